@@ -1,0 +1,1 @@
+"""Proctor examines robot policies in simulation."""

@@ -1,0 +1,101 @@
+"""What a benchmark is: it lists tasks, turns them into specs, and makes simulators inside workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from proctor.types import ActionSpec, Array, EpisodeSpec, Feature, Observation, Step, Task
+
+
+@dataclass
+class BenchmarkConfig:
+    """Flags every benchmark has. A benchmark's own config inherits from this one."""
+
+    type: str = field(default="", metadata={"help": "which benchmark"})
+    task: str = field(default="", metadata={"help": "tasks or groups of tasks, comma-separated"})
+    task_ids: list[int] | None = field(
+        default=None, metadata={"help": "only these task ids of each group, as [0,3]"}
+    )
+    max_parallel_tasks: int = field(
+        default=0, metadata={"help": "most different tasks with live simulators (0: no bound)"}
+    )
+
+
+class Sim(Protocol):
+    """One live simulator of one task. Stepping never renders; observing does."""
+
+    def reset(self, spec: EpisodeSpec) -> None:
+        """Put the world into the state that ``spec`` determines, whatever happened before."""
+
+    def step(self, action: Array) -> Step:
+        """Advance the world by one action, clipping it as the benchmark defines."""
+
+    def observe(self, keys: Sequence[str]) -> Observation:
+        """Return the current observation for ``keys`` only; image keys render, others do not."""
+
+    def physics(self) -> Array:
+        """Return the numbers that define where the world is now (MuJoCo: qpos), float64."""
+
+    def close(self) -> None:
+        """Free the simulator, its renderer and its GL context."""
+
+
+Expert = Callable[[Observation], Array]
+"""A scripted policy for one task: the privileged observation of one moment -> one action."""
+
+
+class Benchmark(Protocol):
+    """A set of tasks and how to run them.
+
+    Made from its config alone, cheaply and without a simulator; made again inside every worker.
+    """
+
+    name: str
+    action: ActionSpec
+    distributions: tuple[str, ...]
+    """Installed distributions whose versions define the episodes ("mujoco", ...)."""
+    preload: tuple[str, ...]
+    """Modules that workers need and that can be imported once, before they fork."""
+    expert_inputs: tuple[str, ...]
+    """The observation keys an expert looks at; empty when there is no expert."""
+
+    def tasks(self) -> list[Task]:
+        """List the configured tasks. Creates no simulator and no GL context."""
+
+    def spec(self, task: Task, index: int, seed: int) -> EpisodeSpec:
+        """Return episode ``index`` of ``task`` in a run seeded with ``seed``."""
+
+    def features(self) -> dict[str, Feature]:
+        """Return what can be observed, key by key."""
+
+    def protocol(self) -> dict[str, Any]:
+        """Return the rules that define an episode, as JSON values: seed rule, horizon, camera ..."""
+
+    def preflight(self, keys: Sequence[str]) -> dict[str, str]:
+        """Check that ``keys`` can be observed on this machine; return variables workers need set.
+
+        Raises:
+            MissingExtra: the simulator is not installed.
+            NoGraphics: ``keys`` holds images and nothing here can render.
+        """
+
+    def make_sim(self, task: Task) -> Sim:
+        """Build the simulator of ``task``. Called in a worker, on its first episode of the task."""
+
+    def expert(self, task: Task) -> Expert:
+        """Return the scripted policy of ``task``.
+
+        Raises:
+            UsageError: there is none.
+        """
+
+
+@dataclass(frozen=True)
+class BenchmarkPlugin:
+    """How a benchmark is found: its config class and how to make it from one."""
+
+    config: type[BenchmarkConfig]
+    make: Callable[[Any], Benchmark]
+    summary: str

@@ -1,0 +1,57 @@
+"""Every error Proctor raises on purpose.
+
+    ProctorError                  one line for the user: what, where, what to do
+    ├── UsageError                bad flags, values, names or folders; nothing has started
+    │   ├── MissingExtra          an optional dependency is not installed
+    │   ├── NoGraphics            pixels are needed and no GL backend works
+    │   └── SpecMismatch          the policy's inputs are not what the benchmark offers
+    ├── PolicyError               the policy returned something that is not an action chunk
+    ├── RunFolderError            the run folder cannot be used or written
+    └── WorkerError               a worker or its simulator broke (retried, then an errored episode)
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class ProctorError(Exception):
+    """Base of all our errors; its text is one line that a user can act on."""
+
+
+class UsageError(ProctorError):
+    """The user asked for something that cannot be: exit code 2, nothing started."""
+
+
+class MissingExtra(UsageError):
+    """An optional dependency is missing; the text holds the pip command."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"{what} is not installed; run: pip install 'proctor[{extra}]'")
+
+
+class NoGraphics(UsageError):
+    """Pixels are needed but nothing on this machine can render them."""
+
+
+class SpecMismatch(UsageError):
+    """The policy wants what the benchmark does not offer."""
+
+
+class PolicyError(ProctorError):
+    """The policy returned NaN, or a chunk of the wrong shape."""
+
+
+class RunFolderError(ProctorError):
+    """The run folder is taken, foreign, unwritable or full."""
+
+
+class WorkerError(ProctorError):
+    """A worker died, hung or raised; carries what is known about why."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return "; did you mean 'x'?" for the nearest known word, or an empty string."""
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f"; did you mean {near[0]!r}?" if near else ""

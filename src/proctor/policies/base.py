@@ -1,0 +1,81 @@
+"""What a policy is: observations of any number of episodes in, one action chunk for each out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Protocol
+
+from proctor.benchmarks.base import Benchmark
+from proctor.types import Array, EpisodeSpec
+
+
+@dataclass
+class PolicyConfig:
+    """Flags every policy has. A policy's own config inherits from this one."""
+
+    type: str = field(default="", metadata={"help": "which policy"})
+
+
+class Placement(Enum):
+    """Where ``act`` runs: once in the engine for all episodes, or inside each worker.
+
+    A scripted policy costs less than the message that would ask for it, so it sits in the worker.
+    """
+
+    ENGINE = "engine"
+    WORKER = "worker"
+
+
+@dataclass(frozen=True)
+class Query:
+    """One episode that needs actions: which, how far it is, and the policy's own state for it."""
+
+    spec: EpisodeSpec
+    step: int
+    state: Any
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Queries that are answered together.
+
+    ``observations[key]`` has shape [B, n_obs_steps, ...], oldest first; before the episode's first
+    steps there is nothing, so its first observation is repeated.
+    """
+
+    queries: list[Query]
+    observations: dict[str, Array]
+
+
+class Policy(Protocol):
+    """A policy holds weights, never an episode: what an episode needs lives in ``Query.state``."""
+
+    name: str
+    inputs: tuple[str, ...]
+    n_obs_steps: int
+    n_action_steps: int
+    placement: Placement
+
+    def new_episode(self, spec: EpisodeSpec) -> Any:
+        """Return the state of a fresh episode (generators, histories); None where there is none."""
+
+    def act(self, batch: Batch) -> Array:
+        """Return actions [B, n_action_steps, action size], row i for query i.
+
+        May change the states in the queries; must keep nothing else, and row i must not depend on
+        the other rows.
+        """
+
+    def protocol(self) -> dict[str, Any]:
+        """Return what of this policy defines an episode, as JSON values."""
+
+
+@dataclass(frozen=True)
+class PolicyPlugin:
+    """How a policy is found: its config class and how to make it for a benchmark."""
+
+    config: type[PolicyConfig]
+    make: Callable[[Any, Benchmark], Policy]
+    summary: str

@@ -1,0 +1,151 @@
+"""The records that travel through Proctor: tasks, episode specs, results, feature specs.
+
+Everything here is small, frozen where it can be, and picklable. This module imports nothing of ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Array: TypeAlias = npt.NDArray[Any]
+Observation: TypeAlias = dict[str, Array]
+"""Feature key ("observation.image", "observation.state", ...) -> array, without a batch axis."""
+
+
+class FeatureKind(Enum):
+    """What a feature means; the values are LeRobot's feature type names."""
+
+    STATE = "STATE"
+    ENV = "ENV"
+    VISUAL = "VISUAL"
+
+
+@dataclass(frozen=True)
+class Feature:
+    """The shape and type of one observation key. Images are uint8 [H, W, 3]."""
+
+    kind: FeatureKind
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one observation of this feature."""
+        return int(np.prod(self.shape)) * np.dtype(self.dtype).itemsize
+
+
+@dataclass(frozen=True)
+class ActionSpec:
+    """The length of an action and, where the benchmark bounds it, its range."""
+
+    size: int
+    low: float | None = None
+    high: float | None = None
+
+    def out_of_range(self, actions: Array) -> Array:
+        """Return a boolean per action (rows of ``actions``) that leaves the range anywhere."""
+        if self.low is None or self.high is None:
+            return np.zeros(len(actions), dtype=bool)
+        outside: Array = ((actions < self.low) | (actions > self.high)).any(axis=-1)
+        return outside
+
+
+@dataclass(frozen=True)
+class Task:
+    """One thing to do: where it belongs, what it is called, how it is said, how long it may take."""
+
+    suite: str
+    task_id: int
+    name: str
+    instruction: str
+    max_steps: int
+    fps: int
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """What identifies the task inside a run."""
+        return (self.suite, self.task_id)
+
+
+EpisodeKey: TypeAlias = tuple[str, int, int]
+"""(suite, task_id, episode index): what identifies an episode inside a run."""
+
+
+@dataclass(frozen=True)
+class EpisodeSpec:
+    """Everything that determines the starting world of one episode."""
+
+    task: Task
+    index: int
+    seed: int
+    init_state: int | None = None
+
+    @property
+    def key(self) -> EpisodeKey:
+        """What identifies the episode inside a run."""
+        return (self.task.suite, self.task.task_id, self.index)
+
+    def __str__(self) -> str:
+        return f"{self.task.name} episode {self.index} (seed {self.seed})"
+
+
+class Outcome(Enum):
+    """How an episode ended. ``ERROR`` means the machinery broke: it says nothing of the policy."""
+
+    SUCCESS = "success"
+    FAILURE = "failure"
+    ERROR = "error"
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one simulator step gave."""
+
+    reward: float
+    success: bool
+    terminated: bool
+
+
+@dataclass
+class Timings:
+    """Seconds of one episode, by what the worker spent them on."""
+
+    open_s: float = 0.0
+    sim_s: float = 0.0
+    render_s: float = 0.0
+    wait_s: float = 0.0
+
+
+@dataclass
+class EpisodeResult:
+    """One finished episode, as it stands in the journal.
+
+    ``digest`` is a hash over every reward, the success flags and the final physics state: two
+    episodes with one digest were, for our purposes, the same episode.
+    """
+
+    spec: EpisodeSpec
+    outcome: Outcome
+    success_at_end: bool = False
+    steps: int = 0
+    sum_reward: float = 0.0
+    max_reward: float | None = None
+    clipped_steps: int = 0
+    renders: int = 0
+    digest: str | None = None
+    timings: Timings = field(default_factory=Timings)
+    started_at: float = 0.0
+    ended_at: float = 0.0
+    worker: int = 0
+    attempts: int = 1
+    error: str | None = None
+
+    @property
+    def success_once(self) -> bool:
+        """Whether the task was solved at any step."""
+        return self.outcome is Outcome.SUCCESS
