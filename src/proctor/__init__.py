@@ -1,1 +1,28 @@
-"""Proctor examines robot policies in simulation."""
+"""Proctor examines robot policies in simulation.
+
+``evaluate`` runs an evaluation from Python, ``make_env`` gives gymnasium vector environments;
+the command line is ``proctor --help``. Importing this package imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from proctor.api import evaluate
+    from proctor.vector import make_env
+
+__version__ = "0.1.0"
+__all__ = ["__version__", "evaluate", "make_env"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "evaluate":
+        from proctor.api import evaluate
+
+        return evaluate
+    if name == "make_env":
+        from proctor.vector import make_env
+
+        return make_env
+    raise AttributeError(f"module 'proctor' has no attribute {name!r}")

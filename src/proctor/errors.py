@@ -1,13 +1,13 @@
 """Every error Proctor raises on purpose.
 
-    ProctorError                  one line for the user: what, where, what to do
-    ├── UsageError                bad flags, values, names or folders; nothing has started
-    │   ├── MissingExtra          an optional dependency is not installed
-    │   ├── NoGraphics            pixels are needed and no GL backend works
-    │   └── SpecMismatch          the policy's inputs are not what the benchmark offers
-    ├── PolicyError               the policy returned something that is not an action chunk
-    ├── RunFolderError            the run folder cannot be used or written
-    └── WorkerError               a worker or its simulator broke (retried, then an errored episode)
+ProctorError                  one line for the user: what, where, what to do
+├── UsageError                bad flags, values, names or folders; nothing has started
+│   ├── MissingExtra          an optional dependency is not installed
+│   ├── NoGraphics            pixels are needed and no GL backend works
+│   └── SpecMismatch          the policy's inputs are not what the benchmark offers
+├── PolicyError               the policy returned something that is not an action chunk
+├── RunFolderError            the run folder cannot be used or written
+└── WorkerError               a worker or its simulator broke (retried, then an errored episode)
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The records that travel through Proctor: tasks, episode specs, results, feature specs.
 
-Everything here is small, frozen where it can be, and picklable. This module imports nothing of ours.
+Everything here is small, frozen where it can be, and picklable. It imports nothing of ours.
 """
 
 from __future__ import annotations
@@ -51,13 +51,12 @@ class ActionSpec:
         """Return a boolean per action (rows of ``actions``) that leaves the range anywhere."""
         if self.low is None or self.high is None:
             return np.zeros(len(actions), dtype=bool)
-        outside: Array = ((actions < self.low) | (actions > self.high)).any(axis=-1)
-        return outside
+        return np.asarray(((actions < self.low) | (actions > self.high)).any(axis=-1))
 
 
 @dataclass(frozen=True)
 class Task:
-    """One thing to do: where it belongs, what it is called, how it is said, how long it may take."""
+    """One thing to do: where it belongs, its name, how it is said, how long it may take."""
 
     suite: str
     task_id: int

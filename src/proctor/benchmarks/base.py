@@ -1,4 +1,4 @@
-"""What a benchmark is: it lists tasks, turns them into specs, and makes simulators inside workers."""
+"""What a benchmark is: it lists tasks, turns them into specs and makes simulators in workers."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Benchmark(Protocol):
         """Return what can be observed, key by key."""
 
     def protocol(self) -> dict[str, Any]:
-        """Return the rules that define an episode, as JSON values: seed rule, horizon, camera ..."""
+        """Return the rules that define an episode, as JSON values (seed rule, horizon ...)."""
 
     def preflight(self, keys: Sequence[str]) -> dict[str, str]:
         """Check that ``keys`` can be observed on this machine; return variables workers need set.

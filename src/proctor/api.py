@@ -1,0 +1,25 @@
+"""The Python door to what ``proctor eval`` does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from proctor.config import config_from
+from proctor.evaluation import Evaluation, prepare, run_evaluation
+
+
+def evaluate(**settings: Any) -> Evaluation:
+    """Evaluate a policy and return the run.
+
+    The settings are those of the command line, nested as in a config file::
+
+        evaluate(policy={"type": "expert"}, env={"type": "metaworld", "task": "reach-v3"},
+                 eval={"n_episodes": 10}, output_dir="outputs/reach")
+
+    Raises:
+        ProctorError: with one line that says what to change.
+    """
+    if "output_dir" in settings:
+        settings["output_dir"] = str(settings["output_dir"])
+    config = config_from(settings)
+    return run_evaluation(prepare(config), settings)

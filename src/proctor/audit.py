@@ -1,0 +1,101 @@
+"""The audit: runs a sample of finished episodes again, alone and in this process, and compares.
+
+An episode's outcome must depend on its spec and the policy only. This checks it on the user's own
+configuration instead of asking them to believe it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from proctor.engine.engine import Engine, EngineSetup
+from proctor.engine.scheduler import Bounds, Scheduler
+from proctor.evaluation import Prepared
+from proctor.recorders.base import Pulse
+from proctor.recorders.journal import EpisodeRow, row_of
+from proctor.types import EpisodeResult, EpisodeSpec, Outcome
+
+_COMPARED = ("outcome", "steps", "sum_reward", "max_reward", "success_at_end", "digest")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One episode as it was recorded and as it came out now."""
+
+    recorded: EpisodeRow
+    again: EpisodeRow
+
+    @property
+    def differences(self) -> list[str]:
+        """What differs, as ``steps 91 -> 92``; empty when the episodes are the same."""
+        return [
+            f"{name} {getattr(self.recorded, name)} -> {getattr(self.again, name)}"
+            for name in _COMPARED
+            if getattr(self.recorded, name) != getattr(self.again, name)
+        ]
+
+
+def audit(
+    prepared: Prepared,
+    rows: Sequence[EpisodeRow],
+    n_episodes: int,
+    on_result: Callable[[Comparison], None],
+) -> list[Comparison]:
+    """Run ``n_episodes`` of the recorded ones again, each on a simulator of its own.
+
+    Which ones is decided by a fixed seed, spread over the tasks. Errored episodes are left out.
+    """
+    sound = [row for row in rows if row.outcome is not Outcome.ERROR]
+    specs = {spec.key: spec for spec in prepared.plan}
+    comparisons = []
+    for row in _sample(sound, n_episodes):
+        comparison = Comparison(row, run_alone(prepared, specs[row.key]))
+        on_result(comparison)
+        comparisons.append(comparison)
+    return comparisons
+
+
+def run_alone(prepared: Prepared, spec: EpisodeSpec) -> EpisodeRow:
+    """Run one episode on a fresh simulator in this process."""
+    setup = EngineSetup(
+        worker=prepared.worker_setup,
+        policy=prepared.policy,
+        features=prepared.features,
+        action=prepared.benchmark.action,
+        n_workers=1,
+        in_process=True,
+    )
+    kept = _Keep()
+    Engine(setup, Scheduler([spec], Bounds(max_batch=1, max_attempts=1)), [kept]).run()
+    return row_of(kept.results[0])
+
+
+class _Keep:
+    """A recorder that keeps results in memory."""
+
+    def __init__(self) -> None:
+        self.results: list[EpisodeResult] = []
+
+    def episode_ended(self, result: EpisodeResult) -> None:
+        self.results.append(result)
+
+    def pulse(self, pulse: Pulse) -> None:
+        """Nobody watches."""
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+def _sample(rows: Sequence[EpisodeRow], n: int) -> list[EpisodeRow]:
+    """Choose rows at random but repeatably, a round over all tasks before a second of any."""
+    shuffled = sorted(rows, key=lambda row: row.key)
+    random.Random(0).shuffle(shuffled)
+    seen: dict[tuple[str, int], int] = {}
+    rounds: list[tuple[int, int, EpisodeRow]] = []
+    for row in shuffled:
+        task = (row.suite, row.task_id)
+        rounds.append((seen.get(task, 0), len(rounds), row))
+        seen[task] = seen.get(task, 0) + 1
+    return [row for *_, row in sorted(rounds, key=lambda entry: entry[:2])[:n]]

@@ -1,0 +1,163 @@
+"""What one evaluation is asked to do: dataclasses, filled from flags, a config file or Python."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from proctor import registry
+from proctor.benchmarks.base import BenchmarkConfig
+from proctor.errors import UsageError
+from proctor.flags import Flag, check_known, decode, flags_of, flatten
+from proctor.policies.base import PolicyConfig
+
+
+class SchedulerKind(Enum):
+    """How episodes are run: by the engine, or by the classic loop over a vector environment."""
+
+    CONTINUOUS = "continuous"
+    LOCKSTEP = "lockstep"
+
+
+@dataclass
+class EvalSettings:
+    """How the episodes are run. None of it may change what an episode gives."""
+
+    n_episodes: int = field(default=50, metadata={"help": "episodes per task"})
+    batch_size: int = field(
+        default=0,
+        metadata={
+            "help": "simulators at once; 0: 0.7 x usable cores, at most 64 and one an episode"
+        },
+    )
+    use_async_envs: bool = field(
+        default=True, metadata={"help": "one process per simulator; false: all in this process"}
+    )
+    scheduler: SchedulerKind = field(
+        default=SchedulerKind.CONTINUOUS,
+        metadata={"help": "continuous batching, or the classic lockstep loop as a reference"},
+    )
+    watchdog_s: float = field(
+        default=120.0,
+        metadata={"help": "seconds without a simulator step after which a worker is replaced"},
+    )
+    max_retries: int = field(
+        default=2, metadata={"help": "how often an episode whose simulator broke is tried again"}
+    )
+
+
+@dataclass
+class EvalConfig:
+    """One evaluation: which policy, on which benchmark, how, and where the results go."""
+
+    policy: PolicyConfig
+    env: BenchmarkConfig
+    eval: EvalSettings = field(default_factory=EvalSettings)
+    output_dir: Path | None = field(
+        default=None,
+        metadata={"help": "the run folder (default: outputs/eval/DATE/TIME_ENV_POLICY)"},
+    )
+    seed: int = field(default=1000, metadata={"help": "seed of the first episode of every task"})
+    resume: bool = field(
+        default=False,
+        metadata={"help": "run the episodes that are missing in output_dir; needs no other flag"},
+    )
+
+    def validate(self) -> None:
+        """Refuse values that make no sense.
+
+        Raises:
+            UsageError: naming the flag.
+        """
+        _at_least("eval.n_episodes", self.eval.n_episodes, 1)
+        _at_least("eval.batch_size", self.eval.batch_size, 0)
+        _at_least("eval.max_retries", self.eval.max_retries, 0)
+        _at_least("env.max_parallel_tasks", self.env.max_parallel_tasks, 0)
+        _at_least("seed", self.seed, 0)
+        if not self.eval.watchdog_s > 0:
+            raise UsageError(f"--eval.watchdog_s must be above 0, got {self.eval.watchdog_s:g}")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the config as JSON values."""
+        plain: dict[str, Any] = _plain(dataclasses.asdict(self))
+        return plain
+
+
+def _at_least(name: str, value: int, least: int) -> None:
+    if value < least:
+        raise UsageError(f"--{name} must be at least {least}, got {value}")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, Enum):
+        return value.value
+    return str(value) if isinstance(value, Path) else value
+
+
+def common_flags() -> list[Flag]:
+    """List the flags that every evaluation has, whatever the policy and the benchmark."""
+    skip = ("policy.", "env.")
+    return [flag for flag in flags_of(EvalConfig) if not flag.name.startswith(skip)]
+
+
+def config_from(settings: dict[str, Any]) -> EvalConfig:
+    """Build a checked config from settings, nested (as in a file) or flat (as on the command line).
+
+    Raises:
+        UsageError: an unknown setting, plug-in or a wrong value.
+    """
+    env_type = _type_of("env", settings)
+    policy_type = _type_of("policy", settings)
+    benchmark = registry.find_benchmark(env_type)
+    policy = registry.find_policy(policy_type)
+    env_flags = flags_of(benchmark.config, "env.")
+    policy_flags = flags_of(policy.config, "policy.")
+    flags = common_flags() + env_flags + policy_flags
+    values = flatten(settings, flags)
+    check_known(values, flags, ())
+    config = EvalConfig(
+        policy=decode(policy.config, values, "policy."),
+        env=decode(benchmark.config, values, "env."),
+        **_fields(decode(_Common, values)),
+    )
+    config.validate()
+    return config
+
+
+def benchmark_config_from(settings: Mapping[str, Any]) -> BenchmarkConfig:
+    """Build a checked benchmark config from its own settings, ``{"type": "metaworld", ...}``.
+
+    Raises:
+        UsageError: an unknown setting, plug-in or a wrong value.
+    """
+    config_class = registry.find_benchmark(str(settings.get("type", ""))).config
+    flags = flags_of(config_class, "env.")
+    values = flatten({"env": dict(settings)}, flags)
+    check_known(values, flags, ())
+    return decode(config_class, values, "env.")
+
+
+@dataclass
+class _Common:
+    """The part of EvalConfig that no plug-in defines."""
+
+    eval: EvalSettings = field(default_factory=EvalSettings)
+    output_dir: Path | None = None
+    seed: int = EvalConfig.seed
+    resume: bool = EvalConfig.resume
+
+
+def _fields(record: Any) -> dict[str, Any]:
+    return {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
+
+
+def _type_of(part: str, settings: dict[str, Any]) -> str:
+    section = settings.get(part)
+    nested = section.get("type", "") if isinstance(section, dict) else ""
+    return str(settings.get(f"{part}.type", nested))

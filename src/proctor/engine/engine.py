@@ -1,0 +1,218 @@
+"""The loop that joins scheduler, workers, policy and recorders."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from proctor.engine.arena import Arena
+from proctor.engine.inference import Inference, InlineInference, ThreadInference
+from proctor.engine.messages import (
+    Begin,
+    Broken,
+    Chunk,
+    CloseSim,
+    Ended,
+    NeedsActions,
+    PolicyFailed,
+    Report,
+    SimClosed,
+    Started,
+)
+from proctor.engine.pool import InProcessPool, Pool, ProcessPool
+from proctor.engine.scheduler import Scheduler
+from proctor.engine.worker import WorkerSetup
+from proctor.errors import PolicyError, WorkerError
+from proctor.policies.base import Batch, Policy, Query
+from proctor.recorders.base import Pulse, Recorder
+from proctor.types import ActionSpec, EpisodeResult, EpisodeSpec, Feature, Outcome
+
+_POLL_S = 0.2
+_MAX_FAILED_STARTS = 3
+
+
+@dataclass(frozen=True)
+class EngineSetup:
+    """What the engine needs to know besides the episodes."""
+
+    worker: WorkerSetup
+    policy: Policy
+    features: dict[str, Feature]
+    """What the policy consumes, and nothing else."""
+    action: ActionSpec
+    n_workers: int
+    in_process: bool
+    watchdog_s: float = 120.0
+
+
+class Engine:
+    """Runs every episode the scheduler holds; one use."""
+
+    def __init__(
+        self, setup: EngineSetup, scheduler: Scheduler, recorders: Sequence[Recorder]
+    ) -> None:
+        self._policy = setup.policy
+        self._scheduler = scheduler
+        self._recorders = recorders
+        self._n_workers = setup.n_workers
+        self._arena = Arena(setup.n_workers, setup.features, setup.policy.n_obs_steps)
+        self._pool: Pool
+        self._inference: Inference
+        if setup.in_process:
+            self._pool = InProcessPool(setup.worker, self._arena)
+            self._inference = InlineInference(setup.policy, setup.action)
+        else:
+            self._pool = ProcessPool(setup.worker, self._arena, setup.watchdog_s)
+            self._inference = ThreadInference(setup.policy, setup.action, self._pool.wake)
+        self._free: set[int] = set()
+        self._turns: dict[int, Query] = {}  # what the episode in each slot asks or asked last
+        self._asked: dict[int, Query] | None = None  # the batch the policy is working on
+        self._starts_failed = 0
+        self._started_at = time.monotonic()
+        self._pulse_at = 0.0
+        self._batches = self._batched_requests = 0
+        self.infer_s = 0.0
+
+    def run(self) -> None:
+        """Run until every episode has ended.
+
+        Raises:
+            PolicyError: the policy returned no usable actions.
+            WorkerError: no worker can be started.
+        """
+        try:
+            for slot in range(self._n_workers):
+                self._pool.start(slot)
+            while not self._scheduler.done:
+                for slot, report in self._pool.poll(_POLL_S):
+                    self._hear(slot, report)
+                self._dispatch_answer()
+                self._assign_free_workers()
+                self._ask_policy()
+                self._send_pulse()
+        finally:
+            self._inference.close()
+            self._pool.close()
+            self._send_pulse(force=True)
+            self._arena.close()
+
+    def pulse(self) -> Pulse:
+        """Return how the run goes."""
+        return Pulse(
+            elapsed_s=time.monotonic() - self._started_at,
+            steps=int(self._arena.beats.sum()),
+            batches=self._batches,
+            batched_requests=self._batched_requests,
+        )
+
+    def _hear(self, slot: int, report: Report) -> None:
+        match report:
+            case NeedsActions(step):
+                self._needs_actions(slot, step)
+            case Ended(result):
+                self._ended(slot, result)
+            case Started():
+                self._starts_failed = 0
+                self._free.add(slot)
+            case SimClosed():
+                self._scheduler.closed(slot)
+                self._free.add(slot)
+            case Broken(reason, at_start):
+                self._broken(slot, reason, at_start=at_start)
+            case PolicyFailed(message, cause):
+                raise PolicyError(message) from WorkerError(cause)
+
+    def _needs_actions(self, slot: int, step: int) -> None:
+        spec = self._scheduler.running(slot)
+        assert spec is not None
+        earlier = self._turns.get(slot)
+        state = earlier.state if earlier is not None else self._policy.new_episode(spec)
+        self._turns[slot] = Query(spec, step, state)
+        self._scheduler.request(slot)
+
+    def _ended(self, slot: int, result: EpisodeResult) -> None:
+        spec = self._scheduler.finish(slot)
+        result.attempts = self._scheduler.attempts(spec)
+        self._turns.pop(slot, None)
+        self._free.add(slot)
+        self._record(result)
+
+    def _broken(self, slot: int, reason: str, *, at_start: bool) -> None:
+        """Replace the worker; its episode is tried again, or ends as an error."""
+        self._free.discard(slot)
+        self._turns.pop(slot, None)
+        spec = self._scheduler.running(slot)
+        if spec is not None:
+            spec, again = self._scheduler.fail(slot)
+            if not again:
+                self._record(self._errored(spec, slot, reason))
+        else:
+            self._scheduler.closed(slot)
+            self._starts_failed += 1
+        if at_start or self._starts_failed > _MAX_FAILED_STARTS:
+            raise WorkerError(f"workers cannot start: {reason.splitlines()[-1]}") from WorkerError(
+                reason
+            )
+        self._pool.start(slot)
+
+    def _errored(self, spec: EpisodeSpec, slot: int, reason: str) -> EpisodeResult:
+        now = time.time()
+        return EpisodeResult(
+            spec=spec,
+            outcome=Outcome.ERROR,
+            error=reason,
+            worker=slot,
+            started_at=now,
+            ended_at=now,
+            attempts=self._scheduler.attempts(spec),
+        )
+
+    def _assign_free_workers(self) -> None:
+        for slot in sorted(self._free):
+            spec = self._scheduler.assign(slot)
+            if spec is not None:
+                self._free.discard(slot)
+                self._pool.send(slot, Begin(spec))
+            elif self._scheduler.must_close(slot):
+                self._free.discard(slot)
+                self._pool.send(slot, CloseSim())
+
+    def _ask_policy(self) -> None:
+        """Send whatever requests there are to the policy, if it is free."""
+        if self._asked is not None:
+            return
+        slots = self._scheduler.next_batch()
+        if not slots:
+            return
+        self._asked = {slot: self._turns[slot] for slot in slots}
+        self._inference.submit(Batch(list(self._asked.values()), self._arena.gather(slots)))
+        self._batches += 1
+        self._batched_requests += len(slots)
+
+    def _dispatch_answer(self) -> None:
+        """Send finished chunks to their workers; one that broke meanwhile has no use for its."""
+        if self._asked is None:
+            return
+        answer = self._inference.take()
+        if answer is None:
+            return
+        asked, self._asked = self._asked, None
+        self.infer_s += answer.seconds
+        if answer.error is not None:
+            raise answer.error
+        assert answer.chunks is not None
+        for (slot, query), actions in zip(asked.items(), answer.chunks, strict=True):
+            if self._turns.get(slot) is query:
+                self._pool.send(slot, Chunk(actions))
+
+    def _record(self, result: EpisodeResult) -> None:
+        for recorder in self._recorders:
+            recorder.episode_ended(result)
+
+    def _send_pulse(self, *, force: bool = False) -> None:
+        now = time.monotonic()
+        if force or now >= self._pulse_at:
+            self._pulse_at = now + _POLL_S
+            for recorder in self._recorders:
+                recorder.pulse(self.pulse())

@@ -1,0 +1,159 @@
+"""One episode on one simulator: runs chunks, observes what is consumed next, adds everything up."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from proctor.benchmarks.base import Sim
+from proctor.types import (
+    ActionSpec,
+    Array,
+    EpisodeResult,
+    EpisodeSpec,
+    Feature,
+    FeatureKind,
+    Outcome,
+    Step,
+    Timings,
+)
+
+
+class Episode:
+    """The running tally of one episode. Knows nothing of processes, policies or rendering."""
+
+    def __init__(self, sim: Sim, spec: EpisodeSpec, action: ActionSpec) -> None:
+        self.spec = spec
+        self.steps = 0
+        self.ended = False
+        self.renders = 0
+        self.timings = Timings()
+        self._sim = sim
+        self._action = action
+        self._success = self._success_once = False
+        self._sum_reward = 0.0
+        self._max_reward: float | None = None
+        self._clipped = 0
+        self._hash = hashlib.blake2b(digest_size=16)
+        self._started_at = time.time()
+
+    def reset(self) -> None:
+        """Put the simulator into the spec's starting world."""
+        start = time.perf_counter()
+        self._sim.reset(self.spec)
+        self.timings.sim_s += time.perf_counter() - start
+
+    def step(self, action: Array) -> Step:
+        """Take one step and count it; the horizon or the simulator may end the episode."""
+        start = time.perf_counter()
+        step = self._sim.step(action)
+        self.timings.sim_s += time.perf_counter() - start
+        self.steps += 1
+        self._success = step.success
+        self._success_once |= step.success
+        self._sum_reward += step.reward
+        if self._max_reward is None or step.reward > self._max_reward:
+            self._max_reward = step.reward
+        self._hash.update(struct.pack("<d?", step.reward, step.success))
+        self.ended = step.terminated or self.steps >= self.spec.task.max_steps
+        return step
+
+    def count_clipped(self, actions: Array) -> None:
+        """Count the actions among those that were executed that left the benchmark's range."""
+        self._clipped += int(self._action.out_of_range(actions).sum())
+
+    def result(self, worker: int) -> EpisodeResult:
+        """Return the finished episode."""
+        self._hash.update(self._sim.physics().tobytes())
+        return EpisodeResult(
+            spec=self.spec,
+            outcome=Outcome.SUCCESS if self._success_once else Outcome.FAILURE,
+            success_at_end=self._success,
+            steps=self.steps,
+            sum_reward=self._sum_reward,
+            max_reward=self._max_reward,
+            clipped_steps=self._clipped,
+            renders=self.renders,
+            digest=self._hash.hexdigest(),
+            timings=self.timings,
+            started_at=self._started_at,
+            ended_at=time.time(),
+            worker=worker,
+        )
+
+
+@dataclass(frozen=True)
+class Window:
+    """The last ``n_obs_steps`` observations of an episode, kept where the policy reads them."""
+
+    arrays: dict[str, Array]  # each [n_obs_steps, ...]
+    features: dict[str, Feature]
+    n_obs_steps: int
+
+    @property
+    def images(self) -> int:
+        """How many renders one observation costs."""
+        return sum(f.kind is FeatureKind.VISUAL for f in self.features.values())
+
+    def push(self, observation: dict[str, Array], *, first: bool) -> None:
+        """Append an observation; the first of an episode fills the whole window."""
+        for key, array in self.arrays.items():
+            if first:
+                array[:] = observation[key]
+                continue
+            if self.n_obs_steps > 1:
+                array[:-1] = array[1:]
+            array[-1] = observation[key]
+
+
+class ObservedEpisode(Episode):
+    """An episode that fills a window, observing only what the policy will look at next."""
+
+    def __init__(
+        self,
+        sim: Sim,
+        spec: EpisodeSpec,
+        action: ActionSpec,
+        window: Window,
+        beat: Callable[[], None],
+    ) -> None:
+        super().__init__(sim, spec, action)
+        self._window = window
+        self._beat = beat
+
+    def begin(self) -> None:
+        """Reset, and observe the starting world."""
+        self.reset()
+        self._observe(first=True)
+
+    def run(self, chunk: Array) -> None:
+        """Execute a chunk until it is used up or the episode ends.
+
+        Observes after its last ``n_obs_steps`` actions only, and not at all when the horizon falls
+        inside the chunk: nobody would look.
+        """
+        left = self.spec.task.max_steps - self.steps
+        first_seen = len(chunk) - self._window.n_obs_steps if len(chunk) < left else len(chunk)
+        taken = 0
+        for action in chunk[:left]:
+            self.step(action)
+            self._beat()
+            taken += 1
+            if self.ended:
+                break
+            if taken > first_seen:
+                self._observe(first=False)
+        self.count_clipped(chunk[:taken])
+
+    def _observe(self, *, first: bool) -> None:
+        start = time.perf_counter()
+        self._window.push(self._sim.observe(tuple(self._window.arrays)), first=first)
+        spent = time.perf_counter() - start
+        if self._window.images:
+            self.renders += self._window.images
+            self.timings.render_s += spent
+        else:
+            self.timings.sim_s += spent

@@ -1,0 +1,72 @@
+"""The small messages between engine and workers. Observations never travel in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from proctor.types import Array, EpisodeResult, EpisodeSpec
+
+
+@dataclass(frozen=True)
+class Begin:
+    """Engine: start this episode."""
+
+    spec: EpisodeSpec
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Engine: execute these actions."""
+
+    actions: Array  # [n_action_steps, action size]
+
+
+@dataclass(frozen=True)
+class CloseSim:
+    """Engine: free your simulator, you have nothing to do."""
+
+
+Order = Begin | Chunk | CloseSim
+
+
+@dataclass(frozen=True)
+class Started:
+    """Worker: I am up and take orders."""
+
+
+@dataclass(frozen=True)
+class NeedsActions:
+    """Worker: my slot holds the observation after ``step`` steps."""
+
+    step: int
+
+
+@dataclass(frozen=True)
+class Ended:
+    """Worker: the episode is over, this is its result."""
+
+    result: EpisodeResult
+
+
+@dataclass(frozen=True)
+class SimClosed:
+    """Worker: my simulator is gone."""
+
+
+@dataclass(frozen=True)
+class Broken:
+    """Worker, or whoever watches it: this worker is of no more use, and why (a traceback)."""
+
+    reason: str
+    at_start: bool = False
+
+
+@dataclass(frozen=True)
+class PolicyFailed:
+    """Worker: the policy that sits beside my simulator returned nonsense or raised."""
+
+    message: str
+    cause: str
+
+
+Report = Started | NeedsActions | Ended | SimClosed | Broken | PolicyFailed

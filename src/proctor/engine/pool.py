@@ -1,0 +1,268 @@
+"""Where workers live: one process each, or all inside this process. Both speak one language."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import selectors
+import signal
+import sys
+import time
+import types
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from multiprocessing import connection
+from multiprocessing.context import ForkServerProcess
+from typing import Any, Protocol
+
+from proctor.engine.arena import Arena
+from proctor.engine.messages import Broken, Order, Report, Started
+from proctor.engine.worker import Worker, WorkerSetup, worker_main
+from proctor.errors import UsageError
+
+
+class Pool(Protocol):
+    """``n`` slots, each with a worker that takes orders and reports."""
+
+    def start(self, slot: int) -> None:
+        """Start a fresh worker in ``slot``, in place of the one that was there."""
+
+    def send(self, slot: int, order: Order) -> None:
+        """Give the worker in ``slot`` an order."""
+
+    def poll(self, timeout_s: float) -> list[tuple[int, Report]]:
+        """Wait until something is reported or ``wake`` is called, and return what there is."""
+
+    def wake(self) -> None:
+        """Make a ``poll`` that waits in another thread return."""
+
+    def close(self) -> None:
+        """End all workers."""
+
+
+class InProcessPool:
+    """All workers in this process: an order is carried out while it is sent."""
+
+    def __init__(self, setup: WorkerSetup, arena: Arena) -> None:
+        self._setup = setup
+        self._arena = arena
+        self._workers: dict[int, Worker] = {}
+        self._reports: deque[tuple[int, Report]] = deque()
+
+    def start(self, slot: int) -> None:
+        """Make the worker of ``slot`` anew, closing the simulator of the old one."""
+        if slot in self._workers:
+            with contextlib.suppress(Exception):  # it broke, and that has been reported
+                self._workers.pop(slot).close_sim()
+        os.environ.update(self._setup.environment)
+        self._workers[slot] = Worker(self._setup, self._arena, slot)
+        self._reports.append((slot, Started()))
+
+    def send(self, slot: int, order: Order) -> None:
+        """Carry out ``order`` now; a simulator that raises breaks its worker."""
+        try:
+            report: Report = self._workers[slot].handle(order)
+        except Exception as error:  # noqa: BLE001  the worker's edge, as in worker_main
+            report = Broken(describe(error))
+        self._reports.append((slot, report))
+
+    def poll(self, timeout_s: float) -> list[tuple[int, Report]]:
+        """Return what was reported since the last call; there is nothing to wait for."""
+        reports = list(self._reports)
+        self._reports.clear()
+        return reports
+
+    def wake(self) -> None:
+        """Nothing waits here."""
+
+    def close(self) -> None:
+        """Close every simulator."""
+        for worker in self._workers.values():
+            worker.close_sim()
+        self._workers.clear()
+
+
+def describe(error: BaseException) -> str:
+    """Return the traceback of ``error`` as text."""
+    import traceback
+
+    return "".join(traceback.format_exception(error)).strip()
+
+
+@dataclass
+class _Process:
+    process: ForkServerProcess
+    orders: connection.Connection
+    busy_since: float | None = None
+    beats: int = 0
+
+
+class ProcessPool:
+    """One process per worker, forked from a server that has the simulator stack imported.
+
+    A worker that dies, or shows no sign of life for ``watchdog_s`` while it has an order, is
+    reported as ``Broken`` and is gone: ``start`` puts a new one into its slot.
+    """
+
+    def __init__(self, setup: WorkerSetup, arena: Arena, watchdog_s: float) -> None:
+        self._setup = setup
+        self._arena = arena
+        self._watchdog_s = watchdog_s
+        self._context = multiprocessing.get_context("forkserver")
+        self._slots: dict[int, _Process] = {}
+        self._selector = selectors.DefaultSelector()
+        self._wake_reader, self._wake_writer = os.pipe()
+        os.set_blocking(self._wake_writer, False)
+        self._selector.register(self._wake_reader, selectors.EVENT_READ, None)
+        self._next_check = 0.0
+
+    def start(self, slot: int) -> None:
+        """Start a process in ``slot``; the one that was there is killed."""
+        self._remove(slot)
+        ours, theirs = self._context.Pipe()
+        process = self._context.Process(
+            target=worker_main,
+            args=(theirs, self._setup, self._arena, slot),
+            name=f"proctor-worker-{slot}",
+            daemon=True,
+        )
+        with without_main_module():
+            process.start()
+        theirs.close()
+        self._slots[slot] = _Process(process, ours, time.monotonic(), self._beats(slot))
+        self._selector.register(ours, selectors.EVENT_READ, slot)
+
+    def send(self, slot: int, order: Order) -> None:
+        """Send ``order``; a dead worker is noticed by the next poll, not here."""
+        worker = self._slots[slot]
+        worker.busy_since = time.monotonic()
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            worker.orders.send(order)
+
+    def poll(self, timeout_s: float) -> list[tuple[int, Report]]:
+        """Return reports, deaths and hangs, waiting up to ``timeout_s`` for the first."""
+        reports = []
+        for key, _ in self._selector.select(timeout_s):
+            if key.data is None:
+                os.read(self._wake_reader, 4096)
+            else:
+                reports.append((key.data, self._receive(key.data)))
+        return reports + self._hung()
+
+    def wake(self) -> None:
+        """Make ``poll`` return; callable from any thread."""
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._wake_writer, b"w")
+
+    def close(self) -> None:
+        """Kill all workers: they hold nothing that is not on disk already."""
+        for worker in self._slots.values():
+            worker.process.kill()
+        for slot in list(self._slots):
+            self._remove(slot)
+        self._selector.close()
+        os.close(self._wake_reader)
+        os.close(self._wake_writer)
+
+    def _receive(self, slot: int) -> Report:
+        worker = self._slots[slot]
+        worker.busy_since = None
+        try:
+            report: Report = worker.orders.recv()
+        except (EOFError, OSError):
+            return Broken(self._cause_of_death(slot))
+        if isinstance(report, Broken):
+            self._remove(slot)
+        return report
+
+    def _cause_of_death(self, slot: int) -> str:
+        process = self._slots[slot].process
+        process.join(timeout=1.0)
+        code = process.exitcode
+        self._remove(slot)
+        if code is None or code >= 0:
+            return f"worker process ended (exit code {code})"
+        hint = " (out of memory?)" if -code == signal.SIGKILL else ""
+        return f"worker process was killed by {signal.Signals(-code).name}{hint}"
+
+    def _hung(self) -> list[tuple[int, Report]]:
+        """Find workers with an order and no step for too long; look a few times per limit only."""
+        now = time.monotonic()
+        if now < self._next_check:
+            return []
+        self._next_check = now + min(1.0, self._watchdog_s / 4)
+        hung: list[tuple[int, Report]] = []
+        for slot, worker in list(self._slots.items()):
+            if worker.busy_since is None:
+                continue
+            if worker.beats != self._beats(slot):
+                worker.beats, worker.busy_since = self._beats(slot), now
+            elif now - worker.busy_since > self._watchdog_s:
+                self._remove(slot)
+                hung.append((slot, Broken(f"no sign of life for {self._watchdog_s:g} s; killed")))
+        return hung
+
+    def _beats(self, slot: int) -> int:
+        return int(self._arena.beats[slot])
+
+    def _remove(self, slot: int) -> None:
+        worker = self._slots.pop(slot, None)
+        if worker is None:
+            return
+        self._selector.unregister(worker.orders)
+        worker.orders.close()
+        worker.process.kill()
+        worker.process.join()
+        worker.process.close()
+
+
+def start_fork_server(preload: tuple[str, ...], environment: dict[str, str]) -> None:
+    """Start the process that workers are forked from, with their modules imported once.
+
+    Returns at once; the imports go on while the parent does other things.
+    """
+    from multiprocessing import forkserver
+
+    before = {name: os.environ.get(name) for name in environment}
+    os.environ.update(environment)
+    multiprocessing.get_context("forkserver").set_forkserver_preload(
+        ["proctor.engine.worker", *preload]
+    )
+    with without_main_module():
+        forkserver.ensure_running()
+    for name, value in before.items():
+        if value is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = value
+
+
+def check_importable(setup: WorkerSetup) -> None:
+    """Refuse plug-ins that live in the script that was started: workers do not run that script.
+
+    Raises:
+        UsageError: naming the class to move.
+    """
+    for part in (setup.make_benchmark, setup.make_policy):
+        made: Any = getattr(part, "func", part)
+        if getattr(made, "__module__", "") == "__main__":
+            raise UsageError(
+                f"{made.__name__} is defined in the script itself; move it into a module of its "
+                "own so that worker processes can import it"
+            )
+
+
+@contextlib.contextmanager
+def without_main_module() -> Iterator[None]:
+    """Keep multiprocessing from running the user's script again in every worker.
+
+    Workers need nothing of it, and it may import torch or lack an ``if __name__`` guard.
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main

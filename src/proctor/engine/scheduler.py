@@ -1,0 +1,123 @@
+"""Who runs what next, and which requests form the next batch. Pure decisions: no I/O, no clock."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from proctor.types import EpisodeKey, EpisodeSpec
+
+TaskKey = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The limits a scheduler keeps."""
+
+    max_batch: int
+    max_parallel_tasks: int = 0  # 0: no bound
+    max_attempts: int = 3
+
+
+class Scheduler:
+    """One queue of episodes over all tasks, for any number of workers.
+
+    A worker is an integer. It is free, or runs one episode; while it runs, it may be waiting for
+    actions. It may hold a task open (a live simulator), also when it is free.
+    """
+
+    def __init__(self, specs: Iterable[EpisodeSpec], bounds: Bounds) -> None:
+        self._bounds = bounds
+        self._queues: dict[TaskKey, deque[EpisodeSpec]] = {}
+        for spec in specs:
+            self._queues.setdefault(spec.task.key, deque()).append(spec)
+        self._running: dict[int, EpisodeSpec] = {}
+        self._open: dict[int, TaskKey] = {}
+        self._waiting: deque[int] = deque()
+        self._attempts: Counter[EpisodeKey] = Counter()
+
+    @property
+    def done(self) -> bool:
+        """Whether every episode has ended."""
+        return not self._running and not any(self._queues.values())
+
+    @property
+    def open_tasks(self) -> set[TaskKey]:
+        """The tasks that have a live simulator anywhere."""
+        return set(self._open.values())
+
+    def running(self, worker: int) -> EpisodeSpec | None:
+        """Return the episode that ``worker`` runs."""
+        return self._running.get(worker)
+
+    def attempts(self, spec: EpisodeSpec) -> int:
+        """Return how often ``spec`` has been started."""
+        return self._attempts[spec.key]
+
+    def assign(self, worker: int) -> EpisodeSpec | None:
+        """Give a free worker its next episode, of its open task if there is one; None: wait."""
+        assert worker not in self._running
+        task = self._choose_task(worker)
+        if task is None:
+            return None
+        spec = self._queues[task].popleft()
+        self._running[worker] = spec
+        self._open[worker] = task
+        self._attempts[spec.key] += 1
+        return spec
+
+    def must_close(self, worker: int) -> bool:
+        """Whether a free worker with nothing to do holds up others by keeping its task open."""
+        bounded = self._bounds.max_parallel_tasks > 0
+        return bounded and worker in self._open and any(self._queues.values())
+
+    def closed(self, worker: int) -> None:
+        """Note that ``worker`` has no simulator any more."""
+        self._open.pop(worker, None)
+
+    def request(self, worker: int) -> None:
+        """Note that the episode of ``worker`` needs actions."""
+        assert worker in self._running
+        assert worker not in self._waiting
+        self._waiting.append(worker)
+
+    def next_batch(self) -> list[int]:
+        """Take the workers whose requests are answered next, longest waiting first."""
+        size = min(len(self._waiting), self._bounds.max_batch)
+        return [self._waiting.popleft() for _ in range(size)]
+
+    def finish(self, worker: int) -> EpisodeSpec:
+        """Note that the episode of ``worker`` ended; the worker is free."""
+        return self._running.pop(worker)
+
+    def fail(self, worker: int) -> tuple[EpisodeSpec, bool]:
+        """Note that ``worker`` broke, with its simulator.
+
+        Returns:
+            The episode it ran and whether that one will be tried again (else it has ended).
+        """
+        spec = self._running.pop(worker)
+        self._open.pop(worker, None)
+        if worker in self._waiting:
+            self._waiting.remove(worker)
+        again = self._attempts[spec.key] < self._bounds.max_attempts
+        if again:
+            self._queues[spec.task.key].appendleft(spec)
+        return spec, again
+
+    def _choose_task(self, worker: int) -> TaskKey | None:
+        """Prefer the open task; else the one with most episodes left per worker that has it."""
+        own = self._open.get(worker)
+        if own is not None and self._queues[own]:
+            return own
+        holders = Counter(task for other, task in self._open.items() if other != worker)
+        bound = self._bounds.max_parallel_tasks or len(self._queues)
+        candidates = [
+            task
+            for task, queue in self._queues.items()
+            if queue and (task in holders or len(holders) < bound)
+        ]
+        return max(
+            candidates, key=lambda task: len(self._queues[task]) / (1 + holders[task]), default=None
+        )

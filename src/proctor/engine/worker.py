@@ -1,0 +1,181 @@
+"""The worker: owns at most one simulator, runs whole chunks, answers with small messages.
+
+The same object works in a process of its own or inside the parent. It never imports torch, never
+prints, and does not outlive the parent.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from multiprocessing import connection, parent_process
+from pathlib import Path
+from typing import Any
+
+from proctor.benchmarks.base import Benchmark, Sim
+from proctor.engine.arena import Arena
+from proctor.engine.episode import ObservedEpisode, Window
+from proctor.engine.messages import (
+    Begin,
+    Broken,
+    Chunk,
+    Ended,
+    NeedsActions,
+    Order,
+    PolicyFailed,
+    Report,
+    SimClosed,
+    Started,
+)
+from proctor.errors import PolicyError
+from proctor.policies.base import Batch, Policy, Query
+from proctor.policies.chunks import checked_chunks
+from proctor.types import EpisodeSpec, Task
+
+
+@dataclass(frozen=True)
+class WorkerSetup:
+    """What a worker is made from; picklable."""
+
+    make_benchmark: Callable[[], Benchmark]
+    make_policy: Callable[[Benchmark], Policy] | None = None
+    """Set when the policy runs beside the simulator instead of in the engine."""
+    environment: dict[str, str] = field(default_factory=dict)
+    log_file: Path | None = None
+
+
+class Worker:
+    """Takes orders for one slot of the arena."""
+
+    def __init__(self, setup: WorkerSetup, arena: Arena, slot: int) -> None:
+        self._slot = slot
+        self._beats = arena.beats
+        self._window = Window(arena.slot(slot), arena.features, arena.n_obs_steps)
+        self._benchmark = setup.make_benchmark()
+        self._policy = setup.make_policy(self._benchmark) if setup.make_policy else None
+        self._sim: Sim | None = None
+        self._task: Task | None = None
+        self._episode: ObservedEpisode | None = None
+        self._asked_at = 0.0
+
+    def handle(self, order: Order) -> Report:
+        """Carry out an order and return what came of it."""
+        try:
+            return self._handle(order)
+        except PolicyError as error:
+            return PolicyFailed(str(error), traceback.format_exc().strip())
+
+    def _handle(self, order: Order) -> Report:
+        if isinstance(order, Begin):
+            self._begin(order.spec)
+        elif isinstance(order, Chunk):
+            self._run(order)
+        else:
+            self.close_sim()
+            return SimClosed()
+        return self._report()
+
+    def close_sim(self) -> None:
+        """Close the simulator, if one is open."""
+        if self._sim is not None:
+            self._sim.close()
+        self._sim = self._task = None
+
+    def _begin(self, spec: EpisodeSpec) -> None:
+        start = time.perf_counter()
+        if self._task != spec.task or self._sim is None:
+            self.close_sim()
+            self._sim = self._benchmark.make_sim(spec.task)
+            self._task = spec.task
+        open_s = time.perf_counter() - start
+        self._episode = ObservedEpisode(
+            self._sim, spec, self._benchmark.action, self._window, self._beat
+        )
+        self._episode.timings.open_s = open_s
+        self._episode.begin()
+        self._beat()
+        if self._policy is not None:
+            self._play(self._policy, self._episode)
+
+    def _run(self, order: Chunk) -> None:
+        assert self._episode is not None
+        self._episode.timings.wait_s += time.perf_counter() - self._asked_at
+        self._episode.run(order.actions)
+
+    def _play(self, policy: Policy, episode: ObservedEpisode) -> None:
+        """Play a whole episode with the policy that sits in this worker."""
+        state = policy.new_episode(episode.spec)
+        while not episode.ended:
+            observations = {key: array[None] for key, array in self._window.arrays.items()}
+            batch = Batch([Query(episode.spec, episode.steps, state)], observations)
+            episode.run(checked_chunks(policy, batch, self._benchmark.action)[0])
+
+    def _report(self) -> Report:
+        assert self._episode is not None
+        if self._episode.ended:
+            return Ended(self._episode.result(self._slot))
+        self._asked_at = time.perf_counter()
+        return NeedsActions(self._episode.steps)
+
+    def _beat(self) -> None:
+        self._beats[self._slot] += 1
+
+
+def worker_main(orders: connection.Connection, setup: WorkerSetup, arena: Arena, slot: int) -> None:
+    """Run a worker in this process until the parent hangs up."""
+    _leave_the_terminal_alone(setup.log_file)
+    die_with_the_parent()
+    os.environ.update(setup.environment)
+    worker: Worker | None = None
+    try:
+        worker = Worker(setup, arena, slot)
+        orders.send(Started())
+        while True:
+            orders.send(worker.handle(orders.recv()))
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        pass  # the parent closed the connection: it needs us no more
+    except BaseException:  # noqa: BLE001  the worker's edge: whatever broke, the engine hears of it
+        orders.send(Broken(traceback.format_exc().strip(), at_start=worker is None))
+    finally:
+        # No interpreter shutdown: GL drivers are known to hang there, and nothing is left to save.
+        os._exit(0)
+
+
+def _leave_the_terminal_alone(log_file: Path | None) -> None:
+    """Send what libraries print to the log, and leave Ctrl-C to the parent."""
+    target = os.open(log_file or os.devnull, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    os.dup2(target, 1)
+    os.dup2(target, 2)
+    os.close(target)
+    faulthandler.enable()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def die_with_the_parent() -> None:
+    """Make sure that no worker outlives the evaluation, however it ends.
+
+    A thread waits for the parent's end. A simulator that hangs inside a C call may hold the
+    interpreter and block that thread, so on Linux the kernel is asked as well: the fork server
+    exits with the parent, and each worker is killed with the fork server.
+    """
+    if sys.platform == "linux":
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
+    parent = parent_process()
+    if parent is None:
+        return
+
+    def wait_and_exit(sentinel: Any) -> None:
+        connection.wait([sentinel])
+        os._exit(1)
+
+    threading.Thread(target=wait_and_exit, args=(parent.sentinel,), daemon=True).start()

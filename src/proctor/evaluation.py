@@ -1,0 +1,252 @@
+"""One evaluation from config to results: checks everything, then runs what is missing."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from proctor import registry
+from proctor.benchmarks.base import Benchmark
+from proctor.config import EvalConfig, SchedulerKind
+from proctor.engine.engine import Engine, EngineSetup
+from proctor.engine.pool import check_importable, start_fork_server
+from proctor.engine.scheduler import Bounds, Scheduler
+from proctor.engine.worker import WorkerSetup
+from proctor.errors import SpecMismatch, UsageError, did_you_mean
+from proctor.plan import make_plan, workers_for
+from proctor.policies.base import Placement, Policy
+from proctor.recorders.base import Recorder
+from proctor.recorders.journal import EpisodeRow, Journal, cut_torn_line, read_journal
+from proctor.report.summary import Tally, eval_info, tally
+from proctor.run import EVAL_INFO_FILE, RunFolder, RunRecord, write_json
+from proctor.system import git_commit, usable_cores, versions
+from proctor.types import EpisodeSpec, Feature
+
+MakeRecorders = Callable[["Prepared", Sequence[EpisodeRow]], list[Recorder]]
+"""Makes the outputs of a session besides the journal, given the episodes done before."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """An evaluation whose every part has been checked, before anything starts."""
+
+    config: EvalConfig
+    make_benchmark: Callable[[], Benchmark]
+    benchmark: Benchmark
+    policy: Policy
+    features: dict[str, Feature]
+    plan: list[EpisodeSpec]
+    environment: dict[str, str]
+    folder: RunFolder
+
+    @property
+    def worker_setup(self) -> WorkerSetup:
+        """What workers are made from."""
+        make_policy = None
+        if self.policy.placement is Placement.WORKER:
+            make = registry.find_policy(self.config.policy.type).make
+            make_policy = partial(make, self.config.policy)
+        log_file = self.folder.path.absolute() / "workers.log"
+        return WorkerSetup(self.make_benchmark, make_policy, self.environment, log_file)
+
+    def protocol(self) -> dict[str, Any]:
+        """Return all that defines an episode of this evaluation."""
+        return {
+            "benchmark": {"type": self.config.env.type, **self.benchmark.protocol()},
+            "policy": {
+                "type": self.config.policy.type,
+                "inputs": list(self.policy.inputs),
+                "n_obs_steps": self.policy.n_obs_steps,
+                "replan_steps": self.policy.n_action_steps,
+                **self.policy.protocol(),
+            },
+            "seed": self.config.seed,
+            "environment": self.environment,
+            "versions": {
+                name: version
+                for name, version in versions(self.benchmark.distributions).items()
+                if name in self.benchmark.distributions
+            },
+        }
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A run after a session on it."""
+
+    path: Path
+    planned: int
+    rows: list[EpisodeRow]
+
+    @property
+    def tally(self) -> Tally:
+        """What all episodes add up to."""
+        return tally(self.rows)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every planned episode has ended."""
+        return len(self.rows) == self.planned
+
+    def __str__(self) -> str:
+        return str(self.tally)
+
+
+def prepare(config: EvalConfig) -> Prepared:
+    """Check that everything ``config`` names exists and fits together. Starts nothing.
+
+    Raises:
+        UsageError: with one line that says what to change.
+    """
+    folder = RunFolder(config.output_dir or default_folder(config))
+    make_benchmark = partial(registry.find_benchmark(config.env.type).make, config.env)
+    benchmark = make_benchmark()
+    policy = registry.find_policy(config.policy.type).make(config.policy, benchmark)
+    offered = benchmark.features()
+    for key in policy.inputs:
+        if key not in offered:
+            near = did_you_mean(key, offered) or f" (it offers: {', '.join(offered)})"
+            raise SpecMismatch(
+                f"policy {policy.name!r} needs {key!r}, {benchmark.name} has none{near}"
+            )
+    prepared = Prepared(
+        config=config,
+        make_benchmark=make_benchmark,
+        benchmark=benchmark,
+        policy=policy,
+        features={key: offered[key] for key in policy.inputs},
+        plan=make_plan(benchmark, config.eval.n_episodes, config.seed),
+        environment=benchmark.preflight(policy.inputs),
+        folder=folder,
+    )
+    check_importable(prepared.worker_setup)
+    return prepared
+
+
+def default_folder(config: EvalConfig) -> Path:
+    """Return ``outputs/eval/DATE/TIME_ENV_POLICY``."""
+    name = f"%H-%M-%S_{config.env.type}_{config.policy.type}".replace(":", "-").replace("/", "-")
+    return Path("outputs", "eval", time.strftime("%Y-%m-%d"), time.strftime(name))
+
+
+def run_evaluation(
+    prepared: Prepared, given: dict[str, Any], make_recorders: MakeRecorders | None = None
+) -> Evaluation:
+    """Run the episodes of ``prepared`` that its folder does not hold yet.
+
+    Raises:
+        UsageError: the folder holds another run.
+        RunFolderError: the folder is in use or cannot be written.
+        KeyboardInterrupt: passed on, after everything finished is on disk.
+    """
+    folder = prepared.folder
+    with folder.locked():
+        record = folder.begin(_record(prepared, given), resume=prepared.config.resume)
+        cut_torn_line(folder.path)
+        before = read_journal(folder.path).rows
+        missing = _missing(prepared.plan, before, folder.path)
+        try:
+            if missing:
+                _run_session(prepared, missing, before, make_recorders)
+        finally:
+            rows = read_journal(folder.path).rows
+            info = eval_info(rows, len(prepared.plan), record.sessions)
+            write_json(folder.path / EVAL_INFO_FILE, info)
+            _drop_if_empty(folder.path / "workers.log")
+    return Evaluation(folder.path, len(prepared.plan), rows)
+
+
+def _record(prepared: Prepared, given: dict[str, Any]) -> RunRecord:
+    return RunRecord(
+        given={key: value for key, value in given.items() if key not in ("resume", "output_dir")},
+        resolved=prepared.config.as_dict(),
+        protocol=prepared.protocol(),
+        versions=versions((*prepared.benchmark.distributions, "gymnasium", "numpy")),
+        machine={
+            "platform": platform.platform(),
+            "usable_cores": usable_cores(),
+            "git_commit": git_commit(),
+        },
+        sessions=[time.time()],
+    )
+
+
+def _missing(plan: list[EpisodeSpec], done: Sequence[EpisodeRow], path: Path) -> list[EpisodeSpec]:
+    keys = {row.key for row in done}
+    extra = keys - {spec.key for spec in plan}
+    if extra:
+        raise UsageError(
+            f"--resume: {path} holds {len(extra)} episodes that are not planned now, "
+            f"as {min(extra)}; ask for at least the tasks and --eval.n_episodes it was run with"
+        )
+    return [spec for spec in plan if spec.key not in keys]
+
+
+def _run_session(
+    prepared: Prepared,
+    specs: list[EpisodeSpec],
+    before: Sequence[EpisodeRow],
+    make_recorders: MakeRecorders | None,
+) -> None:
+    recorders: list[Recorder] = [Journal(prepared.folder.path)]
+    if make_recorders is not None:
+        recorders += make_recorders(prepared, before)
+    try:
+        if prepared.config.eval.scheduler is SchedulerKind.LOCKSTEP:
+            _run_lockstep(prepared, specs, recorders)
+        else:
+            _run_engine(prepared, specs, recorders)
+    finally:
+        for recorder in recorders:
+            recorder.close()
+
+
+def _run_engine(
+    prepared: Prepared, specs: list[EpisodeSpec], recorders: Sequence[Recorder]
+) -> None:
+    settings = prepared.config.eval
+    n_workers = workers_for(settings.batch_size, len(specs), usable_cores())
+    in_process = n_workers == 1 or not settings.use_async_envs
+    if not in_process:
+        start_fork_server(prepared.benchmark.preload, prepared.environment)
+    setup = EngineSetup(
+        worker=prepared.worker_setup,
+        policy=prepared.policy,
+        features=prepared.features,
+        action=prepared.benchmark.action,
+        n_workers=n_workers,
+        in_process=in_process,
+        watchdog_s=settings.watchdog_s,
+    )
+    bounds = Bounds(
+        max_batch=n_workers,
+        max_parallel_tasks=prepared.config.env.max_parallel_tasks,
+        max_attempts=1 + settings.max_retries,
+    )
+    Engine(setup, Scheduler(specs, bounds), recorders).run()
+
+
+def _run_lockstep(
+    prepared: Prepared, specs: list[EpisodeSpec], recorders: Sequence[Recorder]
+) -> None:
+    from proctor.lockstep import Lockstep
+
+    settings = prepared.config.eval
+    Lockstep(
+        make_benchmark=prepared.make_benchmark,
+        policy=prepared.policy,
+        n_envs=workers_for(settings.batch_size, len(specs), usable_cores()),
+        use_async_envs=settings.use_async_envs,
+        environment=prepared.environment,
+        recorders=recorders,
+    ).run(specs)
+
+
+def _drop_if_empty(path: Path) -> None:
+    if path.exists() and path.stat().st_size == 0:
+        path.unlink()

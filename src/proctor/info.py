@@ -1,0 +1,73 @@
+"""What ``proctor info`` prints: the facts one asks for in every bug report."""
+
+from __future__ import annotations
+
+import platform
+from importlib import metadata
+
+from proctor import __version__, registry
+from proctor.system import installed_version, usable_cores
+
+
+def info_lines() -> list[str]:
+    """Return versions, cores, graphics, devices, plug-ins and extras, a line each."""
+    import os
+
+    return [
+        f"proctor     {__version__}",
+        f"python      {platform.python_version()} on {platform.platform()}",
+        f"cores       {usable_cores()} usable of {os.cpu_count()}",
+        f"graphics    {_graphics()}",
+        f"devices     {_devices()}",
+        f"benchmarks  {', '.join(registry.known('benchmarks'))}",
+        f"policies    {', '.join(registry.known('policies'))}",
+        *_packages(),
+        *_extras(),
+    ]
+
+
+def _graphics() -> str:
+    if installed_version("mujoco") is None:
+        return "unknown (mujoco is not installed)"
+    from proctor.benchmarks.rendering import find_gl_backend
+
+    backend = find_gl_backend()
+    return f"{backend} works" if backend else "no working GL backend found"
+
+
+def _devices() -> str:
+    if installed_version("torch") is None:
+        return "cpu (torch is not installed)"
+    import torch
+
+    if torch.cuda.is_available():
+        return ", ".join(
+            f"cuda:{i} {torch.cuda.get_device_name(i)}" for i in range(torch.cuda.device_count())
+        )
+    return "mps" if torch.backends.mps.is_available() else "cpu"
+
+
+def _packages() -> list[str]:
+    names = ("numpy", "gymnasium", "mujoco", "metaworld", "torch")
+    return [f"{name:<11} {installed_version(name) or 'not installed'}" for name in names]
+
+
+def _extras() -> list[str]:
+    """Say for each extra whether all it needs is installed."""
+    from packaging.requirements import Requirement
+
+    needed: dict[str, list[str]] = {}
+    for text in metadata.requires("proctor") or []:
+        requirement = Requirement(text)
+        for extra in metadata.metadata("proctor").get_all("Provides-Extra") or []:
+            if requirement.marker and requirement.marker.evaluate({"extra": extra}):
+                needed.setdefault(extra, []).append(requirement.name)
+    return [
+        f"extra       {extra}: "
+        + ("installed" if not (missing := _missing(names)) else f"missing {', '.join(missing)}")
+        for extra, names in needed.items()
+    ]
+
+
+def _missing(names: list[str]) -> list[str]:
+    return [name for name in names if installed_version(name) is None]

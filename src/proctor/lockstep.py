@@ -1,0 +1,132 @@
+"""The classic loop: all simulators of one task step together until the last has ended.
+
+This is what other harnesses do. We keep it as the reference that the engine is tested and timed
+against: both give the same episodes, bit for bit.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from proctor.benchmarks.base import Benchmark
+from proctor.errors import ProctorError, WorkerError
+from proctor.policies.base import Batch, Policy, Query
+from proctor.policies.chunks import checked_chunks
+from proctor.recorders.base import Pulse, Recorder
+from proctor.types import Array, EpisodeResult, EpisodeSpec, Observation
+from proctor.vector import LazyVectorEnv, SimEnvParts, from_raw
+
+
+@dataclass
+class _Row:
+    """One sub-environment's episode: its policy state, observation history and queued actions."""
+
+    spec: EpisodeSpec
+    state: Any
+    history: deque[Observation]
+    steps: int = 0
+    queue: deque[Array] = field(default_factory=deque)
+
+
+@dataclass
+class Lockstep:
+    """Runs episodes task by task, ``n_envs`` at a time."""
+
+    make_benchmark: Callable[[], Benchmark]
+    policy: Policy
+    n_envs: int
+    use_async_envs: bool
+    environment: dict[str, str]
+    recorders: Sequence[Recorder]
+    infer_s: float = 0.0
+    _steps: int = 0
+    _batches: int = 0
+    _requests: int = 0
+    _started_at: float = field(default_factory=time.monotonic)
+
+    def run(self, specs: Sequence[EpisodeSpec]) -> None:
+        """Run ``specs``; the environment of one task is closed before the next one opens.
+
+        Raises:
+            PolicyError: the policy returned no usable actions.
+            WorkerError: a simulator broke; this loop has no way to replace it.
+        """
+        self._action = self.make_benchmark().action
+        for task, of_task in groupby(specs, key=lambda spec: spec.task):
+            parts = SimEnvParts(self.make_benchmark, task, self.policy.inputs, self.environment)
+            episodes = list(of_task)
+            n_envs = min(self.n_envs, len(episodes))
+            env = LazyVectorEnv(parts, n_envs, use_async_envs=self.use_async_envs)
+            try:
+                for start in range(0, len(episodes), n_envs):
+                    self._roll_out(env, episodes[start : start + n_envs])
+            except ProctorError:
+                raise
+            except Exception as error:
+                raise WorkerError(
+                    f"a simulator of {task.name} broke in lockstep: {error!r}; "
+                    "--eval.scheduler=continuous replaces broken simulators"
+                ) from error
+            finally:
+                env.kill()
+
+    def _roll_out(self, env: LazyVectorEnv, specs: list[EpisodeSpec]) -> None:
+        idle = [None] * (env.num_envs - len(specs))
+        raw, _ = env.reset(options={"specs": [*specs, *idle]})
+        rows: dict[int, _Row] = {}
+        for i, spec in enumerate(specs):
+            first = self._observation(raw, i)
+            history = deque([first] * self.policy.n_obs_steps, maxlen=self.policy.n_obs_steps)
+            rows[i] = _Row(spec, self.policy.new_episode(spec), history)
+        while rows:
+            self._refill(rows)
+            actions = np.zeros((env.num_envs, self._action.size), np.float32)
+            for i, row in rows.items():
+                actions[i] = row.queue.popleft()
+            raw, _, terminated, truncated, infos = env.step(actions)
+            for i in list(rows):
+                rows[i].steps += 1
+                rows[i].history.append(self._observation(raw, i))
+                if terminated[i] or truncated[i]:
+                    self._record(infos["result"][i])
+                    del rows[i]
+            self._pulse(len(rows))
+
+    def _refill(self, rows: dict[int, _Row]) -> None:
+        """Ask the policy for every episode whose chunk is used up: in lockstep, all or none."""
+        empty = [row for row in rows.values() if not row.queue]
+        if not empty:
+            return
+        start = time.perf_counter()
+        queries = [Query(row.spec, row.steps, row.state) for row in empty]
+        observations = {
+            key: np.stack([np.stack([moment[key] for moment in row.history]) for row in empty])
+            for key in self.policy.inputs
+        }
+        chunks = checked_chunks(self.policy, Batch(queries, observations), self._action)
+        for row, chunk in zip(empty, chunks, strict=True):
+            row.queue.extend(chunk)
+        self.infer_s += time.perf_counter() - start
+        self._batches += 1
+        self._requests += len(empty)
+
+    def _observation(self, raw: dict[str, Any], i: int) -> Observation:
+        return {key: value[i] for key, value in from_raw(raw, self.policy.inputs).items()}
+
+    def _record(self, result: EpisodeResult) -> None:
+        for recorder in self.recorders:
+            recorder.episode_ended(result)
+
+    def _pulse(self, steps: int) -> None:
+        self._steps += steps
+        elapsed_s = time.monotonic() - self._started_at
+        pulse = Pulse(elapsed_s, self._steps, self._batches, self._requests)
+        for recorder in self.recorders:
+            recorder.pulse(pulse)

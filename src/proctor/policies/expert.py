@@ -1,0 +1,59 @@
+"""The benchmark's own scripted policies: an upper reference, and a check of the whole machinery."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from proctor.benchmarks.base import Benchmark, Expert
+from proctor.errors import UsageError
+from proctor.policies.base import Batch, Placement, PolicyConfig, PolicyPlugin
+from proctor.types import Array, EpisodeSpec
+
+
+@dataclass
+class ExpertConfig(PolicyConfig):
+    """Flags of the expert: none of its own."""
+
+    type: str = "expert"
+
+
+class ExpertPolicy:
+    """Asks the script of each episode's task, one action at a time.
+
+    Runs beside the simulator: a script costs a few microseconds, a message to the engine many.
+    """
+
+    name = "expert"
+    n_obs_steps = 1
+    n_action_steps = 1
+    placement = Placement.WORKER
+
+    def __init__(self, config: ExpertConfig, benchmark: Benchmark) -> None:
+        if not benchmark.expert_inputs:
+            raise UsageError(f"{benchmark.name} has no scripted expert; choose another policy")
+        self.inputs = benchmark.expert_inputs
+        self._benchmark = benchmark
+
+    def new_episode(self, spec: EpisodeSpec) -> Expert:
+        """Return a fresh script for the episode's task."""
+        return self._benchmark.expert(spec.task)
+
+    def act(self, batch: Batch) -> Array:
+        """Return one action for each episode, by its script."""
+        actions = []
+        for row, query in enumerate(batch.queries):
+            now = {key: array[row, -1] for key, array in batch.observations.items()}
+            actions.append(query.state(now))
+        return np.asarray(actions)[:, None]
+
+    def protocol(self) -> dict[str, Any]:
+        """The script is part of the benchmark's version."""
+        return {}
+
+
+PLUGIN = PolicyPlugin(
+    config=ExpertConfig, make=ExpertPolicy, summary="the benchmark's own scripted policies"
+)

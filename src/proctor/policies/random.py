@@ -1,0 +1,70 @@
+"""Uniform random actions, seeded per episode. Doubles as a load generator of any shape."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+
+from proctor.benchmarks.base import Benchmark
+from proctor.errors import SpecMismatch, UsageError, did_you_mean
+from proctor.policies.base import Batch, Placement, PolicyConfig, PolicyPlugin
+from proctor.types import Array, EpisodeSpec
+
+
+@dataclass
+class RandomConfig(PolicyConfig):
+    """Flags of the random policy."""
+
+    type: str = "random"
+    n_action_steps: int = field(default=1, metadata={"help": "actions per query (chunk length)"})
+    n_obs_steps: int = field(default=1, metadata={"help": "observations it pretends to look at"})
+    inputs: list[str] = field(
+        default_factory=list,
+        metadata={"help": "observation keys it pretends to consume, comma-separated"},
+    )
+
+
+class RandomPolicy:
+    """Draws every action uniformly from the benchmark's range ([-1, 1] where it has none)."""
+
+    name = "random"
+    placement = Placement.ENGINE
+
+    def __init__(self, config: RandomConfig, benchmark: Benchmark) -> None:
+        for flag, value in (
+            ("n_action_steps", config.n_action_steps),
+            ("n_obs_steps", config.n_obs_steps),
+        ):
+            if value < 1:
+                raise UsageError(f"--policy.{flag} must be at least 1, got {value}")
+        offered = benchmark.features()
+        for key in config.inputs:
+            if key not in offered:
+                near = did_you_mean(key, offered) or f" (choose from: {', '.join(offered)})"
+                raise SpecMismatch(f"--policy.inputs: {benchmark.name} offers no {key!r}{near}")
+        self.inputs = tuple(config.inputs)
+        self.n_obs_steps = config.n_obs_steps
+        self.n_action_steps = config.n_action_steps
+        self._action = benchmark.action
+
+    def new_episode(self, spec: EpisodeSpec) -> np.random.Generator:
+        """Return the episode's own generator, keyed by seed, task and index."""
+        return np.random.default_rng([spec.seed, crc32(spec.task.name.encode()), spec.index])
+
+    def act(self, batch: Batch) -> Array:
+        """Draw a chunk for each episode from its own generator."""
+        low = -1.0 if self._action.low is None else self._action.low
+        high = 1.0 if self._action.high is None else self._action.high
+        shape = (self.n_action_steps, self._action.size)
+        chunks = [query.state.uniform(low, high, shape) for query in batch.queries]
+        return np.asarray(chunks, dtype=np.float32)
+
+    def protocol(self) -> dict[str, Any]:
+        """Return the rule the actions are drawn by."""
+        return {"noise": "PCG64 keyed by (seed, crc32(task name), episode index)"}
+
+
+PLUGIN = PolicyPlugin(config=RandomConfig, make=RandomPolicy, summary="uniform random actions")

@@ -1,0 +1,42 @@
+"""What a recorder is: it hears of episodes as they end and of how the run goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from proctor.types import EpisodeResult
+
+
+@dataclass(frozen=True)
+class Pulse:
+    """How the run goes at this moment."""
+
+    elapsed_s: float
+    steps: int
+    """Simulator steps taken so far by all workers of this session."""
+    batches: int
+    batched_requests: int
+
+    @property
+    def steps_per_s(self) -> float:
+        """Simulator steps per second since the start."""
+        return self.steps / self.elapsed_s if self.elapsed_s > 0 else 0.0
+
+    @property
+    def mean_batch(self) -> float | None:
+        """Mean number of episodes answered by one call of the policy; None when none was needed."""
+        return self.batched_requests / self.batches if self.batches else None
+
+
+class Recorder(Protocol):
+    """An output of a run."""
+
+    def episode_ended(self, result: EpisodeResult) -> None:
+        """Take one finished episode. It is called once for each, as it ends."""
+
+    def pulse(self, pulse: Pulse) -> None:
+        """Hear how the run goes, a few times a second."""
+
+    def close(self) -> None:
+        """The run is over, finished or not."""

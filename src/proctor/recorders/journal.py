@@ -1,0 +1,158 @@
+"""The journal: one line per finished episode, on disk before anything else happens with it."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from proctor.errors import RunFolderError
+from proctor.recorders.base import Pulse
+from proctor.types import EpisodeKey, EpisodeResult, Outcome
+
+FILE_NAME = "episodes.jsonl"
+_SYNC_EVERY_S = 1.0
+
+
+@dataclass
+class EpisodeRow:
+    """One line of the journal. What was not measured is None, never zero."""
+
+    suite: str
+    task: str
+    task_id: int
+    episode_index: int
+    seed: int
+    outcome: Outcome
+    success_once: bool | None
+    success_at_end: bool | None
+    steps: int | None
+    sum_reward: float | None
+    max_reward: float | None
+    start_time: float
+    end_time: float
+    worker: int
+    attempts: int
+    renders: int | None
+    clipped_steps: int | None
+    open_s: float | None
+    sim_s: float | None
+    render_s: float | None
+    wait_s: float | None
+    digest: str | None
+    error: str | None
+    init_state: int | None = None
+
+    @property
+    def key(self) -> EpisodeKey:
+        """What identifies the episode inside a run."""
+        return (self.suite, self.task_id, self.episode_index)
+
+
+def row_of(result: EpisodeResult) -> EpisodeRow:
+    """Turn a result into its journal line."""
+    spec, times = result.spec, result.timings
+    ran = result.outcome is not Outcome.ERROR
+    return EpisodeRow(
+        suite=spec.task.suite,
+        task=spec.task.name,
+        task_id=spec.task.task_id,
+        episode_index=spec.index,
+        seed=spec.seed,
+        init_state=spec.init_state,
+        outcome=result.outcome,
+        success_once=result.success_once if ran else None,
+        success_at_end=result.success_at_end if ran else None,
+        steps=result.steps if ran else None,
+        sum_reward=result.sum_reward if ran else None,
+        max_reward=result.max_reward if ran else None,
+        start_time=round(result.started_at, 4),
+        end_time=round(result.ended_at, 4),
+        worker=result.worker,
+        attempts=result.attempts,
+        renders=result.renders if ran else None,
+        clipped_steps=result.clipped_steps if ran else None,
+        open_s=round(times.open_s, 6) if ran else None,
+        sim_s=round(times.sim_s, 6) if ran else None,
+        render_s=round(times.render_s, 6) if ran else None,
+        wait_s=round(times.wait_s, 6) if ran else None,
+        digest=result.digest,
+        error=result.error,
+    )
+
+
+class Journal:
+    """Appends finished episodes to ``episodes.jsonl``, one whole line at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / FILE_NAME
+        self._fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        self._synced_at = time.monotonic()
+
+    def episode_ended(self, result: EpisodeResult) -> None:
+        """Write the episode's line to the operating system, and to the disk every second.
+
+        Raises:
+            RunFolderError: the disk is full or gone.
+        """
+        line = msgspec.json.encode(row_of(result)) + b"\n"
+        size = os.fstat(self._fd).st_size
+        try:
+            while line:
+                line = line[os.write(self._fd, line) :]
+            if time.monotonic() - self._synced_at > _SYNC_EVERY_S:
+                os.fsync(self._fd)
+                self._synced_at = time.monotonic()
+        except OSError as error:
+            os.ftruncate(self._fd, size)  # half a line would look like a finished episode's
+            raise RunFolderError(
+                f"cannot write {self._path}: {error.strerror}; "
+                "make room, then run again with --resume"
+            ) from error
+
+    def pulse(self, pulse: Pulse) -> None:
+        """The journal holds episodes only."""
+
+    def close(self) -> None:
+        """Sync and close the file."""
+        os.fsync(self._fd)
+        os.close(self._fd)
+
+
+@dataclass(frozen=True)
+class JournalContent:
+    """What a journal holds: its episodes, each once, and the numbers of lines nobody can read."""
+
+    rows: list[EpisodeRow]
+    damaged: list[int]
+
+
+def read_journal(folder: Path) -> JournalContent:
+    """Read the finished episodes of a run; a last line cut short (power loss) is passed over."""
+    path = folder / FILE_NAME
+    content = path.read_bytes() if path.exists() else b""
+    whole = content[: content.rfind(b"\n") + 1]
+    rows: dict[EpisodeKey, EpisodeRow] = {}
+    damaged = []
+    for number, line in enumerate(whole.split(b"\n")[:-1], start=1):
+        try:
+            row = msgspec.json.decode(line, type=EpisodeRow)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            damaged.append(number)
+            continue
+        rows.setdefault(row.key, row)
+    return JournalContent(list(rows.values()), damaged)
+
+
+def cut_torn_line(folder: Path) -> None:
+    """Remove a last line that was cut short, so that the next one starts on its own."""
+    path = folder / FILE_NAME
+    if not path.exists():
+        return
+    content = path.read_bytes()
+    end = content.rfind(b"\n") + 1
+    if end < len(content):
+        os.truncate(path, end)

@@ -1,0 +1,109 @@
+"""What the user sees while a run goes on: one live line, or plain lines without a terminal."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from proctor.recorders.base import Pulse
+from proctor.report.statistics import rate_text
+from proctor.types import EpisodeResult, Outcome
+
+_PLAIN_EVERY_S = 5.0
+
+
+@dataclass
+class Counts:
+    """Episodes by how they ended."""
+
+    successes: int = 0
+    failures: int = 0
+    errors: int = 0
+
+    def add(self, outcome: Outcome) -> None:
+        """Count one episode."""
+        self.successes += outcome is Outcome.SUCCESS
+        self.failures += outcome is Outcome.FAILURE
+        self.errors += outcome is Outcome.ERROR
+
+    @property
+    def total(self) -> int:
+        """All episodes that ended, errors included."""
+        return self.successes + self.failures + self.errors
+
+
+class Progress:
+    """Shows episodes done, the rate with its interval, throughput, mean batch and time left."""
+
+    def __init__(self, planned: int, counts: Counts, console: Console) -> None:
+        self._planned = planned
+        self._counts = counts
+        self._done_before = counts.total
+        self._console = console
+        self._live = Live(console=console, refresh_per_second=5) if console.is_terminal else None
+        if self._live is not None:
+            self._live.start()
+        self._said_at = time.monotonic()
+        self._pulse = Pulse(0.0, 0, 0, 0)
+
+    def episode_ended(self, result: EpisodeResult) -> None:
+        """Count the episode; an errored one is named at once."""
+        self._counts.add(result.outcome)
+        if result.error is not None:
+            reason = result.error.splitlines()[-1]
+            self._console.print(f"error: {result.spec}: {reason}", style="yellow", markup=False)
+
+    def pulse(self, pulse: Pulse) -> None:
+        """Redraw the line, or say it every few seconds where nothing can be redrawn."""
+        self._pulse = pulse
+        if self._live is not None:
+            self._live.update(Text(self.line(), overflow="ellipsis", no_wrap=True))
+        elif time.monotonic() - self._said_at >= _PLAIN_EVERY_S:
+            self._said_at = time.monotonic()
+            self._say()
+
+    def close(self) -> None:
+        """Leave the last state of the line on the screen."""
+        if self._live is not None:
+            self._live.update(Text(self.line(), overflow="ellipsis", no_wrap=True))
+            self._live.stop()
+        else:
+            self._say()
+
+    def line(self) -> str:
+        """Return the line as text."""
+        counts, pulse = self._counts, self._pulse
+        parts = [
+            f"{counts.total}/{self._planned} episodes",
+            f"success {rate_text(counts.successes, counts.successes + counts.failures)}",
+        ]
+        if counts.errors:
+            parts.append(f"{counts.errors} error{'s' * (counts.errors != 1)}")
+        parts.append(f"{pulse.steps_per_s:,.0f} steps/s")
+        if pulse.mean_batch is not None:
+            parts.append(f"batch {pulse.mean_batch:.1f}")
+        parts.append(self._time_left())
+        return "  ".join(parts)
+
+    def _time_left(self) -> str:
+        left = self._planned - self._counts.total
+        done = self._counts.total - self._done_before
+        if left == 0:
+            return f"done in {clock(self._pulse.elapsed_s)}"
+        if done == 0:
+            return "time left: not known yet"
+        return f"{clock(self._pulse.elapsed_s / done * left)} left"
+
+    def _say(self) -> None:
+        self._console.print(self.line(), markup=False, highlight=False, soft_wrap=True)
+
+
+def clock(seconds: float) -> str:
+    """Return seconds as ``1:02:03`` or ``2:03``."""
+    minutes, secs = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{secs:02d}" if hours else f"{minutes}:{secs:02d}"

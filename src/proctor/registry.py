@@ -1,0 +1,87 @@
+"""Finds plug-ins by name: a module of ours, an entry point, or ``package.module:ATTRIBUTE``.
+
+A plug-in is a module attribute ``PLUGIN``. Nothing is imported before it is asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import pkgutil
+from typing import Any
+
+from proctor.benchmarks.base import BenchmarkPlugin
+from proctor.errors import UsageError, did_you_mean
+from proctor.policies.base import PolicyPlugin
+
+
+def find_benchmark(name: str) -> BenchmarkPlugin:
+    """Return the benchmark plug-in called ``name``.
+
+    Raises:
+        UsageError: there is none, or what was found is no benchmark.
+    """
+    plugin = _find("benchmarks", "--env.type", name)
+    if not isinstance(plugin, BenchmarkPlugin):
+        raise UsageError(f"--env.type={name} is a {type(plugin).__name__}, not a BenchmarkPlugin")
+    return plugin
+
+
+def find_policy(name: str) -> PolicyPlugin:
+    """Return the policy plug-in called ``name``.
+
+    Raises:
+        UsageError: there is none, or what was found is no policy.
+    """
+    plugin = _find("policies", "--policy.type", name)
+    if not isinstance(plugin, PolicyPlugin):
+        raise UsageError(f"--policy.type={name} is a {type(plugin).__name__}, not a PolicyPlugin")
+    return plugin
+
+
+def known(kind: str) -> list[str]:
+    """List the names that ``kind`` ("benchmarks" or "policies") can be found by."""
+    return sorted({*_own(kind), *_entry_points(kind)})
+
+
+def _find(kind: str, flag: str, name: str) -> Any:
+    if not name:
+        raise UsageError(f"{flag} is missing (choose from: {', '.join(known(kind))})")
+    if ":" in name:
+        return _load_attribute(flag, name)
+    if name in _own(kind):
+        return importlib.import_module(f"proctor.{kind}.{name}").PLUGIN
+    outside = _entry_points(kind)
+    if name in outside:
+        return outside[name].load()
+    names = known(kind)
+    hint = did_you_mean(name, names) or f" (choose from: {', '.join(names)})"
+    raise UsageError(f"{flag}: unknown type {name!r}{hint}")
+
+
+def _load_attribute(flag: str, path: str) -> Any:
+    module_name, _, attribute = path.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as missing:
+        raise UsageError(f"{flag}={path}: {missing}") from None
+    if not hasattr(module, attribute):
+        raise UsageError(f"{flag}={path}: module {module_name} has no {attribute!r}")
+    return getattr(module, attribute)
+
+
+def _own(kind: str) -> list[str]:
+    """Names of the modules in proctor.benchmarks / proctor.policies that are plug-ins."""
+    package = importlib.import_module(f"proctor.{kind}")
+    names = [module.name for module in pkgutil.iter_modules(package.__path__)]
+    return [name for name in names if hasattr(_module(kind, name), "PLUGIN")]
+
+
+def _module(kind: str, name: str) -> Any:
+    return importlib.import_module(f"proctor.{kind}.{name}")
+
+
+def _entry_points(kind: str) -> dict[str, Any]:
+    from importlib.metadata import entry_points
+
+    return {point.name: point for point in entry_points(group=f"proctor.{kind}")}

@@ -1,0 +1,141 @@
+"""From journal lines to numbers: per task, per group and overall. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from proctor.recorders.journal import EpisodeRow
+from proctor.report.statistics import rate_text, wilson_interval
+from proctor.types import Outcome
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What a set of episodes adds up to. Errored episodes are counted beside the rate."""
+
+    episodes: int
+    successes: int
+    errors: int
+    avg_sum_reward: float | None
+    avg_max_reward: float | None
+    steps: int
+    mean_steps_to_success: float | None
+
+    @property
+    def rate(self) -> float | None:
+        """The success rate; None when no episode was completed."""
+        return self.successes / self.episodes if self.episodes else None
+
+    def __str__(self) -> str:
+        errors = f", {self.errors} error{'s' * (self.errors != 1)}" if self.errors else ""
+        return rate_text(self.successes, self.episodes) + errors
+
+
+def tally(rows: Iterable[EpisodeRow]) -> Tally:
+    """Add up episodes."""
+    rows = list(rows)
+    done = [row for row in rows if row.outcome is not Outcome.ERROR]
+    won = [row for row in done if row.outcome is Outcome.SUCCESS]
+    return Tally(
+        episodes=len(done),
+        successes=len(won),
+        errors=len(rows) - len(done),
+        avg_sum_reward=_mean(row.sum_reward for row in done),
+        avg_max_reward=_mean(row.max_reward for row in done),
+        steps=sum(row.steps or 0 for row in done),
+        mean_steps_to_success=_mean(row.steps for row in won),
+    )
+
+
+def by_task(rows: Iterable[EpisodeRow]) -> dict[tuple[str, int], list[EpisodeRow]]:
+    """Sort episodes into their tasks, in plan order."""
+    return _grouped(rows, lambda row: (row.suite, row.task_id))
+
+
+def by_group(rows: Iterable[EpisodeRow]) -> dict[str, list[EpisodeRow]]:
+    """Sort episodes into their groups."""
+    return _grouped(rows, lambda row: row.suite)
+
+
+def eval_info(
+    rows: Sequence[EpisodeRow], planned: int, sessions: Sequence[float]
+) -> dict[str, Any]:
+    """Return the content of ``eval_info.json``: LeRobot's shape, with ours beside it."""
+    rows = sorted(rows, key=lambda row: row.key)
+    eval_s = working_seconds(rows, sessions)
+    overall = _metrics(rows)
+    overall |= {"eval_s": eval_s, "eval_ep_s": eval_s / len(rows) if rows else None}
+    return {
+        "per_task": [
+            {"task_group": suite, "task_id": task_id, "metrics": _task_metrics(episodes)}
+            for (suite, task_id), episodes in by_task(rows).items()
+        ],
+        "per_group": {suite: _metrics(episodes) for suite, episodes in by_group(rows).items()},
+        "overall": overall,
+        "proctor": _ours(rows, planned),
+    }
+
+
+def working_seconds(rows: Sequence[EpisodeRow], sessions: Sequence[float]) -> float:
+    """Return the seconds worked on a run: from each session's start to its last episode's end."""
+    total = 0.0
+    for start, end in zip(sessions, [*sessions[1:], float("inf")], strict=True):
+        ends = [row.end_time for row in rows if start <= row.end_time < end]
+        total += max(ends) - start if ends else 0.0
+    return total
+
+
+def _task_metrics(rows: list[EpisodeRow]) -> dict[str, Any]:
+    done = [row for row in rows if row.outcome is not Outcome.ERROR]
+    return {
+        "task": rows[0].task,
+        "sum_rewards": [row.sum_reward for row in done],
+        "max_rewards": [row.max_reward for row in done],
+        "successes": [row.success_once for row in done],
+        "seeds": [row.seed for row in done],
+        **_metrics(rows),
+    }
+
+
+def _metrics(rows: list[EpisodeRow]) -> dict[str, Any]:
+    added = tally(rows)
+    interval = wilson_interval(added.successes, added.episodes)
+    return {
+        "avg_sum_reward": added.avg_sum_reward,
+        "avg_max_reward": added.avg_max_reward,
+        "pc_success": None if added.rate is None else 100 * added.rate,
+        "n_episodes": added.episodes,
+        "n_errors": added.errors,
+        "pc_success_wilson95": None if interval is None else [100 * end for end in interval],
+    }
+
+
+def _ours(rows: list[EpisodeRow], planned: int) -> dict[str, Any]:
+    done = [row for row in rows if row.outcome is not Outcome.ERROR]
+    return {
+        "planned_episodes": planned,
+        "complete": len(rows) == planned,
+        "steps": sum(row.steps or 0 for row in done),
+        "renders": sum(row.renders or 0 for row in done),
+        "retried_episodes": sum(row.attempts > 1 for row in rows),
+        "episodes_with_clipped_actions": sum(bool(row.clipped_steps) for row in done),
+        "open_s": sum(row.open_s or 0 for row in done),
+        "sim_s": sum(row.sim_s or 0 for row in done),
+        "render_s": sum(row.render_s or 0 for row in done),
+        "wait_s": sum(row.wait_s or 0 for row in done),
+    }
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    present = [value for value in values if value is not None]
+    return fmean(present) if present else None
+
+
+def _grouped(rows: Iterable[EpisodeRow], key: Any) -> dict[Any, list[EpisodeRow]]:
+    groups: dict[Any, list[EpisodeRow]] = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
+    return groups

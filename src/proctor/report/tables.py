@@ -1,0 +1,36 @@
+"""The tables at the end of a run, for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from proctor.recorders.journal import EpisodeRow
+from proctor.report.summary import Tally, by_group, by_task, tally
+
+
+def results_table(rows: Sequence[EpisodeRow]) -> Table:
+    """Return the results per task, per group where there are several, and overall."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("group", "task", "success [95% interval]", "reward", "steps to success"):
+        table.add_column(
+            title, justify="right" if title in ("reward", "steps to success") else "left"
+        )
+    tasks, groups = by_task(rows), by_group(rows)
+    for (suite, _), episodes in tasks.items():
+        _add(table, suite, episodes[0].task, tally(episodes))
+    if 1 < len(groups) < len(tasks):
+        table.add_section()
+        for suite, episodes in groups.items():
+            _add(table, suite, "all", tally(episodes))
+    if len(tasks) > 1:
+        table.add_section()
+        _add(table, "all", "all", tally(rows), style="bold")
+    return table
+
+
+def _add(table: Table, group: str, task: str, added: Tally, style: str | None = None) -> None:
+    reward = "n/a" if added.avg_sum_reward is None else f"{added.avg_sum_reward:.1f}"
+    steps = "n/a" if added.mean_steps_to_success is None else f"{added.mean_steps_to_success:.0f}"
+    table.add_row(group, task, str(added), reward, steps, style=style)

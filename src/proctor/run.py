@@ -1,0 +1,178 @@
+"""A run: the folder that holds everything about one evaluation, and the rules for using it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from proctor.errors import RunFolderError, UsageError
+
+RUN_FILE = "run.json"
+EVAL_INFO_FILE = "eval_info.json"
+LOCK_FILE = ".lock"
+_LEAST_FREE_BYTES = 16 * 2**20
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """What ``run.json`` says: how the run was asked for and what defines its episodes."""
+
+    given: dict[str, Any]
+    resolved: dict[str, Any]
+    protocol: dict[str, Any]
+    """All that defines an episode; the fingerprint is taken over this and nothing else."""
+    versions: dict[str, str]
+    machine: dict[str, Any]
+    sessions: list[float]
+    """When each process that worked on this run began, in seconds since 1970."""
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash over all that defines the episodes."""
+        canonical = json.dumps(self.protocol, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+
+
+class RunFolder:
+    """A run's folder on disk."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Make the folder and keep other processes out of it; the lock dies with this process.
+
+        Raises:
+            RunFolderError: it cannot be written, is nearly full, or another process works in it.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            fd = os.open(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise RunFolderError(f"cannot write to {self.path}: {error.strerror}") from None
+        try:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RunFolderError(
+                    f"{self.path} is in use by another process; wait for it or choose another "
+                    "--output_dir"
+                ) from None
+            if shutil.disk_usage(self.path).free < _LEAST_FREE_BYTES:
+                raise RunFolderError(
+                    f"the disk of {self.path} is full; make room or choose another --output_dir"
+                )
+            yield
+        finally:
+            os.close(fd)
+
+    def read(self) -> RunRecord | None:
+        """Return what ``run.json`` says; None when this is no run folder.
+
+        Raises:
+            RunFolderError: the file is damaged.
+        """
+        path = self.path / RUN_FILE
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            return RunRecord(
+                given=content["config"]["given"],
+                resolved=content["config"]["resolved"],
+                protocol=content["protocol"],
+                versions=content["versions"],
+                machine=content["machine"],
+                sessions=content["sessions"],
+            )
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise RunFolderError(f"{path} is damaged: {error!r}") from None
+
+    def write(self, record: RunRecord) -> None:
+        """Write ``run.json`` in one step."""
+        content = {
+            "fingerprint": record.fingerprint,
+            "config": {"given": record.given, "resolved": record.resolved},
+            "protocol": record.protocol,
+            "versions": record.versions,
+            "machine": record.machine,
+            "sessions": record.sessions,
+        }
+        write_json(self.path / RUN_FILE, content)
+
+    def begin(self, record: RunRecord, *, resume: bool) -> RunRecord:
+        """Start a session in this folder: a new run, or the continuation of the same one.
+
+        Raises:
+            UsageError: it holds a run and ``resume`` was not asked for, holds none and it was, or
+                holds one whose episodes are defined differently.
+        """
+        earlier = self.read()
+        if earlier is None and resume:
+            raise UsageError(f"--resume: {self.path} holds no run to resume")
+        if earlier is not None and not resume:
+            raise UsageError(
+                f"{self.path} already holds a run; add --resume to complete it, or choose another "
+                "--output_dir"
+            )
+        if earlier is not None:
+            _check_same_episodes(self.path, earlier, record)
+            record = RunRecord(
+                given=record.given,
+                resolved=record.resolved,
+                protocol=record.protocol,
+                versions=record.versions,
+                machine=record.machine,
+                sessions=[*earlier.sessions, time.time()],
+            )
+        self.write(record)
+        return record
+
+
+def _check_same_episodes(path: Path, earlier: RunRecord, now: RunRecord) -> None:
+    if earlier.fingerprint == now.fingerprint:
+        return
+    before, after = _flat(earlier.protocol), _flat(now.protocol)
+    changed = [
+        key for key in sorted(before.keys() | after.keys()) if before.get(key) != after.get(key)
+    ]
+    fields = "; ".join(f"{key} was {before.get(key)!r}, now {after.get(key)!r}" for key in changed)
+    raise UsageError(
+        f"--resume: the episodes in {path} are defined differently ({fields}); choose another "
+        "--output_dir"
+    )
+
+
+def _flat(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in nested.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write JSON so that a reader sees the old file or the new one, never half.
+
+    Raises:
+        RunFolderError: the disk is full or gone.
+    """
+    temporary = path.with_name(path.name + ".part")
+    try:
+        temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise RunFolderError(f"cannot write {path}: {error.strerror}") from error

@@ -1,0 +1,287 @@
+"""The public gymnasium API: ``make_env`` gives one lazy vector environment per task.
+
+Spaces, metadata and task descriptions are known at once; simulators and their processes appear at
+the first ``reset`` and are gone with ``close``.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from proctor import registry
+from proctor.benchmarks.base import Benchmark, BenchmarkConfig, Sim
+from proctor.config import benchmark_config_from
+from proctor.engine.episode import Episode
+from proctor.engine.pool import start_fork_server, without_main_module
+from proctor.engine.worker import die_with_the_parent
+from proctor.types import Array, EpisodeSpec, Feature, FeatureKind, Observation, Task
+
+_IMAGES = "observation.images."
+_RAW_NAMES = {
+    "observation.image": "pixels",
+    "observation.state": "agent_pos",
+    "observation.environment_state": "environment_state",
+}
+
+
+def make_env(
+    config: BenchmarkConfig | Mapping[str, Any],
+    n_envs: int = 1,
+    use_async_envs: bool = True,
+) -> dict[str, dict[int, VectorEnv[Any, Any, Any]]]:
+    """Return ``{suite: {task_id: vector environment}}`` for every configured task.
+
+    ``config`` is a benchmark config or its settings, ``{"type": "metaworld", "task": "easy"}``.
+    Observations have the names LeRobot's environments use: ``pixels``, ``agent_pos``.
+
+    Raises:
+        UsageError: the config names something that does not exist.
+    """
+    if not isinstance(config, BenchmarkConfig):
+        config = benchmark_config_from(config)
+    make_benchmark = partial(registry.find_benchmark(config.type).make, config)
+    benchmark = make_benchmark()
+    keys = tuple(k for k, f in benchmark.features().items() if f.kind is not FeatureKind.ENV)
+    envs: dict[str, dict[int, VectorEnv[Any, Any, Any]]] = {}
+    for task in benchmark.tasks():
+        parts = SimEnvParts(make_benchmark, task, keys, benchmark.preflight(keys))
+        env = LazyVectorEnv(parts, n_envs, use_async_envs=use_async_envs)
+        envs.setdefault(task.suite, {})[task.task_id] = env
+    return envs
+
+
+@dataclass(frozen=True)
+class SimEnvParts:
+    """What a sub-environment is made from; picklable."""
+
+    make_benchmark: Callable[[], Benchmark]
+    task: Task
+    keys: tuple[str, ...]
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+class SimEnv(gymnasium.Env[Any, Any]):
+    """A benchmark's task as a gymnasium environment; the simulator opens at the first reset.
+
+    ``reset(options={"specs": [...]})`` takes the spec at this environment's position and plays that
+    one episode: the reset that a vector environment does by itself afterwards parks the
+    environment, which then neither steps nor renders until it is given another spec.
+    """
+
+    def __init__(self, parts: SimEnvParts, position: int = 0) -> None:
+        self._parts = parts
+        self._position = position
+        self._benchmark = parts.make_benchmark()
+        features = self._benchmark.features()
+        self._features = {key: features[key] for key in parts.keys}
+        self.task_description = parts.task.instruction
+        self.task = parts.task.name
+        self._max_episode_steps = parts.task.max_steps
+        self.metadata = {"render_modes": ["rgb_array"], "render_fps": parts.task.fps}
+        self.render_mode = "rgb_array"
+        self.observation_space = _space_of(self._features)
+        action = self._benchmark.action
+        low = -np.inf if action.low is None else action.low
+        high = np.inf if action.high is None else action.high
+        self.action_space = spaces.Box(low, high, (action.size,), np.float32)
+        self._sim: Sim | None = None
+        self._episode: Episode | None = None
+        self._only_given_specs = False
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Start the episode that ``seed`` or ``options["specs"]`` determines."""
+        super().reset(seed=seed)
+        spec = self._next_spec(seed, options or {})
+        if spec is None:
+            self._episode = None
+            return self._nothing(), {"is_success": False}
+        if self._sim is None:
+            os.environ.update(self._parts.environment)
+            self._sim = self._benchmark.make_sim(spec.task)
+        self._episode = Episode(self._sim, spec, self._benchmark.action)
+        self._episode.reset()
+        return self._observe(), {"is_success": False}
+
+    def step(self, action: Array) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+        """Take one step and observe everything, as gymnasium environments do."""
+        if self._episode is None:
+            return self._nothing(), 0.0, False, False, {"is_success": False}
+        step = self._episode.step(action)
+        self._episode.count_clipped(np.asarray(action)[None])
+        observation = self._observe()
+        info: dict[str, Any] = {"is_success": step.success}
+        if self._episode.ended:
+            info["result"] = self._episode.result(self._position)
+        truncated = self._episode.ended and not step.terminated
+        return observation, step.reward, step.terminated, truncated, info
+
+    def render(self) -> Array:
+        """Return what the first camera sees."""
+        features = self._benchmark.features()
+        camera = next(key for key, f in features.items() if f.kind is FeatureKind.VISUAL)
+        if self._sim is None:
+            return np.zeros(features[camera].shape, np.uint8)
+        return self._sim.observe([camera])[camera]
+
+    def close(self) -> None:
+        """Close the simulator."""
+        if self._sim is not None:
+            self._sim.close()
+        self._sim = self._episode = None
+
+    def _next_spec(self, seed: int | None, options: dict[str, Any]) -> EpisodeSpec | None:
+        if "specs" in options:
+            self._only_given_specs = True
+            spec: EpisodeSpec | None = options["specs"][self._position]
+            return spec
+        if seed is None and self._only_given_specs:
+            return None
+        self._only_given_specs = False
+        if seed is None:
+            seed = int(self.np_random.integers(2**31))
+        return self._benchmark.spec(self._parts.task, 0, seed)
+
+    def _observe(self) -> dict[str, Any]:
+        assert self._sim is not None
+        assert self._episode is not None
+        self._episode.renders += sum(f.kind is FeatureKind.VISUAL for f in self._features.values())
+        return to_raw(self._sim.observe(self._parts.keys))
+
+    def _nothing(self) -> dict[str, Any]:
+        return to_raw({k: np.zeros(f.shape, f.dtype) for k, f in self._features.items()})
+
+
+class LazyVectorEnv(VectorEnv[Any, Any, Any]):
+    """A vector environment of one task whose workers appear at the first ``reset``."""
+
+    def __init__(self, parts: SimEnvParts, n_envs: int, *, use_async_envs: bool) -> None:
+        self._parts = parts
+        self._async = use_async_envs and n_envs > 1
+        self._inner: SyncVectorEnv | AsyncVectorEnv | None = None
+        self._prototype = SimEnv(parts)
+        self.num_envs = n_envs
+        self.metadata = {**self._prototype.metadata, "autoreset_mode": AutoresetMode.NEXT_STEP}
+        self.render_mode = self._prototype.render_mode
+        self.single_observation_space = self._prototype.observation_space
+        self.single_action_space = self._prototype.action_space
+        self.observation_space = batch_space(self.single_observation_space, n_envs)
+        self.action_space = batch_space(self.single_action_space, n_envs)
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> Any:
+        """Start the workers if there are none, and reset every sub-environment."""
+        if self.closed:
+            raise gymnasium.error.ClosedEnvironmentError("reset after close")
+        if self._inner is None:
+            self._inner = self._open()
+        return self._inner.reset(seed=seed, options=options)
+
+    def step(self, actions: Any) -> Any:
+        """Step every sub-environment."""
+        return self._opened().step(actions)
+
+    def render(self) -> Any:
+        """Return one frame for each sub-environment."""
+        return self._opened().render()
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Call or read ``name`` of every sub-environment; before the first reset, of none alive."""
+        if self._inner is not None:
+            return tuple(self._inner.call(name, *args, **kwargs))
+        value = getattr(self._prototype, name)
+        return tuple(
+            value(*args, **kwargs) if callable(value) else value for _ in range(self.num_envs)
+        )
+
+    def get_attr(self, name: str) -> tuple[Any, ...]:
+        """Read attribute ``name`` of every sub-environment."""
+        return self.call(name)
+
+    def set_attr(self, name: str, values: Any) -> None:
+        """Set attribute ``name`` of every sub-environment."""
+        self._opened().set_attr(name, values)
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """End the workers."""
+        if self._inner is not None:
+            self._inner.close(**kwargs)
+            self._inner = None
+
+    def kill(self) -> None:
+        """Close, without waiting for what the workers are doing."""
+        self.close(**({"terminate": True} if isinstance(self._inner, AsyncVectorEnv) else {}))
+
+    def _opened(self) -> SyncVectorEnv | AsyncVectorEnv:
+        if self._inner is None:
+            raise gymnasium.error.ResetNeeded("call reset before using the environment")
+        return self._inner
+
+    def _open(self) -> SyncVectorEnv | AsyncVectorEnv:
+        makers = [partial(_make_sub_env, self._parts, k) for k in range(self.num_envs)]
+        if not self._async:
+            return SyncVectorEnv(makers)
+        start_fork_server(self._prototype._benchmark.preload, self._parts.environment)
+        with without_main_module():
+            return AsyncVectorEnv(makers, context="forkserver")
+
+
+def _make_sub_env(parts: SimEnvParts, position: int) -> SimEnv:
+    if multiprocessing.parent_process() is not None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
+        die_with_the_parent()
+    return SimEnv(parts, position)
+
+
+def to_raw(observation: Observation) -> dict[str, Any]:
+    """Rename policy keys to LeRobot's raw ones; named cameras go into a ``pixels`` dict."""
+    raw: dict[str, Any] = {}
+    for key, value in observation.items():
+        _put_raw(raw, key, value)
+    return raw
+
+
+def from_raw(raw: dict[str, Any], keys: Sequence[str]) -> Observation:
+    """Undo ``to_raw`` for ``keys``."""
+    return {
+        key: raw["pixels"][key.removeprefix(_IMAGES)]
+        if key.startswith(_IMAGES)
+        else raw[_raw_name(key)]
+        for key in keys
+    }
+
+
+def _put_raw(raw: dict[str, Any], key: str, value: Any) -> None:
+    if key.startswith(_IMAGES):
+        raw.setdefault("pixels", {})[key.removeprefix(_IMAGES)] = value
+    else:
+        raw[_raw_name(key)] = value
+
+
+def _raw_name(key: str) -> str:
+    return _RAW_NAMES.get(key, key.removeprefix("observation."))
+
+
+def _space_of(features: dict[str, Feature]) -> spaces.Dict:
+    nested: dict[str, Any] = {}
+    for key, feature in features.items():
+        _put_raw(nested, key, _box(feature))
+    return spaces.Dict({k: spaces.Dict(v) if isinstance(v, dict) else v for k, v in nested.items()})
+
+
+def _box(feature: Feature) -> spaces.Box:
+    if feature.kind is FeatureKind.VISUAL:
+        return spaces.Box(0, 255, feature.shape, np.uint8)
+    return spaces.Box(-np.inf, np.inf, feature.shape, np.dtype(feature.dtype).type)

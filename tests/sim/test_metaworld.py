@@ -1,0 +1,291 @@
+"""Meta-World's real simulators: episodes that repeat to the bit, and pictures that are right."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import warnings
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+from proctor.benchmarks.metaworld import ENVIRONMENT_STATE, STATE, Metaworld, MetaworldConfig
+from proctor.benchmarks.metaworld_tasks import TASKS
+from proctor.benchmarks.rendering import find_gl_backend
+from proctor.types import Array
+
+pytest.importorskip("metaworld")
+pytestmark = pytest.mark.sim
+needs_gl = pytest.mark.skipif(find_gl_backend() is None, reason="nothing here can render")
+
+IMAGE = "observation.image"
+
+
+@contextmanager
+def sim_of(name: str, **flags: Any) -> Iterator[Any]:
+    """Yield an open simulator with ``start(seed)`` as a shorthand for resetting it."""
+    flags = {"observation_height": 64, "observation_width": 64, **flags}
+    benchmark = Metaworld(MetaworldConfig(task=name, **flags))
+    (task,) = benchmark.tasks()
+    sim: Any = benchmark.make_sim(task)
+    sim.start = lambda seed: sim.reset(benchmark.spec(task, 0, seed))
+    sim.expert = benchmark.expert(task)
+    try:
+        yield sim
+    finally:
+        sim.close()
+
+
+def actions(seed: int, steps: int) -> Array:
+    return np.random.default_rng(seed).uniform(-1, 1, (steps, 4)).astype(np.float32)
+
+
+def episode(sim: Any, seed: int, steps: int, keys: tuple[str, ...] = ()) -> list[bytes]:
+    """Return everything an episode of random actions shows, moment by moment, as raw bytes."""
+    sim.start(seed)
+    moments = [_moment(sim, keys)]
+    for action in actions(seed, steps):
+        step = sim.step(action)
+        moments.append(np.array([step.reward, step.success, step.terminated]).tobytes())
+        moments.append(_moment(sim, keys))
+    return moments
+
+
+def _moment(sim: Any, keys: tuple[str, ...]) -> bytes:
+    observation = sim.observe((STATE, ENVIRONMENT_STATE, *keys))
+    return b"".join(value.tobytes() for value in (*observation.values(), sim.physics()))
+
+
+@pytest.mark.parametrize("name", [row.name for row in TASKS])
+def test_a_used_simulator_replays_what_a_fresh_one_showed(name: str) -> None:
+    with sim_of(name) as sim:
+        fresh = episode(sim, seed=1, steps=25)
+        other = episode(sim, seed=2, steps=40)
+        assert episode(sim, seed=1, steps=25) == fresh
+        assert other[:51] != fresh
+
+
+@pytest.mark.parametrize("name", ["basketball-v3", "push-v3", "sweep-into-v3"])
+def test_a_used_simulator_agrees_with_another_fresh_one(name: str) -> None:
+    with sim_of(name) as used, sim_of(name) as fresh:
+        episode(used, seed=3, steps=60)
+        used.start(4)
+        assert episode(used, seed=5, steps=60) == episode(fresh, seed=5, steps=60)
+
+
+@needs_gl
+@pytest.mark.parametrize("name", ["push-v3", "push-back-v3", "door-open-v3"])
+def test_images_of_a_used_simulator_are_those_of_a_fresh_one(name: str) -> None:
+    with sim_of(name) as used, sim_of(name) as fresh:
+        episode(used, seed=2, steps=30)
+        used.observe((IMAGE,))
+        assert episode(used, 1, steps=2, keys=(IMAGE,)) == episode(fresh, 1, 2, keys=(IMAGE,))
+
+
+@needs_gl
+def test_rendering_and_observing_change_nothing() -> None:
+    with sim_of("pick-place-v3") as watched, sim_of("pick-place-v3") as unwatched:
+        watched.start(1)
+        unwatched.start(1)
+        for action in actions(1, 4):
+            watched.step(action)
+            unwatched.step(action)
+            for _ in range(2):
+                watched.observe((IMAGE, STATE, ENVIRONMENT_STATE))
+        assert _moment(watched, ()) == _moment(unwatched, ())
+
+
+@pytest.mark.parametrize("name", ["reach-v3", "push-v3"])
+def test_an_episode_is_the_one_lerobots_recipe_gives(name: str) -> None:
+    import metaworld
+
+    benchmark = metaworld.MT1(name, seed=42)
+    env = benchmark.train_classes[name]()
+    env.set_task(benchmark.train_tasks[0])
+    env._freeze_rand_vec, env.seeded_rand_vec = False, True
+    env.seed(1000)
+    numbers, _ = env.reset()
+    with sim_of(name) as sim:
+        sim.start(1000)
+        for action in actions(0, 20):
+            np.testing.assert_array_equal(
+                sim.observe((ENVIRONMENT_STATE,))[ENVIRONMENT_STATE], numbers
+            )
+            numbers, reward, _, _, _ = env.step(action)
+            assert sim.step(action).reward == reward
+
+
+def test_seeds_place_the_objects() -> None:
+    with sim_of("push-v3") as sim:
+        states = []
+        for seed in (1000, 1001, 1000):
+            sim.start(seed)
+            states.append(sim.observe((ENVIRONMENT_STATE,))[ENVIRONMENT_STATE])
+    np.testing.assert_array_equal(states[0], states[2])
+    assert np.abs(states[0][4:7] - states[1][4:7]).max() > 0.01, "the puck"
+    assert np.abs(states[0][-3:] - states[1][-3:]).max() > 0.01, "the goal"
+
+
+def test_global_random_numbers_are_neither_used_nor_changed() -> None:
+    with sim_of("reach-v3") as sim:
+        np.random.seed(0)
+        before = np.random.get_state()[1].tolist()
+        first = episode(sim, seed=1, steps=3)
+        assert np.random.get_state()[1].tolist() == before
+        np.random.seed(1)
+        assert episode(sim, seed=1, steps=3) == first
+
+
+def test_observations_have_the_promised_types_and_are_the_callers_own() -> None:
+    with sim_of("reach-v3") as sim:
+        sim.start(0)
+        observation = sim.observe((STATE, ENVIRONMENT_STATE))
+        for key, (shape, dtype) in {
+            STATE: ((4,), "float32"),
+            ENVIRONMENT_STATE: ((39,), "float64"),
+        }.items():
+            assert (observation[key].shape, str(observation[key].dtype)) == (shape, dtype)
+        before = _moment(sim, ())
+        observation[STATE][:] = 9
+        observation[ENVIRONMENT_STATE][:] = 9
+        sim.physics()[:] = 9
+        assert _moment(sim, ()) == before
+
+
+def test_an_episode_may_last_longer_than_metaworlds_500_steps() -> None:
+    with sim_of("reach-v3", episode_length=600) as sim:
+        sim.start(0)
+        for _ in range(600):
+            sim.step(np.zeros(4))
+
+
+def test_success_ends_the_episode() -> None:
+    with warnings.catch_warnings(), sim_of("reach-v3") as sim:
+        warnings.simplefilter("ignore")
+        sim.start(1000)
+        for _ in range(500):
+            step = sim.step(sim.expert(sim.observe((ENVIRONMENT_STATE,))))
+            assert step.terminated == step.success
+            if step.terminated:
+                break
+        assert step.success
+
+
+def test_actions_are_clipped_to_the_unit_range() -> None:
+    with sim_of("push-v3") as wild, sim_of("push-v3") as tame:
+        wild.start(0)
+        tame.start(0)
+        for action in 3 * actions(0, 20):
+            wild.step(action)
+            tame.step(np.clip(action, -1, 1))
+        np.testing.assert_array_equal(wild.physics(), tame.physics())
+
+
+@pytest.mark.parametrize("name", ["pick-place-v3", "soccer-v3", "stick-pull-v3", "sweep-v3"])
+def test_our_contact_check_is_metaworlds(name: str) -> None:
+    from metaworld.sawyer_xyz_env import SawyerXYZEnv
+
+    answers = []
+    with warnings.catch_warnings(), sim_of(name) as sim:
+        warnings.simplefilter("ignore")
+        env = sim._env
+        geoms = range(env.model.ngeom)
+        sim.start(1000)
+        for _ in range(60):
+            sim.step(sim.expert(sim.observe((ENVIRONMENT_STATE,))))
+            ours = [env.touching_object(geom) for geom in geoms]
+            assert ours == [SawyerXYZEnv.touching_object(env, geom) for geom in geoms]
+            answers += ours
+    assert set(answers) == {False, True}
+
+
+@needs_gl
+def test_no_gl_context_is_opened_before_the_first_image() -> None:
+    with sim_of("reach-v3") as sim:
+        episode(sim, seed=0, steps=2)
+        assert sim._renderer is None
+        sim.observe((IMAGE,))
+        assert sim._renderer is not None
+
+
+@needs_gl
+def test_pixels_are_those_of_metaworlds_own_renderer() -> None:
+    from metaworld.env_dict import ALL_V3_ENVIRONMENTS
+
+    backend = find_gl_backend()
+    with pytest.MonkeyPatch.context() as patch, sim_of("push-v3") as sim:
+        patch.setenv("MUJOCO_GL", str(backend))
+        env = ALL_V3_ENVIRONMENTS["push-v3"](
+            render_mode="rgb_array", camera_name="corner2", width=64, height=64
+        )
+        env.model.camera("corner2").pos[:] = (0.75, 0.075, 0.7)
+        env._set_task_called = True
+        env._freeze_rand_vec, env.seeded_rand_vec = False, True
+        env.seed(1000)
+        env.reset()
+        sim.start(1000)
+        for action in actions(0, 3):
+            np.testing.assert_array_equal(sim.observe((IMAGE,))[IMAGE], env.render()[::-1, ::-1])
+            env.step(action)
+            sim.step(action)
+        env.close()
+
+
+@needs_gl
+def test_images_have_the_asked_size_even_past_the_xmls_buffer() -> None:
+    with sim_of("reach-v3", observation_height=48, observation_width=700) as sim:
+        sim.start(0)
+        image = sim.observe((IMAGE,))[IMAGE]
+    assert (image.shape, image.dtype) == ((48, 700, 3), np.uint8)
+    assert image.std() > 10
+
+
+@needs_gl
+def test_cameras_are_renamed_and_stand_upright() -> None:
+    flags = {"camera_name": "corner2,corner4", "camera_name_mapping": {"corner4": "front"}}
+    with sim_of("reach-v3", **flags) as sim:
+        sim.start(0)
+        observation = sim.observe(("observation.images.corner2", "observation.images.front"))
+        # The XML has corner4 where corner2 is moved to, and both hang upside down.
+        np.testing.assert_array_equal(*observation.values())
+        up_in_picture = -sim._env.data.camera("corner4").xmat.reshape(3, 3)[2, 1]
+        assert up_in_picture > 0.5
+
+
+@needs_gl
+def test_images_come_even_when_mujoco_was_imported_with_rendering_disabled() -> None:
+    script = (
+        "import os\n"
+        "os.environ['MUJOCO_GL'] = 'disable'\n"
+        "import mujoco\n"
+        f"os.environ['MUJOCO_GL'] = {find_gl_backend()!r}\n"
+        "from proctor.benchmarks.metaworld import Metaworld, MetaworldConfig\n"
+        "config = MetaworldConfig(task='reach', observation_height=32, observation_width=32)\n"
+        "benchmark = Metaworld(config)\n"
+        "(task,) = benchmark.tasks()\n"
+        "sim = benchmark.make_sim(task)\n"
+        "sim.reset(benchmark.spec(task, 0, 0))\n"
+        "print(sim.observe(['observation.image'])['observation.image'].std() > 10)\n"
+        "sim.close()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout.strip() == "True", done.stderr
+
+
+def test_a_closed_simulator_is_freed_without_waiting_for_the_garbage_collector() -> None:
+    benchmark = Metaworld(MetaworldConfig(task="reach"))
+    gc.disable()
+    try:
+        sim: Any = benchmark.make_sim(benchmark.tasks()[0])
+        sim.reset(benchmark.spec(benchmark.tasks()[0], 0, 0))
+        env = weakref.ref(sim._env)
+        sim.close()
+        del sim
+        assert env() is None
+    finally:
+        gc.enable()
