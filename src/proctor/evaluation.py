@@ -158,6 +158,8 @@ def run_evaluation(
             info = eval_info(rows, len(prepared.plan), record.sessions)
             write_json(folder.path / EVAL_INFO_FILE, info)
             _drop_if_empty(folder.path / "workers.log")
+    order = {spec.key: place for place, spec in enumerate(prepared.plan)}
+    rows.sort(key=lambda row: order[row.key])
     return Evaluation(folder.path, len(prepared.plan), rows)
 
 

@@ -58,9 +58,11 @@ class Lockstep:
             PolicyError: the policy returned no usable actions.
             WorkerError: a simulator broke; this loop has no way to replace it.
         """
-        self._action = self.make_benchmark().action
+        benchmark = self.make_benchmark()
+        self._action = benchmark.action
+        keys = self.policy.inputs or _cheapest(benchmark)
         for task, of_task in groupby(specs, key=lambda spec: spec.task):
-            parts = SimEnvParts(self.make_benchmark, task, self.policy.inputs, self.environment)
+            parts = SimEnvParts(self.make_benchmark, task, keys, self.environment)
             episodes = list(of_task)
             n_envs = min(self.n_envs, len(episodes))
             env = LazyVectorEnv(parts, n_envs, use_async_envs=self.use_async_envs)
@@ -130,3 +132,12 @@ class Lockstep:
         pulse = Pulse(elapsed_s, self._steps, self._batches, self._requests)
         for recorder in self.recorders:
             recorder.pulse(pulse)
+
+
+def _cheapest(benchmark: Benchmark) -> tuple[str, ...]:
+    """Name an observation that costs nothing, for policies that look at none.
+
+    gymnasium's AsyncVectorEnv loses track of its resets when the observation space is empty.
+    """
+    features = benchmark.features()
+    return (min(features, key=lambda key: features[key].nbytes),)

@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 
+from proctor import __version__
+
 
 def usable_cores() -> int:
     """Return how many cores this process may use, by scheduler affinity and cgroup quota."""
@@ -59,8 +61,8 @@ def _quota_of(folder: Path) -> list[float]:
 
 def versions(distributions: Iterable[str]) -> dict[str, str]:
     """Return the versions of Python, Proctor and the named distributions that are installed."""
-    found = {"python": platform.python_version()}
-    for name in ("proctor", *distributions):
+    found = {"python": platform.python_version(), "proctor": __version__}
+    for name in distributions:
         version = installed_version(name)
         if version is not None:
             found[name] = version

@@ -110,7 +110,6 @@ class SimEnv(gymnasium.Env[Any, Any]):
             self._episode = None
             return self._nothing(), {"is_success": False}
         if self._sim is None:
-            os.environ.update(self._parts.environment)
             self._sim = self._benchmark.make_sim(spec.task)
         self._episode = Episode(self._sim, spec, self._benchmark.action)
         self._episode.reset()
@@ -242,6 +241,7 @@ def _make_sub_env(parts: SimEnvParts, position: int) -> SimEnv:
     if multiprocessing.parent_process() is not None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
         die_with_the_parent()
+        os.environ.update(parts.environment)
     return SimEnv(parts, position)
 
 

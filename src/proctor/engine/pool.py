@@ -56,7 +56,6 @@ class InProcessPool:
         if slot in self._workers:
             with contextlib.suppress(Exception):  # it broke, and that has been reported
                 self._workers.pop(slot).close_sim()
-        os.environ.update(self._setup.environment)
         self._workers[slot] = Worker(self._setup, self._arena, slot)
         self._reports.append((slot, Started()))
 
@@ -225,6 +224,9 @@ def start_fork_server(preload: tuple[str, ...], environment: dict[str, str]) -> 
     """
     from multiprocessing import forkserver
 
+    # One simulator per core is already all the parallelism there is; BLAS threads only get in
+    # the way (Meta-World steps 1.2x faster without them).
+    environment = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", **environment}
     before = {name: os.environ.get(name) for name in environment}
     os.environ.update(environment)
     multiprocessing.get_context("forkserver").set_forkserver_preload(

@@ -49,6 +49,7 @@ class WorkerSetup:
     make_policy: Callable[[Benchmark], Policy] | None = None
     """Set when the policy runs beside the simulator instead of in the engine."""
     environment: dict[str, str] = field(default_factory=dict)
+    """Variables to set in a worker that has a process of its own."""
     log_file: Path | None = None
 
 
@@ -101,7 +102,6 @@ class Worker:
         )
         self._episode.timings.open_s = open_s
         self._episode.begin()
-        self._beat()
         if self._policy is not None:
             self._play(self._policy, self._episode)
 

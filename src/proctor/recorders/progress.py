@@ -55,7 +55,9 @@ class Progress:
         self._counts.add(result.outcome)
         if result.error is not None:
             reason = result.error.splitlines()[-1]
-            self._console.print(f"error: {result.spec}: {reason}", style="yellow", markup=False)
+            self._console.print(
+                f"error: {result.spec}: {reason}", style="yellow", markup=False, soft_wrap=True
+            )
 
     def pulse(self, pulse: Pulse) -> None:
         """Redraw the line, or say it every few seconds where nothing can be redrawn."""

@@ -11,12 +11,16 @@ from proctor.report.summary import Tally, by_group, by_task, tally
 
 
 def results_table(rows: Sequence[EpisodeRow]) -> Table:
-    """Return the results per task, per group where there are several, and overall."""
+    """Return the results per task, per group where there are several, and overall.
+
+    ``steps`` is the mean number of steps to success.
+    """
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("group", "task", "success [95% interval]", "reward", "steps to success"):
-        table.add_column(
-            title, justify="right" if title in ("reward", "steps to success") else "left"
-        )
+    table.add_column("group", no_wrap=True)
+    table.add_column("task", overflow="fold")
+    table.add_column("success [95% interval]", no_wrap=True)
+    table.add_column("reward", justify="right", no_wrap=True)
+    table.add_column("steps", justify="right", no_wrap=True)
     tasks, groups = by_task(rows), by_group(rows)
     for (suite, _), episodes in tasks.items():
         _add(table, suite, episodes[0].task, tally(episodes))

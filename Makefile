@@ -1,0 +1,45 @@
+# Everything works in .venv, made on demand. `make demo` and `make test` need nothing but Python,
+# pip, make and, as root, apt.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test check test-all bench format clean
+
+demo: $(STAMP) graphics
+	@$(BIN)/python scripts/demo.py
+
+test: $(STAMP) graphics
+	$(BIN)/python -m pytest -m "not slow" tests
+
+test-all: $(STAMP) graphics
+	$(BIN)/python -m pytest --timeout=1800 tests
+
+check: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+bench: $(STAMP) graphics
+	$(BIN)/python benchmarks/engine.py
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+.PHONY: graphics
+graphics: $(STAMP)
+	@sh scripts/graphics.sh $(BIN)/python
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "proctor needs Python 3.11 or newer; run: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[metaworld,dev]'
+	@touch $(STAMP)
+
+clean:
+	rm -rf $(VENV) outputs .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,14 @@
+#!/bin/sh
+# Make sure that something here can render: the software GL of Debian and Ubuntu, when root.
+python=$1
+"$python" -c 'import sys; from proctor.benchmarks.rendering import find_gl_backend as find
+sys.exit(find() is None)' && exit 0
+packages="libegl1 libgl1 libgl1-mesa-dri libosmesa6"
+if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+  echo "no working OpenGL found; installing $packages"
+  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $packages >/dev/null
+elif command -v apt-get >/dev/null; then
+  echo "no working OpenGL found: images cannot be rendered. Run: sudo apt-get install $packages"
+else
+  echo "no working OpenGL found: images cannot be rendered (state-based policies work)"
+fi

@@ -1,0 +1,199 @@
+"""A world without physics: a point that must reach a goal. For tests and for load measurements.
+
+Costs what it is told to cost and breaks where it is told to break, so that everything around a
+simulator can be tested in milliseconds and timed without one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from proctor.benchmarks.base import BenchmarkConfig, BenchmarkPlugin, Expert
+from proctor.errors import UsageError
+from proctor.types import (
+    ActionSpec,
+    Array,
+    EpisodeSpec,
+    Feature,
+    FeatureKind,
+    Observation,
+    Step,
+    Task,
+)
+
+_GOAL_RADIUS = 0.05
+_FAULTS = ("raise", "hang", "kill", "segfault", "memory", "exit")
+
+
+@dataclass
+class FakeConfig(BenchmarkConfig):
+    """Flags of the fake benchmark."""
+
+    type: str = "fake"
+    task: str = field(default="point", metadata={"help": "only: point"})
+    n_tasks: int = field(default=1, metadata={"help": "how many tasks there are"})
+    episode_length: int = field(default=50, metadata={"help": "steps after which an episode ends"})
+    image_size: int = field(default=16, metadata={"help": "height and width of the image"})
+    step_ms: float = field(default=0.0, metadata={"help": "milliseconds a step takes"})
+    open_ms: float = field(default=0.0, metadata={"help": "milliseconds opening a simulator takes"})
+    endless: bool = field(default=False, metadata={"help": "never succeed: every episode is full"})
+    faults: dict[str, str] = field(
+        default_factory=dict,
+        metadata={
+            "help": 'where to break, as {"TASK/EPISODE/STEP": KIND}; kinds: ' + ", ".join(_FAULTS)
+        },
+    )
+    break_once_in: str | None = field(
+        default=None, metadata={"help": "a folder that remembers faults, so that each comes once"}
+    )
+
+
+class Fake:
+    """The benchmark: ``n_tasks`` identical tasks."""
+
+    name = "fake"
+    action = ActionSpec(2, -1.0, 1.0)
+    distributions: tuple[str, ...] = ()
+    preload: tuple[str, ...] = ("proctor.benchmarks.fake",)
+    expert_inputs: tuple[str, ...] = ("observation.environment_state",)
+
+    def __init__(self, config: FakeConfig) -> None:
+        if config.task != "point":
+            raise UsageError(f"fake has no task {config.task!r} (choose: point)")
+        for kind in config.faults.values():
+            if kind not in _FAULTS:
+                raise UsageError(f"--env.faults: unknown kind {kind!r} (choose from: {_FAULTS})")
+        self._config = config
+
+    def tasks(self) -> list[Task]:
+        """List the tasks."""
+        ids = self._config.task_ids
+        return [
+            Task("point", i, f"point-{i}", "reach the goal", self._config.episode_length, fps=10)
+            for i in (range(self._config.n_tasks) if ids is None else ids)
+        ]
+
+    def spec(self, task: Task, index: int, seed: int) -> EpisodeSpec:
+        """Return an episode; its seed is the run's seed plus its index."""
+        return EpisodeSpec(task, index, seed + index)
+
+    def features(self) -> dict[str, Feature]:
+        """Return the keys of a benchmark with one camera."""
+        size = self._config.image_size
+        return {
+            "observation.image": Feature(FeatureKind.VISUAL, (size, size, 3), "uint8"),
+            "observation.state": Feature(FeatureKind.STATE, (2,), "float32"),
+            "observation.environment_state": Feature(FeatureKind.ENV, (4,), "float64"),
+        }
+
+    def protocol(self) -> dict[str, Any]:
+        """Return what defines an episode."""
+        return {"horizon": self._config.episode_length, "endless": self._config.endless}
+
+    def preflight(self, keys: Sequence[str]) -> dict[str, str]:
+        """Need nothing."""
+        return {}
+
+    def make_sim(self, task: Task) -> FakeSim:
+        """Build a simulator, taking the time it is told to take."""
+        time.sleep(self._config.open_ms / 1000)
+        return FakeSim(self._config, task)
+
+    def expert(self, task: Task) -> Expert:
+        """Return the policy that walks straight to the goal."""
+
+        def walk(observation: Observation) -> Array:
+            state = observation["observation.environment_state"]
+            return np.asarray(np.clip((state[2:] - state[:2]) * 10, -1, 1))
+
+        return walk
+
+
+class FakeSim:
+    """A point on a plane, moved by at most 0.1 per step and axis."""
+
+    def __init__(self, config: FakeConfig, task: Task) -> None:
+        self._config = config
+        self._task = task
+        self._steps = 0
+        self._point = np.zeros(2)
+        self._goal = np.zeros(2)
+
+    def reset(self, spec: EpisodeSpec) -> None:
+        """Draw the point and the goal from the seed."""
+        rng = np.random.default_rng([spec.seed, spec.task.task_id])
+        self._point, self._goal = rng.uniform(-1, 1, 2), rng.uniform(-1, 1, 2)
+        self._steps = 0
+        self._index = spec.index
+        self._maybe_break()
+
+    def step(self, action: Array) -> Step:
+        """Move the point; reaching the goal ends the episode."""
+        self._steps += 1
+        self._maybe_break()
+        if self._config.step_ms:
+            time.sleep(self._config.step_ms / 1000)
+        self._point = self._point + 0.1 * np.clip(np.asarray(action, np.float64), -1, 1)
+        distance = float(np.linalg.norm(self._point - self._goal))
+        success = distance < _GOAL_RADIUS and not self._config.endless
+        return Step(reward=-distance, success=success, terminated=success)
+
+    def observe(self, keys: Sequence[str]) -> Observation:
+        """Return the point, the goal, or a picture of one colour that tells where the point is."""
+        made: Observation = {}
+        for key in keys:
+            if key == "observation.image":
+                shape = (self._config.image_size, self._config.image_size, 3)
+                made[key] = np.full(shape, int(abs(self._point[0]) * 1000) % 256, np.uint8)
+            elif key == "observation.state":
+                made[key] = self._point.astype(np.float32)
+            else:
+                made[key] = np.concatenate([self._point, self._goal])
+        return made
+
+    def physics(self) -> Array:
+        """Return where the point is."""
+        return self._point.copy()
+
+    def close(self) -> None:
+        """Hold nothing."""
+
+    def _maybe_break(self) -> None:
+        place = f"{self._task.task_id}/{self._index}/{self._steps}"
+        kind = self._config.faults.get(place)
+        if kind is None or self._broke_before(place):
+            return
+        if kind == "raise":
+            raise RuntimeError(f"the simulator broke at {place}")
+        if kind == "memory":
+            raise MemoryError
+        if kind == "hang":
+            time.sleep(3600)
+        if kind == "exit":
+            os._exit(3)
+        if kind == "segfault":
+            ctypes.string_at(0)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def _broke_before(self, place: str) -> bool:
+        if self._config.break_once_in is None:
+            return False
+        mark = Path(self._config.break_once_in, place.replace("/", "-"))
+        if mark.exists():
+            return True
+        mark.touch()
+        return False
+
+
+PLUGIN = BenchmarkPlugin(
+    config=FakeConfig, make=Fake, summary="a world without physics, for tests and measurements"
+)

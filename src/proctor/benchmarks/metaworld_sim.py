@@ -1,0 +1,162 @@
+"""One Meta-World simulator: the environment as it comes, made to forget and to render lazily."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from proctor.benchmarks.rendering import CameraRenderer
+from proctor.types import Array, EpisodeSpec, Observation, Step, Task
+
+STATE = "observation.state"
+ENVIRONMENT_STATE = "observation.environment_state"
+
+# LeRobot moves this one camera closer; every public Meta-World checkpoint was trained on that view.
+MOVED_CAMERAS = {"corner2": (0.75, 0.075, 0.7)}
+# These hang upside down in the XML, so their pictures are turned by 180 degrees. (LeRobot turns
+# corner2 only; the others come out of it with the arm standing on the ceiling.)
+TURNED_CAMERAS = frozenset({"corner", "corner2", "corner3", "corner4"})
+
+_log = logging.getLogger(__name__)
+
+
+class MetaworldSim:
+    """One Meta-World environment whose resets forget everything that came before."""
+
+    def __init__(self, task: Task, camera_of: dict[str, str], size: tuple[int, int]) -> None:
+        self._env = _make_env(task)
+        self._size = size
+        self._camera_of = camera_of
+        self._pristine = _Pristine(self._env)
+        self._renderer: CameraRenderer | None = None
+        # Kept because asking the environment again would change it (its frame stacking).
+        self._numbers = np.zeros(39)
+
+    def reset(self, spec: EpisodeSpec) -> None:
+        """Put the world where a fresh environment seeded with the spec's seed would be."""
+        self._pristine.restore()
+        self._env.seed(spec.seed)
+        self._numbers, _ = self._env.reset()
+
+    def step(self, action: Array) -> Step:
+        """Advance the world by one action (Meta-World clips it)."""
+        # float32 as the action space says: a double would move the hand by other last bits.
+        self._numbers, reward, _, _, info = self._env.step(np.asarray(action, dtype=np.float32))
+        success = bool(info["success"])
+        return Step(reward=float(reward), success=success, terminated=success)
+
+    def observe(self, keys: Sequence[str]) -> Observation:
+        """Return the current observation for ``keys``; image keys render."""
+        return {key: self._observe(key) for key in keys}
+
+    def physics(self) -> Array:
+        """Return MuJoCo's qpos."""
+        return np.array(self._env.data.qpos, dtype=np.float64)
+
+    def close(self) -> None:
+        """Free the renderer and the environment."""
+        if self._renderer is not None:
+            self._renderer.close()
+            self._renderer = None
+        self._env.close()
+
+    def _observe(self, key: str) -> Array:
+        if key in self._camera_of:
+            return self._render(self._camera_of[key])
+        if key == STATE:
+            return self._numbers[:4].astype(np.float32)
+        if key == ENVIRONMENT_STATE:
+            return self._numbers.copy()
+        raise KeyError(key)
+
+    def _render(self, camera: str) -> Array:
+        if self._renderer is None:
+            self._renderer = CameraRenderer(self._env.model, *self._size)
+        pixels = self._renderer.render(self._env.data, camera)
+        return np.ascontiguousarray(pixels[::-1, ::-1]) if camera in TURNED_CAMERAS else pixels
+
+
+class _Pristine:
+    """A new environment as it was before its first reset, to go back to before every other one.
+
+    Meta-World's ``reset`` starts from whatever the last episode left: it reads object heights from
+    the old physics state, moves bodies and sites of the model, and keeps per-task attributes.
+    """
+
+    def __init__(self, env: Any) -> None:
+        self._env = env
+        self._fields = [(values, values.copy()) for values in _changeable_fields(env.model)]
+        self._attributes = {name: _own_copy(value) for name, value in vars(env).items()}
+
+    def restore(self) -> None:
+        """Give the environment its first state back: model, physics and Python attributes."""
+        import mujoco
+
+        env = self._env
+        for values, pristine in self._fields:
+            np.copyto(values, pristine)
+        # In place, as the constructor did: some attributes are views into this very MjData.
+        mujoco.mj_resetData(env.model, env.data)
+        mujoco.mj_forward(env.model, env.data)
+        attributes = vars(env)
+        attributes.clear()
+        attributes.update((name, _own_copy(value)) for name, value in self._attributes.items())
+
+
+def _changeable_fields(model: Any) -> list[Array]:
+    """Return the model's arrays (as live views), without the bulk that comes from asset files."""
+    bulk = ("_", "bvh_", "mesh_", "names", "tex_")
+    values = [getattr(model, name) for name in dir(model) if not name.startswith(bulk)]
+    return [value for value in values if isinstance(value, np.ndarray) and value.size]
+
+
+def _own_copy(value: Any) -> Any:
+    """Return a copy of a container of numbers; anything else, and views into MuJoCo, as it is."""
+    if isinstance(value, np.ndarray) and value.base is None:
+        return value.copy()
+    if isinstance(value, dict):
+        return {name: _own_copy(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_own_copy(item) for item in value]
+    return value
+
+
+def _make_env(task: Task) -> Any:
+    """Build the task's environment as MT1 would, less the 50 resets MT1 draws its goals with."""
+    import mujoco
+    from metaworld import Task as MetaworldTask
+    from metaworld.env_dict import ALL_V3_ENVIRONMENTS
+
+    # Without this MuJoCo writes MUJOCO_LOG.TXT into whatever folder it runs in.
+    mujoco.set_mju_user_warning(_log.warning)
+    original = ALL_V3_ENVIRONMENTS[task.name]
+    env = type(original.__name__, (original,), {"touching_object": _touching_object})()
+    # The frozen goal is never used (unfrozen below); partially_observable hides the goal.
+    goal = {"env_cls": original, "rand_vec": None, "partially_observable": False}
+    env.set_task(MetaworldTask(env_name=task.name, data=pickle.dumps(goal)))
+    env._freeze_rand_vec = False
+    env.seeded_rand_vec = True
+    # Meta-World refuses to step past this; the horizon is the caller's.
+    env.max_path_length = max(env.max_path_length, task.max_steps)
+    for camera, position in MOVED_CAMERAS.items():
+        env.model.camera(camera).pos[:] = position
+    return env
+
+
+def _touching_object(env: Any, object_geom_id: int) -> bool:
+    """Return whether both finger pads press on the object, as ``SawyerXYZEnv.touching_object``.
+
+    Meta-World walks through all contacts in Python, twice, which is a third of a step's time.
+    """
+    contact, forces = env.data.contact, env.data.efc_force
+    on_object = (contact.geom == object_geom_id).any(axis=1)
+    for pad in ("leftpad_geom", "rightpad_geom"):
+        on_pad = (contact.geom == env.data.geom(pad).id).any(axis=1)
+        # The built-in sum adds in Meta-World's order, so the last bits agree too.
+        if not sum(forces[contact.efc_address[on_object & on_pad]]) > 0:
+            return False
+    return True

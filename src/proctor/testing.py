@@ -1,0 +1,161 @@
+"""The contracts as functions: call them on your own benchmark or policy, in a test or a shell.
+
+    check_sim(MyBenchmark(config))
+    check_policy(MyPolicy(config, benchmark), benchmark)
+
+Each raises AssertionError with the sentence that does not hold.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pickle
+from collections.abc import Sequence
+
+import numpy as np
+
+from proctor.benchmarks.base import Benchmark, Sim
+from proctor.policies.base import Batch, Policy, Query
+from proctor.policies.chunks import checked_chunks
+from proctor.types import Array, EpisodeSpec, Feature, FeatureKind, Observation, Task
+
+
+def check_sim(
+    benchmark: Benchmark,
+    task: Task | None = None,
+    *,
+    n_steps: int = 10,
+    keys: Sequence[str] | None = None,
+) -> None:
+    """Check a benchmark's contract on one task (its first), with episodes of ``n_steps`` steps.
+
+    ``keys`` limits what is observed (all features by default; leave images out to save time).
+
+    Raises:
+        AssertionError: saying what does not hold.
+    """
+    tasks = benchmark.tasks()
+    assert tasks, "the benchmark lists no task"
+    assert len({t.key for t in tasks}) == len(tasks), "two tasks share (suite, task_id)"
+    assert tasks == benchmark.tasks(), "listing the tasks twice gives different lists"
+    assert json.loads(json.dumps(benchmark.protocol())), "the protocol is not JSON, or empty"
+    task = task or tasks[0]
+    assert pickle.loads(pickle.dumps(task)) == task, "the task does not survive pickling"  # noqa: S301
+    keys = tuple(benchmark.features() if keys is None else keys)
+    spec, other = benchmark.spec(task, 0, 1000), benchmark.spec(task, 1, 1000)
+    assert spec == benchmark.spec(task, 0, 1000), "the same spec asked for twice differs"
+    assert spec != other, "two episodes of a task have the same spec"
+
+    fresh = _trace(benchmark, benchmark.make_sim(task), spec, n_steps, keys)
+    sim = benchmark.make_sim(task)
+    different = _play(benchmark, sim, other, n_steps, keys)
+    used = _play(benchmark, sim, spec, n_steps, keys)
+    unseen = _play(benchmark, sim, spec, n_steps, ())
+    sim.close()
+    assert used == fresh, "a used simulator gives another episode than a fresh one"
+    assert different != fresh, "two specs give the same episode"
+    assert unseen[0] == fresh[0], "observing changes the episode"
+
+
+def check_policy(
+    policy: Policy, benchmark: Benchmark, *, n_queries: int = 3, tolerance: float = 0.0
+) -> None:
+    """Check a policy's contract: shapes, per-episode state, and rows that ignore each other.
+
+    ``tolerance`` allows for kernels that round differently for other batch sizes; 0 asks for the
+    same bits.
+
+    Raises:
+        AssertionError: saying what does not hold.
+        PolicyError: the policy returned no action chunk.
+    """
+    assert policy.n_obs_steps >= 1, "n_obs_steps must be at least 1"
+    assert policy.n_action_steps >= 1, "n_action_steps must be at least 1"
+    features = benchmark.features()
+    unknown = [key for key in policy.inputs if key not in features]
+    assert not unknown, f"the policy wants {unknown}, which {benchmark.name} does not offer"
+    assert json.dumps(policy.protocol()) is not None
+    tasks = benchmark.tasks()
+    specs = [benchmark.spec(tasks[i % len(tasks)], i, 1000) for i in range(4)]
+    together = _ask(policy, benchmark, specs, n_queries)
+    for row, spec in enumerate(specs):
+        alone = _ask(policy, benchmark, [spec], n_queries)
+        worst = float(np.abs(alone[:, 0] - together[:, row]).max())
+        assert worst <= tolerance, (
+            f"episode {row} gets other actions in a batch of 4 than alone (difference {worst:g})"
+        )
+    again = _ask(policy, benchmark, specs, n_queries)
+    assert np.array_equal(again, together), "asking the same again gives other actions"
+
+
+def _trace(
+    benchmark: Benchmark, sim: Sim, spec: EpisodeSpec, n_steps: int, keys: Sequence[str]
+) -> tuple[str, str]:
+    trace = _play(benchmark, sim, spec, n_steps, keys)
+    sim.close()
+    return trace
+
+
+def _play(
+    benchmark: Benchmark, sim: Sim, spec: EpisodeSpec, n_steps: int, keys: Sequence[str]
+) -> tuple[str, str]:
+    """Play an episode with random actions; return digests of its course and of what was seen."""
+    rng = np.random.default_rng(spec.seed)
+    features = benchmark.features()
+    course, seen = hashlib.blake2b(), hashlib.blake2b()
+    sim.reset(spec)
+    for _ in range(n_steps):
+        _check_observation(sim.observe(keys), features, keys, seen)
+        step = sim.step(rng.uniform(-1, 1, benchmark.action.size).astype(np.float32))
+        assert np.isfinite(step.reward), "a reward is not finite"
+        physics = sim.physics()
+        assert physics.dtype == np.float64, "physics() must be float64"
+        course.update(repr((float(step.reward), step.success, step.terminated)).encode())
+        course.update(physics.tobytes())
+        if step.terminated:
+            break
+    return course.hexdigest(), seen.hexdigest()
+
+
+def _check_observation(
+    observation: Observation,
+    features: dict[str, Feature],
+    keys: Sequence[str],
+    seen: hashlib.blake2b,
+) -> None:
+    assert set(observation) == set(keys), f"asked for {list(keys)}, observed {list(observation)}"
+    for key in keys:
+        array, feature = observation[key], features[key]
+        assert array.shape == feature.shape, f"{key} has shape {array.shape}, not {feature.shape}"
+        assert array.dtype == np.dtype(feature.dtype), (
+            f"{key} is {array.dtype}, not {feature.dtype}"
+        )
+        seen.update(np.ascontiguousarray(array).tobytes())
+
+
+def _ask(policy: Policy, benchmark: Benchmark, specs: list[EpisodeSpec], n_queries: int) -> Array:
+    """Ask ``n_queries`` times for all ``specs`` at once; [n_queries, episodes, steps, action]."""
+    states = [policy.new_episode(spec) for spec in specs]
+    answers = []
+    for query in range(n_queries):
+        step = query * policy.n_action_steps
+        queries = [Query(spec, step, state) for spec, state in zip(specs, states, strict=True)]
+        made = [_made_up(policy, benchmark, spec, query) for spec in specs]
+        observations = {key: np.stack([one[key] for one in made]) for key in policy.inputs}
+        answers.append(checked_chunks(policy, Batch(queries, observations), benchmark.action))
+    return np.stack(answers)
+
+
+def _made_up(policy: Policy, benchmark: Benchmark, spec: EpisodeSpec, query: int) -> Observation:
+    """Invent an observation window that depends on the episode and the query only."""
+    rng = np.random.default_rng([spec.seed, spec.index, query])
+    window: Observation = {}
+    for key in policy.inputs:
+        feature = benchmark.features()[key]
+        shape = (policy.n_obs_steps, *feature.shape)
+        if feature.kind is FeatureKind.VISUAL:
+            window[key] = rng.integers(0, 256, shape, dtype=np.uint8)
+        else:
+            window[key] = rng.uniform(-1, 1, shape).astype(feature.dtype)
+    return window

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proctor.config import config_from
+from proctor.evaluation import Evaluation, prepare, run_evaluation
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Callable[..., Evaluation]:
+    """Evaluate on the fake benchmark; each call gets a folder of its own unless it names one."""
+    calls = iter(range(1000))
+
+    def run(**flags: Any) -> Evaluation:
+        settings = {
+            "policy.type": "random",
+            "env.type": "fake",
+            "eval.n_episodes": 4,
+            "eval.batch_size": 2,
+            "output_dir": str(tmp_path / f"run{next(calls)}"),
+        }
+        settings |= {name.replace("__", "."): value for name, value in flags.items()}
+        return run_evaluation(prepare(config_from(settings)), settings)
+
+    return run
+
+
+def digests(evaluation: Evaluation) -> dict[Any, Any]:
+    """What must be equal when two runs had the same episodes."""
+    return {row.key: (row.digest, row.steps, row.outcome) for row in evaluation.rows}

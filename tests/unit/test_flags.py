@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from proctor.config import EvalConfig, SchedulerKind, common_flags, config_from
+from proctor.errors import UsageError
+from proctor.flags import flags_of, help_lines, read_config_file, split_argv
+
+BASE = {"policy.type": "random", "env.type": "fake"}
+
+
+def test_both_spellings_of_a_flag_are_the_same() -> None:
+    _, given = split_argv(["--a.b=c", "--d.e", "f", "--resume", "--g=x=y"], {"resume"})
+    assert given == {"a.b": "c", "d.e": "f", "resume": "true", "g": "x=y"}
+
+
+def test_a_switch_takes_a_following_true_or_false_and_nothing_else() -> None:
+    assert split_argv(["--resume", "false"], {"resume"}) == ([], {"resume": "false"})
+    assert split_argv(["--resume", "folder"], {"resume"}) == (["folder"], {"resume": "true"})
+
+
+@pytest.mark.parametrize("words", [["--seed"], ["--seed", "--resume"]])
+def test_a_flag_without_its_value_is_refused(words: list[str]) -> None:
+    with pytest.raises(UsageError, match="--seed needs a value"):
+        split_argv(words, {"resume"})
+
+
+def test_a_flag_given_twice_is_refused() -> None:
+    with pytest.raises(UsageError, match="--seed is given twice"):
+        split_argv(["--seed=1", "--seed=2"], set())
+
+
+def test_strings_become_the_types_the_config_declares() -> None:
+    config = config_from(
+        {
+            **BASE,
+            "eval.n_episodes": "3",
+            "eval.use_async_envs": "false",
+            "eval.watchdog_s": "2.5",
+            "eval.scheduler": "lockstep",
+            "env.task_ids": "[0]",
+            "env.faults": '{"0/0/1":"raise"}',
+            "policy.inputs": "observation.image,observation.state",
+            "output_dir": "some/where",
+        }
+    )
+    assert config.eval.n_episodes == 3
+    assert config.eval.use_async_envs is False
+    assert config.eval.watchdog_s == 2.5
+    assert config.eval.scheduler is SchedulerKind.LOCKSTEP
+    assert config.env.task_ids == [0]
+    assert config.env.faults == {"0/0/1": "raise"}  # type: ignore[attr-defined]
+    assert config.policy.inputs == ["observation.image", "observation.state"]  # type: ignore[attr-defined]
+    assert config.output_dir == Path("some/where")
+
+
+def test_nested_settings_and_flat_flags_mix_and_the_later_wins() -> None:
+    config = config_from(
+        {"policy": {"type": "zero"}, "env": {"type": "fake"}, "policy.type": "random"}
+    )
+    assert config.policy.type == "random"
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"eval.n_episode": "3"}, "unknown flag --eval.n_episode; did you mean --eval.n_episodes?"),
+        ({"env.taks": "x"}, "unknown flag --env.taks; did you mean --env.task?"),
+        ({"eval.n_episodes": "ten"}, "--eval.n_episodes: expected int, got 'ten'"),
+        ({"eval.n_episodes": "0"}, "--eval.n_episodes must be at least 1, got 0"),
+        ({"eval.batch_size": "-1"}, "--eval.batch_size must be at least 0, got -1"),
+        ({"eval.watchdog_s": "0"}, "--eval.watchdog_s must be above 0, got 0"),
+        ({"eval.scheduler": "fifo"}, "--eval.scheduler: invalid enum value 'fifo'"),
+        ({"seed": "-3"}, "--seed must be at least 0, got -3"),
+        ({"env.faults": "{0/0:raise}"}, "--env.faults: '{0/0:raise}' is not valid JSON"),
+        ({"env.task_ids": "[a]"}, "--env.task_ids: '[a]' is not valid JSON"),
+        (
+            {"env.type": "metawrld"},
+            "--env.type: unknown type 'metawrld'; did you mean 'metaworld'?",
+        ),
+        ({"env.type": ""}, "--env.type is missing (choose from: fake, metaworld"),
+        ({"policy.type": "expret"}, "--policy.type: unknown type 'expret'; did you mean 'expert'?"),
+        (
+            {"env.type": "no_such_module:PLUGIN"},
+            "--env.type=no_such_module:PLUGIN: No module named",
+        ),
+        ({"env.type": "json:loads"}, "--env.type=json:loads is a function, not a BenchmarkPlugin"),
+    ],
+)
+def test_bad_input_gets_one_line_that_names_the_flag(flags: dict[str, str], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        config_from({**BASE, **flags})
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("config.yaml", "policy: {type: random, n_action_steps: 3}\nenv: {type: fake}\nseed: 7\n"),
+        (
+            "config.json",
+            json.dumps(
+                {
+                    "policy": {"type": "random", "n_action_steps": 3},
+                    "env": {"type": "fake"},
+                    "seed": 7,
+                }
+            ),
+        ),
+    ],
+)
+def test_config_files_are_yaml_or_json(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    config = config_from({**read_config_file(tmp_path / name), "seed": "8"})
+    assert config.policy.n_action_steps == 3  # type: ignore[attr-defined]
+    assert config.seed == 8, "flags win over the file"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: [1", "not valid YAML or JSON"),
+        ("- 1", "expected a mapping"),
+        ("!!python/object:os.system x", "not valid"),
+    ],
+)
+def test_a_bad_config_file_is_one_line(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=message) as caught:
+        read_config_file(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_config_file_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="No such file"):
+        read_config_file(tmp_path / "none.yaml")
+
+
+def test_the_resolved_config_can_be_given_again() -> None:
+    config = config_from({**BASE, "output_dir": "x", "env.faults": '{"0/0/1":"raise"}'})
+    assert config_from(config.as_dict()) == config
+
+
+def test_every_flag_has_a_line_of_meaning() -> None:
+    from proctor import registry
+
+    flags = common_flags()
+    for name in registry.known("benchmarks"):
+        flags += flags_of(registry.find_benchmark(name).config, "env.")
+    for name in registry.known("policies"):
+        flags += flags_of(registry.find_policy(name).config, "policy.")
+    missing = [flag.name for flag in flags if not flag.help and not flag.name.endswith(".type")]
+    assert missing == []
+    assert any("continuous|lockstep" in line for line in help_lines(flags))
+
+
+def test_help_imports_neither_torch_nor_a_simulator() -> None:
+    program = (
+        "import sys; from proctor.cli import main; main(['eval', '--help']); "
+        "print([m for m in ('torch', 'mujoco', 'metaworld', 'gymnasium') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+    for field in (
+        "--eval.n_episodes=int",
+        "--env.camera_name_mapping=dict[str,str]",
+        "(default: 480)",
+    ):
+        assert field in done.stdout
+
+
+def test_defaults_of_the_common_part_are_those_of_the_config() -> None:
+    config = config_from(BASE)
+    assert config == EvalConfig(policy=config.policy, env=config.env)
