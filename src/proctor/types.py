@@ -47,11 +47,11 @@ class ActionSpec:
     low: float | None = None
     high: float | None = None
 
-    def out_of_range(self, actions: Array) -> Array:
-        """Return a boolean per action (rows of ``actions``) that leaves the range anywhere."""
+    def count_out_of_range(self, actions: Array) -> int:
+        """Count the actions (rows of ``actions``) that leave the range anywhere."""
         if self.low is None or self.high is None:
-            return np.zeros(len(actions), dtype=bool)
-        return np.asarray(((actions < self.low) | (actions > self.high)).any(axis=-1))
+            return 0
+        return int(np.count_nonzero(((actions < self.low) | (actions > self.high)).any(axis=-1)))
 
 
 @dataclass(frozen=True)

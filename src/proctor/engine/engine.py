@@ -66,6 +66,7 @@ class Engine:
             self._pool = ProcessPool(setup.worker, self._arena, setup.watchdog_s)
             self._inference = ThreadInference(setup.policy, setup.action, self._pool.wake)
         self._free: set[int] = set()
+        self._finished: list[EpisodeResult] = []  # not yet recorded
         self._turns: dict[int, Query] = {}  # what the episode in each slot asks or asked last
         self._asked: dict[int, Query] | None = None  # the batch the policy is working on
         self._starts_failed = 0
@@ -90,10 +91,12 @@ class Engine:
                 self._dispatch_answer()
                 self._assign_free_workers()
                 self._ask_policy()
+                self._record_finished()
                 self._send_pulse()
         finally:
-            self._inference.close()
             self._pool.close()
+            self._inference.close()
+            self._record_finished()
             self._send_pulse(force=True)
             self._arena.close()
 
@@ -136,7 +139,7 @@ class Engine:
         result.attempts = self._scheduler.attempts(spec)
         self._turns.pop(slot, None)
         self._free.add(slot)
-        self._record(result)
+        self._finished.append(result)
 
     def _broken(self, slot: int, reason: str, *, at_start: bool) -> None:
         """Replace the worker; its episode is tried again, or ends as an error."""
@@ -146,7 +149,7 @@ class Engine:
         if spec is not None:
             spec, again = self._scheduler.fail(slot)
             if not again:
-                self._record(self._errored(spec, slot, reason))
+                self._finished.append(self._errored(spec, slot, reason))
         else:
             self._scheduler.closed(slot)
             self._starts_failed += 1
@@ -206,9 +209,12 @@ class Engine:
             if self._turns.get(slot) is query:
                 self._pool.send(slot, Chunk(actions))
 
-    def _record(self, result: EpisodeResult) -> None:
-        for recorder in self._recorders:
-            recorder.episode_ended(result)
+    def _record_finished(self) -> None:
+        """Hand finished episodes to the recorders, after their workers have been given new ones."""
+        while self._finished:
+            result = self._finished.pop(0)
+            for recorder in self._recorders:
+                recorder.episode_ended(result)
 
     def _send_pulse(self, *, force: bool = False) -> None:
         now = time.monotonic()

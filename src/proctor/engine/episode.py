@@ -63,7 +63,7 @@ class Episode:
 
     def count_clipped(self, actions: Array) -> None:
         """Count the actions among those that were executed that left the benchmark's range."""
-        self._clipped += int(self._action.out_of_range(actions).sum())
+        self._clipped += self._action.count_out_of_range(actions)
 
     def result(self, worker: int) -> EpisodeResult:
         """Return the finished episode."""

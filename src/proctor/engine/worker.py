@@ -113,8 +113,8 @@ class Worker:
     def _play(self, policy: Policy, episode: ObservedEpisode) -> None:
         """Play a whole episode with the policy that sits in this worker."""
         state = policy.new_episode(episode.spec)
+        observations = {key: array[None] for key, array in self._window.arrays.items()}
         while not episode.ended:
-            observations = {key: array[None] for key, array in self._window.arrays.items()}
             batch = Batch([Query(episode.spec, episode.steps, state)], observations)
             episode.run(checked_chunks(policy, batch, self._benchmark.action)[0])
 

@@ -25,8 +25,8 @@ def checked_chunks(policy: Policy, batch: Batch, action: ActionSpec) -> Array:
     if chunks.shape != wanted:
         what = f"returned actions of shape {chunks.shape} instead of {wanted}"
         raise _policy_error(policy, batch.queries[0], what)
-    finite = np.isfinite(chunks).all(axis=(1, 2))
-    if not finite.all():
+    if not np.isfinite(chunks).all():
+        finite = np.isfinite(chunks).all(axis=(1, 2))
         query = batch.queries[int(np.argmin(finite))]
         raise _policy_error(policy, query, "returned NaN or infinite actions")
     return chunks
