@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import platform
+import re
 from importlib import metadata
 
 from proctor import __version__, registry
@@ -11,8 +13,6 @@ from proctor.system import installed_version, usable_cores
 
 def info_lines() -> list[str]:
     """Return versions, cores, graphics, devices, plug-ins and extras, a line each."""
-    import os
-
     return [
         f"proctor     {__version__}",
         f"python      {platform.python_version()} on {platform.platform()}",
@@ -54,20 +54,18 @@ def _packages() -> list[str]:
 
 def _extras() -> list[str]:
     """Say for each extra whether all it needs is installed."""
-    from packaging.requirements import Requirement
-
+    try:
+        requirements = metadata.requires("proctor") or []
+    except metadata.PackageNotFoundError:
+        return ["extras      unknown: proctor runs from its source folder without being installed"]
     needed: dict[str, list[str]] = {}
-    for text in metadata.requires("proctor") or []:
-        requirement = Requirement(text)
-        for extra in metadata.metadata("proctor").get_all("Provides-Extra") or []:
-            if requirement.marker and requirement.marker.evaluate({"extra": extra}):
-                needed.setdefault(extra, []).append(requirement.name)
-    return [
-        f"extra       {extra}: "
-        + ("installed" if not (missing := _missing(names)) else f"missing {', '.join(missing)}")
-        for extra, names in needed.items()
-    ]
+    for text in requirements:
+        found = re.match(r"([\w.-]+).*extra == ['\"]([\w-]+)['\"]", text)
+        if found:
+            needed.setdefault(found[2], []).append(found[1])
+    return [f"extra       {extra}: {_state_of(names)}" for extra, names in needed.items()]
 
 
-def _missing(names: list[str]) -> list[str]:
-    return [name for name in names if installed_version(name) is None]
+def _state_of(names: list[str]) -> str:
+    missing = [name for name in names if installed_version(name) is None]
+    return f"missing {', '.join(missing)}" if missing else "installed"

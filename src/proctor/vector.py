@@ -120,7 +120,6 @@ class SimEnv(gymnasium.Env[Any, Any]):
         if self._episode is None:
             return self._nothing(), 0.0, False, False, {"is_success": False}
         step = self._episode.step(action)
-        self._episode.count_clipped(np.asarray(action)[None])
         observation = self._observe()
         info: dict[str, Any] = {"is_success": step.success}
         if self._episode.ended:

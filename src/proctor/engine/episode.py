@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+
 from proctor.benchmarks.base import Sim
 from proctor.types import (
     ActionSpec,
@@ -36,7 +38,7 @@ class Episode:
         self._success = self._success_once = False
         self._sum_reward = 0.0
         self._max_reward: float | None = None
-        self._clipped = 0
+        self._actions = np.empty((spec.task.max_steps, action.size), np.float32)
         self._hash = hashlib.blake2b(digest_size=16)
         self._started_at = time.time()
 
@@ -51,6 +53,7 @@ class Episode:
         start = time.perf_counter()
         step = self._sim.step(action)
         self.timings.sim_s += time.perf_counter() - start
+        self._actions[self.steps] = action
         self.steps += 1
         self._success = step.success
         self._success_once |= step.success
@@ -60,10 +63,6 @@ class Episode:
         self._hash.update(struct.pack("<d?", step.reward, step.success))
         self.ended = step.terminated or self.steps >= self.spec.task.max_steps
         return step
-
-    def count_clipped(self, actions: Array) -> None:
-        """Count the actions among those that were executed that left the benchmark's range."""
-        self._clipped += self._action.count_out_of_range(actions)
 
     def result(self, worker: int) -> EpisodeResult:
         """Return the finished episode."""
@@ -75,7 +74,7 @@ class Episode:
             steps=self.steps,
             sum_reward=self._sum_reward,
             max_reward=self._max_reward,
-            clipped_steps=self._clipped,
+            clipped_steps=self._action.count_out_of_range(self._actions[: self.steps]),
             renders=self.renders,
             digest=self._hash.hexdigest(),
             timings=self.timings,
@@ -92,11 +91,6 @@ class Window:
     arrays: dict[str, Array]  # each [n_obs_steps, ...]
     features: dict[str, Feature]
     n_obs_steps: int
-
-    @property
-    def images(self) -> int:
-        """How many renders one observation costs."""
-        return sum(f.kind is FeatureKind.VISUAL for f in self.features.values())
 
     def push(self, observation: dict[str, Array], *, first: bool) -> None:
         """Append an observation; the first of an episode fills the whole window."""
@@ -122,6 +116,8 @@ class ObservedEpisode(Episode):
     ) -> None:
         super().__init__(sim, spec, action)
         self._window = window
+        self._keys = tuple(window.arrays)
+        self._images = sum(f.kind is FeatureKind.VISUAL for f in window.features.values())
         self._beat = beat
 
     def begin(self) -> None:
@@ -137,23 +133,20 @@ class ObservedEpisode(Episode):
         """
         left = self.spec.task.max_steps - self.steps
         first_seen = len(chunk) - self._window.n_obs_steps if len(chunk) < left else len(chunk)
-        taken = 0
-        for action in chunk[:left]:
+        for taken, action in enumerate(chunk[:left], start=1):
             self.step(action)
             self._beat()
-            taken += 1
             if self.ended:
                 break
             if taken > first_seen:
                 self._observe(first=False)
-        self.count_clipped(chunk[:taken])
 
     def _observe(self, *, first: bool) -> None:
         start = time.perf_counter()
-        self._window.push(self._sim.observe(tuple(self._window.arrays)), first=first)
+        self._window.push(self._sim.observe(self._keys), first=first)
         spent = time.perf_counter() - start
-        if self._window.images:
-            self.renders += self._window.images
+        if self._images:
+            self.renders += self._images
             self.timings.render_s += spent
         else:
             self.timings.sim_s += spent
