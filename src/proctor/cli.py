@@ -113,7 +113,9 @@ def _evaluate(settings: dict[str, Any]) -> tuple[Prepared, int]:
         counts = Counts()
         for row in before:
             counts.add(row.outcome)
-        return [Progress(len(prepared.plan), counts, Console(stderr=True))]
+        console = Console(stderr=True)
+        console.print(_headline(prepared, len(before)), highlight=False, soft_wrap=True)
+        return [Progress(len(prepared.plan), counts, console)]
 
     signal.signal(signal.SIGTERM, _interrupt)
     try:
@@ -123,6 +125,16 @@ def _evaluate(settings: dict[str, Any]) -> tuple[Prepared, int]:
         return prepared, _EXIT_INTERRUPTED
     _show(evaluation, Console())
     return prepared, _EXIT_ERRORED_EPISODES if evaluation.tally.errors else 0
+
+
+def _headline(prepared: Prepared, done: int) -> str:
+    """Say what is about to run."""
+    n_tasks = len({spec.task for spec in prepared.plan})
+    resumed = f" ({done} done before)" if done else ""
+    return (
+        f"{prepared.policy.name} on {prepared.benchmark.name}: {len(prepared.plan)} episodes of "
+        f"{n_tasks} task{'s' * (n_tasks != 1)}{resumed} -> {prepared.folder.path}"
+    )
 
 
 def _interrupt(signum: int, frame: Any) -> None:
@@ -151,7 +163,10 @@ def _show(evaluation: Evaluation, console: Console) -> None:
             f"note: in {clipped} episodes the policy left the action range; "
             "such actions are clipped as the benchmark defines",
             highlight=False,
+            soft_wrap=True,
         )
+    renders = sum(row.renders or 0 for row in evaluation.rows)
+    console.print(f"{evaluation.tally.steps:,} steps, {renders:,} images rendered", highlight=False)
     console.print(f"results: {evaluation.path}", highlight=False, soft_wrap=True)
 
 

@@ -22,6 +22,8 @@ from proctor.engine.messages import Broken, Order, Report, Started
 from proctor.engine.worker import Worker, WorkerSetup, worker_main
 from proctor.errors import UsageError
 
+_START_GRACE_S = 60.0
+
 
 class Pool(Protocol):
     """``n`` slots, each with a worker that takes orders and reports."""
@@ -130,7 +132,8 @@ class ProcessPool:
         with without_main_module():
             process.start()
         theirs.close()
-        self._slots[slot] = _Process(process, ours, time.monotonic(), self._beats(slot))
+        grace_s = max(0.0, _START_GRACE_S - self._watchdog_s)  # a cold disk makes imports slow
+        self._slots[slot] = _Process(process, ours, time.monotonic() + grace_s, self._beats(slot))
         self._selector.register(ours, selectors.EVENT_READ, slot)
 
     def send(self, slot: int, order: Order) -> None:
