@@ -68,7 +68,7 @@ def test_a_run_ends_with_a_table_a_rate_with_its_interval_and_the_folder(tmp_pat
     assert "point  point-1  100.0% [56.6, 100.0] n=5" in done.stdout
     assert "success 100.0% [72.2, 100.0] n=10" in done.stdout
     assert done.stdout.splitlines()[-1] == f"results: {tmp_path / 'run'}"
-    assert "10/10 episodes  success 100.0% [72.2, 100.0] n=10" in done.stderr
+    assert "10/10  success 100.0% [72.2, 100.0] n=10  done in 0:0" in done.stderr
 
 
 def test_the_output_folder_has_a_default_that_tells_what_it_is(tmp_path: Path) -> None:

@@ -77,18 +77,16 @@ class Progress:
             self._say()
 
     def line(self) -> str:
-        """Return the line as text."""
+        """Return the line as text, what matters most first: a narrow terminal cuts the end."""
         counts, pulse = self._counts, self._pulse
-        parts = [
-            f"{counts.total}/{self._planned} episodes",
-            f"success {rate_text(counts.successes, counts.successes + counts.failures)}",
-        ]
+        rate = rate_text(counts.successes, counts.successes + counts.failures)
+        parts = [f"{counts.total}/{self._planned}", f"success {rate}"]
         if counts.errors:
             parts.append(f"{counts.errors} error{'s' * (counts.errors != 1)}")
+        parts.append(self._time_left())
         parts.append(f"{pulse.steps_per_s:,.0f} steps/s")
         if pulse.mean_batch is not None:
             parts.append(f"batch {pulse.mean_batch:.1f}")
-        parts.append(self._time_left())
         return "  ".join(parts)
 
     def _time_left(self) -> str:
@@ -97,7 +95,7 @@ class Progress:
         if left == 0:
             return f"done in {clock(self._pulse.elapsed_s)}"
         if done == 0:
-            return "time left: not known yet"
+            return "starting"
         return f"{clock(self._pulse.elapsed_s / done * left)} left"
 
     def _say(self) -> None:
