@@ -11,7 +11,12 @@ from recipes import assert_close, golden_dir
 from safetensors.torch import load_file
 
 from proctor.policies.base import Batch, Query
-from proctor.policies.checkpoint import read_checkpoint, read_config, read_pipeline, write_checkpoint
+from proctor.policies.checkpoint import (
+    read_checkpoint,
+    read_config,
+    read_pipeline,
+    write_checkpoint,
+)
 from proctor.policies.chunk_policy import ChunkPolicy
 from proctor.policies.config import FeatureType, NormMode, PolicyFeature
 from proctor.policies.processors import Normalize, Unnormalize

@@ -78,21 +78,18 @@ class DiffusionConfig(CheckpointConfig):
     scheduler_name: str = "cosine"
     scheduler_warmup_steps: int = 500
 
-    @property
-    def effective_crop(self) -> tuple[int, int] | None:
-        """The crop that is applied: a resize brings its own, as a ratio."""
-        if self.resize_shape is None:
-            return self.crop_shape
-        if self.crop_ratio >= 1.0:
-            return None
-        height, width = self.resize_shape
-        return int(height * self.crop_ratio), int(width * self.crop_ratio)
+    def __post_init__(self) -> None:
+        """A resize brings its own crop, as a ratio; LeRobot stores the result, and so do we."""
+        if self.resize_shape is not None:
+            height, width = self.resize_shape
+            crop = int(height * self.crop_ratio), int(width * self.crop_ratio)
+            self.crop_shape = crop if self.crop_ratio < 1 else None
 
     @property
     def encoded_size(self) -> tuple[int, int]:
         """Height and width of what the image encoder sees, after resize and crop."""
         shape = self.input_features[self.cameras[0]].shape
-        return self.effective_crop or self.resize_shape or (shape[1], shape[2])
+        return self.crop_shape or self.resize_shape or (shape[1], shape[2])
 
     def validate(self) -> None:
         """Check Diffusion's own rules too: names of schedules, chunk arithmetic, camera shapes."""
@@ -132,7 +129,7 @@ class DiffusionConfig(CheckpointConfig):
         shapes = {self.input_features[key].shape for key in self.cameras}
         if len(shapes) > 1:
             raise UsageError(f"Diffusion's cameras differ in shape: {sorted(shapes)}")
-        crop = self.effective_crop
+        crop = self.crop_shape
         if crop is not None and shapes:
             height, width = self.resize_shape or next(iter(shapes))[1:]
             if crop[0] > height or crop[1] > width:

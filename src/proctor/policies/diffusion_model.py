@@ -116,7 +116,7 @@ class RgbEncoder(nn.Module):
     def __init__(self, config: DiffusionConfig) -> None:
         super().__init__()
         self.resize = config.resize_shape
-        self.crop = config.effective_crop
+        self.crop = config.crop_shape
         self.crop_is_random = config.crop_is_random
         norm = group_norm if config.use_group_norm else nn.BatchNorm2d
         self.backbone = nn.Sequential(*ResNet(config.vision_backbone, norm).children())

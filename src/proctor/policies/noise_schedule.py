@@ -75,23 +75,27 @@ class NoiseSchedule:
         make = self._ddpm if config.noise_scheduler_type == "DDPM" else self._ddim
         self.steps = [make(t, t - stride) for t in timesteps]
 
-    def _alpha_bar(self, t: int) -> float:
-        """The share of signal at ``t``; before the first timestep everything is signal."""
-        return float(self.alphas_cumprod[t]) if t >= 0 else 1.0
+    def _alpha_bar(self, t: int) -> Tensor:
+        """The share of signal at ``t``; before the first timestep everything is signal.
+
+        A float32 scalar, and so is the arithmetic on it: where betas are tiny, 1 - alpha is mostly
+        rounding, and LeRobot's policies are sampled with that rounding.
+        """
+        return self.alphas_cumprod[t] if t >= 0 else torch.tensor(1.0, device="cpu")
 
     def _ddpm(self, t: int, t_next: int) -> DenoisingStep:
         """The posterior q(x' | x, x0): its mean, and the smaller of the two usual variances."""
         bar, bar_next = self._alpha_bar(t), self._alpha_bar(t_next)
         alpha = bar / bar_next
-        variance = max((1 - bar_next) / (1 - bar) * (1 - alpha), 1e-20)
+        variance = ((1 - bar_next) / (1 - bar) * (1 - alpha)).clamp(min=1e-20)
         return DenoisingStep(
             t=t,
-            signal=math.sqrt(bar),
-            noise_std=math.sqrt(1 - bar),
-            from_x0=math.sqrt(bar_next) * (1 - alpha) / (1 - bar),
-            from_x=math.sqrt(alpha) * (1 - bar_next) / (1 - bar),
+            signal=float(bar.sqrt()),
+            noise_std=float((1 - bar).sqrt()),
+            from_x0=float(bar_next.sqrt() * (1 - alpha) / (1 - bar)),
+            from_x=float(alpha.sqrt() * (1 - bar_next) / (1 - bar)),
             from_eps=0.0,
-            std=math.sqrt(variance) if t > 0 else 0.0,
+            std=float(variance.sqrt()) if t > 0 else 0.0,
         )
 
     def _ddim(self, t: int, t_next: int) -> DenoisingStep:
@@ -99,11 +103,11 @@ class NoiseSchedule:
         bar, bar_next = self._alpha_bar(t), self._alpha_bar(t_next)
         return DenoisingStep(
             t=t,
-            signal=math.sqrt(bar),
-            noise_std=math.sqrt(1 - bar),
-            from_x0=math.sqrt(bar_next),
+            signal=float(bar.sqrt()),
+            noise_std=float((1 - bar).sqrt()),
+            from_x0=float(bar_next.sqrt()),
             from_x=0.0,
-            from_eps=math.sqrt(1 - bar_next),
+            from_eps=float((1 - bar_next).sqrt()),
             std=0.0,
         )
 
