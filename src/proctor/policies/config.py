@@ -88,7 +88,7 @@ class CheckpointConfig(PolicyConfig):
     )
     compile: bool = field(default=False, metadata=run_flag("compile with torch.compile"))
     pad_to: int | None = field(
-        default=None, metadata=run_flag("run every batch at exactly this size")
+        default=None, metadata=run_flag("on an accelerator, run every batch at this size")
     )
     rename_map: dict[str, str] | None = field(
         default=None, metadata=run_flag("benchmark's names to the policy's, as a JSON object")

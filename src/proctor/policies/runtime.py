@@ -2,11 +2,12 @@
 
 Kernels choose their order of summation by the batch size, so a row's last bits depend on how many
 rows ran with it. Here every batch is cut into pieces and each piece is filled up to one of a few
-sizes. With a single size a row's result depends on nothing but the row:
+sizes:
 
-    CPU             size 1, always: rows run one by one (docs/policies.md has the measurements)
-    CUDA            1, 2, 4 ... 64: a graph for each; bits may differ between sizes
-    --eval.strict   one size on every device
+    CPU          1, always. On a CPU even one fixed size is not enough: the scalar tail of a vector
+                 loop falls on other rows than its body (docs/policies.md has the measurements)
+    CUDA, MPS    1, 2, 4 ... 64, on CUDA a graph for each; bits may differ between sizes
+    strict       ``pad_to`` alone, so that a result does not depend on the load
 """
 
 from __future__ import annotations
@@ -61,13 +62,15 @@ def pick_dtype(name: str) -> torch.dtype:
 
 
 def make_runner(forward: Forward, device: torch.device, pad_to: int | None) -> Runner:
-    """Return what runs ``forward`` on ``device``; ``pad_to`` allows one batch size only."""
+    """Return what runs ``forward`` on ``device``; ``pad_to`` allows an accelerator one size only."""
     if device.type == "cuda":
         # Timed algorithm choice would let the load of the moment pick the bits of a result.
         torch.backends.cudnn.benchmark = False
         torch.backends.cudnn.deterministic = True
         return GraphRunner(forward, device, (pad_to,) if pad_to else GRAPH_SIZES)
-    return Runner(forward, device, (pad_to or 1,))
+    if device.type == "cpu":
+        return Runner(forward, device, (1,))
+    return Runner(forward, device, (pad_to,) if pad_to else GRAPH_SIZES)
 
 
 class Runner:
