@@ -62,7 +62,7 @@ def pick_dtype(name: str) -> torch.dtype:
 
 
 def make_runner(forward: Forward, device: torch.device, pad_to: int | None) -> Runner:
-    """Return what runs ``forward`` on ``device``; ``pad_to`` allows an accelerator one size only."""
+    """Return what runs ``forward`` on ``device``; with ``pad_to`` an accelerator has one size."""
     if device.type == "cuda":
         # Timed algorithm choice would let the load of the moment pick the bits of a result.
         torch.backends.cudnn.benchmark = False
@@ -143,6 +143,9 @@ class Graph:
             like = torch.from_numpy(np.empty((0, *rows.shape[1:]), rows.dtype))
             self.host[key] = torch.zeros((size, *rows.shape[1:]), dtype=like.dtype, pin_memory=True)
             self.inputs[key] = torch.empty_like(self.host[key], device=runner.device)
+        self.stream.wait_stream(
+            torch.cuda.default_stream(runner.device)
+        )  # weights may be in flight
         self._stage(piece, len(next(iter(piece.values()))))
         with torch.inference_mode(), torch.cuda.stream(self.stream):
             for _ in range(3):  # libraries allocate their workspaces outside the graph
