@@ -74,7 +74,10 @@ def load_policy(
     """
     from proctor.policies.hub import locate
 
-    parts = read_checkpoint(locate(path, revision).folder, overrides, benchmark)
+    located = locate(path, revision)
+    parts = read_checkpoint(located.folder, overrides, benchmark)
+    if located.commit is not None:
+        parts = replace(parts, notes=(*parts.notes, f"{path} is at commit {located.commit}"))
     return ChunkPolicy(parts, overrides.get("device") or "auto")
 
 
@@ -90,26 +93,23 @@ def read_checkpoint(
     plugin, config, notes = read_config(folder)
     config = override(config, overrides or {})
     weights_file = folder / "model.safetensors"
-    legacy = not (folder / f"{PREPROCESSOR}.json").is_file()
-    if legacy:
-        tensors, inputs, outputs = split_legacy(read_tensors(weights_file), config)
-        pre, post = default_pipelines(config, inputs, outputs, legacy=True)
-    else:
+    tensors = read_tensors(weights_file)
+    if (folder / f"{PREPROCESSOR}.json").is_file():
         pre, post = (read_pipeline(folder, name) for name in (PREPROCESSOR, POSTPROCESSOR))
-    renames = config.rename_map
-    if renames is not None:
-        pre = pre.swap(lambda step: Rename(renames) if isinstance(step, Rename) else step)
+    else:
+        tensors, inputs, outputs = split_legacy(tensors, config)
+        pre, post = default_pipelines(config, inputs, outputs, legacy=True)
+    pre = pre.renaming(config.rename_map)
     if benchmark is not None:
         check_fit(config, benchmark, pre.rename_map)
-    if not legacy:
-        tensors = read_tensors(weights_file)
     with torch.device("meta"):
         network = plugin.network(config)
     unused = fill(network, tensors, plugin.prefix, str(weights_file))
     unused = [key for key in unused if not key.endswith("num_batches_tracked")]
     if unused:
         notes.append(f"{weights_file}: {len(unused)} tensors are of no use, such as {unused[0]}")
-    digest = hashlib.sha256(weights_file.read_bytes()).hexdigest()
+    with weights_file.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
     return Parts(config, network, plugin.prefix, pre, post, digest, tuple(notes))
 
 
@@ -202,7 +202,7 @@ def read_pipeline(folder: Path, name: str) -> Pipeline:
 
 
 def default_pipelines(
-    config: Any, inputs: Stats, outputs: Stats, *, legacy: bool = False
+    config: CheckpointConfig, inputs: Stats, outputs: Stats, *, legacy: bool = False
 ) -> tuple[Pipeline, Pipeline]:
     """Return the steps that LeRobot gives ACT and Diffusion, with these statistics."""
     norm_map, device = config.normalization_mapping, config.device or "cpu"
@@ -233,8 +233,7 @@ def fresh_policy(
         torch.manual_seed(0)
         network = plugin.network(config)
     pre, post = default_pipelines(config, {}, {})
-    renames = config.rename_map or {}
-    pre = pre.swap(lambda step: Rename(renames) if isinstance(step, Rename) else step)
+    pre = pre.renaming(config.rename_map)
     parts = Parts(config, network, plugin.prefix, pre, post, digest="untrained")
     return ChunkPolicy(parts, config.device or "auto")
 

@@ -52,7 +52,7 @@ class ChunkPolicy:
         self.name = config.type
         self.notes = parts.notes
         self.n_obs_steps = config.n_obs_steps
-        self.n_action_steps: int = getattr(config, "n_action_steps", 1)
+        self.n_action_steps = config.n_action_steps
         renames = parts.preprocessor.rename_map
         self.inputs = tuple(benchmark_key(key, renames) for key in config.input_features)
         self.device = pick_device(device)

@@ -95,6 +95,10 @@ class CheckpointConfig(PolicyConfig):
     )
     unknown: dict[str, Any] = field(default_factory=dict, metadata={"saved": False})
 
+    if TYPE_CHECKING:  # every policy has these, but each at its own place in LeRobot's order
+        n_action_steps: int = 1
+        normalization_mapping: dict[str, NormMode] = field(default_factory=dict)
+
     @property
     def cameras(self) -> list[str]:
         """The image inputs, in the order the checkpoint lists them: it selects weights."""
@@ -170,7 +174,8 @@ def decode_config(raw: Mapping[str, Any], config_class: type[ConfigT], where: st
     known = {k: v for k, v in raw.items() if is_saved(k, config_class)}
     unknown = {k: v for k, v in raw.items() if k not in known}
     try:
-        config = msgspec.convert(known, config_class)
+        # msgspec leaves defaults to the class; replace() puts them on the object, to be written.
+        config = replace(msgspec.convert(known, config_class))
         config.unknown = unknown
         config.validate()
     except (msgspec.ValidationError, UsageError) as error:
@@ -181,6 +186,8 @@ def decode_config(raw: Mapping[str, Any], config_class: type[ConfigT], where: st
 def override(config: ConfigT, overrides: Mapping[str, Any]) -> ConfigT:
     """Return ``config`` with the values that flags gave, checked as a whole again.
 
+    Values may still be text as typed ("8", "true", '{"a": "b"}').
+
     Raises:
         UsageError: no such field, a wrong type, or a value the other fields forbid.
     """
@@ -188,13 +195,24 @@ def override(config: ConfigT, overrides: Mapping[str, Any]) -> ConfigT:
     for name in overrides:
         if name not in names:
             raise UsageError(f"{config.type} has no --policy.{name}{did_you_mean(name, names)}")
-    builtins = msgspec.to_builtins(replace(config))
+    given = {name: _from_flag(value) for name, value in overrides.items()}
+    values = msgspec.to_builtins(config) | given
     try:
-        changed = msgspec.convert(builtins | dict(overrides), type(config))
+        changed = replace(msgspec.convert(values, type(config), strict=False))
         changed.validate()
     except msgspec.ValidationError as error:
         raise UsageError(f"--policy: {error}") from None
     return changed
+
+
+def _from_flag(value: Any) -> Any:
+    """Return lists and objects that were typed as JSON; msgspec sees to numbers and booleans."""
+    if not isinstance(value, str) or value[:1] not in ("[", "{"):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        raise UsageError(f"{value} is not JSON") from None
 
 
 def encode_config(config: CheckpointConfig, for_lerobot: str) -> str:

@@ -12,7 +12,6 @@ each. Formulas (x raw, y normalised, d = high - low with exact zeros replaced by
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, TypeAlias
 
@@ -229,9 +228,12 @@ class Pipeline:
         """Return the pipeline as it works on ``device``."""
         return replace(self, steps=tuple(step.on(device) for step in self.steps))
 
-    def swap(self, change: Callable[[Step], Step]) -> Pipeline:
-        """Return the pipeline with every step passed through ``change``."""
-        return replace(self, steps=tuple(change(step) for step in self.steps))
+    def renaming(self, rename_map: dict[str, str] | None) -> Pipeline:
+        """Return the pipeline with another rename map, put first; None keeps its own."""
+        if rename_map is None:
+            return self
+        others = tuple(step for step in self.steps if not isinstance(step, Rename))
+        return replace(self, steps=(Rename(rename_map), *others))
 
     @property
     def rename_map(self) -> dict[str, str]:

@@ -95,6 +95,15 @@ def test_n_action_steps_shortens_the_chunk_and_stands_in_the_protocol(tmp_path):
     assert policies[0].protocol()["n_action_steps"] == 2
 
 
+def test_flags_may_still_be_text(tmp_path):
+    folder = write_small(small_diffusion(), tmp_path / "checkpoint")
+    flags = {"device": "cpu", "n_action_steps": "2", "num_inference_steps": "5", "rename_map": "{}"}
+    policy = load_policy(str(folder), None, flags, FakeBenchmark())
+    assert policy.n_action_steps == 2
+    assert len(policy.network.schedule.steps) == 5
+    assert policy.parts.config.rename_map == {}
+
+
 @pytest.mark.parametrize("config", [small_act(), small_diffusion()], ids=["act", "diffusion"])
 def test_reading_and_writing_changes_no_byte(tmp_path, config):
     write_small(config, tmp_path / "first")
