@@ -47,7 +47,7 @@ SIGHT = {
 }
 BLIND = {"observation.state": STATE, "observation.environment_state": ENV}
 SMALL_ACT = {"dim_model": 64, "n_heads": 4, "dim_feedforward": 96, "chunk_size": 8}
-SMALL_UNET = {"down_dims": (32, 64), "diffusion_step_embed_dim": 32, "horizon": 8}
+SMALL_UNET = {"down_dims": [32, 64], "diffusion_step_embed_dim": 32, "horizon": 8}
 
 
 def small_act(inputs, **changes) -> ActConfig:
@@ -84,11 +84,11 @@ CASES = {
     "diffusion, scaled linear": small_diffusion(BLIND, beta_schedule="scaled_linear"),
     "diffusion, sigmoid": small_diffusion(BLIND, beta_schedule="sigmoid"),
     "diffusion, film bias only": small_diffusion(BLIND, use_film_scale_modulation=False),
-    "diffusion, separate encoders": small_diffusion(SIGHT, crop_shape=(64, 80)),
+    "diffusion, separate encoders": small_diffusion(SIGHT, crop_shape=[64, 80]),
     "diffusion, shared group norm": small_diffusion(
         SIGHT, use_group_norm=True, use_separate_rgb_encoder_per_camera=False
     ),
-    "diffusion, resize and crop": small_diffusion(SIGHT, resize_shape=(48, 64), crop_ratio=0.9),
+    "diffusion, resize and crop": small_diffusion(SIGHT, resize_shape=[48, 64], crop_ratio=0.9),
 }
 
 

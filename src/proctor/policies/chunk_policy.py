@@ -79,7 +79,8 @@ class ChunkPolicy:
         with torch.inference_mode():
             settled = self.network.settle(chunks, [query.state for query in batch.queries])
             actions = self.postprocessor({ACTION: settled[:, : self.n_action_steps]})[ACTION]
-        return actions.numpy()
+        played: Array = actions.numpy()
+        return played
 
     def _noise(self, query: Query, shape: tuple[int, ...]) -> Array:
         """Draw one query's noise, on the CPU, from what identifies the query and nothing else."""

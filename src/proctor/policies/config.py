@@ -93,7 +93,7 @@ class CheckpointConfig(PolicyConfig):
     rename_map: dict[str, str] | None = field(
         default=None, metadata=run_flag("benchmark's names to the policy's, as a JSON object")
     )
-    unknown: dict[str, Any] = field(default_factory=dict, metadata={"saved": False})
+    unknown: dict[str, Any] = field(default_factory=dict, metadata={"saved": False, "hidden": True})
 
     if TYPE_CHECKING:  # every policy has these, but each at its own place in LeRobot's order
         n_action_steps: int = 1

@@ -43,15 +43,15 @@ class DiffusionConfig(CheckpointConfig):
     )
     drop_n_last_frames: int = 7
     vision_backbone: str = "resnet18"
-    resize_shape: tuple[int, int] | None = None
+    resize_shape: list[int] | None = None
     crop_ratio: float = 1.0
-    crop_shape: tuple[int, int] | None = None
+    crop_shape: list[int] | None = None
     crop_is_random: bool = True
     pretrained_backbone_weights: str | None = "ResNet18_Weights.IMAGENET1K_V1"
     use_group_norm: bool = False
     spatial_softmax_num_keypoints: int = 32
     use_separate_rgb_encoder_per_camera: bool = True
-    down_dims: tuple[int, ...] = (512, 1024, 2048)
+    down_dims: list[int] = field(default_factory=lambda: [512, 1024, 2048])
     kernel_size: int = 5
     n_groups: int = 8
     diffusion_step_embed_dim: int = 128
@@ -72,7 +72,7 @@ class DiffusionConfig(CheckpointConfig):
     compile_mode: str = "reduce-overhead"
     do_mask_loss_for_padding: bool = False
     optimizer_lr: float = 1e-4
-    optimizer_betas: tuple[float, float] = (0.95, 0.999)
+    optimizer_betas: list[float] = field(default_factory=lambda: [0.95, 0.999])
     optimizer_eps: float = 1e-8
     optimizer_weight_decay: float = 1e-6
     scheduler_name: str = "cosine"
@@ -81,15 +81,15 @@ class DiffusionConfig(CheckpointConfig):
     def __post_init__(self) -> None:
         """A resize brings its own crop, as a ratio; LeRobot stores the result, and so do we."""
         if self.resize_shape is not None:
-            height, width = self.resize_shape
-            crop = int(height * self.crop_ratio), int(width * self.crop_ratio)
+            crop = [int(side * self.crop_ratio) for side in self.resize_shape]
             self.crop_shape = crop if self.crop_ratio < 1 else None
 
     @property
     def encoded_size(self) -> tuple[int, int]:
         """Height and width of what the image encoder sees, after resize and crop."""
         shape = self.input_features[self.cameras[0]].shape
-        return self.crop_shape or self.resize_shape or (shape[1], shape[2])
+        height, width = self.crop_shape or self.resize_shape or shape[1:]
+        return height, width
 
     def validate(self) -> None:
         """Check Diffusion's own rules too: names of schedules, chunk arithmetic, camera shapes."""
@@ -129,11 +129,14 @@ class DiffusionConfig(CheckpointConfig):
         shapes = {self.input_features[key].shape for key in self.cameras}
         if len(shapes) > 1:
             raise UsageError(f"Diffusion's cameras differ in shape: {sorted(shapes)}")
+        for name, sides in (("resize_shape", self.resize_shape), ("crop_shape", self.crop_shape)):
+            if sides is not None and (len(sides) != 2 or min(sides) < 1):
+                raise UsageError(f"{name} is {sides}, expected [height, width]")
         crop = self.crop_shape
         if crop is not None and shapes:
             height, width = self.resize_shape or next(iter(shapes))[1:]
             if crop[0] > height or crop[1] > width:
-                raise UsageError(f"crop {list(crop)} is larger than the {height}x{width} image")
+                raise UsageError(f"crop {crop} is larger than the {height}x{width} image")
 
 
 def _choose(name: str, value: str, known: tuple[str, ...]) -> None:

@@ -133,7 +133,7 @@ class RgbEncoder(nn.Module):
         keypoints = self.pool(self.backbone(images))
         return F.relu(self.out(keypoints.flatten(1)))
 
-    def _crop(self, images: Tensor, size: tuple[int, int]) -> Tensor:
+    def _crop(self, images: Tensor, size: list[int]) -> Tensor:
         """Cut out the middle; in training, where the config says so, one random place for all."""
         (height, width), (h, w) = images.shape[-2:], size
         if self.training and self.crop_is_random:

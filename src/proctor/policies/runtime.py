@@ -121,7 +121,7 @@ class GraphRunner(Runner):
 
     def __init__(self, forward: Forward, device: torch.device, sizes: Sequence[int]) -> None:
         super().__init__(forward, device, sizes)
-        self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self.stream = torch.cuda.Stream(device=device)  # type: ignore[no-untyped-call]
         self.pool = torch.cuda.graph_pool_handle()
         self.graphs: dict[int, Graph] = {}
 

@@ -50,7 +50,7 @@ def small_diffusion(**changes: Any) -> DiffusionConfig:
         "output_features": ACTION,
         "horizon": 8,
         "n_action_steps": 4,
-        "down_dims": (16, 24),
+        "down_dims": [16, 24],
         "n_groups": 8,
         "diffusion_step_embed_dim": 14,
         "num_train_timesteps": 10,

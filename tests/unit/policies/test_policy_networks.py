@@ -106,8 +106,8 @@ def test_act_dropout_acts_in_training_only():
         {},
         {"use_separate_rgb_encoder_per_camera": False, "use_group_norm": True},
         {"prediction_type": "sample", "use_film_scale_modulation": False},
-        {"crop_shape": (48, 40)},
-        {"resize_shape": (40, 48), "crop_ratio": 0.8},
+        {"crop_shape": [48, 40]},
+        {"resize_shape": [40, 48], "crop_ratio": 0.8},
         {"do_mask_loss_for_padding": True},
     ],
     ids=str,
@@ -132,12 +132,12 @@ def test_diffusion_masks_padding_only_where_told():
 
 
 def test_random_crops_are_for_training():
-    encoder = RgbEncoder(small_diffusion(crop_shape=(32, 32)))
+    encoder = RgbEncoder(small_diffusion(crop_shape=[32, 32]))
     image = torch.arange(64.0).expand(1, 3, 64, 64)
     torch.manual_seed(0)
-    places = {encoder._crop(image, (32, 32))[0, 0, 0, 0].item() for _ in range(20)}
+    places = {encoder._crop(image, [32, 32])[0, 0, 0, 0].item() for _ in range(20)}
     assert len(places) > 5
-    assert encoder.eval()._crop(image, (32, 32))[0, 0, 0, 0] == 16
+    assert encoder.eval()._crop(image, [32, 32])[0, 0, 0, 0] == 16
 
 
 @pytest.mark.parametrize("kind", ["DDPM", "DDIM"])
