@@ -1,0 +1,321 @@
+"""ACT, Action Chunking with Transformers (Zhao et al., 2023), whole and from top to bottom.
+
+    training only                          always
+    -------------                          ------
+    [CLS, state, actions]                  images ─▶ ResNet ─▶ tokens (+ 2-D positions)
+           │ VAE encoder                   state, environment state ─▶ tokens (+ learned positions)
+           ▼                                        │
+    mean, log variance ─▶ latent z ─▶ token ────────┤   (rollouts: z = 0)
+                                                    ▼
+                                            transformer encoder
+                                                    ▼ keys and values
+               chunk_size learned queries ─▶ transformer decoder ─▶ chunk_size actions
+
+z holds what the observation cannot tell: the style of the demonstrator. In a rollout it is the
+prior's mean, so ACT is deterministic. Everything here works on normalised values; B is the batch,
+D ``dim_model``, T ``chunk_size``, A the action size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812 (torch's own convention)
+from torch import Tensor, nn
+
+from proctor.policies.act import ActConfig
+from proctor.policies.config import ACTION, ENV_STATE, STATE
+from proctor.policies.network import Network
+from proctor.policies.resnet import OUT_CHANNELS, FrozenBatchNorm2d, ResNet
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
+
+
+class Act(Network):
+    """The network; attribute names are those of LeRobot's checkpoints."""
+
+    takes_history = False
+    noise_shape = None
+    vae_encoder_pos_enc: Tensor
+
+    def __init__(self, config: ActConfig) -> None:
+        super().__init__()
+        self.config = config
+        width = config.dim_model
+        if config.use_vae:
+            self._build_vae()
+        if config.cameras:
+            dilate = config.replace_final_stride_with_dilation
+            self.backbone = ResNet(config.vision_backbone, FrozenBatchNorm2d, dilate_last=dilate)
+            self.encoder_img_feat_input_proj = nn.Conv2d(OUT_CHANNELS, width, 1)
+        self.encoder = Encoder(config, config.n_encoder_layers)
+        self.decoder = Decoder(config)
+        self.encoder_latent_input_proj = nn.Linear(config.latent_dim, width)
+        if config.state_dim is not None:
+            self.encoder_robot_state_input_proj = nn.Linear(config.state_dim, width)
+        if config.env_dim is not None:
+            self.encoder_env_state_input_proj = nn.Linear(config.env_dim, width)
+        n_vectors = 1 + (config.state_dim is not None) + (config.env_dim is not None)
+        self.encoder_1d_feature_pos_embed = nn.Embedding(n_vectors, width)
+        self.decoder_pos_embed = nn.Embedding(config.chunk_size, width)
+        self.action_head = nn.Linear(width, config.action_dim)
+        for parameter in [*self.encoder.parameters(), *self.decoder.parameters()]:
+            if parameter.dim() > 1:
+                nn.init.xavier_uniform_(parameter)
+
+    def _build_vae(self) -> None:
+        config, width = self.config, self.config.dim_model
+        self.vae_encoder = Encoder(config, config.n_vae_encoder_layers)
+        self.vae_encoder_cls_embed = nn.Embedding(1, width)
+        if config.state_dim is not None:
+            self.vae_encoder_robot_state_input_proj = nn.Linear(config.state_dim, width)
+        self.vae_encoder_action_input_proj = nn.Linear(config.action_dim, width)
+        self.vae_encoder_latent_output_proj = nn.Linear(width, 2 * config.latent_dim)
+        n_tokens = 1 + (config.state_dim is not None) + config.chunk_size
+        table = sinusoid(torch.arange(n_tokens, dtype=torch.float32), width)
+        self.register_buffer("vae_encoder_pos_enc", table[None])
+
+    def chunk(self, inputs: dict[str, Tensor], noise: Tensor | None = None) -> Tensor:
+        """Return the chunk [B, T, A] for observations, with the latent at its prior's mean."""
+        reference = next(iter(inputs.values()))
+        dtype = self.action_head.weight.dtype
+        z = torch.zeros(
+            len(reference), self.config.latent_dim, device=reference.device, dtype=dtype
+        )
+        return self.decode(inputs, z)
+
+    def loss(
+        self, batch: dict[str, Tensor], noise: Tensor | None = None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return L1 over the real actions plus the weighted KL divergence of z from its prior.
+
+        ``noise`` [B, latent_dim] is what z is drawn with; by default fresh.
+        """
+        actions, is_pad = batch[ACTION], batch["action_is_pad"]
+        if self.config.use_vae:
+            mean, log_variance = self.encode_actions(batch)
+            noise = torch.randn_like(mean) if noise is None else noise
+            predicted = self.decode(batch, mean + (log_variance / 2).exp() * noise)
+        else:
+            predicted = self.chunk(batch)
+        valid = ~is_pad[..., None]
+        errors = (F.l1_loss(predicted, actions, reduction="none") * valid).sum()
+        l1 = errors / (valid.sum() * actions.shape[-1]).clamp(min=1)
+        if not self.config.use_vae:
+            return l1, {"l1_loss": l1.detach()}
+        per_row = -0.5 * (1 + log_variance - mean**2 - log_variance.exp()).sum(-1)
+        kl = per_row.mean()
+        parts = {"l1_loss": l1.detach(), "kld_loss": kl.detach()}
+        return l1 + self.config.kl_weight * kl, parts
+
+    def encode_actions(self, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Return mean and log variance [B, latent_dim] of z for demonstrated actions."""
+        actions, is_pad = batch[ACTION], batch["action_is_pad"]
+        cls = self.vae_encoder_cls_embed.weight[None].expand(len(actions), -1, -1)
+        tokens = [cls]
+        if self.config.state_dim is not None:
+            tokens.append(self.vae_encoder_robot_state_input_proj(batch[STATE])[:, None])
+        n_vectors = len(tokens)
+        tokens.append(self.vae_encoder_action_input_proj(actions))
+        ignore = F.pad(is_pad, (n_vectors, 0), value=False)
+        encoded = self.vae_encoder(torch.cat(tokens, 1), self.vae_encoder_pos_enc, ignore)
+        mean, log_variance = self.vae_encoder_latent_output_proj(encoded[:, 0]).chunk(2, dim=-1)
+        return mean, log_variance
+
+    def decode(self, inputs: dict[str, Tensor], z: Tensor) -> Tensor:
+        """Return the actions [B, T, A] that observations and a latent z [B, latent_dim] give."""
+        vectors = [self.encoder_latent_input_proj(z)]
+        if self.config.state_dim is not None:
+            vectors.append(self.encoder_robot_state_input_proj(inputs[STATE]))
+        if self.config.env_dim is not None:
+            vectors.append(self.encoder_env_state_input_proj(inputs[ENV_STATE]))
+        tokens = [torch.stack(vectors, 1)]
+        positions = [self.encoder_1d_feature_pos_embed.weight]
+        for camera in self.config.cameras:
+            features = self.encoder_img_feat_input_proj(self.backbone(inputs[camera]))
+            tokens.append(features.flatten(2).transpose(1, 2))  # row by row: [B, h * w, D]
+            positions.append(image_positions(features))
+        position = torch.cat(positions)[None]
+        memory = self.encoder(torch.cat(tokens, 1), position)
+        queries = self.decoder_pos_embed.weight[None]
+        actions: Tensor = self.action_head(self.decoder(memory, position, queries))
+        return actions
+
+    def new_episode(self) -> TemporalEnsemble | None:
+        """Return fresh averages where overlapping chunks are averaged."""
+        coeff = self.config.temporal_ensemble_coeff
+        return None if coeff is None else TemporalEnsemble(coeff, self.config.chunk_size)
+
+    def settle(self, chunks: Tensor, states: list[Any]) -> Tensor:
+        """Return the chunks, or with temporal ensembling the one averaged action of each."""
+        if self.config.temporal_ensemble_coeff is None:
+            return chunks
+        rows = [state.update(chunk) for state, chunk in zip(states, chunks, strict=True)]
+        return torch.stack(rows)[:, None]
+
+    def hot_parts(self) -> list[nn.Module]:
+        """Compile backbone and transformer; the glue between them is cheap."""
+        parts: list[nn.Module] = [self.encoder, self.decoder]
+        return [self.backbone, *parts] if self.config.cameras else parts
+
+
+class Layer(nn.Module):
+    """What encoder and decoder layers share: self-attention, a feed-forward block, residuals."""
+
+    def __init__(self, config: ActConfig) -> None:
+        super().__init__()
+        width = config.dim_model
+        self.self_attn = attention(config)
+        self.linear1 = nn.Linear(width, config.dim_feedforward)
+        self.linear2 = nn.Linear(config.dim_feedforward, width)
+        self.norm1 = nn.LayerNorm(width)
+        self.norm2 = nn.LayerNorm(width)
+        self.dropout = nn.Dropout(config.dropout)
+        self.activation = ACTIVATIONS[config.feedforward_activation]
+        self.pre_norm = config.pre_norm
+
+    def residual(self, x: Tensor, norm: nn.Module, block: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return x + block(x), normalised before the block (``pre_norm``) or after the sum."""
+        if self.pre_norm:
+            kept: Tensor = self.dropout(block(norm(x)))
+            return x + kept
+        normed: Tensor = norm(x + self.dropout(block(x)))
+        return normed
+
+    def attend(self, x: Tensor, position: Tensor, ignore: Tensor | None = None) -> Tensor:
+        """Self-attention. Positions go into queries and keys, never into values."""
+        where = x + position
+        out: Tensor = self.self_attn(where, where, x, key_padding_mask=ignore, need_weights=False)[
+            0
+        ]
+        return out
+
+    def feed_forward(self, x: Tensor) -> Tensor:
+        """Two linear layers, token by token."""
+        out: Tensor = self.linear2(self.dropout(self.activation(self.linear1(x))))
+        return out
+
+
+class EncoderLayer(Layer):
+    """Tokens look at each other."""
+
+    def forward(self, x: Tensor, position: Tensor, ignore: Tensor | None) -> Tensor:
+        """Return tokens [B, n, D]."""
+        x = self.residual(x, self.norm1, lambda h: self.attend(h, position, ignore))
+        return self.residual(x, self.norm2, self.feed_forward)
+
+
+class DecoderLayer(Layer):
+    """Queries look at each other, then at the encoder's tokens (``memory``)."""
+
+    def __init__(self, config: ActConfig) -> None:
+        super().__init__(config)
+        self.multihead_attn = attention(config)
+        self.norm3 = nn.LayerNorm(config.dim_model)
+
+    def forward(self, x: Tensor, queries: Tensor, memory: Tensor, keys: Tensor) -> Tensor:
+        """Return [B, T, D]; ``keys`` is the memory with its positions."""
+
+        def look_up(h: Tensor) -> Tensor:
+            out: Tensor = self.multihead_attn(h + queries, keys, memory, need_weights=False)[0]
+            return out
+
+        x = self.residual(x, self.norm1, lambda h: self.attend(h, queries))
+        x = self.residual(x, self.norm2, look_up)
+        return self.residual(x, self.norm3, self.feed_forward)
+
+
+class Encoder(nn.Module):
+    """A stack of encoder layers, with a last normalisation where layers normalise first."""
+
+    def __init__(self, config: ActConfig, n_layers: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(n_layers))
+        self.norm = nn.LayerNorm(config.dim_model) if config.pre_norm else nn.Identity()
+
+    def forward(self, x: Tensor, position: Tensor, ignore: Tensor | None = None) -> Tensor:
+        """Return tokens [B, n, D]; those marked in ``ignore`` [B, n] are not looked at."""
+        for layer in self.layers:
+            x = layer(x, position, ignore)
+        normed: Tensor = self.norm(x)
+        return normed
+
+
+class Decoder(nn.Module):
+    """A stack of decoder layers; it starts from zeros, so all it knows is its query positions."""
+
+    def __init__(self, config: ActConfig) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.n_decoder_layers))
+        self.norm = nn.LayerNorm(config.dim_model)
+
+    def forward(self, memory: Tensor, position: Tensor, queries: Tensor) -> Tensor:
+        """Return [B, T, D] for ``queries`` [1, T, D] over ``memory`` [B, n, D]."""
+        x = torch.zeros_like(queries).expand(len(memory), -1, -1)
+        keys = memory + position
+        for layer in self.layers:
+            x = layer(x, queries, memory, keys)
+        normed: Tensor = self.norm(x)
+        return normed
+
+
+def attention(config: ActConfig) -> nn.MultiheadAttention:
+    """Return a multi-head attention over [B, n, D]."""
+    return nn.MultiheadAttention(
+        config.dim_model, config.n_heads, dropout=config.dropout, batch_first=True
+    )
+
+
+def sinusoid(values: Tensor, width: int) -> Tensor:
+    """Return [n, width]: sines in even columns, cosines in odd ones, at geometric frequencies."""
+    pair = torch.arange(width, device=values.device) // 2
+    angles = values[:, None] / 10000 ** (2 * pair / width)
+    even = torch.arange(width, device=values.device) % 2 == 0
+    return torch.where(even, angles.sin(), angles.cos())
+
+
+def image_positions(features: Tensor) -> Tensor:
+    """Return positions [h * w, D] of a feature map [B, D, h, w]: half for y, half for x.
+
+    As in DETR, coordinates run from 1 and are scaled to 2 pi. All cameras get the same positions,
+    so ACT cannot tell one camera from another by them.
+    """
+    _, width, h, w = features.shape
+    halves = []
+    for size in (h, w):
+        steps = torch.arange(1, size + 1, device=features.device, dtype=torch.float32)
+        halves.append(sinusoid(steps / (size + 1e-6) * 2 * math.pi, width // 2))
+    y = halves[0][:, None].expand(h, w, -1)
+    x = halves[1][None].expand(h, w, -1)
+    return torch.cat([y, x], dim=-1).reshape(h * w, width).to(features.dtype)
+
+
+class TemporalEnsemble:
+    """The running averages of one episode: what all chunks so far predict for each coming step.
+
+    The prediction of the i-th oldest chunk weighs exp(-coeff * i): a positive ``coeff`` trusts old
+    predictions more, 0 takes the plain mean.
+    """
+
+    def __init__(self, coeff: float, chunk_size: int) -> None:
+        self.weights = torch.exp(-coeff * torch.arange(chunk_size))
+        self.total = torch.cumsum(self.weights, 0)
+        self.averages: Tensor | None = None  # [steps ahead, A]
+        self.counts = torch.empty(0, dtype=torch.long)  # predictions in each average
+
+    def update(self, chunk: Tensor) -> Tensor:
+        """Take in the chunk [T, A] predicted now and return the averaged action [A] for now."""
+        if self.averages is None:
+            merged, counts = chunk, torch.ones(len(chunk), dtype=torch.long)
+        else:
+            n = len(self.averages)
+            old_total, weight = self.total[self.counts - 1], self.weights[self.counts]
+            summed = self.averages * old_total[:, None] + chunk[:n] * weight[:, None]
+            merged = torch.cat([summed / self.total[self.counts][:, None], chunk[n:]])
+            fresh = torch.ones(len(chunk) - n, dtype=torch.long)
+            counts = torch.cat([self.counts + 1, fresh])
+        self.averages, self.counts = merged[1:], counts[1:]
+        return merged[0]

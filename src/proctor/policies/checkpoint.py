@@ -1,0 +1,278 @@
+"""LeRobot checkpoints of every vintage: read whole or not at all, written so LeRobot loads them.
+
+config.json                                    the policy's type, inputs, sizes
+model.safetensors                              weights (before 0.4 also the statistics)
+policy_preprocessor.json, policy_postprocessor.json, and *.safetensors beside them (since 0.4)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import pkgutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+from proctor.errors import MissingExtra, UsageError, did_you_mean
+
+try:
+    import torch
+    from safetensors.torch import save_file
+except ImportError as error:
+    raise MissingExtra(error.name or "torch", "torch") from None
+
+import proctor.policies
+from proctor.benchmarks.base import Benchmark
+from proctor.policies.chunk_policy import ChunkPolicy, Parts
+from proctor.policies.config import (
+    ACTION,
+    CheckpointConfig,
+    CheckpointPlugin,
+    FeatureType,
+    PolicyFeature,
+    decode_config,
+    encode_config,
+    is_saved,
+    override,
+)
+from proctor.policies.fit import check_fit, features_of
+from proctor.policies.processors import (
+    Normalize,
+    Pipeline,
+    Rename,
+    Stats,
+    Step,
+    ToBatch,
+    ToDevice,
+    Unnormalize,
+    build_step,
+    check_stats,
+)
+from proctor.policies.weights import fill, read_tensors, split_legacy
+
+PREPROCESSOR = "policy_preprocessor"
+POSTPROCESSOR = "policy_postprocessor"
+NEWEST_LEROBOT = "0.6"
+
+
+def load_policy(
+    path: str, revision: str | None, overrides: Mapping[str, Any], benchmark: Benchmark
+) -> ChunkPolicy:
+    """Return the policy of a checkpoint (folder or Hub id), ready to act on ``benchmark``.
+
+    ``overrides`` are fields of the policy's config given as flags: n_action_steps, device, dtype,
+    compile, pad_to, rename_map, or any other.
+
+    Raises:
+        UsageError: the checkpoint is not there, not whole, or not of a kind we know.
+        SpecMismatch: it does not fit the benchmark.
+    """
+    from proctor.policies.hub import locate
+
+    located = locate(path, revision)
+    parts = read_checkpoint(located.folder, overrides, benchmark)
+    if located.commit is not None:
+        parts = replace(parts, notes=(*parts.notes, f"{path} is at commit {located.commit}"))
+    return ChunkPolicy(parts, overrides.get("device") or "auto")
+
+
+def read_checkpoint(
+    folder: Path, overrides: Mapping[str, Any] | None = None, benchmark: Benchmark | None = None
+) -> Parts:
+    """Read and check everything in ``folder``; the benchmark is checked before the weights.
+
+    Raises:
+        UsageError: what is wrong, in which file.
+        SpecMismatch: the policy does not fit ``benchmark``.
+    """
+    plugin, config, notes = read_config(folder)
+    config = override(config, overrides or {})
+    weights_file = folder / "model.safetensors"
+    tensors = read_tensors(weights_file)
+    if (folder / f"{PREPROCESSOR}.json").is_file():
+        pre, post = (read_pipeline(folder, name) for name in (PREPROCESSOR, POSTPROCESSOR))
+    else:
+        tensors, inputs, outputs = split_legacy(tensors, config)
+        pre, post = default_pipelines(config, inputs, outputs, legacy=True)
+    pre = pre.renaming(config.rename_map)
+    if benchmark is not None:
+        check_fit(config, benchmark, pre.rename_map)
+    with torch.device("meta"):
+        network = plugin.network(config)
+    unused = fill(network, tensors, plugin.prefix, str(weights_file))
+    unused = [key for key in unused if not key.endswith("num_batches_tracked")]
+    if unused:
+        notes.append(f"{weights_file}: {len(unused)} tensors are of no use, such as {unused[0]}")
+    with weights_file.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return Parts(config, network, plugin.prefix, pre, post, digest, tuple(notes))
+
+
+def read_config(folder: Path) -> tuple[CheckpointPlugin, CheckpointConfig, list[str]]:
+    """Return what config.json describes, and notes on what we made of it.
+
+    Raises:
+        UsageError: no or unreadable config.json, or a policy type that we do not know.
+    """
+    file = folder / "config.json"
+    raw = read_json(file)
+    notes = []
+    known = plugins()
+    kind = raw.get("type")
+    if kind is None:
+        matching = [name for name, plugin in known.items() if plugin.tell_tale <= raw.keys()]
+        if len(matching) != 1:
+            raise UsageError(f"{file} states no type (we know {', '.join(known)})")
+        kind = matching[0]
+        notes.append(f"{file} states no type; its fields are those of {kind}")
+    if kind not in known:
+        hint = did_you_mean(str(kind), known)
+        raise UsageError(f"{file}: unknown type {kind!r} (we know {', '.join(known)}){hint}")
+    plugin = known[kind]
+    config = decode_config(raw, _config_class(plugin), str(file))
+    if config.unknown:
+        notes.append(f"{file}: unknown to us and left alone: {', '.join(config.unknown)}")
+    saved = [f.name for f in fields(config) if is_saved(f.name, type(config))]
+    missing = [name for name in saved if name not in raw and name not in ("type",)]
+    if missing:
+        notes.append(f"{file}: not stated, so LeRobot 0.6's defaults: {', '.join(missing)}")
+    return plugin, config, notes
+
+
+def plugins() -> dict[str, CheckpointPlugin]:
+    """Return the policies that checkpoints can hold, by the ``type`` in their config.json.
+
+    Ours are found by file name, those of others by their entry points.
+    """
+    found = {}
+    for entry in entry_points(group="proctor.policies"):
+        plugin = entry.load()
+        if isinstance(plugin, CheckpointPlugin):
+            found[entry.name] = plugin
+    for module in pkgutil.iter_modules(proctor.policies.__path__):
+        if module.name == "checkpoint":
+            continue
+        plugin = getattr(importlib.import_module(f"proctor.policies.{module.name}"), "PLUGIN", None)
+        if isinstance(plugin, CheckpointPlugin):
+            found[module.name] = plugin
+    return found
+
+
+def _config_class(plugin: CheckpointPlugin) -> type[CheckpointConfig]:
+    assert issubclass(plugin.config, CheckpointConfig)
+    return plugin.config
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """Return the JSON object in ``file``.
+
+    Raises:
+        UsageError: it is not there or is none.
+    """
+    if not file.is_file():
+        raise UsageError(f"{file.parent} has no {file.name}")
+    try:
+        raw = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UsageError(f"{file} is not JSON: {error}") from None
+    if not isinstance(raw, dict):
+        raise UsageError(f"{file} holds no JSON object")
+    return raw
+
+
+def read_pipeline(folder: Path, name: str) -> Pipeline:
+    """Return the pipeline of ``<name>.json`` with its statistics.
+
+    Raises:
+        UsageError: a step that we do not know, or statistics that are missing or NaN.
+    """
+    file = folder / f"{name}.json"
+    raw = read_json(file)
+    steps = []
+    for index, step in enumerate(raw.get("steps", [])):
+        state_file = step.get("state_file") if isinstance(step, dict) else None
+        state = read_tensors(folder / state_file) if state_file else {}
+        steps.append(build_step(step, state, f"{file} step {index}"))
+    return Pipeline(raw.get("name", name), tuple(steps))
+
+
+def default_pipelines(
+    config: CheckpointConfig, inputs: Stats, outputs: Stats, *, legacy: bool = False
+) -> tuple[Pipeline, Pipeline]:
+    """Return the steps that LeRobot gives ACT and Diffusion, with these statistics."""
+    norm_map, device = config.normalization_mapping, config.device or "cpu"
+    everything = {**config.input_features, **config.output_features}
+    normalize = Normalize(features=everything, norm_map=norm_map, stats=inputs, adds_eps=legacy)
+    unnormalize = Unnormalize(
+        features=config.output_features, norm_map=norm_map, stats=outputs, adds_eps=legacy
+    )
+    for step in (normalize, unnormalize):
+        check_stats(step, "the checkpoint's statistics")
+    before: tuple[Step, ...] = (Rename(), ToBatch(), ToDevice(device), normalize)
+    after: tuple[Step, ...] = (unnormalize, ToDevice("cpu"))
+    return Pipeline(PREPROCESSOR, before), Pipeline(POSTPROCESSOR, after)
+
+
+def fresh_policy(
+    plugin: CheckpointPlugin, config: CheckpointConfig, benchmark: Benchmark
+) -> ChunkPolicy:
+    """Return a policy with random weights, always the same ones, that fits ``benchmark``."""
+    if not config.input_features:
+        action = PolicyFeature(FeatureType.ACTION, (benchmark.action.size,))
+        config = replace(
+            config, input_features=features_of(benchmark), output_features={ACTION: action}
+        )
+    config.validate()
+    check_fit(config, benchmark)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        network = plugin.network(config)
+    pre, post = default_pipelines(config, {}, {})
+    pre = pre.renaming(config.rename_map)
+    parts = Parts(config, network, plugin.prefix, pre, post, digest="untrained")
+    return ChunkPolicy(parts, config.device or "auto")
+
+
+def write_checkpoint(parts: Parts, folder: Path, for_lerobot: str = NEWEST_LEROBOT) -> None:
+    """Write ``parts`` as a new folder that LeRobot ``for_lerobot`` (and newer) loads.
+
+    The folder appears whole or not at all.
+
+    Raises:
+        UsageError: the folder exists, or the config needs a newer LeRobot.
+    """
+    if folder.exists():
+        raise UsageError(f"{folder} exists already")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+        draft = Path(scratch) / "draft"
+        draft.mkdir()
+        (draft / "config.json").write_text(encode_config(parts.config, for_lerobot))
+        weights = {
+            parts.prefix + key: value.cpu().contiguous()
+            for key, value in parts.network.state_dict().items()
+        }
+        save_file(weights, draft / "model.safetensors", metadata={"format": "pt"})
+        for pipeline in (parts.preprocessor, parts.postprocessor):
+            write_pipeline(pipeline, draft)
+        draft.rename(folder)
+
+
+def write_pipeline(pipeline: Pipeline, folder: Path) -> None:
+    """Write ``<name>.json`` and the state files of its steps."""
+    steps = []
+    for index, step in enumerate(pipeline.steps):
+        entry: dict[str, Any] = {"registry_name": step.registry_name, "config": step.config()}
+        state = step.state()
+        if state:
+            entry["state_file"] = pipeline.state_file(index)
+            contiguous = {key: value.cpu().contiguous() for key, value in state.items()}
+            save_file(contiguous, folder / entry["state_file"])
+        steps.append(entry)
+    text = json.dumps({"name": pipeline.name, "steps": steps}, indent=2)
+    (folder / f"{pipeline.name}.json").write_text(text)

@@ -1,0 +1,130 @@
+"""The policy the engine sees, whatever network is behind it: observations in, action chunks out."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from proctor.policies.base import Batch, Placement, Query
+from proctor.policies.config import ACTION, CheckpointConfig
+from proctor.policies.fit import benchmark_key
+from proctor.policies.network import Network
+from proctor.policies.processors import Pipeline
+from proctor.policies.runtime import make_runner, pick_device, pick_dtype
+from proctor.types import Array, EpisodeSpec
+
+NOISE = "noise"
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a checkpoint is made of, once read and checked."""
+
+    config: CheckpointConfig
+    network: Network
+    prefix: str
+    """What stands before the network's own names in model.safetensors."""
+    preprocessor: Pipeline
+    postprocessor: Pipeline
+    digest: str
+    """What tells these weights from others: a hash of the file, or "untrained"."""
+    notes: tuple[str, ...] = ()
+    """Lines the user should see once: unknown keys, defaults that had to be guessed."""
+
+
+class ChunkPolicy:
+    """Runs a network on its device, with the checkpoint's processing before and after.
+
+    Holds weights and nothing of any episode: observation histories come with the batch, temporal
+    ensembles live in the queries' states, and noise is a function of (seed, task, episode, query).
+    """
+
+    placement = Placement.ENGINE
+
+    def __init__(self, parts: Parts, device: str) -> None:
+        config = parts.config
+        self.parts = parts
+        self.name = config.type
+        self.notes = parts.notes
+        self.n_obs_steps = config.n_obs_steps
+        self.n_action_steps = config.n_action_steps
+        renames = parts.preprocessor.rename_map
+        self.inputs = tuple(benchmark_key(key, renames) for key in config.input_features)
+        self.device = pick_device(device)
+        self.dtype = pick_dtype(config.dtype)
+        self.network = parts.network.eval().requires_grad_(False).to(self.device, self.dtype)
+        self.preprocessor = parts.preprocessor.on(self.device)
+        self.postprocessor = parts.postprocessor.on(torch.device("cpu"))
+        if config.compile:
+            for module in self.network.hot_parts():
+                module.compile()
+        self.runner = make_runner(self._forward, self.device, config.pad_to)
+
+    def new_episode(self, spec: EpisodeSpec) -> Any:
+        """Return the temporal ensemble of a fresh episode, or None where there is none."""
+        return self.network.new_episode()
+
+    def act(self, batch: Batch) -> Array:
+        """Return actions [B, n_action_steps, A] in the robot's units."""
+        rows = {key: _row_array(batch.observations[key]) for key in self.inputs}
+        shape = self.network.noise_shape
+        if shape is not None:
+            rows[NOISE] = np.stack([self._noise(query, shape) for query in batch.queries])
+        chunks = self.runner(rows)
+        with torch.inference_mode():
+            settled = self.network.settle(chunks, [query.state for query in batch.queries])
+            actions = self.postprocessor({ACTION: settled[:, : self.n_action_steps]})[ACTION]
+        played: Array = actions.numpy()
+        return played
+
+    def _noise(self, query: Query, shape: tuple[int, ...]) -> Array:
+        """Draw one query's noise, on the CPU, from what identifies the query and nothing else."""
+        spec = query.spec
+        number = query.step // self.n_action_steps
+        words = (spec.seed, spec.task.suite, spec.task.task_id, spec.index, number)
+        key = hashlib.blake2b(repr(words).encode(), digest_size=8).digest()
+        generator = torch.Generator().manual_seed(int.from_bytes(key, "little") >> 1)
+        noise: Array = torch.randn(shape, generator=generator).numpy()
+        return noise
+
+    def _forward(self, rows: dict[str, Tensor]) -> Tensor:
+        """Observations [B, n_obs_steps, ...] on the device to normalised chunks [B, T, A] there."""
+        noise = rows.get(NOISE)
+        seen = {key: _as_float(value) for key, value in rows.items() if key != NOISE}
+        if not self.network.takes_history:
+            seen = {key: value[:, -1] for key, value in seen.items()}
+        inputs = self.preprocessor(seen)
+        return self.network.chunk({k: v.to(self.dtype) for k, v in inputs.items()}, noise)
+
+    def protocol(self) -> dict[str, Any]:
+        """Return the weights' hash, the replan interval, and what else changes the actions."""
+        config = self.parts.config
+        sampling = ("temporal_ensemble_coeff", "noise_scheduler_type", "num_inference_steps")
+        return {
+            "type": config.type,
+            "weights": self.parts.digest,
+            "n_obs_steps": self.n_obs_steps,
+            "n_action_steps": self.n_action_steps,
+            "device": self.device.type,
+            "dtype": config.dtype,
+            "pad_to": config.pad_to,
+            "rename_map": self.parts.preprocessor.rename_map,
+            **{key: getattr(config, key) for key in sampling if hasattr(config, key)},
+        }
+
+
+def _row_array(values: Array) -> Array:
+    """Return images as they are (uint8 [B, n, H, W, 3]) and everything else as float32."""
+    return values if values.dtype == np.uint8 else np.asarray(values, dtype=np.float32)
+
+
+def _as_float(value: Tensor) -> Tensor:
+    """Return images as float [0, 1] with channels first, on the device they are already on."""
+    if value.dtype != torch.uint8:
+        return value
+    return value.movedim(-1, -3).to(torch.float32, memory_format=torch.contiguous_format) / 255

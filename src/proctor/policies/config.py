@@ -1,0 +1,242 @@
+"""What stands in a checkpoint's config.json: the fields every LeRobot policy has, read and written.
+
+No torch here: `--help` and the checks against a benchmark need nothing but these records.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from enum import Enum
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from proctor.errors import UsageError, did_you_mean
+from proctor.policies.base import PolicyConfig, PolicyPlugin
+
+if TYPE_CHECKING:
+    from proctor.policies.network import Network
+
+ACTION = "action"
+STATE = "observation.state"
+ENV_STATE = "observation.environment_state"
+
+
+class FeatureType(Enum):
+    """LeRobot's names for what a feature is."""
+
+    STATE = "STATE"
+    VISUAL = "VISUAL"
+    ENV = "ENV"
+    ACTION = "ACTION"
+    REWARD = "REWARD"
+    LANGUAGE = "LANGUAGE"
+
+
+class NormMode(Enum):
+    """How a feature is normalised; the formulas are in processors.py."""
+
+    MEAN_STD = "MEAN_STD"
+    MIN_MAX = "MIN_MAX"
+    QUANTILES = "QUANTILES"
+    QUANTILE10 = "QUANTILE10"
+    IDENTITY = "IDENTITY"
+
+
+@dataclass(frozen=True)
+class PolicyFeature:
+    """One input or output of a policy. Cameras are [C, H, W], unlike a benchmark's [H, W, C]."""
+
+    type: FeatureType
+    shape: tuple[int, ...]
+
+
+NEW_IN_0_6 = {"since": "0.6"}
+"""Field metadata: older LeRobots refuse this key."""
+
+
+def run_flag(help_text: str) -> dict[str, Any]:
+    """Return the metadata of a field that is ours: a flag of this run, not for config.json."""
+    return {"saved": False, "help": help_text}
+
+
+@dataclass
+class CheckpointConfig(PolicyConfig):
+    """The fields of every LeRobot policy, in LeRobot's order, and the flags of a run.
+
+    Defaults are those of LeRobot 0.6. A policy's own config inherits from this one.
+    """
+
+    n_obs_steps: int = 1
+    input_features: dict[str, PolicyFeature] = field(default_factory=dict)
+    output_features: dict[str, PolicyFeature] = field(default_factory=dict)
+    device: str | None = field(default=None, metadata={"help": "cpu, cuda, mps or auto"})
+    use_amp: bool = False
+    use_peft: bool = False
+    push_to_hub: bool = True
+    repo_id: str | None = None
+    private: bool | None = None
+    tags: list[str] | None = None
+    license: str | None = None
+    pretrained_path: str | None = None
+    pretrained_revision: str | None = field(default=None, metadata=NEW_IN_0_6)
+
+    dtype: str = field(
+        default="float32", metadata=run_flag("weights and activations: float32, bfloat16, float16")
+    )
+    compile: bool = field(default=False, metadata=run_flag("compile with torch.compile"))
+    pad_to: int | None = field(
+        default=None, metadata=run_flag("on an accelerator, run every batch at this size")
+    )
+    rename_map: dict[str, str] | None = field(
+        default=None, metadata=run_flag("benchmark's names to the policy's, as a JSON object")
+    )
+    unknown: dict[str, Any] = field(default_factory=dict, metadata={"saved": False, "hidden": True})
+
+    if TYPE_CHECKING:  # every policy has these, but each at its own place in LeRobot's order
+        n_action_steps: int = 1
+        normalization_mapping: dict[str, NormMode] = field(default_factory=dict)
+
+    @property
+    def cameras(self) -> list[str]:
+        """The image inputs, in the order the checkpoint lists them: it selects weights."""
+        return [k for k, f in self.input_features.items() if f.type is FeatureType.VISUAL]
+
+    @property
+    def state_dim(self) -> int | None:
+        """Length of the robot state; None where the policy does not look at it."""
+        feature = self.input_features.get(STATE)
+        return feature.shape[0] if feature else None
+
+    @property
+    def env_dim(self) -> int | None:
+        """Length of the environment state; None where the policy does not look at it."""
+        feature = self.input_features.get(ENV_STATE)
+        return feature.shape[0] if feature else None
+
+    @property
+    def action_dim(self) -> int:
+        """Length of one action."""
+        return self.output_features[ACTION].shape[0]
+
+    def validate(self) -> None:
+        """Check the fields against each other; a policy's own config extends this.
+
+        Raises:
+            UsageError: they cannot be, in the words of the field at fault.
+        """
+        if ACTION not in self.output_features:
+            raise UsageError("the policy's output_features hold no 'action'")
+        if not self.input_features:
+            raise UsageError("the policy's input_features are empty")
+        for key in self.cameras:
+            shape = self.input_features[key].shape
+            if len(shape) != 3 or shape[0] != 3:
+                raise UsageError(f"camera {key} has shape {list(shape)}, expected [3, H, W]")
+
+
+ConfigT = TypeVar("ConfigT", bound=CheckpointConfig)
+
+
+def check_backbone(config: Any) -> None:
+    """Refuse a vision backbone that we have no network for."""
+    if config.vision_backbone not in ("resnet18", "resnet34"):
+        raise UsageError(
+            f"vision_backbone is {config.vision_backbone!r} (we have resnet18, resnet34)"
+        )
+
+
+@dataclass(frozen=True)
+class CheckpointPlugin(PolicyPlugin):
+    """A policy that LeRobot checkpoints hold: also how to build its network from the config."""
+
+    network: Callable[[Any], Network]
+    prefix: str
+    """What stands before the network's own names in model.safetensors."""
+    tell_tale: frozenset[str]
+    """Fields that only this policy's config.json has: old files do not state their type."""
+
+
+def is_saved(name: str, config_class: type[CheckpointConfig]) -> bool:
+    """Tell whether a field belongs into config.json."""
+    known = {f.name: f for f in fields(config_class)}
+    return name in known and bool(known[name].metadata.get("saved", True))
+
+
+def decode_config(raw: Mapping[str, Any], config_class: type[ConfigT], where: str) -> ConfigT:
+    """Make a config from the JSON object of ``where``; keys we do not know go to ``unknown``.
+
+    Raises:
+        UsageError: a value has the wrong type, or the values contradict each other.
+    """
+    known = {k: v for k, v in raw.items() if is_saved(k, config_class)}
+    unknown = {k: v for k, v in raw.items() if k not in known}
+    try:
+        # msgspec leaves defaults to the class; replace() puts them on the object, to be written.
+        config = replace(msgspec.convert(known, config_class))
+        config.unknown = unknown
+        config.validate()
+    except (msgspec.ValidationError, UsageError) as error:
+        raise UsageError(f"{where}: {error}") from None
+    return config
+
+
+def override(config: ConfigT, overrides: Mapping[str, Any]) -> ConfigT:
+    """Return ``config`` with the values that flags gave, checked as a whole again.
+
+    Values may still be text as typed ("8", "true", '{"a": "b"}').
+
+    Raises:
+        UsageError: no such field, a wrong type, or a value the other fields forbid.
+    """
+    names = [f.name for f in fields(config) if f.name not in ("type", "unknown")]
+    for name in overrides:
+        if name not in names:
+            raise UsageError(f"{config.type} has no --policy.{name}{did_you_mean(name, names)}")
+    given = {name: _from_flag(value) for name, value in overrides.items()}
+    values = msgspec.to_builtins(config) | given
+    try:
+        changed = replace(msgspec.convert(values, type(config), strict=False))
+        changed.validate()
+    except msgspec.ValidationError as error:
+        raise UsageError(f"--policy: {error}") from None
+    return changed
+
+
+def _from_flag(value: Any) -> Any:
+    """Return lists and objects that were typed as JSON; msgspec sees to numbers and booleans."""
+    if not isinstance(value, str) or value[:1] not in ("[", "{"):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        raise UsageError(f"{value} is not JSON") from None
+
+
+def encode_config(config: CheckpointConfig, for_lerobot: str) -> str:
+    """Return the text of config.json as LeRobot ``for_lerobot`` (such as "0.4.4") reads it.
+
+    Every field of that version is written. LeRobot refuses keys it does not know, so newer fields
+    are left out; keys that were unknown to us come last and only for the newest readers.
+    """
+    target = version_tuple(for_lerobot)
+    values = msgspec.to_builtins(config)
+    kept: dict[str, Any] = {}
+    for f in fields(config):
+        if not f.metadata.get("saved", True):
+            continue
+        since = f.metadata.get("since")
+        if since is None or target >= version_tuple(since):
+            kept[f.name] = values[f.name]
+        elif values[f.name] != f.default:
+            raise UsageError(f"LeRobot {for_lerobot} has no {f.name}, set to {values[f.name]!r}")
+    if target >= version_tuple("0.6"):
+        kept |= config.unknown
+    return json.dumps(kept, indent=4)
+
+
+def version_tuple(version: str) -> tuple[int, ...]:
+    """Return "0.4.4" as (0, 4, 4)."""
+    return tuple(int(part) for part in version.split("."))

@@ -1,0 +1,163 @@
+"""Diffusion Policy (Chi et al., 2023): actions are denoised under the last observations.
+
+    images ─▶ ResNet ─▶ spatial softmax ─▶ keypoints ┐
+    state, environment state ────────────────────────┴▶ condition ─▶ U-Net ─▶ noise or clean actions
+                                                         noisy actions ──┘  ▲
+                                                              timestep ─────┘
+
+Sampling starts from noise and asks the U-Net at every denoising step; the noise comes from outside,
+so a chunk is a function of observations and noise. Everything works on normalised values; B is the
+batch, T the horizon, A the action size, O the number of observed steps.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F  # noqa: N812 (torch's own convention)
+from torch import Tensor, nn
+
+from proctor.policies.config import ACTION, ENV_STATE, STATE
+from proctor.policies.diffusion import DiffusionConfig
+from proctor.policies.network import Network
+from proctor.policies.noise_schedule import NoiseSchedule
+from proctor.policies.resnet import OUT_CHANNELS, ResNet, feature_map_size, group_norm
+from proctor.policies.unet1d import UNet1d
+
+
+class Diffusion(Network):
+    """The network; attribute names are those of LeRobot's checkpoints."""
+
+    takes_history = True
+
+    def __init__(self, config: DiffusionConfig) -> None:
+        super().__init__()
+        self.config = config
+        n_cameras = len(config.cameras)
+        per_step = (config.state_dim or 0) + (config.env_dim or 0)
+        if n_cameras and config.use_separate_rgb_encoder_per_camera:
+            encoders = [RgbEncoder(config) for _ in range(n_cameras)]
+            self.rgb_encoder: nn.ModuleList | RgbEncoder = nn.ModuleList(encoders)
+        elif n_cameras:
+            self.rgb_encoder = RgbEncoder(config)
+        per_step += n_cameras * 2 * config.spatial_softmax_num_keypoints
+        self.unet = UNet1d(config, per_step * config.n_obs_steps)
+        self.schedule = NoiseSchedule(config)
+        n_noises = 1 + sum(step.std > 0 for step in self.schedule.steps)
+        self.noise_shape = (n_noises, config.horizon, config.action_dim)
+
+    def condition(self, inputs: dict[str, Tensor]) -> Tensor:
+        """Return what the U-Net is conditioned on, [B, O * (state + cameras + environment)]."""
+        parts = [inputs[STATE]]
+        for index, camera in enumerate(self.config.cameras):
+            images = inputs[camera]  # [B, O, 3, H, W]
+            features = self._encoder(index)(images.flatten(0, 1))
+            parts.append(features.unflatten(0, images.shape[:2]))
+        if self.config.env_dim is not None:
+            parts.append(inputs[ENV_STATE])
+        return torch.cat(parts, dim=-1).flatten(1)
+
+    def _encoder(self, camera: int) -> nn.Module:
+        """Return the encoder of the camera with this number in the config's order."""
+        if isinstance(self.rgb_encoder, nn.ModuleList):
+            return self.rgb_encoder[camera]
+        return self.rgb_encoder
+
+    def chunk(self, inputs: dict[str, Tensor], noise: Tensor | None) -> Tensor:
+        """Return the actions [B, T - O + 1, A] from the newest observation on."""
+        assert noise is not None, "the caller draws noise_shape for every query"
+        sampled = self.sample(self.condition(inputs), noise)
+        return sampled[:, self.config.n_obs_steps - 1 :]
+
+    def sample(self, cond: Tensor, noise: Tensor) -> Tensor:
+        """Denoise ``noise[:, 0]`` into actions [B, T, A]; the other noises are DDPM's, in turn."""
+        x = noise[:, 0]
+        fresh = iter(noise[:, 1:].unbind(1))
+        for step in self.schedule.steps:
+            t = torch.full((len(x),), step.t, device=x.device)
+            predicted = self.unet(x.to(cond.dtype), t, cond).float()
+            x = self.schedule.denoise(step, x, predicted, next(fresh) if step.std else None)
+        return x
+
+    def loss(
+        self,
+        batch: dict[str, Tensor],
+        noise: Tensor | None = None,
+        timesteps: Tensor | None = None,
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the squared error of the prediction at random timesteps.
+
+        ``noise`` [B, T, A] and ``timesteps`` [B] are what the actions are noised with; by default
+        fresh. Padded actions count unless the config masks them.
+        """
+        actions = batch[ACTION]
+        if noise is None:
+            noise = torch.randn_like(actions)
+        if timesteps is None:
+            n = self.config.num_train_timesteps
+            timesteps = torch.randint(0, n, (len(actions),), device=actions.device)
+        noisy = self.schedule.add_noise(actions, noise, timesteps)
+        predicted = self.unet(noisy, timesteps, self.condition(batch))
+        target = noise if self.schedule.predicts_noise else actions
+        errors = F.mse_loss(predicted, target, reduction="none")
+        if not self.config.do_mask_loss_for_padding:
+            return errors.mean(), {}
+        valid = ~batch["action_is_pad"][..., None]
+        n_valid = (valid.sum() * actions.shape[-1]).clamp(min=1)
+        return (errors * valid).sum() / n_valid, {}
+
+    def hot_parts(self) -> list[nn.Module]:
+        """Compile the U-Net: it runs at every denoising step."""
+        return [self.unet]
+
+
+class RgbEncoder(nn.Module):
+    """An image becomes the mean positions of ``spatial_softmax_num_keypoints`` learned features."""
+
+    def __init__(self, config: DiffusionConfig) -> None:
+        super().__init__()
+        self.resize = config.resize_shape
+        self.crop = config.crop_shape
+        self.crop_is_random = config.crop_is_random
+        norm = group_norm if config.use_group_norm else nn.BatchNorm2d
+        self.backbone = nn.Sequential(*ResNet(config.vision_backbone, norm).children())
+        n_keypoints = config.spatial_softmax_num_keypoints
+        self.pool = SpatialSoftmax(feature_map_size(*config.encoded_size), n_keypoints)
+        self.out = nn.Linear(2 * n_keypoints, 2 * n_keypoints)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Map images [N, 3, H, W] to features [N, 2 * keypoints]."""
+        if self.resize is not None:
+            images = F.interpolate(images, self.resize, mode="bilinear", antialias=True)
+        if self.crop is not None:
+            images = self._crop(images, self.crop)
+        keypoints = self.pool(self.backbone(images))
+        return F.relu(self.out(keypoints.flatten(1)))
+
+    def _crop(self, images: Tensor, size: list[int]) -> Tensor:
+        """Cut out the middle; in training, where the config says so, one random place for all."""
+        (height, width), (h, w) = images.shape[-2:], size
+        if self.training and self.crop_is_random:
+            top = int(torch.randint(0, height - h + 1, ()))
+            left = int(torch.randint(0, width - w + 1, ()))
+        else:
+            top, left = round((height - h) / 2), round((width - w) / 2)
+        return images[..., top : top + h, left : left + w]
+
+
+class SpatialSoftmax(nn.Module):
+    """Where features are, not what they are (Finn et al., 2016): expected (x, y) in [-1, 1]."""
+
+    pos_grid: Tensor
+
+    def __init__(self, map_size: tuple[int, int], n_keypoints: int) -> None:
+        super().__init__()
+        h, w = map_size
+        self.nets = nn.Conv2d(OUT_CHANNELS, n_keypoints, 1)
+        y, x = torch.meshgrid(torch.linspace(-1, 1, h), torch.linspace(-1, 1, w), indexing="ij")
+        self.register_buffer("pos_grid", torch.stack([x.flatten(), y.flatten()], dim=1))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Map features [N, C, h, w] to keypoints [N, K, 2]."""
+        attention = self.nets(features).flatten(2).softmax(dim=-1)  # [N, K, h * w]
+        keypoints: Tensor = attention @ self.pos_grid
+        return keypoints

@@ -1,0 +1,297 @@
+"""The processing around a network that a checkpoint carries: rename, batch, device, normalise.
+
+A pipeline is a JSON file with a list of steps and, for steps that hold numbers, a safetensors file
+each. Formulas (x raw, y normalised, d = high - low with exact zeros replaced by eps):
+
+    MEAN_STD               y = (x - mean) / (std + eps)     x = y * std + mean
+    MIN_MAX                y = 2 (x - min) / d - 1          x = (y + 1) / 2 * d + min
+    QUANTILES, QUANTILE10  as MIN_MAX with q01, q99 or q10, q90; back: (y + 1) * d / 2 + low
+    IDENTITY, or no statistics for the key: unchanged
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar, TypeAlias
+
+import msgspec
+import torch
+from torch import Tensor
+
+from proctor.errors import UsageError
+from proctor.policies.config import ACTION, ENV_STATE, STATE, NormMode, PolicyFeature
+
+Tensors: TypeAlias = dict[str, Tensor]
+Stats: TypeAlias = dict[str, dict[str, Tensor]]
+"""Feature key -> name of the statistic (mean, std, min, ...) -> numbers."""
+
+NEEDED = {
+    NormMode.MEAN_STD: ("mean", "std"),
+    NormMode.MIN_MAX: ("min", "max"),
+    NormMode.QUANTILES: ("q01", "q99"),
+    NormMode.QUANTILE10: ("q10", "q90"),
+    NormMode.IDENTITY: (),
+}
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of a pipeline: a function of named tensors, with a config and maybe statistics."""
+
+    registry_name: ClassVar[str]
+
+    def __call__(self, tensors: Tensors) -> Tensors:
+        """Return the tensors after this step; the argument is left as it was."""
+        raise NotImplementedError
+
+    def config(self) -> dict[str, Any]:
+        """Return the step's config as it stands in the JSON file."""
+        return {}
+
+    def state(self) -> Tensors:
+        """Return the step's numbers as they stand in its state file."""
+        return {}
+
+    def on(self, device: torch.device) -> Step:
+        """Return the step as it works on ``device``."""
+        return self
+
+
+@dataclass(frozen=True)
+class Rename(Step):
+    """Give observations the names the policy knows."""
+
+    registry_name: ClassVar[str] = "rename_observations_processor"
+    rename_map: dict[str, str] = field(default_factory=dict)
+
+    def __call__(self, tensors: Tensors) -> Tensors:
+        """Rename old to new; a key's ``_is_pad`` companion goes with it."""
+        renamed = {}
+        for key, value in tensors.items():
+            stem = next((s for s in ("_is_pad", "_padding_mask") if key.endswith(s)), "")
+            name = key.removesuffix(stem)
+            renamed[self.rename_map.get(name, name) + stem] = value
+        return renamed
+
+    def config(self) -> dict[str, Any]:
+        """Return the map."""
+        return {"rename_map": self.rename_map}
+
+
+@dataclass(frozen=True)
+class ToBatch(Step):
+    """Put a batch axis before what has none."""
+
+    registry_name: ClassVar[str] = "to_batch_processor"
+
+    def __call__(self, tensors: Tensors) -> Tensors:
+        """Vectors of state and action become [1, n]; lone images become [1, C, H, W]."""
+        batched = {}
+        for key, value in tensors.items():
+            vector = key in (ACTION, STATE, ENV_STATE) and value.dim() == 1
+            image = key.startswith("observation.image") and value.dim() == 3
+            batched[key] = value[None] if vector or image else value
+        return batched
+
+
+@dataclass(frozen=True)
+class ToDevice(Step):
+    """Move tensors, and cast the floating ones where a dtype is given."""
+
+    registry_name: ClassVar[str] = "device_processor"
+    device: str = "cpu"
+    float_dtype: str | None = None
+
+    def __call__(self, tensors: Tensors) -> Tensors:
+        """Move everything."""
+        moved = {key: value.to(self.device) for key, value in tensors.items()}
+        if self.float_dtype is None:
+            return moved
+        dtype = getattr(torch, self.float_dtype)
+        return {k: v.to(dtype) if v.is_floating_point() else v for k, v in moved.items()}
+
+    def config(self) -> dict[str, Any]:
+        """Return device and dtype."""
+        return {"device": self.device, "float_dtype": self.float_dtype}
+
+    def on(self, device: torch.device) -> Step:
+        """Where the checkpoint was trained says nothing about where it runs."""
+        return replace(self, device=str(device))
+
+
+@dataclass(frozen=True)
+class Normalize(Step):
+    """Bring inputs to the scale the network was trained on."""
+
+    registry_name: ClassVar[str] = "normalizer_processor"
+    eps: float = 1e-8
+    features: dict[str, PolicyFeature] = field(default_factory=dict)
+    norm_map: dict[str, NormMode] = field(default_factory=dict)
+    normalize_observation_keys: list[str] | None = None
+    stats: Stats = field(default_factory=dict)
+    adds_eps: bool = False
+    """Checkpoints before LeRobot 0.4 divide by (max - min + eps)."""
+
+    def mode(self, key: str) -> NormMode:
+        """Return how ``key`` is normalised."""
+        feature = self.features.get(key)
+        if feature is None or key not in self.stats:
+            return NormMode.IDENTITY
+        chosen = self.normalize_observation_keys
+        if chosen is not None and key != ACTION and key not in chosen:
+            return NormMode.IDENTITY
+        return self.norm_map.get(feature.type.value, NormMode.IDENTITY)
+
+    def __call__(self, tensors: Tensors) -> Tensors:
+        """Normalise every tensor whose feature asks for it."""
+        return {key: self._one(key, value) for key, value in tensors.items()}
+
+    def _one(self, key: str, x: Tensor) -> Tensor:
+        mode = self.mode(key)
+        if mode is NormMode.IDENTITY:
+            return x
+        first, second = self._numbers(key, mode, x)
+        if mode is NormMode.MEAN_STD:
+            return (x - first) / (second + self.eps)
+        if self.adds_eps:
+            return (x - first) / (second - first + self.eps) * 2 - 1
+        return 2 * (x - first) / self._span(first, second) - 1
+
+    def _numbers(self, key: str, mode: NormMode, like: Tensor) -> tuple[Tensor, Tensor]:
+        first, second = (self.stats[key][name] for name in NEEDED[mode])
+        return first.to(like.device, like.dtype), second.to(like.device, like.dtype)
+
+    def _span(self, low: Tensor, high: Tensor) -> Tensor:
+        span = high - low
+        return torch.where(span == 0, torch.full_like(span, self.eps), span)
+
+    def config(self) -> dict[str, Any]:
+        """Return what is normalised how."""
+        named: dict[str, Any] = {
+            "eps": self.eps,
+            "features": msgspec.to_builtins(self.features),
+            "norm_map": msgspec.to_builtins(self.norm_map),
+        }
+        if self.normalize_observation_keys is not None:
+            named["normalize_observation_keys"] = self.normalize_observation_keys
+        return named
+
+    def state(self) -> Tensors:
+        """Return all statistics as ``<feature>.<statistic>``."""
+        return {f"{k}.{name}": v for k, each in self.stats.items() for name, v in each.items()}
+
+    def on(self, device: torch.device) -> Step:
+        """Keep the statistics on ``device``."""
+        moved = {k: {n: v.to(device) for n, v in each.items()} for k, each in self.stats.items()}
+        return replace(self, stats=moved)
+
+
+@dataclass(frozen=True)
+class Unnormalize(Normalize):
+    """Bring the network's outputs back to the scale of the robot."""
+
+    registry_name: ClassVar[str] = "unnormalizer_processor"
+
+    def _one(self, key: str, y: Tensor) -> Tensor:
+        mode = self.mode(key)
+        if mode is NormMode.IDENTITY:
+            return y
+        first, second = self._numbers(key, mode, y)
+        if mode is NormMode.MEAN_STD:
+            return y * second + first
+        span = second - first if self.adds_eps else self._span(first, second)
+        if mode is NormMode.MIN_MAX:
+            return (y + 1) / 2 * span + first
+        return (y + 1) * span / 2 + first
+
+
+KNOWN: dict[str, type[Step]] = {
+    step.registry_name: step for step in (Rename, ToBatch, ToDevice, Normalize, Unnormalize)
+}
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Steps that are applied one after the other."""
+
+    name: str
+    steps: tuple[Step, ...]
+
+    def __call__(self, tensors: Tensors) -> Tensors:
+        """Return the tensors after all steps."""
+        for step in self.steps:
+            tensors = step(tensors)
+        return tensors
+
+    def on(self, device: torch.device) -> Pipeline:
+        """Return the pipeline as it works on ``device``."""
+        return replace(self, steps=tuple(step.on(device) for step in self.steps))
+
+    def renaming(self, rename_map: dict[str, str] | None) -> Pipeline:
+        """Return the pipeline with another rename map, put first; None keeps its own."""
+        if rename_map is None:
+            return self
+        others = tuple(step for step in self.steps if not isinstance(step, Rename))
+        return replace(self, steps=(Rename(rename_map), *others))
+
+    @property
+    def rename_map(self) -> dict[str, str]:
+        """The renaming of its rename step; empty where there is none."""
+        maps = [step.rename_map for step in self.steps if isinstance(step, Rename)]
+        return maps[0] if maps else {}
+
+    def state_file(self, index: int) -> str:
+        """Return the name LeRobot gives the state file of step ``index``."""
+        stem = re.sub(r"[^a-zA-Z0-9_]", "_", self.name.lower())
+        return f"{stem}_step_{index}_{self.steps[index].registry_name}.safetensors"
+
+
+def build_step(raw: Any, state: Tensors, where: str) -> Step:
+    """Make a step from its JSON object and the numbers of its state file.
+
+    Raises:
+        UsageError: the step is not one we know, or its config or statistics are unusable.
+    """
+    name = raw.get("registry_name") or raw.get("class") if isinstance(raw, dict) else None
+    if not isinstance(name, str) or name not in KNOWN:
+        raise UsageError(f"{where} is {name!r}, unknown to us (we know {', '.join(KNOWN)})")
+    config = raw.get("config") or {}
+    ours = {f.name for f in fields(KNOWN[name])} - {"stats", "adds_eps"}
+    for key in config:
+        if key not in ours:
+            raise UsageError(f"{where}, {name}: we do not know its setting {key!r}")
+    try:
+        step = msgspec.convert(config, KNOWN[name])
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{where}, {name}: {error}") from None
+    if isinstance(step, Normalize):
+        step = replace(step, stats=group_stats(state))
+        check_stats(step, where)
+    return step
+
+
+def group_stats(state: Tensors) -> Stats:
+    """Return ``<feature>.<statistic>`` tensors as a table of statistics."""
+    stats: Stats = {}
+    for name, value in state.items():
+        key, _, statistic = name.rpartition(".")
+        stats.setdefault(key, {})[statistic] = value
+    return stats
+
+
+def check_stats(step: Normalize, where: str) -> None:
+    """Refuse statistics that are missing, NaN, or were never set (infinite).
+
+    Raises:
+        UsageError: naming the statistic.
+    """
+    for key, each in step.stats.items():
+        for name, value in each.items():
+            if value.isnan().any():
+                raise UsageError(f"{where}: {key}.{name} holds NaN")
+        for name in NEEDED[step.mode(key)]:
+            if name not in each:
+                raise UsageError(f"{where}: {step.mode(key).value} needs {key}.{name}, not there")
+            if each[name].isinf().any():
+                raise UsageError(f"{where}: {key}.{name} is infinite, so it was never set")

@@ -1,0 +1,174 @@
+"""Running a network on a device: whole batches in pieces of fixed sizes, CUDA graphs, transfers.
+
+Kernels choose their order of summation by the batch size, so a row's last bits depend on how many
+rows ran with it. Here every batch is cut into pieces and each piece is filled up to one of a few
+sizes:
+
+    CPU          1, always. On a CPU even one fixed size is not enough: the scalar tail of a vector
+                 loop falls on other rows than its body (docs/policies.md has the measurements)
+    CUDA, MPS    1, 2, 4 ... 64, on CUDA a graph for each; bits may differ between sizes
+    strict       ``pad_to`` alone, so that a result does not depend on the load
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from proctor.errors import UsageError
+from proctor.types import Array
+
+Forward = Callable[[dict[str, Tensor]], Tensor]
+"""Device-side work: named rows on the device -> [B, ...] on the device."""
+
+GRAPH_SIZES = (1, 2, 4, 8, 16, 32, 64)
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def pick_device(name: str) -> torch.device:
+    """Return the device for ``cpu``, ``cuda``, ``cuda:1``, ``mps`` or ``auto`` (the best there is).
+
+    Raises:
+        UsageError: no such device here.
+    """
+    if name == "auto":
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    kind, _, index = name.partition(":")
+    if kind not in ("cpu", "cuda", "mps") or (index and not index.isdigit()):
+        raise UsageError(f"--policy.device is {name!r} (choose cpu, cuda, mps, auto)")
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise UsageError("--policy.device=cuda, but torch sees no CUDA device here")
+    if kind == "cuda" and index and int(index) >= torch.cuda.device_count():
+        raise UsageError(f"--policy.device={name}, but there are {torch.cuda.device_count()}")
+    if kind == "mps" and not torch.backends.mps.is_available():
+        raise UsageError("--policy.device=mps, but torch sees no Apple GPU here")
+    return torch.device(name)
+
+
+def pick_dtype(name: str) -> torch.dtype:
+    """Return torch's dtype for a flag's value.
+
+    Raises:
+        UsageError: not one of ours.
+    """
+    if name not in DTYPES:
+        raise UsageError(f"--policy.dtype is {name!r} (choose {', '.join(DTYPES)})")
+    return DTYPES[name]
+
+
+def make_runner(forward: Forward, device: torch.device, pad_to: int | None) -> Runner:
+    """Return what runs ``forward`` on ``device``; with ``pad_to`` an accelerator has one size."""
+    if device.type == "cuda":
+        # Timed algorithm choice would let the load of the moment pick the bits of a result.
+        torch.backends.cudnn.benchmark = False
+        torch.backends.cudnn.deterministic = True
+        return GraphRunner(forward, device, (pad_to,) if pad_to else GRAPH_SIZES)
+    if device.type == "cpu":
+        return Runner(forward, device, (1,))
+    return Runner(forward, device, (pad_to,) if pad_to else GRAPH_SIZES)
+
+
+class Runner:
+    """Cuts batches into pieces of fixed sizes and runs them one after the other."""
+
+    def __init__(self, forward: Forward, device: torch.device, sizes: Sequence[int]) -> None:
+        self.forward = forward
+        self.device = device
+        self.sizes = tuple(sorted(sizes))
+
+    def __call__(self, rows: dict[str, Array]) -> Tensor:
+        """Return forward(rows) as float32 on the CPU, row i for row i."""
+        total = len(next(iter(rows.values())))
+        done: list[Tensor] = []
+        start = 0
+        while start < total:
+            size = self.size_for(total - start)
+            piece = {key: value[start : start + size] for key, value in rows.items()}
+            n = min(size, total - start)
+            done.append(self.run_piece(piece, n, size))
+            start += n
+        return done[0] if len(done) == 1 else torch.cat(done)
+
+    def size_for(self, n: int) -> int:
+        """Return the smallest size that takes ``n`` rows, or the largest there is."""
+        return next((size for size in self.sizes if size >= n), self.sizes[-1])
+
+    def run_piece(self, piece: dict[str, Array], n: int, size: int) -> Tensor:
+        """Run ``n`` rows, filled up to ``size`` with copies of the last one."""
+        with torch.inference_mode():
+            inputs = {
+                key: torch.from_numpy(fill_up(value, size)).to(self.device)
+                for key, value in piece.items()
+            }
+            return self.forward(inputs)[:n].float().cpu()
+
+
+def fill_up(rows: Array, size: int) -> Array:
+    """Return ``rows`` with its last row repeated up to ``size`` rows: real data, so never NaN."""
+    if len(rows) < size:
+        rows = np.concatenate([rows, np.repeat(rows[-1:], size - len(rows), axis=0)])
+    # torch wants writable memory; observations in shared memory may not be.
+    return np.require(rows, requirements=["C", "W"])
+
+
+class GraphRunner(Runner):
+    """Replays one CUDA graph per size, on a stream of its own, fed through pinned memory."""
+
+    def __init__(self, forward: Forward, device: torch.device, sizes: Sequence[int]) -> None:
+        super().__init__(forward, device, sizes)
+        self.stream = torch.cuda.Stream(device=device)  # type: ignore[no-untyped-call]
+        self.pool = torch.cuda.graph_pool_handle()
+        self.graphs: dict[int, Graph] = {}
+
+    def run_piece(self, piece: dict[str, Array], n: int, size: int) -> Tensor:
+        """Replay the graph of ``size``, captured the first time it is needed."""
+        if size not in self.graphs:
+            self.graphs[size] = Graph(self, piece, size)
+        return self.graphs[size].replay(piece, n)
+
+
+class Graph:
+    """One captured forward: fixed memory on both sides, one copy in, one replay, one copy out."""
+
+    def __init__(self, runner: GraphRunner, piece: dict[str, Array], size: int) -> None:
+        self.stream = runner.stream
+        self.host: dict[str, Tensor] = {}
+        self.inputs: dict[str, Tensor] = {}
+        for key, rows in piece.items():
+            like = torch.from_numpy(np.empty((0, *rows.shape[1:]), rows.dtype))
+            self.host[key] = torch.zeros((size, *rows.shape[1:]), dtype=like.dtype, pin_memory=True)
+            self.inputs[key] = torch.empty_like(self.host[key], device=runner.device)
+        self.stream.wait_stream(
+            torch.cuda.default_stream(runner.device)
+        )  # weights may be in flight
+        self._stage(piece, len(next(iter(piece.values()))))
+        with torch.inference_mode(), torch.cuda.stream(self.stream):
+            for _ in range(3):  # libraries allocate their workspaces outside the graph
+                runner.forward(dict(self.inputs))
+            self.stream.synchronize()
+            self.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graph, pool=runner.pool, stream=self.stream):
+                self.output = runner.forward(dict(self.inputs)).float()
+            self.result = torch.empty_like(self.output, device="cpu", pin_memory=True)
+
+    def _stage(self, piece: dict[str, Array], n: int) -> None:
+        """Write rows into pinned memory and start their copy to the device."""
+        with torch.inference_mode(), torch.cuda.stream(self.stream):
+            for key, rows in piece.items():
+                self.host[key].numpy()[:n] = rows[:n]
+                self.host[key].numpy()[n:] = rows[n - 1]
+                self.inputs[key].copy_(self.host[key], non_blocking=True)
+
+    def replay(self, piece: dict[str, Array], n: int) -> Tensor:
+        """Return forward(piece) for its first ``n`` rows."""
+        self._stage(piece, n)
+        with torch.inference_mode(), torch.cuda.stream(self.stream):
+            self.graph.replay()
+            self.result.copy_(self.output, non_blocking=True)
+            self.stream.synchronize()
+            return self.result[:n].clone()

@@ -1,0 +1,121 @@
+"""Weights on disk: safetensors in, checked key by key before any network sees them."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from proctor.errors import UsageError
+from proctor.policies.config import CheckpointConfig
+from proctor.policies.network import Network
+from proctor.policies.processors import Stats, Tensors
+
+LEGACY = re.compile(r"^(normalize_inputs|normalize_targets|unnormalize_outputs)\.(?:buffer_)?(.+)$")
+PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
+
+
+def read_tensors(path: Path) -> Tensors:
+    """Return all tensors of a safetensors file, on the CPU.
+
+    Raises:
+        UsageError: there is no such file, it is a pickle, truncated or otherwise not whole.
+    """
+    if not path.is_file():
+        raise UsageError(_why_missing(path))
+    with path.open("rb") as file:
+        start = file.read(4)
+    if start[:2] == b"PK" or start[:1] == b"\x80":
+        raise UsageError(f"{path} is a pickle, which can run code: refused (use safetensors)")
+    try:
+        with safe_open(path, "pt", device="cpu") as file:
+            return {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (not a dict)
+    except (SafetensorError, OSError) as error:
+        raise UsageError(f"{path} is damaged{_size_hint(path)}: {error}") from None
+
+
+def _why_missing(path: Path) -> str:
+    pickles = sorted(p.name for p in path.parent.glob("*") if p.suffix in PICKLES)
+    if pickles:
+        return (
+            f"{path.parent} has {pickles[0]} but no {path.name}: pickles can run code, so only "
+            "safetensors are read"
+        )
+    if (path.parent / "adapter_config.json").is_file():
+        return f"{path.parent} is a PEFT adapter; merge it into its base policy first"
+    if (path.parent / "pytorch_model_fsdp_0").is_dir():
+        return f"{path.parent} is sharded; convert it with lerobot-convert-dcp"
+    return f"{path.parent} has no {path.name}"
+
+
+def _size_hint(path: Path) -> str:
+    """Return how many bytes there should be and are, where the header is readable."""
+    blob = path.read_bytes()
+    length = int.from_bytes(blob[:8], "little")
+    try:
+        header = json.loads(blob[8 : 8 + length])
+    except ValueError:
+        return f" ({len(blob)} bytes, no readable header)"
+    ends = {key: v["data_offsets"][1] for key, v in header.items() if key != "__metadata__"}
+    needed = 8 + length + max(ends.values(), default=0)
+    cut = [key for key, end in ends.items() if 8 + length + end > len(blob)]
+    if not cut:
+        return ""
+    first = min(cut, key=lambda key: ends[key])
+    return f" (expected {needed} bytes, found {len(blob)}; cut off in {first})"
+
+
+def split_legacy(tensors: Tensors, config: CheckpointConfig) -> tuple[Tensors, Stats, Stats]:
+    """Return weights, input statistics and output statistics of a file from before LeRobot 0.4.
+
+    There the statistics stood between the weights, with the dots of feature names as underscores:
+    only the config can tell which dots they were.
+    """
+    names = {**config.input_features, **config.output_features}
+    by_underscore = {key.replace(".", "_"): key for key in names}
+    weights: Tensors = {}
+    inputs: Stats = {}
+    outputs: Stats = {}
+    for key, value in tensors.items():
+        found = LEGACY.match(key)
+        if not found:
+            weights[key] = value
+            continue
+        flat, statistic = re.split(r"[._](?=[a-z0-9]+$)", found[2])
+        if flat not in by_underscore:
+            raise UsageError(f"{key} is for no feature of the config ({', '.join(names)})")
+        side = outputs if found[1] == "unnormalize_outputs" else inputs
+        side.setdefault(by_underscore[flat], {})[statistic] = value
+    return weights, inputs, outputs
+
+
+def fill(network: Network, tensors: Tensors, prefix: str, where: str) -> list[str]:
+    """Give ``network`` (built on the meta device) its weights; return the names left over.
+
+    Nothing is assigned before everything is checked.
+
+    Raises:
+        UsageError: a key is missing, has the wrong shape or type, or holds NaN or infinity.
+    """
+    given = {key.replace("._orig_mod", "").removeprefix(prefix): t for key, t in tensors.items()}
+    wanted = network.state_dict()
+    for key, expected in wanted.items():
+        _check(prefix + key, expected, given.get(key), where)
+    network.load_state_dict({key: given[key] for key in wanted}, assign=True)
+    return [prefix + key for key in given if key not in wanted]
+
+
+def _check(key: str, expected: Tensor, found: Tensor | None, where: str) -> None:
+    shape = list(expected.shape)
+    if found is None:
+        raise UsageError(f"{where}: {key} is missing (expected {shape})")
+    if found.shape != expected.shape:
+        raise UsageError(f"{where}: {key} expected {shape}, found {list(found.shape)}")
+    if found.is_floating_point() != expected.is_floating_point():
+        raise UsageError(f"{where}: {key} expected {expected.dtype}, found {found.dtype}")
+    if found.is_floating_point() and not found.isfinite().all():
+        what = "NaN" if found.isnan().any() else "infinity"
+        raise UsageError(f"{where}: {key} holds {what}")

@@ -1,0 +1,72 @@
+"""Where the golden data lies and how its inputs and weights are made (specs/golden/README.md)."""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+ROOT = Path(__file__).resolve().parents[2]
+NEVER_FILLED = ("vae_encoder_pos_enc", "pos_grid")
+
+
+def golden_dir() -> Path:
+    """Return the golden folder, or skip the test where it is not there."""
+    folder = Path(os.environ.get("PROCTOR_GOLDEN", ROOT.parent / "shared/specs/golden"))
+    if not folder.is_dir():
+        pytest.skip(f"golden data not found at {folder} (set PROCTOR_GOLDEN)")
+    return folder
+
+
+def recipe_input(name: str, shape: list[int], lo: float, hi: float) -> torch.Tensor:
+    n = int(np.prod(shape))
+    x = np.sin(np.arange(n) * 1.7 + zlib.crc32(name.encode()) % 977)
+    return torch.from_numpy(((x + 1) / 2 * (hi - lo) + lo).reshape(shape).astype(np.float32))
+
+
+def recipe_weight(key: str, shape: torch.Size) -> torch.Tensor:
+    n = int(np.prod(shape))
+    x = np.sin(np.arange(n) * 0.37 + zlib.crc32(key.encode()) % 10007)
+    if key.endswith("running_var"):
+        x = 1 + 0.3 * x
+    elif key.endswith("running_mean"):
+        x = 0.1 * x
+    elif len(shape) >= 2:
+        x = x / np.sqrt(np.prod(shape[1:]))
+    elif key.endswith("weight"):
+        x = 1 + 0.1 * x
+    else:
+        x = 0.05 * x
+    return torch.from_numpy(x.reshape(tuple(shape)).astype(np.float32))
+
+
+def fill_weights(network: torch.nn.Module, prefix: str) -> None:
+    """Give every tensor of ``network`` its recipe value; ``prefix`` is the checkpoint's."""
+    for key, tensor in network.state_dict().items():
+        if tensor.is_floating_point() and not key.endswith(NEVER_FILLED):
+            tensor.copy_(recipe_weight(prefix + key, tensor.shape))
+
+
+def load_case(name: str) -> tuple[dict[str, Any], dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """Return config, inputs and expected outputs of one golden folder."""
+    folder = golden_dir() / name
+    inputs = load_file(folder / "inputs.safetensors")
+    notes = json.loads((folder / "notes.json").read_text())
+    for key, recipe in notes["recipe_inputs"].items():
+        inputs[key] = recipe_input(recipe["name"], recipe["shape"], recipe["lo"], recipe["hi"])
+    config = json.loads((folder / "config.json").read_text())
+    return config, inputs, load_file(folder / "outputs.safetensors")
+
+
+def assert_close(name: str, found: torch.Tensor, expected: torch.Tensor, tolerance: float) -> None:
+    """Compare with rtol = atol = ``tolerance``, and print the largest difference for the log."""
+    worst = (found - expected).abs().max().item()
+    print(f"{name}: max |difference| {worst:.1e}")
+    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)

@@ -1,0 +1,3 @@
+from torchvision.ops import misc
+
+__all__ = ["misc"]

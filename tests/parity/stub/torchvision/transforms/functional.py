@@ -1,0 +1,1 @@
+"""Imported by LeRobot, never called here."""

@@ -1,0 +1,129 @@
+"""Small policies, checkpoints and a benchmark without a simulator, for the tests beside."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from proctor.policies import act, diffusion
+from proctor.policies.act import ActConfig
+from proctor.policies.base import Batch, Query
+from proctor.policies.checkpoint import default_pipelines, write_checkpoint
+from proctor.policies.chunk_policy import ChunkPolicy, Parts
+from proctor.policies.config import CheckpointConfig, FeatureType, PolicyFeature
+from proctor.policies.diffusion import DiffusionConfig
+from proctor.types import ActionSpec, EpisodeSpec, Feature, FeatureKind, Task
+
+STATE = "observation.state"
+IMAGE = "observation.image"
+INPUTS = {
+    STATE: PolicyFeature(FeatureType.STATE, (4,)),
+    IMAGE: PolicyFeature(FeatureType.VISUAL, (3, 64, 64)),
+}
+ACTION = {"action": PolicyFeature(FeatureType.ACTION, (3,))}
+
+
+def small_act(**changes: Any) -> ActConfig:
+    fields: dict[str, Any] = {
+        "input_features": INPUTS,
+        "output_features": ACTION,
+        "dim_model": 32,
+        "n_heads": 4,
+        "dim_feedforward": 40,
+        "n_encoder_layers": 1,
+        "n_vae_encoder_layers": 1,
+        "latent_dim": 4,
+        "chunk_size": 6,
+        "n_action_steps": 3,
+        "pretrained_backbone_weights": None,
+    }
+    return ActConfig(**{**fields, **changes})
+
+
+def small_diffusion(**changes: Any) -> DiffusionConfig:
+    fields: dict[str, Any] = {
+        "input_features": INPUTS,
+        "output_features": ACTION,
+        "horizon": 8,
+        "n_action_steps": 4,
+        "down_dims": [16, 24],
+        "n_groups": 8,
+        "diffusion_step_embed_dim": 14,
+        "num_train_timesteps": 10,
+        "spatial_softmax_num_keypoints": 5,
+        "pretrained_backbone_weights": None,
+    }
+    return DiffusionConfig(**{**fields, **changes})
+
+
+def make_parts(config: CheckpointConfig) -> Parts:
+    plugin = {"act": act.PLUGIN, "diffusion": diffusion.PLUGIN}[config.type]
+    torch.manual_seed(0)
+    network = plugin.network(config)
+    stats = {}
+    for key, feature in {**config.input_features, **config.output_features}.items():
+        shape = (3, 1, 1) if feature.type is FeatureType.VISUAL else feature.shape
+        some = torch.linspace(0.1, 0.9, int(np.prod(shape))).reshape(shape)
+        stats[key] = {"mean": some, "std": some + 0.5, "min": -some, "max": some + 1}
+    pre, post = default_pipelines(config, stats, stats)
+    return Parts(config, network, plugin.prefix, pre, post, "test")
+
+
+def make_policy(config: CheckpointConfig) -> ChunkPolicy:
+    return ChunkPolicy(make_parts(config), "cpu")
+
+
+def write_small(config: CheckpointConfig, folder: Path) -> Path:
+    write_checkpoint(make_parts(config), folder)
+    return folder
+
+
+def episode(index: int, task_id: int = 0) -> EpisodeSpec:
+    return EpisodeSpec(Task("fake", task_id, f"task-{task_id}", "do it", 50, 10), index, 1000)
+
+
+def observe(spec: EpisodeSpec, step: int, n_obs_steps: int) -> dict[str, np.ndarray]:
+    """Return what the episode's world looks like at ``step``, [n_obs_steps, ...] for each key."""
+    seen: dict[str, list[np.ndarray]] = {STATE: [], IMAGE: []}
+    for back in reversed(range(n_obs_steps)):
+        rng = np.random.default_rng([spec.task.task_id, spec.index, max(0, step - back)])
+        seen[STATE].append(rng.normal(size=4))
+        seen[IMAGE].append(rng.integers(0, 256, (64, 64, 3), dtype=np.uint8))
+    return {key: np.stack(values) for key, values in seen.items()}
+
+
+def batch_of(policy: ChunkPolicy, queries: list[Query]) -> Batch:
+    rows = [observe(query.spec, query.step, policy.n_obs_steps) for query in queries]
+    return Batch(queries, {key: np.stack([row[key] for row in rows]) for key in policy.inputs})
+
+
+def fresh_queries(policy: ChunkPolicy, specs: list[EpisodeSpec], step: int = 0) -> list[Query]:
+    return [Query(spec, step, policy.new_episode(spec)) for spec in specs]
+
+
+@dataclass
+class FakeBenchmark:
+    """A benchmark's promises without its worlds."""
+
+    name: str = "fake"
+    action: ActionSpec = field(default_factory=lambda: ActionSpec(3, -1.0, 1.0))
+    offered: dict[str, Feature] = field(
+        default_factory=lambda: {
+            STATE: Feature(FeatureKind.STATE, (4,), "float32"),
+            IMAGE: Feature(FeatureKind.VISUAL, (64, 64, 3), "uint8"),
+        }
+    )
+
+    def features(self) -> dict[str, Feature]:
+        return self.offered
+
+    def without(self, key: str) -> FakeBenchmark:
+        return replace(self, offered={k: v for k, v in self.offered.items() if k != key})
+
+    def offering(self, key: str, kind: FeatureKind, shape: tuple[int, ...]) -> FakeBenchmark:
+        dtype = "uint8" if kind is FeatureKind.VISUAL else "float32"
+        return replace(self, offered={**self.offered, key: Feature(kind, shape, dtype)})

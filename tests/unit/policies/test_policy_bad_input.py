@@ -1,0 +1,265 @@
+"""Broken checkpoints: one line that says what, where and what to do; never half a policy."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from small_policies import FakeBenchmark, small_act, small_diffusion, write_small
+
+from proctor.errors import ProctorError, SpecMismatch, UsageError
+from proctor.policies.checkpoint import load_policy
+
+NORMALIZER = "policy_preprocessor_step_3_normalizer_processor.safetensors"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return write_small(small_act(), tmp_path / "checkpoint")
+
+
+def refusal(folder, overrides=None, kind=UsageError) -> str:
+    with pytest.raises(kind) as caught:
+        load_policy(str(folder), None, {"device": "cpu", **(overrides or {})}, FakeBenchmark())
+    message = str(caught.value)
+    assert "\n" not in message
+    assert isinstance(caught.value, ProctorError)
+    return message
+
+
+def edit_json(file, **changes):
+    raw = json.loads(file.read_text())
+    raw.update(changes)
+    file.write_text(json.dumps({k: v for k, v in raw.items() if v != "DELETE"}))
+
+
+def edit_tensor(file, key, change):
+    tensors = load_file(file)
+    tensors[key] = change(tensors[key]).contiguous()
+    save_file(tensors, file)
+
+
+def spoil(value):
+    def change(tensor):
+        tensor = tensor.clone()
+        tensor.view(-1)[0] = value
+        return tensor
+
+    return change
+
+
+def test_a_good_checkpoint_loads(folder):
+    policy = load_policy(str(folder), None, {"device": "cpu"}, FakeBenchmark())
+    assert policy.inputs == ("observation.state", "observation.image")
+    assert not any(p.is_meta for p in policy.network.parameters())
+
+
+def test_no_config(folder):
+    (folder / "config.json").unlink()
+    assert refusal(folder) == f"{folder} has no config.json, so it is not a checkpoint"
+
+
+def test_the_folder_above(folder):
+    folder.rename(folder.parent / "pretrained_model")
+    message = refusal(folder.parent)
+    assert message.endswith(f"did you mean {folder.parent}/pretrained_model?")
+
+
+def test_no_such_folder(tmp_path):
+    assert "does not exist" in refusal(tmp_path / "nowhere")
+
+
+def test_broken_json(folder):
+    (folder / "config.json").write_text('{"type": "act"')
+    assert "config.json is not JSON" in refusal(folder)
+
+
+def test_an_unknown_type_lists_the_known(folder):
+    edit_json(folder / "config.json", type="actt")
+    message = refusal(folder)
+    assert "unknown type 'actt' (we know act, diffusion)" in message
+    assert "did you mean 'act'?" in message
+
+
+def test_no_type_and_no_telling_fields(folder):
+    edit_json(folder / "config.json", type="DELETE", n_vae_encoder_layers="DELETE")
+    assert "states no type (we know act, diffusion)" in refusal(folder)
+
+
+def test_a_value_of_the_wrong_type(folder):
+    edit_json(folder / "config.json", chunk_size="many")
+    assert "chunk_size" in refusal(folder)
+
+
+def test_unknown_keys_are_tolerated_with_a_note(folder):
+    edit_json(folder / "config.json", from_the_future=1)
+    policy = load_policy(str(folder), None, {"device": "cpu"}, FakeBenchmark())
+    assert any("from_the_future" in note for note in policy.notes)
+
+
+def test_missing_keys_are_noted(folder):
+    edit_json(folder / "config.json", kl_weight="DELETE")
+    policy = load_policy(str(folder), None, {"device": "cpu"}, FakeBenchmark())
+    assert any("kl_weight" in note for note in policy.notes)
+
+
+def test_truncated_weights(folder):
+    file = folder / "model.safetensors"
+    size = file.stat().st_size
+    file.write_bytes(file.read_bytes()[:-100])
+    message = refusal(folder)
+    assert f"expected {size} bytes, found {size - 100}; cut off in model." in message
+
+
+def test_garbage_weights(folder):
+    (folder / "model.safetensors").write_bytes(b"abc")
+    assert "model.safetensors is damaged" in refusal(folder)
+
+
+def test_a_wrong_shape_names_key_expected_and_found(folder):
+    edit_tensor(folder / "model.safetensors", "model.action_head.weight", lambda t: t[:2])
+    assert "model.action_head.weight expected [3, 32], found [2, 32]" in refusal(folder)
+
+
+def test_a_missing_key(folder):
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["model.action_head.bias"]
+    save_file(tensors, folder / "model.safetensors")
+    assert "model.action_head.bias is missing (expected [3])" in refusal(folder)
+
+
+def test_weights_of_another_config(folder):
+    edit_json(folder / "config.json", dim_model=64)
+    message = refusal(folder)
+    assert "expected" in message
+    assert "found" in message
+
+
+@pytest.mark.parametrize(("value", "word"), [(float("nan"), "NaN"), (float("inf"), "infinity")])
+def test_nan_in_the_weights(folder, value, word):
+    edit_tensor(folder / "model.safetensors", "model.action_head.bias", spoil(value))
+    assert f"model.action_head.bias holds {word}" in refusal(folder)
+
+
+def test_nan_in_the_statistics(folder):
+    edit_tensor(folder / NORMALIZER, "observation.state.std", spoil(float("nan")))
+    assert "observation.state.std holds NaN" in refusal(folder)
+
+
+def test_statistics_that_were_never_set(folder):
+    edit_tensor(folder / NORMALIZER, "observation.state.std", spoil(float("inf")))
+    assert "observation.state.std is infinite" in refusal(folder)
+
+
+def test_statistics_that_are_missing(folder):
+    tensors = load_file(folder / NORMALIZER)
+    del tensors["observation.state.std"]
+    save_file(tensors, folder / NORMALIZER)
+    assert "MEAN_STD needs observation.state.std" in refusal(folder)
+
+
+def test_a_missing_state_file(folder):
+    (folder / NORMALIZER).unlink()
+    assert NORMALIZER in refusal(folder)
+
+
+def test_an_unknown_step_is_named(folder):
+    file = folder / "policy_preprocessor.json"
+    raw = json.loads(file.read_text())
+    raw["steps"].insert(2, {"registry_name": "tokenizer_processor", "config": {}})
+    file.write_text(json.dumps(raw))
+    assert "step 2 is 'tokenizer_processor', unknown to us (we know " in refusal(folder)
+
+
+def test_an_unknown_setting_of_a_step_is_named(folder):
+    file = folder / "policy_preprocessor.json"
+    raw = json.loads(file.read_text())
+    raw["steps"][3]["config"]["clip"] = True
+    file.write_text(json.dumps(raw))
+    assert "we do not know its setting 'clip'" in refusal(folder)
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "weights.pth"])
+def test_a_pickle_beside_no_safetensors_is_refused(folder, name):
+    (folder / "model.safetensors").rename(folder / name)
+    assert f"has {name} but no model.safetensors: pickles can run code" in refusal(folder)
+
+
+def test_a_pickle_in_disguise_is_refused(folder):
+    torch.save({"a": torch.zeros(1)}, folder / "model.safetensors")
+    assert "is a pickle, which can run code: refused" in refusal(folder)
+
+
+def test_an_adapter_is_refused(folder):
+    (folder / "model.safetensors").unlink()
+    (folder / "adapter_config.json").write_text("{}")
+    assert "PEFT adapter" in refusal(folder)
+
+
+def test_an_unreachable_hub(monkeypatch, tmp_path):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    import huggingface_hub.constants
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    message = refusal("someone/some-policy")
+    assert "someone/some-policy is no folder here and the Hub cannot be reached" in message
+
+
+def test_a_revision_is_for_the_hub(folder):
+    with pytest.raises(UsageError, match="a revision is for checkpoints on the Hub"):
+        load_policy(str(folder), "main", {"device": "cpu"}, FakeBenchmark())
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        ({"n_action_step": 2}, "did you mean 'n_action_steps'?"),
+        ({"n_action_steps": 7}, "n_action_steps is 7 (choose 1-6"),
+        ({"n_action_steps": 0}, "n_action_steps is 0"),
+        ({"temporal_ensemble_coeff": 0.1}, "add --policy.n_action_steps=1"),
+        ({"dtype": "int8"}, "--policy.dtype is 'int8'"),
+        ({"device": "tpu"}, "--policy.device is 'tpu' (choose cpu, cuda, mps, auto)"),
+        ({"dim_model": "x"}, "dim_model"),
+        ({"vision_backbone": "vit"}, "vision_backbone is 'vit'"),
+    ],
+)
+def test_bad_overrides(folder, overrides, words):
+    assert words in refusal(folder, overrides)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="has a CUDA device")
+def test_a_device_that_is_not_here(folder):
+    assert "torch sees no CUDA device here" in refusal(folder, {"device": "cuda"})
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"horizon": 10}, "horizon is 10; 2 down_dims need a multiple of 4"),
+        ({"n_action_steps": 8}, "choose 1-7"),
+        ({"beta_schedule": "cosine"}, "beta_schedule is 'cosine'"),
+        ({"prediction_type": "v"}, "prediction_type is 'v'"),
+        ({"noise_scheduler_type": "EDM"}, "noise_scheduler_type is 'EDM'"),
+        ({"num_inference_steps": 11}, "num_inference_steps is 11"),
+        ({"crop_shape": [65, 10]}, "crop [65, 10] is larger than the 64x64 image"),
+    ],
+)
+def test_bad_diffusion_configs(tmp_path, changes, words):
+    folder = write_small(small_diffusion(), tmp_path / "checkpoint")
+    edit_json(folder / "config.json", **changes)
+    assert words in refusal(folder)
+
+
+def test_a_missing_camera_names_the_flag(folder, monkeypatch):
+    rename = {"observation.image": "observation.images.top"}
+    file = folder / "config.json"
+    file.write_text(file.read_text().replace("observation.image", "observation.images.top"))
+    message = refusal(folder, kind=SpecMismatch)
+    assert '--rename_map=\'{"observation.image": "observation.images.top"}\'' in message
+    policy = load_policy(
+        str(folder), None, {"device": "cpu", "rename_map": rename}, FakeBenchmark()
+    )
+    assert policy.inputs == ("observation.state", "observation.image")

@@ -1,0 +1,176 @@
+"""The networks: variants that the golden data does not hold, and losses that can be trained on."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from small_policies import IMAGE, STATE, small_act, small_diffusion
+from torch import nn
+
+from proctor.policies.act_model import Act, TemporalEnsemble
+from proctor.policies.diffusion_model import Diffusion, RgbEncoder
+from proctor.policies.noise_schedule import NoiseSchedule
+from proctor.policies.resnet import FrozenBatchNorm2d, ResNet, feature_map_size, group_norm
+
+
+def training_batch(config, n_obs_steps=None):
+    torch.manual_seed(1)
+    length = getattr(config, "chunk_size", None) or config.horizon
+    time = () if n_obs_steps is None else (n_obs_steps,)
+    is_pad = torch.zeros(2, length, dtype=torch.bool)
+    is_pad[1, -2:] = True
+    return {
+        STATE: torch.randn(2, *time, 4),
+        IMAGE: torch.randn(2, *time, 3, 64, 64),
+        "action": torch.randn(2, length, 3),
+        "action_is_pad": is_pad,
+    }
+
+
+@pytest.mark.parametrize("height", [64, 65, 96, 97, 224, 480])
+def test_feature_maps_have_the_size_we_compute(height):
+    found = ResNet("resnet18", group_norm)(torch.zeros(1, 3, height, 40))
+    assert found.shape[1:] == (512, *feature_map_size(height, 40))
+
+
+def test_dilation_keeps_the_last_stage_twice_as_fine_with_the_same_weights():
+    torch.manual_seed(0)
+    plain = ResNet("resnet18", FrozenBatchNorm2d)
+    dilated = ResNet("resnet18", FrozenBatchNorm2d, dilate_last=True)
+    dilated.load_state_dict(plain.state_dict())
+    image = torch.randn(1, 3, 96, 128)
+    assert plain(image).shape == (1, 512, 3, 4)
+    assert dilated(image).shape == (1, 512, 6, 8)
+
+
+def test_frozen_batch_norm_is_batch_norm_in_eval_mode():
+    torch.manual_seed(0)
+    norm = nn.BatchNorm2d(5).eval()
+    for tensor in (norm.weight.data, norm.bias.data, norm.running_mean, norm.running_var):
+        tensor.uniform_(0.5, 2)
+    frozen = FrozenBatchNorm2d(5)
+    frozen.load_state_dict({k: v for k, v in norm.state_dict().items() if "num_batches" not in k})
+    x = torch.randn(2, 5, 4, 4)
+    torch.testing.assert_close(frozen(x), norm(x))
+    assert not list(frozen.parameters())
+
+
+def test_resnet34_has_torchvisions_blocks():
+    names = {key.rsplit(".", 1)[0] for key in ResNet("resnet34", FrozenBatchNorm2d).state_dict()}
+    assert {"layer1.2.conv2", "layer2.3.bn1", "layer3.5.conv1", "layer4.2.bn2"} <= names
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"pre_norm": True},
+        {"use_vae": False},
+        {"replace_final_stride_with_dilation": True},
+        {"feedforward_activation": "gelu"},
+        {"vision_backbone": "resnet34"},
+    ],
+    ids=str,
+)
+def test_act_learns_from_its_loss(changes):
+    network = Act(small_act(dropout=0.0, **changes))
+    loss, parts = network.loss(training_batch(network.config))
+    loss.backward()
+    untouched = [k for k, p in network.named_parameters() if p.grad is None]
+    assert untouched == []
+    assert parts["l1_loss"] <= loss
+
+
+def test_act_ignores_padded_actions():
+    network = Act(small_act(dropout=0.0))
+    batch = training_batch(network.config)
+    noise = torch.zeros(2, network.config.latent_dim)
+    before, _ = network.loss(batch, noise)
+    batch["action"][1, -2:] = 100.0
+    after, _ = network.loss(batch, noise)
+    assert torch.equal(before, after)
+
+
+def test_act_dropout_acts_in_training_only():
+    network = Act(small_act(dropout=0.5))
+    batch = training_batch(network.config)
+    noise = torch.zeros(2, network.config.latent_dim)
+    assert network.loss(batch, noise)[0] != network.loss(batch, noise)[0]
+    network.eval()
+    assert network.loss(batch, noise)[0] == network.loss(batch, noise)[0]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"use_separate_rgb_encoder_per_camera": False, "use_group_norm": True},
+        {"prediction_type": "sample", "use_film_scale_modulation": False},
+        {"crop_shape": [48, 40]},
+        {"resize_shape": [40, 48], "crop_ratio": 0.8},
+        {"do_mask_loss_for_padding": True},
+    ],
+    ids=str,
+)
+def test_diffusion_learns_from_its_loss(changes):
+    network = Diffusion(small_diffusion(**changes))
+    loss, _ = network.loss(training_batch(network.config, n_obs_steps=2))
+    loss.backward()
+    assert [k for k, p in network.named_parameters() if p.grad is None] == []
+
+
+def test_diffusion_masks_padding_only_where_told():
+    for masks in (True, False):
+        network = Diffusion(small_diffusion(do_mask_loss_for_padding=masks, kernel_size=1)).eval()
+        batch = training_batch(network.config, n_obs_steps=2)
+        noise, timesteps = torch.randn(2, 8, 3), torch.tensor([0, 5])
+        changed = noise.clone()
+        changed[1, -2:] = 9.0
+        network.unet.forward = lambda actions, t, cond: torch.zeros_like(actions)
+        before, after = (network.loss(batch, n, timesteps)[0] for n in (noise, changed))
+        assert torch.equal(before, after) == masks
+
+
+def test_random_crops_are_for_training():
+    encoder = RgbEncoder(small_diffusion(crop_shape=[32, 32]))
+    image = torch.arange(64.0).expand(1, 3, 64, 64)
+    torch.manual_seed(0)
+    places = {encoder._crop(image, [32, 32])[0, 0, 0, 0].item() for _ in range(20)}
+    assert len(places) > 5
+    assert encoder.eval()._crop(image, [32, 32])[0, 0, 0, 0] == 16
+
+
+@pytest.mark.parametrize("kind", ["DDPM", "DDIM"])
+@pytest.mark.parametrize("predicts", ["epsilon", "sample"])
+@pytest.mark.parametrize("betas", ["squaredcos_cap_v2", "linear", "scaled_linear", "sigmoid"])
+def test_an_oracle_denoises_to_the_clean_actions(kind, predicts, betas):
+    """With the true noise (or the true actions) as prediction, sampling ends at the actions."""
+    config = small_diffusion(
+        noise_scheduler_type=kind,
+        prediction_type=predicts,
+        beta_schedule=betas,
+        num_train_timesteps=100,
+    )
+    schedule = NoiseSchedule(config)
+    torch.manual_seed(0)
+    clean = torch.rand(2, 8, 3) * 2 - 1
+    x = torch.randn(2, 8, 3)
+    for step in schedule.steps:
+        noise = (x - step.signal * clean) / step.noise_std
+        predicted = noise if predicts == "epsilon" else clean
+        x = schedule.denoise(step, x, predicted, torch.randn_like(x))
+    torch.testing.assert_close(x, clean, rtol=1e-3, atol=1e-3)
+
+
+def test_temporal_ensembling_is_the_weighted_mean_of_all_predictions():
+    torch.manual_seed(0)
+    chunk_size, coeff = 4, 0.3
+    chunks = torch.randn(9, chunk_size, 2)
+    ensemble = TemporalEnsemble(coeff, chunk_size)
+    for t in range(9):
+        found = ensemble.update(chunks[t])
+        first = max(0, t - chunk_size + 1)
+        predictions = torch.stack([chunks[s, t - s] for s in range(first, t + 1)])
+        weights = torch.exp(-coeff * torch.arange(len(predictions)))
+        expected = (predictions * weights[:, None]).sum(0) / weights.sum()
+        torch.testing.assert_close(found, expected)

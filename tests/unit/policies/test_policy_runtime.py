@@ -1,0 +1,180 @@
+"""Pieces, padding, devices, dtypes; what needs a GPU is skipped where there is none."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from small_policies import (
+    ACTION,
+    FakeBenchmark,
+    batch_of,
+    episode,
+    fresh_queries,
+    make_parts,
+    make_policy,
+    small_act,
+    small_diffusion,
+    write_small,
+)
+
+from proctor.policies import act, diffusion, hub
+from proctor.policies.base import Policy
+from proctor.policies.checkpoint import load_policy, read_checkpoint, write_checkpoint
+from proctor.policies.chunk_policy import ChunkPolicy
+from proctor.policies.runtime import Runner, fill_up
+
+CPU = torch.device("cpu")
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+
+
+class CountingForward:
+    def __init__(self):
+        self.sizes = []
+
+    def __call__(self, rows):
+        self.sizes.append(len(rows["x"]))
+        return rows["x"] * 2
+
+
+@pytest.mark.parametrize(
+    ("sizes", "n", "ran"),
+    [
+        ((1,), 3, [1, 1, 1]),
+        ((4,), 1, [4]),
+        ((4,), 9, [4, 4, 4]),
+        ((1, 2, 4, 8), 3, [4]),
+        ((1, 2, 4, 8), 17, [8, 8, 1]),
+    ],
+)
+def test_batches_run_in_pieces_of_the_given_sizes(sizes, n, ran):
+    forward = CountingForward()
+    rows = np.arange(n * 2, dtype=np.float32).reshape(n, 2)
+    found = Runner(forward, CPU, sizes)({"x": rows})
+    assert forward.sizes == ran
+    np.testing.assert_array_equal(found.numpy(), rows * 2)
+
+
+def test_read_only_observations_are_copied_not_complained_about(recwarn):
+    rows = np.ones((2, 3), dtype=np.float32)
+    rows.setflags(write=False)
+    torch.from_numpy(fill_up(rows, 2))
+    assert len(recwarn) == 0
+
+
+@pytest.mark.parametrize("make", [small_act, small_diffusion])
+def test_a_policy_keeps_the_protocol(make):
+    policy: Policy = make_policy(make())
+    actions = policy.act(batch_of(policy, fresh_queries(policy, [episode(0), episode(1)])))
+    assert actions.shape == (2, policy.n_action_steps, 3)
+    assert actions.dtype == np.float32
+    assert policy.protocol()["n_action_steps"] == policy.n_action_steps
+
+
+@pytest.mark.parametrize("make", [small_act, small_diffusion])
+def test_lower_precision_gives_nearly_the_same_actions(make):
+    exact, rough = (make_policy(make(dtype=dtype)) for dtype in ("float32", "bfloat16"))
+    batch = batch_of(exact, fresh_queries(exact, [episode(0)]))
+    difference = np.abs(exact.act(batch) - rough.act(batch)).max()
+    assert 0 < difference < 0.3
+
+
+def test_n_action_steps_shortens_the_chunk_and_stands_in_the_protocol(tmp_path):
+    folder = write_small(small_act(), tmp_path / "checkpoint")
+    policies = [
+        load_policy(str(folder), None, {"device": "cpu", "n_action_steps": k}, FakeBenchmark())
+        for k in (2, 6)
+    ]
+    batch = batch_of(policies[0], fresh_queries(policies[0], [episode(0)]))
+    short, whole = (policy.act(batch) for policy in policies)
+    np.testing.assert_array_equal(short, whole[:, :2])
+    assert policies[0].protocol()["n_action_steps"] == 2
+
+
+def test_flags_may_still_be_text(tmp_path):
+    folder = write_small(small_diffusion(), tmp_path / "checkpoint")
+    flags = {"device": "cpu", "n_action_steps": "2", "num_inference_steps": "5", "rename_map": "{}"}
+    policy = load_policy(str(folder), None, flags, FakeBenchmark())
+    assert policy.n_action_steps == 2
+    assert len(policy.network.schedule.steps) == 5
+    assert policy.parts.config.rename_map == {}
+
+
+@pytest.mark.parametrize("config", [small_act(), small_diffusion()], ids=["act", "diffusion"])
+def test_reading_and_writing_changes_no_byte(tmp_path, config):
+    write_small(config, tmp_path / "first")
+    write_checkpoint(read_checkpoint(tmp_path / "first"), tmp_path / "second")
+    for file in (tmp_path / "first").iterdir():
+        assert file.read_bytes() == (tmp_path / "second" / file.name).read_bytes(), file.name
+
+
+def test_unknown_keys_survive_a_round_trip(tmp_path):
+    parts = make_parts(replace(small_act(), unknown={"later": [1]}))
+    write_checkpoint(parts, tmp_path / "first")
+    assert read_checkpoint(tmp_path / "first").config.unknown == {"later": [1]}
+
+
+@pytest.mark.parametrize("plugin", [act.PLUGIN, diffusion.PLUGIN], ids=["act", "diffusion"])
+def test_an_untrained_policy_is_the_same_every_time(plugin):
+    small = {"act": small_act, "diffusion": small_diffusion}[plugin.config().type]
+    config = small(input_features={}, output_features={}, device="cpu")
+    first, second = (plugin.make(config, FakeBenchmark()) for _ in range(2))
+    batch = batch_of(first, fresh_queries(first, [episode(0)]))
+    np.testing.assert_array_equal(first.act(batch), second.act(batch))
+    assert first.parts.config.output_features == ACTION
+
+
+def test_configs_and_plugins_import_no_torch():
+    modules = "act, diffusion, base, config, fit, hub"
+    code = f"import sys; from proctor.policies import {modules}; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_hub_is_asked_for_the_revision(tmp_path, monkeypatch):
+    folder = write_small(small_act(), tmp_path / "abc123")
+    asked = []
+
+    def download(repo, revision, allow_patterns):
+        asked.append((repo, revision))
+        return str(folder)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    found = hub.locate("someone/policy", "v2")
+    assert asked == [("someone/policy", "v2")]
+    assert found == hub.Located(folder, commit="abc123")
+
+
+@needs_cuda
+@pytest.mark.parametrize("make", [small_act, small_diffusion])
+def test_graph_replay_equals_eager(make):
+    parts = make_parts(make())
+    policy = ChunkPolicy(parts, "cuda")
+    batch = batch_of(policy, fresh_queries(policy, [episode(i) for i in range(3)]))
+    replayed = policy.act(batch)
+    policy.runner = Runner(policy._forward, policy.device, (4,))
+    np.testing.assert_allclose(replayed, policy.act(batch), rtol=1e-4, atol=1e-4)
+
+
+@needs_cuda
+@pytest.mark.parametrize("make", [small_act, small_diffusion])
+def test_strict_padding_is_bit_identical_on_the_gpu(make):
+    policy = ChunkPolicy(make_parts(make(pad_to=8)), "cuda")
+    specs = [episode(index) for index in range(8)]
+    full = policy.act(batch_of(policy, fresh_queries(policy, specs)))
+    for size in (1, 3, 7):
+        part = policy.act(batch_of(policy, fresh_queries(policy, specs[-size:])))
+        np.testing.assert_array_equal(part, full[-size:])
+
+
+@needs_cuda
+def test_graphs_of_all_sizes_live_together():
+    policy = ChunkPolicy(make_parts(small_diffusion()), "cuda")
+    specs = [episode(index) for index in range(16)]
+    batches = {n: batch_of(policy, fresh_queries(policy, specs[:n])) for n in (16, 1, 3, 8)}
+    first = {n: policy.act(batch) for n, batch in batches.items()}
+    for n in (3, 16, 8, 1):
+        np.testing.assert_array_equal(policy.act(batches[n]), first[n])
