@@ -1,4 +1,4 @@
-"""What ``proctor info`` prints: the facts one asks for in every bug report."""
+"""``proctor info``: the facts one asks for in every bug report."""
 
 from __future__ import annotations
 
@@ -8,7 +8,20 @@ import re
 from importlib import metadata
 
 from proctor import __version__, registry
+from proctor.errors import UsageError
 from proctor.system import installed_version, usable_cores
+
+
+def run(words: list[str]) -> int:
+    """Run the command and return its exit code."""
+    if words == ["--help"]:
+        print("proctor info: prints versions, cores, graphics and extras found on this machine")
+        return 0
+    if words:
+        raise UsageError(f"info takes no arguments, got {words[0]!r}")
+    for line in info_lines():
+        print(line)
+    return 0
 
 
 def info_lines() -> list[str]:

@@ -1,0 +1,162 @@
+"""``proctor eval``: evaluate a policy on a benchmark."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from proctor.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from proctor.evaluation import Evaluation, Prepared
+    from proctor.recorders.base import Recorder
+    from proctor.recorders.journal import EpisodeRow
+
+EXIT_ERRORED_EPISODES, EXIT_INTERRUPTED = 1, 130
+SWITCHES = {"help", "resume", "eval.use_async_envs", "eval.strict"}
+"""Flags that may stand without a value."""
+
+_USAGE = """\
+proctor eval --policy.type=NAME --env.type=NAME [--FLAG=VALUE ...]
+
+Evaluates a policy. Results are written to the run folder as episodes end; a run that was stopped
+is completed by: proctor eval --resume --output_dir=FOLDER
+"""
+
+
+def run(words: list[str]) -> int:
+    """Run the command and return its exit code."""
+    given = read_flags(words)
+    if "help" in given:
+        print(_USAGE + "\n" + _flags_help(given), end="")
+        return 0
+    return evaluate(settings_from(given))[1]
+
+
+def evaluate(settings: dict[str, Any]) -> tuple[Prepared, int]:
+    """Evaluate, show the results, and return what was run with the exit code."""
+    from rich.console import Console
+
+    from proctor.config import config_from
+    from proctor.evaluation import prepare, run_evaluation
+    from proctor.recorders.progress import Counts, Progress
+
+    prepared = prepare(config_from(settings))
+    path = prepared.folder.path
+
+    def make_recorders(prepared: Prepared, before: Sequence[EpisodeRow]) -> list[Recorder]:
+        counts = Counts()
+        for row in before:
+            counts.add(row.outcome)
+        console = Console(stderr=True)
+        console.print(_headline(prepared, len(before)), highlight=False, soft_wrap=True)
+        return [Progress(len(prepared.plan), counts, console)]
+
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        evaluation = run_evaluation(prepared, settings, make_recorders)
+    except KeyboardInterrupt:
+        _say_how_to_resume(path, len(prepared.plan))
+        return prepared, EXIT_INTERRUPTED
+    _show(evaluation, Console())
+    return prepared, EXIT_ERRORED_EPISODES if evaluation.tally.errors else 0
+
+
+def _headline(prepared: Prepared, done: int) -> str:
+    """Say what is about to run."""
+    n_tasks = len({spec.task for spec in prepared.plan})
+    resumed = f" ({done} done before)" if done else ""
+    return (
+        f"{prepared.policy.name} on {prepared.benchmark.name}: {len(prepared.plan)} episodes of "
+        f"{n_tasks} task{'s' * (n_tasks != 1)}{resumed} -> {prepared.folder.path}"
+    )
+
+
+def _interrupt(signum: int, frame: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def _say_how_to_resume(path: Path, planned: int) -> None:
+    from proctor.recorders.journal import read_journal
+
+    done = len(read_journal(path).rows)
+    print(
+        f"interrupted: {done} of {planned} episodes are in {path}; continue with\n"
+        f"  proctor eval --resume --output_dir={shlex.quote(str(path))}",
+        file=sys.stderr,
+    )
+
+
+def _show(evaluation: Evaluation, console: Console) -> None:
+    from proctor.report.tables import results_table
+
+    console.print(results_table(evaluation.rows))
+    console.print(f"\nsuccess {evaluation.tally}", style="bold", highlight=False)
+    clipped = sum(bool(row.clipped_steps) for row in evaluation.rows)
+    if clipped:
+        console.print(
+            f"note: in {clipped} episodes the policy left the action range; "
+            "such actions are clipped as the benchmark defines",
+            highlight=False,
+            soft_wrap=True,
+        )
+    renders = sum(row.renders or 0 for row in evaluation.rows)
+    console.print(f"{evaluation.tally.steps:,} steps, {renders:,} images rendered", highlight=False)
+    console.print(f"results: {evaluation.path}", highlight=False, soft_wrap=True)
+
+
+def read_flags(words: list[str]) -> dict[str, str]:
+    """Read flags, of which none may stand alone as a word."""
+    from proctor.flags import split_argv
+
+    positional, given = split_argv(words, SWITCHES)
+    if positional:
+        raise UsageError(f"unexpected word {positional[0]!r} (flags are written --name=value)")
+    return given
+
+
+def settings_from(given: dict[str, str]) -> dict[str, Any]:
+    """Join what a resumed run was given, the config file and the flags; the later ones win."""
+    from proctor.flags import read_config_file
+    from proctor.run import RunFolder
+
+    settings: dict[str, Any] = dict(given)
+    if "config_path" in settings:
+        settings = {**read_config_file(Path(settings.pop("config_path"))), **settings}
+    if str(settings.get("resume", "false")).lower() == "true":
+        if "output_dir" not in settings:
+            raise UsageError("--resume needs --output_dir=FOLDER, the run to complete")
+        earlier = RunFolder(Path(settings["output_dir"])).read()
+        if earlier is None:
+            raise UsageError(f"--resume: {settings['output_dir']} holds no run to resume")
+        settings = {**earlier.given, **settings}
+    return settings
+
+
+def _flags_help(given: dict[str, str]) -> str:
+    """Return the help of all flags, or of the chosen policy and benchmark only."""
+    from proctor import registry
+    from proctor.config import common_flags
+    from proctor.flags import flags_of, help_lines
+
+    lines = ["Flags of every evaluation:", *help_lines(common_flags())]
+    lines += [
+        "  --config_path=path",
+        "      a YAML or JSON file of the same settings, nested; flags win",
+    ]
+    for kind, part in (("benchmarks", "env"), ("policies", "policy")):
+        chosen = given.get(f"{part}.type")
+        for name in [chosen] if chosen else registry.known(kind):
+            find: Any = registry.find_benchmark if part == "env" else registry.find_policy
+            plugin = find(name)
+            lines += ["", f"--{part}.type={name}: {plugin.summary}"]
+            lines += help_lines(
+                [f for f in flags_of(plugin.config, f"{part}.") if f.name != f"{part}.type"]
+            )
+    return "\n".join(lines) + "\n"
