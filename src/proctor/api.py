@@ -19,7 +19,8 @@ def evaluate(**settings: Any) -> Evaluation:
     Raises:
         ProctorError: with one line that says what to change.
     """
-    if "output_dir" in settings:
-        settings["output_dir"] = str(settings["output_dir"])
+    for name in ("output_dir", "against"):
+        if name in settings:
+            settings[name] = str(settings[name])
     config = config_from(settings)
     return run_evaluation(prepare(config), settings)

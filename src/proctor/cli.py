@@ -15,6 +15,7 @@ from proctor.errors import PolicyError, ProctorError, UsageError, WorkerError, d
 COMMANDS = {
     "eval": "evaluate a policy on a benchmark: a success rate with its interval",
     "audit": "run a sample of a run's episodes again, one by one, and compare",
+    "compare": "what changed between runs, and whether by more than chance",
     "info": "versions, cores, graphics and extras found on this machine",
 }
 _EXIT_USAGE = 2

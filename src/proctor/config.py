@@ -14,6 +14,7 @@ from proctor.benchmarks.base import BenchmarkConfig
 from proctor.errors import UsageError
 from proctor.flags import Flag, check_known, decode, flags_of, flatten
 from proctor.policies.base import PolicyConfig
+from proctor.report.sequential import NEVER, parse_stop_rule
 
 
 class SchedulerKind(Enum):
@@ -48,6 +49,13 @@ class EvalSettings:
     max_retries: int = field(
         default=2, metadata={"help": "how often an episode whose simulator broke is tried again"}
     )
+    stop_when: str = field(
+        default=NEVER,
+        metadata={
+            "help": "stop early: ci_width<0.05 (95% interval of all episodes), task_ci_width<0.2 "
+            "(of every task) or never; tasks are then interleaved"
+        },
+    )
 
 
 @dataclass
@@ -66,6 +74,19 @@ class EvalConfig:
         default=False,
         metadata={"help": "run the episodes that are missing in output_dir; needs no other flag"},
     )
+    against: Path | None = field(
+        default=None,
+        metadata={
+            "help": "a run to compare with: runs its episodes (its --env, --seed and "
+            "--eval.n_episodes unless given) and stops once better or worse is shown"
+        },
+    )
+    alpha: float = field(default=0.05, metadata={"help": "level of the test of --against"})
+
+    @property
+    def may_stop(self) -> bool:
+        """Whether the run may end before every planned episode has."""
+        return self.against is not None or parse_stop_rule(self.eval.stop_when) is not None
 
     def validate(self) -> None:
         """Refuse values that make no sense.
@@ -80,6 +101,23 @@ class EvalConfig:
         _at_least("seed", self.seed, 0)
         if not self.eval.watchdog_s > 0:
             raise UsageError(f"--eval.watchdog_s must be above 0, got {self.eval.watchdog_s:g}")
+        if not 0 < self.alpha < 0.5:
+            raise UsageError(f"--alpha must be above 0 and below 0.5, got {self.alpha:g}")
+        if self.may_stop:
+            self._validate_stopping()
+
+    def _validate_stopping(self) -> None:
+        flag = "--against" if self.against is not None else "--eval.stop_when"
+        if self.eval.scheduler is SchedulerKind.LOCKSTEP:
+            raise UsageError(
+                f"{flag} interleaves tasks, lockstep runs one after the other; "
+                "leave --eval.scheduler out"
+            )
+        if self.env.max_parallel_tasks > 0:
+            raise UsageError(
+                f"{flag} interleaves tasks, which --env.max_parallel_tasks="
+                f"{self.env.max_parallel_tasks} does not allow; leave one of them out"
+            )
 
     def as_dict(self) -> dict[str, Any]:
         """Return the config as JSON values."""
@@ -151,6 +189,8 @@ class _Common:
     output_dir: Path | None = None
     seed: int = EvalConfig.seed
     resume: bool = EvalConfig.resume
+    against: Path | None = None
+    alpha: float = EvalConfig.alpha
 
 
 def _fields(record: Any) -> dict[str, Any]:

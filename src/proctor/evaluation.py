@@ -22,6 +22,8 @@ from proctor.plan import make_plan, workers_for
 from proctor.policies.base import Placement, Policy
 from proctor.recorders.base import Recorder
 from proctor.recorders.journal import EpisodeRow, Journal, cut_torn_line, read_journal
+from proctor.report.comparison import load_run, pair_key
+from proctor.report.sequential import PairedTest, Stopper, StopRule, parse_stop_rule
 from proctor.report.summary import Tally, eval_info, tally
 from proctor.run import EVAL_INFO_FILE, RunFolder, RunRecord, write_json
 from proctor.system import git_commit, usable_cores, versions
@@ -82,6 +84,8 @@ class Evaluation:
     path: Path
     planned: int
     rows: list[EpisodeRow]
+    stopped: str | None = None
+    """Why no further episode is needed, when a stop rule has decided."""
 
     @property
     def tally(self) -> Tally:
@@ -128,6 +132,32 @@ def prepare(config: EvalConfig) -> Prepared:
     return prepared
 
 
+def make_stopper(prepared: Prepared) -> Stopper:
+    """Return what decides when to stop.
+
+    Raises:
+        UsageError: the run to compare with cannot be, or has none of the planned episodes.
+    """
+    config = prepared.config
+    rule = parse_stop_rule(config.eval.stop_when)
+    rules: list[StopRule] = [] if rule is None else [rule]
+    if config.against is not None:
+        reference = load_run(config.against)
+        outcomes = {pair_key(row): row.outcome for row in reference.rows}
+        shared = {
+            spec.key: outcomes[pair_key(spec)]
+            for spec in prepared.plan
+            if pair_key(spec) in outcomes
+        }
+        if not shared:
+            raise UsageError(
+                f"--against: {config.against} has none of the planned episodes "
+                "(task, seed, init state); leave out --seed and --env.task to run its own"
+            )
+        rules.append(PairedTest(shared, str(config.against), config.alpha))
+    return Stopper(prepared.plan, rules)
+
+
 def default_folder(config: EvalConfig) -> Path:
     """Return ``outputs/eval/DATE/TIME_ENV_POLICY``."""
     name = f"%H-%M-%S_{config.env.type}_{config.policy.type}".replace(":", "-").replace("/", "-")
@@ -140,27 +170,29 @@ def run_evaluation(
     """Run the episodes of ``prepared`` that its folder does not hold yet.
 
     Raises:
-        UsageError: the folder holds another run.
+        UsageError: the folder holds another run, or the run to compare with cannot be.
         RunFolderError: the folder is in use or cannot be written.
         KeyboardInterrupt: passed on, after everything finished is on disk.
     """
-    folder = prepared.folder
+    folder, stopper = prepared.folder, make_stopper(prepared)
     with folder.locked():
         record = folder.begin(_record(prepared, given), resume=prepared.config.resume)
         cut_torn_line(folder.path)
         before = read_journal(folder.path).rows
         missing = _missing(prepared.plan, before, folder.path)
+        for row in before:
+            stopper.hear(row.key, row.outcome)
         try:
-            if missing:
-                _run_session(prepared, missing, before, make_recorders)
+            if missing and not stopper.decided:
+                _run_session(prepared, missing, before, make_recorders, stopper)
         finally:
             rows = read_journal(folder.path).rows
-            info = eval_info(rows, len(prepared.plan), record.sessions)
+            info = eval_info(rows, len(prepared.plan), record.sessions, stopper.decision)
             write_json(folder.path / EVAL_INFO_FILE, info)
             _drop_if_empty(folder.path / "workers.log")
     order = {spec.key: place for place, spec in enumerate(prepared.plan)}
     rows.sort(key=lambda row: order[row.key])
-    return Evaluation(folder.path, len(prepared.plan), rows)
+    return Evaluation(folder.path, len(prepared.plan), rows, stopper.decision)
 
 
 def _record(prepared: Prepared, given: dict[str, Any]) -> RunRecord:
@@ -194,22 +226,26 @@ def _run_session(
     specs: list[EpisodeSpec],
     before: Sequence[EpisodeRow],
     make_recorders: MakeRecorders | None,
+    stopper: Stopper,
 ) -> None:
-    recorders: list[Recorder] = [Journal(prepared.folder.path)]
+    recorders: list[Recorder] = [Journal(prepared.folder.path), stopper]
     if make_recorders is not None:
         recorders += make_recorders(prepared, before)
     try:
         if prepared.config.eval.scheduler is SchedulerKind.LOCKSTEP:
             _run_lockstep(prepared, specs, recorders)
         else:
-            _run_engine(prepared, specs, recorders)
+            _run_engine(prepared, specs, recorders, stopper)
     finally:
         for recorder in recorders:
             recorder.close()
 
 
 def _run_engine(
-    prepared: Prepared, specs: list[EpisodeSpec], recorders: Sequence[Recorder]
+    prepared: Prepared,
+    specs: list[EpisodeSpec],
+    recorders: Sequence[Recorder],
+    stopper: Stopper,
 ) -> None:
     settings = prepared.config.eval
     n_workers = workers_for(settings.batch_size, len(specs), usable_cores())
@@ -229,8 +265,9 @@ def _run_engine(
         max_batch=n_workers,
         max_parallel_tasks=prepared.config.env.max_parallel_tasks,
         max_attempts=1 + settings.max_retries,
+        interleave=prepared.config.may_stop,
     )
-    Engine(setup, Scheduler(specs, bounds), recorders).run()
+    Engine(setup, Scheduler(specs, bounds), recorders, lambda: stopper.decided).run()
 
 
 def _run_lockstep(

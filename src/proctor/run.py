@@ -142,15 +142,24 @@ class RunFolder:
 def _check_same_episodes(path: Path, earlier: RunRecord, now: RunRecord) -> None:
     if earlier.fingerprint == now.fingerprint:
         return
-    before, after = _flat(earlier.protocol), _flat(now.protocol)
-    changed = [
-        key for key in sorted(before.keys() | after.keys()) if before.get(key) != after.get(key)
-    ]
-    fields = "; ".join(f"{key} was {before.get(key)!r}, now {after.get(key)!r}" for key in changed)
+    changed = changed_fields(earlier.protocol, now.protocol)
+    fields = "; ".join(
+        f"{key} was {was!r}, now {is_now!r}" for key, (was, is_now) in changed.items()
+    )
     raise UsageError(
         f"--resume: the episodes in {path} are defined differently ({fields}); choose another "
         "--output_dir"
     )
+
+
+def changed_fields(before: dict[str, Any], after: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return every field that differs, by its dotted name, as it was and as it is."""
+    was, is_now = _flat(before), _flat(after)
+    return {
+        key: (was.get(key), is_now.get(key))
+        for key in sorted(was.keys() | is_now.keys())
+        if was.get(key) != is_now.get(key)
+    }
 
 
 def _flat(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -49,6 +49,7 @@ def evaluate(settings: dict[str, Any]) -> tuple[Prepared, int]:
 
     prepared = prepare(config_from(settings))
     path = prepared.folder.path
+    _warn_of_differences(prepared)
 
     def make_recorders(prepared: Prepared, before: Sequence[EpisodeRow]) -> list[Recorder]:
         counts = Counts()
@@ -76,6 +77,18 @@ def _headline(prepared: Prepared, done: int) -> str:
         f"{prepared.policy.name} on {prepared.benchmark.name}: {len(prepared.plan)} episodes of "
         f"{n_tasks} task{'s' * (n_tasks != 1)}{resumed} -> {prepared.folder.path}"
     )
+
+
+def _warn_of_differences(prepared: Prepared) -> None:
+    """Name what differs, besides the policy, from the run to compare with."""
+    from proctor.report.comparison import changed_protocol
+    from proctor.run import RunFolder
+
+    against = prepared.config.against
+    reference = None if against is None else RunFolder(against).read()
+    if reference is not None:
+        for line in changed_protocol(reference.protocol, prepared.protocol()):
+            print(f"warning: {line}", file=sys.stderr)
 
 
 def _interrupt(signum: int, frame: Any) -> None:
@@ -108,6 +121,13 @@ def _show(evaluation: Evaluation, console: Console) -> None:
         )
     renders = sum(row.renders or 0 for row in evaluation.rows)
     console.print(f"{evaluation.tally.steps:,} steps, {renders:,} images rendered", highlight=False)
+    if evaluation.stopped is not None:
+        console.print(
+            f"stopped: {evaluation.stopped} ({len(evaluation.rows)} of {evaluation.planned} "
+            "planned episodes were run)",
+            highlight=False,
+            soft_wrap=True,
+        )
     console.print(f"results: {evaluation.path}", highlight=False, soft_wrap=True)
 
 
@@ -136,7 +156,25 @@ def settings_from(given: dict[str, str]) -> dict[str, Any]:
         if earlier is None:
             raise UsageError(f"--resume: {settings['output_dir']} holds no run to resume")
         settings = {**earlier.given, **settings}
+    if "against" in settings:
+        settings = _with_episodes_of(Path(settings["against"]), settings)
     return settings
+
+
+def _with_episodes_of(path: Path, settings: dict[str, Any]) -> dict[str, Any]:
+    """Take benchmark, seed and number of episodes from the run to compare with, unless given."""
+    from proctor.run import RunFolder
+
+    reference = RunFolder(path).read()
+    if reference is None:
+        raise UsageError(f"--against: {path} is not a run folder (it has no run.json)")
+    env, seed = reference.resolved["env"], reference.resolved["seed"]
+    given_type = settings.get("env.type", env["type"])
+    if given_type != env["type"]:
+        raise UsageError(f"--against: {path} is on {env['type']}, not on {given_type}")
+    taken = {f"env.{name}": value for name, value in env.items() if value is not None}
+    taken |= {"seed": seed, "eval.n_episodes": reference.resolved["eval"]["n_episodes"]}
+    return {**taken, **settings, "against": str(path.absolute())}
 
 
 def _flags_help(given: dict[str, str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from proctor.engine.arena import Arena
@@ -50,11 +50,17 @@ class Engine:
     """Runs every episode the scheduler holds; one use."""
 
     def __init__(
-        self, setup: EngineSetup, scheduler: Scheduler, recorders: Sequence[Recorder]
+        self,
+        setup: EngineSetup,
+        scheduler: Scheduler,
+        recorders: Sequence[Recorder],
+        should_stop: Callable[[], bool] = lambda: False,
     ) -> None:
         self._policy = setup.policy
         self._scheduler = scheduler
         self._recorders = recorders
+        self._should_stop = should_stop
+        self._stopping = False
         self._n_workers = setup.n_workers
         self._arena = Arena(setup.n_workers, setup.features, setup.policy.n_obs_steps)
         self._pool: Pool
@@ -76,7 +82,7 @@ class Engine:
         self.infer_s = 0.0
 
     def run(self) -> None:
-        """Run until every episode has ended.
+        """Run until every episode has ended, or ``should_stop`` and those in flight have.
 
         Raises:
             PolicyError: the policy returned no usable actions.
@@ -92,6 +98,7 @@ class Engine:
                 self._assign_free_workers()
                 self._ask_policy()
                 self._record_finished()
+                self._stop_if_told()
                 self._send_pulse()
         finally:
             self._pool.close()
@@ -215,6 +222,12 @@ class Engine:
             result = self._finished.pop(0)
             for recorder in self._recorders:
                 recorder.episode_ended(result)
+
+    def _stop_if_told(self) -> None:
+        """Start no new episode once told to; one in flight that breaks is still tried again."""
+        if not self._stopping and self._should_stop():
+            self._stopping = True
+            self._scheduler.drop_queued()
 
     def _send_pulse(self, *, force: bool = False) -> None:
         now = time.monotonic()

@@ -18,6 +18,9 @@ class Bounds:
     max_batch: int
     max_parallel_tasks: int = 0  # 0: no bound
     max_attempts: int = 3
+    interleave: bool = False
+    """Episode 0 of every task before episode 1 of any, at the price of opening simulators more
+    often: for runs that may be stopped early."""
 
 
 class Scheduler:
@@ -106,9 +109,19 @@ class Scheduler:
             self._queues[spec.task.key].appendleft(spec)
         return spec, again
 
+    def drop_queued(self) -> None:
+        """Forget the episodes that have not started; those that run are still to end."""
+        for queue in self._queues.values():
+            queue.clear()
+
     def _choose_task(self, worker: int) -> TaskKey | None:
         """Prefer the open task; else the one with most episodes left per worker that has it."""
         own = self._open.get(worker)
+        if self._bounds.interleave:
+            waiting = [
+                (queue[0].index, task != own, task) for task, queue in self._queues.items() if queue
+            ]
+            return min(waiting)[2] if waiting else None
         if own is not None and self._queues[own]:
             return own
         holders = Counter(task for other, task in self._open.items() if other != worker)

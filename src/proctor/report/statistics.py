@@ -1,12 +1,20 @@
-"""Statistics of success rates: pure functions of counts."""
+"""Statistics of success rates: pure functions of counts. Differences of rates: ``differences``.
+
+scipy is imported where it is used: everything that only prints a Wilson interval starts without it.
+"""
 
 from __future__ import annotations
 
 import math
-from statistics import NormalDist
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist, fmean, stdev
+from typing import TypeAlias
+
+Interval: TypeAlias = tuple[float, float]
 
 
-def wilson_interval(successes: int, n: int, confidence: float = 0.95) -> tuple[float, float] | None:
+def wilson_interval(successes: int, n: int, confidence: float = 0.95) -> Interval | None:
     """Return Wilson's score interval of a proportion; None when there is nothing to judge.
 
     Unlike p +- z*sqrt(p(1-p)/n) it keeps its coverage for small n and for rates near 0 and 1.
@@ -20,6 +28,90 @@ def wilson_interval(successes: int, n: int, confidence: float = 0.95) -> tuple[f
     low = 0.0 if successes == 0 else max(0.0, centre - half)
     high = 1.0 if successes == n else min(1.0, centre + half)
     return low, high
+
+
+def clopper_pearson_interval(successes: int, n: int, confidence: float = 0.95) -> Interval | None:
+    """Return Clopper and Pearson's exact interval: it never covers less often than it says.
+
+    Wider than Wilson's; for when a guarantee matters more than a short interval.
+    """
+    if n == 0:
+        return None
+    from scipy.special import betaincinv
+
+    tail = (1 - confidence) / 2
+    low = 0.0 if successes == 0 else float(betaincinv(successes, n - successes + 1, tail))
+    high = 1.0 if successes == n else float(betaincinv(successes + 1, n - successes, 1 - tail))
+    return low, high
+
+
+def beta_interval(successes: int, n: int, confidence: float = 0.95) -> Interval:
+    """Return the equal-tailed credible interval of a rate under a flat prior, Beta(1, 1).
+
+    Without episodes it is the prior's own: it says that nothing is known, so it is never None.
+    """
+    from scipy.special import betaincinv
+
+    tail = (1 - confidence) / 2
+    a, b = successes + 1, n - successes + 1
+    return float(betaincinv(a, b, tail)), float(betaincinv(a, b, 1 - tail))
+
+
+@dataclass(frozen=True)
+class Average:
+    """A rate averaged over tasks, and its standard error when tasks are what was sampled."""
+
+    rate: float
+    stderr: float | None
+    """None with one task: the spread between tasks cannot be known."""
+
+
+def macro_average(tasks: Sequence[tuple[int, int]]) -> Average | None:
+    """Return the mean of the tasks' rates, every task counting the same.
+
+    Args:
+        tasks: (successes, episodes) of each task; tasks without episodes are left out.
+    """
+    return mean_over_tasks([successes / n for successes, n in tasks if n])
+
+
+def mean_over_tasks(values: Sequence[float]) -> Average | None:
+    """Return the mean of one value per task, with the standard error of that mean."""
+    if not values:
+        return None
+    stderr = stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
+    return Average(fmean(values), stderr)
+
+
+def micro_average(tasks: Sequence[tuple[int, int]]) -> Average | None:
+    """Return the rate over all episodes, with a standard error clustered by task.
+
+    Episodes of one task resemble each other, so they tell less than as many independent ones:
+    the error is the sandwich estimate with the factor T / (T - 1) for T tasks (CR1).
+    """
+    tasks = [(successes, n) for successes, n in tasks if n]
+    total = sum(n for _, n in tasks)
+    if not total:
+        return None
+    rate = sum(successes for successes, _ in tasks) / total
+    if len(tasks) == 1:
+        return Average(rate, None)
+    spread = sum((successes - n * rate) ** 2 for successes, n in tasks)
+    return Average(rate, math.sqrt(len(tasks) / (len(tasks) - 1) * spread) / total)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return Holm's adjusted p-values, in the order given.
+
+    Flagging those at most alpha raises a false flag anywhere with probability at most alpha.
+    """
+    adjusted = [0.0] * len(p_values)
+    largest = 0.0
+    order = sorted(range(len(p_values)), key=lambda place: p_values[place])
+    for rank, place in enumerate(order):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
+        adjusted[place] = largest
+    return adjusted
 
 
 def rate_text(successes: int, n: int) -> str:

@@ -61,9 +61,15 @@ def by_group(rows: Iterable[EpisodeRow]) -> dict[str, list[EpisodeRow]]:
 
 
 def eval_info(
-    rows: Sequence[EpisodeRow], planned: int, sessions: Sequence[float]
+    rows: Sequence[EpisodeRow],
+    planned: int,
+    sessions: Sequence[float],
+    stopped: str | None = None,
 ) -> dict[str, Any]:
-    """Return the content of ``eval_info.json``: LeRobot's shape, with ours beside it."""
+    """Return the content of ``eval_info.json``: LeRobot's shape, with ours beside it.
+
+    ``stopped`` is why the run needs no further episode although some are planned.
+    """
     rows = sorted(rows, key=lambda row: row.key)
     eval_s = working_seconds(rows, sessions)
     overall = _metrics(rows)
@@ -75,7 +81,7 @@ def eval_info(
         ],
         "per_group": {suite: _metrics(episodes) for suite, episodes in by_group(rows).items()},
         "overall": overall,
-        "proctor": _ours(rows, planned),
+        "proctor": {**_ours(rows, planned), "stopped": stopped},
     }
 
 

@@ -1,0 +1,118 @@
+"""``proctor compare``: what changed between runs, and whether by more than chance."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from proctor.errors import UsageError
+
+if TYPE_CHECKING:
+    from proctor.report.comparison import Comparison, Criteria
+
+EXIT_WORSE = 3
+_FLAGS = ("help", "fail-if-worse", "alpha", "json", "unpaired")
+
+_USAGE = """\
+proctor compare A B [C ...] [--fail-if-worse=0.02] [--alpha=0.05] [--json=FILE] [--unpaired]
+
+Compares the runs B, C ... with the run A, episode by episode: those of the same task, seed and
+init state are pairs. A star marks a task that changed beyond chance (Holm-corrected).
+
+  --fail-if-worse=float
+      exit with 3 when a run is worse than A by more than this (0.02: two points): when the
+      one-sided test of "worse by at most this" rejects at level alpha
+  --alpha=float
+      level of every test; the intervals cover 1 - alpha (default: 0.05)
+  --json=path
+      write the numbers to this file
+  --unpaired
+      treat the runs as separate samples of each task, as when their seeds differ
+"""
+
+
+def run(words: list[str]) -> int:
+    """Run the command and return its exit code."""
+    from proctor.flags import check_known, split_argv
+
+    positional, flags = split_argv(words, {"help", "unpaired"})
+    check_known(flags, [], _FLAGS)
+    if "help" in flags:
+        print(_USAGE, end="")
+        return 0
+    if len(positional) < 2:
+        raise UsageError("compare takes two run folders or more: proctor compare A B [C ...]")
+    criteria, gate = _criteria(flags), "fail-if-worse" in flags
+    return _compare([Path(word) for word in positional], criteria, flags.get("json"), gate=gate)
+
+
+def _compare(paths: list[Path], criteria: Criteria, json_file: str | None, *, gate: bool) -> int:
+    from proctor.report.comparison import compare, load_run, regressions
+    from proctor.run import write_json
+
+    reference, *others = [load_run(path) for path in paths]
+    comparisons = [compare(reference, other, criteria) for other in others]
+    worse = regressions(comparisons)
+    _show(comparisons, worse if gate else None)
+    if json_file is not None:
+        content = [_as_json(comparison, comparison in worse) for comparison in comparisons]
+        write_json(Path(json_file), {"comparisons": content})
+    return EXIT_WORSE if gate and worse else 0
+
+
+def _show(comparisons: Sequence[Comparison], worse: Sequence[Comparison] | None) -> None:
+    """Print every comparison; ``worse`` are those the gate refuses, None where there is none."""
+    from rich.console import Console
+
+    from proctor.report.comparison_table import comparison_lines, comparison_table, p_equals
+
+    console = Console()
+    errors = Console(stderr=True)
+    for place, comparison in enumerate(comparisons):
+        for warning in comparison.warnings:
+            errors.print(f"warning: {warning}", markup=False, highlight=False, soft_wrap=True)
+        if place:
+            console.print()
+        console.print(comparison_table(comparison))
+        console.print()
+        for line in comparison_lines(comparison):
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
+        if worse is not None:
+            console.print(
+                f"gate: {'worse' if comparison in worse else 'not shown to be worse'} by more than "
+                f"{100 * comparison.criteria.margin:g} points ({p_equals(comparison.p_worse)})",
+                style="bold red" if comparison in worse else "bold",
+                highlight=False,
+            )
+
+
+def _as_json(comparison: Comparison, worse: bool) -> dict[str, Any]:
+    content = dataclasses.asdict(comparison)
+    content |= {"a": str(comparison.a), "b": str(comparison.b), "significantly_worse": worse}
+    return content
+
+
+def _criteria(flags: dict[str, str]) -> Criteria:
+    from proctor.report.comparison import Criteria
+
+    unpaired = flags.get("unpaired", "false").lower()
+    if unpaired not in ("true", "false"):
+        raise UsageError(f"--unpaired is true or false, not {unpaired!r}")
+    return Criteria(
+        alpha=_number("alpha", flags.get("alpha", str(Criteria.alpha)), "above 0 and below 0.5"),
+        margin=_number("fail-if-worse", flags.get("fail-if-worse", "0"), "from 0 to below 1"),
+        paired=unpaired == "false",
+    )
+
+
+def _number(name: str, text: str, meaning: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    inside = 0 < value < 0.5 if name == "alpha" else 0 <= value < 1
+    if not inside:
+        raise UsageError(f"--{name} must be a number {meaning}, got {text!r}")
+    return value

@@ -1,0 +1,91 @@
+"""A comparison of two runs, for a terminal."""
+
+from __future__ import annotations
+
+from rich.table import Table
+
+from proctor.report.comparison import Change, Comparison
+from proctor.report.statistics import rate_text
+
+
+def comparison_table(comparison: Comparison) -> Table:
+    """Return the differences per task and overall; a star marks a change beyond chance."""
+    level = 100 * (1 - comparison.criteria.alpha)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("task", overflow="fold")
+    table.add_column("A", justify="right", no_wrap=True)
+    table.add_column("B", justify="right", no_wrap=True)
+    table.add_column(f"B - A [{level:g}% interval]", justify="right", no_wrap=True)
+    table.add_column("p", justify="right", no_wrap=True)
+    table.add_column("p (Holm)", justify="right", no_wrap=True)
+    table.add_column("P(B > A)", justify="right", no_wrap=True)
+    flagged = {task.name for sign in (1, -1) for task in comparison.changed(sign)}
+    for task in comparison.tasks:
+        _add(table, task, "*" if task.name in flagged else "", task.p_holm)
+    if len(comparison.tasks) > 1:
+        table.add_section()
+        _add(table, comparison.overall, "", None)
+    return table
+
+
+def _add(table: Table, change: Change, mark: str, p_holm: float | None) -> None:
+    chance = change.probability_b_better
+    table.add_row(
+        change.name + mark,
+        f"{change.successes_a}/{change.n_a}",
+        f"{change.successes_b}/{change.n_b}",
+        difference_text(change),
+        p_text(change.p_value),
+        "" if p_holm is None else p_text(p_holm),
+        "n/a" if chance is None else f"{chance:.3f}",
+        style="bold" if mark or change.name == "all" else None,
+    )
+
+
+def comparison_lines(comparison: Comparison) -> list[str]:
+    """Return the sentences below the table."""
+    overall, criteria = comparison.overall, comparison.criteria
+    lines = [
+        f"A {rate_text(overall.successes_a, overall.n_a)}  {comparison.a}",
+        f"B {rate_text(overall.successes_b, overall.n_b)}  {comparison.b}",
+        f"B - A {difference_text(overall)} points, {p_equals(overall.p_value)}",
+    ]
+    for word, sign in (("better", 1), ("worse", -1)):
+        names = ", ".join(task.name for task in comparison.changed(sign))
+        if names:
+            lines.append(f"{word} beyond chance (Holm, alpha {criteria.alpha:g}): {names}")
+    if comparison.detectable is not None:
+        pairs = "pairs" if criteria.paired else "episodes each"
+        lines.append(
+            f"{overall.n_a} {pairs} show a difference of {100 * comparison.detectable:.1f} points "
+            "or more with 80% power"
+        )
+    if overall.errors_a or overall.errors_b:
+        lines.append(f"errors, left out: {overall.errors_a} in A, {overall.errors_b} in B")
+    if comparison.left_out_a or comparison.left_out_b:
+        lines.append(
+            f"episodes without a partner: {comparison.left_out_a} in A, "
+            f"{comparison.left_out_b} in B"
+        )
+    return lines
+
+
+def difference_text(change: Change) -> str:
+    """Return ``+12.0 [+3.1, +20.4]`` in points of a percent, or ``n/a``."""
+    if change.difference is None or change.interval is None:
+        return "n/a"
+    low, high = change.interval
+    return f"{100 * change.difference:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"
+
+
+def p_equals(p: float | None) -> str:
+    """Return ``p=0.012`` or ``p<0.001``."""
+    text = p_text(p)
+    return f"p{text}" if text.startswith("<") else f"p={text}"
+
+
+def p_text(p: float | None) -> str:
+    """Return a p-value as people write it."""
+    if p is None:
+        return "n/a"
+    return "<0.001" if p < 0.001 else f"{p:.3f}"

@@ -1,0 +1,190 @@
+"""Stopping when sure: rules that look at a run while it goes on, and stay valid although they do.
+
+Two things would bias a run that stops early, and both are taken care of here. Tasks run one after
+the other would leave the first ones over-represented; and among episodes that run at once, the
+successes end sooner, so that counting them as they end favours whoever succeeds. A ``Stopper``
+therefore hears episodes in any order but hands them to its rules in rounds: episode 0 of every
+task, when all of those have ended, then episode 1 of every task, and so on.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+from proctor.errors import UsageError, did_you_mean
+from proctor.recorders.base import Pulse
+from proctor.report.statistics import wilson_interval
+from proctor.types import EpisodeKey, EpisodeResult, EpisodeSpec, Outcome
+
+NEVER = "never"
+Round = Mapping[EpisodeKey, Outcome]
+"""How the episodes of one index ended, of every task."""
+
+
+class StopRule(Protocol):
+    """Decides when a run has shown enough."""
+
+    def round_ended(self, outcomes: Round) -> None:
+        """Take the episodes of one index; rounds come in order, each once."""
+
+    @property
+    def decision(self) -> str | None:
+        """Why the run may stop, in words; None: go on."""
+
+
+class CIWidth:
+    """Stops when the 95% Wilson interval, of all episodes or of every task, is narrow enough."""
+
+    def __init__(self, width: float, *, per_task: bool = False) -> None:
+        self._width = width
+        self._per_task = per_task
+        self._counts: dict[tuple[str, int] | None, list[int]] = {}  # [successes, episodes]
+
+    def round_ended(self, outcomes: Round) -> None:
+        """Count the round."""
+        for (suite, task_id, _), outcome in outcomes.items():
+            cell = (suite, task_id) if self._per_task else None
+            counts = self._counts.setdefault(cell, [0, 0])
+            counts[0] += outcome is Outcome.SUCCESS
+            counts[1] += outcome is not Outcome.ERROR
+
+    @property
+    def decision(self) -> str | None:
+        """Say how narrow the widest interval is, once it is narrow enough."""
+        intervals = [wilson_interval(*counts) for counts in self._counts.values()]
+        widest = max((1.0 if i is None else i[1] - i[0] for i in intervals), default=1.0)
+        if widest >= self._width:
+            return None
+        name = "task_ci_width" if self._per_task else "ci_width"
+        n = sum(counts[1] for counts in self._counts.values())
+        return f"{name} {widest:.4f} < {self._width:g} after {n} episodes"
+
+
+class PairedTest:
+    """Stops when B, which runs now, is shown to be better or worse than A on the same episodes.
+
+    A bet on B: of a capital of 1, the share s is staked on B whenever only one of the two solves
+    an episode. The capital, averaged over all s in [0, 1], after k wins of B and m of A is
+
+        E = integral of (1 + s)^k (1 - s)^m ds = 2^(k+m+1) Beta(k+1, m+1) P(Beta(k+1, m+1) > 1/2)
+
+    Unless B is better, no bet is expected to gain, so E ever reaches 2 / alpha with probability at
+    most alpha / 2 (Ville's inequality), however often one looks. The same is bet on A. It holds
+    at the ends of rounds when tasks differ in who is better but not on average: the expectation of
+    a round is prod_t (1 + s d_t) <= (1 + s mean_t d_t)^T <= 1.
+    """
+
+    def __init__(self, reference: Mapping[EpisodeKey, Outcome], name: str, alpha: float) -> None:
+        self._left = dict(reference)
+        self._name = name
+        self._alpha = alpha
+        self._pairs = 0
+        self.wins_a = self.wins_b = 0
+
+    def round_ended(self, outcomes: Round) -> None:
+        """Count who solved which episode; a pair with an error says nothing."""
+        for key, of_b in outcomes.items():
+            of_a = self._left.pop(key, Outcome.ERROR)
+            if Outcome.ERROR in (of_a, of_b):
+                continue
+            self._pairs += 1
+            self.wins_a += of_a is Outcome.SUCCESS and of_b is Outcome.FAILURE
+            self.wins_b += of_b is Outcome.SUCCESS and of_a is Outcome.FAILURE
+
+    @property
+    def decision(self) -> str | None:
+        """Say better, worse or, when no pair is left, undecided."""
+        better = evidence(self.wins_b, self.wins_a)
+        worse = evidence(self.wins_a, self.wins_b)
+        score = f"after {self._pairs} pairs, {self.wins_b} won to {self.wins_a} lost"
+        if max(better, worse) >= 2 / self._alpha:
+            word = "better" if better > worse else "worse"
+            return f"{word} than {self._name} at alpha {self._alpha:g} {score}"
+        if not self._left:
+            return f"undecided against {self._name} at alpha {self._alpha:g} {score}"
+        return None
+
+
+def evidence(wins: int, losses: int) -> float:
+    """Return the e-value for "wins are likelier than losses": the capital of ``PairedTest``."""
+    from scipy.special import betaincc, betaln
+
+    chance = float(betaincc(wins + 1, losses + 1, 0.5))
+    if chance == 0:
+        return 0.0
+    log = (wins + losses + 1) * math.log(2) + float(betaln(wins + 1, losses + 1)) + math.log(chance)
+    return math.exp(min(log, 700.0))
+
+
+class Stopper:
+    """A recorder that gathers episodes into rounds and says, once and for all, when to stop.
+
+    Without rules it never does.
+    """
+
+    def __init__(self, plan: Iterable[EpisodeSpec], rules: Sequence[StopRule]) -> None:
+        self._rules = rules
+        self._missing: dict[int, set[EpisodeKey]] = {}
+        for spec in plan:
+            self._missing.setdefault(spec.index, set()).add(spec.key)
+        self._rounds = sorted(self._missing, reverse=True)  # those to come, the next one last
+        self._ended: dict[int, dict[EpisodeKey, Outcome]] = {index: {} for index in self._rounds}
+        self.decision: str | None = None
+
+    def hear(self, key: EpisodeKey, outcome: Outcome) -> None:
+        """Take one finished episode, of this session or of an earlier one."""
+        index = key[2]
+        self._missing[index].discard(key)
+        self._ended[index][key] = outcome
+        while self.decision is None and self._rounds and not self._missing[self._rounds[-1]]:
+            outcomes = self._ended[self._rounds.pop()]
+            for rule in self._rules:
+                rule.round_ended(outcomes)
+            self.decision = next((r.decision for r in self._rules if r.decision is not None), None)
+
+    def episode_ended(self, result: EpisodeResult) -> None:
+        """Take one finished episode."""
+        self.hear(result.spec.key, result.outcome)
+
+    def pulse(self, pulse: Pulse) -> None:
+        """Only episodes matter."""
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+    @property
+    def decided(self) -> bool:
+        """Whether no further episode is needed."""
+        return self.decision is not None
+
+
+_EXAMPLES = "write ci_width<0.05 (all episodes), task_ci_width<0.2 (every task) or never"
+
+
+def parse_stop_rule(text: str) -> StopRule | None:
+    """Return the rule that ``text`` names, as ``ci_width<0.05``; None for ``never``.
+
+    Raises:
+        UsageError: with examples.
+    """
+    if text.strip() == NEVER:
+        return None
+    parts = re.fullmatch(r"\s*([A-Za-z_]+)\s*<\s*([0-9.eE+-]+)\s*", text)
+    if parts is None:
+        raise UsageError(f"--eval.stop_when: {text!r} is no stop rule; {_EXAMPLES}")
+    name, number = parts.groups()
+    if name not in ("ci_width", "task_ci_width"):
+        near = did_you_mean(name, ["ci_width", "task_ci_width"])
+        raise UsageError(f"--eval.stop_when: unknown rule {name!r}{near or f'; {_EXAMPLES}'}")
+    try:
+        width = float(number)
+    except ValueError:
+        width = math.nan
+    if not 0 < width < 1:
+        raise UsageError(
+            f"--eval.stop_when: a width lies between 0 and 1, not {number}; {_EXAMPLES}"
+        )
+    return CIWidth(width, per_task=name == "task_ci_width")
