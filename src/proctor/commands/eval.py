@@ -156,7 +156,7 @@ def settings_from(given: dict[str, str]) -> dict[str, Any]:
         if earlier is None:
             raise UsageError(f"--resume: {settings['output_dir']} holds no run to resume")
         settings = {**earlier.given, **settings}
-    if "against" in settings:
+    if str(settings.get("against", "none")).lower() not in ("none", "null"):
         settings = _with_episodes_of(Path(settings["against"]), settings)
     return settings
 

@@ -1,0 +1,205 @@
+"""``proctor compare`` and ``proctor eval --against`` as a user meets them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from proctor.cli import main
+
+
+def evaluate(folder: Path, policy: str, *words: str) -> Path:
+    done = main(["eval", f"--policy.type={policy}", f"--output_dir={folder}", *words])
+    assert done == 0
+    return folder
+
+
+ON_FAKE = ("--env.type=fake", "--env.n_tasks=2", "--eval.n_episodes=20", "--eval.batch_size=1")
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return evaluate(tmp_path_factory.mktemp("runs") / "good", "expert", *ON_FAKE)
+
+
+@pytest.fixture(scope="module")
+def bad(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return evaluate(tmp_path_factory.mktemp("runs") / "bad", "zero", *ON_FAKE)
+
+
+def test_the_table_shows_the_difference_of_every_task_with_interval_and_p_value(
+    good: Path, bad: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    assert main(["compare", str(bad), str(good)]) == 0
+    out, err = capsys.readouterr()
+    lines = out.splitlines()
+    header = "task A B B - A [95% interval] p p (Holm) P(B > A)"
+    assert " ".join(lines[0].split()) == header
+    assert lines[1].split()[:4] == ["point-0*", "0/20", "20/20", "+100.0"]
+    assert " ".join(lines[3].split()) == "all 0/40 40/40 +100.0 [+87.6, +100.0] <0.001 1.000"
+    assert f"A 0.0% [0.0, 8.8] n=40  {bad}" in lines
+    assert "better beyond chance (Holm, alpha 0.05): point-0, point-1" in lines
+    assert err == ""
+
+
+@pytest.mark.parametrize(("margin", "code"), [("0.02", 3), ("0", 3), ("0.95", 0)])
+def test_the_gate_exits_with_3_when_a_run_is_worse_by_more_than_the_margin(
+    good: Path, bad: Path, margin: str, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", str(good), str(bad), f"--fail-if-worse={margin}"]) == code
+    verdict = "worse" if code else "not shown to be worse"
+    points = f"{100 * float(margin):g}"
+    assert f"gate: {verdict} by more than {points} points (p" in capsys.readouterr().out
+
+
+def test_a_better_run_and_a_worse_run_without_a_gate_pass(good: Path, bad: Path) -> None:
+    assert main(["compare", str(bad), str(good), "--fail-if-worse=0.02"]) == 0
+    assert main(["compare", str(good), str(bad)]) == 0
+
+
+def test_every_further_run_is_compared_with_the_first(
+    good: Path, bad: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "numbers.json"
+    words = [str(good), str(good), str(bad), "--fail-if-worse=0.02", f"--json={file}"]
+    assert main(["compare", *words]) == 3
+    itself, other = json.loads(file.read_text())["comparisons"]
+    assert (itself["a"], itself["b"], itself["significantly_worse"]) == (
+        str(good),
+        str(good),
+        False,
+    )
+    assert itself["overall"]["difference"] == 0
+    assert itself["overall"]["p_value"] == 1
+    assert (other["b"], other["significantly_worse"]) == (str(bad), True)
+    assert other["overall"]["difference"] == -1
+    assert [task["name"] for task in other["tasks"]] == ["point-0", "point-1"]
+    assert other["criteria"] == {"alpha": 0.05, "margin": 0.02, "paired": True}
+
+
+def test_other_seeds_need_unpaired(
+    good: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = evaluate(tmp_path / "other", "expert", *ON_FAKE, "--seed=7")
+    capsys.readouterr()
+    assert main(["compare", str(good), str(other)]) == 2
+    assert "have no common episode (task, seed, init state)" in capsys.readouterr().err
+    assert main(["compare", str(good), str(other), "--unpaired", "--fail-if-worse=0"]) == 0
+    out, err = capsys.readouterr()
+    assert "40 episodes each show a difference of" in out
+    assert err == ""
+
+
+def test_another_protocol_is_warned_of_by_name(
+    good: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = evaluate(tmp_path / "other", "expert", *ON_FAKE, "--env.episode_length=60")
+    capsys.readouterr()
+    assert main(["compare", str(good), str(other)]) == 0
+    expected = "warning: protocols differ: benchmark.horizon is 50 in A, 60 in B\n"
+    assert capsys.readouterr().err == expected
+
+
+def test_a_damaged_line_is_skipped_and_named_by_number(
+    good: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hurt = tmp_path / "hurt"
+    shutil.copytree(good, hurt)
+    journal = hurt / "episodes.jsonl"
+    lines = journal.read_text().splitlines(keepends=True)
+    journal.write_text("".join([*lines[:4], "{nonsense\n", *lines[5:]]))
+    capsys.readouterr()
+    assert main(["compare", str(good), str(hurt)]) == 0
+    out, err = capsys.readouterr()
+    assert err == f"warning: {hurt}: skipped unreadable lines of episodes.jsonl: 5\n"
+    assert "episodes without a partner: 1 in A, 0 in B" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "compare takes two run folders or more: proctor compare A B [C ...]"),
+        (["GOOD"], "compare takes two run folders or more"),
+        (["GOOD", "nowhere"], "nowhere is not a run folder (it has no run.json)"),
+        (["GOOD", "EMPTY"], "has no finished episode: its success rate is n/a"),
+        (["GOOD", "BAD", "--fial-if-worse=1"], "unknown flag --fial-if-worse; did you mean --fail"),
+        (["GOOD", "BAD", "--alpha=2"], "--alpha must be a number above 0 and below 0.5, got '2'"),
+        (["GOOD", "BAD", "--alpha=x"], "--alpha must be a number above 0 and below 0.5, got 'x'"),
+        (["GOOD", "BAD", "--fail-if-worse=2"], "--fail-if-worse must be a number from 0 to below"),
+        (["GOOD", "BAD", "--fail-if-worse"], "--fail-if-worse needs a value"),
+        (["GOOD", "BAD", "--unpaired=maybe"], "--unpaired is true or false, not 'maybe'"),
+        (["GOOD", "BAD", "--json=no/such/folder.json"], "cannot write no/such/folder.json"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(
+    good: Path,
+    bad: Path,
+    tmp_path: Path,
+    words: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    empty = tmp_path / "empty"
+    shutil.copytree(good, empty)
+    (empty / "episodes.jsonl").unlink()
+    places = {"GOOD": str(good), "BAD": str(bad), "EMPTY": str(empty)}
+    capsys.readouterr()
+    assert main(["compare", *[places.get(word, word) for word in words]]) == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert err.startswith("proctor: error: ")
+    assert err.count("\n") == 1
+
+
+def test_help_tells_what_the_gate_means(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "--help"]) == 0
+    assert "--fail-if-worse=float" in capsys.readouterr().out
+
+
+def test_eval_against_takes_the_episodes_of_the_other_run_and_stops_when_sure(
+    good: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = evaluate(tmp_path / "new", "zero", f"--against={good}", "--eval.batch_size=1")
+    out = capsys.readouterr().out
+    assert f"stopped: worse than {good} at alpha 0.05 after 8 pairs, 0 won to 8 lost" in out
+    assert "of 40 planned episodes were run)" in out
+    assert main(["eval", "--resume", f"--output_dir={folder}", "--eval.n_episodes=21"]) == 0
+    assert "stopped: worse than" in capsys.readouterr().out, "it is decided, and stays so"
+    assert main(["compare", str(good), str(folder)]) == 0
+    assert "stopped itself early (worse than" in capsys.readouterr().err
+    assert main(["eval", "--resume", f"--output_dir={folder}", "--against=none"]) == 0
+    out = capsys.readouterr().out
+    assert "n=42" in out
+    assert "stopped" not in out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--against=nowhere"], "--against: nowhere is not a run folder (it has no run.json)"),
+        (["--against=GOOD", "--env.type=metaworld"], "is on fake, not on metaworld"),
+        (["--against=GOOD", "--seed=1"], "has none of the planned episodes"),
+        (
+            ["--env.type=fake", "--eval.stop_when=soon"],
+            "'soon' is no stop rule; write ci_width<0.05",
+        ),
+    ],
+)
+def test_what_cannot_be_stopped_or_compared_is_refused_before_anything_starts(
+    good: Path,
+    tmp_path: Path,
+    words: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    capsys.readouterr()
+    words = [word.replace("GOOD", str(good)) for word in words]
+    folder = tmp_path / "run"
+    assert main(["eval", "--policy.type=zero", f"--output_dir={folder}", *words]) == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert not folder.exists()

@@ -1,0 +1,194 @@
+"""Comparing runs: who is paired with whom, what is warned of, and how often it cries wolf."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from proctor.errors import UsageError
+from proctor.recorders.journal import EpisodeRow, row_of
+from proctor.report.comparison import Criteria, RunResults, compare, regressions
+from proctor.run import RunRecord
+from proctor.types import EpisodeResult, EpisodeSpec, Outcome, Task
+
+ALPHA = 0.05
+UNPAIRED = Criteria(paired=False)
+LETTERS = {"s": Outcome.SUCCESS, "f": Outcome.FAILURE, "e": Outcome.ERROR}
+
+
+def rows(task: str, outcomes: str, seed: int = 1000, suite: str = "suite") -> list[EpisodeRow]:
+    """Return episodes of a task that ended so: s for success, f for failure, e for error."""
+    of_task = Task(suite, sum(map(ord, task)), task, "do it", 10, 10)
+    return [
+        row_of(EpisodeResult(EpisodeSpec(of_task, i, seed + i), LETTERS[letter]))
+        for i, letter in enumerate(outcomes)
+    ]
+
+
+def a_run(name: str, *tasks: Sequence[EpisodeRow], **protocol: Any) -> RunResults:
+    content = {"benchmark": {"type": "fake", "horizon": 50}, "policy": {"type": name}, "seed": 1000}
+    record = RunRecord({}, {}, {**content, **protocol}, {}, {}, [0.0])
+    return RunResults(Path(name), record, [row for task in tasks for row in task], [])
+
+
+def test_episodes_are_paired_by_task_name_seed_and_init_state() -> None:
+    a = a_run("a", rows("push", "ssff"), rows("reach", "sf"))
+    b = a_run("b", rows("push", "sfsf", suite="other"), rows("pull", "ss"))
+    comparison = compare(a, b, Criteria())
+    (push,) = comparison.tasks
+    assert (push.name, push.n_a, push.successes_a, push.successes_b) == ("push", 4, 2, 2)
+    assert (push.only_a, push.only_b) == (1, 1)
+    assert (comparison.left_out_a, comparison.left_out_b) == (2, 2)
+
+
+def test_runs_whose_seeds_overlap_are_compared_where_they_do() -> None:
+    a, b = a_run("a", rows("push", "ffff")), a_run("b", rows("push", "ssss", seed=1002))
+    comparison = compare(a, b, Criteria())
+    assert comparison.overall.n_a == 2
+    assert (comparison.left_out_a, comparison.left_out_b) == (2, 2)
+
+
+def test_another_init_state_is_another_episode() -> None:
+    b = rows("push", "ss")
+    for row in b:
+        row.init_state = 7
+    with pytest.raises(UsageError, match="have no common episode"):
+        compare(a_run("a", rows("push", "ss")), a_run("b", b), Criteria())
+
+
+def test_without_a_common_episode_or_task_the_comparison_is_refused() -> None:
+    a, b = a_run("a", rows("push", "ss")), a_run("b", rows("push", "ss", seed=5000))
+    with pytest.raises(UsageError, match=r"no common episode .* --unpaired"):
+        compare(a, b, Criteria())
+    assert compare(a, b, UNPAIRED).overall.n_a == 2
+    with pytest.raises(UsageError, match="have no common task"):
+        compare(a, a_run("b", rows("pull", "ss")), UNPAIRED)
+    with pytest.raises(UsageError, match="no common episode that both completed: n/a"):
+        compare(a, a_run("b", rows("push", "ee")), Criteria())
+
+
+def test_errors_stand_apart_and_are_no_failures() -> None:
+    a, b = a_run("a", rows("push", "sses")), a_run("b", rows("push", "sesf"))
+    overall = compare(a, b, Criteria()).overall
+    assert (overall.n_a, overall.successes_a, overall.successes_b) == (2, 2, 1)
+    assert (overall.errors_a, overall.errors_b) == (1, 1)
+    assert overall.difference == -0.5
+
+
+def test_a_task_of_errors_only_is_not_measured_and_costs_the_others_nothing() -> None:
+    a = a_run("a", rows("push", "f" * 12), rows("pull", "eee"))
+    b = a_run("b", rows("push", "s" * 12), rows("pull", "sss"))
+    tasks = {task.name: task for task in compare(a, b, Criteria()).tasks}
+    assert tasks["pull"].difference is None
+    assert tasks["pull"].p_value is None
+    assert tasks["pull"].p_holm is None
+    assert tasks["push"].p_holm == tasks["push"].p_value == 2 * 0.5**12
+
+
+def test_tasks_that_changed_beyond_chance_are_flagged_and_those_by_chance_are_not() -> None:
+    a = a_run("a", rows("better", "f" * 20), rows("worse", "s" * 20), rows("same", "sf" * 10))
+    b = a_run("b", rows("better", "s" * 20), rows("worse", "f" * 20), rows("same", "sfsf" * 5))
+    comparison = compare(a, b, Criteria())
+    assert [task.name for task in comparison.changed(1)] == ["better"]
+    assert [task.name for task in comparison.changed(-1)] == ["worse"]
+    assert comparison.overall.difference == 0
+    assert comparison.macro is not None
+    assert comparison.macro.rate == 0
+    assert comparison.macro.stderr == pytest.approx(1 / 3**0.5)
+
+
+def test_a_p_value_that_is_small_for_one_task_is_not_for_the_smallest_of_many() -> None:
+    others = [rows(f"task-{i}", "sf" * 6) for i in range(20)]
+    a, b = a_run("a", rows("odd", "f" * 8), *others), a_run("b", rows("odd", "s" * 8), *others)
+    comparison = compare(a, b, Criteria())
+    odd = next(task for task in comparison.tasks if task.name == "odd")
+    assert odd.p_value == pytest.approx(0.0078125)
+    assert odd.p_holm == pytest.approx(21 * 0.0078125)
+    assert comparison.changed(1) == []
+
+
+def test_separate_samples_take_as_many_episodes_of_a_task_from_either_run() -> None:
+    """Otherwise the run with more episodes of the easy task would look better."""
+    a = a_run("a", rows("easy", "s" * 30), rows("hard", "f" * 10))
+    b = a_run("b", rows("easy", "s" * 10, seed=1), rows("hard", "f" * 30, seed=1))
+    comparison = compare(a, b, UNPAIRED)
+    assert comparison.overall.difference == 0
+    assert (comparison.overall.n_a, comparison.overall.n_b) == (20, 20)
+    assert (comparison.left_out_a, comparison.left_out_b) == (20, 20)
+
+
+def test_what_differs_besides_the_policy_is_named() -> None:
+    a = a_run("a", rows("push", "ss"), versions={"mujoco": "3.3.0"})
+    b = a_run("b", rows("push", "ss"), versions={"mujoco": "3.4.0"}, seed=1)
+    paired, unpaired = compare(a, b, Criteria()), compare(a, b, UNPAIRED)
+    version = "protocols differ: versions.mujoco is '3.3.0' in A, '3.4.0' in B"
+    assert paired.warnings == ["protocols differ: seed is 1000 in A, 1 in B", version]
+    assert unpaired.warnings == [version]
+    assert (
+        compare(
+            a, a_run("c", rows("push", "ss"), versions={"mujoco": "3.3.0"}), Criteria()
+        ).warnings
+        == []
+    )
+
+
+def test_damaged_lines_and_early_stops_are_named() -> None:
+    whole = a_run("a", rows("push", "ss"))
+    hurt = RunResults(Path("b"), whole.record, whole.rows, [3, 9], stopped="ci_width 0.04 < 0.05")
+    warnings = compare(whole, hurt, Criteria()).warnings
+    assert warnings[0] == "b: skipped unreadable lines of episodes.jsonl: 3, 9"
+    assert warnings[1].startswith("b stopped itself early (ci_width 0.04 < 0.05): p-values")
+
+
+def test_the_gate_is_corrected_for_the_number_of_runs() -> None:
+    a = a_run("a", rows("push", "s" * 50))
+    b = a_run("b", rows("push", "f" * 5 + "s" * 45))
+    same = a_run("c", a.rows)
+    alone = compare(a, b, Criteria())
+    assert 0.05 / 5 < alone.p_worse <= 0.05
+    assert regressions([alone]) == [alone]
+    assert regressions([alone, *[compare(a, same, Criteria())] * 4]) == []
+
+
+def drawn(rng: np.random.Generator, rates: Sequence[float], n: int, seed: int) -> list[EpisodeRow]:
+    of_all = []
+    for i, rate in enumerate(rates):
+        outcomes = "".join("s" if won else "f" for won in rng.random(n) < rate)
+        of_all += rows(f"task-{i}", outcomes, seed)
+    return of_all
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_a_policy_against_itself_raises_at_most_alpha_false_alarms_in_500_comparisons(
+    paired: bool,
+) -> None:
+    """Paired: the same seeds, other policy noise. Not paired: other seeds."""
+    rng = np.random.default_rng(6)
+    rates = [0.15, 0.5, 0.7, 0.95]
+    overall = tasks = gate = 0
+    for _ in range(500):
+        a = a_run("a", drawn(rng, rates, 25, 1000))
+        b = a_run("b", drawn(rng, rates, 25, 1000 if paired else 9000))
+        comparison = compare(a, b, Criteria(alpha=ALPHA, paired=paired))
+        assert comparison.overall.p_value is not None
+        overall += comparison.overall.p_value <= ALPHA
+        tasks += bool(comparison.changed(1) or comparison.changed(-1))
+        gate += bool(regressions([comparison]))
+    assert overall <= ALPHA * 500
+    assert tasks <= ALPHA * 500
+    assert gate <= ALPHA * 500
+    assert overall > 0, "a test that never decides would pass, too"
+
+
+def test_a_policy_that_became_worse_is_caught_by_the_gate() -> None:
+    rng = np.random.default_rng(7)
+    caught = 0
+    for _ in range(50):
+        a = a_run("a", drawn(rng, [0.8, 0.9], 60, 1000))
+        b = a_run("b", drawn(rng, [0.6, 0.7], 60, 1000))
+        caught += bool(regressions([compare(a, b, Criteria(margin=0.02))]))
+    assert caught >= 45

@@ -1,0 +1,361 @@
+"""Stopping early: looking at every round costs no validity, and a stopped run is whole."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
+
+import numpy as np
+import pytest
+from scipy import integrate
+
+from proctor.engine.scheduler import Bounds, Scheduler
+from proctor.errors import UsageError
+from proctor.evaluation import Evaluation
+from proctor.recorders.journal import read_journal
+from proctor.report.sequential import (
+    CIWidth,
+    PairedTest,
+    Stopper,
+    StopRule,
+    evidence,
+    parse_stop_rule,
+)
+from proctor.report.statistics import wilson_interval
+from proctor.types import EpisodeKey, EpisodeResult, EpisodeSpec, Outcome, Task
+from tests.conftest import digests
+
+ALPHA = 0.05
+WON, LOST = Outcome.SUCCESS, Outcome.FAILURE
+
+
+def outcome(won: bool) -> Outcome:
+    return WON if won else LOST
+
+
+def plan(n_tasks: int, n_episodes: int) -> list[EpisodeSpec]:
+    tasks = [Task("suite", i, f"task-{i}", "do it", 10, 10) for i in range(n_tasks)]
+    return [EpisodeSpec(task, index, index) for task in tasks for index in range(n_episodes)]
+
+
+def verdict(test: PairedTest, rounds: Iterator[dict[EpisodeKey, Outcome]]) -> str:
+    """Look after every round and stop at the first decision."""
+    for outcomes in rounds:
+        test.round_ended(outcomes)
+        if test.decision is not None:
+            return test.decision.split()[0]
+    return "undecided"
+
+
+def simulated(rng: np.random.Generator, rates: Sequence[tuple[float, float]], n_rounds: int) -> str:
+    """Compare two policies with these rates of success (A, B) in each task."""
+    draws = rng.random((n_rounds, len(rates), 2)) < np.array(rates)
+    keys = [[("suite", t, i) for t in range(len(rates))] for i in range(n_rounds)]
+    reference = {
+        key: outcome(won)
+        for of_round, of_a in zip(keys, draws[:, :, 0], strict=True)
+        for key, won in zip(of_round, of_a, strict=True)
+    }
+    rounds = (
+        {key: outcome(won) for key, won in zip(of_round, of_b, strict=True)}
+        for of_round, of_b in zip(keys, draws[:, :, 1], strict=True)
+    )
+    return verdict(PairedTest(reference, "A", ALPHA), rounds)
+
+
+def test_looking_after_every_pair_raises_at_most_alpha_false_alarms_in_2000_comparisons() -> None:
+    rng = np.random.default_rng(1)
+    verdicts = Counter(simulated(rng, [(0.5, 0.5)], 150) for _ in range(2000))
+    assert verdicts["better"] + verdicts["worse"] <= ALPHA * 2000
+    assert verdicts["better"] > 0, "a test that never decides would pass, too"
+    assert verdicts["worse"] > 0
+
+
+def test_tasks_that_differ_but_not_on_average_raise_no_more_false_alarms() -> None:
+    rng = np.random.default_rng(2)
+    rates = [(0.2, 0.7), (0.9, 0.4), (0.6, 0.6)]
+    verdicts = Counter(simulated(rng, rates, 40) for _ in range(500))
+    assert verdicts["better"] + verdicts["worse"] <= ALPHA * 500
+
+
+@pytest.mark.parametrize(("rates", "word"), [((0.5, 0.75), "better"), ((0.75, 0.5), "worse")])
+def test_a_difference_is_found_and_mostly_long_before_the_budget(
+    rates: tuple[float, float], word: str
+) -> None:
+    rng = np.random.default_rng(3)
+    verdicts = Counter(simulated(rng, [rates], 200) for _ in range(300))
+    assert verdicts[word] > 0.9 * 300
+
+
+def result(spec: EpisodeSpec, ended: Outcome) -> EpisodeResult:
+    return EpisodeResult(spec, ended)
+
+
+def test_counting_episodes_as_they_end_would_favour_successes_and_rounds_do_not() -> None:
+    """Two equal policies, 32 episodes at once; a success ends the episode, a failure runs on."""
+    rng = np.random.default_rng(4)
+    specs, naive, fair = plan(1, 32), 0, 0
+    for _ in range(300):
+        reference = {spec.key: outcome(rng.random() < 0.5) for spec in specs}
+        results = [result(spec, outcome(rng.random() < 0.5)) for spec in specs]
+        as_they_end = sorted(results, key=lambda one: (one.outcome is LOST, rng.random()))
+        rounds = ({one.spec.key: one.outcome} for one in as_they_end)
+        naive += verdict(PairedTest(reference, "A", ALPHA), rounds) in ("better", "worse")
+        stopper = Stopper(specs, [PairedTest(reference, "A", ALPHA)])
+        for one in as_they_end:
+            stopper.episode_ended(one)
+        fair += str(stopper.decision).startswith(("better", "worse"))
+    assert naive > 0.2 * 300
+    assert fair <= ALPHA * 300
+
+
+@pytest.mark.parametrize(
+    ("wins", "losses"), [(0, 0), (5, 0), (0, 5), (12, 7), (40, 80), (300, 200)]
+)
+def test_the_evidence_is_the_mean_capital_over_all_stakes(wins: int, losses: int) -> None:
+    expected, _ = integrate.quad(lambda s: (1 + s) ** wins * (1 - s) ** losses, 0, 1, limit=200)
+    assert evidence(wins, losses) == pytest.approx(expected, rel=1e-7)
+
+
+def test_the_evidence_is_a_fair_game() -> None:
+    for wins, losses in [(0, 0), (3, 1), (2, 9)]:
+        mean = (evidence(wins + 1, losses) + evidence(wins, losses + 1)) / 2
+        assert mean == pytest.approx(evidence(wins, losses))
+
+
+def test_overwhelming_evidence_does_not_overflow() -> None:
+    assert evidence(5000, 0) > 1e300
+    assert evidence(0, 5000) < 1e-3
+
+
+def test_pairs_with_an_error_say_nothing_and_all_pairs_used_up_is_undecided() -> None:
+    keys: list[EpisodeKey] = [("suite", 0, i) for i in range(3)]
+    test = PairedTest({keys[0]: WON, keys[1]: Outcome.ERROR, keys[2]: WON}, "A", ALPHA)
+    test.round_ended({keys[0]: Outcome.ERROR, keys[1]: LOST})
+    assert test.decision is None
+    test.round_ended({keys[2]: WON, ("suite", 0, 3): LOST})
+    assert test.decision == "undecided against A at alpha 0.05 after 1 pairs, 0 won to 0 lost"
+
+
+class Rounds:
+    """A rule that keeps what it is told and decides after ``enough`` rounds."""
+
+    def __init__(self, enough: int) -> None:
+        self.heard: list[dict[EpisodeKey, Outcome]] = []
+        self._enough = enough
+
+    def round_ended(self, outcomes: dict[EpisodeKey, Outcome]) -> None:
+        self.heard.append(outcomes)
+
+    @property
+    def decision(self) -> str | None:
+        return "enough" if len(self.heard) >= self._enough else None
+
+
+def test_rules_hear_whole_rounds_in_order_and_nothing_after_their_decision() -> None:
+    specs, rule = plan(2, 4), Rounds(enough=2)
+    stopper = Stopper(specs, [rule])  # type: ignore[list-item]
+    first, second = specs[:4], specs[4:]
+    for spec in [*first, second[1]]:
+        stopper.episode_ended(result(spec, WON))
+    assert rule.heard == []
+    assert not stopper.decided
+    stopper.episode_ended(result(second[0], LOST))
+    assert [set(heard) for heard in rule.heard] == [
+        {("suite", 0, 0), ("suite", 1, 0)},
+        {("suite", 0, 1), ("suite", 1, 1)},
+    ]
+    assert rule.heard[0] == {("suite", 0, 0): WON, ("suite", 1, 0): LOST}
+    assert stopper.decision == "enough"
+    stopper.episode_ended(result(second[2], LOST))
+    assert len(rule.heard) == 2
+
+
+def feed(rule: StopRule, n: int, *tasks: Outcome) -> None:
+    for index in range(n):
+        rule.round_ended({("suite", t, index): ended for t, ended in enumerate(tasks)})
+
+
+def test_ci_width_stops_when_the_interval_of_all_episodes_is_narrow() -> None:
+    rule = CIWidth(0.05)
+    feed(rule, 36, WON, WON)
+    assert rule.decision is None
+    feed(rule, 1, WON, WON)
+    assert rule.decision == "ci_width 0.0493 < 0.05 after 74 episodes"
+
+
+def test_task_ci_width_waits_for_the_task_that_is_least_known() -> None:
+    rule = CIWidth(0.2, per_task=True)
+    feed(rule, 16, WON, Outcome.ERROR)
+    assert rule.decision is None
+    feed(rule, 16, LOST, WON)
+    assert rule.decision is None, "the first task is at one half now"
+    feed(rule, 70, WON, WON)
+    assert rule.decision is not None
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
+def test_an_interval_reached_by_ci_width_still_covers(rate: float) -> None:
+    rng = np.random.default_rng(5)
+    covered = 0
+    for _ in range(400):
+        rule, successes = CIWidth(0.15), 0
+        for n in count(1):
+            won = bool(rng.random() < rate)
+            successes += won
+            rule.round_ended({("suite", 0, n): outcome(won)})
+            if rule.decision is not None:
+                break
+        interval = wilson_interval(successes, n)
+        assert interval is not None
+        covered += interval[0] <= rate <= interval[1]
+    assert covered >= 0.91 * 400
+
+
+@pytest.mark.parametrize("text", ["ci_width<0.05", " ci_width < 5e-2 ", "task_ci_width<0.2"])
+def test_stop_rules_are_read_from_text(text: str) -> None:
+    assert isinstance(parse_stop_rule(text), CIWidth)
+
+
+def test_never_is_no_rule() -> None:
+    assert parse_stop_rule("never") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("soon", "'soon' is no stop rule; write ci_width<0.05"),
+        ("ci_width>0.05", "is no stop rule; write ci_width<0.05"),
+        ("ci_widht<0.05", "unknown rule 'ci_widht'; did you mean 'ci_width'?"),
+        ("reward<3", "unknown rule 'reward'; write ci_width<0.05"),
+        ("ci_width<5", "a width lies between 0 and 1, not 5; write ci_width<0.05"),
+        ("ci_width<0.0.5", "a width lies between 0 and 1, not 0.0.5"),
+    ],
+)
+def test_an_unknown_stop_rule_is_one_line_with_examples(text: str, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_stop_rule(text)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_interleaving_starts_one_episode_of_every_task_before_a_second_of_any() -> None:
+    scheduler = Scheduler(plan(3, 3), Bounds(max_batch=1, interleave=True))
+    order = []
+    while (spec := scheduler.assign(0)) is not None:
+        order.append((spec.index, spec.task.task_id))
+        scheduler.finish(0)
+    assert [index for index, _ in order] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    assert order[2][1] == order[3][1], "the simulator that is open is used again"
+
+
+def test_a_worker_per_task_keeps_its_simulator_while_interleaving() -> None:
+    scheduler = Scheduler(plan(2, 3), Bounds(max_batch=2, interleave=True))
+    kept: dict[int, set[int]] = {0: set(), 1: set()}
+    for _ in range(3):
+        for worker in kept:
+            spec = scheduler.assign(worker)
+            assert spec is not None
+            kept[worker].add(spec.task.task_id)
+        for worker in kept:
+            scheduler.finish(worker)
+    assert kept == {0: {0}, 1: {1}}
+
+
+def test_dropping_what_is_queued_leaves_what_runs_to_end() -> None:
+    scheduler = Scheduler(plan(2, 3), Bounds(max_batch=1))
+    scheduler.assign(0)
+    scheduler.drop_queued()
+    assert scheduler.assign(1) is None
+    assert not scheduler.done
+    _, again = scheduler.fail(0)
+    assert again, "an episode in flight that breaks is tried again"
+    assert scheduler.assign(0) is not None
+    scheduler.finish(0)
+    assert scheduler.done
+
+
+STOPPING = {"policy__type": "expert", "env__n_tasks": 3, "eval__n_episodes": 60}
+
+
+@pytest.mark.parametrize("batch_size", [1, 4])
+def test_a_stopped_run_is_balanced_says_why_and_can_be_completed(
+    run: Callable[..., Evaluation], batch_size: int
+) -> None:
+    stopped = run(**STOPPING, eval__stop_when="ci_width<0.1", eval__batch_size=batch_size)
+    assert stopped.stopped == "ci_width 0.0964 < 0.1 after 36 episodes"  # 12 rounds of 3
+    assert 36 <= len(stopped.rows) <= 36 + 2 * batch_size
+    assert not stopped.complete
+    per_task = Counter(row.task for row in stopped.rows)
+    assert max(per_task.values()) - min(per_task.values()) <= 1 + batch_size
+    info = json.loads((stopped.path / "eval_info.json").read_text())
+    assert info["proctor"]["stopped"] == stopped.stopped
+    assert info["proctor"]["complete"] is False
+
+    words = {"output_dir": str(stopped.path), "resume": True, **STOPPING}
+    again = run(**words, eval__stop_when="ci_width<0.1")
+    assert digests(again) == digests(stopped), "nothing was left to decide"
+    completed = run(**words)
+    assert completed.complete
+    assert completed.stopped is None
+    assert digests(completed) == digests(run(**STOPPING))
+
+
+def test_no_finished_episode_is_lost_when_a_run_stops(run: Callable[..., Evaluation]) -> None:
+    stopped = run(**STOPPING, eval__stop_when="ci_width<0.2", eval__batch_size=5)
+    journal = read_journal(stopped.path)
+    assert journal.damaged == []
+    assert {row.key for row in journal.rows} == {row.key for row in stopped.rows}
+    started = {(row.task_id, row.episode_index) for row in stopped.rows}
+    for task, index in started:
+        assert index == 0 or (task, index - 1) in started, "episodes in flight are finished"
+
+
+def test_a_run_against_another_stops_when_it_is_shown_to_be_better(
+    run: Callable[..., Evaluation],
+) -> None:
+    reference = run(policy__type="zero", env__n_tasks=2, eval__n_episodes=40)
+    better = run(
+        policy__type="expert", env__n_tasks=2, eval__n_episodes=40, against=str(reference.path)
+    )
+    assert str(better.stopped).startswith(
+        f"better than {reference.path} at alpha 0.05 after 8 pairs"
+    )
+    assert len(better.rows) < 20
+    worse = run(policy__type="zero", env__n_tasks=2, eval__n_episodes=40, against=str(better.path))
+    assert str(worse.stopped).startswith(f"worse than {better.path}")
+
+
+def test_a_policy_against_itself_uses_up_the_pairs_and_is_undecided(
+    run: Callable[..., Evaluation],
+) -> None:
+    reference = run(eval__n_episodes=5)
+    again = run(eval__n_episodes=9, against=str(reference.path))
+    assert str(again.stopped).startswith("undecided against")
+    assert len(again.rows) < 9, "episodes that have no partner are not run"
+
+
+def test_a_reference_without_the_planned_episodes_is_refused_before_anything_starts(
+    run: Callable[..., Evaluation],
+) -> None:
+    reference = run()
+    with pytest.raises(UsageError, match="has none of the planned episodes"):
+        run(against=str(reference.path), seed=5000)
+    assert not (reference.path.parent / "run1").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"eval__scheduler": "lockstep"}, "lockstep runs one after the other"),
+        ({"env__max_parallel_tasks": 1}, "--env.max_parallel_tasks=1 does not allow"),
+        ({"alpha": 0.7}, "--alpha must be above 0 and below 0.5, got 0.7"),
+    ],
+)
+def test_what_cannot_be_stopped_fairly_is_refused(
+    run: Callable[..., Evaluation], flags: dict[str, object], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        run(eval__stop_when="ci_width<0.1", **flags)
