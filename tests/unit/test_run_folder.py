@@ -58,6 +58,8 @@ def test_eval_info_has_lerobots_shape_and_ours_beside_it(run: Callable[..., Eval
     assert overall["eval_ep_s"] == pytest.approx(overall["eval_s"] / 8)
     assert info["per_group"]["point"]["avg_sum_reward"] == pytest.approx(overall["avg_sum_reward"])
     assert info["proctor"]["complete"] is True
+    assert info["proctor"]["stopped"] is None
+    assert info["proctor"]["micro"] == info["proctor"]["macro"] == {"rate": 1.0, "stderr": 0.0}
 
 
 def test_nothing_measured_is_null_never_zero(run: Callable[..., Evaluation]) -> None:

@@ -136,7 +136,7 @@ def test_pairs_with_an_error_say_nothing_and_all_pairs_used_up_is_undecided() ->
     test.round_ended({keys[0]: Outcome.ERROR, keys[1]: LOST})
     assert test.decision is None
     test.round_ended({keys[2]: WON, ("suite", 0, 3): LOST})
-    assert test.decision == "undecided against A at alpha 0.05 after 1 pairs, 0 won to 0 lost"
+    assert test.decision == "undecided against A at alpha 0.05 after 1 pair, 0 won to 0 lost"
 
 
 class Rounds:

@@ -169,10 +169,11 @@ def _with_episodes_of(path: Path, settings: dict[str, Any]) -> dict[str, Any]:
     if reference is None:
         raise UsageError(f"--against: {path} is not a run folder (it has no run.json)")
     env, seed = reference.resolved["env"], reference.resolved["seed"]
-    given_type = settings.get("env.type", env["type"])
+    given_type = settings.get("env.type") or dict(settings.get("env", {})).get("type", env["type"])
     if given_type != env["type"]:
         raise UsageError(f"--against: {path} is on {env['type']}, not on {given_type}")
-    taken = {f"env.{name}": value for name, value in env.items() if value is not None}
+    how = ("max_parallel_tasks",)  # no part of what an episode is
+    taken = {f"env.{k}": value for k, value in env.items() if value is not None and k not in how}
     taken |= {"seed": seed, "eval.n_episodes": reference.resolved["eval"]["n_episodes"]}
     return {**taken, **settings, "against": str(path.absolute())}
 

@@ -126,9 +126,9 @@ def load_run(path: Path) -> RunResults:
 def _why_stopped(path: Path) -> str | None:
     try:
         ours = json.loads((path / EVAL_INFO_FILE).read_text(encoding="utf-8"))["proctor"]
-    except (OSError, ValueError, KeyError):
-        return None  # the run goes on, or was killed: no rule has stopped it
-    return None if ours["complete"] else ours.get("stopped")
+        return None if ours["complete"] else ours["stopped"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # the run goes on, was killed or is older than stop rules
 
 
 def pair_key(episode: EpisodeRow | EpisodeSpec) -> PairKey:

@@ -99,7 +99,8 @@ class PairedTest:
         """Say better, worse or, when no pair is left, undecided."""
         better = evidence(self.wins_b, self.wins_a)
         worse = evidence(self.wins_a, self.wins_b)
-        score = f"after {self._pairs} pairs, {self.wins_b} won to {self.wins_a} lost"
+        pairs = f"{self._pairs} pair{'s' * (self._pairs != 1)}"
+        score = f"after {pairs}, {self.wins_b} won to {self.wins_a} lost"
         if max(better, worse) >= 2 / self._alpha:
             word = "better" if better > worse else "worse"
             return f"{word} than {self._name} at alpha {self._alpha:g} {score}"

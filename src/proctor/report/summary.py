@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any
 
 from proctor.recorders.journal import EpisodeRow
-from proctor.report.statistics import rate_text, wilson_interval
+from proctor.report.statistics import (
+    Average,
+    macro_average,
+    micro_average,
+    rate_text,
+    wilson_interval,
+)
 from proctor.types import Outcome
 
 
@@ -121,9 +127,13 @@ def _metrics(rows: list[EpisodeRow]) -> dict[str, Any]:
 
 def _ours(rows: list[EpisodeRow], planned: int) -> dict[str, Any]:
     done = [row for row in rows if row.outcome is not Outcome.ERROR]
+    tallies = [tally(episodes) for episodes in by_task(done).values()]
+    counts = [(added.successes, added.episodes) for added in tallies]
     return {
         "planned_episodes": planned,
         "complete": len(rows) == planned,
+        "micro": _clustered(micro_average(counts)),
+        "macro": _clustered(macro_average(counts)),
         "steps": sum(row.steps or 0 for row in done),
         "renders": sum(row.renders or 0 for row in done),
         "retried_episodes": sum(row.attempts > 1 for row in rows),
@@ -133,6 +143,10 @@ def _ours(rows: list[EpisodeRow], planned: int) -> dict[str, Any]:
         "render_s": sum(row.render_s or 0 for row in done),
         "wait_s": sum(row.wait_s or 0 for row in done),
     }
+
+
+def _clustered(average: Average | None) -> dict[str, float | None] | None:
+    return None if average is None else asdict(average)
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
