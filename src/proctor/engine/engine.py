@@ -82,7 +82,7 @@ class Engine:
         self.infer_s = 0.0
 
     def run(self) -> None:
-        """Run until every episode has ended, or ``should_stop`` and those in flight have.
+        """Run until every episode has ended, or ``should_stop`` and the rounds begun have.
 
         Raises:
             PolicyError: the policy returned no usable actions.
@@ -224,10 +224,10 @@ class Engine:
                 recorder.episode_ended(result)
 
     def _stop_if_told(self) -> None:
-        """Start no new episode once told to; one in flight that breaks is still tried again."""
+        """Once told to stop, only complete what has begun; what breaks is still tried again."""
         if not self._stopping and self._should_stop():
             self._stopping = True
-            self._scheduler.drop_queued()
+            self._scheduler.finish_rounds()
 
     def _send_pulse(self, *, force: bool = False) -> None:
         now = time.monotonic()

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from proctor.types import EpisodeKey, EpisodeSpec
 
 TaskKey = tuple[str, int]
+_LEAD = 2
+"""How many episodes a task may be ahead of another when they are interleaved."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +21,7 @@ class Bounds:
     max_parallel_tasks: int = 0  # 0: no bound
     max_attempts: int = 3
     interleave: bool = False
-    """Episode 0 of every task before episode 1 of any, at the price of opening simulators more
+    """Keep all tasks within a few episodes of each other, at the price of opening simulators more
     often: for runs that may be stopped early."""
 
 
@@ -39,6 +41,7 @@ class Scheduler:
         self._open: dict[int, TaskKey] = {}
         self._waiting: deque[int] = deque()
         self._attempts: Counter[EpisodeKey] = Counter()
+        self._started: set[int] = set()  # indices of which an episode has been started
 
     @property
     def done(self) -> bool:
@@ -68,6 +71,7 @@ class Scheduler:
         self._running[worker] = spec
         self._open[worker] = task
         self._attempts[spec.key] += 1
+        self._started.add(spec.index)
         return spec
 
     def must_close(self, worker: int) -> bool:
@@ -109,19 +113,17 @@ class Scheduler:
             self._queues[spec.task.key].appendleft(spec)
         return spec, again
 
-    def drop_queued(self) -> None:
-        """Forget the episodes that have not started; those that run are still to end."""
-        for queue in self._queues.values():
-            queue.clear()
+    def finish_rounds(self) -> None:
+        """Start no episode of an index that none has yet: all tasks end with equally many."""
+        last = max(self._started, default=-1)
+        for task, queue in self._queues.items():
+            self._queues[task] = deque(spec for spec in queue if spec.index <= last)
 
     def _choose_task(self, worker: int) -> TaskKey | None:
         """Prefer the open task; else the one with most episodes left per worker that has it."""
         own = self._open.get(worker)
         if self._bounds.interleave:
-            waiting = [
-                (queue[0].index, task != own, task) for task, queue in self._queues.items() if queue
-            ]
-            return min(waiting)[2] if waiting else None
+            return self._choose_interleaved(own)
         if own is not None and self._queues[own]:
             return own
         holders = Counter(task for other, task in self._open.items() if other != worker)
@@ -134,3 +136,10 @@ class Scheduler:
         return max(
             candidates, key=lambda task: len(self._queues[task]) / (1 + holders[task]), default=None
         )
+
+    def _choose_interleaved(self, own: TaskKey | None) -> TaskKey | None:
+        """Prefer the open task while it is not far ahead; else the one that is furthest behind."""
+        waiting = {task: queue[0].index for task, queue in self._queues.items() if queue}
+        if own in waiting and waiting[own] <= min(waiting.values()) + _LEAD:
+            return own
+        return min(waiting, key=waiting.__getitem__, default=None)
