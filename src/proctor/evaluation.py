@@ -22,6 +22,7 @@ from proctor.plan import make_plan, workers_for
 from proctor.policies.base import Placement, Policy
 from proctor.recorders.base import Recorder
 from proctor.recorders.journal import EpisodeRow, Journal, cut_torn_line, read_journal
+from proctor.report.page import write_page
 from proctor.report.summary import Tally, eval_info, tally
 from proctor.run import EVAL_INFO_FILE, RunFolder, RunRecord, write_json
 from proctor.system import git_commit, usable_cores, versions
@@ -120,7 +121,7 @@ def prepare(config: EvalConfig) -> Prepared:
         benchmark=benchmark,
         policy=policy,
         features={key: offered[key] for key in policy.inputs},
-        plan=make_plan(benchmark, config.eval.n_episodes, config.seed),
+        plan=make_plan(benchmark, config.eval.indices, config.seed),
         environment=benchmark.preflight(policy.inputs),
         folder=folder,
     )
@@ -157,6 +158,7 @@ def run_evaluation(
             rows = read_journal(folder.path).rows
             info = eval_info(rows, len(prepared.plan), record.sessions)
             write_json(folder.path / EVAL_INFO_FILE, info)
+            write_page(folder.path)
             _drop_if_empty(folder.path / "workers.log")
     order = {spec.key: place for place, spec in enumerate(prepared.plan)}
     rows.sort(key=lambda row: order[row.key])
@@ -175,6 +177,7 @@ def _record(prepared: Prepared, given: dict[str, Any]) -> RunRecord:
             "git_commit": git_commit(),
         },
         sessions=[time.time()],
+        planned_episodes=len(prepared.plan),
     )
 
 

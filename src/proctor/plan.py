@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from proctor.benchmarks.base import Benchmark
 from proctor.types import EpisodeSpec
 
 
-def make_plan(benchmark: Benchmark, n_episodes: int, seed: int) -> list[EpisodeSpec]:
-    """List every episode of every task, task by task. Creates no simulator."""
+def make_plan(benchmark: Benchmark, indices: Iterable[int], seed: int) -> list[EpisodeSpec]:
+    """List the episodes with these indices of every task, task by task. Creates no simulator."""
+    indices = sorted(set(indices))
     return [
         benchmark.spec(task, index, seed)
         for task in benchmark.tasks()
-        for index in range(n_episodes)
+        for index in indices
     ]
 
 

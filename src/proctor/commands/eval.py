@@ -63,6 +63,7 @@ def evaluate(settings: dict[str, Any]) -> tuple[Prepared, int]:
         evaluation = run_evaluation(prepared, settings, make_recorders)
     except KeyboardInterrupt:
         _say_how_to_resume(path, len(prepared.plan))
+        _say_where_the_report_is(path)
         return prepared, EXIT_INTERRUPTED
     _show(evaluation, Console())
     return prepared, EXIT_ERRORED_EPISODES if evaluation.tally.errors else 0
@@ -109,6 +110,13 @@ def _show(evaluation: Evaluation, console: Console) -> None:
     renders = sum(row.renders or 0 for row in evaluation.rows)
     console.print(f"{evaluation.tally.steps:,} steps, {renders:,} images rendered", highlight=False)
     console.print(f"results: {evaluation.path}", highlight=False, soft_wrap=True)
+    _say_where_the_report_is(evaluation.path)
+
+
+def _say_where_the_report_is(path: Path) -> None:
+    from proctor.report.page import REPORT_FILE
+
+    print(f"report: {path / REPORT_FILE}")
 
 
 def read_flags(words: list[str]) -> dict[str, str]:
