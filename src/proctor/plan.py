@@ -11,11 +11,7 @@ from proctor.types import EpisodeSpec
 def make_plan(benchmark: Benchmark, indices: Iterable[int], seed: int) -> list[EpisodeSpec]:
     """List the episodes with these indices of every task, task by task. Creates no simulator."""
     indices = sorted(set(indices))
-    return [
-        benchmark.spec(task, index, seed)
-        for task in benchmark.tasks()
-        for index in indices
-    ]
+    return [benchmark.spec(task, index, seed) for task in benchmark.tasks() for index in indices]
 
 
 def workers_for(batch_size: int, n_episodes: int, cores: int) -> int:
