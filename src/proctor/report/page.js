@@ -8,10 +8,9 @@
     render: "rendering",
     wait: "waiting for the policy",
     other: "the rest of episodes (scripted policies run here)",
-    errored: "episodes that broke",
-    idle: "between episodes",
+    idle: "between episodes, and tries that broke",
   };
-  const FIRST_ROWS = 50, FIRST_FILMS = 12;
+  const FIRST_ROWS = 20, FIRST_FILMS = 12;
   const byId = (id) => document.getElementById(id);
 
   // ---- Making elements. Text is only ever inserted as text. ----
@@ -31,7 +30,9 @@
   const pair = (name, value) => el("div", {}, el("dt", {}, name), el("dd", {}, value));
 
   function copyable(text) {
-    const pre = el("pre", {}, text);
+    // A word each, so that lines break between flags and not inside "--".
+    const words = text.split(" ").flatMap((word) => [" ", el("span", {}, word)]).slice(1);
+    const pre = el("pre", {}, ...words);
     const button = el("button", { type: "button", onclick: copy }, "Copy");
     async function copy() {
       try {
@@ -150,9 +151,8 @@
 
   function showHead() {
     byId("title").textContent = run.title;
-    const parts = [run.started, `fingerprint ${run.fingerprint}`];
-    if (run.sessions > 1) parts.splice(1, 0, `${run.sessions} sessions`);
-    byId("about").textContent = parts.filter(Boolean).join(" · ");
+    byId("about").textContent = [run.started, run.sessions > 1 ? `${run.sessions} sessions` : null,
+      plural(run.tasks.length, "task"), `fingerprint ${run.fingerprint}`].filter(Boolean).join(" · ");
     const notices = [];
     if (run.planned !== null && run.recorded < run.planned) {
       notices.push(`This run is not complete: ${count(run.recorded)} of ${count(run.planned)} episodes ` +
@@ -175,17 +175,17 @@
     byId("posterior").append(rateChart(all, null), axis());
     const figures = [["Succeeded", `${count(all.k)} of ${count(all.n)}`]];
     figures.push(["Errors, not in the rate", count(all.errors)]);
-    if (all.bounds) figures.push(["Rate had they all failed – succeeded", all.bounds.map(percent).join(" – ")]);
+    if (all.bounds) figures.push(["If those all failed – succeeded", all.bounds.map(percent).join(" – ")]);
     figures.push(["Mean steps to success", fixed(all.steps, 0)], ["Mean reward", fixed(all.reward, 1)],
-      ["Tasks", count(run.tasks.length)], ["Time worked", seconds(run.time.total)]);
+      ["Time worked", seconds(run.time.total)]);
     byId("figures").append(...figures.map(([label, value]) => pair(label, value)));
   }
 
   // ---- Results by group and task ----
 
-  function rateColumns(kind, onName) {
+  function rateColumns(nameCell) {
     const columns = [
-      { name: kind, key: (row) => row.name, cell: (row) => onName(row) },
+      { name: "Task", key: (row) => row.name, cell: nameCell },
       { name: "", class: "plot", head: axis, cell: (row) => rateChart(row, run.overall.rate) },
       { name: "Success", class: "number percent", key: (row) => row.rate, cell: (row) => percent(row.rate) },
       { name: "95% interval", class: "number secondary", key: (row) => row.interval && row.interval[0], cell: (row) => interval(row.interval) },
@@ -200,22 +200,25 @@
     return columns;
   }
 
-  function rateTable(place, rows, columns) {
+  function rateTable(columns, parts) {
     const order = { column: columns[2], descending: false };
-    const body = el("tbody");
-    const draw = () => body.replaceChildren(...sorted(rows, order.column.key, order.descending).map((row) =>
-      el("tr", {}, ...columns.map((column) => el("td", { class: column.class ?? "" }, column.cell(row))))));
-    place.append(el("table", { class: "rates" }, sortableHead(columns, order, draw), body));
+    const bodies = parts.map(() => el("tbody"));
+    const row = (tally) =>
+      el("tr", {}, ...columns.map((column) => el("td", { class: column.class ?? "" }, column.cell(tally))));
+    const draw = () => parts.forEach((tallies, place) =>
+      bodies[place].replaceChildren(...sorted(tallies, order.column.key, order.descending).map(row)));
     draw();
+    return el("table", { class: "rates" }, sortableHead(columns, order, draw), ...bodies);
   }
 
   function showResults() {
     if (!run.tasks.length) byId("results").hidden = true;
-    if (run.groups.length) rateTable(byId("groups"), run.groups, rateColumns("Group", (row) => row.name));
-    const several = new Set(run.tasks.map((task) => task.name)).size < run.tasks.length;
-    const label = (task) => (several ? `${task.group} / ${task.name}` : task.name);
-    rateTable(byId("tasks"), run.tasks, rateColumns("Task", (task) => el("button", {
-      type: "button", class: "link", title: "Show its episodes", onclick: () => showTask(task) }, label(task))));
+    const ambiguous = new Set(run.tasks.map((task) => task.name)).size < run.tasks.length;
+    const label = (task) => (ambiguous ? `${task.group} / ${task.name}` : task.name);
+    const nameCell = (row) => (row.flags === undefined ? el("strong", {}, `${row.name}, all`) : el("button", {
+      type: "button", class: "link", title: "Show its episodes", onclick: () => showTask(row) }, label(row)));
+    const parts = [run.groups, run.tasks].filter((tallies) => tallies.length);
+    byId("tasks").append(rateTable(rateColumns(nameCell), parts));
   }
 
   // ---- Videos ----
@@ -313,7 +316,7 @@
     byId("shown").textContent = `${count(chosen.length)} of ${count(episodes.length)}`;
     const more = (label, limit) => el("button", { type: "button", onclick: () => redraw(limit) }, label);
     byId("more").replaceChildren(...(chosen.length > drawn.length
-      ? [more("Show 200 more", view.limit + 200), more(`Show all ${count(chosen.length)}`, Infinity)] : []));
+      ? [more("Show 100 more", view.limit + 100), more(`Show all ${count(chosen.length)}`, Infinity)] : []));
   }
 
   function redraw(limit = FIRST_ROWS) {
@@ -363,7 +366,7 @@
   }
 
   function segments(episode) {
-    if (OUTCOMES[episode.outcome] === "error") return [["errored", episode.duration]];
+    if (episode.duration === null) return [];
     const known = ["open", "simulate", "render", "wait"].map((kind) => [kind, episode[kind] ?? 0]);
     const rest = episode.duration - known.reduce((sum, [, value]) => sum + value, 0);
     return [...known, ["other", Math.max(0, rest)]];
@@ -374,6 +377,7 @@
     const lane = new Map(workers.map((worker, place) => [worker, place]));
     const height = Math.max(8, Math.min(22, 320 / workers.length));
     const unit = total ? 10000 / total : 0;
+    const errors = episodes.filter((episode) => OUTCOMES[episode.outcome] === "error");
     const shapes = Object.fromEntries(Object.keys(KINDS).map((kind) => [kind, []]));
     for (const episode of episodes) {
       let x = episode.start * unit;
@@ -387,13 +391,16 @@
       height: workers.length * height, role: "img", "aria-label": "What each worker did when" },
       ...workers.map((_, place) => svg("rect", { class: "lane", x: 0, y: place * height + 1, width: 10000, height: height - 2 })),
       ...Object.entries(shapes).map(([kind, parts]) => svg("path", { class: kind, d: parts.join("") })),
+      ...errors.map((episode) => svg("line", { class: "broke", x1: episode.start * unit, x2: episode.start * unit,
+        y1: lane.get(episode.worker) * height, y2: (lane.get(episode.worker) + 1) * height })),
       ...breaks.map((end) => svg("line", { class: "break", x1: end * unit, x2: end * unit, y1: 0, y2: workers.length * height })));
     drawing.addEventListener("pointermove", (event) => point(event, drawing, workers, total));
     byId("timeline").append(el("div", { class: "lanes" },
       el("div", { class: "names" }, ...workers.map((worker) => el("span", {}, String(worker)))), drawing,
       el("div", { class: "scale" }, ...[0, 0.25, 0.5, 0.75, 1].map((part) => el("span", {}, seconds(part * total))))));
     byId("pointed").textContent = "One lane for each worker. An episode's parts are drawn one after the other; " +
-      "in truth they alternate. Point at an episode to read it.";
+      `in truth they alternate.${errors.length ? " Thick upright line: an episode given up as an error." : ""}` +
+      `${breaks.length ? " Dashed line: the run was stopped here and resumed." : ""} Point at an episode to read it.`;
   }
 
   function point(event, drawing, workers, total) {

@@ -43,7 +43,7 @@ def page_html(run: Mapping[str, Any]) -> str:
     style, script = _resource("page.css"), _resource("page.js")
     parts = {
         "policy": _security_policy(style, script),
-        "title": html.escape(str(run["title"])),
+        "title": _markup(str(run["title"])),
         "style": style,
         "run": script_json(run),
         "script": script,
@@ -56,6 +56,11 @@ def script_json(values: Any) -> str:
     """Return JSON that can stand inside a script element: ASCII, without ``<``, ``>`` and ``&``."""
     text = json.dumps(values, separators=(",", ":"), allow_nan=False)
     return re.sub("[<>&]", lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def _markup(text: str) -> str:
+    """Return text as HTML that any encoding can hold, even that of an undecodable file name."""
+    return html.escape(text).encode("ascii", "xmlcharrefreplace").decode()
 
 
 def _resource(name: str) -> str:

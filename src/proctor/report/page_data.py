@@ -157,7 +157,10 @@ def _episodes(
     }
     episodes = {name: [value(row) for row in run.rows] for name, value in columns.items()}
     episodes["start"] = [_number(span.start_s, 3) for span in timeline.spans]
-    episodes["duration"] = [_number(span.duration_s, 4) for span in timeline.spans]
+    episodes["duration"] = [
+        None if row.outcome is Outcome.ERROR else _number(span.duration_s, 4)
+        for row, span in zip(run.rows, timeline.spans, strict=True)
+    ]
     return episodes
 
 

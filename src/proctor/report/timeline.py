@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from proctor.recorders.journal import EpisodeRow
-from proctor.types import Outcome
 
 
 @dataclass(frozen=True)
@@ -16,6 +15,7 @@ class Span:
     start_s: float
     """Since the run began, leaving out the time between its sessions."""
     duration_s: float
+    """0 for an errored episode: of one that broke, the journal knows only when it was given up."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,8 @@ def make_timeline(rows: Sequence[EpisodeRow], sessions: Sequence[float]) -> Time
 
 def time_spent(rows: Sequence[EpisodeRow], timeline: Timeline) -> dict[str, float]:
     """Return the workers' seconds by what they went to; they add up to all there was."""
-    spent = dict.fromkeys(("open", "simulate", "render", "wait", "other", "errored"), 0.0)
+    spent = dict.fromkeys(("open", "simulate", "render", "wait", "other"), 0.0)
     for row, span in zip(rows, timeline.spans, strict=True):
-        if row.outcome is Outcome.ERROR:
-            spent["errored"] += span.duration_s
-            continue
         known = (row.open_s or 0.0, row.sim_s or 0.0, row.render_s or 0.0, row.wait_s or 0.0)
         for name, seconds in zip(("open", "simulate", "render", "wait"), known, strict=True):
             spent[name] += seconds
