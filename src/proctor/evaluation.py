@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from proctor.engine.engine import Engine, EngineSetup
 from proctor.engine.pool import check_importable, start_fork_server
 from proctor.engine.scheduler import Bounds, Scheduler
 from proctor.engine.worker import WorkerSetup
-from proctor.errors import SpecMismatch, UsageError, did_you_mean
+from proctor.errors import RunFolderError, SpecMismatch, UsageError, did_you_mean
 from proctor.plan import make_plan, workers_for
 from proctor.policies.base import Placement, Policy
 from proctor.recorders.base import Recorder
@@ -158,8 +159,9 @@ def run_evaluation(
             rows = read_journal(folder.path).rows
             info = eval_info(rows, len(prepared.plan), record.sessions)
             write_json(folder.path / EVAL_INFO_FILE, info)
-            write_page(folder.path)
             _drop_if_empty(folder.path / "workers.log")
+            if not isinstance(sys.exception(), RunFolderError):  # a full disk has no room for it
+                write_page(folder.path)
     order = {spec.key: place for place, spec in enumerate(prepared.plan)}
     rows.sort(key=lambda row: order[row.key])
     return Evaluation(folder.path, len(prepared.plan), rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,9 @@ from proctor.types import Outcome
 from tests.run_folders import RECORD, eight_episodes, episode, infected, write_run
 
 pytestmark = pytest.mark.browser
+
+TINY_VIDEO = Path(__file__).with_name("tiny.mp4")
+"""Two seconds of H.264, 64 x 64, made by Chromium's MediaRecorder from a canvas."""
 
 OpenPage = Callable[..., Any]
 
@@ -121,17 +125,24 @@ def test_an_episode_opens_to_its_error_and_command(page: Path, open_page: OpenPa
     assert texts(browser, ".detail") == []
 
 
-def test_videos_show_failures_first(tmp_path: Path, open_page: OpenPage) -> None:
+def test_videos_show_failures_first_and_play(tmp_path: Path, open_page: OpenPage) -> None:
     rows = eight_episodes()
     for row in (rows[0], rows[2]):
         video = tmp_path / row.video
         video.parent.mkdir(parents=True, exist_ok=True)
-        video.write_bytes(b"")
+        shutil.copy(TINY_VIDEO, video)
     browser = open_page(write_page(write_run(tmp_path, rows)))
     captions = texts(browser, "figcaption")
     assert captions == ["failure point-0 episode 2", "success point-0 episode 0"]
     source = browser.find_element("css selector", "figure video").get_attribute("src")
     assert source == (tmp_path / rows[2].video).as_uri()
+    play = """
+        const [done] = arguments, video = document.querySelector("figure video");
+        video.ontimeupdate = () => video.currentTime > 0 && done(video.videoWidth);
+        video.muted = true; // what may play without a click
+        video.play();
+    """
+    assert browser.execute_async_script(play) == 64
 
 
 def test_the_theme_follows_the_system_until_it_is_toggled(page: Path, open_page: OpenPage) -> None:

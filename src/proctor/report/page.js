@@ -225,7 +225,7 @@
 
   function video(episode) {
     const path = `${run.folder}/${episode.video}`.split("/").map(encodeURIComponent).join("/");
-    return el("video", { src: path, controls: "", preload: "metadata", playsinline: "", muted: "",
+    return el("video", { src: path, controls: "", preload: "metadata", playsinline: "",
       "aria-label": name(episode) });
   }
 
