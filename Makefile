@@ -3,11 +3,13 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+BASE := $(VENV)/.base
 STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .PHONY: demo test check test-all bench format clean
 
-demo: $(STAMP) graphics
+demo: $(BASE) graphics
 	@$(BIN)/python scripts/demo.py
 
 test: $(STAMP) graphics
@@ -30,15 +32,20 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 .PHONY: graphics
-graphics: $(STAMP)
+graphics: $(BASE)
 	@sh scripts/graphics.sh $(BIN)/python
 
-$(STAMP): pyproject.toml constraints.txt
+# What the demo needs; the tests need more (torch is large).
+$(BASE): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "proctor needs Python 3.11 or newer; run: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[metaworld,dev]'
+	$(PIP) --upgrade pip
+	$(PIP) -c constraints.txt -e '.[metaworld]'
+	@touch $(BASE)
+
+$(STAMP): $(BASE)
+	$(PIP) -c constraints.txt -e '.[metaworld,torch,dev]'
 	@touch $(STAMP)
 
 clean:

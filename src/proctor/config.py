@@ -15,6 +15,9 @@ from proctor.errors import UsageError
 from proctor.flags import Flag, check_known, decode, flags_of, flatten
 from proctor.policies.base import PolicyConfig
 
+STRICT_BATCH = 16
+"""The one size of --eval.strict. It must not follow the number of workers: bits would."""
+
 
 class SchedulerKind(Enum):
     """How episodes are run: by the engine, or by the classic loop over a vector environment."""
@@ -50,6 +53,12 @@ class EvalSettings:
     )
     max_retries: int = field(
         default=2, metadata={"help": "how often an episode whose simulator broke is tried again"}
+    )
+    strict: bool = field(
+        default=False,
+        metadata={
+            "help": "on an accelerator, run every batch at one size: same bits whatever the load"
+        },
     )
 
     @property
@@ -99,8 +108,8 @@ class EvalConfig:
             raise UsageError(f"--eval.watchdog_s must be above 0, got {self.eval.watchdog_s:g}")
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the config as JSON values."""
-        plain: dict[str, Any] = _plain(dataclasses.asdict(self))
+        """Return the config as JSON values, such that ``config_from`` gives the same again."""
+        plain: dict[str, Any] = _plain(self)
         return plain
 
 
@@ -110,6 +119,9 @@ def _at_least(name: str, value: int, least: int) -> None:
 
 
 def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        shown = [f for f in dataclasses.fields(value) if not f.metadata.get("hidden")]
+        return {f.name: _plain(getattr(value, f.name)) for f in shown}
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, Enum):
@@ -129,22 +141,50 @@ def config_from(settings: dict[str, Any]) -> EvalConfig:
     Raises:
         UsageError: an unknown setting, plug-in or a wrong value.
     """
-    env_type = _type_of("env", settings)
-    policy_type = _type_of("policy", settings)
-    benchmark = registry.find_benchmark(env_type)
-    policy = registry.find_policy(policy_type)
-    env_flags = flags_of(benchmark.config, "env.")
-    policy_flags = flags_of(policy.config, "policy.")
-    flags = common_flags() + env_flags + policy_flags
-    values = flatten(settings, flags)
+    benchmark = registry.find_benchmark(_setting("env", "type", settings))
+    policy = registry.find_policy(_policy_type(settings))
+    flags = [
+        *common_flags(),
+        *flags_of(benchmark.config, "env."),
+        *flags_of(policy.config, "policy."),
+    ]
+    values = flatten({k: v for k, v in settings.items() if k != "rename_map"}, flags)
+    if "rename_map" in settings:  # LeRobot's name for what is a setting of the policy here
+        values["policy.rename_map"] = settings["rename_map"]
+    if policy.open_field is not None:
+        _collect_others(values, flags, f"policy.{policy.open_field}")
     check_known(values, flags, ())
     config = EvalConfig(
         policy=decode(policy.config, values, "policy."),
         env=decode(benchmark.config, values, "env."),
         **_fields(decode(_Common, values)),
     )
+    if config.eval.strict:
+        config.policy.pad_to = STRICT_BATCH
     config.validate()
     return config
+
+
+def _policy_type(settings: dict[str, Any]) -> str:
+    """Return the policy's type: as given, or ``pretrained`` where there is only a path."""
+    given = _setting("policy", "type", settings)
+    if not _setting("policy", "path", settings):
+        return given
+    if given not in ("", "pretrained"):
+        raise UsageError(
+            f"--policy.path states the policy's type itself; leave out --policy.type={given}"
+        )
+    return "pretrained"
+
+
+def _collect_others(values: dict[str, Any], flags: list[Flag], into: str) -> None:
+    """Move the policy's settings that no flag is known for into the setting ``into``."""
+    known = {flag.name for flag in flags}
+    others = [name for name in values if name.startswith("policy.") and name not in known]
+    if others:
+        collected = dict(values.get(into) or {})
+        collected |= {name.removeprefix("policy."): values.pop(name) for name in others}
+        values[into] = collected
 
 
 def benchmark_config_from(settings: Mapping[str, Any]) -> BenchmarkConfig:
@@ -174,7 +214,8 @@ def _fields(record: Any) -> dict[str, Any]:
     return {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
 
 
-def _type_of(part: str, settings: dict[str, Any]) -> str:
+def _setting(part: str, name: str, settings: dict[str, Any]) -> str:
+    """Return one setting, flat or nested, before it is known which others there may be."""
     section = settings.get(part)
-    nested = section.get("type", "") if isinstance(section, dict) else ""
-    return str(settings.get(f"{part}.type", nested))
+    nested = section.get(name, "") if isinstance(section, dict) else ""
+    return str(settings.get(f"{part}.{name}", nested) or "")

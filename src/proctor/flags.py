@@ -48,10 +48,12 @@ class Flag:
 
 
 def flags_of(cls: type[Any], prefix: str = "") -> list[Flag]:
-    """List the flags of a dataclass, nested dataclasses included."""
+    """List the flags of a dataclass, nested dataclasses included, fields marked hidden not."""
     hints = typing.get_type_hints(cls)
     flags: list[Flag] = []
     for field in dataclasses.fields(cls):
+        if field.metadata.get("hidden"):
+            continue
         name, kind = prefix + field.name, hints[field.name]
         if dataclasses.is_dataclass(kind):
             flags += flags_of(typing.cast(type[Any], kind), name + ".")
@@ -210,7 +212,7 @@ def type_name(kind: Any) -> str:
     if isinstance(kind, type) and issubclass(kind, Enum):
         return "|".join(member.value for member in kind)
     if typing.get_origin(kind) is not None:
-        inner = ",".join(type_name(arg) for arg in typing.get_args(kind))
+        inner = ",".join(type_name(arg) for arg in typing.get_args(kind) if arg is not ...)
         return f"{typing.get_origin(kind).__name__}[{inner}]"
     return "path" if kind is Path else str(kind.__name__)
 

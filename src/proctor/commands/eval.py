@@ -155,6 +155,8 @@ def _flags_help(given: dict[str, str]) -> str:
 
     lines = ["Flags of every evaluation:", *help_lines(common_flags())]
     lines += [
+        "  --rename_map=dict[str,str]",
+        "      the benchmark's observation names to the policy's, for policies from checkpoints",
         "  --config_path=path",
         "      a YAML or JSON file of the same settings, nested; flags win",
     ]

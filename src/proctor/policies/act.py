@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING
 from proctor.benchmarks.base import Benchmark
 from proctor.errors import UsageError
 from proctor.policies.base import Policy
-from proctor.policies.config import CheckpointConfig, CheckpointPlugin, NormMode, check_backbone
+from proctor.policies.config import (
+    NOT_A_FLAG,
+    CheckpointConfig,
+    CheckpointPlugin,
+    NormMode,
+    check_backbone,
+)
 
 if TYPE_CHECKING:
     from proctor.policies.network import Network
@@ -24,7 +30,7 @@ class ActConfig(CheckpointConfig):
     """ACT's fields as in LeRobot; the defaults are LeRobot 0.6's."""
 
     type: str = "act"
-    chunk_size: int = 100
+    chunk_size: int = field(default=100, metadata={"help": "actions predicted at once"})
     n_action_steps: int = field(
         default=100, metadata={"help": "actions played before the policy is asked again"}
     )
@@ -33,29 +39,40 @@ class ActConfig(CheckpointConfig):
             "VISUAL": NormMode.MEAN_STD,
             "STATE": NormMode.MEAN_STD,
             "ACTION": NormMode.MEAN_STD,
-        }
+        },
+        metadata=NOT_A_FLAG,
     )
-    vision_backbone: str = "resnet18"
-    pretrained_backbone_weights: str | None = "ResNet18_Weights.IMAGENET1K_V1"
-    replace_final_stride_with_dilation: bool = False
-    pre_norm: bool = False
-    dim_model: int = 512
-    n_heads: int = 8
-    dim_feedforward: int = 3200
-    feedforward_activation: str = "relu"
-    n_encoder_layers: int = 4
-    n_decoder_layers: int = 1
-    use_vae: bool = True
-    latent_dim: int = 32
-    n_vae_encoder_layers: int = 4
+    vision_backbone: str = field(default="resnet18", metadata={"help": "resnet18 or resnet34"})
+    pretrained_backbone_weights: str | None = field(
+        default="ResNet18_Weights.IMAGENET1K_V1", metadata=NOT_A_FLAG
+    )
+    replace_final_stride_with_dilation: bool = field(
+        default=False, metadata={"help": "keep the last feature map large"}
+    )
+    pre_norm: bool = field(
+        default=False, metadata={"help": "normalise before each layer instead of after"}
+    )
+    dim_model: int = field(default=512, metadata={"help": "width of the transformer"})
+    n_heads: int = field(default=8, metadata={"help": "attention heads"})
+    dim_feedforward: int = field(
+        default=3200, metadata={"help": "width of the feed-forward layers"}
+    )
+    feedforward_activation: str = field(default="relu", metadata={"help": "relu or gelu"})
+    n_encoder_layers: int = field(default=4, metadata={"help": "encoder layers"})
+    n_decoder_layers: int = field(default=1, metadata={"help": "decoder layers"})
+    use_vae: bool = field(default=True, metadata={"help": "has a latent (zero at rollout)"})
+    latent_dim: int = field(default=32, metadata={"help": "length of the latent"})
+    n_vae_encoder_layers: int = field(
+        default=4, metadata={"help": "layers of the latent's encoder"}
+    )
     temporal_ensemble_coeff: float | None = field(
         default=None, metadata={"help": "average overlapping chunks (needs n_action_steps 1)"}
     )
-    dropout: float = 0.1
-    kl_weight: float = 10.0
-    optimizer_lr: float = 1e-5
-    optimizer_weight_decay: float = 1e-4
-    optimizer_lr_backbone: float = 1e-5
+    dropout: float = field(default=0.1, metadata=NOT_A_FLAG)
+    kl_weight: float = field(default=10.0, metadata=NOT_A_FLAG)
+    optimizer_lr: float = field(default=1e-5, metadata=NOT_A_FLAG)
+    optimizer_weight_decay: float = field(default=1e-4, metadata=NOT_A_FLAG)
+    optimizer_lr_backbone: float = field(default=1e-5, metadata=NOT_A_FLAG)
 
     def validate(self) -> None:
         """Check ACT's own rules too: one observation, an input to look at, a replan interval."""

@@ -16,6 +16,8 @@ class PolicyConfig:
     """Flags every policy has. A policy's own config inherits from this one."""
 
     type: str = field(default="", metadata={"help": "which policy"})
+    pad_to: int | None = field(default=None, metadata={"hidden": True})
+    """Set by --eval.strict: run every batch at this size, whatever the load."""
 
 
 class Placement(Enum):
@@ -79,3 +81,5 @@ class PolicyPlugin:
     config: type[PolicyConfig]
     make: Callable[[Any, Benchmark], Policy]
     summary: str
+    open_field: str | None = None
+    """The config's field that takes --policy flags it does not know by name; None: refuse them."""

@@ -86,7 +86,7 @@ class ChunkPolicy:
         """Draw one query's noise, on the CPU, from what identifies the query and nothing else."""
         spec = query.spec
         number = query.step // self.n_action_steps
-        words = (spec.seed, spec.task.suite, spec.task.task_id, spec.index, number)
+        words = (spec.seed, spec.task.name, spec.index, number)
         key = hashlib.blake2b(repr(words).encode(), digest_size=8).digest()
         generator = torch.Generator().manual_seed(int.from_bytes(key, "little") >> 1)
         noise: Array = torch.randn(shape, generator=generator).numpy()

@@ -57,6 +57,10 @@ NEW_IN_0_6 = {"since": "0.6"}
 """Field metadata: older LeRobots refuse this key."""
 
 
+NOT_A_FLAG = {"hidden": True}
+"""Field metadata: stands in config.json, but an evaluation has no use for it."""
+
+
 def run_flag(help_text: str) -> dict[str, Any]:
     """Return the metadata of a field that is ours: a flag of this run, not for config.json."""
     return {"saved": False, "help": help_text}
@@ -69,19 +73,21 @@ class CheckpointConfig(PolicyConfig):
     Defaults are those of LeRobot 0.6. A policy's own config inherits from this one.
     """
 
-    n_obs_steps: int = 1
-    input_features: dict[str, PolicyFeature] = field(default_factory=dict)
-    output_features: dict[str, PolicyFeature] = field(default_factory=dict)
+    n_obs_steps: int = field(
+        default=1, metadata={"help": "observations it looks at, the newest last"}
+    )
+    input_features: dict[str, PolicyFeature] = field(default_factory=dict, metadata=NOT_A_FLAG)
+    output_features: dict[str, PolicyFeature] = field(default_factory=dict, metadata=NOT_A_FLAG)
     device: str | None = field(default=None, metadata={"help": "cpu, cuda, mps or auto"})
-    use_amp: bool = False
-    use_peft: bool = False
-    push_to_hub: bool = True
-    repo_id: str | None = None
-    private: bool | None = None
-    tags: list[str] | None = None
-    license: str | None = None
-    pretrained_path: str | None = None
-    pretrained_revision: str | None = field(default=None, metadata=NEW_IN_0_6)
+    use_amp: bool = field(default=False, metadata=NOT_A_FLAG)
+    use_peft: bool = field(default=False, metadata=NOT_A_FLAG)
+    push_to_hub: bool = field(default=True, metadata=NOT_A_FLAG)
+    repo_id: str | None = field(default=None, metadata=NOT_A_FLAG)
+    private: bool | None = field(default=None, metadata=NOT_A_FLAG)
+    tags: list[str] | None = field(default=None, metadata=NOT_A_FLAG)
+    license: str | None = field(default=None, metadata=NOT_A_FLAG)
+    pretrained_path: str | None = field(default=None, metadata=NOT_A_FLAG)
+    pretrained_revision: str | None = field(default=None, metadata=NEW_IN_0_6 | NOT_A_FLAG)
 
     dtype: str = field(
         default="float32", metadata=run_flag("weights and activations: float32, bfloat16, float16")
@@ -152,10 +158,10 @@ def check_backbone(config: Any) -> None:
 class CheckpointPlugin(PolicyPlugin):
     """A policy that LeRobot checkpoints hold: also how to build its network from the config."""
 
-    network: Callable[[Any], Network]
-    prefix: str
+    network: Callable[[Any], Network] = field(kw_only=True)
+    prefix: str = field(kw_only=True)
     """What stands before the network's own names in model.safetensors."""
-    tell_tale: frozenset[str]
+    tell_tale: frozenset[str] = field(kw_only=True)
     """Fields that only this policy's config.json has: old files do not state their type."""
 
 
@@ -191,7 +197,7 @@ def override(config: ConfigT, overrides: Mapping[str, Any]) -> ConfigT:
     Raises:
         UsageError: no such field, a wrong type, or a value the other fields forbid.
     """
-    names = [f.name for f in fields(config) if f.name not in ("type", "unknown")]
+    names = [f.name for f in fields(config) if f.name != "type" and not f.metadata.get("hidden")]
     for name in overrides:
         if name not in names:
             raise UsageError(f"{config.type} has no --policy.{name}{did_you_mean(name, names)}")

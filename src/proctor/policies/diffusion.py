@@ -14,6 +14,7 @@ from proctor.errors import UsageError
 from proctor.policies.base import Policy
 from proctor.policies.config import (
     NEW_IN_0_6,
+    NOT_A_FLAG,
     CheckpointConfig,
     CheckpointPlugin,
     NormMode,
@@ -29,8 +30,10 @@ class DiffusionConfig(CheckpointConfig):
     """Diffusion Policy's fields as in LeRobot; the defaults are LeRobot 0.6's."""
 
     type: str = "diffusion"
-    n_obs_steps: int = 2
-    horizon: int = 64
+    n_obs_steps: int = field(
+        default=2, metadata={"help": "observations it looks at, the newest last"}
+    )
+    horizon: int = field(default=64, metadata={"help": "steps denoised at once"})
     n_action_steps: int = field(
         default=32, metadata={"help": "actions played before the policy is asked again"}
     )
@@ -39,44 +42,74 @@ class DiffusionConfig(CheckpointConfig):
             "VISUAL": NormMode.MEAN_STD,
             "STATE": NormMode.MIN_MAX,
             "ACTION": NormMode.MIN_MAX,
-        }
+        },
+        metadata=NOT_A_FLAG,
     )
-    drop_n_last_frames: int = 7
-    vision_backbone: str = "resnet18"
-    resize_shape: list[int] | None = None
-    crop_ratio: float = 1.0
-    crop_shape: list[int] | None = None
-    crop_is_random: bool = True
-    pretrained_backbone_weights: str | None = "ResNet18_Weights.IMAGENET1K_V1"
-    use_group_norm: bool = False
-    spatial_softmax_num_keypoints: int = 32
-    use_separate_rgb_encoder_per_camera: bool = True
-    down_dims: list[int] = field(default_factory=lambda: [512, 1024, 2048])
-    kernel_size: int = 5
-    n_groups: int = 8
-    diffusion_step_embed_dim: int = 128
-    use_film_scale_modulation: bool = True
-    gradient_checkpointing: bool = field(default=False, metadata=NEW_IN_0_6)
+    drop_n_last_frames: int = field(default=7, metadata=NOT_A_FLAG)
+    vision_backbone: str = field(default="resnet18", metadata={"help": "resnet18 or resnet34"})
+    resize_shape: list[int] | None = field(
+        default=None, metadata={"help": "resize images to [height,width] first"}
+    )
+    crop_ratio: float = field(
+        default=1.0, metadata={"help": "with resize_shape: the share that is cropped"}
+    )
+    crop_shape: list[int] | None = field(
+        default=None, metadata={"help": "crop images to [height,width], the centre at rollout"}
+    )
+    crop_is_random: bool = field(default=True, metadata=NOT_A_FLAG)
+    pretrained_backbone_weights: str | None = field(
+        default="ResNet18_Weights.IMAGENET1K_V1", metadata=NOT_A_FLAG
+    )
+    use_group_norm: bool = field(
+        default=False,
+        metadata={"help": "group instead of batch normalisation in the image encoder"},
+    )
+    spatial_softmax_num_keypoints: int = field(
+        default=32, metadata={"help": "keypoints per camera"}
+    )
+    use_separate_rgb_encoder_per_camera: bool = field(
+        default=True, metadata={"help": "an image encoder of its own for each camera"}
+    )
+    down_dims: list[int] = field(
+        default_factory=lambda: [512, 1024, 2048],
+        metadata={"help": "channels of the U-Net, level by level"},
+    )
+    kernel_size: int = field(default=5, metadata={"help": "width of the U-Net's kernels"})
+    n_groups: int = field(default=8, metadata={"help": "groups of the U-Net's normalisation"})
+    diffusion_step_embed_dim: int = field(
+        default=128, metadata={"help": "length of the time embedding"}
+    )
+    use_film_scale_modulation: bool = field(
+        default=True, metadata={"help": "the condition scales features, not only shifts them"}
+    )
+    gradient_checkpointing: bool = field(default=False, metadata=NEW_IN_0_6 | NOT_A_FLAG)
     noise_scheduler_type: str = field(default="DDPM", metadata={"help": "DDPM or DDIM"})
-    num_train_timesteps: int = 100
-    beta_schedule: str = "squaredcos_cap_v2"
-    beta_start: float = 0.0001
-    beta_end: float = 0.02
-    prediction_type: str = "epsilon"
-    clip_sample: bool = True
-    clip_sample_range: float = 1.0
+    num_train_timesteps: int = field(default=100, metadata={"help": "denoising steps in training"})
+    beta_schedule: str = field(
+        default="squaredcos_cap_v2",
+        metadata={"help": "squaredcos_cap_v2, linear, scaled_linear or sigmoid"},
+    )
+    beta_start: float = field(
+        default=0.0001, metadata={"help": "first beta of the linear schedules"}
+    )
+    beta_end: float = field(default=0.02, metadata={"help": "last beta of the linear schedules"})
+    prediction_type: str = field(
+        default="epsilon", metadata={"help": "what the network predicts: epsilon or sample"}
+    )
+    clip_sample: bool = field(default=True, metadata={"help": "clip what is denoised"})
+    clip_sample_range: float = field(default=1.0, metadata={"help": "to plus or minus this"})
     num_inference_steps: int | None = field(
         default=None, metadata={"help": "denoising steps (default: all of the training's)"}
     )
-    compile_model: bool = False
-    compile_mode: str = "reduce-overhead"
-    do_mask_loss_for_padding: bool = False
-    optimizer_lr: float = 1e-4
-    optimizer_betas: list[float] = field(default_factory=lambda: [0.95, 0.999])
-    optimizer_eps: float = 1e-8
-    optimizer_weight_decay: float = 1e-6
-    scheduler_name: str = "cosine"
-    scheduler_warmup_steps: int = 500
+    compile_model: bool = field(default=False, metadata=NOT_A_FLAG)
+    compile_mode: str = field(default="reduce-overhead", metadata=NOT_A_FLAG)
+    do_mask_loss_for_padding: bool = field(default=False, metadata=NOT_A_FLAG)
+    optimizer_lr: float = field(default=1e-4, metadata=NOT_A_FLAG)
+    optimizer_betas: list[float] = field(default_factory=lambda: [0.95, 0.999], metadata=NOT_A_FLAG)
+    optimizer_eps: float = field(default=1e-8, metadata=NOT_A_FLAG)
+    optimizer_weight_decay: float = field(default=1e-6, metadata=NOT_A_FLAG)
+    scheduler_name: str = field(default="cosine", metadata=NOT_A_FLAG)
+    scheduler_warmup_steps: int = field(default=500, metadata=NOT_A_FLAG)
 
     def __post_init__(self) -> None:
         """A resize brings its own crop, as a ratio; LeRobot stores the result, and so do we."""

@@ -27,8 +27,9 @@ def read_tensors(path: Path) -> Tensors:
     if not path.is_file():
         raise UsageError(_why_missing(path))
     with path.open("rb") as file:
-        start = file.read(4)
-    if start[:2] == b"PK" or start[:1] == b"\x80":
+        start = file.read(9)
+    # Safetensors begin with the length of a JSON header, whose bytes may look like anything.
+    if start[8:] != b"{" and (start[:2] == b"PK" or start[:1] == b"\x80"):
         raise UsageError(f"{path} is a pickle, which can run code: refused (use safetensors)")
     try:
         with safe_open(path, "pt", device="cpu") as file:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from small_policies import FakeBenchmark, small_act, small_diffusion, write_smal
 
 from proctor.errors import ProctorError, SpecMismatch, UsageError
 from proctor.policies.checkpoint import load_policy
+from proctor.policies.weights import read_tensors
 
 NORMALIZER = "policy_preprocessor_step_3_normalizer_processor.safetensors"
 
@@ -263,3 +265,14 @@ def test_a_missing_camera_names_the_flag(folder, monkeypatch):
         str(folder), None, {"device": "cpu", "rename_map": rename}, FakeBenchmark()
     )
     assert policy.inputs == ("observation.state", "observation.image")
+
+
+@pytest.mark.parametrize("pad", range(64))
+def test_a_header_whose_length_looks_like_a_pickle_is_read_all_the_same(
+    tmp_path: Path, pad: int
+) -> None:
+    """The first byte of a safetensors file is the low byte of its header's length: any of 32."""
+    tensors = {"weight": torch.zeros(1)}
+    file = tmp_path / "model.safetensors"
+    save_file(tensors, file, metadata={"pad": "x" * 8 * pad})
+    assert read_tensors(file).keys() == tensors.keys()

@@ -1,0 +1,48 @@
+"""A trained policy from a checkpoint: ``--policy.path=DIR``, or the id of a Hub repository."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from proctor.benchmarks.base import Benchmark
+from proctor.errors import UsageError
+from proctor.policies.base import Policy, PolicyConfig, PolicyPlugin
+
+
+@dataclass
+class PretrainedConfig(PolicyConfig):
+    """Where the checkpoint is; any other --policy flag changes a field of its config."""
+
+    type: str = "pretrained"
+    path: str = field(default="", metadata={"help": "checkpoint folder, or Hub id as user/name"})
+    revision: str | None = field(
+        default=None, metadata={"help": "branch, tag or commit on the Hub"}
+    )
+    overrides: dict[str, Any] = field(
+        default_factory=dict,
+        metadata={
+            "help": "fields of the checkpoint's config to change; "
+            "--policy.n_action_steps=8 does the same for one"
+        },
+    )
+
+
+def make(config: PretrainedConfig, benchmark: Benchmark) -> Policy:
+    """Load the checkpoint, whole or not at all, and check that it fits ``benchmark``."""
+    if not config.path:
+        raise UsageError("--policy.path is missing (a checkpoint folder, or a Hub id)")
+    from proctor.policies.checkpoint import load_policy
+
+    overrides = dict(config.overrides)
+    if config.pad_to is not None:
+        overrides.setdefault("pad_to", config.pad_to)
+    return load_policy(config.path, config.revision, overrides, benchmark)
+
+
+PLUGIN = PolicyPlugin(
+    config=PretrainedConfig,
+    make=make,
+    summary="a LeRobot checkpoint (ACT, Diffusion); --policy.path alone selects it",
+    open_field="overrides",
+)
