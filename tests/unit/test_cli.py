@@ -145,10 +145,12 @@ def test_ctrl_c_stops_within_a_second_and_says_how_to_go_on(
     wait_for_episodes(folder, 3)
     process.send_signal(signal.SIGINT)
     sent = time.monotonic()
-    _, stderr = process.communicate(timeout=10)
+    stdout, stderr = process.communicate(timeout=10)
     assert time.monotonic() - sent < 1.0
     assert process.returncode == 130
     assert f"proctor eval --resume --output_dir={folder}" in stderr
+    assert stdout.splitlines()[-1:] == [f"report: {folder / 'report.html'}"]
+    assert (folder / "report.html").exists()
     assert "Traceback" not in stderr
     assert (folder / "eval_info.json").exists()
     kept = results(folder)

@@ -189,14 +189,20 @@ def test_the_same_folder_gives_the_same_page(tmp_path: Path) -> None:
     ],
 )
 def test_the_command_gives_the_same_config_again(given: dict[str, Any]) -> None:
-    words = shlex.split(run_command(given))
+    words = shlex.split(run_command(given, config_from(given).as_dict()))
     flags = dict(word.removeprefix("--").split("=", 1) for word in words[2:])
     assert config_from(flags) == config_from(given)
 
 
 def test_a_single_episode_replaces_what_chose_the_others() -> None:
     given = {"env.type": "fake", "env.task": "a,b", "env.task_ids": "0,1", "eval.episodes": "3"}
-    assert episode_base(given) == "proctor eval --env.type=fake"
+    assert episode_base(given, {}) == "proctor eval --env.type=fake"
+
+
+def test_a_dict_that_is_no_section_of_the_config_is_one_flag() -> None:
+    given = {"rename_map": {"a": "b"}}
+    resolved = {"policy": {"rename_map": {"a": "b"}}}
+    assert run_command(given, resolved) == """proctor eval --rename_map='{"a":"b"}'"""
 
 
 def test_single_episode_commands_give_exactly_those_episodes(

@@ -151,7 +151,7 @@
 
   function showHead() {
     byId("title").textContent = run.title;
-    byId("about").textContent = [run.started, run.sessions > 1 ? `${run.sessions} sessions` : null,
+    byId("about").textContent = [run.policy_path, run.started, run.sessions > 1 ? `${run.sessions} sessions` : null,
       plural(run.tasks.length, "task"), `fingerprint ${run.fingerprint}`].filter(Boolean).join(" · ");
     const notices = [];
     if (run.planned !== null && run.recorded < run.planned) {

@@ -60,6 +60,7 @@ def page_data(run: RunContent) -> dict[str, Any]:
     tasks, groups = by_task(run.rows), by_group(run.rows)
     return {
         "title": title(record),
+        "policy_path": record.resolved.get("policy", {}).get("path"),
         "started": _date(record.sessions[0]) if record.sessions else None,
         "sessions": len(record.sessions),
         "planned": record.planned_episodes,
@@ -76,8 +77,11 @@ def page_data(run: RunContent) -> dict[str, Any]:
         "errors": _errors(run.rows),
         "time": _time(run.rows, timeline),
         "fingerprint": record.fingerprint,
-        "command": run_command(record.given),
-        "episode_command": [episode_base(record.given), episode_flag(0).removesuffix("0")],
+        "command": run_command(record.given, record.resolved),
+        "episode_command": [
+            episode_base(record.given, record.resolved),
+            episode_flag(0).removesuffix("0"),
+        ],
         "facts": {
             "Protocol": _facts(record.protocol),
             "Settings": _facts(record.resolved),

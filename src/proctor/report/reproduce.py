@@ -7,17 +7,18 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+Settings = Mapping[str, Any]
 _CHOOSES_EPISODES = ("env.task", "env.task_ids", "eval.episodes")
 
 
-def run_command(given: Mapping[str, Any]) -> str:
+def run_command(given: Settings, resolved: Settings) -> str:
     """Return the command that gives the whole run again, in a folder of its own."""
-    return _command(_flat(given))
+    return _command(_flat(given, resolved))
 
 
-def episode_base(given: Mapping[str, Any]) -> str:
+def episode_base(given: Settings, resolved: Settings) -> str:
     """Return the command of a single episode up to the flags that say which one."""
-    flags = _flat(given)
+    flags = _flat(given, resolved)
     return _command({name: flags[name] for name in flags if name not in _CHOOSES_EPISODES})
 
 
@@ -35,18 +36,18 @@ def episode_flag(index: int) -> str:
     return _word("eval.episodes", index)
 
 
-def _flat(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Spell the sections of a config file as flags; what is nested deeper is a flag's value."""
+def _flat(given: Settings, resolved: Settings) -> dict[str, Any]:
+    """Spell the sections of a config file as flags; any other dict is the value of a flag."""
     flat: dict[str, Any] = {}
     for name, value in given.items():
-        if isinstance(value, Mapping) and "." not in name:
+        if isinstance(value, Mapping) and isinstance(resolved.get(name), Mapping):
             flat |= {f"{name}.{field}": item for field, item in value.items()}
         else:
             flat[name] = value
     return flat
 
 
-def _command(flags: Mapping[str, Any]) -> str:
+def _command(flags: Settings) -> str:
     return " ".join(["proctor eval", *(_word(name, value) for name, value in flags.items())])
 
 
