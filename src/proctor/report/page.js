@@ -7,7 +7,7 @@
     simulate: "simulating",
     render: "rendering",
     wait: "waiting for the policy",
-    other: "the rest of episodes (scripted policies run here)",
+    other: "the rest of episodes (scripted policies act here)",
     idle: "between episodes, and tries that broke",
   };
   const FIRST_ROWS = 20, FIRST_FILMS = 12;
@@ -204,7 +204,8 @@
     const order = { column: columns[2], descending: false };
     const bodies = parts.map(() => el("tbody"));
     const row = (tally) =>
-      el("tr", {}, ...columns.map((column) => el("td", { class: column.class ?? "" }, column.cell(tally))));
+      el("tr", {}, ...columns.map((column) =>
+        el("td", { class: column.class ?? "", "data-label": column.name }, column.cell(tally))));
     const draw = () => parts.forEach((tallies, place) =>
       bodies[place].replaceChildren(...sorted(tallies, order.column.key, order.descending).map(row)));
     draw();
@@ -351,8 +352,8 @@
   // ---- Time ----
 
   function showSpent() {
-    const spent = Object.entries(run.time.spent).filter(([, value]) => value > 0);
-    const total = spent.reduce((sum, [, value]) => sum + value, 0);
+    const total = Object.values(run.time.spent).reduce((sum, value) => sum + value, 0);
+    const spent = Object.entries(run.time.spent).filter(([, value]) => value > 0.0005 * total);
     byId("time-about").textContent = `${plural(run.time.workers.length, "worker")}, ` +
       `${seconds(run.time.total)} from the first episode to the last; ${seconds(total)} of worker time in all.`;
     const bars = spent.map(([kind, value]) => {
