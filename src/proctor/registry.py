@@ -1,17 +1,19 @@
 """Finds plug-ins by name: a module of ours, an entry point, or ``package.module:ATTRIBUTE``.
 
-A plug-in is a module attribute ``PLUGIN``. Nothing is imported before it is asked for.
+A plug-in is a module attribute ``PLUGIN``; a policy may also be named by its factory alone.
+Nothing is imported before it is asked for.
 """
 
 from __future__ import annotations
 
 import importlib
+import inspect
 from pathlib import Path
 from typing import Any
 
 from proctor.benchmarks.base import BenchmarkPlugin
 from proctor.errors import UsageError, did_you_mean
-from proctor.policies.base import PolicyPlugin
+from proctor.policies.base import PolicyConfig, PolicyPlugin
 
 
 def find_benchmark(name: str) -> BenchmarkPlugin:
@@ -32,10 +34,26 @@ def find_policy(name: str) -> PolicyPlugin:
     Raises:
         UsageError: there is none, or what was found is no policy.
     """
-    plugin = _find("policies", "--policy.type", name)
-    if not isinstance(plugin, PolicyPlugin):
-        raise UsageError(f"--policy.type={name} is a {type(plugin).__name__}, not a PolicyPlugin")
-    return plugin
+    found = _find("policies", "--policy.type", name)
+    return found if isinstance(found, PolicyPlugin) else _from_factory(found, name)
+
+
+def _from_factory(factory: Any, name: str) -> PolicyPlugin:
+    """Make a plug-in of anything that can be called with (config, benchmark).
+
+    Its flags are those of the config class that its first parameter is annotated with.
+    """
+    try:
+        signature = inspect.signature(factory, eval_str=True)
+        signature.bind(None, None)
+    except (TypeError, ValueError):
+        raise UsageError(
+            f"--policy.type={name} is neither a PolicyPlugin nor callable as (config, benchmark)"
+        ) from None
+    annotated = next(iter(signature.parameters.values())).annotation
+    is_config = isinstance(annotated, type) and issubclass(annotated, PolicyConfig)
+    summary = (inspect.getdoc(factory) or name).splitlines()[0]
+    return PolicyPlugin(annotated if is_config else PolicyConfig, factory, summary)
 
 
 def known(kind: str) -> list[str]:

@@ -198,6 +198,16 @@ class WildPolicy(RandomPolicy):
 WILD = PolicyPlugin(RandomConfig, WildPolicy, "wild")
 
 
+def quiet(config: RandomConfig, benchmark: Any) -> RandomPolicy:
+    """Random, by a factory."""
+    return RandomPolicy(config, benchmark)
+
+
+def test_a_policy_may_be_named_by_its_factory_alone(run: Callable[..., Evaluation]) -> None:
+    evaluation = run(policy__type="tests.unit.test_engine:quiet", policy__n_action_steps=5)
+    assert digests(evaluation) == digests(run(policy__n_action_steps=5))
+
+
 class NoStart(Fake):
     """Cannot be made inside a worker."""
 

@@ -90,6 +90,14 @@ def test_nested_settings_and_flat_flags_mix_and_the_later_wins() -> None:
             "--env.type=no_such_module:PLUGIN: No module named",
         ),
         ({"env.type": "json:loads"}, "--env.type=json:loads is a function, not a BenchmarkPlugin"),
+        (
+            {"policy.type": "json:loads"},
+            "--policy.type=json:loads is neither a PolicyPlugin nor callable",
+        ),
+        (
+            {"policy.type": "zero", "policy.path": "x"},
+            "--policy.path states the policy's type itself",
+        ),
     ],
 )
 def test_bad_input_gets_one_line_that_names_the_flag(flags: dict[str, str], message: str) -> None:

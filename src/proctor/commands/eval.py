@@ -56,6 +56,8 @@ def evaluate(settings: dict[str, Any]) -> tuple[Prepared, int]:
             counts.add(row.outcome)
         console = Console(stderr=True)
         console.print(_headline(prepared, len(before)), highlight=False, soft_wrap=True)
+        for note in getattr(prepared.policy, "notes", ()):  # what a checkpoint's reader noticed
+            console.print(f"note: {note}", highlight=False, soft_wrap=True, markup=False)
         return [Progress(len(prepared.plan), counts, console)]
 
     signal.signal(signal.SIGTERM, _interrupt)

@@ -25,6 +25,7 @@ Forward = Callable[[dict[str, Tensor]], Tensor]
 """Device-side work: named rows on the device -> [B, ...] on the device."""
 
 GRAPH_SIZES = (1, 2, 4, 8, 16, 32, 64)
+ROWS_AT_ONCE = 4
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -157,12 +158,21 @@ class Graph:
             self.result = torch.empty_like(self.output, device="cpu", pin_memory=True)
 
     def _stage(self, piece: dict[str, Array], n: int) -> None:
-        """Write rows into pinned memory and start their copy to the device."""
+        """Write rows into pinned memory and start their copy to the device.
+
+        A few rows at a time, so that one part is on its way while the next is written; and by
+        torch, which writes with all its threads (16 images of 480x480 are 11 MB).
+        """
         with torch.inference_mode(), torch.cuda.stream(self.stream):
             for key, rows in piece.items():
-                self.host[key].numpy()[:n] = rows[:n]
-                self.host[key].numpy()[n:] = rows[n - 1]
-                self.inputs[key].copy_(self.host[key], non_blocking=True)
+                host, device = self.host[key], self.inputs[key]
+                source = torch.from_numpy(np.require(rows[:n], requirements=["C", "W"]))
+                for start in range(0, n, ROWS_AT_ONCE):
+                    part = slice(start, min(start + ROWS_AT_ONCE, n))
+                    host[part].copy_(source[part])
+                    device[part].copy_(host[part], non_blocking=True)
+                if n < len(host):
+                    device[n:].copy_(device[n - 1 : n].expand_as(device[n:]))
 
     def replay(self, piece: dict[str, Array], n: int) -> Tensor:
         """Return forward(piece) for its first ``n`` rows."""
