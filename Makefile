@@ -7,7 +7,7 @@ BASE := $(VENV)/.base
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test check test-all bench format clean
+.PHONY: demo test check test-all test-browser bench format clean
 
 demo: $(BASE) graphics
 	@$(BIN)/python scripts/demo.py
@@ -17,6 +17,10 @@ test: $(STAMP) graphics
 
 test-all: $(STAMP) graphics
 	$(BIN)/python -m pytest --timeout=1800 tests
+
+test-browser: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[browser]'
+	$(BIN)/python -m pytest -m browser tests
 
 check: $(STAMP)
 	$(BIN)/ruff check .

@@ -14,6 +14,7 @@ from proctor.errors import PolicyError, ProctorError, UsageError, WorkerError, d
 
 COMMANDS = {
     "eval": "evaluate a policy on a benchmark: a success rate with its interval",
+    "report": "write a run's page: rates, charts, timeline and all its episodes",
     "audit": "run a sample of a run's episodes again, one by one, and compare",
     "compare": "what changed between runs, and whether by more than chance",
     "info": "versions, cores, graphics and extras found on this machine",

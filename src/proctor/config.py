@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -32,6 +32,9 @@ class EvalSettings:
     """How the episodes are run. None of it may change what an episode gives."""
 
     n_episodes: int = field(default=50, metadata={"help": "episodes per task"})
+    episodes: list[int] | None = field(
+        default=None, metadata={"help": "only these of each task's n_episodes, as [0,3]"}
+    )
     batch_size: int = field(
         default=0,
         metadata={
@@ -65,6 +68,11 @@ class EvalSettings:
             "help": "on an accelerator, run every batch at one size: same bits whatever the load"
         },
     )
+
+    @property
+    def indices(self) -> Iterable[int]:
+        """Which episodes of each task are asked for."""
+        return range(self.n_episodes) if self.episodes is None else self.episodes
 
 
 @dataclass
@@ -104,6 +112,15 @@ class EvalConfig:
             UsageError: naming the flag.
         """
         _at_least("eval.n_episodes", self.eval.n_episodes, 1)
+        for index in self.eval.episodes or ():
+            if not 0 <= index < self.eval.n_episodes:
+                raise UsageError(
+                    f"--eval.episodes: there is no episode {index} "
+                    f"(--eval.n_episodes is {self.eval.n_episodes}: choose 0-"
+                    f"{self.eval.n_episodes - 1})"
+                )
+        if self.eval.episodes == []:
+            raise UsageError("--eval.episodes is empty; leave it out to run every episode")
         _at_least("eval.batch_size", self.eval.batch_size, 0)
         _at_least("eval.max_retries", self.eval.max_retries, 0)
         _at_least("env.max_parallel_tasks", self.env.max_parallel_tasks, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,12 +18,13 @@ from proctor.engine.engine import Engine, EngineSetup
 from proctor.engine.pool import check_importable, start_fork_server
 from proctor.engine.scheduler import Bounds, Scheduler
 from proctor.engine.worker import WorkerSetup
-from proctor.errors import SpecMismatch, UsageError, did_you_mean
+from proctor.errors import RunFolderError, SpecMismatch, UsageError, did_you_mean
 from proctor.plan import make_plan, workers_for
 from proctor.policies.base import Placement, Policy
 from proctor.recorders.base import Recorder
 from proctor.recorders.journal import EpisodeRow, Journal, cut_torn_line, read_journal
 from proctor.report.comparison import load_run, pair_key
+from proctor.report.page import write_page
 from proctor.report.sequential import PairedTest, Stopper, StopRule, parse_stop_rule
 from proctor.report.summary import Tally, eval_info, tally
 from proctor.run import EVAL_INFO_FILE, RunFolder, RunRecord, write_json
@@ -124,7 +126,7 @@ def prepare(config: EvalConfig) -> Prepared:
         benchmark=benchmark,
         policy=policy,
         features={key: offered[key] for key in policy.inputs},
-        plan=make_plan(benchmark, config.eval.n_episodes, config.seed),
+        plan=make_plan(benchmark, config.eval.indices, config.seed),
         environment=benchmark.preflight(policy.inputs),
         folder=folder,
     )
@@ -190,6 +192,8 @@ def run_evaluation(
             info = eval_info(rows, len(prepared.plan), record.sessions, stopper.decision)
             write_json(folder.path / EVAL_INFO_FILE, info)
             _drop_if_empty(folder.path / "workers.log")
+            if not isinstance(sys.exception(), RunFolderError):  # a full disk has no room for it
+                write_page(folder.path)
     order = {spec.key: place for place, spec in enumerate(prepared.plan)}
     rows.sort(key=lambda row: order[row.key])
     return Evaluation(folder.path, len(prepared.plan), rows, stopper.decision)
@@ -207,6 +211,7 @@ def _record(prepared: Prepared, given: dict[str, Any]) -> RunRecord:
             "git_commit": git_commit(),
         },
         sessions=[time.time()],
+        planned_episodes=len(prepared.plan),
     )
 
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from proctor.benchmarks.base import Benchmark
 from proctor.types import EpisodeSpec
 
 
-def make_plan(benchmark: Benchmark, n_episodes: int, seed: int) -> list[EpisodeSpec]:
-    """List every episode of every task, task by task. Creates no simulator."""
-    return [
-        benchmark.spec(task, index, seed)
-        for task in benchmark.tasks()
-        for index in range(n_episodes)
-    ]
+def make_plan(benchmark: Benchmark, indices: Iterable[int], seed: int) -> list[EpisodeSpec]:
+    """List the episodes with these indices of every task, task by task. Creates no simulator."""
+    indices = sorted(set(indices))
+    return [benchmark.spec(task, index, seed) for task in benchmark.tasks() for index in indices]
 
 
 def workers_for(batch_size: int, n_episodes: int, cores: int) -> int:

@@ -10,7 +10,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,8 @@ class RunRecord:
     machine: dict[str, Any]
     sessions: list[float]
     """When each process that worked on this run began, in seconds since 1970."""
+    planned_episodes: int | None = None
+    """How many episodes the whole run has; None in folders from before this was written down."""
 
     @property
     def fingerprint(self) -> str:
@@ -92,6 +94,7 @@ class RunFolder:
                 versions=content["versions"],
                 machine=content["machine"],
                 sessions=content["sessions"],
+                planned_episodes=content.get("planned_episodes"),
             )
         except (FileNotFoundError, NotADirectoryError):
             return None
@@ -107,6 +110,7 @@ class RunFolder:
             "versions": record.versions,
             "machine": record.machine,
             "sessions": record.sessions,
+            "planned_episodes": record.planned_episodes,
         }
         write_json(self.path / RUN_FILE, content)
 
@@ -127,14 +131,7 @@ class RunFolder:
             )
         if earlier is not None:
             _check_same_episodes(self.path, earlier, record)
-            record = RunRecord(
-                given=record.given,
-                resolved=record.resolved,
-                protocol=record.protocol,
-                versions=record.versions,
-                machine=record.machine,
-                sessions=[*earlier.sessions, time.time()],
-            )
+            record = replace(record, sessions=[*earlier.sessions, time.time()])
         self.write(record)
         return record
 
@@ -173,14 +170,23 @@ def _flat(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Write JSON so that a reader sees the old file or the new one, never half.
+    """Write JSON in one step.
+
+    Raises:
+        RunFolderError: the disk is full or gone.
+    """
+    write_whole(path, json.dumps(content, indent=2) + "\n")
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file so that a reader sees the old one or the new one, never half.
 
     Raises:
         RunFolderError: the disk is full or gone.
     """
     temporary = path.with_name(path.name + ".part")
     try:
-        temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        temporary.write_text(text, encoding="utf-8")
         temporary.replace(path)
     except OSError as error:
         temporary.unlink(missing_ok=True)

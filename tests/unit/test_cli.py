@@ -67,7 +67,10 @@ def test_a_run_ends_with_a_table_a_rate_with_its_interval_and_the_folder(tmp_pat
     assert done.returncode == 0
     assert "point  point-1  100.0% [56.6, 100.0] n=5" in done.stdout
     assert "success 100.0% [72.2, 100.0] n=10" in done.stdout
-    assert done.stdout.splitlines()[-1] == f"results: {tmp_path / 'run'}"
+    assert done.stdout.splitlines()[-2:] == [
+        f"results: {tmp_path / 'run'}",
+        f"report: {tmp_path / 'run' / 'report.html'}",
+    ]
     assert "10/10  success 100.0% [72.2, 100.0] n=10  done in 0:0" in done.stderr
 
 
@@ -142,10 +145,12 @@ def test_ctrl_c_stops_within_a_second_and_says_how_to_go_on(
     wait_for_episodes(folder, 3)
     process.send_signal(signal.SIGINT)
     sent = time.monotonic()
-    _, stderr = process.communicate(timeout=10)
+    stdout, stderr = process.communicate(timeout=10)
     assert time.monotonic() - sent < 1.0
     assert process.returncode == 130
     assert f"proctor eval --resume --output_dir={folder}" in stderr
+    assert stdout.splitlines()[-1:] == [f"report: {folder / 'report.html'}"]
+    assert (folder / "report.html").exists()
     assert "Traceback" not in stderr
     assert (folder / "eval_info.json").exists()
     kept = results(folder)

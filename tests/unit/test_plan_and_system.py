@@ -10,7 +10,7 @@ from proctor.system import cgroup_quota, usable_cores
 
 
 def test_the_plan_lists_every_episode_of_every_task_with_its_seed() -> None:
-    plan = make_plan(Fake(FakeConfig(n_tasks=2)), n_episodes=3, seed=1000)
+    plan = make_plan(Fake(FakeConfig(n_tasks=2)), indices=range(3), seed=1000)
     assert [(spec.task.task_id, spec.index, spec.seed) for spec in plan] == [
         (0, 0, 1000), (0, 1, 1001), (0, 2, 1002), (1, 0, 1000), (1, 1, 1001), (1, 2, 1002),
     ]  # fmt: skip

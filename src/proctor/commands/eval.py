@@ -66,6 +66,7 @@ def evaluate(settings: dict[str, Any]) -> tuple[Prepared, int]:
         evaluation = run_evaluation(prepared, settings, make_recorders)
     except KeyboardInterrupt:
         _say_how_to_resume(path, len(prepared.plan))
+        _say_where_the_report_is(path)
         return prepared, EXIT_INTERRUPTED
     _show(evaluation, Console())
     return prepared, EXIT_ERRORED_EPISODES if evaluation.tally.errors else 0
@@ -131,6 +132,13 @@ def _show(evaluation: Evaluation, console: Console) -> None:
             soft_wrap=True,
         )
     console.print(f"results: {evaluation.path}", highlight=False, soft_wrap=True)
+    _say_where_the_report_is(evaluation.path)
+
+
+def _say_where_the_report_is(path: Path) -> None:
+    from proctor.report.page import REPORT_FILE
+
+    print(f"report: {path / REPORT_FILE}")
 
 
 def read_flags(words: list[str]) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +51,20 @@ class EpisodeRow:
     def key(self) -> EpisodeKey:
         """What identifies the episode inside a run."""
         return (self.suite, self.task_id, self.episode_index)
+
+    @property
+    def video(self) -> str:
+        """Where the episode's video lies in the run folder, if it has one."""
+        return video_path(self.key)
+
+
+def video_path(key: EpisodeKey) -> str:
+    """Return the one place for an episode's video, relative to the run folder.
+
+    That the file is there is all that says so: a failure may be filmed after its line was written.
+    """
+    suite, task_id, index = key
+    return f"videos/{re.sub(r'[^A-Za-z0-9_-]', '_', suite)}_{task_id}/episode_{index}.mp4"
 
 
 def row_of(result: EpisodeResult) -> EpisodeRow:

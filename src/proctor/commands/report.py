@@ -1,0 +1,33 @@
+"""``proctor report``: write the page of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from proctor.errors import UsageError
+
+_USAGE = """\
+proctor report RUN [--output=FILE]
+
+Writes the page of a run, finished or not: RUN/report.html, or FILE. It is one file that any browser
+shows without a network; videos stay in the run folder.
+"""
+
+
+def run(words: list[str]) -> int:
+    """Run the command and return its exit code."""
+    from proctor.flags import split_argv
+    from proctor.report.page import write_page
+
+    positional, flags = split_argv(words, {"help"})
+    if "help" in flags:
+        print(_USAGE, end="")
+        return 0
+    output = flags.pop("output", None)
+    if flags:
+        raise UsageError(f"unknown flag --{next(iter(flags))} (report takes --output=FILE)")
+    if len(positional) != 1:
+        raise UsageError("report takes one run folder: proctor report RUN")
+    path = write_page(Path(positional[0]), None if output is None else Path(output))
+    print(f"report: {path}")
+    return 0

@@ -1,0 +1,462 @@
+"use strict";
+(() => {
+  const run = JSON.parse(document.getElementById("run").textContent);
+  const OUTCOMES = ["failure", "error", "success"];
+  const KINDS = {
+    open: "opening simulators",
+    simulate: "simulating",
+    render: "rendering",
+    wait: "waiting for the policy",
+    other: "the rest of episodes (scripted policies act here)",
+    idle: "between episodes, and tries that broke",
+  };
+  const FIRST_ROWS = 20, FIRST_FILMS = 12;
+  const byId = (id) => document.getElementById(id);
+
+  // ---- Making elements. Text is only ever inserted as text. ----
+
+  function fill(node, attributes, children) {
+    for (const [name, value] of Object.entries(attributes)) {
+      if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+      else node.setAttribute(name, value);
+    }
+    node.append(...children.filter((child) => child !== null));
+    return node;
+  }
+  const el = (tag, attributes = {}, ...children) =>
+    fill(document.createElement(tag), attributes, children);
+  const svg = (tag, attributes = {}, ...children) =>
+    fill(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
+  const pair = (name, value) => el("div", {}, el("dt", {}, name), el("dd", {}, value));
+
+  function copyable(text) {
+    // A word each, so that lines break between flags and not inside "--".
+    const words = text.split(" ").flatMap((word) => [" ", el("span", {}, word)]).slice(1);
+    const pre = el("pre", {}, ...words);
+    const button = el("button", { type: "button", onclick: copy }, "Copy");
+    async function copy() {
+      try {
+        await navigator.clipboard.writeText(text);
+        button.textContent = "Copied";
+      } catch {
+        getSelection().selectAllChildren(pre);
+        button.textContent = "Selected";
+      }
+      setTimeout(() => { button.textContent = "Copy"; }, 1500);
+    }
+    return el("div", { class: "copyable" }, pre, button);
+  }
+
+  // ---- Numbers as text ----
+
+  const fixed = (value, digits) => (value === null ? "n/a" : value.toFixed(digits));
+  const count = (value) => (value === null ? "n/a" : value.toLocaleString("en-US"));
+  const percent = (rate) => (rate === null ? "n/a" : `${(100 * rate).toFixed(1)}%`);
+  const interval = (ends) =>
+    ends === null ? "n/a" : `[${ends.map((end) => (100 * end).toFixed(1)).join(", ")}]`;
+  const plural = (n, word) => `${count(n)} ${word}${n === 1 ? "" : "s"}`;
+  function seconds(value) {
+    if (value === null) return "n/a";
+    if (value < 100) return `${value.toFixed(value < 10 ? 2 : 1)} s`;
+    const whole = Math.round(value), h = Math.floor(whole / 3600), m = Math.floor(whole / 60) % 60;
+    return h ? `${h} h ${m} min` : `${m} min ${whole % 60} s`;
+  }
+
+  // ---- Episodes: from columns to records ----
+
+  const columns = Object.entries(run.episodes);
+  const episodes = run.episodes.task.map((_, place) => {
+    const episode = Object.fromEntries(columns.map(([name, values]) => [name, values[place]]));
+    episode.task = run.tasks[episode.task];
+    episode.error = episode.error === null ? null : run.errors[episode.error];
+    episode.place = place;
+    return episode;
+  });
+  const name = (episode) => `${episode.task.name} episode ${episode.index}`;
+  const singleCommand = (episode) =>
+    `${run.episode_command[0]} ${episode.task.flags} ${run.episode_command[1]}${episode.index}`;
+  const searched = (episode) => (episode.text ??= [
+    episode.task.group, episode.task.name, episode.index, episode.seed, episode.digest, episode.error,
+  ].join(" ").toLowerCase());
+
+  // ---- Sorting: what is missing comes last either way ----
+
+  function sorted(items, key, descending) {
+    const sign = descending ? -1 : 1;
+    return items.map((item) => [key(item), item]).sort(([a], [b]) => {
+      if (a === null || b === null) return (a === null) - (b === null);
+      return sign * (typeof a === "string" ? a.localeCompare(b, "en", { numeric: true }) : a - b);
+    }).map(([, item]) => item);
+  }
+
+  function sortableHead(columns, order, redraw) {
+    const cells = columns.map((column) => {
+      const cell = el("th", { class: column.class ?? "", scope: "col" });
+      if (column.head) cell.append(column.head());
+      if (!column.key) return cell;
+      if (order.column === column) cell.setAttribute("aria-sort", direction(order));
+      cell.prepend(el("button", { type: "button", onclick: () => choose(column) }, column.name));
+      return cell;
+    });
+    function choose(column) {
+      order.descending = order.column === column ? !order.descending : Boolean(column.descending);
+      order.column = column;
+      columns.forEach((other, place) => cells[place].removeAttribute("aria-sort"));
+      cells[columns.indexOf(column)].setAttribute("aria-sort", direction(order));
+      redraw();
+    }
+    return el("thead", {}, el("tr", {}, ...cells));
+  }
+  const direction = (order) => (order.descending ? "descending" : "ascending");
+
+  // ---- The chart of a rate: posterior, interval, point ----
+
+  const across = (rate) => `${(100 * rate).toFixed(3)}%`;
+
+  function violin(k, n) {
+    // The density of Beta(1 + k, 1 + n - k) over its height at the mode, k / n.
+    const log = (weight, x) => (weight === 0 ? 0 : weight * Math.log(x));
+    const peak = log(k, k / n) + log(n - k, 1 - k / n);
+    const spread = Math.sqrt(((k + 1) * (n - k + 1)) / ((n + 2) ** 2 * (n + 3)));
+    const low = Math.max(0, k / n - 6 * spread), high = Math.min(1, k / n + 6 * spread);
+    const above = [], below = [];
+    for (let i = 0; i <= 60; i += 1) {
+      const x = low + ((high - low) * i) / 60;
+      const height = 48 * Math.exp(log(k, x) + log(n - k, 1 - x) - peak);
+      above.push(`${(1000 * x).toFixed(1)} ${(50 - height).toFixed(1)}`);
+      below.unshift(`${(1000 * x).toFixed(1)} ${(50 + height).toFixed(1)}`);
+    }
+    return svg("svg", { viewBox: "0 0 1000 100", preserveAspectRatio: "none", width: "100%", height: "100%" },
+      svg("path", { class: "violin", d: `M${above.join("L")}L${below.join("L")}Z` }));
+  }
+
+  function rateChart(tally, reference) {
+    const upright = (rate, kind) =>
+      svg("line", { class: kind, x1: across(rate), x2: across(rate), y1: 0, y2: "100%" });
+    const chart = svg("svg", { class: "chart", role: "img",
+      "aria-label": `${percent(tally.rate)} ${interval(tally.interval)}` },
+      ...[0, 0.25, 0.5, 0.75, 1].map((rate) => upright(rate, "grid")));
+    if (reference !== null) chart.append(upright(reference, "overall"));
+    if (tally.rate === null) return chart;
+    const [low, high] = tally.interval.map(across);
+    chart.append(violin(tally.k, tally.n),
+      svg("line", { class: "whisker", x1: low, x2: high, y1: "50%", y2: "50%" }),
+      svg("circle", { cx: across(tally.rate), cy: "50%", r: 4.5 }));
+    return chart;
+  }
+  const axis = () => el("div", { class: "axis" },
+    ...["0%", "25%", "50%", "75%", "100%"].map((label) => el("span", {}, label)));
+
+  // ---- Header and headline ----
+
+  function showHead() {
+    byId("title").textContent = run.title;
+    byId("about").textContent = [run.policy_path, run.started, run.sessions > 1 ? `${run.sessions} sessions` : null,
+      plural(run.tasks.length, "task"), `fingerprint ${run.fingerprint}`].filter(Boolean).join(" · ");
+    const notices = [];
+    if (run.planned !== null && run.recorded < run.planned) {
+      notices.push(`This run is not complete: ${count(run.recorded)} of ${count(run.planned)} episodes ` +
+        "have ended. To go on: proctor eval --resume --output_dir=FOLDER, with this page's folder.");
+    }
+    if (run.damaged.length) {
+      const lines = run.damaged.slice(0, 20).join(", ") + (run.damaged.length > 20 ? " …" : "");
+      notices.push(`${plural(run.damaged.length, "line")} of episodes.jsonl could not be read and ` +
+        `${run.damaged.length === 1 ? "is" : "are"} left out: number ${lines}.`);
+    }
+    byId("notices").append(...notices.map((text) => el("p", { class: "notice" }, text)));
+  }
+
+  function showHeadline() {
+    const all = run.overall;
+    byId("rate").append(
+      el("div", { class: "big" }, percent(all.rate)),
+      el("div", { class: "interval" }, all.rate === null ? "no episode has ended with a result" :
+        `${interval(all.interval)} `, el("span", { class: "quiet" }, all.rate === null ? "" : `95% interval, n=${count(all.n)}`)));
+    byId("posterior").append(rateChart(all, null), axis());
+    const figures = [["Succeeded", `${count(all.k)} of ${count(all.n)}`]];
+    figures.push(["Errors, not in the rate", count(all.errors)]);
+    if (all.bounds) figures.push(["If those all failed – succeeded", all.bounds.map(percent).join(" – ")]);
+    figures.push(["Mean steps to success", fixed(all.steps, 0)], ["Mean reward", fixed(all.reward, 1)],
+      ["Time worked", seconds(run.time.total)]);
+    byId("figures").append(...figures.map(([label, value]) => pair(label, value)));
+  }
+
+  // ---- Results by group and task ----
+
+  function rateColumns(nameCell) {
+    const columns = [
+      { name: "Task", key: (row) => row.name, cell: nameCell },
+      { name: "", class: "plot", head: axis, cell: (row) => rateChart(row, run.overall.rate) },
+      { name: "Success", class: "number percent", key: (row) => row.rate, cell: (row) => percent(row.rate) },
+      { name: "95% interval", class: "number secondary", key: (row) => row.interval && row.interval[0], cell: (row) => interval(row.interval) },
+      { name: "k/n", class: "number", key: (row) => row.k, cell: (row) => `${row.k}/${row.n}` },
+      { name: "Steps", class: "number secondary", key: (row) => row.steps, cell: (row) => fixed(row.steps, 0) },
+      { name: "Reward", class: "number secondary", key: (row) => row.reward, cell: (row) => fixed(row.reward, 1) },
+    ];
+    if (run.overall.errors) {
+      columns.push({ name: "Errors", class: "number secondary", descending: true, key: (row) => row.errors,
+        cell: (row) => (row.errors ? String(row.errors) : "–") });
+    }
+    return columns;
+  }
+
+  function rateTable(columns, parts) {
+    const order = { column: columns[2], descending: false };
+    const bodies = parts.map(() => el("tbody"));
+    const row = (tally) =>
+      el("tr", {}, ...columns.map((column) =>
+        el("td", { class: column.class ?? "", "data-label": column.name }, column.cell(tally))));
+    const draw = () => parts.forEach((tallies, place) =>
+      bodies[place].replaceChildren(...sorted(tallies, order.column.key, order.descending).map(row)));
+    draw();
+    return el("table", { class: "rates" }, sortableHead(columns, order, draw), ...bodies);
+  }
+
+  function showResults() {
+    if (!run.tasks.length) byId("results").hidden = true;
+    const ambiguous = new Set(run.tasks.map((task) => task.name)).size < run.tasks.length;
+    const label = (task) => (ambiguous ? `${task.group} / ${task.name}` : task.name);
+    const nameCell = (row) => (row.flags === undefined ? el("strong", {}, `${row.name}, all`) : el("button", {
+      type: "button", class: "link", title: "Show its episodes", onclick: () => showTask(row) }, label(row)));
+    const parts = [run.groups, run.tasks].filter((tallies) => tallies.length);
+    byId("tasks").append(rateTable(rateColumns(nameCell), parts));
+  }
+
+  // ---- Videos ----
+
+  function video(episode) {
+    const path = `${run.folder}/${episode.video}`.split("/").map(encodeURIComponent).join("/");
+    return el("video", { src: path, controls: "", preload: "metadata", playsinline: "",
+      "aria-label": name(episode) });
+  }
+
+  function showFilms() {
+    const filmed = sorted(episodes.filter((episode) => episode.video), (episode) => episode.outcome, false);
+    byId("films").hidden = !filmed.length;
+    let next = 0;
+    function add() {
+      byId("film-list").append(...filmed.slice(next, next + FIRST_FILMS).map((episode) => el("figure", {},
+        video(episode), el("figcaption", {}, outcome(episode), ` ${name(episode)}`))));
+      next += FIRST_FILMS;
+      byId("film-more").replaceChildren(...(next < filmed.length
+        ? [el("button", { type: "button", onclick: add }, `Show more of ${count(filmed.length)}`)] : []));
+    }
+    if (filmed.length) add();
+  }
+
+  // ---- All episodes ----
+
+  const outcome = (episode) =>
+    el("span", { class: `outcome ${OUTCOMES[episode.outcome]}` }, OUTCOMES[episode.outcome]);
+  const EPISODE_COLUMNS = [
+    { name: "Outcome", key: (e) => e.outcome, cell: outcome },
+    { name: "Task", key: (e) => e.task.name, cell: (e) => e.task.name },
+    { name: "Episode", class: "number", key: (e) => e.index, cell: (e) => String(e.index) },
+    { name: "Seed", class: "number secondary", key: (e) => e.seed, cell: (e) => String(e.seed) },
+    { name: "Steps", class: "number", key: (e) => e.steps, cell: (e) => fixed(e.steps, 0) },
+    { name: "Reward", class: "number secondary", key: (e) => e.reward, cell: (e) => fixed(e.reward, 1) },
+    { name: "Time", class: "number secondary", key: (e) => e.duration, cell: (e) => seconds(e.duration) },
+    { name: "Worker", class: "number secondary", key: (e) => e.worker, cell: (e) => String(e.worker) },
+    { name: "Tries", class: "number secondary", descending: true, key: (e) => e.attempts, cell: (e) => String(e.attempts) },
+  ];
+  const view = { order: { column: EPISODE_COLUMNS[0], descending: false }, outcome: null, limit: FIRST_ROWS };
+  const open = new Set();
+  const body = el("tbody");
+
+  function details(episode) {
+    const facts = [["Seed", String(episode.seed)], ["Worker", String(episode.worker)],
+      ["Tries", String(episode.attempts)], ["Started at", seconds(episode.start)]];
+    if (episode.init_state !== null) facts.unshift(["Initial state", String(episode.init_state)]);
+    if (OUTCOMES[episode.outcome] !== "error") {
+      facts.push(["Reward", fixed(episode.reward, 3)], ["Best reward", fixed(episode.best, 3)],
+        ["Solved at the end", episode.at_end ? "yes" : "no"], ["Steps with clipped actions", count(episode.clipped)],
+        ["Images", count(episode.renders)], ["Open", seconds(episode.open)], ["Simulate", seconds(episode.simulate)],
+        ["Render", seconds(episode.render)], ["Wait", seconds(episode.wait)]);
+    }
+    if (episode.digest !== null) facts.push(["Digest", el("code", {}, episode.digest)]);
+    return el("td", { colspan: EPISODE_COLUMNS.length },
+      episode.video === null ? null : video(episode),
+      el("dl", {}, ...facts.map(([label, value]) => pair(label, value))),
+      episode.error === null ? null : el("pre", { class: "text" }, episode.error),
+      copyable(singleCommand(episode)));
+  }
+
+  function episodeRow(episode) {
+    const toggle = el("button", { type: "button", class: "toggle", "aria-expanded": "false",
+      "aria-label": `Details of ${name(episode)}` });
+    const row = el("tr", { class: "row" }, ...EPISODE_COLUMNS.map((column, place) =>
+      el("td", { class: column.class ?? "" }, place ? null : toggle, column.cell(episode))));
+    function expand(opened) {
+      if (opened) open.add(episode); else open.delete(episode);
+      toggle.setAttribute("aria-expanded", String(opened));
+      if (opened) row.after(el("tr", { class: "detail" }, details(episode)));
+      else row.nextSibling.remove();
+    }
+    row.addEventListener("click", () => {
+      if (getSelection().isCollapsed) expand(!open.has(episode));
+    });
+    return { row, expand };
+  }
+
+  function chosenEpisodes() {
+    const words = byId("search").value.toLowerCase().split(/\s+/).filter(Boolean);
+    return episodes.filter((episode) =>
+      (view.outcome === null || episode.outcome === view.outcome) &&
+      (!words.length || words.every((word) => searched(episode).includes(word))));
+  }
+
+  function drawEpisodes() {
+    const chosen = sorted(chosenEpisodes(), view.order.column.key, view.order.descending);
+    const drawn = chosen.slice(0, view.limit);
+    body.replaceChildren();
+    for (const episode of drawn) {
+      const { row, expand } = episodeRow(episode);
+      body.append(row);
+      if (open.has(episode)) expand(true);
+    }
+    byId("shown").textContent = `${count(chosen.length)} of ${count(episodes.length)}`;
+    const more = (label, limit) => el("button", { type: "button", onclick: () => redraw(limit) }, label);
+    byId("more").replaceChildren(...(chosen.length > drawn.length
+      ? [more("Show 100 more", view.limit + 100), more(`Show all ${count(chosen.length)}`, Infinity)] : []));
+  }
+
+  function redraw(limit = FIRST_ROWS) {
+    view.limit = limit;
+    drawEpisodes();
+  }
+
+  function showTask(task) {
+    byId("search").value = task.name;
+    chooseOutcome(null);
+    byId("all").scrollIntoView();
+  }
+
+  function chooseOutcome(chosen) {
+    view.outcome = chosen;
+    [...byId("outcomes").children].forEach((button, place) =>
+      button.setAttribute("aria-pressed", String(chosen === (place ? place - 1 : null))));
+    redraw();
+  }
+
+  function showEpisodes() {
+    const totals = OUTCOMES.map((_, kind) => episodes.filter((episode) => episode.outcome === kind).length);
+    const labels = ["All", "Failures", "Errors", "Successes"];
+    byId("outcomes").append(...labels.map((label, place) => el("button", { type: "button",
+      onclick: () => chooseOutcome(place ? place - 1 : null) }, place ? `${label} ${count(totals[place - 1])}` : label)));
+    byId("search").addEventListener("input", () => redraw());
+    byId("episodes").append(el("table", { class: "log" },
+      sortableHead(EPISODE_COLUMNS, view.order, () => redraw(view.limit)), body));
+    chooseOutcome(null);
+  }
+
+  // ---- Time ----
+
+  function showSpent() {
+    const total = Object.values(run.time.spent).reduce((sum, value) => sum + value, 0);
+    const spent = Object.entries(run.time.spent).filter(([, value]) => value > 0.0005 * total);
+    byId("time-about").textContent = `${plural(run.time.workers.length, "worker")}, ` +
+      `${seconds(run.time.total)} from the first episode to the last; ${seconds(total)} of worker time in all.`;
+    const bars = spent.map(([kind, value]) => {
+      const bar = el("div", { class: kind, title: `${KINDS[kind]} ${seconds(value)}` });
+      bar.style.flexGrow = value / total;
+      return bar;
+    });
+    byId("spent").append(el("div", { class: "stack" }, ...bars), el("ul", { class: "legend" },
+      ...spent.map(([kind, value]) => el("li", {}, el("span", { class: `swatch ${kind}` }), `${KINDS[kind]} `,
+        el("span", { class: "quiet" }, `${seconds(value)}, ${percent(value / total)}`)))));
+  }
+
+  function segments(episode) {
+    if (episode.duration === null) return [];
+    const known = ["open", "simulate", "render", "wait"].map((kind) => [kind, episode[kind] ?? 0]);
+    const rest = episode.duration - known.reduce((sum, [, value]) => sum + value, 0);
+    return [...known, ["other", Math.max(0, rest)]];
+  }
+
+  function showTimeline() {
+    const { workers, total, breaks } = run.time;
+    const lane = new Map(workers.map((worker, place) => [worker, place]));
+    const height = Math.max(8, Math.min(22, 320 / workers.length));
+    const unit = total ? 10000 / total : 0;
+    const errors = episodes.filter((episode) => OUTCOMES[episode.outcome] === "error");
+    const shapes = Object.fromEntries(Object.keys(KINDS).map((kind) => [kind, []]));
+    for (const episode of episodes) {
+      let x = episode.start * unit;
+      for (const [kind, value] of segments(episode)) {
+        const y = lane.get(episode.worker) * height + 1, width = value * unit;
+        if (width > 0) shapes[kind].push(`M${x.toFixed(1)} ${y}h${width.toFixed(1)}v${height - 2}h${(-width).toFixed(1)}z`);
+        x += width;
+      }
+    }
+    const drawing = svg("svg", { viewBox: `0 0 10000 ${workers.length * height}`, preserveAspectRatio: "none",
+      height: workers.length * height, role: "img", "aria-label": "What each worker did when" },
+      ...workers.map((_, place) => svg("rect", { class: "lane", x: 0, y: place * height + 1, width: 10000, height: height - 2 })),
+      ...Object.entries(shapes).map(([kind, parts]) => svg("path", { class: kind, d: parts.join("") })),
+      ...errors.map((episode) => svg("line", { class: "broke", x1: episode.start * unit, x2: episode.start * unit,
+        y1: lane.get(episode.worker) * height, y2: (lane.get(episode.worker) + 1) * height })),
+      ...breaks.map((end) => svg("line", { class: "break", x1: end * unit, x2: end * unit, y1: 0, y2: workers.length * height })));
+    drawing.addEventListener("pointermove", (event) => point(event, drawing, workers, total));
+    byId("timeline").append(el("div", { class: "lanes" },
+      el("div", { class: "names" }, ...workers.map((worker) => el("span", {}, String(worker)))), drawing,
+      el("div", { class: "scale" }, ...[0, 0.25, 0.5, 0.75, 1].map((part) => el("span", {}, seconds(part * total))))));
+    byId("pointed").textContent = "One lane for each worker. An episode's parts are drawn one after the other; " +
+      `in truth they alternate.${errors.length ? " Thick upright line: an episode given up as an error." : ""}` +
+      `${breaks.length ? " Dashed line: the run was stopped here and resumed." : ""} Point at an episode to read it.`;
+  }
+
+  function point(event, drawing, workers, total) {
+    const box = drawing.getBoundingClientRect();
+    const worker = workers[Math.floor(((event.clientY - box.top) / box.height) * workers.length)];
+    const at = ((event.clientX - box.left) / box.width) * total;
+    const hit = episodes.find((e) => e.worker === worker && e.start <= at && at <= e.start + e.duration);
+    if (!hit) return;
+    const parts = segments(hit).filter(([, value]) => value > 0).map(([kind, value]) => `${kind} ${seconds(value)}`);
+    byId("pointed").textContent = `Worker ${worker}, ${name(hit)}: ${OUTCOMES[hit.outcome]}, ${parts.join(", ")}`;
+  }
+
+  function showTime() {
+    byId("time").hidden = !episodes.length;
+    if (!episodes.length) return;
+    showSpent();
+    showTimeline();
+  }
+
+  // ---- How ----
+
+  function showHow() {
+    byId("command").append(copyable(run.command));
+    byId("fingerprint").textContent = run.fingerprint;
+    byId("facts").append(...Object.entries(run.facts).map(([heading, lines]) => el("details", {},
+      el("summary", {}, heading), el("dl", { class: "facts" },
+        ...lines.flatMap(([label, value]) => [el("dt", {}, label), el("dd", {}, value)])))));
+  }
+
+  // ---- Theme ----
+
+  function remembered() {
+    try { return localStorage.getItem("proctor-theme"); } catch { return null; }
+  }
+  function showTheme(theme) {
+    document.documentElement.dataset.theme = theme;
+    byId("theme").textContent = theme === "dark" ? "Light theme" : "Dark theme";
+  }
+  function startTheme() {
+    const system = matchMedia("(prefers-color-scheme: dark)");
+    const preferred = () => remembered() ?? (system.matches ? "dark" : "light");
+    showTheme(preferred());
+    system.addEventListener("change", () => showTheme(preferred()));
+    byId("theme").addEventListener("click", () => {
+      showTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark");
+      try { localStorage.setItem("proctor-theme", document.documentElement.dataset.theme); } catch { /* not kept */ }
+    });
+  }
+
+  startTheme();
+  showHead();
+  showHeadline();
+  showResults();
+  showFilms();
+  showEpisodes();
+  showTime();
+  showHow();
+})();

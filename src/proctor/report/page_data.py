@@ -1,0 +1,213 @@
+"""What the report page shows, as JSON values: a pure function of a run folder's content."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from proctor.errors import UsageError
+from proctor.recorders.journal import EpisodeRow, read_journal
+from proctor.report.reproduce import episode_base, episode_flag, run_command, task_flags
+from proctor.report.statistics import wilson_interval
+from proctor.report.summary import by_group, by_task, tally
+from proctor.report.timeline import Timeline, make_timeline, time_spent
+from proctor.run import RunFolder, RunRecord
+from proctor.types import EpisodeKey, Outcome
+
+_LONGEST_ERROR = 1500
+"""Characters of an error that the page keeps, so that a thousand errors stay under 2 MB."""
+_ATTENTION = {Outcome.FAILURE: 0, Outcome.ERROR: 1, Outcome.SUCCESS: 2}
+"""The order in which a reader wants to see episodes."""
+
+
+@dataclass(frozen=True)
+class RunContent:
+    """What a run folder holds."""
+
+    record: RunRecord
+    rows: list[EpisodeRow]
+    damaged: list[int]
+    """Numbers of the journal lines that nobody can read."""
+    filmed: frozenset[EpisodeKey]
+    """The episodes whose video is there."""
+
+
+def read_run(folder: Path) -> RunContent:
+    """Read a run, finished or not.
+
+    Raises:
+        UsageError: it is not a run folder.
+        RunFolderError: its ``run.json`` is damaged.
+    """
+    record = RunFolder(folder).read()
+    if record is None:
+        raise UsageError(f"{folder} is not a run folder (it has no run.json)")
+    journal = read_journal(folder)
+    rows = sorted(journal.rows, key=lambda row: row.key)
+    filmed = frozenset(row.key for row in rows if (folder / row.video).is_file())
+    return RunContent(record, rows, journal.damaged, filmed)
+
+
+def page_data(run: RunContent) -> dict[str, Any]:
+    """Return all that the page shows."""
+    record = run.record
+    timeline = make_timeline(run.rows, record.sessions)
+    tasks, groups = by_task(run.rows), by_group(run.rows)
+    return {
+        "title": title(record),
+        "policy_path": record.resolved.get("policy", {}).get("path"),
+        "started": _date(record.sessions[0]) if record.sessions else None,
+        "sessions": len(record.sessions),
+        "planned": record.planned_episodes,
+        "recorded": len(run.rows),
+        "damaged": run.damaged,
+        "overall": _tally(run.rows) | _bounds(run.rows),
+        "groups": [
+            {"name": suite, **_tally(rows)}
+            for suite, rows in groups.items()
+            if 1 < len(groups) < len(tasks)
+        ],
+        "tasks": [_task(rows) for rows in tasks.values()],
+        "episodes": _episodes(run, timeline, list(tasks)),
+        "errors": _errors(run.rows),
+        "time": _time(run.rows, timeline),
+        "fingerprint": record.fingerprint,
+        "command": run_command(record.given, record.resolved),
+        "episode_command": [
+            episode_base(record.given, record.resolved),
+            episode_flag(0).removesuffix("0"),
+        ],
+        "facts": {
+            "Protocol": _facts(record.protocol),
+            "Settings": _facts(record.resolved),
+            "Versions": _facts(record.versions),
+            "Machine": _facts(record.machine),
+        },
+    }
+
+
+def title(record: RunRecord) -> str:
+    """Return what was examined on what."""
+    policy, benchmark = (record.protocol.get(part, {}) for part in ("policy", "benchmark"))
+    return f"{policy.get('type', 'a policy')} on {benchmark.get('type', 'a benchmark')}"
+
+
+def _task(rows: Sequence[EpisodeRow]) -> dict[str, Any]:
+    first = rows[0]
+    return {
+        "name": first.task,
+        "group": first.suite,
+        "flags": task_flags(first.suite, first.task_id),
+        **_tally(rows),
+    }
+
+
+def _tally(rows: Sequence[EpisodeRow]) -> dict[str, Any]:
+    added = tally(rows)
+    interval = wilson_interval(added.successes, added.episodes)
+    return {
+        "k": added.successes,
+        "n": added.episodes,
+        "errors": added.errors,
+        "rate": _number(added.rate, 6),
+        "interval": None if interval is None else [_number(end, 6) for end in interval],
+        "steps": _number(added.mean_steps_to_success, 1),
+        "reward": _number(added.avg_sum_reward, 3),
+    }
+
+
+def _bounds(rows: Sequence[EpisodeRow]) -> dict[str, Any]:
+    """Return the rates had all errored episodes failed, or all succeeded."""
+    added = tally(rows)
+    if not added.errors:
+        return {"bounds": None}
+    everything = added.episodes + added.errors
+    ends = (added.successes / everything, (added.successes + added.errors) / everything)
+    return {"bounds": [_number(end, 6) for end in ends]}
+
+
+def _episodes(
+    run: RunContent, timeline: Timeline, tasks: list[tuple[str, int]]
+) -> dict[str, list[Any]]:
+    """Return the episodes as columns, which is far smaller than a record for each."""
+    place = {task: number for number, task in enumerate(tasks)}
+    texts = {text: number for number, text in enumerate(_errors(run.rows))}
+    columns: dict[str, Callable[[EpisodeRow], Any]] = {
+        "task": lambda row: place[row.suite, row.task_id],
+        "index": lambda row: row.episode_index,
+        "seed": lambda row: row.seed,
+        "init_state": lambda row: row.init_state,
+        "outcome": lambda row: _ATTENTION[row.outcome],
+        "at_end": lambda row: row.success_at_end,
+        "steps": lambda row: row.steps,
+        "reward": lambda row: _number(row.sum_reward, 3),
+        "best": lambda row: _number(row.max_reward, 3),
+        "worker": lambda row: row.worker,
+        "attempts": lambda row: row.attempts,
+        "renders": lambda row: row.renders,
+        "clipped": lambda row: row.clipped_steps,
+        "open": lambda row: _number(row.open_s, 4),
+        "simulate": lambda row: _number(row.sim_s, 4),
+        "render": lambda row: _number(row.render_s, 4),
+        "wait": lambda row: _number(row.wait_s, 4),
+        "digest": lambda row: row.digest,
+        "error": lambda row: None if row.error is None else texts[_shortened(row.error)],
+        "video": lambda row: row.video if row.key in run.filmed else None,
+    }
+    episodes = {name: [value(row) for row in run.rows] for name, value in columns.items()}
+    episodes["start"] = [_number(span.start_s, 3) for span in timeline.spans]
+    episodes["duration"] = [
+        None if row.outcome is Outcome.ERROR else _number(span.duration_s, 4)
+        for row, span in zip(run.rows, timeline.spans, strict=True)
+    ]
+    return episodes
+
+
+def _errors(rows: Sequence[EpisodeRow]) -> list[str]:
+    """Return the error texts, each once: broken simulators tend to say the same."""
+    return list(dict.fromkeys(_shortened(row.error) for row in rows if row.error is not None))
+
+
+def _shortened(error: str) -> str:
+    """Keep the end, where a traceback says what happened."""
+    cut = len(error) - _LONGEST_ERROR
+    if cut <= 0:
+        return error
+    return f"[{cut} characters are left out here; episodes.jsonl has them]\n{error[cut:]}"
+
+
+def _time(rows: Sequence[EpisodeRow], timeline: Timeline) -> dict[str, Any]:
+    return {
+        "total": _number(timeline.total_s, 3),
+        "workers": sorted({row.worker for row in rows}),
+        "breaks": [_number(end, 3) for end in timeline.breaks],
+        "spent": {
+            name: _number(seconds, 3) for name, seconds in time_spent(rows, timeline).items()
+        },
+    }
+
+
+def _facts(nested: Mapping[str, Any], prefix: str = "") -> list[list[str]]:
+    """Return nested settings as lines of dotted name and text."""
+    lines: list[list[str]] = []
+    for name, value in nested.items():
+        if isinstance(value, Mapping) and value:
+            lines += _facts(value, f"{prefix}{name}.")
+        else:
+            lines.append([prefix + name, value if isinstance(value, str) else json.dumps(value)])
+    return lines
+
+
+def _number(value: float | None, digits: int) -> float | None:
+    """Round; what JSON has no number for becomes None."""
+    return None if value is None or not math.isfinite(value) else round(value, digits)
+
+
+def _date(seconds: float) -> str:
+    """Return a date in UTC: the page must not depend on where it is made."""
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))

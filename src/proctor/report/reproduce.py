@@ -1,0 +1,63 @@
+"""The commands that run an evaluation, or one episode of it, again. Pure functions."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+Settings = Mapping[str, Any]
+_CHOOSES_EPISODES = ("env.task", "env.task_ids", "eval.episodes")
+
+
+def run_command(given: Settings, resolved: Settings) -> str:
+    """Return the command that gives the whole run again, in a folder of its own."""
+    return _command(_flat(given, resolved))
+
+
+def episode_base(given: Settings, resolved: Settings) -> str:
+    """Return the command of a single episode up to the flags that say which one."""
+    flags = _flat(given, resolved)
+    return _command({name: flags[name] for name in flags if name not in _CHOOSES_EPISODES})
+
+
+def task_flags(suite: str, task_id: int) -> str:
+    """Return the flags that choose a task as the run had it.
+
+    By suite and id, not by name: policies key their noise by them, and an episode that is alone
+    must draw what it drew among the others.
+    """
+    return f"{_word('env.task', suite)} {_word('env.task_ids', task_id)}"
+
+
+def episode_flag(index: int) -> str:
+    """Return the flag that chooses one episode of a task, with its own index and seed."""
+    return _word("eval.episodes", index)
+
+
+def _flat(given: Settings, resolved: Settings) -> dict[str, Any]:
+    """Spell the sections of a config file as flags; any other dict is the value of a flag."""
+    flat: dict[str, Any] = {}
+    for name, value in given.items():
+        if isinstance(value, Mapping) and isinstance(resolved.get(name), Mapping):
+            flat |= {f"{name}.{field}": item for field, item in value.items()}
+        else:
+            flat[name] = value
+    return flat
+
+
+def _command(flags: Settings) -> str:
+    return " ".join(["proctor eval", *(_word(name, value) for name, value in flags.items())])
+
+
+def _word(name: str, value: Any) -> str:
+    return f"{shlex.quote(f'--{name}')}={shlex.quote(_text(value))}"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return "none"
+    return json.dumps(value, separators=(",", ":"))

@@ -1,0 +1,221 @@
+"""The report page as a reader meets it, in Chromium."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proctor.report.page import write_page
+from proctor.types import Outcome
+from tests.run_folders import RECORD, eight_episodes, episode, infected, write_run
+
+pytestmark = pytest.mark.browser
+
+TINY_VIDEO = Path(__file__).with_name("tiny.mp4")
+"""Two seconds of H.264, 64 x 64, made by Chromium's MediaRecorder from a canvas."""
+
+OpenPage = Callable[..., Any]
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    return write_page(write_run(tmp_path, eight_episodes()))
+
+
+def texts(browser: Any, selector: str) -> list[str]:
+    script = "return [...document.querySelectorAll(arguments[0])].map((node) => node.innerText)"
+    return list(browser.execute_script(script, selector))
+
+
+def click(browser: Any, selector: str, place: int = 0) -> None:
+    browser.find_elements("css selector", selector)[place].click()
+
+
+def column(browser: Any, table: str, number: int) -> list[str]:
+    return [
+        text.strip() for text in texts(browser, f"{table} tr:not(.detail) td:nth-child({number})")
+    ]
+
+
+def type_search(browser: Any, text: str) -> None:
+    field = browser.find_element("id", "search")
+    field.clear()
+    field.send_keys(text)
+
+
+def background(browser: Any) -> str:
+    return str(browser.execute_script("return getComputedStyle(document.body).backgroundColor"))
+
+
+def sideways_overflow(browser: Any) -> int:
+    script = "const page = document.documentElement; return page.scrollWidth - page.clientWidth"
+    return int(browser.execute_script(script))
+
+
+def test_the_headline_says_rate_interval_and_errors(page: Path, open_page: OpenPage) -> None:
+    browser = open_page(page)
+    said = browser.find_element("id", "headline").text
+    assert "57.1%" in said
+    assert "[25.0, 84.2] 95% interval, n=7" in said
+    assert "50.0% – 62.5%" in said
+
+
+def test_failures_come_first_then_errors(page: Path, open_page: OpenPage) -> None:
+    outcomes = column(open_page(page), ".log", 1)
+    assert outcomes == ["failure"] * 3 + ["error"] + ["success"] * 4
+
+
+def test_a_click_on_a_header_sorts_and_a_second_one_turns_it(
+    page: Path, open_page: OpenPage
+) -> None:
+    browser = open_page(page)
+    click(browser, ".log th:nth-child(5) button")
+    steps = column(browser, ".log", 5)
+    assert steps == ["10", "10", "20", "30", "30", "40", "40", "n/a"]
+    click(browser, ".log th:nth-child(5) button")
+    steps = column(browser, ".log", 5)
+    assert steps == ["40", "40", "30", "30", "20", "10", "10", "n/a"], "missing stays last"
+    sort = browser.find_element("css selector", ".log th:nth-child(5)").get_attribute("aria-sort")
+    assert sort == "descending"
+
+
+def test_tasks_start_with_the_lowest_rate_and_can_be_sorted(
+    page: Path, open_page: OpenPage
+) -> None:
+    browser = open_page(page)
+    assert column(browser, ".rates", 1) == ["point-1", "point-0"]
+    click(browser, ".rates th:nth-child(1) button")
+    assert column(browser, ".rates", 1) == ["point-0", "point-1"]
+    assert len(browser.find_elements("css selector", ".rates .violin")) == 2
+
+
+def test_text_and_outcome_filter_together(page: Path, open_page: OpenPage) -> None:
+    browser = open_page(page)
+    type_search(browser, "POINT-1")
+    assert column(browser, ".log", 2) == ["point-1"] * 4
+    click(browser, "#outcomes button", 1)
+    assert column(browser, ".log", 1) == ["failure"] * 2
+    assert browser.find_element("id", "shown").text == "2 of 8"
+    click(browser, "#outcomes button", 0)
+    type_search(browser, "broke at")
+    assert column(browser, ".log", 1) == ["error"]
+
+
+def test_a_task_leads_to_its_episodes(page: Path, open_page: OpenPage) -> None:
+    browser = open_page(page)
+    click(browser, ".rates .link")
+    assert set(column(browser, ".log", 2)) == {"point-1"}
+
+
+def test_an_episode_opens_to_its_error_and_command(page: Path, open_page: OpenPage) -> None:
+    browser = open_page(page)
+    click(browser, "#outcomes button", 2)
+    click(browser, ".log .toggle")
+    assert texts(browser, ".detail .text") == ["the simulator broke at 1/1"]
+    assert texts(browser, ".detail .copyable pre")[0].replace("\n", " ") == (
+        "proctor eval --policy.type=random --env.type=fake --eval.n_episodes=4 "
+        "--env.task=point --env.task_ids=1 --eval.episodes=1"
+    )
+    click(browser, ".log .toggle")
+    assert texts(browser, ".detail") == []
+
+
+def test_videos_show_failures_first_and_play(tmp_path: Path, open_page: OpenPage) -> None:
+    rows = eight_episodes()
+    for row in (rows[0], rows[2]):
+        video = tmp_path / row.video
+        video.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(TINY_VIDEO, video)
+    browser = open_page(write_page(write_run(tmp_path, rows)))
+    captions = texts(browser, "figcaption")
+    assert captions == ["failure point-0 episode 2", "success point-0 episode 0"]
+    source = browser.find_element("css selector", "figure video").get_attribute("src")
+    assert source == (tmp_path / rows[2].video).as_uri()
+    play = """
+        const [done] = arguments, video = document.querySelector("figure video");
+        video.ontimeupdate = () => video.currentTime > 0 && done(video.videoWidth);
+        video.muted = true; // what may play without a click
+        video.play();
+    """
+    assert browser.execute_async_script(play) == 64
+
+
+def test_the_theme_follows_the_system_until_it_is_toggled(page: Path, open_page: OpenPage) -> None:
+    browser = open_page(page, dark=True)
+    dark = background(browser)
+    light = background(open_page(page, dark=False))
+    assert dark != light
+    click(browser, "#theme")
+    assert background(browser) == dark
+    browser.refresh()
+    assert background(browser) == dark, "the choice is remembered"
+
+
+def test_pointing_at_the_timeline_names_the_episode(page: Path, open_page: OpenPage) -> None:
+    from selenium.webdriver import ActionChains
+
+    browser = open_page(page)
+    lanes = browser.find_element("css selector", ".lanes svg")
+    ActionChains(browser).move_to_element_with_offset(lanes, -300, -10).perform()
+    assert "Worker 0, point-0 episode" in browser.find_element("id", "pointed").text
+
+
+@pytest.mark.parametrize("width", [320, 390, 768, 905, 1200])
+def test_the_page_never_scrolls_sideways(
+    tmp_path: Path, open_page: OpenPage, *, width: int
+) -> None:
+    long = [replace(row, task="a_very_long_name" * 9, error=row.error and "y" * 900)
+            for row in eight_episodes()]  # fmt: skip
+    browser = open_page(write_page(write_run(tmp_path, long)), width=width)
+    click(browser, "#outcomes button", 2)
+    click(browser, ".log .toggle")
+    for place in range(4):
+        click(browser, "summary", place)
+    assert sideways_overflow(browser) == 0
+
+
+def test_incomplete_and_damaged_runs_say_so(tmp_path: Path, open_page: OpenPage) -> None:
+    write_run(tmp_path, eight_episodes()[:5], replace(RECORD, sessions=[]))
+    with (tmp_path / "episodes.jsonl").open("a") as journal:
+        journal.write("{}\n")
+    browser = open_page(write_page(tmp_path))
+    incomplete, damaged = texts(browser, ".notice")
+    assert "5 of 8 episodes" in incomplete
+    assert "1 line of episodes.jsonl could not be read and is left out: number 6" in damaged
+
+
+def test_a_run_without_episodes_has_a_page(tmp_path: Path, open_page: OpenPage) -> None:
+    browser = open_page(write_page(write_run(tmp_path, [])))
+    assert texts(browser, ".big") == ["n/a"]
+
+
+def test_markup_from_outside_is_text(tmp_path: Path, open_page: OpenPage) -> None:
+    text = (
+        "</script><script>window.hacked=1;alert(1)</script>"
+        "<img src=x onerror=window.hacked=1>\" onerror=window.hacked=1 '"
+    )
+    browser = open_page(write_page(write_run(tmp_path, *infected(text))))
+    click(browser, "#outcomes button", 2)
+    click(browser, ".log .toggle")
+    for place in range(4):
+        click(browser, "summary", place)
+    assert browser.execute_script("return window.hacked") is None
+    assert browser.find_elements("css selector", "img") == []
+    assert text in browser.title
+    for selector in ("h1", ".rates .link", ".log td", ".detail .text", ".facts dt", ".facts dd"):
+        assert any(text in shown for shown in texts(browser, selector)), selector
+
+
+def test_a_thousand_episodes_are_interactive_within_a_second(
+    tmp_path: Path, open_page: OpenPage
+) -> None:
+    rows = [episode(task, i, Outcome.FAILURE) for task in range(50) for i in range(20)]
+    browser = open_page(write_page(write_run(tmp_path, rows)))
+    script = "return performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd"
+    assert browser.execute_script(script) < 1000
+    assert browser.find_element("id", "shown").text == "1,000 of 1,000"

@@ -1,0 +1,92 @@
+"""Run folders written by hand, for tests of what is made from them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from proctor.recorders.journal import FILE_NAME, EpisodeRow
+from proctor.run import RunFolder, RunRecord
+from proctor.types import Outcome
+
+BEGAN = 1_700_000_000.0
+RECORD = RunRecord(
+    given={"policy.type": "random", "env.type": "fake", "eval.n_episodes": "4"},
+    resolved={"policy": {"type": "random"}, "env": {"type": "fake"}, "seed": 1000},
+    protocol={"benchmark": {"type": "fake", "horizon": 50}, "policy": {"type": "random"}},
+    versions={"python": "3.11.7", "proctor": "0.1.0"},
+    machine={"platform": "Linux", "usable_cores": 2},
+    sessions=[BEGAN],
+    planned_episodes=8,
+)
+
+
+def episode(task_id: int, index: int, outcome: Outcome, *, suite: str = "point") -> EpisodeRow:
+    """An episode that began two seconds after the one before it, on worker ``task_id``."""
+    ran = outcome is not Outcome.ERROR
+    start = BEGAN + 1 + 2 * index
+    return EpisodeRow(
+        suite=suite,
+        task=f"{suite}-{task_id}",
+        task_id=task_id,
+        episode_index=index,
+        seed=1000 + index,
+        outcome=outcome,
+        success_once=outcome is Outcome.SUCCESS if ran else None,
+        success_at_end=outcome is Outcome.SUCCESS if ran else None,
+        steps=10 * (index + 1) if ran else None,
+        sum_reward=-1.5 * index if ran else None,
+        max_reward=0.5 if ran else None,
+        start_time=start if ran else start + 1.5,
+        end_time=start + 1.5,
+        worker=task_id,
+        attempts=1 if ran else 3,
+        renders=4 if ran else None,
+        clipped_steps=0 if ran else None,
+        open_s=0.5 if ran and index == 0 else 0.0 if ran else None,
+        sim_s=0.6 if ran else None,
+        render_s=0.3 if ran else None,
+        wait_s=0.4 if ran else None,
+        digest=f"{task_id:016x}{index:016x}" if ran else None,
+        error=None if ran else f"the simulator broke at {task_id}/{index}",
+    )
+
+
+def eight_episodes() -> list[EpisodeRow]:
+    """Two tasks of four: 3/4 succeed, and 1/3 beside an error."""
+    won, lost, broke = Outcome.SUCCESS, Outcome.FAILURE, Outcome.ERROR
+    outcomes = ((won, won, lost, won), (lost, broke, won, lost))
+    return [
+        episode(task_id, index, outcome)
+        for task_id, row in enumerate(outcomes)
+        for index, outcome in enumerate(row)
+    ]
+
+
+def write_run(folder: Path, rows: list[EpisodeRow], record: RunRecord = RECORD) -> Path:
+    """Write ``run.json`` and the journal of a run."""
+    folder.mkdir(parents=True, exist_ok=True)
+    RunFolder(folder).write(record)
+    lines = [msgspec.json.encode(row) + b"\n" for row in rows]
+    (folder / FILE_NAME).write_bytes(b"".join(lines))
+    return folder
+
+
+def infected(text: str) -> tuple[list[EpisodeRow], RunRecord]:
+    """A run in which every string that can be anything is ``text``, names of settings too."""
+    rows = [
+        replace(row, suite=text, task=text, digest=text, error=row.error and text)
+        for row in eight_episodes()
+    ]
+    poison = {text: text, "nested": {text: [text]}}
+    record = replace(
+        RECORD,
+        given={**poison, "policy.type": text},
+        resolved=poison,
+        protocol={"benchmark": {"type": text, **poison}, "policy": {"type": text}},
+        versions={text: text},
+        machine=poison,
+    )
+    return rows, record

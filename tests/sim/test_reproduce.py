@@ -1,0 +1,33 @@
+"""The single-episode command of the report page, on Meta-World."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from proctor import evaluate
+from proctor.cli import main
+from proctor.recorders.journal import read_journal
+from proctor.report.reproduce import episode_base, episode_flag, task_flags
+from proctor.run import RunFolder
+
+pytestmark = pytest.mark.sim
+
+
+@pytest.mark.parametrize("policy", ["expert", "random"])
+def test_an_episode_of_a_split_comes_out_the_same_alone(policy: str, tmp_path: Path) -> None:
+    run = evaluate(
+        policy={"type": policy},
+        env={"type": "metaworld", "task": "hard", "task_ids": [1, 3], "episode_length": 60},
+        eval={"n_episodes": 3, "batch_size": 2},
+        output_dir=str(tmp_path / "run"),
+    )
+    row, record = run.rows[-1], RunFolder(run.path).read()
+    assert record is not None
+    base = episode_base(record.given, record.resolved)
+    which = f"{task_flags(row.suite, row.task_id)} {episode_flag(row.episode_index)}"
+    words = shlex.split(f"{base} {which}")
+    assert main([*words[1:], f"--output_dir={tmp_path / 'again'}"]) == 0
+    assert [again.digest for again in read_journal(tmp_path / "again").rows] == [row.digest]
