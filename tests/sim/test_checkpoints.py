@@ -17,7 +17,7 @@ ENV = {
     "task": "reach-v3,push-v3,drawer-open-v3,window-close-v3",
     "observation_height": 48,
     "observation_width": 48,
-    "episode_length": 12,
+    "episode_length": 8,
 }
 
 
@@ -34,7 +34,7 @@ def write(folder: Path, kind: str, **fields: Any) -> Path:
 
 def test_four_tasks_four_episodes_are_the_same_in_every_way_of_running(tmp_path: Path) -> None:
     path = write(
-        tmp_path, "act", chunk_size=10, n_action_steps=6, dim_model=64, n_heads=4,
+        tmp_path, "act", chunk_size=10, n_action_steps=4, dim_model=64, n_heads=4,
         dim_feedforward=64, n_encoder_layers=1, n_vae_encoder_layers=1,
     )  # fmt: skip
 
