@@ -19,7 +19,7 @@ COMMANDS = {
     "compare": "what changed between runs, and whether by more than chance",
     "info": "versions, cores, graphics and extras found on this machine",
 }
-_EXIT_USAGE = 2
+_EXIT_USAGE, _EXIT_INTERRUPTED = 2, 130
 
 _OVERVIEW = """\
 Proctor examines robot policies in simulation.
@@ -42,6 +42,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ProctorError as error:
         _explain(error)
         return _EXIT_USAGE
+    except KeyboardInterrupt:  # before or after the run itself, which says how to resume
+        print("interrupted", file=sys.stderr)
+        return _EXIT_INTERRUPTED
 
 
 def _run(words: list[str]) -> int:
