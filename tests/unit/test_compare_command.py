@@ -81,6 +81,18 @@ def test_every_further_run_is_compared_with_the_first(
     assert other["criteria"] == {"alpha": 0.05, "margin": 0.02, "paired": True}
 
 
+def test_the_last_line_says_where_the_page_is(
+    good: Path, bad: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", str(good), str(bad), "--fail-if-worse=0"]) == 3
+    assert capsys.readouterr().out.splitlines()[-1] == f"page: {bad / 'compare.html'}"
+    assert (bad / "compare.html").is_file()
+    chosen = tmp_path / "chosen.html"
+    assert main(["compare", str(good), str(bad), f"--html={chosen}"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"page: {chosen}"
+    assert chosen.is_file()
+
+
 def test_other_seeds_need_unpaired(
     good: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -133,6 +145,7 @@ def test_a_damaged_line_is_skipped_and_named_by_number(
         (["GOOD", "BAD", "--fail-if-worse"], "--fail-if-worse needs a value"),
         (["GOOD", "BAD", "--unpaired=maybe"], "--unpaired is true or false, not 'maybe'"),
         (["GOOD", "BAD", "--json=no/such/folder.json"], "cannot write no/such/folder.json"),
+        (["GOOD", "BAD", "--html=no/such/page.html"], "cannot write no/such/page.html"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(

@@ -13,13 +13,15 @@ if TYPE_CHECKING:
     from proctor.report.comparison import Comparison, Criteria
 
 EXIT_WORSE = 3
-_FLAGS = ("help", "fail-if-worse", "alpha", "json", "unpaired")
+_FLAGS = ("help", "fail-if-worse", "alpha", "json", "html", "unpaired")
 
 _USAGE = """\
-proctor compare A B [C ...] [--fail-if-worse=0.02] [--alpha=0.05] [--json=FILE] [--unpaired]
+proctor compare A B [C ...] [--fail-if-worse=0.02] [--alpha=0.05] [--unpaired]
+                [--json=FILE] [--html=FILE]
 
 Compares the runs B, C ... with the run A, episode by episode: those of the same task, seed and
-init state are pairs. A star marks a task that changed beyond chance (Holm-corrected).
+init state are pairs. A star marks a task that changed beyond chance (Holm-corrected). Writes a page
+with charts, all pairs and their videos side by side: B/compare.html.
 
   --fail-if-worse=float
       exit with 3 when a run is worse than A by more than this (0.02: two points): when the
@@ -28,6 +30,8 @@ init state are pairs. A star marks a task that changed beyond chance (Holm-corre
       level of every test; the intervals cover 1 - alpha (default: 0.05)
   --json=path
       write the numbers to this file
+  --html=path
+      write the page to this file (default: compare.html in the folder of B, the second run)
   --unpaired
       treat the runs as separate samples of each task, as when their seeds differ
 """
@@ -45,20 +49,24 @@ def run(words: list[str]) -> int:
     if len(positional) < 2:
         raise UsageError("compare takes two run folders or more: proctor compare A B [C ...]")
     criteria, gate = _criteria(flags), "fail-if-worse" in flags
-    return _compare([Path(word) for word in positional], criteria, flags.get("json"), gate=gate)
+    files: dict[str, Path] = {name: Path(flags[name]) for name in ("json", "html") if name in flags}
+    return _compare([Path(word) for word in positional], criteria, files, gate=gate)
 
 
-def _compare(paths: list[Path], criteria: Criteria, json_file: str | None, *, gate: bool) -> int:
+def _compare(paths: list[Path], criteria: Criteria, files: dict[str, Path], *, gate: bool) -> int:
+    """Compare the runs; ``files`` says where the numbers (json) and the page (html) go."""
+    from proctor.report.compare_page import write_compare_page
     from proctor.report.comparison import compare, load_run, regressions
     from proctor.run import write_json
 
-    reference, *others = [load_run(path) for path in paths]
-    comparisons = [compare(reference, other, criteria) for other in others]
+    runs = [load_run(path) for path in paths]
+    comparisons = [compare(runs[0], other, criteria) for other in runs[1:]]
     worse = regressions(comparisons)
     _show(comparisons, worse if gate else None)
-    if json_file is not None:
+    if "json" in files:
         content = [_as_json(comparison, comparison in worse) for comparison in comparisons]
-        write_json(Path(json_file), {"comparisons": content})
+        write_json(files["json"], {"comparisons": content})
+    print(f"page: {write_compare_page(runs, comparisons, files.get('html'), gate=gate)}")
     return EXIT_WORSE if gate and worse else 0
 
 

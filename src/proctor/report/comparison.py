@@ -143,7 +143,7 @@ def compare(a: RunResults, b: RunResults, criteria: Criteria) -> Comparison:
     Raises:
         UsageError: they share no episode or, when they are not to be paired, no task.
     """
-    sides = _paired(a, b) if criteria.paired else _by_task(a, b)
+    sides = paired_episodes(a, b) if criteria.paired else _by_task(a, b)
     counted = {task: _count(of_a, of_b, criteria) for task, (of_a, of_b) in sides.items()}
     p_values = [p_value(counts) for counts in counted.values() if counts.difference is not None]
     corrected = iter(holm(p_values))
@@ -180,8 +180,12 @@ Sides: TypeAlias = dict[str, tuple[list[EpisodeRow], list[EpisodeRow]]]
 """The episodes of A and of B that are compared, task by task."""
 
 
-def _paired(a: RunResults, b: RunResults) -> Sides:
-    """Put episodes that start from the same world at the same place of both lists."""
+def paired_episodes(a: RunResults, b: RunResults) -> Sides:
+    """Put episodes that start from the same world at the same place of both lists.
+
+    Raises:
+        UsageError: they share no episode.
+    """
     in_a: dict[PairKey, EpisodeRow] = {}
     for row in a.rows:
         in_a.setdefault(pair_key(row), row)

@@ -1,23 +1,13 @@
-"""The report page: one HTML file that needs nothing but a browser.
-
-Python puts the numbers into the page as JSON; ``page.js`` draws them. Nothing that came from
-outside is ever markup: JSON is escaped, the script inserts text only, and the page's own security
-policy lets no other script run and nothing be fetched but the videos beside it.
-"""
+"""The report page of a run."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import html
-import json
 import os
-import re
 from collections.abc import Mapping
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from proctor.report.document import document_html
 from proctor.report.page_data import page_data, read_run
 from proctor.run import write_whole
 
@@ -40,44 +30,7 @@ def write_page(folder: Path, output: Path | None = None) -> Path:
 
 def page_html(run: Mapping[str, Any]) -> str:
     """Return the page that shows ``run``, the values of ``page_data``."""
-    style, script = _resource("page.css"), _resource("page.js")
-    parts = {
-        "policy": _security_policy(style, script),
-        "title": _markup(str(run["title"])),
-        "style": style,
-        "run": script_json(run),
-        "script": script,
-    }
-    # One pass, so that a title that reads like a placeholder stays a title.
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _resource("page.html"))
-
-
-def script_json(values: Any) -> str:
-    """Return JSON that can stand inside a script element: ASCII, without ``<``, ``>`` and ``&``."""
-    text = json.dumps(values, separators=(",", ":"), allow_nan=False)
-    return re.sub("[<>&]", lambda found: f"\\u{ord(found[0]):04x}", text)
-
-
-def _markup(text: str) -> str:
-    """Return text as HTML that any encoding can hold, even that of an undecodable file name."""
-    return html.escape(text).encode("ascii", "xmlcharrefreplace").decode()
-
-
-def _resource(name: str) -> str:
-    return resources.files("proctor.report").joinpath(name).read_text(encoding="utf-8")
-
-
-def _security_policy(style: str, script: str) -> str:
-    """Allow exactly our style and script, and videos from where the page lies."""
-    return (
-        f"default-src 'none'; style-src {_sha256(style)}; script-src {_sha256(script)}; "
-        "media-src 'self' file:; img-src data:; base-uri 'none'; form-action 'none'"
-    )
-
-
-def _sha256(text: str) -> str:
-    digest = hashlib.sha256(text.encode()).digest()
-    return f"'sha256-{base64.b64encode(digest).decode()}'"
+    return document_html("page", run, styles=("page.css",))
 
 
 def _relative(folder: Path, start: Path) -> str:

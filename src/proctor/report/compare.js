@@ -1,0 +1,258 @@
+(() => {
+  const { byId, el, svg, pair, fixed, count, percent, interval, plural, sorted, sortableHead, startTheme } = parts;
+  const page = JSON.parse(byId("run").textContent);
+  const KINDS = ["Only A", "Only B", "Neither", "Both"]; // who solved it; after these come errors
+  const FIRST_ROWS = 20, FIRST_FILMS = 8;
+
+  // ---- Numbers as text ----
+
+  const points = (value) => {
+    const text = (100 * value).toFixed(1);
+    return Number(text) > 0 ? `+${text}` : text.replace(/^-(?=0\.0$)/, "").replace("-", "−");
+  };
+  const difference = (value) => (value === null ? "n/a" : points(value));
+  const range = (ends) => (ends === null ? "n/a" : `[${ends.map(points).join(", ")}]`);
+  const ratio = ([k, n]) => `${count(k)}/${count(n)}`;
+  const rate = ([k, n]) => (n ? k / n : null);
+
+  // ---- The chart of a difference: zero, interval, point ----
+
+  function direction(change, beyondChance) {
+    if (!beyondChance) return "same";
+    return change.difference > 0 ? "better" : "worse";
+  }
+
+  /** Half the width of all charts of a section, such that every interval fits. */
+  function reach(changes) {
+    const ends = changes.flatMap((change) => change.interval ?? []).map(Math.abs);
+    return [0.05, 0.1, 0.25, 0.5].find((half) => ends.every((end) => end <= half)) ?? 1;
+  }
+
+  function differenceChart(change, half, kind) {
+    const across = (value) => `${(50 + (50 * value) / half).toFixed(3)}%`;
+    const upright = (value, name) =>
+      svg("line", { class: name, x1: across(value), x2: across(value), y1: 0, y2: "100%" });
+    const chart = svg("svg", { class: `chart ${kind}`, role: "img",
+      "aria-label": `${difference(change.difference)} ${range(change.interval)} points` },
+      ...[-half, -half / 2, half / 2, half].map((value) => upright(value, "grid")), upright(0, "zero"));
+    if (change.difference === null) return chart;
+    const [low, high] = change.interval.map(across);
+    chart.append(svg("line", { class: "whisker", x1: low, x2: high, y1: "50%", y2: "50%" }),
+      svg("circle", { cx: across(change.difference), cy: "50%", r: 4.5 }));
+    return chart;
+  }
+
+  const axis = (half) => el("div", { class: "axis" }, ...[-1, -0.5, 0, 0.5, 1].map((part) =>
+    el("span", {}, `${part > 0 ? "+" : part < 0 ? "−" : ""}${Number((100 * half * Math.abs(part)).toFixed(1))}`)));
+
+  // ---- Headline ----
+
+  function side(letter, run) {
+    const report = run.report === null ? [] : [" · ", el("a", { href: run.report }, "report")];
+    return [el("dt", {}, letter), el("dd", {}, run.path, ...report)];
+  }
+
+  function figures(section) {
+    const { overall, detectable, left_out: alone } = section;
+    const found = [["a", "A"], ["b", "B"]].map(([key, letter]) => [`Rate of ${letter}, 95% interval`,
+      `${percent(rate(overall[key]))} ${interval(overall[`interval_${key}`])} ${ratio(overall[key])}`]);
+    if (page.paired) {
+      const kinds = section.pairs.kind;
+      found.push(["Solved by only A · only B", [0, 1].map((kind) =>
+        count(kinds.filter((one) => one === kind).length)).join(" · ")]);
+    }
+    found.push(["P(B > A)", fixed(overall.better, 3)]);
+    if (detectable !== null) {
+      found.push(["Smallest difference it would show, 80% power", `${(100 * detectable).toFixed(1)} points`]);
+    }
+    const [ofA, ofB] = overall.errors;
+    if (ofA || ofB) found.push(["Errors, left out, A · B", `${count(ofA)} · ${count(ofB)}`]);
+    if (alone[0] || alone[1]) {
+      found.push([page.paired ? "Without a partner, A · B" : "Left out, A · B", alone.map(count).join(" · ")]);
+    }
+    if (section.gate !== null) found.push(["Gate", section.gate]);
+    return found;
+  }
+
+  function headline(section) {
+    const { overall } = section;
+    const kind = direction(overall, overall.p <= page.alpha);
+    const half = reach([overall]);
+    return el("div", { class: "headline" },
+      el("div", {}, el("div", { class: `words ${kind}` }, section.verdict),
+        el("div", { class: "interval" }, `B − A ${difference(overall.difference)} ${range(overall.interval)} points, `,
+          el("span", { class: "quiet" }, `${page.level} interval, ${section.p_equals}`))),
+      el("div", { class: "overview" }, differenceChart(overall, half, kind), axis(half)),
+      el("dl", { class: "figures" }, ...figures(section).map(([label, value]) => pair(label, value))));
+  }
+
+  // ---- Tasks ----
+
+  function taskCell(task, choose) {
+    const kind = direction(task, task.flagged);
+    const name = choose === null ? task.name : el("button", { type: "button", class: "link",
+      title: "Show its pairs", onclick: () => choose(task) }, task.name);
+    return el("span", {}, name, " ", task.flagged ? el("span", { class: `flag ${kind}` }, kind) : null);
+  }
+
+  function taskColumns(section, choose) {
+    const half = reach(section.tasks);
+    return [
+      { name: "Task", key: (task) => task.name, cell: (task) => taskCell(task, choose) },
+      { name: "", class: "plot", head: () => axis(half),
+        cell: (task) => differenceChart(task, half, direction(task, task.flagged)) },
+      { name: "B − A", class: "number percent", key: (task) => task.difference, cell: (task) => difference(task.difference) },
+      { name: `${page.level} interval`, class: "number secondary", key: (task) => task.interval && task.interval[0],
+        cell: (task) => range(task.interval) },
+      { name: "A", class: "number", key: (task) => rate(task.a), cell: (task) => ratio(task.a) },
+      { name: "B", class: "number", key: (task) => rate(task.b), cell: (task) => ratio(task.b) },
+      { name: "p", class: "number secondary", key: (task) => task.p, cell: (task) => task.p_text },
+      { name: "p (Holm)", class: "number secondary", key: (task) => task.p_holm, cell: (task) => task.p_holm_text },
+    ];
+  }
+
+  function tasks(section, choose) {
+    const columns = taskColumns(section, choose);
+    const order = { column: columns[2], descending: false };
+    const body = el("tbody");
+    const draw = () => body.replaceChildren(...sorted(section.tasks, order.column.key, order.descending).map((task) =>
+      el("tr", {}, ...columns.map((column) =>
+        el("td", { class: column.class ?? "", "data-label": column.name }, column.cell(task))))));
+    draw();
+    const flagged = section.tasks.filter((task) => task.flagged).length;
+    return el("section", {}, el("h2", {}, "Differences by task"),
+      el("p", { class: "quiet" }, `Dot: rate of B minus rate of A, in points; bar: ${page.level} interval; A and B: ` +
+        `successes / episodes. ${flagged ? plural(flagged, "task") : "No task"} changed beyond chance ` +
+        `(Holm-corrected p at most ${page.alpha}).`),
+      el("table", { class: "rates differences" }, sortableHead(columns, order, draw), body));
+  }
+
+  // ---- Pairs ----
+
+  function pairsOf(section) {
+    const columns = Object.entries(section.pairs);
+    return section.pairs.task.map((_, place) => {
+      const one = Object.fromEntries(columns.map(([name, values]) => [name, values[place]]));
+      one.task = section.tasks[one.task].name;
+      one.start = `seed ${one.seed}${one.init_state === null ? "" : `, init state ${one.init_state}`}`;
+      one.text = `${one.task} ${one.start}`.toLowerCase();
+      return one;
+    });
+  }
+
+  const outcome = (name) => el("span", { class: `outcome ${name}` }, name);
+  const PAIR_COLUMNS = [
+    { name: "Task", key: (one) => one.task, cell: (one) => one.task },
+    { name: "Seed", class: "number", key: (one) => one.seed, cell: (one) => String(one.seed) },
+    { name: "Init state", class: "number secondary", key: (one) => one.init_state,
+      cell: (one) => (one.init_state === null ? "–" : String(one.init_state)) },
+    { name: "A", key: (one) => one.outcome_a, cell: (one) => outcome(one.outcome_a) },
+    { name: "B", key: (one) => one.outcome_b, cell: (one) => outcome(one.outcome_b) },
+    { name: "Steps A", class: "number secondary", key: (one) => one.steps_a, cell: (one) => fixed(one.steps_a, 0) },
+    { name: "Steps B", class: "number secondary", key: (one) => one.steps_b, cell: (one) => fixed(one.steps_b, 0) },
+  ];
+
+  /** A table of pairs with its filters, and a function that shows only those of a task. */
+  function pairTable(all) {
+    const view = { order: { column: null, descending: false }, kind: null, limit: FIRST_ROWS };
+    const body = el("tbody"), shown = el("span", { class: "quiet shown", role: "status" }), more = el("p", { class: "more" });
+    const search = el("input", { type: "search", placeholder: "Task or seed", "aria-label": "Search pairs", oninput: () => redraw() });
+    const row = (one) => el("tr", { class: "row" }, ...PAIR_COLUMNS.map((column) =>
+      el("td", { class: column.class ?? "" }, column.cell(one))));
+    function chosen() {
+      const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+      const found = all.filter((one) => (view.kind === null || one.kind === view.kind) &&
+        words.every((word) => one.text.includes(word)));
+      return view.order.column === null ? found : sorted(found, view.order.column.key, view.order.descending);
+    }
+    function redraw(limit = FIRST_ROWS) {
+      view.limit = limit;
+      const found = chosen();
+      body.replaceChildren(...found.slice(0, limit).map(row));
+      shown.textContent = `${count(found.length)} of ${count(all.length)}`;
+      const button = (label, next) => el("button", { type: "button", onclick: () => redraw(next) }, label);
+      more.replaceChildren(...(found.length > limit
+        ? [button("Show 100 more", limit + 100), button(`Show all ${count(found.length)}`, Infinity)] : []));
+    }
+    const choices = KINDS.map((label, kind) => [`${label} ${count(all.filter((one) => one.kind === kind).length)}`, kind]);
+    const buttons = [["All", null], ...choices].map(([label, kind]) =>
+      el("button", { type: "button", "aria-pressed": String(kind === null), onclick: (event) => choose(kind, event.currentTarget) }, label));
+    function choose(kind, pressed) {
+      view.kind = kind;
+      buttons.forEach((button) => button.setAttribute("aria-pressed", String(button === pressed)));
+      redraw();
+    }
+    const node = el("section", {}, el("h2", {}, "Pairs"),
+      el("p", { class: "quiet" }, "Episodes of the same task, seed and init state. Those that only one run solved come first: " +
+        "they alone make the difference."),
+      el("div", { class: "controls" }, search,
+        el("div", { class: "choices", role: "group", "aria-label": "Solved by" }, ...buttons), shown),
+      el("table", { class: "log pairs" }, sortableHead(PAIR_COLUMNS, view.order, () => redraw(view.limit)), body), more);
+    function showTask(task) {
+      search.value = task.name;
+      choose(null, buttons[0]);
+      node.scrollIntoView();
+    }
+    redraw();
+    return { node, showTask };
+  }
+
+  // ---- Videos side by side ----
+
+  function half(letter, source, result, label) {
+    const shown = source === null ? el("div", { class: "missing" }, "no video") : el("video", { src: source, controls: "",
+      muted: "", preload: "metadata", playsinline: "", "aria-label": `${letter}, ${label}` });
+    return el("div", {}, shown, `${letter} `, outcome(result));
+  }
+
+  function duo(one) {
+    const label = `${one.task}, ${one.start}`;
+    const both = el("div", { class: "both" }, half("A", one.video_a, one.outcome_a, label),
+      half("B", one.video_b, one.outcome_b, label));
+    function play() {
+      for (const video of both.querySelectorAll("video")) {
+        video.currentTime = 0;
+        video.play().catch(() => { /* the video itself shows that it cannot be played */ });
+      }
+    }
+    const button = one.video_a === null || one.video_b === null ? null
+      : el("button", { type: "button", class: "play", onclick: play }, "Play both");
+    return el("figure", { class: "duo" }, el("figcaption", {}, el("span", {}, label), button), both);
+  }
+
+  function films(all) {
+    const filmed = all.filter((one) => one.video_a !== null || one.video_b !== null);
+    // Pairs that can be seen side by side first, among those of the same outcomes.
+    const ordered = sorted(filmed, (one) => 2 * one.kind + (one.video_a === null || one.video_b === null), false);
+    if (!ordered.length) return null;
+    const list = el("div", { class: "duos" }), more = el("p", { class: "more" });
+    let next = 0;
+    function add() {
+      list.append(...ordered.slice(next, next + FIRST_FILMS).map(duo));
+      next += FIRST_FILMS;
+      more.replaceChildren(...(next < ordered.length
+        ? [el("button", { type: "button", onclick: add }, `Show more of ${count(ordered.length)}`)] : []));
+    }
+    add();
+    return el("section", {}, el("h2", {}, "Videos side by side"), list, more);
+  }
+
+  // ---- The page ----
+
+  function comparison(section) {
+    const all = page.paired ? pairsOf(section) : null;
+    const table = all === null ? null : pairTable(all);
+    return el("article", { class: "comparison" },
+      page.comparisons.length > 1 ? el("h2", {}, `${section.b.name} against ${page.a.name}`) : null,
+      ...section.warnings.map((text) => el("p", { class: "notice" }, text)),
+      el("dl", { class: "sides" }, ...side("A", page.a), ...side("B", section.b)),
+      headline(section), tasks(section, table && table.showTask),
+      all && films(all), table && table.node);
+  }
+
+  startTheme();
+  byId("title").textContent = page.title;
+  byId("about").textContent = page.paired ? "Compared episode by episode: the same task, seed and init state."
+    : "Compared as separate samples of each task: there are no pairs.";
+  byId("comparisons").append(...page.comparisons.map(comparison));
+})();

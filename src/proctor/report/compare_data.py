@@ -1,0 +1,163 @@
+"""What the comparison page shows, as JSON values: a pure function of runs and their comparisons."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from proctor.recorders.journal import EpisodeRow
+from proctor.report.comparison import (
+    Change,
+    Comparison,
+    RunResults,
+    paired_episodes,
+    regressions,
+)
+from proctor.report.comparison_table import p_equals, p_text
+from proctor.report.page import REPORT_FILE
+from proctor.report.statistics import Interval, wilson_interval
+from proctor.types import Outcome
+
+_ONLY_A, _ONLY_B, _NEITHER, _BOTH, _ERROR = range(5)
+"""Who solved an episode, in the order in which a reader wants to see them."""
+_KINDS = {
+    (Outcome.SUCCESS, Outcome.FAILURE): _ONLY_A,
+    (Outcome.FAILURE, Outcome.SUCCESS): _ONLY_B,
+    (Outcome.FAILURE, Outcome.FAILURE): _NEITHER,
+    (Outcome.SUCCESS, Outcome.SUCCESS): _BOTH,
+}
+
+Pair = tuple[EpisodeRow, EpisodeRow]
+
+
+def compare_data(
+    runs: Sequence[RunResults], comparisons: Sequence[Comparison], start: Path, *, gate: bool
+) -> dict[str, Any]:
+    """Return all that the page in the folder ``start`` shows of the first run and the others."""
+    reference, *others = runs
+    worse = regressions(comparisons)
+    sections = [
+        _section(reference, other, comparison, start)
+        | {"gate": _gate(comparison, worse=comparison in worse) if gate else None}
+        for other, comparison in zip(others, comparisons, strict=True)
+    ]
+    criteria = comparisons[0].criteria
+    named = _name(others[0].path) if len(others) == 1 else f"{len(others)} runs"
+    return {
+        "title": f"{named} against {_name(reference.path)}",
+        "a": _run(reference, start),
+        "alpha": criteria.alpha,
+        "level": f"{100 * (1 - criteria.alpha):g}%",
+        "paired": criteria.paired,
+        "comparisons": sections,
+    }
+
+
+def verdict(comparison: Comparison) -> str:
+    """Say in words whether B differs from A."""
+    overall = comparison.overall
+    assert overall.difference is not None, "runs without a common result are never compared"
+    assert overall.p_value is not None
+    if overall.p_value > comparison.criteria.alpha:
+        return "No difference shown"
+    word = "better" if overall.difference > 0 else "worse"
+    return f"B is {word} by {100 * abs(overall.difference):.1f} points, beyond chance"
+
+
+def link(path: Path, start: Path) -> str:
+    """Return the address of a file as seen from the folder ``start``, whatever its name holds."""
+    return quote(os.fsencode(Path(os.path.relpath(path, start)).as_posix()))
+
+
+def _section(a: RunResults, b: RunResults, comparison: Comparison, start: Path) -> dict[str, Any]:
+    overall = comparison.overall
+    flagged = {task.name for sign in (1, -1) for task in comparison.changed(sign)}
+    return {
+        "b": _run(b, start),
+        "verdict": verdict(comparison),
+        "p_equals": p_equals(overall.p_value),
+        "overall": _change(overall)
+        | {
+            "interval_a": _ends(wilson_interval(overall.successes_a, overall.n_a)),
+            "interval_b": _ends(wilson_interval(overall.successes_b, overall.n_b)),
+        },
+        "tasks": [_change(task) | {"flagged": task.name in flagged} for task in comparison.tasks],
+        "detectable": comparison.detectable,
+        "left_out": [comparison.left_out_a, comparison.left_out_b],
+        "warnings": comparison.warnings,
+        "pairs": _pairs(a, b, comparison, start) if comparison.criteria.paired else None,
+    }
+
+
+def _gate(comparison: Comparison, *, worse: bool) -> str:
+    shown = "worse" if worse else "not shown to be worse"
+    points = f"{100 * comparison.criteria.margin:g} points"
+    return f"{shown} by more than {points} ({p_equals(comparison.p_worse)})"
+
+
+def _run(run: RunResults, start: Path) -> dict[str, Any]:
+    report = run.path / REPORT_FILE
+    return {
+        "path": str(run.path),
+        "name": _name(run.path),
+        "report": link(report, start) if report.is_file() else None,
+    }
+
+
+def _name(path: Path) -> str:
+    return path.resolve().name or str(path)
+
+
+def _change(change: Change) -> dict[str, Any]:
+    return {
+        "name": change.name,
+        "a": [change.successes_a, change.n_a],
+        "b": [change.successes_b, change.n_b],
+        "errors": [change.errors_a, change.errors_b],
+        "difference": change.difference,
+        "interval": _ends(change.interval),
+        "p": change.p_value,
+        "p_text": p_text(change.p_value),
+        "p_holm": change.p_holm,
+        "p_holm_text": p_text(change.p_holm),
+        "better": change.probability_b_better,
+    }
+
+
+def _ends(interval: Interval | None) -> list[float] | None:
+    return None if interval is None else list(interval)
+
+
+def _pairs(
+    a: RunResults, b: RunResults, comparison: Comparison, start: Path
+) -> dict[str, list[Any]]:
+    """Return the pairs as columns, those that only one run solved first."""
+    place = {task.name: number for number, task in enumerate(comparison.tasks)}
+    sides = paired_episodes(a, b).values()
+    pairs = [pair for of_a, of_b in sides for pair in zip(of_a, of_b, strict=True)]
+    pairs.sort(key=_kind)
+    columns: dict[str, Callable[[Pair], Any]] = {
+        "task": lambda pair: place[pair[0].task],
+        "seed": lambda pair: pair[0].seed,
+        "init_state": lambda pair: pair[0].init_state,
+        "kind": _kind,
+        "outcome_a": lambda pair: pair[0].outcome.value,
+        "outcome_b": lambda pair: pair[1].outcome.value,
+        "steps_a": lambda pair: pair[0].steps,
+        "steps_b": lambda pair: pair[1].steps,
+        "video_a": lambda pair: _video(a, pair[0], start),
+        "video_b": lambda pair: _video(b, pair[1], start),
+    }
+    return {name: [value(pair) for pair in pairs] for name, value in columns.items()}
+
+
+def _kind(pair: Pair) -> int:
+    return _KINDS.get((pair[0].outcome, pair[1].outcome), _ERROR)
+
+
+def _video(run: RunResults, row: EpisodeRow, start: Path) -> str | None:
+    path = run.path / row.video
+    return link(path, start) if path.is_file() else None

@@ -1,0 +1,33 @@
+"""The page of a comparison: what changed from one run to others, with their videos side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from proctor.report.compare_data import compare_data
+from proctor.report.comparison import Comparison, RunResults
+from proctor.report.document import document_html
+from proctor.run import write_whole
+
+COMPARE_FILE = "compare.html"
+
+
+def write_compare_page(
+    runs: Sequence[RunResults],
+    comparisons: Sequence[Comparison],
+    output: Path | None = None,
+    *,
+    gate: bool = False,
+) -> Path:
+    """Write the page of the first run's comparisons with the others and return its path.
+
+    Without ``output`` it lies in the folder of the second run.
+
+    Raises:
+        RunFolderError: the page cannot be written.
+    """
+    output = output or runs[1].path / COMPARE_FILE
+    values = compare_data(runs, comparisons, output.parent, gate=gate)
+    write_whole(output, document_html("compare", values, styles=("page.css", "compare.css")))
+    return output

@@ -1,0 +1,109 @@
+"use strict";
+// What every page of Proctor is drawn with. A page's own script follows in the same element.
+const parts = (() => {
+  const byId = (id) => document.getElementById(id);
+
+  // ---- Making elements. Text is only ever inserted as text. ----
+
+  function fill(node, attributes, children) {
+    for (const [name, value] of Object.entries(attributes)) {
+      if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+      else node.setAttribute(name, value);
+    }
+    node.append(...children.filter((child) => child !== null));
+    return node;
+  }
+  const el = (tag, attributes = {}, ...children) =>
+    fill(document.createElement(tag), attributes, children);
+  const svg = (tag, attributes = {}, ...children) =>
+    fill(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
+  const pair = (name, value) => el("div", {}, el("dt", {}, name), el("dd", {}, value));
+
+  function copyable(text) {
+    // A word each, so that lines break between flags and not inside "--".
+    const words = text.split(" ").flatMap((word) => [" ", el("span", {}, word)]).slice(1);
+    const pre = el("pre", {}, ...words);
+    const button = el("button", { type: "button", onclick: copy }, "Copy");
+    async function copy() {
+      try {
+        await navigator.clipboard.writeText(text);
+        button.textContent = "Copied";
+      } catch {
+        getSelection().selectAllChildren(pre);
+        button.textContent = "Selected";
+      }
+      setTimeout(() => { button.textContent = "Copy"; }, 1500);
+    }
+    return el("div", { class: "copyable" }, pre, button);
+  }
+
+  // ---- Numbers as text ----
+
+  const fixed = (value, digits) => (value === null ? "n/a" : value.toFixed(digits));
+  const count = (value) => (value === null ? "n/a" : value.toLocaleString("en-US"));
+  const percent = (rate) => (rate === null ? "n/a" : `${(100 * rate).toFixed(1)}%`);
+  const interval = (ends) =>
+    ends === null ? "n/a" : `[${ends.map((end) => (100 * end).toFixed(1)).join(", ")}]`;
+  const plural = (n, word) => `${count(n)} ${word}${n === 1 ? "" : "s"}`;
+  function seconds(value) {
+    if (value === null) return "n/a";
+    if (value < 100) return `${value.toFixed(value < 10 ? 2 : 1)} s`;
+    const whole = Math.round(value), h = Math.floor(whole / 3600), m = Math.floor(whole / 60) % 60;
+    return h ? `${h} h ${m} min` : `${m} min ${whole % 60} s`;
+  }
+
+  // ---- Sorting: what is missing comes last either way ----
+
+  function sorted(items, key, descending) {
+    const sign = descending ? -1 : 1;
+    return items.map((item) => [key(item), item]).sort(([a], [b]) => {
+      if (a === null || b === null) return (a === null) - (b === null);
+      return sign * (typeof a === "string" ? a.localeCompare(b, "en", { numeric: true }) : a - b);
+    }).map(([, item]) => item);
+  }
+
+  function sortableHead(columns, order, redraw) {
+    const cells = columns.map((column) => {
+      const cell = el("th", { class: column.class ?? "", scope: "col" });
+      if (column.head) cell.append(column.head());
+      if (!column.key) return cell;
+      if (order.column === column) cell.setAttribute("aria-sort", direction(order));
+      cell.prepend(el("button", { type: "button", onclick: () => choose(column) }, column.name));
+      return cell;
+    });
+    function choose(column) {
+      order.descending = order.column === column ? !order.descending : Boolean(column.descending);
+      order.column = column;
+      columns.forEach((other, place) => cells[place].removeAttribute("aria-sort"));
+      cells[columns.indexOf(column)].setAttribute("aria-sort", direction(order));
+      redraw();
+    }
+    return el("thead", {}, el("tr", {}, ...cells));
+  }
+  const direction = (order) => (order.descending ? "descending" : "ascending");
+
+  // ---- Theme ----
+
+  function remembered() {
+    try { return localStorage.getItem("proctor-theme"); } catch { return null; }
+  }
+  function showTheme(theme) {
+    document.documentElement.dataset.theme = theme;
+    byId("theme").textContent = theme === "dark" ? "Light theme" : "Dark theme";
+  }
+  function startTheme() {
+    const system = matchMedia("(prefers-color-scheme: dark)");
+    const preferred = () => remembered() ?? (system.matches ? "dark" : "light");
+    showTheme(preferred());
+    system.addEventListener("change", () => showTheme(preferred()));
+    byId("theme").addEventListener("click", () => {
+      showTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark");
+      try { localStorage.setItem("proctor-theme", document.documentElement.dataset.theme); } catch { /* not kept */ }
+    });
+  }
+
+  return {
+    byId, el, svg, pair, copyable, fixed, count, percent, interval, plural, seconds, sorted, sortableHead,
+    startTheme,
+  };
+})();
