@@ -68,7 +68,7 @@
     const [ofA, ofB] = overall.errors;
     if (ofA || ofB) found.push(["Errors, left out, A · B", `${count(ofA)} · ${count(ofB)}`]);
     if (alone[0] || alone[1]) {
-      found.push([page.paired ? "Without a partner, A · B" : "Left out, A · B", alone.map(count).join(" · ")]);
+      found.push([page.paired ? "Without a partner, A · B" : "Not compared, A · B", alone.map(count).join(" · ")]);
     }
     if (section.gate !== null) found.push(["Gate", section.gate]);
     return found;
@@ -152,34 +152,40 @@
     { name: "Steps B", class: "number secondary", key: (one) => one.steps_b, cell: (one) => fixed(one.steps_b, 0) },
   ];
 
+  const pairRow = (one) => el("tr", { class: "row" }, ...PAIR_COLUMNS.map((column) =>
+    el("td", { class: column.class ?? "" }, column.cell(one))));
+
+  function chosenPairs(all, view) {
+    const words = view.search.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const found = all.filter((one) => (view.kind === null || one.kind === view.kind) &&
+      words.every((word) => one.text.includes(word)));
+    return view.order.column === null ? found : sorted(found, view.order.column.key, view.order.descending);
+  }
+
+  function kindButtons(all, choose) {
+    const labels = KINDS.map((label, kind) => `${label} ${count(all.filter((one) => one.kind === kind).length)}`);
+    return ["All", ...labels].map((label, place) => el("button", { type: "button",
+      onclick: () => choose(place ? place - 1 : null) }, label));
+  }
+
   /** A table of pairs with its filters, and a function that shows only those of a task. */
   function pairTable(all) {
-    const view = { order: { column: null, descending: false }, kind: null, limit: FIRST_ROWS };
-    const body = el("tbody"), shown = el("span", { class: "quiet shown", role: "status" }), more = el("p", { class: "more" });
     const search = el("input", { type: "search", placeholder: "Task or seed", "aria-label": "Search pairs", oninput: () => redraw() });
-    const row = (one) => el("tr", { class: "row" }, ...PAIR_COLUMNS.map((column) =>
-      el("td", { class: column.class ?? "" }, column.cell(one))));
-    function chosen() {
-      const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
-      const found = all.filter((one) => (view.kind === null || one.kind === view.kind) &&
-        words.every((word) => one.text.includes(word)));
-      return view.order.column === null ? found : sorted(found, view.order.column.key, view.order.descending);
-    }
+    const view = { search, order: { column: null, descending: false }, kind: null, limit: FIRST_ROWS };
+    const body = el("tbody"), shown = el("span", { class: "quiet shown", role: "status" }), more = el("p", { class: "more" });
+    const buttons = kindButtons(all, choose);
     function redraw(limit = FIRST_ROWS) {
       view.limit = limit;
-      const found = chosen();
-      body.replaceChildren(...found.slice(0, limit).map(row));
+      const found = chosenPairs(all, view);
+      body.replaceChildren(...found.slice(0, limit).map(pairRow));
       shown.textContent = `${count(found.length)} of ${count(all.length)}`;
       const button = (label, next) => el("button", { type: "button", onclick: () => redraw(next) }, label);
       more.replaceChildren(...(found.length > limit
         ? [button("Show 100 more", limit + 100), button(`Show all ${count(found.length)}`, Infinity)] : []));
     }
-    const choices = KINDS.map((label, kind) => [`${label} ${count(all.filter((one) => one.kind === kind).length)}`, kind]);
-    const buttons = [["All", null], ...choices].map(([label, kind]) =>
-      el("button", { type: "button", "aria-pressed": String(kind === null), onclick: (event) => choose(kind, event.currentTarget) }, label));
-    function choose(kind, pressed) {
+    function choose(kind) {
       view.kind = kind;
-      buttons.forEach((button) => button.setAttribute("aria-pressed", String(button === pressed)));
+      buttons.forEach((button, place) => button.setAttribute("aria-pressed", String(kind === (place ? place - 1 : null))));
       redraw();
     }
     const node = el("section", {}, el("h2", {}, "Pairs"),
@@ -190,10 +196,10 @@
       el("table", { class: "log pairs" }, sortableHead(PAIR_COLUMNS, view.order, () => redraw(view.limit)), body), more);
     function showTask(task) {
       search.value = task.name;
-      choose(null, buttons[0]);
+      choose(null);
       node.scrollIntoView();
     }
-    redraw();
+    choose(null);
     return { node, showTask };
   }
 
@@ -201,7 +207,7 @@
 
   function half(letter, source, result, label) {
     const shown = source === null ? el("div", { class: "missing" }, "no video") : el("video", { src: source, controls: "",
-      muted: "", preload: "metadata", playsinline: "", "aria-label": `${letter}, ${label}` });
+      preload: "metadata", playsinline: "", "aria-label": `${letter}, ${label}` });
     return el("div", {}, shown, `${letter} `, outcome(result));
   }
 
@@ -252,7 +258,8 @@
 
   startTheme();
   byId("title").textContent = page.title;
-  byId("about").textContent = page.paired ? "Compared episode by episode: the same task, seed and init state."
-    : "Compared as separate samples of each task: there are no pairs.";
+  byId("about").textContent = (page.paired ? "Compared episode by episode: the same task, seed and init state."
+    : "Compared as separate samples of each task: there are no pairs.") +
+    (page.comparisons.length > 1 ? " In each section B is the run it names; p-values are not corrected for the number of runs." : "");
   byId("comparisons").append(...page.comparisons.map(comparison));
 })();
