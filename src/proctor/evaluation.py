@@ -5,7 +5,8 @@ from __future__ import annotations
 import platform
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -177,7 +178,7 @@ def run_evaluation(
         KeyboardInterrupt: passed on, after everything finished is on disk.
     """
     folder, stopper = prepared.folder, make_stopper(prepared)
-    with folder.locked():
+    with _live_page(prepared), folder.locked():
         record = folder.begin(_record(prepared, given), resume=prepared.config.resume)
         cut_torn_line(folder.path)
         before = read_journal(folder.path).rows
@@ -197,6 +198,20 @@ def run_evaluation(
     order = {spec.key: place for place, spec in enumerate(prepared.plan)}
     rows.sort(key=lambda row: order[row.key])
     return Evaluation(folder.path, len(prepared.plan), rows, stopper.decision)
+
+
+@contextmanager
+def _live_page(prepared: Prepared) -> Iterator[None]:
+    """Serve the run's page while it goes on, if that was asked for."""
+    config = prepared.config
+    if not config.live:
+        yield
+        return
+    from proctor.serve import serving
+
+    with serving(prepared.folder.path, config.live_host, config.live_port) as server:
+        print(f"live: {server.url}", file=sys.stderr, flush=True)
+        yield
 
 
 def _record(prepared: Prepared, given: dict[str, Any]) -> RunRecord:

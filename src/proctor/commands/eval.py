@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from proctor.recorders.journal import EpisodeRow
 
 EXIT_ERRORED_EPISODES, EXIT_INTERRUPTED = 1, 130
-SWITCHES = {"help", "resume", "eval.use_async_envs", "eval.strict"}
+SWITCHES = {"help", "resume", "eval.use_async_envs", "eval.strict", "live"}
 """Flags that may stand without a value."""
 
 _USAGE = """\

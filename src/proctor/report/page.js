@@ -451,6 +451,33 @@
     });
   }
 
+  // ---- Live: served while the run goes on ----
+
+  const KEPT = "proctor-live-view";
+  function keepView() {
+    const kept = { search: byId("search").value, outcome: view.outcome };
+    try { sessionStorage.setItem(KEPT, JSON.stringify(kept)); } catch { /* not kept */ }
+  }
+  function restoreView() {
+    let kept = null;
+    try { kept = JSON.parse(sessionStorage.getItem(KEPT)); } catch { /* nothing kept */ }
+    if (!kept) return;
+    byId("search").value = kept.search;
+    chooseOutcome(kept.outcome);
+  }
+  function follow() {
+    if (!run.live) return;
+    restoreView();
+    setInterval(async () => {
+      try {
+        const news = await fetch("version", { cache: "no-store" });
+        if (!news.ok || (await news.text()) === run.live) return;
+      } catch { return; }  // the run is over and its server gone: the page stays as it is
+      keepView();
+      location.reload();  // the browser keeps the place on the page
+    }, 2000);
+  }
+
   startTheme();
   showHead();
   showHeadline();
@@ -459,4 +486,5 @@
   showEpisodes();
   showTime();
   showHow();
+  follow();
 })();
