@@ -84,7 +84,8 @@ def list_page(root: Path) -> str:
     head = "<tr><th>Run</th><th>What</th><th>Success</th><th>Episodes</th></tr>"
     body = f"<table class='log'>{head}{rows}</table>" if rows else "<p>No runs here yet.</p>"
     title = f"Runs in {root.name}"
-    return inline_page(title, f"<main><h1>{html.escape(title)}</h1>{body}</main>")
+    header = f"<header><h1>{html.escape(title)}</h1></header>"
+    return inline_page(title, f"{header}<main>{body}</main>")
 
 
 def _list_row(root: Path, folder: Path) -> str:
