@@ -23,6 +23,7 @@ from proctor.errors import RunFolderError, SpecMismatch, UsageError, did_you_mea
 from proctor.plan import make_plan, workers_for
 from proctor.policies.base import Placement, Policy
 from proctor.recorders.base import Recorder
+from proctor.recorders.effort import EffortLog, read_effort
 from proctor.recorders.journal import EpisodeRow, Journal, cut_torn_line, read_journal
 from proctor.report.comparison import load_run, pair_key
 from proctor.report.page import write_page
@@ -191,6 +192,8 @@ def run_evaluation(
         finally:
             rows = read_journal(folder.path).rows
             info = eval_info(rows, len(prepared.plan), record.sessions, stopper.decision)
+            effort = read_effort(folder.path)
+            info["proctor"] |= {"infer_s": effort.infer_s, "mean_batch": effort.mean_batch}
             write_json(folder.path / EVAL_INFO_FILE, info)
             _drop_if_empty(folder.path / "workers.log")
             if not isinstance(sys.exception(), RunFolderError):  # a full disk has no room for it
@@ -248,7 +251,8 @@ def _run_session(
     make_recorders: MakeRecorders | None,
     stopper: Stopper,
 ) -> None:
-    recorders: list[Recorder] = [Journal(prepared.folder.path), stopper]
+    folder = prepared.folder.path
+    recorders: list[Recorder] = [Journal(folder), stopper, EffortLog(folder)]
     if make_recorders is not None:
         recorders += make_recorders(prepared, before)
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -45,6 +44,7 @@ def evaluate(settings: dict[str, Any]) -> tuple[Prepared, int]:
 
     from proctor.config import config_from
     from proctor.evaluation import prepare, run_evaluation
+    from proctor.recorders.interrupts import Interrupts
     from proctor.recorders.progress import Counts, Progress
 
     prepared = prepare(config_from(settings))
@@ -59,9 +59,9 @@ def evaluate(settings: dict[str, Any]) -> tuple[Prepared, int]:
         console.print(_headline(prepared, len(before)), highlight=False, soft_wrap=True)
         for note in getattr(prepared.policy, "notes", ()):  # what a checkpoint's reader noticed
             console.print(f"note: {note}", highlight=False, soft_wrap=True, markup=False)
-        return [Progress(len(prepared.plan), counts, console)]
+        return [Progress(len(prepared.plan), counts, console), interrupts]
 
-    signal.signal(signal.SIGTERM, _interrupt)
+    interrupts = Interrupts()
     try:
         evaluation = run_evaluation(prepared, settings, make_recorders)
     except KeyboardInterrupt:
@@ -92,10 +92,6 @@ def _warn_of_differences(prepared: Prepared) -> None:
     if reference is not None:
         for line in changed_protocol(reference.protocol, prepared.protocol()):
             print(f"warning: {line}", file=sys.stderr)
-
-
-def _interrupt(signum: int, frame: Any) -> None:
-    raise KeyboardInterrupt
 
 
 def _say_how_to_resume(path: Path, planned: int) -> None:

@@ -355,7 +355,9 @@
     const total = Object.values(run.time.spent).reduce((sum, value) => sum + value, 0);
     const spent = Object.entries(run.time.spent).filter(([, value]) => value > 0.0005 * total);
     byId("time-about").textContent = `${plural(run.time.workers.length, "worker")}, ` +
-      `${seconds(run.time.total)} from the first episode to the last; ${seconds(total)} of worker time in all.`;
+      `${seconds(run.time.total)} from the first episode to the last; ${seconds(total)} of worker time in all.` +
+      (run.time.mean_batch ? ` The policy worked ${seconds(run.time.infer)}, for ${fixed(run.time.mean_batch, 1)} ` +
+        "episodes at a time on average." : "");
     const bars = spent.map(([kind, value]) => {
       const bar = el("div", { class: kind, title: `${KINDS[kind]} ${seconds(value)}` });
       bar.style.flexGrow = value / total;
