@@ -50,6 +50,7 @@ def evaluate(settings: dict[str, Any]) -> tuple[Prepared, int]:
     prepared = prepare(config_from(settings))
     path = prepared.folder.path
     _warn_of_differences(prepared)
+    _say_what_renders(prepared)
 
     def make_recorders(prepared: Prepared, before: Sequence[EpisodeRow]) -> list[Recorder]:
         counts = Counts()
@@ -92,6 +93,17 @@ def _warn_of_differences(prepared: Prepared) -> None:
     if reference is not None:
         for line in changed_protocol(reference.protocol, prepared.protocol()):
             print(f"warning: {line}", file=sys.stderr)
+
+
+def _say_what_renders(prepared: Prepared) -> None:
+    """Name the GL backend that was chosen, when images are needed and MUJOCO_GL did not say."""
+    from proctor.benchmarks.gl_probe import OFF
+    from proctor.benchmarks.rendering import describe_choice
+
+    if prepared.environment.get("MUJOCO_GL", OFF[0]) not in OFF:
+        choice = describe_choice()
+        if choice is not None:
+            print(choice, file=sys.stderr)
 
 
 def _say_how_to_resume(path: Path, planned: int) -> None:
