@@ -17,6 +17,8 @@ COMMANDS = {
     "report": "write a run's page: rates, charts, timeline and all its episodes",
     "audit": "run a sample of a run's episodes again, one by one, and compare",
     "compare": "what changed between runs, and whether by more than chance",
+    "view": "runs in the browser: a list, and each run's page",
+    "doctor": "what works on this machine, how fast it renders, and how to mend the rest",
     "info": "versions, cores, graphics and extras found on this machine",
 }
 _EXIT_USAGE, _EXIT_INTERRUPTED = 2, 130

@@ -100,6 +100,15 @@ class EvalConfig:
     )
     alpha: float = field(default=0.05, metadata={"help": "level of the test of --against"})
 
+    live: bool = field(
+        default=False, metadata={"help": "serve the report page while the run goes on"}
+    )
+    live_host: str = field(
+        default="127.0.0.1",
+        metadata={"help": "address to serve it on; other than this machine's own needs a token"},
+    )
+    live_port: int = field(default=8642, metadata={"help": "port to serve it on; 0: any free one"})
+
     @property
     def may_stop(self) -> bool:
         """Whether the run may end before every planned episode has."""
@@ -127,6 +136,8 @@ class EvalConfig:
         _at_least("seed", self.seed, 0)
         if not self.eval.watchdog_s > 0:
             raise UsageError(f"--eval.watchdog_s must be above 0, got {self.eval.watchdog_s:g}")
+        if not 0 <= self.live_port <= 65535:
+            raise UsageError(f"--live_port must be 0 to 65535, got {self.live_port}")
         if not 0 < self.alpha < 0.5:
             raise UsageError(f"--alpha must be above 0 and below 0.5, got {self.alpha:g}")
         if self.may_stop:
@@ -248,6 +259,9 @@ class _Common:
     resume: bool = EvalConfig.resume
     against: Path | None = None
     alpha: float = EvalConfig.alpha
+    live: bool = EvalConfig.live
+    live_host: str = EvalConfig.live_host
+    live_port: int = EvalConfig.live_port
 
 
 def _fields(record: Any) -> dict[str, Any]:

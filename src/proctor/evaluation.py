@@ -5,7 +5,8 @@ from __future__ import annotations
 import platform
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,7 @@ from proctor.errors import RunFolderError, SpecMismatch, UsageError, did_you_mea
 from proctor.plan import make_plan, workers_for
 from proctor.policies.base import Placement, Policy
 from proctor.recorders.base import Recorder
+from proctor.recorders.effort import EffortLog, read_effort
 from proctor.recorders.journal import EpisodeRow, Journal, cut_torn_line, read_journal
 from proctor.report.comparison import load_run, pair_key
 from proctor.report.page import write_page
@@ -177,7 +179,7 @@ def run_evaluation(
         KeyboardInterrupt: passed on, after everything finished is on disk.
     """
     folder, stopper = prepared.folder, make_stopper(prepared)
-    with folder.locked():
+    with _live_page(prepared), folder.locked():
         record = folder.begin(_record(prepared, given), resume=prepared.config.resume)
         cut_torn_line(folder.path)
         before = read_journal(folder.path).rows
@@ -190,6 +192,8 @@ def run_evaluation(
         finally:
             rows = read_journal(folder.path).rows
             info = eval_info(rows, len(prepared.plan), record.sessions, stopper.decision)
+            effort = read_effort(folder.path)
+            info["proctor"] |= {"infer_s": effort.infer_s, "mean_batch": effort.mean_batch}
             write_json(folder.path / EVAL_INFO_FILE, info)
             _drop_if_empty(folder.path / "workers.log")
             if not isinstance(sys.exception(), RunFolderError):  # a full disk has no room for it
@@ -197,6 +201,20 @@ def run_evaluation(
     order = {spec.key: place for place, spec in enumerate(prepared.plan)}
     rows.sort(key=lambda row: order[row.key])
     return Evaluation(folder.path, len(prepared.plan), rows, stopper.decision)
+
+
+@contextmanager
+def _live_page(prepared: Prepared) -> Iterator[None]:
+    """Serve the run's page while it goes on, if that was asked for."""
+    config = prepared.config
+    if not config.live:
+        yield
+        return
+    from proctor.serve import serving
+
+    with serving(prepared.folder.path, config.live_host, config.live_port) as server:
+        print(f"live: {server.url}", file=sys.stderr, flush=True)
+        yield
 
 
 def _record(prepared: Prepared, given: dict[str, Any]) -> RunRecord:
@@ -233,7 +251,8 @@ def _run_session(
     make_recorders: MakeRecorders | None,
     stopper: Stopper,
 ) -> None:
-    recorders: list[Recorder] = [Journal(prepared.folder.path), stopper]
+    folder = prepared.folder.path
+    recorders: list[Recorder] = [Journal(folder), stopper, EffortLog(folder)]
     if make_recorders is not None:
         recorders += make_recorders(prepared, before)
     try:

@@ -45,8 +45,8 @@ class Lockstep:
     use_async_envs: bool
     environment: dict[str, str]
     recorders: Sequence[Recorder]
-    infer_s: float = 0.0
     _steps: int = 0
+    _infer_s: float = 0.0
     _batches: int = 0
     _requests: int = 0
     _started_at: float = field(default_factory=time.monotonic)
@@ -115,7 +115,7 @@ class Lockstep:
         chunks = checked_chunks(self.policy, Batch(queries, observations), self._action)
         for row, chunk in zip(empty, chunks, strict=True):
             row.queue.extend(chunk)
-        self.infer_s += time.perf_counter() - start
+        self._infer_s += time.perf_counter() - start
         self._batches += 1
         self._requests += len(empty)
 
@@ -129,7 +129,7 @@ class Lockstep:
     def _pulse(self, steps: int) -> None:
         self._steps += steps
         elapsed_s = time.monotonic() - self._started_at
-        pulse = Pulse(elapsed_s, self._steps, self._batches, self._requests)
+        pulse = Pulse(elapsed_s, self._steps, self._batches, self._requests, self._infer_s)
         for recorder in self.recorders:
             recorder.pulse(pulse)
 

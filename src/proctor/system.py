@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from importlib import metadata
 from pathlib import Path
 
@@ -28,22 +29,48 @@ def cgroup_quota(membership: Path, root: Path) -> float | None:
 
     Containers limit CPU with a quota that ``os.cpu_count()`` does not know of.
     """
+    folders = _cgroups(membership, root, "cpu")
+    return min((quota for folder in folders for quota in _quota_of(folder)), default=None)
+
+
+def machine_memory_bytes() -> int:
+    """Return how much memory the machine has."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def usable_memory_bytes() -> int:
+    """Return how much memory this process may use: the machine's, or its cgroup's limit if less."""
+    limit = cgroup_memory_bytes(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))
+    machine = machine_memory_bytes()
+    return machine if limit is None else min(machine, limit)
+
+
+def cgroup_memory_bytes(membership: Path, root: Path) -> int | None:
+    """Return the tightest memory limit of this process's cgroup and its parents."""
+    limits = []
+    for folder in _cgroups(membership, root, "memory"):
+        for name in ("memory.max", "memory.limit_in_bytes"):  # versions 2 and 1
+            with contextlib.suppress(OSError):
+                limits.append((folder / name).read_text().strip())
+    return min((int(limit) for limit in limits if limit != "max"), default=None)
+
+
+def _cgroups(membership: Path, root: Path, controller: str) -> Iterator[Path]:
+    """Yield the folders of this process's cgroup and its parents that may limit ``controller``."""
     try:
         lines = membership.read_text().splitlines()
     except OSError:
-        return None
-    quotas: list[float] = []
+        return
     for line in lines:
         _, controllers, path = line.split(":", 2)
-        if controllers and "cpu" not in controllers.split(","):
+        if controllers and controller not in controllers.split(","):
             continue
-        base = root / "cpu" if controllers else root
+        base = root / controller if controllers else root
         group = base / path.lstrip("/")
         for folder in [group, *group.parents]:
-            quotas += _quota_of(folder)
+            yield folder
             if folder == base:
                 break
-    return min(quotas, default=None)
 
 
 def _quota_of(folder: Path) -> list[float]:

@@ -160,6 +160,35 @@ def test_ctrl_c_stops_within_a_second_and_says_how_to_go_on(
     assert results(folder) == undisturbed
 
 
+def test_a_ctrl_c_that_other_code_swallows_is_not_lost(tmp_path: Path) -> None:
+    program = (
+        "import sys, time\n"
+        "from proctor.benchmarks.fake import FakeSim\n"
+        "from proctor.cli import main\n"
+        "step = FakeSim.step\n"
+        "def swallowing(self, action):\n"
+        "    try:\n"
+        "        return step(self, action)\n"
+        "    except BaseException:\n"
+        "        open(sys.argv[-1], 'w').close()\n"
+        "        return step(self, action)\n"
+        "FakeSim.step = swallowing\n"
+        "sys.exit(main(sys.argv[1:-1]))\n"
+    )
+    folder, mark = tmp_path / "run", tmp_path / "swallowed"
+    slow = [word for word in SLOW_RUN if "step_ms" not in word and "batch_size" not in word]
+    how = ["--env.step_ms=20", "--eval.batch_size=1"]
+    words = [*slow, *how, f"--output_dir={folder}", str(mark)]
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, *words], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
+    )
+    wait_for_episodes(folder, 1)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=10)
+    assert process.returncode == 130
+    assert mark.exists(), "the signal fell outside the step"
+
+
 def test_a_killed_parent_leaves_no_process_and_no_episode_behind(
     tmp_path: Path, undisturbed: dict[object, object]
 ) -> None:

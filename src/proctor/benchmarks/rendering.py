@@ -5,37 +5,47 @@ from __future__ import annotations
 import importlib
 import os
 import platform
-import subprocess
-import sys
-from functools import cache
+from collections.abc import Sequence
 from typing import Any
 
+from proctor.benchmarks.gl_probe import OFF, GlProbe, probe_backends
 from proctor.errors import NoGraphics
 from proctor.types import Array
 
-# Renders 16x16 pixels for real: a backend may import, open a context and still draw nothing.
-_PROBE = """
-import mujoco
-model = mujoco.MjModel.from_xml_string(
-    "<mujoco><worldbody><light pos='0 0 3'/><geom size='1' rgba='1 1 1 1'/></worldbody></mujoco>"
-)
-data = mujoco.MjData(model)
-mujoco.mj_forward(model, data)
-with mujoco.Renderer(model, 16, 16) as renderer:
-    renderer.update_scene(data)
-    assert renderer.render().any(), "the picture is black"
-"""
-_PROBE_LIMIT_S = 60
-_OFF = ("disable", "disabled", "off", "false", "0")
+_CLEARLY_FASTER = 1.5
+"""How many times faster a later candidate must draw to be taken. The backend is part of what
+defines a run's episodes, so noise must not change it; and a GPU's lead grows with the scene."""
 _GL_MODULES = {"egl": "mujoco.egl", "osmesa": "mujoco.osmesa", "cgl": "mujoco.cgl"}
 
 
 def find_gl_backend() -> str | None:
-    """Return the first GL backend that really renders on this machine, or None.
+    """Return the fastest GL backend that really renders on this machine, or None.
 
     ``MUJOCO_GL`` is obeyed when set: it alone is tried.
     """
-    return next((backend for backend in _candidates() if not _probe_error(backend)), None)
+    best = fastest(probe_backends(gl_candidates()))
+    return None if best is None else best.backend
+
+
+def fastest(probes: Sequence[GlProbe]) -> GlProbe | None:
+    """Return the probe to render with: the first that works, unless another is clearly faster."""
+    best: GlProbe | None = None
+    for probe in probes:
+        if probe.works and (best is None or _clearly_faster(probe, best)):
+            best = probe
+    return best
+
+
+def describe_choice() -> str | None:
+    """Return in one line what was chosen by speed, None when there was nothing to choose."""
+    probes = probe_backends(gl_candidates())
+    best = fastest(probes)
+    if wanted_backend() or best is None:
+        return None
+    others = [_named(probe) for probe in probes if probe.works and probe is not best]
+    if not others:
+        return f"rendering with {best.backend}"
+    return f"rendering with {best.backend} ({_frame_time(best)} a frame; {', '.join(others)})"
 
 
 def gl_variables(*, needed: bool) -> dict[str, str]:
@@ -72,48 +82,44 @@ class CameraRenderer:
         self._renderer.close()
 
 
-def _candidates() -> tuple[str, ...]:
-    """Return the backends to try, best first."""
-    wanted = _wanted_backend()
-    if wanted:
-        return (wanted,)
+def gl_candidates() -> tuple[str, ...]:
+    """Return the backends to try, best first; only ``MUJOCO_GL`` when it is set."""
+    wanted = wanted_backend()
+    return (wanted,) if wanted else platform_backends()
+
+
+def platform_backends() -> tuple[str, ...]:
+    """Return the backends that MuJoCo has on this platform, best first."""
     return ("cgl",) if platform.system() == "Darwin" else ("egl", "osmesa", "glfw")
 
 
-def _wanted_backend() -> str:
+def wanted_backend() -> str:
+    """Return what ``MUJOCO_GL`` asks for, or an empty string."""
     return os.environ.get("MUJOCO_GL", "").lower().strip()
 
 
-@cache
-def _probe_error(backend: str) -> str:
-    """Return why ``backend`` cannot render, or an empty string.
+def _clearly_faster(probe: GlProbe, best: GlProbe) -> bool:
+    if probe.frame_ms is None or best.frame_ms is None:
+        return False
+    if probe.device and probe.device == best.device:
+        return False  # two ways to the same device: what differs is noise
+    return probe.frame_ms * _CLEARLY_FASTER < best.frame_ms
 
-    Runs in a subprocess: a broken driver crashes the process that loads it.
-    """
-    if backend in _OFF:
-        return "rendering is switched off"
-    try:
-        probe = subprocess.run(
-            [sys.executable, "-c", _PROBE],
-            env={**os.environ, "MUJOCO_GL": backend},
-            capture_output=True,
-            text=True,
-            timeout=_PROBE_LIMIT_S,
-        )
-    except subprocess.TimeoutExpired:
-        return f"no picture after {_PROBE_LIMIT_S} s"
-    if probe.returncode == 0:
-        return ""
-    # MuJoCo's half-made renderer complains once more while it is torn down.
-    lines = probe.stderr.partition("Exception ignored")[0].strip().splitlines()
-    return lines[-1] if lines else f"exit code {probe.returncode}"
+
+def _named(probe: GlProbe) -> str:
+    return f"{probe.backend} {_frame_time(probe)}"
+
+
+def _frame_time(probe: GlProbe) -> str:
+    return "n/a" if probe.frame_ms is None else f"{probe.frame_ms:.3g} ms"
 
 
 def _backend_or_raise() -> str:
     backend = find_gl_backend()
     if backend is None:
-        tried = "; ".join(f"{name}: {_probe_error(name)}" for name in _candidates())
-        source = "MUJOCO_GL is set to" if _wanted_backend() else "tried"
+        probes = probe_backends(gl_candidates())
+        tried = "; ".join(f"{probe.backend}: {probe.error}" for probe in probes)
+        source = "MUJOCO_GL is set to" if wanted_backend() else "tried"
         raise NoGraphics(
             f"nothing on this machine can render images ({source} {tried}); "
             "run: apt-get install libegl1 libgl1-mesa-dri (or libosmesa6)"
@@ -123,8 +129,8 @@ def _backend_or_raise() -> str:
 
 def _chosen_backend() -> str:
     """Return the backend of this process without probing again what preflight has chosen."""
-    wanted = _wanted_backend()
-    return wanted if wanted and wanted not in _OFF else _backend_or_raise()
+    wanted = wanted_backend()
+    return wanted if wanted and wanted not in OFF else _backend_or_raise()
 
 
 def _bind_gl_context(backend: str) -> None:

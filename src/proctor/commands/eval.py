@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from proctor.recorders.journal import EpisodeRow
 
 EXIT_ERRORED_EPISODES, EXIT_INTERRUPTED = 1, 130
-SWITCHES = {"help", "resume", "eval.use_async_envs", "eval.strict"}
+SWITCHES = {"help", "resume", "eval.use_async_envs", "eval.strict", "live"}
 """Flags that may stand without a value."""
 
 _USAGE = """\
@@ -45,11 +44,13 @@ def evaluate(settings: dict[str, Any]) -> tuple[Prepared, int]:
 
     from proctor.config import config_from
     from proctor.evaluation import prepare, run_evaluation
+    from proctor.recorders.interrupts import Interrupts
     from proctor.recorders.progress import Counts, Progress
 
     prepared = prepare(config_from(settings))
     path = prepared.folder.path
     _warn_of_differences(prepared)
+    _say_what_renders(prepared)
 
     def make_recorders(prepared: Prepared, before: Sequence[EpisodeRow]) -> list[Recorder]:
         counts = Counts()
@@ -59,9 +60,9 @@ def evaluate(settings: dict[str, Any]) -> tuple[Prepared, int]:
         console.print(_headline(prepared, len(before)), highlight=False, soft_wrap=True)
         for note in getattr(prepared.policy, "notes", ()):  # what a checkpoint's reader noticed
             console.print(f"note: {note}", highlight=False, soft_wrap=True, markup=False)
-        return [Progress(len(prepared.plan), counts, console)]
+        return [Progress(len(prepared.plan), counts, console), interrupts]
 
-    signal.signal(signal.SIGTERM, _interrupt)
+    interrupts = Interrupts()
     try:
         evaluation = run_evaluation(prepared, settings, make_recorders)
     except KeyboardInterrupt:
@@ -94,8 +95,15 @@ def _warn_of_differences(prepared: Prepared) -> None:
             print(f"warning: {line}", file=sys.stderr)
 
 
-def _interrupt(signum: int, frame: Any) -> None:
-    raise KeyboardInterrupt
+def _say_what_renders(prepared: Prepared) -> None:
+    """Name the GL backend that was chosen, when images are needed and MUJOCO_GL did not say."""
+    from proctor.benchmarks.gl_probe import OFF
+    from proctor.benchmarks.rendering import describe_choice
+
+    if prepared.environment.get("MUJOCO_GL", OFF[0]) not in OFF:
+        choice = describe_choice()
+        if choice is not None:
+            print(choice, file=sys.stderr)
 
 
 def _say_how_to_resume(path: Path, planned: int) -> None:

@@ -79,7 +79,7 @@ class Engine:
         self._started_at = time.monotonic()
         self._pulse_at = 0.0
         self._batches = self._batched_requests = 0
-        self.infer_s = 0.0
+        self._infer_s = 0.0
 
     def run(self) -> None:
         """Run until every episode has ended, or ``should_stop`` and the rounds begun have.
@@ -114,6 +114,7 @@ class Engine:
             steps=int(self._arena.beats.sum()),
             batches=self._batches,
             batched_requests=self._batched_requests,
+            infer_s=self._infer_s,
         )
 
     def _hear(self, slot: int, report: Report) -> None:
@@ -208,7 +209,7 @@ class Engine:
         if answer is None:
             return
         asked, self._asked = self._asked, None
-        self.infer_s += answer.seconds
+        self._infer_s += answer.seconds
         if answer.error is not None:
             raise answer.error
         assert answer.chunks is not None

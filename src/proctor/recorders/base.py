@@ -17,6 +17,8 @@ class Pulse:
     """Simulator steps taken so far by all workers of this session."""
     batches: int
     batched_requests: int
+    infer_s: float = 0.0
+    """Seconds the policy has worked."""
 
     @property
     def steps_per_s(self) -> float:

@@ -22,7 +22,7 @@ def document_html(name: str, values: Mapping[str, Any], *, styles: tuple[str, ..
     style = "".join(_resource(file) for file in styles)
     script = _resource("parts.js") + _resource(f"{name}.js")
     parts = {
-        "policy": _security_policy(style, script),
+        "policy": _security_policy(style, script, live=bool(values.get("live"))),
         "title": _markup(str(values["title"])),
         "style": style,
         "values": script_json(values),
@@ -30,6 +30,19 @@ def document_html(name: str, values: Mapping[str, Any], *, styles: tuple[str, ..
     }
     # One pass, so that a title that reads like a placeholder stays a title.
     return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _resource(f"{name}.html"))
+
+
+def inline_page(title: str, body: str) -> str:
+    """Return a page in the report's look without a script; ``body`` is markup, escaped already."""
+    style = _resource("page.css")
+    policy = f"default-src 'none'; style-src {_sha256(style)}; base-uri 'none'; form-action 'none'"
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f"<title>{_markup(title)}</title>"
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<style>{style}</style></head><body>{body}</body></html>"
+    )
 
 
 def script_json(values: Any) -> str:
@@ -47,10 +60,11 @@ def _resource(name: str) -> str:
     return resources.files("proctor.report").joinpath(name).read_text(encoding="utf-8")
 
 
-def _security_policy(style: str, script: str) -> str:
-    """Allow exactly our style and script, and videos from where the page lies."""
+def _security_policy(style: str, script: str, *, live: bool) -> str:
+    """Allow exactly our style and script, and videos (live: also news) from where the page lies."""
+    news = "connect-src 'self'; " if live else ""
     return (
-        f"default-src 'none'; style-src {_sha256(style)}; script-src {_sha256(script)}; "
+        f"default-src 'none'; {news}style-src {_sha256(style)}; script-src {_sha256(script)}; "
         "media-src 'self' file:; img-src data:; base-uri 'none'; form-action 'none'"
     )
 

@@ -278,7 +278,9 @@
     const total = Object.values(run.time.spent).reduce((sum, value) => sum + value, 0);
     const spent = Object.entries(run.time.spent).filter(([, value]) => value > 0.0005 * total);
     byId("time-about").textContent = `${plural(run.time.workers.length, "worker")}, ` +
-      `${seconds(run.time.total)} from the first episode to the last; ${seconds(total)} of worker time in all.`;
+      `${seconds(run.time.total)} from the first episode to the last; ${seconds(total)} of worker time in all.` +
+      (run.time.mean_batch ? ` The policy worked ${seconds(run.time.infer)}, for ${fixed(run.time.mean_batch, 1)} ` +
+        "episodes at a time on average." : "");
     const bars = spent.map(([kind, value]) => {
       const bar = el("div", { class: kind, title: `${KINDS[kind]} ${seconds(value)}` });
       bar.style.flexGrow = value / total;
@@ -354,6 +356,33 @@
         ...lines.flatMap(([label, value]) => [el("dt", {}, label), el("dd", {}, value)])))));
   }
 
+  // ---- Live: served while the run goes on ----
+
+  const KEPT = "proctor-live-view";
+  function keepView() {
+    const kept = { search: byId("search").value, outcome: view.outcome };
+    try { sessionStorage.setItem(KEPT, JSON.stringify(kept)); } catch { /* not kept */ }
+  }
+  function restoreView() {
+    let kept = null;
+    try { kept = JSON.parse(sessionStorage.getItem(KEPT)); } catch { /* nothing kept */ }
+    if (!kept) return;
+    byId("search").value = kept.search;
+    chooseOutcome(kept.outcome);
+  }
+  function follow() {
+    if (!run.live) return;
+    restoreView();
+    setInterval(async () => {
+      try {
+        const news = await fetch("version", { cache: "no-store" });
+        if (!news.ok || (await news.text()) === run.live) return;
+      } catch { return; }  // the run is over and its server gone: the page stays as it is
+      keepView();
+      location.reload();  // the browser keeps the place on the page
+    }, 2000);
+  }
+
   startTheme();
   showHead();
   showHeadline();
@@ -362,4 +391,5 @@
   showEpisodes();
   showTime();
   showHow();
+  follow();
 })();

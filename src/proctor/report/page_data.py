@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from proctor.errors import UsageError
+from proctor.recorders.effort import Effort, read_effort
 from proctor.recorders.journal import EpisodeRow, read_journal
 from proctor.report.reproduce import episode_base, episode_flag, run_command, task_flags
 from proctor.report.statistics import wilson_interval
@@ -35,6 +36,7 @@ class RunContent:
     """Numbers of the journal lines that nobody can read."""
     filmed: frozenset[EpisodeKey]
     """The episodes whose video is there."""
+    effort: Effort
 
 
 def read_run(folder: Path) -> RunContent:
@@ -50,7 +52,7 @@ def read_run(folder: Path) -> RunContent:
     journal = read_journal(folder)
     rows = sorted(journal.rows, key=lambda row: row.key)
     filmed = frozenset(row.key for row in rows if (folder / row.video).is_file())
-    return RunContent(record, rows, journal.damaged, filmed)
+    return RunContent(record, rows, journal.damaged, filmed, read_effort(folder))
 
 
 def page_data(run: RunContent) -> dict[str, Any]:
@@ -75,7 +77,7 @@ def page_data(run: RunContent) -> dict[str, Any]:
         "tasks": [_task(rows) for rows in tasks.values()],
         "episodes": _episodes(run, timeline, list(tasks)),
         "errors": _errors(run.rows),
-        "time": _time(run.rows, timeline),
+        "time": _time(run.rows, timeline) | _policy_time(run.effort),
         "fingerprint": record.fingerprint,
         "command": run_command(record.given, record.resolved),
         "episode_command": [
@@ -190,6 +192,10 @@ def _time(rows: Sequence[EpisodeRow], timeline: Timeline) -> dict[str, Any]:
             name: _number(seconds, 3) for name, seconds in time_spent(rows, timeline).items()
         },
     }
+
+
+def _policy_time(effort: Effort) -> dict[str, Any]:
+    return {"infer": _number(effort.infer_s, 3), "mean_batch": _number(effort.mean_batch, 2)}
 
 
 def _facts(nested: Mapping[str, Any], prefix: str = "") -> list[list[str]]:

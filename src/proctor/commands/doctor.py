@@ -1,0 +1,24 @@
+"""``proctor doctor``: what works on this machine, and the command that mends what does not."""
+
+from __future__ import annotations
+
+from proctor.errors import UsageError
+
+EXIT_BROKEN = 1
+
+
+def run(words: list[str]) -> int:
+    """Run the command and return its exit code."""
+    if words == ["--help"]:
+        print("proctor doctor: tries all ways to render, checks cores, memory, GPU, disk and")
+        print("versions, and names the command that mends each problem; exit code 1 when broken")
+        return 0
+    if words:
+        raise UsageError(f"doctor takes no arguments, got {words[0]!r}")
+    from proctor.doctor import Level, examine
+
+    findings = []
+    for finding in examine():
+        print(finding, flush=True)
+        findings.append(finding)
+    return EXIT_BROKEN if any(finding.level is Level.FAIL for finding in findings) else 0

@@ -1,0 +1,41 @@
+"""``proctor view``: a folder of runs in the browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from proctor.errors import UsageError
+
+_USAGE = """\
+proctor view FOLDER [--port=8642] [--host=127.0.0.1]
+
+Serves the runs in and below FOLDER until Ctrl-C: a list, and each run's page, which follows a run
+that is going on. On another host than this machine's own address, the printed address has a token.
+"""
+
+
+def run(words: list[str]) -> int:
+    """Run the command and return its exit code."""
+    from proctor.flags import split_argv
+    from proctor.serve import RunServer
+
+    positional, flags = split_argv(words, {"help"})
+    if "help" in flags:
+        print(_USAGE, end="")
+        return 0
+    host, port = flags.pop("host", "127.0.0.1"), flags.pop("port", "8642")
+    if flags:
+        raise UsageError(f"unknown flag --{next(iter(flags))} (view takes --port and --host)")
+    if len(positional) != 1 or not Path(positional[0]).is_dir():
+        raise UsageError("view takes one folder that holds runs: proctor view outputs")
+    if not port.isdigit() or int(port) > 65535:
+        raise UsageError(f"--port must be a number from 0 to 65535, got {port!r}")
+    server = RunServer(Path(positional[0]), host, int(port))
+    print(f"{server.url}  (Ctrl-C ends it)", flush=True)
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        print()
+    finally:
+        server.server_close()
+    return 0

@@ -1,0 +1,65 @@
+"""What a run cost the policy: one line per session in ``sessions.jsonl``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from proctor.recorders.base import Pulse
+from proctor.types import EpisodeResult
+
+FILE_NAME = "sessions.jsonl"
+
+
+class EffortLog:
+    """Keeps the last pulse of the session and writes it down when the session ends."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / FILE_NAME
+        self._last: Pulse | None = None
+
+    def episode_ended(self, result: EpisodeResult) -> None:
+        """Episodes stand in the journal."""
+
+    def pulse(self, pulse: Pulse) -> None:
+        """Remember how far the session is."""
+        self._last = pulse
+
+    def close(self) -> None:
+        """Append the session's line."""
+        if self._last is not None:
+            with self._path.open("ab") as file:
+                file.write(msgspec.json.encode(self._last) + b"\n")
+
+
+@dataclass(frozen=True)
+class Effort:
+    """What all sessions of a run that ended in order add up to."""
+
+    infer_s: float
+    batches: int
+    batched_requests: int
+
+    @property
+    def mean_batch(self) -> float | None:
+        """Mean number of episodes answered by one call of the policy; None when none was needed."""
+        return self.batched_requests / self.batches if self.batches else None
+
+
+def read_effort(folder: Path) -> Effort:
+    """Add up the sessions of a run; one that was killed has left no line."""
+    path = folder / FILE_NAME
+    lines = path.read_bytes().splitlines() if path.exists() else []
+    sessions = []
+    for line in lines:
+        try:
+            sessions.append(msgspec.json.decode(line, type=Pulse))
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            continue  # cut short by a power loss; it says nothing about any episode
+    return Effort(
+        infer_s=sum(session.infer_s for session in sessions),
+        batches=sum(session.batches for session in sessions),
+        batched_requests=sum(session.batched_requests for session in sessions),
+    )

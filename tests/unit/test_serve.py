@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from proctor.errors import UsageError
+from proctor.evaluation import Evaluation
+from proctor.serve import RunServer, serving, version_of
+
+
+@pytest.fixture
+def runs(run: Callable[..., Evaluation], tmp_path: Path) -> Path:
+    """A folder with two runs, one with a video, and a secret beside them."""
+    first = run(policy__type="expert", output_dir=str(tmp_path / "runs/first"))
+    run(output_dir=str(tmp_path / "runs/deep/<b>second"))
+    (tmp_path / "secret.mp4").write_text("secret")
+    video = first.path / first.rows[0].video
+    video.parent.mkdir(parents=True)
+    video.write_bytes(bytes(range(100)))
+    return tmp_path / "runs"
+
+
+@pytest.fixture
+def server(runs: Path) -> Iterator[RunServer]:
+    with serving(runs, "127.0.0.1", 0) as server:
+        yield server
+
+
+def get(url: str, **headers: str) -> tuple[int, bytes]:
+    try:
+        with urllib.request.urlopen(
+            urllib.request.Request(url, headers=headers), timeout=10
+        ) as page:
+            return page.status, page.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read()
+
+
+def test_the_list_names_every_run_with_its_rate(server: RunServer) -> None:
+    status, body = get(server.url)
+    page = body.decode()
+    assert status == 200
+    assert "expert on fake" in page
+    assert "100.0% [51.0, 100.0] n=4" in page
+    assert "href='/first/'" in page
+    assert "deep/&lt;b&gt;second" in page, "names are text, never markup"
+    assert "<b>second" not in page
+
+
+def test_a_run_is_served_as_its_page_and_follows_the_journal(server: RunServer, runs: Path) -> None:
+    status, body = get(server.url + "first/")
+    assert status == 200
+    version = version_of(runs / "first")
+    assert f'"live":"{version}"'.encode() in body
+    assert b"connect-src 'self'" in body
+    assert get(server.url + "first/version") == (200, version.encode())
+    with (runs / "first" / "episodes.jsonl").open("a") as journal:
+        journal.write("\n")
+    assert get(server.url + "first/version")[1] != version.encode()
+
+
+def test_the_page_on_disk_asks_for_nothing(runs: Path) -> None:
+    page = (runs / "first" / "report.html").read_text()
+    assert '"live":' not in page
+    assert "connect-src" not in page
+
+
+def test_videos_are_sent_whole_or_in_part(server: RunServer, runs: Path) -> None:
+    (video,) = (runs / "first").glob("videos/*/*.mp4")
+    url = server.url + video.relative_to(runs).as_posix()
+    assert get(url) == (200, bytes(range(100)))
+    assert get(url, Range="bytes=10-19") == (206, bytes(range(10, 20)))
+    assert get(url, Range="bytes=90-") == (206, bytes(range(90, 100)))
+    assert get(url, Range="bytes=200-")[0] == 416
+
+
+@pytest.mark.parametrize(
+    "path", ["../secret.mp4", "%2e%2e/secret.mp4", "first/run.json", "first/../../secret.mp4", "x/"]
+)
+def test_nothing_else_is_served(server: RunServer, path: str) -> None:
+    with socket.create_connection(("127.0.0.1", server.server_address[1])) as raw:
+        raw.sendall(f"GET /{path} HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n".encode())
+        answer = raw.makefile("rb").read()
+    assert b" 404 " in answer.splitlines()[0]
+    assert b"secret" not in answer
+
+
+def test_another_sites_name_for_this_machine_is_refused(server: RunServer) -> None:
+    assert get(server.url, Host="evil.example")[0] == 403
+
+
+def test_another_address_needs_the_token(runs: Path) -> None:
+    with serving(runs, "0.0.0.0", 0) as server:
+        assert server.token is not None
+        plain = f"http://127.0.0.1:{server.server_address[1]}/"
+        assert get(plain)[0] == 403
+        assert get(plain + "?token=wrong")[0] == 403
+        assert get(f"{plain}?token={server.token}")[0] == 200
+        assert get(plain + "first/", Cookie=f"proctor_token={server.token}")[0] == 200
+
+
+def test_a_port_in_use_is_one_line_before_anything_starts(
+    run: Callable[..., Evaluation], server: RunServer, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=r"cannot serve on 127\.0\.0\.1 port"):
+        run(live=True, live_port=server.server_address[1], output_dir=str(tmp_path / "none"))
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_run_can_be_watched_while_it_goes_on(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "proctor.cli", "eval", "--policy.type=random", "--env.type=fake",
+         "--env.step_ms=5", "--env.endless=true", "--eval.n_episodes=40", "--live",
+         "--live_port=0", f"--output_dir={tmp_path / 'run'}"],
+        stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+    assert process.stderr is not None
+    line = process.stderr.readline()
+    found = re.match(r"live: (http://127\.0\.0\.1:\d+/)", line)
+    assert found, line
+    while "random on fake" not in process.stderr.readline():
+        pass
+    status, body = get(found[1])
+    assert status == 200
+    assert b"random on fake" in body
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=10)
+    assert process.returncode == 130
+
+
+def test_view_serves_a_folder_until_ctrl_c(runs: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "proctor.cli", "view", str(runs), "--port=0"],
+        stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )  # fmt: skip
+    assert process.stdout is not None
+    url = process.stdout.readline().split()[0]
+    assert get(url)[0] == 200
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=10) == 0
