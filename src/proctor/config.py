@@ -89,7 +89,10 @@ class VideoSettings:
 
     episodes: int | None = field(
         default=None,
-        metadata={"help": "videos per task; 0: none (default: 1, where this machine can make it)"},
+        metadata={
+            "help": "videos per task, 0: none (default: 1 where the policy sees images and this "
+            "machine can)"
+        },
     )
     which: Which = field(
         default=Which.FAILURES,

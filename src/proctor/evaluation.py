@@ -19,7 +19,14 @@ from proctor.engine.pool import check_importable, start_fork_server
 from proctor.engine.scheduler import Bounds, Scheduler
 from proctor.engine.worker import WorkerSetup
 from proctor.errors import RunFolderError, SpecMismatch, UsageError, did_you_mean
-from proctor.filming import Filmed, choose, film, filming_environment, make_camera
+from proctor.filming import (
+    Filmed,
+    choose,
+    film,
+    filming_environment,
+    make_camera,
+    sees_images,
+)
 from proctor.plan import make_plan, workers_for
 from proctor.policies.base import Placement, Policy
 from proctor.recorders.base import Recorder
@@ -304,10 +311,12 @@ def _film(
     keys = {key for key in chosen if not (folder / video_path(key)).exists()}
     filmed = Filmed()
     if keys:
+        if not (config.video.asked or sees_images(prepared.policy, prepared.benchmark)):
+            return Filmed(note="no videos: the policy sees no images; --video.episodes=1 films it")
         try:
             environment = filming_environment(prepared.benchmark)
         except UsageError as error:
-            return Filmed(note=f"no videos: {error} (or say --video.episodes=0)")
+            return Filmed(note=f"no videos: {error}")
         before_filming(len(keys))
         camera = make_camera(config.video, prepared.benchmark, prepared.policy, folder)
         worker = replace(prepared.worker_setup, environment=environment, camera=camera)

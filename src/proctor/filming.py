@@ -41,6 +41,14 @@ def images_of(benchmark: Benchmark) -> tuple[str, ...]:
     return tuple(k for k, f in benchmark.features().items() if f.kind is FeatureKind.VISUAL)
 
 
+def sees_images(policy: Policy, benchmark: Benchmark) -> bool:
+    """Whether ``policy`` looks at images; filming one that does not may take longer than its run.
+
+    Software renders 5 to 10 frames a second, a scripted policy plays hundreds of steps.
+    """
+    return bool(set(images_of(benchmark)) & set(policy.inputs))
+
+
 def filming_environment(benchmark: Benchmark) -> dict[str, str]:
     """Check that ``benchmark`` can be filmed here; return variables that workers need set.
 

@@ -274,6 +274,18 @@ def test_lockstep_runs_are_filmed_too(run: Run) -> None:
     assert evaluation.filmed.warnings == []
 
 
+DEFAULT = {"video__episodes": None, "env__endless": True, "policy__inputs": "observation.image"}
+
+
+def test_a_failure_of_each_task_is_filmed_by_default_where_the_policy_sees_images(run: Run) -> None:
+    assert videos(run(**DEFAULT)) == {"point_0/episode_0.mp4"}
+    blind = run(**{**DEFAULT, "policy__inputs": []})
+    assert videos(blind) == set()
+    assert blind.filmed.note == (
+        "no videos: the policy sees no images; --video.episodes=1 films it"
+    )
+
+
 def _missing_extra(name: str) -> None:
     return None
 
@@ -291,7 +303,7 @@ def test_without_the_extra_a_run_that_did_not_ask_goes_without(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", _missing_extra)
-    evaluation = run(video__episodes=None, env__endless=True)
+    evaluation = run(**DEFAULT)
     assert evaluation.complete
     assert evaluation.filmed.videos == 0
     assert evaluation.filmed.note is not None
@@ -311,7 +323,7 @@ def test_without_graphics_only_a_run_that_asked_is_refused(
         run(video__episodes=1)
     evaluation = run(video__episodes=None, env__endless=True)
     assert evaluation.complete
-    assert "nothing can render" in (evaluation.filmed.note or "")
+    assert evaluation.filmed.videos == 0
 
 
 @pytest.mark.parametrize(
