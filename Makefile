@@ -45,11 +45,11 @@ $(BASE): pyproject.toml constraints.txt
 		|| { echo "proctor needs Python 3.11 or newer; run: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --upgrade pip
-	$(PIP) -c constraints.txt -e '.[metaworld]'
+	$(PIP) -c constraints.txt -e '.[metaworld,video]'
 	@touch $(BASE)
 
 $(STAMP): $(BASE)
-	$(PIP) -c constraints.txt -e '.[metaworld,torch,dev]'
+	$(PIP) -c constraints.txt -e '.[metaworld,torch,video,dev]'
 	@touch $(STAMP)
 
 clean:

@@ -31,7 +31,9 @@ def evaluate(folder: Path, *flags: str) -> tuple[float, list[EpisodeRow]]:
     """Run ``proctor eval`` as a user would; return its wall time and its episodes."""
     start = time.perf_counter()
     done = subprocess.run(
-        [*PROCTOR, "eval", *flags, f"--output_dir={folder}"], capture_output=True, text=True
+        [*PROCTOR, "eval", *flags, "--video.episodes=0", f"--output_dir={folder}"],
+        capture_output=True,
+        text=True,
     )
     wall_s = time.perf_counter() - start
     if done.returncode:

@@ -21,6 +21,7 @@ def run(tmp_path: Path) -> Callable[..., Evaluation]:
             "env.type": "fake",
             "eval.n_episodes": 4,
             "eval.batch_size": 2,
+            "video.episodes": 0,
             "output_dir": str(tmp_path / f"run{next(calls)}"),
         }
         settings |= {name.replace("__", "."): value for name, value in flags.items()}

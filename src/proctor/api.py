@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from proctor.config import config_from
@@ -23,4 +24,7 @@ def evaluate(**settings: Any) -> Evaluation:
         if name in settings:
             settings[name] = str(settings[name])
     config = config_from(settings)
-    return run_evaluation(prepare(config), settings)
+    evaluation = run_evaluation(prepare(config), settings)
+    for warning in evaluation.filmed.warnings:
+        warnings.warn(warning, stacklevel=2)
+    return evaluation

@@ -8,33 +8,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from proctor.engine.engine import Engine, EngineSetup
 from proctor.engine.scheduler import Bounds, Scheduler
 from proctor.evaluation import Prepared
+from proctor.recorders.again import Comparison
 from proctor.recorders.base import Pulse
 from proctor.recorders.journal import EpisodeRow, row_of
 from proctor.types import EpisodeResult, EpisodeSpec, Outcome
-
-_COMPARED = ("outcome", "steps", "sum_reward", "max_reward", "success_at_end", "digest")
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """One episode as it was recorded and as it came out now."""
-
-    recorded: EpisodeRow
-    again: EpisodeRow
-
-    @property
-    def differences(self) -> list[str]:
-        """What differs, as ``steps 91 -> 92``; empty when the episodes are the same."""
-        return [
-            f"{name} {getattr(self.recorded, name)} -> {getattr(self.again, name)}"
-            for name in _COMPARED
-            if getattr(self.recorded, name) != getattr(self.again, name)
-        ]
 
 
 def audit(

@@ -75,6 +75,70 @@ class EvalSettings:
         return range(self.n_episodes) if self.episodes is None else self.episodes
 
 
+class Which(Enum):
+    """Which episodes are shown in videos."""
+
+    FAILURES = "failures"
+    FIRST = "first"
+    ALL = "all"
+
+
+@dataclass
+class VideoSettings:
+    """Which episodes are filmed after the run, and how. None of it changes an episode."""
+
+    episodes: int | None = field(
+        default=None,
+        metadata={
+            "help": "videos per task, 0: none (default: 1 where the policy sees images and this "
+            "machine can)"
+        },
+    )
+    which: Which = field(
+        default=Which.FAILURES,
+        metadata={"help": "the first failures of each task, the first episodes, or simply all"},
+    )
+    height: int | None = field(
+        default=None, metadata={"help": "of the video; default: what the benchmark renders"}
+    )
+    width: int | None = field(
+        default=None, metadata={"help": "of the video; one of the two keeps the shape"}
+    )
+    fps: float | None = field(
+        default=None, metadata={"help": "frames per second it plays at; default: the world's speed"}
+    )
+    every: int | None = field(
+        default=None,
+        metadata={
+            "help": "film every n-th step; default: at least 8 frames per second of the task"
+        },
+    )
+
+    @property
+    def asked(self) -> bool:
+        """Whether any of it was asked for; else a run that cannot be filmed goes without."""
+        return self != VideoSettings()
+
+    @property
+    def per_task(self) -> int:
+        """How many videos each task gets."""
+        return 1 if self.episodes is None else self.episodes
+
+    def validate(self) -> None:
+        """Refuse values that make no sense.
+
+        Raises:
+            UsageError: naming the flag.
+        """
+        _at_least("video.episodes", self.per_task, 0)
+        for name, least in (("height", 2), ("width", 2), ("every", 1)):
+            value = getattr(self, name)
+            if value is not None:
+                _at_least(f"video.{name}", value, least)
+        if self.fps is not None and not 0.1 <= self.fps <= 1000:
+            raise UsageError(f"--video.fps must be between 0.1 and 1000, got {self.fps:g}")
+
+
 @dataclass
 class EvalConfig:
     """One evaluation: which policy, on which benchmark, how, and where the results go."""
@@ -82,6 +146,7 @@ class EvalConfig:
     policy: PolicyConfig
     env: BenchmarkConfig
     eval: EvalSettings = field(default_factory=EvalSettings)
+    video: VideoSettings = field(default_factory=VideoSettings)
     output_dir: Path | None = field(
         default=None,
         metadata={"help": "the run folder (default: outputs/eval/DATE/TIME_ENV_POLICY)"},
@@ -140,6 +205,7 @@ class EvalConfig:
             raise UsageError(f"--live_port must be 0 to 65535, got {self.live_port}")
         if not 0 < self.alpha < 0.5:
             raise UsageError(f"--alpha must be above 0 and below 0.5, got {self.alpha:g}")
+        self.video.validate()
         if self.may_stop:
             self._validate_stopping()
 
@@ -254,6 +320,7 @@ class _Common:
     """The part of EvalConfig that no plug-in defines."""
 
     eval: EvalSettings = field(default_factory=EvalSettings)
+    video: VideoSettings = field(default_factory=VideoSettings)
     output_dir: Path | None = None
     seed: int = EvalConfig.seed
     resume: bool = EvalConfig.resume

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,20 @@ from proctor.engine.pool import check_importable, start_fork_server
 from proctor.engine.scheduler import Bounds, Scheduler
 from proctor.engine.worker import WorkerSetup
 from proctor.errors import RunFolderError, SpecMismatch, UsageError, did_you_mean
+from proctor.filming import (
+    Filmed,
+    choose,
+    film,
+    filming_environment,
+    make_camera,
+    sees_images,
+)
 from proctor.plan import make_plan, workers_for
 from proctor.policies.base import Placement, Policy
 from proctor.recorders.base import Recorder
 from proctor.recorders.effort import EffortLog, read_effort
-from proctor.recorders.journal import EpisodeRow, Journal, cut_torn_line, read_journal
+from proctor.recorders.journal import EpisodeRow, Journal, cut_torn_line, read_journal, video_path
+from proctor.recorders.video import remove_unfinished
 from proctor.report.comparison import load_run, pair_key
 from proctor.report.page import write_page
 from proctor.report.sequential import PairedTest, Stopper, StopRule, parse_stop_rule
@@ -90,6 +99,7 @@ class Evaluation:
     rows: list[EpisodeRow]
     stopped: str | None = None
     """Why no further episode is needed, when a stop rule has decided."""
+    filmed: Filmed = field(default_factory=Filmed)
 
     @property
     def tally(self) -> Tally:
@@ -169,19 +179,26 @@ def default_folder(config: EvalConfig) -> Path:
 
 
 def run_evaluation(
-    prepared: Prepared, given: dict[str, Any], make_recorders: MakeRecorders | None = None
+    prepared: Prepared,
+    given: dict[str, Any],
+    make_recorders: MakeRecorders | None = None,
+    before_filming: Callable[[int], None] = lambda episodes: None,
 ) -> Evaluation:
-    """Run the episodes of ``prepared`` that its folder does not hold yet.
+    """Run the episodes of ``prepared`` that its folder does not hold yet, then film some of them.
 
     Raises:
-        UsageError: the folder holds another run, or the run to compare with cannot be.
+        UsageError: the folder holds another run, or the run to compare with cannot be, or videos
+            were asked for that cannot be made here.
         RunFolderError: the folder is in use or cannot be written.
         KeyboardInterrupt: passed on, after everything finished is on disk.
     """
-    folder, stopper = prepared.folder, make_stopper(prepared)
+    folder, stopper, video = prepared.folder, make_stopper(prepared), prepared.config.video
+    if video.asked and video.per_task:
+        filming_environment(prepared.benchmark)
     with _live_page(prepared), folder.locked():
         record = folder.begin(_record(prepared, given), resume=prepared.config.resume)
         cut_torn_line(folder.path)
+        remove_unfinished(folder.path)
         before = read_journal(folder.path).rows
         missing = _missing(prepared.plan, before, folder.path)
         for row in before:
@@ -198,9 +215,10 @@ def run_evaluation(
             _drop_if_empty(folder.path / "workers.log")
             if not isinstance(sys.exception(), RunFolderError):  # a full disk has no room for it
                 write_page(folder.path)
+        filmed = _film(prepared, rows, before_filming)
     order = {spec.key: place for place, spec in enumerate(prepared.plan)}
     rows.sort(key=lambda row: order[row.key])
-    return Evaluation(folder.path, len(prepared.plan), rows, stopper.decision)
+    return Evaluation(folder.path, len(prepared.plan), rows, stopper.decision, filmed)
 
 
 @contextmanager
@@ -271,27 +289,65 @@ def _run_engine(
     recorders: Sequence[Recorder],
     stopper: Stopper,
 ) -> None:
-    settings = prepared.config.eval
-    n_workers = workers_for(settings.batch_size, len(specs), usable_cores())
-    in_process = n_workers == 1 or not settings.use_async_envs
+    setup = _engine_setup(prepared, len(specs), prepared.worker_setup)
+    bounds = _bounds(prepared, setup.n_workers, interleave=prepared.config.may_stop)
+    Engine(setup, Scheduler(specs, bounds), recorders, lambda: stopper.decided).run()
+
+
+def _engine_setup(prepared: Prepared, n_episodes: int, worker: WorkerSetup) -> EngineSetup:
+    """Return an engine for so many episodes, in this process where the whole run would be."""
+    settings, cores = prepared.config.eval, usable_cores()
+    alone = workers_for(settings.batch_size, len(prepared.plan), cores) == 1
+    in_process = alone or not settings.use_async_envs
     if not in_process:
-        start_fork_server(prepared.benchmark.preload, prepared.environment)
-    setup = EngineSetup(
-        worker=prepared.worker_setup,
+        start_fork_server(prepared.benchmark.preload, worker.environment)
+    return EngineSetup(
+        worker=worker,
         policy=prepared.policy,
         features=prepared.features,
         action=prepared.benchmark.action,
-        n_workers=n_workers,
+        n_workers=workers_for(settings.batch_size, n_episodes, cores),
         in_process=in_process,
         watchdog_s=settings.watchdog_s,
     )
-    bounds = Bounds(
+
+
+def _bounds(prepared: Prepared, n_workers: int, *, interleave: bool = False) -> Bounds:
+    return Bounds(
         max_batch=n_workers,
         max_parallel_tasks=prepared.config.env.max_parallel_tasks,
-        max_attempts=1 + settings.max_retries,
-        interleave=prepared.config.may_stop,
+        max_attempts=1 + prepared.config.eval.max_retries,
+        interleave=interleave,
     )
-    Engine(setup, Scheduler(specs, bounds), recorders, lambda: stopper.decided).run()
+
+
+def _film(
+    prepared: Prepared, rows: Sequence[EpisodeRow], before_filming: Callable[[int], None]
+) -> Filmed:
+    """Film the chosen episodes that have no video yet, and show them on the page."""
+    config, folder = prepared.config, prepared.folder.path
+    chosen = set(choose(rows, config.video))
+    keys = {key for key in chosen if not (folder / video_path(key)).exists()}
+    filmed = Filmed()
+    if keys:
+        if not (config.video.asked or sees_images(prepared.policy, prepared.benchmark)):
+            return Filmed(note="no videos: the policy sees no images; --video.episodes=1 films it")
+        try:
+            environment = filming_environment(prepared.benchmark)
+        except UsageError as error:
+            return Filmed(note=f"no videos: {error}")
+        before_filming(len(keys))
+        camera = make_camera(config.video, prepared.benchmark, prepared.policy, folder)
+        worker = replace(prepared.worker_setup, environment=environment, camera=camera)
+        setup = _engine_setup(prepared, len(keys), worker)
+        specs = [spec for spec in prepared.plan if spec.key in keys]
+        try:
+            filmed.warnings = film(setup, _bounds(prepared, setup.n_workers), specs, rows)
+        finally:
+            _drop_if_empty(folder / "workers.log")
+            write_page(folder)
+    filmed.videos = sum((folder / row.video).exists() for row in rows)
+    return filmed
 
 
 def _run_lockstep(

@@ -41,6 +41,7 @@ def test_four_tasks_four_episodes_are_the_same_in_every_way_of_running(tmp_path:
     def play(name: str, **settings: Any) -> dict[Any, Any]:
         run = evaluate(
             policy={"path": str(path)}, env=ENV, eval={"n_episodes": 4, **settings},
+            video={"episodes": 0},
             output_dir=tmp_path / name,
         )  # fmt: skip
         assert run.complete

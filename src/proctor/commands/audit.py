@@ -42,9 +42,10 @@ def run(words: list[str]) -> int:
 def _audit_folder(path: Path, n_episodes: int) -> int:
     from rich.console import Console
 
-    from proctor.audit import Comparison, audit
+    from proctor.audit import audit
     from proctor.config import config_from
     from proctor.evaluation import prepare
+    from proctor.recorders.again import Comparison
     from proctor.recorders.journal import read_journal
     from proctor.run import RunFolder
 

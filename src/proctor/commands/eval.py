@@ -64,7 +64,7 @@ def evaluate(settings: dict[str, Any]) -> tuple[Prepared, int]:
 
     interrupts = Interrupts()
     try:
-        evaluation = run_evaluation(prepared, settings, make_recorders)
+        evaluation = run_evaluation(prepared, settings, make_recorders, _say_what_is_filmed)
     except KeyboardInterrupt:
         _say_how_to_resume(path, len(prepared.plan))
         _say_where_the_report_is(path)
@@ -139,8 +139,23 @@ def _show(evaluation: Evaluation, console: Console) -> None:
             highlight=False,
             soft_wrap=True,
         )
+    _say_what_came_of_filming(evaluation)
     console.print(f"results: {evaluation.path}", highlight=False, soft_wrap=True)
     _say_where_the_report_is(evaluation.path)
+
+
+def _say_what_is_filmed(episodes: int) -> None:
+    print(f"filming {episodes} episode{'s' * (episodes != 1)}", file=sys.stderr)
+
+
+def _say_what_came_of_filming(evaluation: Evaluation) -> None:
+    filmed = evaluation.filmed
+    for warning in filmed.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    if filmed.note is not None:
+        print(filmed.note)
+    if filmed.videos:
+        print(f"videos: {filmed.videos} in {evaluation.path / 'videos'}")
 
 
 def _say_where_the_report_is(path: Path) -> None:

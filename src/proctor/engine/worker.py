@@ -25,6 +25,7 @@ from typing import Any
 from proctor.benchmarks.base import Benchmark, Sim
 from proctor.engine.arena import Arena
 from proctor.engine.episode import ObservedEpisode, Window
+from proctor.engine.filming import FilmedSim
 from proctor.engine.messages import (
     Begin,
     Broken,
@@ -40,6 +41,7 @@ from proctor.engine.messages import (
 from proctor.errors import PolicyError
 from proctor.policies.base import Batch, Policy, Query
 from proctor.policies.chunks import checked_chunks
+from proctor.recorders.video import Camera
 from proctor.types import EpisodeSpec, Task
 
 
@@ -53,6 +55,8 @@ class WorkerSetup:
     environment: dict[str, str] = field(default_factory=dict)
     """Variables to set in a worker that has a process of its own."""
     log_file: Path | None = None
+    camera: Camera | None = None
+    """Set when every episode is to be filmed."""
 
 
 class Worker:
@@ -64,6 +68,7 @@ class Worker:
         self._window = Window(arena.slot(slot), arena.features, arena.n_obs_steps)
         self._benchmark = setup.make_benchmark()
         self._policy = setup.make_policy(self._benchmark) if setup.make_policy else None
+        self._camera = setup.camera
         self._sim: Sim | None = None
         self._task: Task | None = None
         self._episode: ObservedEpisode | None = None
@@ -97,7 +102,7 @@ class Worker:
         start = time.perf_counter()
         if self._task != spec.task or self._sim is None:
             self.close_sim()
-            self._sim = self._benchmark.make_sim(spec.task)
+            self._sim = self._open(spec.task)
             self._task = spec.task
         open_s = time.perf_counter() - start
         self._episode = ObservedEpisode(
@@ -107,6 +112,10 @@ class Worker:
         self._episode.begin()
         if self._policy is not None:
             self._play(self._policy, self._episode)
+
+    def _open(self, task: Task) -> Sim:
+        sim = self._benchmark.make_sim(task)
+        return sim if self._camera is None else FilmedSim(sim, self._camera)
 
     def _run(self, order: Chunk) -> None:
         assert self._episode is not None
