@@ -20,6 +20,15 @@ from proctor.benchmarks.metaworld_sim import (
 )
 from proctor.benchmarks.metaworld_tasks import SPLITS, TASKS
 from proctor.benchmarks.rendering import gl_variables
+from proctor.benchmarks.selection import (
+    IMAGE,
+    check_cameras,
+    ids_in_group,
+    image_key,
+    keyed_cameras,
+    names_in,
+    require_positive,
+)
 from proctor.errors import MissingExtra, UsageError, did_you_mean
 from proctor.types import (
     ActionSpec,
@@ -67,9 +76,9 @@ class Metaworld:
     expert_inputs: tuple[str, ...] = (ENVIRONMENT_STATE,)
 
     def __init__(self, config: MetaworldConfig) -> None:
-        _require_positive("observation_height", config.observation_height)
-        _require_positive("observation_width", config.observation_width)
-        _require_positive("episode_length", config.episode_length)
+        require_positive("observation_height", config.observation_height)
+        require_positive("observation_width", config.observation_width)
+        require_positive("episode_length", config.episode_length)
         self._config = config
         self._camera_of = _camera_keys(config)
         self._tasks = _selected_tasks(config)
@@ -128,35 +137,14 @@ class Metaworld:
         return lambda observation: np.asarray(policy.get_action(observation[ENVIRONMENT_STATE]))
 
 
-def _require_positive(name: str, value: int) -> None:
-    if value < 1:
-        raise UsageError(f"--env.{name} must be at least 1, not {value}")
-
-
 def _camera_keys(config: MetaworldConfig) -> dict[str, str]:
     """Return feature key -> camera, in the configured order."""
-    cameras = _items(config.camera_name, flag="camera_name")
-    for camera in cameras:
-        if camera not in CAMERAS:
-            raise UsageError(f"metaworld has no camera {camera!r} (choose {', '.join(CAMERAS)})")
+    cameras = names_in(config.camera_name, flag="camera_name")
     renamed = config.camera_name_mapping or {}
-    for camera in renamed:
-        if camera not in cameras:
-            raise UsageError(
-                f"--env.camera_name_mapping names {camera!r}, "
-                f"which is not in --env.camera_name ({', '.join(cameras)})"
-            )
-    keys = [_image_key(camera, renamed.get(camera), alone=len(cameras) == 1) for camera in cameras]
-    if len(set(keys)) < len(keys):
-        raise UsageError(f"two cameras would share a feature: {', '.join(keys)}")
-    return dict(zip(keys, cameras, strict=True))
-
-
-def _image_key(camera: str, renamed: str | None, *, alone: bool) -> str:
-    if renamed is not None:
-        prefix = "" if renamed.startswith("observation.") else "observation.images."
-        return prefix + renamed
-    return "observation.image" if alone else f"observation.images.{camera}"
+    check_cameras("metaworld", cameras, CAMERAS, renamed)
+    default = {cameras[0]: IMAGE} if len(cameras) == 1 else {}
+    keys = [image_key(renamed.get(camera) or default.get(camera, camera)) for camera in cameras]
+    return keyed_cameras(keys, cameras)
 
 
 def _camera_protocol(camera: str) -> dict[str, Any]:
@@ -170,20 +158,13 @@ def _camera_protocol(camera: str) -> dict[str, Any]:
 def _selected_tasks(config: MetaworldConfig) -> list[Task]:
     """Return the tasks of all groups, each task once, where it is named first."""
     chosen: dict[str, Task] = {}
-    for item in _items(config.task, flag="task"):
+    for item in names_in(config.task, flag="task"):
         suite, names = _group(item)
-        for task_id in _ids_in_group(suite, len(names), config.task_ids):
+        for task_id in ids_in_group(suite, len(names), config.task_ids):
             row = _ROWS[names[task_id]]
             task = Task(suite, task_id, row.name, row.instruction, config.episode_length, FPS)
             chosen.setdefault(row.name, task)
     return list(chosen.values())
-
-
-def _items(text: str, *, flag: str) -> list[str]:
-    items = [item.strip() for item in text.split(",")]
-    if not all(items):
-        raise UsageError(f"--env.{flag} has an empty name in {text!r}")
-    return items
 
 
 def _group(item: str) -> tuple[str, tuple[str, ...]]:
@@ -198,18 +179,6 @@ def _group(item: str) -> tuple[str, tuple[str, ...]]:
     near = did_you_mean(name, [*_ROWS, *short_names, *_GROUPS])
     hint = near or f" (choose {', '.join(_GROUPS)} or a task such as reach-v3)"
     raise UsageError(f"metaworld has no task {item!r}{hint}")
-
-
-def _ids_in_group(suite: str, count: int, wanted: list[int] | None) -> list[int]:
-    if wanted is None:
-        return list(range(count))
-    if not wanted:
-        raise UsageError("--env.task_ids is empty; leave it out to run every task")
-    for task_id in wanted:
-        if not 0 <= task_id < count:
-            choice = "0" if count == 1 else f"0-{count - 1}"
-            raise UsageError(f"{suite} has no task {task_id} (choose {choice})")
-    return sorted(set(wanted))
 
 
 PLUGIN = BenchmarkPlugin(
