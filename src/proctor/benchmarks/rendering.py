@@ -62,7 +62,9 @@ def gl_variables(*, needed: bool) -> dict[str, str]:
 class CameraRenderer:
     """Pictures of one MuJoCo world at one size. Owns a GL context until closed."""
 
-    def __init__(self, model: Any, height: int, width: int) -> None:
+    def __init__(
+        self, model: Any, height: int, width: int, hidden_groups: Sequence[int] = ()
+    ) -> None:
         import mujoco
 
         _bind_gl_context(_chosen_backend())
@@ -70,10 +72,12 @@ class CameraRenderer:
         buffer.offheight = max(buffer.offheight, height)
         buffer.offwidth = max(buffer.offwidth, width)
         self._renderer = mujoco.Renderer(model, height, width)
+        self._option = mujoco.MjvOption()
+        self._option.geomgroup[list(hidden_groups)] = 0
 
     def render(self, data: Any, camera: str) -> Array:
         """Return what ``camera`` sees in ``data``, uint8 [H, W, 3]."""
-        self._renderer.update_scene(data, camera)
+        self._renderer.update_scene(data, camera, self._option)
         pixels: Array = self._renderer.render()
         return pixels
 

@@ -58,7 +58,7 @@ def evaluate(settings: dict[str, Any]) -> tuple[Prepared, int]:
             counts.add(row.outcome)
         console = Console(stderr=True)
         console.print(_headline(prepared, len(before)), highlight=False, soft_wrap=True)
-        for note in getattr(prepared.policy, "notes", ()):  # what a checkpoint's reader noticed
+        for note in _notes(prepared):
             console.print(f"note: {note}", highlight=False, soft_wrap=True, markup=False)
         return [Progress(len(prepared.plan), counts, console), interrupts]
 
@@ -81,6 +81,12 @@ def _headline(prepared: Prepared, done: int) -> str:
         f"{prepared.policy.name} on {prepared.benchmark.name}: {len(prepared.plan)} episodes of "
         f"{n_tasks} task{'s' * (n_tasks != 1)}{resumed} -> {prepared.folder.path}"
     )
+
+
+def _notes(prepared: Prepared) -> list[str]:
+    """What the benchmark and the checkpoint's reader noticed, for those that have an eye for it."""
+    parts = (prepared.benchmark, prepared.policy)
+    return [note for part in parts for note in getattr(part, "notes", ())]
 
 
 def _warn_of_differences(prepared: Prepared) -> None:

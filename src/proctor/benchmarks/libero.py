@@ -1,0 +1,266 @@
+"""LIBERO: 130 household tasks of a Panda arm in five suites, as LeRobot evaluates them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from proctor.benchmarks.base import BenchmarkConfig, BenchmarkPlugin, Expert, Sim
+from proctor.benchmarks.libero_assets import download_assets, find_assets
+from proctor.benchmarks.libero_tasks import (
+    STANDARD_SUITES,
+    SUITES,
+    bddl_file,
+    instruction_of,
+    read_init_states,
+    task_names,
+)
+from proctor.benchmarks.rendering import gl_variables
+from proctor.benchmarks.selection import (
+    check_cameras,
+    ids_in_group,
+    image_key,
+    keyed_cameras,
+    names_in,
+    require_positive,
+)
+from proctor.errors import MissingExtra, UsageError, did_you_mean
+from proctor.types import ActionSpec, EpisodeSpec, Feature, FeatureKind, Task
+
+STATE = "observation.state"
+FPS = 20
+N_INIT_STATES = 50
+CAMERAS = ("agentview", "robot0_eye_in_hand", "frontview", "birdview", "sideview", "galleryview")
+_DEFAULT_NAMES = {"agentview": "image", "robot0_eye_in_hand": "image2"}
+_MUJOCO_AS_PUBLISHED = ((3, 1, 6), (3, 3, 2))
+_MUJOCO_BREAKS = (3, 10, 0)
+
+
+class Horizons(Enum):
+    """Whose limits on an episode's length are used."""
+
+    LEROBOT = "lerobot"
+    OPENPI = "openpi"
+
+
+class ObservationType(Enum):
+    """What the benchmark offers a policy."""
+
+    PIXELS = "pixels"
+    PIXELS_AGENT_POS = "pixels_agent_pos"
+
+
+class ControlMode(Enum):
+    """Whether actions move the hand by a difference or to a pose."""
+
+    RELATIVE = "relative"
+    ABSOLUTE = "absolute"
+
+
+HORIZONS = {
+    Horizons.LEROBOT: dict(zip(SUITES, (280, 280, 300, 520, 400), strict=True)),
+    Horizons.OPENPI: dict(zip(SUITES, (220, 280, 300, 520, 400), strict=True)),
+}
+
+
+@dataclass
+class LiberoConfig(BenchmarkConfig):
+    """Flags of LIBERO."""
+
+    type: str = field(default="libero", metadata={"help": "which benchmark"})
+    task: str = field(
+        default="libero_10",
+        metadata={"help": f"suites, comma-separated, of {', '.join(SUITES)}; libero_all: first 4"},
+    )
+    obs_type: ObservationType = field(
+        default=ObservationType.PIXELS_AGENT_POS, metadata={"help": "what policies are offered"}
+    )
+    camera_name: str = field(
+        default="agentview_image,robot0_eye_in_hand_image",
+        metadata={"help": f"cameras, comma-separated, of {', '.join(CAMERAS)}"},
+    )
+    camera_name_mapping: dict[str, str] | None = field(
+        default=None,
+        metadata={"help": "camera to feature name, as {agentview_image: image}"},
+    )
+    observation_height: int = field(default=360, metadata={"help": "image height in pixels"})
+    observation_width: int = field(default=360, metadata={"help": "image width in pixels"})
+    control_mode: ControlMode = field(
+        default=ControlMode.RELATIVE, metadata={"help": "what an action means"}
+    )
+    protocol: Horizons = field(
+        default=Horizons.LEROBOT, metadata={"help": "whose episode lengths are used"}
+    )
+    episode_length: int | None = field(
+        default=None, metadata={"help": "most steps of an episode, in place of the suite's"}
+    )
+    assets: str | None = field(
+        default=None, metadata={"help": "folder of LIBERO's meshes, textures and scenes"}
+    )
+
+
+class Libero:
+    """The LIBERO benchmark."""
+
+    name = "libero"
+    action = ActionSpec(7, -1.0, 1.0)
+    distributions: tuple[str, ...] = ("hf-libero", "robosuite", "mujoco", "numpy")
+    preload: tuple[str, ...] = ("proctor.benchmarks.libero_preload",)
+    expert_inputs: tuple[str, ...] = ()
+
+    def __init__(self, config: LiberoConfig) -> None:
+        require_positive("observation_height", config.observation_height)
+        require_positive("observation_width", config.observation_width)
+        if config.episode_length is not None:
+            require_positive("episode_length", config.episode_length)
+        self._config = config
+        self._camera_of = _camera_keys(config)
+        self._tasks = _selected_tasks(config)
+        self.notes = _version_notes()
+
+    def tasks(self) -> list[Task]:
+        """List the configured tasks, suite by suite."""
+        return list(self._tasks)
+
+    def spec(self, task: Task, index: int, seed: int) -> EpisodeSpec:
+        """Return episode ``index``: its own init state (of 50) and the run's seed plus the index.
+
+        The seed places what the init state leaves out: cabinets, stoves and other fixtures.
+        """
+        return EpisodeSpec(task, index, seed + index, index % N_INIT_STATES)
+
+    def features(self) -> dict[str, Feature]:
+        """Return the cameras' images and the 8 numbers of the hand."""
+        size = (self._config.observation_height, self._config.observation_width, 3)
+        offered = {key: Feature(FeatureKind.VISUAL, size, "uint8") for key in self._camera_of}
+        if self._config.obs_type is ObservationType.PIXELS_AGENT_POS:
+            offered[STATE] = Feature(FeatureKind.STATE, (8,), "float32")
+        return offered
+
+    def protocol(self) -> dict[str, Any]:
+        """Return the rules that define an episode."""
+        return {
+            "horizons": {task.suite: task.max_steps for task in self._tasks},
+            "seed_rule": "run seed + episode index, the same for every task",
+            "init_state_rule": f"episode index modulo {N_INIT_STATES}",
+            "reset_rule": "a new environment's first reset, one init state, 10 settling steps",
+            "termination": "success ends the episode; nothing else does before the horizon",
+            "success": "LIBERO's goal predicates after any step",
+            "action": "end-effector pose (6) and gripper (-1 opens), each clipped to [-1, 1]",
+            "control_mode": self._config.control_mode.value,
+            "control_hz": FPS,
+            "fps": FPS,
+            "image_size": [self._config.observation_height, self._config.observation_width],
+            "cameras": {key: f"{name}, mirrored" for key, name in self._camera_of.items()},
+        }
+
+    def preflight(self, keys: Sequence[str]) -> dict[str, str]:
+        """Check LIBERO's packages, get its assets and, for images, check that GL works.
+
+        Raises:
+            MissingExtra: LIBERO is not installed.
+            UsageError: versions that cannot run it, or no assets.
+            NoGraphics: images are wanted and nothing here can render.
+        """
+        _check_versions()
+        variables = gl_variables(needed=any(key in self._camera_of for key in keys))
+        try:
+            find_assets(self._config.assets)
+        except FileNotFoundError:
+            download_assets()
+        return variables
+
+    def make_sim(self, task: Task) -> Sim:
+        """Build the simulator of ``task``. No GL context is opened before the first image."""
+        from proctor.benchmarks.libero_sim import LiberoSim, LiberoWorld
+
+        world = LiberoWorld(
+            bddl_file=bddl_file(task.suite, task.name),
+            assets=find_assets(self._config.assets),
+            init_states=read_init_states(task.suite, task.name),
+            camera_of=self._camera_of,
+            size=(self._config.observation_height, self._config.observation_width),
+            absolute=self._config.control_mode is ControlMode.ABSOLUTE,
+        )
+        return LiberoSim(world)
+
+    def expert(self, task: Task) -> Expert:
+        """Return the scripted policy of ``task``."""
+        raise UsageError("libero has no scripted expert; choose another policy")
+
+
+def _camera_keys(config: LiberoConfig) -> dict[str, str]:
+    """Return feature key -> camera; ``agentview_image`` and ``agentview`` are one camera."""
+    cameras = [_bare(name) for name in names_in(config.camera_name, flag="camera_name")]
+    renamed = {_bare(name): new for name, new in (config.camera_name_mapping or {}).items()}
+    check_cameras("libero", cameras, CAMERAS, renamed)
+    names = _DEFAULT_NAMES | renamed
+    return keyed_cameras([image_key(names.get(camera, camera)) for camera in cameras], cameras)
+
+
+def _bare(camera: str) -> str:
+    return camera.removesuffix("_image")
+
+
+def _selected_tasks(config: LiberoConfig) -> list[Task]:
+    """Return the tasks of all named suites, each suite once."""
+    named = dict.fromkeys(
+        suite
+        for name in names_in(config.task, flag="task")
+        for suite in (STANDARD_SUITES if name == "libero_all" else (name,))
+    )
+    tasks: list[Task] = []
+    for suite in named:
+        if suite not in SUITES:
+            choice = f" (choose {', '.join(SUITES)} or libero_all)"
+            raise UsageError(
+                f"libero has no suite {suite!r}{did_you_mean(suite, SUITES) or choice}"
+            )
+        names = task_names()[suite]
+        horizon = config.episode_length or HORIZONS[config.protocol][suite]
+        for task_id in ids_in_group(suite, len(names), config.task_ids):
+            name = names[task_id]
+            tasks.append(Task(suite, task_id, name, instruction_of(name), horizon, FPS))
+    return tasks
+
+
+def _installed(distribution: str) -> tuple[int, ...]:
+    try:
+        text = version(distribution)
+    except PackageNotFoundError:
+        raise MissingExtra("LIBERO", "libero") from None
+    return tuple(int(part) for part in text.split(".")[:3] if part.isdigit())
+
+
+def _check_versions() -> None:
+    robosuite, mujoco = _installed("robosuite"), _installed("mujoco")
+    if robosuite[:2] != (1, 4):
+        raise UsageError(
+            f"LIBERO runs with robosuite 1.4, not {'.'.join(map(str, robosuite))}; "
+            "run: pip install robosuite==1.4.0"
+        )
+    if mujoco >= _MUJOCO_BREAKS:
+        raise UsageError(
+            f"LIBERO does not run with MuJoCo {'.'.join(map(str, mujoco))} (robosuite 1.4 crashes "
+            "from 3.10 on); run: pip install mujoco==3.3.0"
+        )
+
+
+def _version_notes() -> tuple[str, ...]:
+    mujoco, (first, last) = _installed("mujoco"), _MUJOCO_AS_PUBLISHED
+    if first <= mujoco <= last:
+        return ()
+    return (
+        f"MuJoCo {'.'.join(map(str, mujoco))} gives LIBERO other pictures or contacts than the "
+        "published results were made with (3.1.6 to 3.3.2); run: pip install mujoco==3.3.0",
+    )
+
+
+PLUGIN = BenchmarkPlugin(
+    config=LiberoConfig,
+    make=Libero,
+    summary="LIBERO: household tasks of a Panda arm (spatial, object, goal, 10, 90)",
+)

@@ -1,0 +1,91 @@
+"""LIBERO's suites, tasks and init states, read from the installed package without importing it."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import io
+import pickle
+import re
+import zipfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from proctor.errors import MissingExtra, UsageError
+from proctor.types import Array
+
+STANDARD_SUITES = ("libero_spatial", "libero_object", "libero_goal", "libero_10")
+SUITES = (*STANDARD_SUITES, "libero_90")
+_SCENE_PREFIX = re.compile(r"^[A-Z_]+_SCENE\d+_")
+_ALLOWED = {
+    ("numpy.core.multiarray", "_reconstruct"),
+    ("numpy._core.multiarray", "_reconstruct"),
+    ("numpy", "ndarray"),
+    ("numpy", "dtype"),
+    ("_codecs", "encode"),
+}
+
+
+def package_folder() -> Path:
+    """Return the folder of LIBERO's package.
+
+    Raises:
+        MissingExtra: it is not installed.
+    """
+    spec = importlib.util.find_spec("libero")
+    places = [] if spec is None else list(spec.submodule_search_locations or ())
+    for place in places:
+        if (Path(place) / "libero" / "bddl_files").is_dir():
+            return Path(place) / "libero"
+    raise MissingExtra("LIBERO", "libero")
+
+
+@cache
+def task_names() -> dict[str, tuple[str, ...]]:
+    """Return suite -> names of its tasks, in the order of their ids."""
+    path = package_folder() / "benchmark" / "libero_suite_task_map.py"
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "libero_task_map":
+            suites: dict[str, list[str]] = ast.literal_eval(node.value)
+            return {suite: tuple(suites[suite]) for suite in SUITES}
+    raise UsageError(f"{path} holds no task map: this is not hf-libero 0.1.4, which works")
+
+
+def instruction_of(name: str) -> str:
+    """Return what a policy is told: the task's name in words, without the scene."""
+    return _SCENE_PREFIX.sub("", name).replace("_", " ")
+
+
+def bddl_file(suite: str, name: str) -> Path:
+    """Return the file that describes a task."""
+    return package_folder() / "bddl_files" / suite / f"{name}.bddl"
+
+
+def read_init_states(suite: str, name: str) -> Array:
+    """Return a task's init states, float64 [states, 1 + nq + nv].
+
+    The file is a pickle inside a zip; anything in it but an array of numbers is refused.
+    """
+    path = package_folder() / "init_files" / suite / f"{name}.pruned_init"
+    try:
+        with zipfile.ZipFile(path) as archive:
+            member = next(entry for entry in archive.namelist() if entry.endswith("data.pkl"))
+            states = _NumbersOnly(io.BytesIO(archive.read(member))).load()
+    except (OSError, StopIteration, zipfile.BadZipFile, pickle.UnpicklingError) as error:
+        raise UsageError(f"{path} holds no init states ({error}); reinstall hf-libero") from None
+    if not isinstance(states, np.ndarray) or states.ndim != 2 or not len(states):
+        raise UsageError(f"{path} holds no table of init states; reinstall hf-libero")
+    return states.astype(np.float64)
+
+
+class _NumbersOnly(pickle.Unpickler):
+    """Unpickles numpy arrays and refuses everything else: nothing of the file is executed."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Return the few functions that arrays are made with."""
+        if (module, name) not in _ALLOWED:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+        return super().find_class(module, name)
