@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ import mujoco
 import numpy as np
 
 from proctor.benchmarks.libero_world import global_randomness, make_world
-from proctor.benchmarks.rendering import CameraRenderer
+from proctor.benchmarks.rendering import CameraRenderer, can_render, release_pages
 from proctor.types import Array, EpisodeSpec, Observation, Step
 
 STATE = "observation.state"
@@ -26,6 +27,7 @@ _SEEN_FIELDS = (
     *("qpos", "xpos", "xquat", "xmat", "geom_xpos", "geom_xmat", "site_xpos", "site_xmat"),
     *("cam_xpos", "cam_xmat", "light_xpos", "light_xdir"),
 )
+_MOST_SHIFT_M, _MOST_DROP_M = 0.05, 0.3
 _MAX_DRAWS = 1000
 
 
@@ -47,8 +49,9 @@ class LiberoSim:
     def __init__(self, world: LiberoWorld) -> None:
         self._world = world
         with global_randomness(0):
-            self._env = make_world(world.bddl_file, world.assets)
+            self._env = make_world(world.bddl_file, world.assets, textures=can_render())
         self._physics = _Physics(self._env.sim)
+        self._env.sim.reset = self._start_anew
         self._seen = _Seen(self._env)
         self._env._observables = {}
         self._env._update_observables = self._after_substep
@@ -71,9 +74,11 @@ class LiberoSim:
         self._env._check_success()
         self._env._post_process()
         controller.use_delta = True
+        placed = self._object_positions()
         for _ in range(SETTLE_STEPS):
             self.step(SETTLE_ACTION)
         controller.use_delta = not self._world.absolute
+        self._check_settled(placed)
 
     def step(self, action: Array) -> Step:
         """Advance the world by one action (robosuite clips it)."""
@@ -96,6 +101,40 @@ class LiberoSim:
             self._renderer.close()
             self._renderer = None
         self._env.close()
+        del self._env, self._physics, self._seen
+        gc.collect()  # robosuite's objects point at each other in circles, and a model is 280 MB
+
+    def _object_positions(self) -> dict[str, Array]:
+        data = self._env.sim.data
+        return {
+            name: np.array(data.get_joint_qpos(body.joints[-1])[:3])
+            for name, body in self._env.objects_dict.items()
+        }
+
+    def _check_settled(self, placed: dict[str, Array]) -> None:
+        """Refuse a world whose objects do not stay where the init state puts them.
+
+        They drop a little; MuJoCo 3.4 and later let some fall through or off what they stand on.
+        """
+        for name, now in self._object_positions().items():
+            moved = now - placed[name]
+            if np.hypot(*moved[:2]) > _MOST_SHIFT_M or -moved[2] > _MOST_DROP_M:
+                raise RuntimeError(
+                    f"{name} moves by {np.round(moved, 3)} m while the world settles: this MuJoCo "
+                    f"({mujoco.__version__}) is not what LIBERO's init states were made with; "
+                    "run: pip install mujoco==3.3.0"
+                )
+
+    def _start_anew(self) -> None:
+        """Give model and physics the state they were built in.
+
+        Ends as building a simulation does: the forces computed here are where the constraint
+        solver starts from next, and another start is another last bit.
+        """
+        for values, compiled in self._env.compiled_fields:
+            values[:] = compiled
+        mujoco.mj_resetData(self._env.sim.model._model, self._env.sim.data._data)
+        self._env.sim.forward()
 
     def _forget(self) -> None:
         """Undo what a reset that keeps the model does not: the gripper's last command."""
@@ -130,6 +169,7 @@ class LiberoSim:
         model = self._env.sim.model._model
         if self._renderer is None:
             self._renderer = CameraRenderer(model, *self._world.size, hidden_groups=(0,))
+            release_pages(model.tex_data)  # GL has its own copy now; 190 MB
         with self._seen.shown() as data:
             pixels = self._renderer.render(data, camera)
         return np.ascontiguousarray(pixels[:, ::-1])  # the picture LIBERO's data was made of

@@ -8,6 +8,7 @@ import os
 import sys
 import tempfile
 import types
+import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,10 +34,11 @@ def import_libero() -> None:
             importlib.import_module("libero.libero.envs")
 
 
-def make_world(bddl_file: Path, assets: Path) -> Any:
+def make_world(bddl_file: Path, assets: Path, *, textures: bool) -> Any:
     """Build the robosuite environment that a BDDL file describes, with no renderer.
 
-    The model is drawn from LIBERO's global generator; what it draws is drawn again by every reset.
+    Its poses are drawn from numpy's global generator, and drawn again by every reset.
+    ``textures`` are two thirds of a model's memory and of its loading, and physics ignores them.
     """
     import_libero()
     libero: Any = importlib.import_module("libero.libero")
@@ -45,7 +47,8 @@ def make_world(bddl_file: Path, assets: Path) -> Any:
     bddl: Any = importlib.import_module("libero.libero.envs.bddl_utils")
     libero._assets_path_cache = str(assets)
     problem = bddl.get_problem_info(str(bddl_file))
-    return envs.TASK_MAPPING[problem["problem_name"]](
+    original = envs.TASK_MAPPING[problem["problem_name"]]
+    return _as_compiled(original, textures=textures)(
         bddl_file_name=str(bddl_file),
         robots=["Panda"],
         controller_configs=robosuite.load_controller_config(default_controller="OSC_POSE"),
@@ -57,6 +60,32 @@ def make_world(bddl_file: Path, assets: Path) -> Any:
         ignore_done=True,
         hard_reset=False,
     )
+
+
+def _as_compiled(original: Any, *, textures: bool) -> Any:
+    """Return LIBERO's class, made to keep the parts of its model that resets change, unchanged."""
+
+    def initialize_sim(env: Any, xml_string: str | None = None) -> None:
+        if not textures:
+            env.set_xml_processor(_without_textures)
+        original._initialize_sim(env, xml_string)
+        model = env.sim.model._model
+        # What a reset moves (cabinets, stoves) and what an episode lights (a stove's plate).
+        fields = (model.body_pos, model.body_quat, model.site_rgba)
+        env.compiled_fields = [(values, values.copy()) for values in fields]
+
+    # LIBERO compares the class's name with the BDDL file's.
+    return type(original.__name__, (original,), {"_initialize_sim": initialize_sim})
+
+
+def _without_textures(xml: str) -> str:
+    root = ElementTree.fromstring(xml)  # noqa: S314 (robosuite wrote it a moment ago)
+    for asset in root.iter("asset"):
+        for texture in asset.findall("texture"):
+            asset.remove(texture)
+        for material in asset.findall("material"):
+            material.attrib.pop("texture", None)
+    return ElementTree.tostring(root, encoding="unicode")
 
 
 @contextmanager

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
+import mmap
 import os
 import platform
 from collections.abc import Sequence
@@ -84,6 +86,23 @@ class CameraRenderer:
     def close(self) -> None:
         """Free the GL context."""
         self._renderer.close()
+
+
+def can_render() -> bool:
+    """Return whether this process may render: whether ``gl_variables`` was told that it will."""
+    return wanted_backend() not in OFF
+
+
+def release_pages(array: Array) -> None:
+    """Give the memory under ``array`` back where the system can; it reads as zeros from then on."""
+    if not hasattr(mmap, "MADV_DONTNEED"):
+        return
+    page = mmap.PAGESIZE
+    start = -(-array.ctypes.data // page) * page
+    length = (array.ctypes.data + array.nbytes) // page * page - start
+    if length > 0:
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(length), mmap.MADV_DONTNEED)
 
 
 def gl_candidates() -> tuple[str, ...]:

@@ -115,6 +115,7 @@ class Worker:
 
     def _open(self, task: Task) -> Sim:
         sim = self._benchmark.make_sim(task)
+        _give_memory_back()  # compiling a model takes a multiple of what it leaves
         return sim if self._camera is None else FilmedSim(sim, self._camera)
 
     def _run(self, order: Chunk) -> None:
