@@ -12,10 +12,10 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 demo: $(BASE) graphics
 	@$(BIN)/python scripts/demo.py
 
-test: $(STAMP) graphics
+test: $(STAMP) graphics libero-assets
 	$(BIN)/python -m pytest -m "not slow" tests
 
-test-all: $(STAMP) graphics
+test-all: $(STAMP) graphics libero-assets
 	$(BIN)/python -m pytest --timeout=1800 tests
 
 test-browser: $(STAMP)
@@ -28,14 +28,20 @@ check: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-bench: $(STAMP) graphics
+bench: $(STAMP) graphics libero-assets
 	$(BIN)/python benchmarks/engine.py
+	$(BIN)/python benchmarks/libero.py
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-.PHONY: graphics
+.PHONY: graphics libero-assets
+# LIBERO's meshes and textures, into the user's cache: from a copy beside the project where there is
+# one, else from the Hub.
+libero-assets: $(STAMP)
+	@$(BIN)/python scripts/libero_assets.py
+
 graphics: $(BASE)
 	@sh scripts/graphics.sh $(BIN)/python
 
@@ -49,7 +55,8 @@ $(BASE): pyproject.toml constraints.txt
 	@touch $(BASE)
 
 $(STAMP): $(BASE)
-	$(PIP) -c constraints.txt -e '.[metaworld,torch,video,dev]'
+	$(PIP) -c constraints.txt -e '.[metaworld,libero,torch,video,dev]'
+	$(PIP) --no-deps hf-libero==0.1.4 bddl==1.0.1
 	@touch $(STAMP)
 
 clean:

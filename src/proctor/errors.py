@@ -27,8 +27,8 @@ class UsageError(ProctorError):
 class MissingExtra(UsageError):
     """An optional dependency is missing; the text holds the pip command."""
 
-    def __init__(self, what: str, extra: str) -> None:
-        super().__init__(f"{what} is not installed; run: pip install 'proctor[{extra}]'")
+    def __init__(self, what: str, extra: str, then: str = "") -> None:
+        super().__init__(f"{what} is not installed; run: pip install 'proctor[{extra}]'{then}")
 
 
 class NoGraphics(UsageError):

@@ -15,6 +15,7 @@ from proctor.benchmarks.libero_tasks import (
     SUITES,
     bddl_file,
     instruction_of,
+    not_installed,
     read_init_states,
     task_names,
 )
@@ -27,7 +28,7 @@ from proctor.benchmarks.selection import (
     names_in,
     require_positive,
 )
-from proctor.errors import MissingExtra, UsageError, did_you_mean
+from proctor.errors import UsageError, did_you_mean
 from proctor.types import ActionSpec, EpisodeSpec, Feature, FeatureKind, Task
 
 STATE = "observation.state"
@@ -175,6 +176,7 @@ class Libero:
 
     def make_sim(self, task: Task) -> Sim:
         """Build the simulator of ``task``. No GL context is opened before the first image."""
+        from proctor.benchmarks.libero_probe import check_settling
         from proctor.benchmarks.libero_sim import LiberoSim, LiberoWorld
 
         world = LiberoWorld(
@@ -185,7 +187,9 @@ class Libero:
             size=(self._config.observation_height, self._config.observation_width),
             absolute=self._config.control_mode is ControlMode.ABSOLUTE,
         )
-        return LiberoSim(world)
+        sim = LiberoSim(world)
+        check_settling(sim, task)
+        return sim
 
     def expert(self, task: Task) -> Expert:
         """Return the scripted policy of ``task``."""
@@ -231,7 +235,7 @@ def _installed(distribution: str) -> tuple[int, ...]:
     try:
         text = version(distribution)
     except PackageNotFoundError:
-        raise MissingExtra("LIBERO", "libero") from None
+        raise not_installed() from None
     return tuple(int(part) for part in text.split(".")[:3] if part.isdigit())
 
 

@@ -19,6 +19,8 @@ from proctor.types import Array
 
 STANDARD_SUITES = ("libero_spatial", "libero_object", "libero_goal", "libero_10")
 SUITES = (*STANDARD_SUITES, "libero_90")
+_ALONE = " && pip install --no-deps hf-libero==0.1.4 bddl==1.0.1"
+"""Their metadata asks for torch, transformers, robomimic ..., which no environment imports."""
 _SCENE_PREFIX = re.compile(r"^[A-Z_]+_SCENE\d+_")
 _ALLOWED = {
     ("numpy.core.multiarray", "_reconstruct"),
@@ -40,7 +42,12 @@ def package_folder() -> Path:
     for place in places:
         if (Path(place) / "libero" / "bddl_files").is_dir():
             return Path(place) / "libero"
-    raise MissingExtra("LIBERO", "libero")
+    raise not_installed()
+
+
+def not_installed() -> MissingExtra:
+    """Return the error for a missing part of LIBERO, with both commands that install it."""
+    return MissingExtra("LIBERO", "libero", then=_ALONE)
 
 
 @cache

@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from proctor.benchmarks import libero, libero_assets, libero_tasks
+from proctor.benchmarks.libero import Horizons, Libero, LiberoConfig, ObservationType
+from proctor.errors import MissingExtra, UsageError
+from proctor.plan import make_plan
+
+
+def refused(**flags: Any) -> str:
+    with pytest.raises(UsageError) as raised:
+        Libero(LiberoConfig(**flags))
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
+
+
+def test_suites_have_their_tasks_in_order() -> None:
+    tasks = Libero(LiberoConfig(task="libero_all")).tasks()
+    assert len(tasks) == 40
+    assert tasks[0].instruction == (
+        "pick up the black bowl between the plate and the ramekin and place it on the plate"
+    )
+    assert tasks[39].suite == "libero_10"
+    assert tasks[39].instruction == "put the yellow and white mug in the microwave and close it"
+    assert len(Libero(LiberoConfig(task="libero_90")).tasks()) == 90
+
+
+def test_horizons_are_lerobots_or_openpis_or_given() -> None:
+    def horizons(**flags: Any) -> list[int]:
+        benchmark = Libero(LiberoConfig(task="libero_all", task_ids=[0], **flags))
+        return [task.max_steps for task in benchmark.tasks()]
+
+    assert horizons() == [280, 280, 300, 520]
+    assert horizons(protocol=Horizons.OPENPI) == [220, 280, 300, 520]
+    assert horizons(episode_length=7) == [7, 7, 7, 7]
+
+
+@pytest.mark.parametrize("n_episodes", [50, 70])
+def test_each_init_state_is_used_before_any_is_used_again(n_episodes: int) -> None:
+    benchmark = Libero(LiberoConfig(task="libero_goal", task_ids=[0]))
+    plan = make_plan(benchmark, range(n_episodes), 1000)
+    assert [spec.init_state for spec in plan] == [i % 50 for i in range(n_episodes)]
+
+
+def test_init_states_are_arrays_of_numbers() -> None:
+    for task in Libero(LiberoConfig(task="libero_all", task_ids=[0])).tasks():
+        states = libero_tasks.read_init_states(task.suite, task.name)
+        assert states.shape[0] == libero.N_INIT_STATES
+        assert np.isfinite(states).all()
+
+
+class Trap:
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self.marker),)
+
+
+def test_init_states_with_code_in_them_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "init_files" / "libero_goal"
+    folder.mkdir(parents=True)
+    with zipfile.ZipFile(folder / "evil.pruned_init", "w") as archive:
+        content = io.BytesIO()
+        pickle.dump(Trap(tmp_path / "executed"), content)
+        archive.writestr("archive/data.pkl", content.getvalue())
+    monkeypatch.setattr(libero_tasks, "package_folder", lambda: tmp_path)
+    with pytest.raises(UsageError, match=r"holds no init states .*mkdir"):
+        libero_tasks.read_init_states("libero_goal", "evil")
+    assert not (tmp_path / "executed").exists()
+
+
+def test_bad_names_get_one_line_with_what_there_is() -> None:
+    assert refused(task="libero_spacial") == (
+        "libero has no suite 'libero_spacial'; did you mean 'libero_spatial'?"
+    )
+    assert "choose libero_spatial" in refused(task="kitchen")
+    assert refused(task="libero_goal", task_ids=[12]) == "libero_goal has no task 12 (choose 0-9)"
+    assert "has no camera 'top'" in refused(camera_name="top")
+    assert "at least 1, not 0" in refused(episode_length=0)
+
+
+def test_cameras_have_lerobots_names_unless_given_others() -> None:
+    assert list(Libero(LiberoConfig()).features()) == [
+        "observation.images.image",
+        "observation.images.image2",
+        "observation.state",
+    ]
+    renamed = LiberoConfig(camera_name="agentview", camera_name_mapping={"agentview_image": "top"})
+    assert "observation.images.top" in Libero(renamed).features()
+    pixels = Libero(LiberoConfig(obs_type=ObservationType.PIXELS))
+    assert "observation.state" not in pixels.features()
+
+
+def test_a_missing_package_gives_the_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(MissingExtra, match=r"pip install 'proctor\[libero\]' && pip install --no-"):
+        libero_tasks.package_folder()
+
+
+def test_versions_that_cannot_run_libero_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = {"robosuite": "1.5.2", "mujoco": "3.3.0"}
+    monkeypatch.setattr(libero, "version", installed.__getitem__)
+    benchmark = Libero(LiberoConfig())
+    with pytest.raises(UsageError, match=r"robosuite 1\.4, not 1\.5\.2"):
+        benchmark.preflight([])
+    installed |= {"robosuite": "1.4.0", "mujoco": "3.10.1"}
+    with pytest.raises(UsageError, match=r"does not run with MuJoCo 3\.10\.1"):
+        benchmark.preflight([])
+
+
+def test_versions_that_change_results_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Libero(LiberoConfig()).notes == ()
+    monkeypatch.setattr(libero, "version", {"robosuite": "1.4.0", "mujoco": "3.4.0"}.__getitem__)
+    (note,) = Libero(LiberoConfig()).notes
+    assert "MuJoCo 3.4.0" in note
+    assert "pip install mujoco==3.3.0" in note
+
+
+def test_an_incomplete_folder_of_assets_is_named(tmp_path: Path) -> None:
+    (tmp_path / "scenes").mkdir()
+    with pytest.raises(UsageError, match=r"--env.assets: .* lacks 151 of 151 files"):
+        libero_assets.find_assets(str(tmp_path))
+
+
+def test_assets_that_are_nowhere_are_downloaded_or_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(libero_assets.VARIABLE, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.snapshot_download", _no_network)
+    with pytest.raises(UsageError, match=r"cannot be downloaded .*--env.assets=DIR"):
+        Libero(LiberoConfig()).preflight([])
+
+
+def _no_network(*_: Any, **__: Any) -> None:
+    raise OSError("no route to host")
+
+
+def test_downloaded_assets_are_compared_with_their_checksums(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def give_other_bytes(*_: Any, local_dir: Path, **__: Any) -> None:
+        for file in libero_assets.manifest():
+            path = local_dir / file.path
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("wb") as content:
+                content.truncate(file.size)
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.snapshot_download", give_other_bytes)
+    with pytest.raises(UsageError, match="is not the file that LIBERO's results were made with"):
+        libero_assets.download_assets()
