@@ -20,6 +20,9 @@ STRICT_BATCH = 16
 """The one size of --eval.strict. It must not follow the number of workers: bits would."""
 
 
+_ALIASES = ("rename_map", "trust_remote_code")
+
+
 class SchedulerKind(Enum):
     """How episodes are run: by the engine, or by the classic loop over a vector environment."""
 
@@ -263,9 +266,11 @@ def config_from(settings: dict[str, Any]) -> EvalConfig:
         *flags_of(benchmark.config, "env."),
         *flags_of(policy.config, "policy."),
     ]
-    values = flatten({k: v for k, v in settings.items() if k != "rename_map"}, flags)
+    values = flatten({k: v for k, v in settings.items() if k not in _ALIASES}, flags)
     if "rename_map" in settings:  # LeRobot's name for what is a setting of the policy here
         values["policy.rename_map"] = settings["rename_map"]
+    if "trust_remote_code" in settings:  # LeRobot's name for what is a setting of one benchmark
+        values["env.trust_remote_code"] = settings["trust_remote_code"]
     if policy.open_field is not None:
         _collect_others(values, flags, f"policy.{policy.open_field}")
     check_known(values, flags, ())

@@ -1,4 +1,4 @@
-"""ALOHA in simulation: two ViperX arms insert a peg or hand over a cube, as LeRobot evaluates it."""
+"""ALOHA in simulation: two arms insert a peg or hand over a cube, as LeRobot evaluates it."""
 
 from __future__ import annotations
 

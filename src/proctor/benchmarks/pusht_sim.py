@@ -12,7 +12,8 @@ from proctor.types import Array, EpisodeSpec, Observation, Step
 
 os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
 
-from gym_pusht.envs.pusht import PushTEnv  # noqa: E402  after pygame has been told to be quiet
+# Only now: pygame, which it imports, has been told not to greet.
+from gym_pusht.envs.pusht import PushTEnv
 
 _IMAGE, _FILM = "observation.image", "observation.film"
 _STATE, _ENVIRONMENT_STATE = "observation.state", "observation.environment_state"

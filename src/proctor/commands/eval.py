@@ -18,7 +18,15 @@ if TYPE_CHECKING:
     from proctor.recorders.journal import EpisodeRow
 
 EXIT_ERRORED_EPISODES, EXIT_INTERRUPTED = 1, 130
-SWITCHES = {"help", "resume", "eval.use_async_envs", "eval.strict", "live"}
+SWITCHES = {
+    "help",
+    "resume",
+    "eval.use_async_envs",
+    "eval.strict",
+    "live",
+    "trust_remote_code",
+    "env.trust_remote_code",
+}
 """Flags that may stand without a value."""
 
 _USAGE = """\
@@ -221,6 +229,8 @@ def _flags_help(given: dict[str, str]) -> str:
     lines += [
         "  --rename_map=dict[str,str]",
         "      the benchmark's observation names to the policy's, for policies from checkpoints",
+        "  --trust_remote_code",
+        "      run the code of an environment from the Hub, with --env.type=hub",
         "  --config_path=path",
         "      a YAML or JSON file of the same settings, nested; flags win",
     ]
