@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from dataclasses import dataclass, field
 from typing import Any
@@ -45,13 +46,29 @@ class GymOpener:
 
     def tasks(self) -> list[OpenedTask]:
         """Open the one environment there is."""
+        env = self.task(self.suite, 0)
+        return [OpenedTask(self.suite, 0, env, horizon=self._registered().max_episode_steps)]
+
+    def task(self, suite: str, task_id: int) -> Any:
+        """Open the environment."""
+        import gymnasium
+
+        kwargs = dict(self.kwargs)
+        if _offers_pictures(self._registered().entry_point):
+            kwargs.setdefault("render_mode", "rgb_array")
+        return gymnasium.make(
+            self.suite, max_episode_steps=_NO_TIME_LIMIT, disable_env_checker=True, **kwargs
+        )
+
+    def _registered(self) -> Any:
+        """Return what the environment was registered with, its package imported first."""
         import gymnasium
 
         package = self.id.rpartition(":")[0]
         try:
             if package:
                 importlib.import_module(package)
-            spec = gymnasium.spec(self.suite)
+            return gymnasium.spec(self.suite)
         except ModuleNotFoundError as missing:
             raise UsageError(f"--env.id={self.id}: {missing}") from None
         except gymnasium.error.Error:
@@ -59,19 +76,6 @@ class GymOpener:
             if not hint and not package:
                 hint = "; name the package that registers it: --env.id=package:ID"
             raise UsageError(f"--env.id={self.id}: {self.suite} is not registered{hint}") from None
-        env = self.task(self.suite, 0)
-        return [OpenedTask(self.suite, 0, env, horizon=spec.max_episode_steps)]
-
-    def task(self, suite: str, task_id: int) -> Any:
-        """Open the environment."""
-        import gymnasium
-
-        kwargs = dict(self.kwargs)
-        if _offers_pictures(gymnasium.spec(self.id).entry_point):
-            kwargs.setdefault("render_mode", "rgb_array")
-        return gymnasium.make(
-            self.id, max_episode_steps=_NO_TIME_LIMIT, disable_env_checker=True, **kwargs
-        )
 
 
 def _offers_pictures(entry_point: Any) -> bool:

@@ -148,7 +148,7 @@ def _attribute(env: gymnasium.Env[Any, Any], name: str) -> Any:
     """Return what the environment, or the one inside a vector environment, calls ``name``."""
     try:
         if isinstance(env, SingleEnv):
-            return env.vector.get_attr(name)[0]
+            return env.vector.unwrapped.get_attr(name)[0]
         return env.get_wrapper_attr(name)
     except AttributeError:
         return None
