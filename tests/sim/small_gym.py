@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -12,7 +12,7 @@ from gymnasium import spaces
 class Reach(gymnasium.Env[Any, Any]):
     """A point on a line that must come near 1; bounds differ by dimension. Counts its pictures."""
 
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 20}
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 20}
     rendered = 0
 
     def __init__(self, render_mode: str | None = None, goal: float = 1.0, silent: bool = False):
