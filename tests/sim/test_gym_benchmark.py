@@ -166,11 +166,11 @@ BAD = {
     "--env.id=CartPole-v1 --env.success=reward>=much": "'much' is not a number",
     "--env.id=Blackjack-v1 --env.success=terminated": "give one with --env.episode_length",
     "--env.id=CartPole-v1 --env.success=terminated --env.task=push": "has no task 'push'",
-    '--env.id=CartPole-v1 --env.kwargs={"wheels":4}': "unexpected keyword argument 'wheels'",
     "": "--env.id is missing",
 }
 
 
+@pytest.mark.usefixtures("in_this_process")
 @pytest.mark.parametrize("words", BAD)
 def test_bad_input_is_one_line(
     words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -181,6 +181,21 @@ def test_bad_input_is_one_line(
     assert BAD[words] in said
     assert len(said.strip().splitlines()) == 1
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"id": "CartPol-v1"}, "^--env.id=CartPol-v1: CartPol-v1 is not registered; did you"),
+        ({"kwargs": {"wheels": 4}}, "^CartPole-v1 cannot be opened: .*argument 'wheels'"),
+    ],
+)
+def test_what_goes_wrong_in_the_other_process_is_said_in_one_line(
+    settings: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(UsageError, match=sentence) as caught:
+        made({"type": "gym", "id": "CartPole-v1", **settings})
+    assert "\n" not in str(caught.value)
 
 
 def test_another_process_finds_out_what_this_one_would() -> None:
