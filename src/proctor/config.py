@@ -21,6 +21,8 @@ STRICT_BATCH = 16
 
 
 _ALIASES = ("rename_map", "trust_remote_code")
+TRUST = ("trust_remote_code", "env.trust_remote_code")
+"""The two spellings of the flag that lets somebody else's code run."""
 
 
 class SchedulerKind(Enum):
@@ -283,6 +285,17 @@ def config_from(settings: dict[str, Any]) -> EvalConfig:
         config.policy.pad_to = STRICT_BATCH
     config.validate()
     return config
+
+
+def without_trust(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return recorded settings less the leave to run somebody else's code.
+
+    A run folder may come from anywhere: whoever runs it again gives that leave again.
+    """
+    kept = {name: value for name, value in settings.items() if name not in TRUST}
+    if isinstance(kept.get("env"), dict):
+        kept["env"] = {k: v for k, v in kept["env"].items() if k != TRUST[0]}
+    return kept
 
 
 def _policy_type(settings: dict[str, Any]) -> str:

@@ -109,6 +109,18 @@ def test_a_step_of_pusht_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(drawn) == 1
 
 
+def test_pusht_is_drawn_when_the_policy_looks_and_not_in_between(tmp_path: Path) -> None:
+    run = evaluate(
+        policy={"type": "random", "n_action_steps": 3, "inputs": ["observation.image"]},
+        env=PUSHT,
+        eval={"n_episodes": 1, "batch_size": 1},
+        video={"episodes": 0},
+        output_dir=tmp_path / "run",
+    )
+    # At the start and after 3, 6, ... 18 of 20 steps: the last chunk is cut by the horizon.
+    assert [(row.steps, row.renders) for row in run.rows] == [(20, 7)]
+
+
 def test_a_step_of_aloha_renders_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     benchmark = made(ALOHA)
     task = benchmark.tasks()[0]

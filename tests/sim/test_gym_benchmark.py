@@ -220,6 +220,36 @@ class TestHub:
         assert main(trusting) == 0
         assert mark.exists(), "the mark can be made"
 
+    @pytest.mark.parametrize("flat", [True, False])
+    def test_a_run_folder_cannot_give_the_leave_to_run_code(
+        self,
+        flat: bool,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        folder, mark = str(tmp_path / "run"), tmp_path / "it_ran"
+        env = {**HUB, "task_ids": [0]}
+        given: dict[str, Any] = {f"env.{k}": v for k, v in env.items()} if flat else {"env": env}
+        evaluate(
+            **given,
+            policy={"type": "random"},
+            eval={"n_episodes": 1, "batch_size": 1},
+            output_dir=folder,
+        )
+        monkeypatch.setenv("PROCTOR_TEST_MARK", str(mark))
+        again: list[list[str]] = [
+            ["audit", folder],
+            ["eval", "--resume", f"--output_dir={folder}"],
+            ["eval", f"--against={folder}", "--policy.type=zero", f"--output_dir={tmp_path / 'b'}"],
+        ]
+        for words in again:
+            assert main(words) == 2
+            assert "add --trust_remote_code" in capsys.readouterr().err
+        assert not mark.exists()
+        assert main(["audit", folder, "--trust_remote_code"]) == 0
+        assert mark.exists()
+
     @pytest.mark.parametrize("revision", [None, "main", "abc123"])
     def test_a_repository_needs_a_commit(self, revision: str | None) -> None:
         with pytest.raises(UsageError, match=r"needs --env.revision, the commit"):

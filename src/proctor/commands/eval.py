@@ -184,6 +184,7 @@ def read_flags(words: list[str]) -> dict[str, str]:
 
 def settings_from(given: dict[str, str]) -> dict[str, Any]:
     """Join what a resumed run was given, the config file and the flags; the later ones win."""
+    from proctor.config import without_trust
     from proctor.flags import read_config_file
     from proctor.run import RunFolder
 
@@ -196,7 +197,7 @@ def settings_from(given: dict[str, str]) -> dict[str, Any]:
         earlier = RunFolder(Path(settings["output_dir"])).read()
         if earlier is None:
             raise UsageError(f"--resume: {settings['output_dir']} holds no run to resume")
-        settings = {**earlier.given, **settings}
+        settings = {**without_trust(earlier.given), **settings}
     if str(settings.get("against", "none")).lower() not in ("none", "null"):
         settings = _with_episodes_of(Path(settings["against"]), settings)
     return settings
@@ -213,7 +214,7 @@ def _with_episodes_of(path: Path, settings: dict[str, Any]) -> dict[str, Any]:
     given_type = settings.get("env.type") or dict(settings.get("env", {})).get("type", env["type"])
     if given_type != env["type"]:
         raise UsageError(f"--against: {path} is on {env['type']}, not on {given_type}")
-    how = ("max_parallel_tasks",)  # no part of what an episode is
+    how = ("max_parallel_tasks", "trust_remote_code")  # no part of what an episode is
     taken = {f"env.{k}": value for k, value in env.items() if value is not None and k not in how}
     taken |= {"seed": seed, "eval.n_episodes": reference.resolved["eval"]["n_episodes"]}
     return {**taken, **settings, "against": str(path.absolute())}
