@@ -14,6 +14,7 @@ import pytest
 from proctor.benchmarks.gym_success import Source, SuccessRule, parse_success
 from proctor.cli import main
 from proctor.config import benchmark_config_from
+from proctor.errors import UsageError
 from proctor.policies.random import RandomConfig, RandomPolicy
 from proctor.registry import find_benchmark
 from proctor.types import ActionSpec
@@ -87,6 +88,15 @@ def test_a_missing_extra_is_named_with_its_command(
     )
     with pytest.raises(Exception, match=rf"pip install 'proctor\[{extra}\]'"):
         made(**settings).preflight(["observation.state"])
+
+
+def test_an_opencv_that_does_not_load_is_said_before_the_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *a: object())
+    monkeypatch.setitem(sys.modules, "cv2", None)  # Python's own way to make an import fail
+    with pytest.raises(UsageError, match="run: apt-get install libgl1 libglib2.0-0"):
+        made(type="pusht").preflight(["observation.state"])
 
 
 def test_nothing_of_them_is_imported_to_read_their_flags() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -116,9 +117,16 @@ class PushT:
         }
 
     def preflight(self, keys: Sequence[str]) -> dict[str, str]:
-        """Check that gym-pusht is installed. Its pictures are drawn without GL."""
+        """Check that gym-pusht and its OpenCV load. Pictures are drawn without a GL context."""
         if any(importlib.util.find_spec(module) is None for module in ("gym_pusht", "pymunk")):
             raise MissingExtra("gym-pusht", "pusht")
+        try:
+            importlib.import_module("cv2")  # linked to system libraries that pip does not bring
+        except ImportError as error:
+            raise UsageError(
+                f"OpenCV, which PushT needs, does not load ({error}); "
+                "run: apt-get install libgl1 libglib2.0-0"
+            ) from None
         return {}
 
     def make_sim(self, task: Task) -> Sim:
