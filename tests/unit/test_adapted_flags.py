@@ -95,7 +95,7 @@ def test_an_opencv_that_does_not_load_is_said_before_the_run(
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *a: object())
     monkeypatch.setitem(sys.modules, "cv2", None)  # Python's own way to make an import fail
-    with pytest.raises(UsageError, match="run: apt-get install libgl1 libglib2.0-0"):
+    with pytest.raises(UsageError, match=r"run: apt-get install libgl1 libglib2\.0-0"):
         made(type="pusht").preflight(["observation.state"])
 
 
