@@ -49,7 +49,7 @@ $(BASE): pyproject.toml constraints.txt
 	@touch $(BASE)
 
 $(STAMP): $(BASE)
-	$(PIP) -c constraints.txt -e '.[metaworld,torch,video,dev]'
+	$(PIP) -c constraints.txt -e '.[metaworld,pusht,aloha,gym,hub,torch,video,dev]'
 	@touch $(STAMP)
 
 clean:

@@ -61,7 +61,7 @@ def _devices() -> str:
 
 
 def _packages() -> list[str]:
-    names = ("numpy", "gymnasium", "mujoco", "metaworld", "torch", "av")
+    names = ("numpy", "gymnasium", "mujoco", "metaworld", "gym-pusht", "gym-aloha", "torch", "av")
     return [f"{name:<11} {installed_version(name) or 'not installed'}" for name in names]
 
 
