@@ -19,7 +19,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from proctor.recorders.journal import EpisodeRow, read_journal
 from proctor.system import git_commit, usable_cores
@@ -128,21 +127,26 @@ def start(folder: Path) -> None:
 
 def memory(folder: Path) -> None:
     """Proportional set size of a Meta-World worker that does not render."""
-    command = [
-        *PROCTOR, "eval", "--policy.type=expert", "--env.type=metaworld",
+    peak_mb = peak_worker_pss(
+        folder / "memory", "--policy.type=expert", "--env.type=metaworld",
         "--env.task=reach-v3,push-v3,hammer-v3", "--eval.n_episodes=40", "--eval.batch_size=2",
-        f"--output_dir={folder / 'memory'}",
-    ]  # fmt: skip
+    )  # fmt: skip
+    say("worker without rendering: peak PSS", f"{peak_mb:.0f} MB", "< 250 MB")
+
+
+def peak_worker_pss(folder: Path, *flags: str) -> float:
+    """Return the most memory (MB) that any worker of a run has, shared pages by their share."""
     import psutil
 
-    process = psutil.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    command = [*PROCTOR, "eval", *flags, "--video.episodes=0", f"--output_dir={folder}"]
+    process = psutil.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     peak: dict[int, float] = {}
     while process.poll() is None:
         for server in process.children():
             for worker in server.children():
                 peak[worker.pid] = max(peak.get(worker.pid, 0), pss_mb(worker.pid))
         time.sleep(0.2)
-    say("worker without rendering: peak PSS", f"{max(peak.values()):.0f} MB", "< 250 MB")
+    return max(peak.values())
 
 
 def pss_mb(pid: int) -> float:
@@ -250,15 +254,21 @@ BENCHMARKS: dict[str, Callable[[Path], None]] = {
 }
 
 
+def machine() -> str:
+    """Return what a figure must be read with: commit, cores, platform, Python."""
+    return json.dumps(
+        {
+            "commit": git_commit(),
+            "cores": usable_cores(),
+            "platform": platform.platform(),
+            "python": platform.python_version(),
+        }
+    )
+
+
 def main() -> None:
     names = sys.argv[1:] or [name for name in BENCHMARKS if name != "limit"]
-    machine: dict[str, Any] = {
-        "commit": git_commit(),
-        "cores": usable_cores(),
-        "platform": platform.platform(),
-        "python": platform.python_version(),
-    }
-    print(json.dumps(machine))
+    print(machine())
     with tempfile.TemporaryDirectory() as folder:
         for name in names:
             BENCHMARKS[name](Path(folder))

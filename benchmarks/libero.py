@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-from benchmarks.engine import evaluate, machine, peak_worker_pss, say, total
+from engine import evaluate, machine, peak_worker_pss, say, total
 
 SIZE = 256
 CAMERAS = "observation.images.image,observation.images.image2,observation.state"

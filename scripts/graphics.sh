@@ -1,9 +1,15 @@
 #!/bin/sh
-# Make sure that something here can render: the software GL of Debian and Ubuntu, when root.
+# Make sure that something here can render: the software GL of Debian and Ubuntu, when root; and
+# that OpenCV loads where it is installed (PushT), which wants libGL and GLib.
 python=$1
-"$python" -c 'import sys; from proctor.benchmarks.rendering import find_gl_backend as find
+"$python" -c 'import importlib.util, sys
+from proctor.benchmarks.rendering import find_gl_backend as find
+try:
+    importlib.util.find_spec("cv2") and importlib.import_module("cv2")
+except ImportError:
+    sys.exit(1)
 sys.exit(find() is None)' && exit 0
-packages="libegl1 libgl1 libgl1-mesa-dri libosmesa6"
+packages="libegl1 libgl1 libgl1-mesa-dri libosmesa6 libglib2.0-0"
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
   echo "no working OpenGL found; installing $packages"
   apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $packages >/dev/null

@@ -33,7 +33,9 @@ def main() -> None:
         print(task.suite, task.task_id, positions, flush=True)
         sim.close()
     table = {"versions": {n: version(n) for n in ("mujoco", "robosuite")}, "tasks": tasks}
-    TABLE.write_text(json.dumps(table, indent=1) + "\n")
+    # One line per task: easy to compare.
+    text = json.dumps(table).replace('}, "', '},\n "')
+    TABLE.write_text(text + "\n")
 
 
 if __name__ == "__main__":

@@ -20,6 +20,11 @@ STRICT_BATCH = 16
 """The one size of --eval.strict. It must not follow the number of workers: bits would."""
 
 
+_ALIASES = ("rename_map", "trust_remote_code")
+TRUST = ("trust_remote_code", "env.trust_remote_code")
+"""The two spellings of the flag that lets somebody else's code run."""
+
+
 class SchedulerKind(Enum):
     """How episodes are run: by the engine, or by the classic loop over a vector environment."""
 
@@ -263,9 +268,11 @@ def config_from(settings: dict[str, Any]) -> EvalConfig:
         *flags_of(benchmark.config, "env."),
         *flags_of(policy.config, "policy."),
     ]
-    values = flatten({k: v for k, v in settings.items() if k != "rename_map"}, flags)
+    values = flatten({k: v for k, v in settings.items() if k not in _ALIASES}, flags)
     if "rename_map" in settings:  # LeRobot's name for what is a setting of the policy here
         values["policy.rename_map"] = settings["rename_map"]
+    if "trust_remote_code" in settings:  # LeRobot's name for what is a setting of one benchmark
+        values["env.trust_remote_code"] = settings["trust_remote_code"]
     if policy.open_field is not None:
         _collect_others(values, flags, f"policy.{policy.open_field}")
     check_known(values, flags, ())
@@ -278,6 +285,17 @@ def config_from(settings: dict[str, Any]) -> EvalConfig:
         config.policy.pad_to = STRICT_BATCH
     config.validate()
     return config
+
+
+def without_trust(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return recorded settings less the leave to run somebody else's code.
+
+    A run folder may come from anywhere: whoever runs it again gives that leave again.
+    """
+    kept = {name: value for name, value in settings.items() if name not in TRUST}
+    if isinstance(kept.get("env"), dict):
+        kept["env"] = {k: v for k, v in kept["env"].items() if k != TRUST[0]}
+    return kept
 
 
 def _policy_type(settings: dict[str, Any]) -> str:

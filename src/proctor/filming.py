@@ -37,8 +37,13 @@ class Filmed:
 
 
 def images_of(benchmark: Benchmark) -> tuple[str, ...]:
-    """Return the observation keys that are images."""
-    return tuple(k for k, f in benchmark.features().items() if f.kind is FeatureKind.VISUAL)
+    """Return the observation keys to film: what is made for that, else the cameras."""
+    features = benchmark.features()
+    for kind in (FeatureKind.FILM, FeatureKind.VISUAL):
+        keys = tuple(key for key, feature in features.items() if feature.kind is kind)
+        if keys:
+            return keys
+    return ()
 
 
 def sees_images(policy: Policy, benchmark: Benchmark) -> bool:
@@ -46,7 +51,8 @@ def sees_images(policy: Policy, benchmark: Benchmark) -> bool:
 
     Software renders 5 to 10 frames a second, a scripted policy plays hundreds of steps.
     """
-    return bool(set(images_of(benchmark)) & set(policy.inputs))
+    features = benchmark.features()
+    return any(features[key].kind is FeatureKind.VISUAL for key in policy.inputs)
 
 
 def filming_environment(benchmark: Benchmark) -> dict[str, str]:

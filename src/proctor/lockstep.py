@@ -20,7 +20,7 @@ from proctor.errors import ProctorError, WorkerError
 from proctor.policies.base import Batch, Policy, Query
 from proctor.policies.chunks import checked_chunks
 from proctor.recorders.base import Pulse, Recorder
-from proctor.types import Array, EpisodeResult, EpisodeSpec, Observation
+from proctor.types import Array, EpisodeResult, EpisodeSpec, FeatureKind, Observation
 from proctor.vector import LazyVectorEnv, SimEnvParts, from_raw
 
 
@@ -140,4 +140,5 @@ def _cheapest(benchmark: Benchmark) -> tuple[str, ...]:
     gymnasium's AsyncVectorEnv loses track of its resets when the observation space is empty.
     """
     features = benchmark.features()
-    return (min(features, key=lambda key: features[key].nbytes),)
+    costly = (FeatureKind.VISUAL, FeatureKind.FILM)
+    return (min(features, key=lambda key: (features[key].kind in costly, features[key].nbytes)),)

@@ -154,7 +154,7 @@ def _made_up(policy: Policy, benchmark: Benchmark, spec: EpisodeSpec, query: int
     for key in policy.inputs:
         feature = benchmark.features()[key]
         shape = (policy.n_obs_steps, *feature.shape)
-        if feature.kind is FeatureKind.VISUAL:
+        if feature.kind in (FeatureKind.VISUAL, FeatureKind.FILM):
             window[key] = rng.integers(0, 256, shape, dtype=np.uint8)
         else:
             window[key] = rng.uniform(-1, 1, shape).astype(feature.dtype)

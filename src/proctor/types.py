@@ -18,11 +18,13 @@ Observation: TypeAlias = dict[str, Array]
 
 
 class FeatureKind(Enum):
-    """What a feature means; the values are LeRobot's feature type names."""
+    """What a feature means; the values are LeRobot's feature type names, but for the last."""
 
     STATE = "STATE"
     ENV = "ENV"
     VISUAL = "VISUAL"
+    FILM = "FILM"
+    """A picture for people: videos show it instead of the cameras, no policy is given it."""
 
 
 @dataclass(frozen=True)
@@ -41,17 +43,30 @@ class Feature:
 
 @dataclass(frozen=True)
 class ActionSpec:
-    """The length of an action and, where the benchmark bounds it, its range."""
+    """The length of an action and, where the benchmark bounds it, its range.
+
+    A bound is one number for all dimensions or one for each, infinite where there is none.
+    """
 
     size: int
-    low: float | None = None
-    high: float | None = None
+    low: float | tuple[float, ...] | None = None
+    high: float | tuple[float, ...] | None = None
+
+    @property
+    def bounds(self) -> tuple[Array, Array]:
+        """The range of every dimension, infinite where the benchmark has none."""
+        low = -np.inf if self.low is None else self.low
+        high = np.inf if self.high is None else self.high
+        shape = (self.size,)
+        return (
+            np.broadcast_to(np.asarray(low, np.float32), shape),
+            np.broadcast_to(np.asarray(high, np.float32), shape),
+        )
 
     def count_out_of_range(self, actions: Array) -> int:
         """Count the actions (rows of ``actions``) that leave the range anywhere."""
-        if self.low is None or self.high is None:
-            return 0
-        return int(np.count_nonzero(((actions < self.low) | (actions > self.high)).any(axis=-1)))
+        low, high = self.bounds
+        return int(np.count_nonzero(((actions < low) | (actions > high)).any(axis=-1)))
 
 
 @dataclass(frozen=True)

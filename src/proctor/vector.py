@@ -53,13 +53,21 @@ def make_env(
         config = benchmark_config_from(config)
     make_benchmark = partial(registry.find_benchmark(config.type).make, config)
     benchmark = make_benchmark()
-    keys = tuple(k for k, f in benchmark.features().items() if f.kind is not FeatureKind.ENV)
+    keys = observed_keys(benchmark.features())
     envs: dict[str, dict[int, VectorEnv[Any, Any, Any]]] = {}
     for task in benchmark.tasks():
         parts = SimEnvParts(make_benchmark, task, keys, benchmark.preflight(keys))
         env = LazyVectorEnv(parts, n_envs, use_async_envs=use_async_envs)
         envs.setdefault(task.suite, {})[task.task_id] = env
     return envs
+
+
+def observed_keys(features: Mapping[str, Feature]) -> tuple[str, ...]:
+    """Return what an environment shows: cameras and state; without cameras, the world's state."""
+    kinds = {FeatureKind.STATE, FeatureKind.VISUAL}
+    if all(feature.kind is not FeatureKind.VISUAL for feature in features.values()):
+        kinds.add(FeatureKind.ENV)
+    return tuple(key for key, feature in features.items() if feature.kind in kinds)
 
 
 @dataclass(frozen=True)
@@ -89,13 +97,13 @@ class SimEnv(gymnasium.Env[Any, Any]):
         self.task_description = parts.task.instruction
         self.task = parts.task.name
         self._max_episode_steps = parts.task.max_steps
-        self.metadata = {"render_modes": ["rgb_array"], "render_fps": parts.task.fps}
-        self.render_mode = "rgb_array"
+        self._camera = next(iter(_pictures(features)), None)
+        modes = [] if self._camera is None else ["rgb_array"]
+        self.metadata = {"render_modes": modes, "render_fps": parts.task.fps}
+        self.render_mode = modes[0] if modes else None
         self.observation_space = _space_of(self._features)
-        action = self._benchmark.action
-        low = -np.inf if action.low is None else action.low
-        high = np.inf if action.high is None else action.high
-        self.action_space = spaces.Box(low, high, (action.size,), np.float32)
+        low, high = self._benchmark.action.bounds
+        self.action_space = spaces.Box(low.copy(), high.copy(), dtype=np.float32)
         self._sim: Sim | None = None
         self._episode: Episode | None = None
         self._only_given_specs = False
@@ -127,13 +135,13 @@ class SimEnv(gymnasium.Env[Any, Any]):
         truncated = self._episode.ended and not step.terminated
         return observation, step.reward, step.terminated, truncated, info
 
-    def render(self) -> Array:
-        """Return what the first camera sees."""
-        features = self._benchmark.features()
-        camera = next(key for key, f in features.items() if f.kind is FeatureKind.VISUAL)
+    def render(self) -> Array | None:
+        """Return what a video shows, or the first camera; None without either."""
+        if self._camera is None:
+            return None
         if self._sim is None:
-            return np.zeros(features[camera].shape, np.uint8)
-        return self._sim.observe([camera])[camera]
+            return np.zeros(self._benchmark.features()[self._camera].shape, np.uint8)
+        return self._sim.observe([self._camera])[self._camera]
 
     def close(self) -> None:
         """Close the simulator."""
@@ -273,6 +281,12 @@ def _raw_name(key: str) -> str:
     return _RAW_NAMES.get(key, key.removeprefix("observation."))
 
 
+def _pictures(features: Mapping[str, Feature]) -> list[str]:
+    """Return the keys that can be shown to people, what is made for that first."""
+    kinds = (FeatureKind.FILM, FeatureKind.VISUAL)
+    return [key for kind in kinds for key, feature in features.items() if feature.kind is kind]
+
+
 def _space_of(features: dict[str, Feature]) -> spaces.Dict:
     nested: dict[str, Any] = {}
     for key, feature in features.items():
@@ -281,6 +295,6 @@ def _space_of(features: dict[str, Feature]) -> spaces.Dict:
 
 
 def _box(feature: Feature) -> spaces.Box:
-    if feature.kind is FeatureKind.VISUAL:
+    if feature.kind in (FeatureKind.VISUAL, FeatureKind.FILM):
         return spaces.Box(0, 255, feature.shape, np.uint8)
     return spaces.Box(-np.inf, np.inf, feature.shape, np.dtype(feature.dtype).type)

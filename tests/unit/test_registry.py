@@ -42,7 +42,9 @@ def test_plugins_of_others_are_found_by_their_entry_points(third_party: None) ->
 
 
 def test_ours_are_listed_without_importing_what_stands_beside_them() -> None:
-    assert registry.known("benchmarks") == ["fake", "metaworld"]
+    assert registry.known("benchmarks") == [
+        "aloha", "fake", "gym", "hub", "libero", "metaworld", "pusht",
+    ]  # fmt: skip
     assert registry.known("policies") == [
         "act", "diffusion", "expert", "pretrained", "random", "zero",
     ]  # fmt: skip

@@ -24,6 +24,7 @@ process, and reports every difference. The second form evaluates first. Exit cod
 
 def run(words: list[str]) -> int:
     """Run the command and return its exit code."""
+    from proctor.config import TRUST
     from proctor.flags import split_argv
 
     positional, flags = split_argv(words, SWITCHES)
@@ -31,19 +32,22 @@ def run(words: list[str]) -> int:
         print(_USAGE, end="")
         return 0
     n_episodes = _positive("episodes", flags.pop("episodes", "10"))
-    if len(positional) == 1 and not flags:
-        return _audit_folder(Path(positional[0]), n_episodes)
+    trust = {name: value for name, value in flags.items() if name in TRUST}
+    if len(positional) == 1 and flags == trust:
+        return _audit_folder(Path(positional[0]), n_episodes, trust)
     if positional:
         raise UsageError("audit takes one run folder, or the flags of an evaluation")
     prepared, code = evaluate(settings_from(read_flags([f"--{k}={v}" for k, v in flags.items()])))
-    return code if code == EXIT_INTERRUPTED else _audit_folder(prepared.folder.path, n_episodes)
+    if code == EXIT_INTERRUPTED:
+        return code
+    return _audit_folder(prepared.folder.path, n_episodes, trust)
 
 
-def _audit_folder(path: Path, n_episodes: int) -> int:
+def _audit_folder(path: Path, n_episodes: int, trust: dict[str, str]) -> int:
     from rich.console import Console
 
     from proctor.audit import audit
-    from proctor.config import config_from
+    from proctor.config import config_from, without_trust
     from proctor.evaluation import prepare
     from proctor.recorders.again import Comparison
     from proctor.recorders.journal import read_journal
@@ -53,7 +57,8 @@ def _audit_folder(path: Path, n_episodes: int) -> int:
     if record is None:
         raise UsageError(f"{path} is not a run folder (it has no run.json)")
     rows = read_journal(path).rows
-    prepared = prepare(config_from({**record.given, "output_dir": str(path)}))
+    given = without_trust(record.given)
+    prepared = prepare(config_from({**given, **trust, "output_dir": str(path)}))
     console = Console()
 
     def show(comparison: Comparison) -> None:

@@ -18,7 +18,15 @@ if TYPE_CHECKING:
     from proctor.recorders.journal import EpisodeRow
 
 EXIT_ERRORED_EPISODES, EXIT_INTERRUPTED = 1, 130
-SWITCHES = {"help", "resume", "eval.use_async_envs", "eval.strict", "live"}
+SWITCHES = {
+    "help",
+    "resume",
+    "eval.use_async_envs",
+    "eval.strict",
+    "live",
+    "trust_remote_code",
+    "env.trust_remote_code",
+}
 """Flags that may stand without a value."""
 
 _USAGE = """\
@@ -182,6 +190,7 @@ def read_flags(words: list[str]) -> dict[str, str]:
 
 def settings_from(given: dict[str, str]) -> dict[str, Any]:
     """Join what a resumed run was given, the config file and the flags; the later ones win."""
+    from proctor.config import without_trust
     from proctor.flags import read_config_file
     from proctor.run import RunFolder
 
@@ -194,7 +203,7 @@ def settings_from(given: dict[str, str]) -> dict[str, Any]:
         earlier = RunFolder(Path(settings["output_dir"])).read()
         if earlier is None:
             raise UsageError(f"--resume: {settings['output_dir']} holds no run to resume")
-        settings = {**earlier.given, **settings}
+        settings = {**without_trust(earlier.given), **settings}
     if str(settings.get("against", "none")).lower() not in ("none", "null"):
         settings = _with_episodes_of(Path(settings["against"]), settings)
     return settings
@@ -211,7 +220,7 @@ def _with_episodes_of(path: Path, settings: dict[str, Any]) -> dict[str, Any]:
     given_type = settings.get("env.type") or dict(settings.get("env", {})).get("type", env["type"])
     if given_type != env["type"]:
         raise UsageError(f"--against: {path} is on {env['type']}, not on {given_type}")
-    how = ("max_parallel_tasks",)  # no part of what an episode is
+    how = ("max_parallel_tasks", "trust_remote_code")  # no part of what an episode is
     taken = {f"env.{k}": value for k, value in env.items() if value is not None and k not in how}
     taken |= {"seed": seed, "eval.n_episodes": reference.resolved["eval"]["n_episodes"]}
     return {**taken, **settings, "against": str(path.absolute())}
@@ -227,6 +236,8 @@ def _flags_help(given: dict[str, str]) -> str:
     lines += [
         "  --rename_map=dict[str,str]",
         "      the benchmark's observation names to the policy's, for policies from checkpoints",
+        "  --trust_remote_code",
+        "      run the code of an environment from the Hub, with --env.type=hub",
         "  --config_path=path",
         "      a YAML or JSON file of the same settings, nested; flags win",
     ]

@@ -61,8 +61,8 @@ def _devices() -> str:
 
 
 def _packages() -> list[str]:
-    names = ("numpy", "gymnasium", "mujoco", "metaworld", "torch", "av")
-    return [f"{name:<11} {installed_version(name) or 'not installed'}" for name in names]
+    names = "numpy gymnasium mujoco metaworld hf-libero robosuite gym-pusht gym-aloha torch av"
+    return [f"{name:<11} {installed_version(name) or 'not installed'}" for name in names.split()]
 
 
 def _extras() -> list[str]:

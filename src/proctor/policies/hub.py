@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from proctor.errors import MissingExtra, UsageError
+from proctor.errors import UsageError
+from proctor.hub import HUB_ID, download
 
-HUB_ID = re.compile(r"^[\w.-]+/[\w.-]+$")
 FILES = ["config.json", "model.safetensors", "policy_*"]
 
 
@@ -35,7 +34,8 @@ def locate(path: str, revision: str | None = None) -> Located:
         raise UsageError(f"{path} is a file; give the folder that holds config.json")
     if not HUB_ID.match(path):
         raise UsageError(f"{path} does not exist (and is no Hub id, which reads owner/name)")
-    return _download(path, revision)
+    downloaded = download(path, revision, FILES)
+    return Located(_with_config(downloaded), commit=downloaded.name)
 
 
 def _with_config(folder: Path) -> Path:
@@ -47,32 +47,3 @@ def _with_config(folder: Path) -> Path:
     if (last / "config.json").is_file():
         raise UsageError(f"{folder} has no config.json; did you mean {last}?")
     raise UsageError(f"{folder} has no config.json, so it is not a checkpoint")
-
-
-def _download(repo: str, revision: str | None) -> Located:
-    try:
-        from huggingface_hub import snapshot_download
-        from huggingface_hub.errors import (
-            GatedRepoError,
-            HfHubHTTPError,
-            LocalEntryNotFoundError,
-            RepositoryNotFoundError,
-            RevisionNotFoundError,
-        )
-    except ImportError:
-        raise MissingExtra("huggingface_hub", "torch") from None
-    try:
-        folder = Path(snapshot_download(repo, revision=revision, allow_patterns=FILES))
-    except GatedRepoError:
-        raise UsageError(f"{repo} is gated; ask for access on the Hub and log in") from None
-    except RepositoryNotFoundError:
-        raise UsageError(f"{repo} is neither a folder here nor a repository on the Hub") from None
-    except RevisionNotFoundError:
-        raise UsageError(f"{repo} has no revision {revision!r}") from None
-    except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise UsageError(
-            f"{repo} is no folder here and the Hub cannot be reached ({reason}); give a local "
-            "folder, or download it first where there is a network"
-        ) from None
-    return Located(_with_config(folder), commit=folder.name)

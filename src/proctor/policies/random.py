@@ -11,7 +11,7 @@ import numpy as np
 from proctor.benchmarks.base import Benchmark
 from proctor.errors import SpecMismatch, UsageError, did_you_mean
 from proctor.policies.base import Batch, Placement, PolicyConfig, PolicyPlugin
-from proctor.types import Array, EpisodeSpec
+from proctor.types import ActionSpec, Array, EpisodeSpec
 
 
 @dataclass
@@ -28,7 +28,10 @@ class RandomConfig(PolicyConfig):
 
 
 class RandomPolicy:
-    """Draws every action uniformly from the benchmark's range ([-1, 1] where it has none)."""
+    """Draws every action uniformly from the benchmark's range ([-1, 1] where it has none).
+
+    A dimension bounded on one side only gets the two units next to its bound.
+    """
 
     name = "random"
     placement = Placement.ENGINE
@@ -49,6 +52,7 @@ class RandomPolicy:
         self.n_obs_steps = config.n_obs_steps
         self.n_action_steps = config.n_action_steps
         self._action = benchmark.action
+        self._range = _finite_range(benchmark.action)
 
     def new_episode(self, spec: EpisodeSpec) -> np.random.Generator:
         """Return the episode's own generator, keyed by seed, task and index."""
@@ -56,15 +60,20 @@ class RandomPolicy:
 
     def act(self, batch: Batch) -> Array:
         """Draw a chunk for each episode from its own generator."""
-        low = -1.0 if self._action.low is None else self._action.low
-        high = 1.0 if self._action.high is None else self._action.high
         shape = (self.n_action_steps, self._action.size)
-        chunks = [query.state.uniform(low, high, shape) for query in batch.queries]
+        chunks = [query.state.uniform(*self._range, shape) for query in batch.queries]
         return np.asarray(chunks, dtype=np.float32)
 
     def protocol(self) -> dict[str, Any]:
         """Return the rule the actions are drawn by."""
         return {"noise": "PCG64 keyed by (seed, crc32(task name), episode index)"}
+
+
+def _finite_range(action: ActionSpec) -> tuple[Array, Array]:
+    low, high = (bound.astype(np.float64) for bound in action.bounds)
+    bounded_above = np.isfinite(high)
+    lowest = np.where(np.isfinite(low), low, np.where(bounded_above, high - 2, -1.0))
+    return lowest, np.where(bounded_above, high, lowest + 2)
 
 
 PLUGIN = PolicyPlugin(config=RandomConfig, make=RandomPolicy, summary="uniform random actions")

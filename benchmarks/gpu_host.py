@@ -1,0 +1,91 @@
+"""On a GPU host: a whole evaluation against what the host could do at most, and where time went.
+
+    PROCTOR_BENCH_WORKERS=14 python benchmarks/gpu_host.py [--tasks=mt50 --episodes=4 --every=20]
+
+ACT of full size with random weights on Meta-World's 480x480 pictures. The limit is
+max(renders / render rate, simulator seconds / cores); the render rate is measured first, by as many
+processes as there will be workers, each doing nothing but render.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from engine import evaluate, render_rate, report_limit, say, total
+
+from proctor.system import git_commit, usable_cores
+
+
+class GpuLoad:
+    """Samples nvidia-smi until told to stop."""
+
+    def __init__(self) -> None:
+        self._over = threading.Event()
+        self._percents: list[tuple[float, int]] = []
+        self._thread = threading.Thread(target=self._sample)
+
+    def __enter__(self) -> GpuLoad:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def between(self, begin: float, end: float) -> float | None:
+        """Return the mean utilisation in percent between two moments."""
+        inside = [percent for moment, percent in self._percents if begin <= moment <= end]
+        return sum(inside) / len(inside) if inside else None
+
+    def _sample(self) -> None:
+        command = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"]
+        while not self._over.wait(0.5):
+            answer = subprocess.run(command, capture_output=True, text=True)
+            if answer.returncode == 0:
+                self._percents.append((time.time(), int(answer.stdout.split()[0])))
+
+
+def main() -> None:
+    options = dict(word.removeprefix("--").split("=") for word in sys.argv[1:])
+    tasks, episodes = options.get("tasks", "mt50"), options.get("episodes", "4")
+    every, workers = options.get("every", "20"), int(os.environ["PROCTOR_BENCH_WORKERS"])
+    print(json.dumps({"commit": git_commit(), "cores": usable_cores(), "workers": workers}))
+    rate = render_rate(workers)
+    say(f"render limit, 480x480, {workers} processes", f"{rate:.0f} frames/s")
+    with tempfile.TemporaryDirectory() as folder, GpuLoad() as load:
+        began = time.time()
+        run = Path(folder) / "run"
+        wall_s, rows = evaluate(
+            run, "--policy.type=act", f"--policy.chunk_size={every}",
+            f"--policy.n_action_steps={every}", "--env.type=metaworld", f"--env.task={tasks}",
+            f"--eval.n_episodes={episodes}", f"--eval.batch_size={workers}",
+        )  # fmt: skip
+        info = json.loads((run / "eval_info.json").read_text())["proctor"]
+    first = min(row.start_time for row in rows)
+    last = max(row.end_time for row in rows)
+    report_limit(f"ACT, {tasks} x {episodes}, n_action_steps={every}", wall_s, rows, rate, workers)
+    say("  command to first episode", f"{first - began:.1f} s")
+    say("  first episode to last", f"{last - first:.1f} s")
+    say("  last episode to the end of the command", f"{began + wall_s - last:.1f} s")
+    busy = (last - first) * workers
+    for name in ("open_s", "sim_s", "render_s", "wait_s"):
+        say(f"  {name}, share of worker time", f"{total(rows, name) / busy:.2f}")
+    needed = max(total(rows, "renders") / rate, total(rows, "sim_s") / usable_cores())
+    say("  fraction of the limit, first episode to last", f"{needed / (last - first):.2f}")
+    say("  fraction of the limit, whole command", f"{needed / wall_s:.2f}")
+    say("  inference, share of the session", f"{info['infer_s'] / (last - first):.2f}")
+    say("  mean batch", f"{info['mean_batch']:.1f}")
+    percent = load.between(first, last)
+    say("  GPU utilisation", "n/a" if percent is None else f"{percent:.0f}%")
+
+
+if __name__ == "__main__":
+    main()

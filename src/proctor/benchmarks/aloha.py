@@ -1,0 +1,136 @@
+"""ALOHA in simulation: two arms insert a peg or hand over a cube, as LeRobot evaluates it."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from proctor.benchmarks.base import BenchmarkConfig, BenchmarkPlugin, Expert, Sim
+from proctor.benchmarks.rendering import gl_variables
+from proctor.benchmarks.selection import IMAGES, ids_in_group, names_in, require_positive
+from proctor.errors import MissingExtra, UsageError, did_you_mean
+from proctor.types import ActionSpec, EpisodeSpec, Feature, FeatureKind, Task
+
+TOP = IMAGES + "top"
+STATE = "observation.state"
+FPS = 50
+
+
+class TaskRow(NamedTuple):
+    """One task as gym-aloha registers it and LeRobot's datasets word it."""
+
+    name: str
+    instruction: str
+
+
+TASKS = (
+    TaskRow("AlohaInsertion-v0", "Insert the peg into the socket."),
+    TaskRow(
+        "AlohaTransferCube-v0",
+        "Pick up the cube with the right arm and transfer it to the left arm.",
+    ),
+)
+_GROUPS = {"aloha": TASKS, **{row.name: (row,) for row in TASKS}}
+
+
+@dataclass
+class AlohaConfig(BenchmarkConfig):
+    """Flags of ALOHA."""
+
+    type: str = field(default="aloha", metadata={"help": "which benchmark"})
+    task: str = field(
+        default=TASKS[0].name,
+        metadata={"help": f"{' or '.join(row.name for row in TASKS)}, comma-separated; aloha: all"},
+    )
+    observation_height: int = field(default=480, metadata={"help": "image height in pixels"})
+    observation_width: int = field(default=640, metadata={"help": "image width in pixels"})
+    episode_length: int = field(default=400, metadata={"help": "most steps of an episode"})
+
+
+class Aloha:
+    """The ALOHA benchmark."""
+
+    name = "aloha"
+    # Joint targets in rad leave the [-1, 1] that gym-aloha declares, so there is no range here.
+    action = ActionSpec(14)
+    distributions: tuple[str, ...] = ("gym-aloha", "dm_control", "mujoco", "gymnasium", "numpy")
+    preload: tuple[str, ...] = ("proctor.benchmarks.aloha_sim",)
+    expert_inputs: tuple[str, ...] = ()
+
+    def __init__(self, config: AlohaConfig) -> None:
+        for name in ("observation_height", "observation_width", "episode_length"):
+            require_positive(name, getattr(config, name))
+        self._config = config
+        self._tasks = _selected_tasks(config)
+
+    def tasks(self) -> list[Task]:
+        """List the configured tasks."""
+        return list(self._tasks)
+
+    def spec(self, task: Task, index: int, seed: int) -> EpisodeSpec:
+        """Return episode ``index``: its seed is the run's seed plus the index."""
+        return EpisodeSpec(task=task, index=index, seed=seed + index)
+
+    def features(self) -> dict[str, Feature]:
+        """Return the picture from above and the arms' joints."""
+        size = (self._config.observation_height, self._config.observation_width, 3)
+        return {
+            TOP: Feature(FeatureKind.VISUAL, size, "uint8"),
+            STATE: Feature(FeatureKind.STATE, (14,), "float32"),
+        }
+
+    def protocol(self) -> dict[str, Any]:
+        """Return the rules that define an episode."""
+        return {
+            "horizon": self._config.episode_length,
+            "seed_rule": "run seed + episode index, the same for every task",
+            "reset_rule": "MuJoCo's reset; object places from RandomState(the episode's seed)",
+            "termination": "success ends the episode; nothing else does before the horizon",
+            "success": "reward 4, the last stage",
+            "reward": "the stage reached, 0 to 4, at every step",
+            "action": "14 joint targets in rad, grippers 0 (closed) to 1 (open), not clipped",
+            "fps": FPS,
+            "image_size": [self._config.observation_height, self._config.observation_width],
+            "cameras": {TOP: "top"},
+        }
+
+    def preflight(self, keys: Sequence[str]) -> dict[str, str]:
+        """Check that gym-aloha is installed and, where the image is wanted, that GL works."""
+        modules = ("gym_aloha", "dm_control", "mujoco")
+        if any(importlib.util.find_spec(module) is None for module in modules):
+            raise MissingExtra("gym-aloha", "aloha")
+        return gl_variables(needed=TOP in keys)
+
+    def make_sim(self, task: Task) -> Sim:
+        """Build the simulator of ``task``. No GL context is opened before the first image."""
+        from proctor.benchmarks.aloha_sim import AlohaSim
+
+        size = (self._config.observation_height, self._config.observation_width)
+        return AlohaSim(task.name, size)
+
+    def expert(self, task: Task) -> Expert:
+        """There is none."""
+        raise UsageError("aloha has no scripted policy; choose another --policy.type")
+
+
+def _selected_tasks(config: AlohaConfig) -> list[Task]:
+    """Return the tasks of all groups, each task once, where it is named first."""
+    chosen: dict[str, Task] = {}
+    for item in names_in(config.task, flag="task"):
+        suite = item.removeprefix("gym_aloha/")
+        if suite not in _GROUPS:
+            hint = did_you_mean(suite, _GROUPS) or f" (choose {', '.join(_GROUPS)})"
+            raise UsageError(f"aloha has no task {item!r}{hint}")
+        rows = _GROUPS[suite]
+        for task_id in ids_in_group(suite, len(rows), config.task_ids):
+            row = rows[task_id]
+            task = Task(suite, task_id, row.name, row.instruction, config.episode_length, FPS)
+            chosen.setdefault(row.name, task)
+    return list(chosen.values())
+
+
+PLUGIN = BenchmarkPlugin(
+    config=AlohaConfig, make=Aloha, summary="ALOHA in simulation: two arms, peg and cube"
+)

@@ -1,0 +1,121 @@
+"""One ALOHA simulator: gym-aloha's worlds and rules, rendered only when somebody looks."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import mujoco
+import numpy as np
+
+from proctor.benchmarks.rendering import CameraRenderer
+from proctor.types import Array, EpisodeSpec, Observation, Step
+
+
+@contextlib.contextmanager
+def _without_a_renderer() -> Iterator[None]:
+    """Keep dm_control from loading GL: it would choose a backend of its own, which we never use."""
+    before = os.environ.get("MUJOCO_GL")
+    os.environ["MUJOCO_GL"] = "disable"
+    try:
+        yield
+    finally:
+        del os.environ["MUJOCO_GL"]
+        if before is not None:
+            os.environ["MUJOCO_GL"] = before
+
+
+with _without_a_renderer():
+    from dm_control.mujoco import Physics
+    from dm_control.rl.control import Environment
+    from gym_aloha.constants import ASSETS_DIR, DT
+    from gym_aloha.tasks.sim import BOX_POSE, InsertionTask, TransferCubeTask
+    from gym_aloha.utils import sample_box_pose, sample_insertion_pose
+
+_TOP, _STATE = "observation.images.top", "observation.state"
+_log = logging.getLogger(__name__)
+
+
+class _Insertion(InsertionTask):  # type: ignore[misc]  # it comes without types
+    """Insert the peg; gym-aloha's task without the three pictures it takes after every step."""
+
+    world = "bimanual_viperx_insertion.xml"
+
+    def place_objects(self, seed: int) -> None:
+        """Choose where peg and socket lie after the next reset."""
+        BOX_POSE[0] = np.concatenate(sample_insertion_pose(seed))
+
+    def get_observation(self, physics: Any) -> dict[str, Array]:
+        """Observe nothing: a step must not render."""
+        return {}
+
+
+class _TransferCube(TransferCubeTask):  # type: ignore[misc]  # it comes without types
+    """Hand over the cube; gym-aloha's task without its pictures."""
+
+    world = "bimanual_viperx_transfer_cube.xml"
+
+    def place_objects(self, seed: int) -> None:
+        """Choose where the cube lies after the next reset."""
+        BOX_POSE[0] = sample_box_pose(seed)
+
+    def get_observation(self, physics: Any) -> dict[str, Array]:
+        """Observe nothing: a step must not render."""
+        return {}
+
+
+_TASKS: dict[str, Any] = {"AlohaInsertion-v0": _Insertion, "AlohaTransferCube-v0": _TransferCube}
+
+
+class AlohaSim:
+    """Two arms and their objects. dm_control's reset clears all of MuJoCo's state."""
+
+    def __init__(self, task: str, size: tuple[int, int]) -> None:
+        # Without this MuJoCo writes MUJOCO_LOG.TXT into whatever folder it runs in.
+        mujoco.set_mju_user_warning(_log.warning)
+        self._task = _TASKS[task](random=0)  # drawn from nowhere; unseeded it reads the system's
+        self._physics = Physics.from_xml_path(str(ASSETS_DIR / self._task.world))
+        self._env = Environment(self._physics, self._task, control_timestep=DT)
+        self._size = size
+        self._renderer: CameraRenderer | None = None
+
+    def reset(self, spec: EpisodeSpec) -> None:
+        """Put the arms into their first pose and the objects where the spec's seed says."""
+        self._task.place_objects(spec.seed)
+        self._env.reset()
+
+    def step(self, action: Array) -> Step:
+        """Drive the joints towards ``action`` for 20 ms."""
+        reward = float(self._env.step(np.asarray(action, dtype=np.float32)).reward)
+        success = reward == self._task.max_reward
+        return Step(reward=reward, success=success, terminated=success)
+
+    def observe(self, keys: Sequence[str]) -> Observation:
+        """Return the current observation for ``keys``; the image key renders."""
+        return {key: self._observe(key) for key in keys}
+
+    def physics(self) -> Array:
+        """Return MuJoCo's qpos."""
+        return np.array(self._physics.data.qpos, dtype=np.float64)
+
+    def close(self) -> None:
+        """Free the renderer and MuJoCo's model."""
+        if self._renderer is not None:
+            self._renderer.close()
+            self._renderer = None
+        self._physics.free()
+
+    def _observe(self, key: str) -> Array:
+        if key == _TOP:
+            return self._render()
+        if key == _STATE:
+            return np.asarray(self._task.get_qpos(self._physics), dtype=np.float32)
+        raise KeyError(key)
+
+    def _render(self) -> Array:
+        if self._renderer is None:
+            self._renderer = CameraRenderer(self._physics.model.ptr, *self._size)
+        return self._renderer.render(self._physics.data.ptr, "top")

@@ -1,0 +1,104 @@
+"""Any registered gymnasium environment: ``--env.type=gym --env.id=package:Env-v0``."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from dataclasses import dataclass, field
+from typing import Any
+
+from proctor.benchmarks.base import BenchmarkPlugin
+from proctor.benchmarks.gym_benchmark import Adapted, AdaptedConfig
+from proctor.benchmarks.gym_probe import OpenedTask
+from proctor.errors import MissingExtra, UsageError, did_you_mean
+
+_NO_TIME_LIMIT = -1
+"""The horizon is the engine's; gymnasium's own limit would end episodes that should go on."""
+
+
+@dataclass
+class GymConfig(AdaptedConfig):
+    """Flags of gymnasium environments."""
+
+    type: str = field(default="gym", metadata={"help": "which benchmark"})
+    task: str = field(default="", metadata={"help": "only: the environment's id"})
+    id: str = field(
+        default="", metadata={"help": "the environment's id, as CartPole-v1 or package:Env-v0"}
+    )
+
+
+@dataclass(frozen=True)
+class GymOpener:
+    """Makes a registered environment."""
+
+    id: str
+    kwargs: dict[str, Any]
+
+    @property
+    def what(self) -> str:
+        """What is opened, in the user's words."""
+        return self.id
+
+    @property
+    def suite(self) -> str:
+        """The id without the package that registers it."""
+        return self.id.rpartition(":")[2]
+
+    def tasks(self) -> list[OpenedTask]:
+        """Open the one environment there is."""
+        env = self.task(self.suite, 0)
+        return [OpenedTask(self.suite, 0, env, horizon=self._registered().max_episode_steps)]
+
+    def task(self, suite: str, task_id: int) -> Any:
+        """Open the environment."""
+        import gymnasium
+
+        kwargs = dict(self.kwargs)
+        if _offers_pictures(self._registered().entry_point):
+            kwargs.setdefault("render_mode", "rgb_array")
+        return gymnasium.make(
+            self.suite, max_episode_steps=_NO_TIME_LIMIT, disable_env_checker=True, **kwargs
+        )
+
+    def _registered(self) -> Any:
+        """Return what the environment was registered with, its package imported first."""
+        import gymnasium
+
+        package = self.id.rpartition(":")[0]
+        try:
+            if package:
+                importlib.import_module(package)
+            return gymnasium.spec(self.suite)
+        except ModuleNotFoundError as missing:
+            raise UsageError(f"--env.id={self.id}: {missing}") from None
+        except gymnasium.error.Error:
+            hint = did_you_mean(self.suite, gymnasium.registry)
+            if not hint and not package:
+                hint = "; name the package that registers it: --env.id=package:ID"
+            raise UsageError(f"--env.id={self.id}: {self.suite} is not registered{hint}") from None
+
+
+def _offers_pictures(entry_point: Any) -> bool:
+    from gymnasium.envs.registration import load_env_creator
+
+    creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
+    metadata = getattr(creator, "metadata", {})
+    return isinstance(metadata, dict) and "rgb_array" in metadata.get("render_modes", ())
+
+
+def make(config: GymConfig) -> Adapted:
+    """Make the benchmark of one registered environment.
+
+    Raises:
+        UsageError: the environment is not registered, or cannot be played.
+    """
+    if importlib.util.find_spec("gymnasium") is None:
+        raise MissingExtra("gymnasium", "gym")
+    if not config.id:
+        raise UsageError("--env.id is missing: the environment's id, as --env.id=CartPole-v1")
+    return Adapted("gym", config, GymOpener(config.id, config.kwargs))
+
+
+PLUGIN = BenchmarkPlugin(
+    config=GymConfig, make=make, summary="any registered gymnasium environment (--env.id)"
+)

@@ -1,0 +1,122 @@
+"""What all benchmarks made of gymnasium environments share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from proctor.benchmarks.base import BenchmarkConfig, Expert, Sim
+from proctor.benchmarks.gym_probe import EnvFacts, Opener, Question, TaskFacts, learn
+from proctor.benchmarks.gym_success import CHOICES, SuccessRule, parse_success
+from proctor.benchmarks.selection import ids_in_group, names_in, require_positive
+from proctor.errors import UsageError, did_you_mean
+from proctor.types import ActionSpec, EpisodeSpec, Feature, Task
+
+
+@dataclass
+class AdaptedConfig(BenchmarkConfig):
+    """Flags of every benchmark made of gymnasium environments."""
+
+    success: str = field(
+        default="info.is_success", metadata={"help": f"what tells that it is solved: {CHOICES}"}
+    )
+    instruction: str | None = field(
+        default=None, metadata={"help": "the task in words, for policies that read them"}
+    )
+    kwargs: dict[str, Any] = field(
+        default_factory=dict, metadata={"help": 'given to the environment, as {"size":8}'}
+    )
+    episode_length: int | None = field(
+        default=None, metadata={"help": "most steps of an episode (default: the environment's own)"}
+    )
+    facts: EnvFacts | None = field(default=None, metadata={"hidden": True})
+    """What the parent has learnt of the environments, such that workers need not."""
+
+
+class Adapted:
+    """Gymnasium environments as a benchmark."""
+
+    preload: tuple[str, ...] = ("gymnasium", "proctor.benchmarks.gym_sim")
+    expert_inputs: tuple[str, ...] = ()
+
+    def __init__(self, name: str, config: AdaptedConfig, opener: Opener) -> None:
+        if config.episode_length is not None:
+            require_positive("episode_length", config.episode_length)
+        self.name = name
+        self._config = config
+        self._opener = opener
+        self._rule: SuccessRule = parse_success(config.success)
+        if config.facts is None:
+            config.facts = learn(Question(opener, self._rule, config.episode_length))
+        self._facts = config.facts
+        self.action: ActionSpec = self._facts.action
+        self.distributions = self._facts.distributions
+        self._tasks = [self._task(facts) for facts in self._selected()]
+
+    def tasks(self) -> list[Task]:
+        """List the configured tasks."""
+        return list(self._tasks)
+
+    def spec(self, task: Task, index: int, seed: int) -> EpisodeSpec:
+        """Return episode ``index``: its seed is the run's seed plus the index."""
+        return EpisodeSpec(task=task, index=index, seed=seed + index)
+
+    def features(self) -> dict[str, Feature]:
+        """Return what the environment's observation holds, and its picture for videos."""
+        return dict(self._facts.features)
+
+    def protocol(self) -> dict[str, Any]:
+        """Return the rules that define an episode."""
+        return {
+            "kwargs": self._config.kwargs,
+            "horizon": {f"{task.suite} {task.task_id}": task.max_steps for task in self._tasks},
+            "seed_rule": "run seed + episode index, the same for every task",
+            "reset_rule": "the environment's own reset with the episode's seed",
+            "termination": "the environment's own end, or the horizon",
+            "success": f"{self._config.success} at any step",
+            "action": "Box: clipped to the space; Discrete: the highest number's action",
+        }
+
+    def preflight(self, keys: Sequence[str]) -> dict[str, str]:
+        """Need nothing: the environment has been opened and played once."""
+        return {}
+
+    def make_sim(self, task: Task) -> Sim:
+        """Open the environment of ``task``."""
+        from proctor.benchmarks.gym_sim import GymSim
+
+        return GymSim(self._opener.task(task.suite, task.task_id), self._rule)
+
+    def expert(self, task: Task) -> Expert:
+        """There is none."""
+        raise UsageError(f"{self.name} has no scripted policy; choose another --policy.type")
+
+    def _selected(self) -> list[TaskFacts]:
+        """Return the tasks that --env.task and --env.task_ids leave."""
+        suites: dict[str, list[TaskFacts]] = {}
+        for facts in self._facts.tasks:
+            suites.setdefault(facts.suite, []).append(facts)
+        wanted = names_in(self._config.task, flag="task") if self._config.task else list(suites)
+        chosen: list[TaskFacts] = []
+        for suite in dict.fromkeys(wanted):
+            if suite not in suites:
+                hint = did_you_mean(suite, suites) or f" (choose {', '.join(suites)})"
+                raise UsageError(f"{self._opener.what} has no task {suite!r}{hint}")
+            of_suite = {facts.task_id: facts for facts in suites[suite]}
+            ids = ids_in_group(suite, max(of_suite) + 1, self._config.task_ids)
+            chosen += [of_suite[task_id] for task_id in ids if task_id in of_suite]
+        return chosen
+
+    def _task(self, facts: TaskFacts) -> Task:
+        horizon = self._config.episode_length or facts.horizon
+        if horizon is None:
+            raise UsageError(
+                f"{facts.suite} has no horizon of its own; give one with --env.episode_length"
+            )
+        instruction = self._config.instruction
+        if instruction is None:
+            instruction = facts.instruction or ""
+        alone = sum(other.suite == facts.suite for other in self._facts.tasks) == 1
+        name = facts.suite if alone else f"{facts.suite}/{facts.task_id}"
+        return Task(facts.suite, facts.task_id, name, instruction, horizon, facts.fps)

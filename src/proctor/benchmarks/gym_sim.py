@@ -1,0 +1,77 @@
+"""One gymnasium environment as a simulator."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from proctor.benchmarks.gym_spaces import entries_of, numbers_in, to_env_action
+from proctor.benchmarks.gym_success import SuccessRule
+from proctor.benchmarks.rendering import gl_variables
+from proctor.errors import WorkerError
+from proctor.types import Array, EpisodeSpec, Observation, Step
+
+FILM = "observation.film"
+_QUIET_PYGAME = {"PYGAME_HIDE_SUPPORT_PROMPT": "1", "SDL_VIDEODRIVER": "dummy"}
+"""Many environments draw by pygame, which greets, and looks for a screen it does not need."""
+
+
+class GymSim:
+    """Plays episodes on one environment; remembers only the last observation it was given."""
+
+    def __init__(self, env: Any, rule: SuccessRule) -> None:
+        self._env = env
+        self._rule = rule
+        self._entries = {entry.key: entry for entry in entries_of(env.observation_space)}
+        self._seen: Any = None
+        self._steps = self._horizon = 0
+        self._judged = False
+
+    def reset(self, spec: EpisodeSpec) -> None:
+        """Reset the environment with the spec's seed."""
+        self._seen, _ = self._env.reset(seed=spec.seed)
+        self._steps, self._horizon = 0, spec.task.max_steps
+        self._judged = False
+
+    def step(self, action: Array) -> Step:
+        """Take one step; the environment's own end, of either kind, ends the episode."""
+        given = to_env_action(self._env.action_space, action)
+        self._seen, reward, terminated, truncated, info = self._env.step(given)
+        self._steps += 1
+        reward, ended = float(reward), bool(terminated or truncated)
+        verdict = self._rule.judge(reward, bool(terminated), info)
+        self._judged |= verdict is not None
+        if not self._judged and (ended or self._steps >= self._horizon):
+            raise WorkerError(
+                f"info never held {'.'.join(self._rule.path)!r} in this episode, "
+                "so whether it was solved is unknown"
+            )
+        return Step(reward=reward, success=bool(verdict), terminated=ended)
+
+    def observe(self, keys: Sequence[str]) -> Observation:
+        """Return ``keys`` of the last observation; only the picture for videos is rendered."""
+        return {
+            key: render(self._env) if key == FILM else self._entries[key].read(self._seen)
+            for key in keys
+        }
+
+    def physics(self) -> Array:
+        """Return all numbers of the last observation: what else there is, nobody can see."""
+        return numbers_in(self._env.observation_space, self._seen)
+
+    def close(self) -> None:
+        """Close the environment."""
+        self._env.close()
+
+
+def render(env: Any) -> Array:
+    """Return what the environment shows to people, uint8 [H, W, 3]."""
+    if "mujoco" in sys.modules and not os.environ.get("MUJOCO_GL"):
+        os.environ.update(gl_variables(needed=True))  # gymnasium reads it at the first picture
+    for variable, value in _QUIET_PYGAME.items():
+        os.environ.setdefault(variable, value)
+    return np.array(env.render(), dtype=np.uint8)

@@ -1,0 +1,122 @@
+"""How gymnasium's spaces become features and actions: the mapping of docs/benchmarks/gym.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium import Space, spaces
+
+from proctor.errors import UsageError
+from proctor.types import ActionSpec, Array, Feature, FeatureKind
+
+_OBSERVATION = "observation."
+_NAMES = {
+    "pixels": "observation.image",
+    "agent_pos": "observation.state",
+    "environment_state": "observation.environment_state",
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One feature and where it stands in the environment's observation."""
+
+    key: str
+    feature: Feature
+    path: tuple[str, ...]
+    space: Space[Any]
+
+    def read(self, observation: Any) -> Array:
+        """Return the feature's value."""
+        for name in self.path:
+            observation = observation[name]
+        if not isinstance(self.space, spaces.Box):
+            observation = spaces.flatten(self.space, observation)
+        return np.array(observation, dtype=self.feature.dtype).reshape(self.feature.shape)
+
+
+def entries_of(space: Space[Any]) -> list[Entry]:
+    """Return what an environment with this observation space offers.
+
+    Raises:
+        UsageError: something in it has no fixed number of numbers.
+    """
+    if not isinstance(space, spaces.Dict):
+        key = "observation.image" if _is_image(space) else "observation.state"
+        return [_entry(key, (), space)]
+    return [_entry(_key(path), path, part) for path, part in _parts(space, ())]
+
+
+def numbers_in(space: Space[Any], observation: Any) -> Array:
+    """Return every number of an observation, float64."""
+    return np.asarray(spaces.flatten(space, observation), dtype=np.float64)
+
+
+def action_spec(space: Space[Any]) -> ActionSpec:
+    """Return the action that a policy gives for this action space.
+
+    Raises:
+        UsageError: the space is neither a Box nor Discrete.
+    """
+    if isinstance(space, spaces.Discrete):
+        return ActionSpec(int(space.n))
+    if not isinstance(space, spaces.Box):
+        raise UsageError(
+            f"its actions are {type(space).__name__}; only Box and Discrete actions can be played"
+        )
+    size = int(np.prod(space.shape))
+    low, high = _bound(space.low), _bound(space.high)
+    return ActionSpec(size, low, high)
+
+
+def to_env_action(space: Space[Any], action: Array) -> Any:
+    """Return what the environment is given: a Box's values clipped, or the highest's number."""
+    if isinstance(space, spaces.Discrete):
+        return space.start + np.int64(np.argmax(action))
+    assert isinstance(space, spaces.Box)
+    clipped = np.clip(np.reshape(action, space.shape), space.low, space.high)
+    if np.issubdtype(space.dtype, np.integer):
+        clipped = np.rint(clipped)
+    return clipped.astype(space.dtype)
+
+
+def _bound(values: Array) -> float | tuple[float, ...]:
+    """Return the bound of every dimension, as one number where they agree."""
+    numbers = tuple(float(value) for value in values.ravel())
+    return numbers[0] if len(set(numbers)) == 1 else numbers
+
+
+def _parts(space: spaces.Dict, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for name, part in space.spaces.items():
+        if isinstance(part, spaces.Dict):
+            yield from _parts(part, (*path, name))
+        else:
+            yield (*path, name), part
+
+
+def _key(path: tuple[str, ...]) -> str:
+    if len(path) == 1 and path[0] in _NAMES:
+        return _NAMES[path[0]]
+    if path[0] == "pixels":
+        return "observation.images." + ".".join(path[1:])
+    return _OBSERVATION + ".".join(path).removeprefix(_OBSERVATION)
+
+
+def _entry(key: str, path: tuple[str, ...], space: Space[Any]) -> Entry:
+    if _is_image(space):
+        return Entry(key, Feature(FeatureKind.VISUAL, space.shape or (), "uint8"), path, space)
+    if not space.is_np_flattenable:
+        where = ".".join(path) or "the observation"
+        raise UsageError(f"{where} is a {type(space).__name__} space, which has no fixed size")
+    whole = isinstance(space, spaces.Box) and len(space.shape) > 0
+    shape = space.shape if whole and space.shape else (spaces.flatdim(space),)
+    kind = FeatureKind.ENV if key == _NAMES["environment_state"] else FeatureKind.STATE
+    return Entry(key, Feature(kind, shape, "float32"), path, space)
+
+
+def _is_image(space: Space[Any]) -> bool:
+    shape = space.shape
+    return bool(space.dtype == np.uint8 and shape and len(shape) == 3 and shape[2] == 3)

@@ -1,0 +1,174 @@
+"""Environments that somebody else's ``make_env`` makes, one at a time."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import SyncVectorEnv, VectorEnv
+
+from proctor.benchmarks.gym_probe import OpenedTask
+from proctor.errors import UsageError
+
+_MODULE = "proctor_hub_environment"
+
+
+@dataclass(frozen=True)
+class HubOpener:
+    """Runs the code of ``file``. Made only once the user has said that it may run."""
+
+    file: Path
+    name: str
+    kwargs: dict[str, Any]
+
+    @property
+    def what(self) -> str:
+        """What is opened, in the user's words."""
+        return self.name
+
+    def tasks(self) -> list[OpenedTask]:
+        """Open every environment that ``make_env`` gives."""
+        return [_opened(suite, task_id, env) for (suite, task_id), env in self._all().items()]
+
+    def task(self, suite: str, task_id: int) -> Any:
+        """Open one environment; others that ``make_env`` made along with it are closed."""
+        made = self._all()
+        env = made.pop((suite, task_id))
+        for other in made.values():
+            other.close()
+        return env
+
+    def _all(self) -> dict[tuple[str, int], gymnasium.Env[Any, Any]]:
+        made = _make_env(self.file, self.kwargs)
+        if not isinstance(made, dict):
+            made = {self.name: {0: made}}
+        envs = {
+            (str(suite), int(task_id)): _single(env)
+            for suite, tasks in made.items()
+            for task_id, env in tasks.items()
+        }
+        if not envs:
+            raise UsageError(f"make_env of {self.file} gave no environment")
+        return envs
+
+
+class SingleEnv(gymnasium.Env[Any, Any]):
+    """The one environment inside a vector environment, whatever that one does at the end."""
+
+    def __init__(self, vector: Any) -> None:
+        if vector.num_envs != 1:
+            raise UsageError(f"make_env was asked for 1 environment and made {vector.num_envs}")
+        self.vector = vector
+        self.observation_space = vector.single_observation_space
+        self.action_space = vector.single_action_space
+        self.metadata = vector.metadata
+        self.render_mode = vector.render_mode
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Reset the environment."""
+        observation, info = self.vector.reset(seed=None if seed is None else [seed])
+        return _first(observation), _info_of_first(info)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Step the environment; at the end return its last observation, not the next reset's."""
+        observation, reward, terminated, truncated, info = self.vector.step(
+            np.asarray(action)[None]
+        )
+        seen = _first(observation)
+        last = info.get("final_obs")
+        if last is not None and (terminated[0] or truncated[0]):
+            seen = _first(last)
+        return seen, float(reward[0]), bool(terminated[0]), bool(truncated[0]), _info_of_first(info)
+
+    def render(self) -> Any:
+        """Return the environment's picture."""
+        pictures = self.vector.render()
+        return None if pictures is None else pictures[0]
+
+    def close(self) -> None:
+        """Close the vector environment."""
+        self.vector.close()
+
+
+def _make_env(file: Path, kwargs: dict[str, Any]) -> Any:
+    """Run ``file`` and call its ``make_env`` for one environment in this process."""
+    folder = str(file.parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)  # what stands beside the file can be imported by it
+    spec = importlib.util.spec_from_file_location(_MODULE, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[_MODULE] = module
+    spec.loader.exec_module(module)
+    make_env = getattr(module, "make_env", None)
+    if not callable(make_env):
+        raise UsageError(f"{file} defines no make_env(n_envs, use_async_envs, cfg)")
+    given = {"n_envs": 1, "use_async_envs": False, "cfg": SimpleNamespace(**kwargs)}
+    parameters = inspect.signature(make_env).parameters
+    takes_all = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+    return make_env(**{k: v for k, v in given.items() if takes_all or k in parameters})
+
+
+def _single(made: Any) -> gymnasium.Env[Any, Any]:
+    if isinstance(made, SyncVectorEnv) and made.num_envs == 1:
+        return made.envs[0]
+    if isinstance(made, VectorEnv):
+        return SingleEnv(made)
+    if isinstance(made, gymnasium.Env):
+        return made
+    raise UsageError(f"make_env gave a {type(made).__name__}, not a gymnasium environment")
+
+
+def _opened(suite: str, task_id: int, env: gymnasium.Env[Any, Any]) -> OpenedTask:
+    words = [_attribute(env, name) for name in ("task_description", "task")]
+    said = [text for text in words if isinstance(text, str) and text]
+    horizon = env.spec.max_episode_steps if env.spec is not None else None
+    if horizon is None:
+        horizon = _attribute(env, "_max_episode_steps")
+    return OpenedTask(
+        suite,
+        task_id,
+        env,
+        horizon=None if horizon is None else int(horizon),
+        instruction=said[0] if said else None,
+    )
+
+
+def _attribute(env: gymnasium.Env[Any, Any], name: str) -> Any:
+    """Return what the environment, or the one inside a vector environment, calls ``name``."""
+    try:
+        if isinstance(env, SingleEnv):
+            return env.vector.unwrapped.get_attr(name)[0]
+        return env.get_wrapper_attr(name)
+    except AttributeError:
+        return None
+
+
+def _first(value: Any) -> Any:
+    """Return what belongs to the first sub-environment."""
+    if isinstance(value, dict):
+        return {name: _first(item) for name, item in value.items()}
+    if isinstance(value, tuple):
+        return tuple(_first(item) for item in value)
+    return value[0]
+
+
+def _info_of_first(info: dict[str, Any]) -> dict[str, Any]:
+    """Return the first sub-environment's info; what it said at its end counts before the rest."""
+    final = info.get("final_info")
+    seen = {
+        name: _info_of_first(value) if isinstance(value, dict) else value[0]
+        for name, value in info.items()
+        if not name.startswith("_") and name not in ("final_info", "final_obs")
+    }
+    return {**seen, **(_info_of_first(final) if isinstance(final, dict) else {})}

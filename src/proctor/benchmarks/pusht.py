@@ -1,0 +1,149 @@
+"""PushT: push a T-shaped block onto its target with a round finger, as LeRobot evaluates it."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from proctor.benchmarks.base import BenchmarkConfig, BenchmarkPlugin, Expert, Sim
+from proctor.benchmarks.selection import IMAGE, ids_in_group, names_in, require_positive
+from proctor.errors import MissingExtra, UsageError
+from proctor.types import ActionSpec, EpisodeSpec, Feature, FeatureKind, Task
+
+STATE = "observation.state"
+ENVIRONMENT_STATE = "observation.environment_state"
+FILM = "observation.film"
+FPS = 10
+
+_SUITE, _TASK = "pusht", "PushT-v0"
+_INSTRUCTION = "Push the T-shaped block onto the T-shaped target."
+
+
+class ObsType(Enum):
+    """What a policy is offered, by the names of gym-pusht."""
+
+    PIXELS_AGENT_POS = "pixels_agent_pos"
+    ENVIRONMENT_STATE_AGENT_POS = "environment_state_agent_pos"
+
+
+@dataclass
+class PushTConfig(BenchmarkConfig):
+    """Flags of PushT."""
+
+    type: str = field(default="pusht", metadata={"help": "which benchmark"})
+    task: str = field(default=_TASK, metadata={"help": "only: PushT-v0"})
+    obs_type: ObsType = field(
+        default=ObsType.PIXELS_AGENT_POS,
+        metadata={"help": "with an image, or blind: the block's corners and the finger's place"},
+    )
+    observation_height: int = field(default=96, metadata={"help": "image height in pixels"})
+    observation_width: int = field(default=96, metadata={"help": "image width in pixels"})
+    visualization_height: int = field(default=384, metadata={"help": "height of videos"})
+    visualization_width: int = field(default=384, metadata={"help": "width of videos"})
+    episode_length: int = field(default=300, metadata={"help": "most steps of an episode"})
+
+
+class PushT:
+    """The PushT benchmark."""
+
+    name = "pusht"
+    action = ActionSpec(2, 0.0, 512.0)
+    distributions: tuple[str, ...] = (
+        "gym-pusht",
+        "pymunk",
+        "shapely",
+        "pygame",
+        "opencv-python",
+        "gymnasium",
+        "numpy",
+    )
+    preload: tuple[str, ...] = ("proctor.benchmarks.pusht_sim",)
+    expert_inputs: tuple[str, ...] = ()
+
+    def __init__(self, config: PushTConfig) -> None:
+        for name in (
+            "observation_height",
+            "observation_width",
+            "visualization_height",
+            "visualization_width",
+            "episode_length",
+        ):
+            require_positive(name, getattr(config, name))
+        for name in names_in(config.task, flag="task"):
+            if name.removeprefix("gym_pusht/") not in (_SUITE, _TASK):
+                raise UsageError(f"pusht has no task {name!r} (choose {_TASK})")
+        ids_in_group(_SUITE, 1, config.task_ids)
+        self._config = config
+
+    def tasks(self) -> list[Task]:
+        """List the one task."""
+        return [Task(_SUITE, 0, _TASK, _INSTRUCTION, self._config.episode_length, FPS)]
+
+    def spec(self, task: Task, index: int, seed: int) -> EpisodeSpec:
+        """Return episode ``index``: its seed is the run's seed plus the index."""
+        return EpisodeSpec(task=task, index=index, seed=seed + index)
+
+    def features(self) -> dict[str, Feature]:
+        """Return the image, the finger's place, the block's corners, and the picture for videos."""
+        config = self._config
+        seen = (config.observation_height, config.observation_width, 3)
+        filmed = (config.visualization_height, config.visualization_width, 3)
+        features = {
+            IMAGE: Feature(FeatureKind.VISUAL, seen, "uint8"),
+            STATE: Feature(FeatureKind.STATE, (2,), "float32"),
+            ENVIRONMENT_STATE: Feature(FeatureKind.ENV, (16,), "float32"),
+            FILM: Feature(FeatureKind.FILM, filmed, "uint8"),
+        }
+        if config.obs_type is ObsType.ENVIRONMENT_STATE_AGENT_POS:
+            del features[IMAGE]
+        return features
+
+    def protocol(self) -> dict[str, Any]:
+        """Return the rules that define an episode."""
+        return {
+            "horizon": self._config.episode_length,
+            "seed_rule": "run seed + episode index",
+            "reset_rule": "a new physics space; places and angle drawn from the episode's seed",
+            "termination": "success ends the episode; nothing else does before the horizon",
+            "success": "more than 95% of the target is covered",
+            "reward": "covered part of the target / 0.95, at most 1",
+            "action": "the finger's target x, y in [0, 512], not clipped",
+            "fps": FPS,
+            "image_size": [self._config.observation_height, self._config.observation_width],
+        }
+
+    def preflight(self, keys: Sequence[str]) -> dict[str, str]:
+        """Check that gym-pusht and its OpenCV load. Pictures are drawn without a GL context."""
+        if any(importlib.util.find_spec(module) is None for module in ("gym_pusht", "pymunk")):
+            raise MissingExtra("gym-pusht", "pusht")
+        try:
+            importlib.import_module("cv2")  # linked to system libraries that pip does not bring
+        except ImportError as error:
+            raise UsageError(
+                f"OpenCV, which PushT needs, does not load ({error}); "
+                "run: apt-get install libgl1 libglib2.0-0"
+            ) from None
+        return {}
+
+    def make_sim(self, task: Task) -> Sim:
+        """Build the simulator."""
+        from proctor.benchmarks.pusht_sim import PushTSim
+
+        config = self._config
+        return PushTSim(
+            seen=(config.observation_height, config.observation_width),
+            filmed=(config.visualization_height, config.visualization_width),
+        )
+
+    def expert(self, task: Task) -> Expert:
+        """There is none."""
+        raise UsageError("pusht has no scripted policy; choose another --policy.type")
+
+
+PLUGIN = BenchmarkPlugin(
+    config=PushTConfig, make=PushT, summary="PushT: push a T-shaped block onto its target"
+)

@@ -1,0 +1,59 @@
+"""A registered environment with everything the adapter knows, that takes no time."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+
+class Reach(gymnasium.Env[Any, Any]):
+    """A point on a line that must come near 1; bounds differ by dimension. Counts its pictures."""
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 20}
+    rendered = 0
+
+    def __init__(self, render_mode: str | None = None, goal: float = 1.0, silent: bool = False):
+        self.render_mode, self._goal, self._silent = render_mode, goal, silent
+        self.observation_space = spaces.Dict(
+            {
+                "pixels": spaces.Dict({"top": spaces.Box(0, 255, (8, 6, 3), np.uint8)}),
+                "agent_pos": spaces.Box(-10, 10, (1,), np.float64),
+                "environment_state": spaces.Box(-10, 10, (2,), np.float64),
+                "touch": spaces.Discrete(3),
+            }
+        )
+        self.action_space = spaces.Box(
+            np.array([-0.5, 0.0], np.float32), np.array([0.5, 1.0], np.float32)
+        )
+        self.given: list[Any] = []
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self._place = float(self.np_random.uniform(-1, 1))
+        return self._seen(), {}
+
+    def step(self, action: Any) -> Any:
+        self.given.append(action)
+        self._place += float(action[0]) + 0.05 * float(action[1]) + 0.01 * self.np_random.normal()
+        near = abs(self._place - self._goal) < 0.2
+        info = {} if self._silent else {"is_success": near, "score": {"near": near}}
+        return self._seen(), -abs(self._place - self._goal), near, False, info
+
+    def render(self) -> Any:
+        Reach.rendered += 1
+        return np.full((10, 12, 3), int(abs(self._place) * 50) % 256, np.uint8)
+
+    def _seen(self) -> dict[str, Any]:
+        shade = int(abs(self._place) * 1000) % 256
+        return {
+            "pixels": {"top": np.full((8, 6, 3), shade, np.uint8)},
+            "agent_pos": np.array([self._place]),
+            "environment_state": np.array([self._place, self._goal]),
+            "touch": np.int64(abs(self._place) * 3 % 3),
+        }
+
+
+gymnasium.register("proctor/Reach-v0", Reach, max_episode_steps=15)

@@ -1,0 +1,151 @@
+"""Flags of PushT, ALOHA, gymnasium and Hub environments, read without any of them."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from proctor.benchmarks.gym_success import Source, SuccessRule, parse_success
+from proctor.cli import main
+from proctor.config import benchmark_config_from
+from proctor.errors import UsageError
+from proctor.policies.random import RandomConfig, RandomPolicy
+from proctor.registry import find_benchmark
+from proctor.types import ActionSpec
+
+
+def made(**settings: Any) -> Any:
+    return find_benchmark(settings["type"]).make(benchmark_config_from(settings))
+
+
+def tasks(**settings: Any) -> list[tuple[str, int, str]]:
+    return [(task.suite, task.task_id, task.name) for task in made(**settings).tasks()]
+
+
+def test_pusht_has_one_task_under_all_its_names() -> None:
+    for name in ("PushT-v0", "pusht", "gym_pusht/PushT-v0"):
+        assert tasks(type="pusht", task=name) == [("pusht", 0, "PushT-v0")]
+
+
+def test_alohas_tasks_are_groups_of_their_own_or_one_group() -> None:
+    insertion, cube = "AlohaInsertion-v0", "AlohaTransferCube-v0"
+    assert tasks(type="aloha") == [(insertion, 0, insertion)]
+    assert tasks(type="aloha", task=f"gym_aloha/{cube}") == [(cube, 0, cube)]
+    assert tasks(type="aloha", task="aloha") == [("aloha", 0, insertion), ("aloha", 1, cube)]
+    assert tasks(type="aloha", task="aloha", task_ids=[1]) == [("aloha", 1, cube)]
+
+
+BAD = {
+    "pusht --env.task=PushX-v0": "pusht has no task 'PushX-v0' (choose PushT-v0)",
+    "pusht --env.task_ids=[1]": "pusht has no task 1 (choose 0)",
+    "pusht --env.obs_type=keypoints": "--env.obs_type",
+    "pusht --env.observation_height=0": "--env.observation_height must be at least 1",
+    "aloha --env.task=AlohaInsert-v0": "did you mean 'AlohaInsertion-v0'?",
+    "aloha --env.episode_length=0": "--env.episode_length must be at least 1",
+    "gym --env.id=CartPole-v1 --env.episode_length=0": "--env.episode_length must be at least 1",
+    "gym --env.id=CartPole-v1 --env.success=info": "'info' is not a rule",
+    "hub": "--env.path is missing",
+    "hub --env.path=./nothing.py --trust_remote_code": "nothing.py does not exist",
+    "fake --trust_remote_code": "unknown flag --env.trust_remote_code",
+    "pusht --policy.type=expert": "pusht has no",
+}
+
+
+@pytest.mark.parametrize("words", BAD)
+def test_bad_input_is_one_line(
+    words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kind, *others = words.split()
+    if not any(word.startswith("--policy.type") for word in others):
+        others.append("--policy.type=random")
+    folder = f"--output_dir={tmp_path / 'run'}"
+    assert main(["eval", f"--env.type={kind}", *others, folder]) == 2
+    said = capsys.readouterr().err
+    assert BAD[words] in said
+    assert len(said.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "module", "extra"),
+    [
+        ({"type": "pusht"}, "gym_pusht", "pusht"),
+        ({"type": "aloha"}, "gym_aloha", "aloha"),
+        ({"type": "gym", "id": "CartPole-v1"}, "gymnasium", "gym"),
+    ],
+)
+def test_a_missing_extra_is_named_with_its_command(
+    settings: dict[str, Any], module: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *a: None if name == module else find(name, *a)
+    )
+    with pytest.raises(Exception, match=rf"pip install 'proctor\[{extra}\]'"):
+        made(**settings).preflight(["observation.state"])
+
+
+def test_an_opencv_that_does_not_load_is_said_before_the_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *a: object())
+    monkeypatch.setitem(sys.modules, "cv2", None)  # Python's own way to make an import fail
+    with pytest.raises(UsageError, match=r"run: apt-get install libgl1 libglib2\.0-0"):
+        made(type="pusht").preflight(["observation.state"])
+
+
+def test_nothing_of_them_is_imported_to_read_their_flags() -> None:
+    heavy = "gym_pusht pymunk pygame cv2 gym_aloha dm_control mujoco gymnasium huggingface_hub"
+    program = (
+        "import sys; from proctor.registry import find_benchmark as find\n"
+        "for name in ('pusht', 'aloha', 'gym', 'hub'): find(name).config()\n"
+        "for name in ('pusht', 'aloha'): find(name).make(find(name).config()).features()\n"
+        f"print(*set('{heavy}'.split()) & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == []
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("terminated", SuccessRule(Source.TERMINATED)),
+        ("info.is_success", SuccessRule(Source.INFO, path=("is_success",))),
+        ("info.a.b", SuccessRule(Source.INFO, path=("a", "b"))),
+        ("reward >= -1e-3", SuccessRule(Source.REWARD, least_reward=-1e-3)),
+    ],
+)
+def test_success_is_read_from_words(text: str, rule: SuccessRule) -> None:
+    assert parse_success(text) == rule
+
+
+def test_info_that_does_not_say_is_not_a_failure() -> None:
+    rule = parse_success("info.a.b")
+    assert rule.judge(0.0, False, {"a": {"b": np.bool_(True)}}) is True
+    assert rule.judge(0.0, False, {"a": {"b": 0}}) is False
+    assert rule.judge(0.0, False, {"a": 3}) is None
+    assert rule.judge(0.0, False, {}) is None
+
+
+def test_random_actions_keep_to_the_bounds_of_each_dimension() -> None:
+    class Bounded:
+        name = "bounded"
+        action = ActionSpec(4, (0.0, -5.0, -np.inf, 3.0), (1.0, 5.0, np.inf, np.inf))
+
+        def features(self) -> dict[str, Any]:
+            return {}
+
+    policy = RandomPolicy(RandomConfig(n_action_steps=500), Bounded())  # type: ignore[arg-type]
+    query = type("Query", (), {"state": np.random.default_rng(0)})()
+    batch = type("Batch", (), {"queries": [query]})()
+    drawn = policy.act(batch)[0]
+    np.testing.assert_allclose(drawn.min(axis=0), [0, -5, -1, 3], atol=0.1)
+    np.testing.assert_allclose(drawn.max(axis=0), [1, 5, 1, 5], atol=0.1)
+    assert Bounded.action.count_out_of_range(drawn) == 0
+    assert Bounded.action.count_out_of_range(drawn + np.array([1, 0, 0, 0])) == len(drawn)
