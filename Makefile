@@ -7,7 +7,7 @@ BASE := $(VENV)/.base
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test check test-all test-browser bench format clean
+.PHONY: demo test check test-all test-browser bench bench-scaling format clean
 
 demo: $(BASE) graphics
 	@$(BIN)/python scripts/demo.py
@@ -31,6 +31,9 @@ check: $(STAMP)
 bench: $(STAMP) graphics libero-assets
 	$(BIN)/python benchmarks/engine.py
 	$(BIN)/python benchmarks/libero.py
+
+bench-scaling: $(STAMP) graphics
+	$(BIN)/python benchmarks/scaling.py
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

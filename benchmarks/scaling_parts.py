@@ -1,0 +1,308 @@
+"""The parts of ``scaling.py``: what each measures, and how it is drawn."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from engine import total
+from plot import Panel, Series
+from watched import evaluate_watched, watch
+
+from proctor.recorders.journal import FILE_NAME, EpisodeRow, read_journal
+
+Figures = dict[str, float | None]
+"""One row of a part's table: what was varied comes first; None is what was not seen."""
+
+
+def series(name: str, table: Sequence[Figures], x: str, y: str) -> Series:
+    """Return one column of a table against another, without what was not seen."""
+    both = [(row[x], row[y]) for row in table]
+    return Series(name, [(a, b) for a, b in both if a is not None and b is not None])
+
+
+def span_s(rows: Sequence[EpisodeRow]) -> float:
+    """Return the seconds from the start of the first episode to the end of the last."""
+    return max(row.end_time for row in rows) - min(row.start_time for row in rows)
+
+
+def gap_ms(rows: Sequence[EpisodeRow]) -> float:
+    """Return the median time between two ends of episodes: pauses of the machine do not count."""
+    ends = sorted(row.end_time for row in rows)
+    return 1000 * statistics.median(after - before for before, after in pairwise(ends))
+
+
+# ---- Episodes: the trivial simulator, 10 to 10,000 ----
+
+
+def episodes(folder: Path) -> list[Figures]:
+    """Everything around a simulator that costs nothing: the run, its report, its resumption."""
+    table: list[Figures] = []
+    for n in (10, 100, 1_000, 10_000):
+        run = folder / f"episodes-{n}"
+        watched, rows = evaluate_watched(
+            run, "--policy.type=expert", "--env.type=fake", f"--eval.n_episodes={n}",
+            "--eval.batch_size=2",
+        )  # fmt: skip
+        report = watch("report", str(run))
+        _cut_journal(run, lines=5)
+        resume = watch("eval", "--resume", f"--output_dir={run}")
+        if len(read_journal(run).rows) != n:
+            raise SystemExit(f"--resume left {len(read_journal(run).rows)} of {n} episodes")
+        # Start-up is the same for all; of a small run it is nearly everything.
+        more_s = watched.cpu_s - float(table[0]["cpu_s"] or 0.0) if n >= 1_000 else None
+        table.append({
+            "episodes": n,
+            "wall_s": watched.wall_s,
+            "gap_ms": gap_ms(rows),
+            "cpu_s": watched.cpu_s,
+            "cpu_ms_each": None if more_s is None else 1000 * more_s / (n - 10),
+            "running_mb": watched.running_mb(rows),
+            "peak_mb": watched.peak_mb,
+            "report_cpu_s": report.cpu_s,
+            "report_mb": report.peak_mb,
+            "resume_cpu_s": resume.cpu_s,
+            "resume_mb": resume.peak_mb,
+            "page_kb": (run / "report.html").stat().st_size / 1024,
+        })  # fmt: skip
+    return table
+
+
+def _cut_journal(run: Path, *, lines: int) -> None:
+    """Forget the last episodes, as if the run had been killed before them."""
+    kept = (run / FILE_NAME).read_bytes().splitlines(keepends=True)[:-lines]
+    (run / FILE_NAME).write_bytes(b"".join(kept))
+
+
+def episodes_panels(table: list[Figures]) -> list[Panel]:
+    return [
+        Panel("one more episode, ms", "episodes",
+              [series("end to end, median", table, "episodes", "gap_ms"),
+               series("CPU of the parent", table, "episodes", "cpu_ms_each")]),
+        Panel("memory of the parent, MB", "episodes",
+              [series("while episodes run", table, "episodes", "running_mb"),
+               series("at most", table, "episodes", "peak_mb")]),
+        Panel("whole command, CPU seconds", "episodes",
+              [series("report", table, "episodes", "report_cpu_s"),
+               series("resume, 5 missing", table, "episodes", "resume_cpu_s")]),
+    ]  # fmt: skip
+
+
+# ---- Workers: a simulator that sleeps, 1 to 64; Meta-World without pictures, 1 to 8 ----
+
+
+def workers(folder: Path, steps: int = 40, step_ms: int = 10, chunk: int = 10) -> list[Figures]:
+    """Simulators that need no core, so that what is left is the parent's doing."""
+    table: list[Figures] = []
+    for n in (1, 2, 4, 8, 16, 32, 64):
+        watched, rows = evaluate_watched(
+            folder / f"workers-{n}", "--policy.type=random", f"--policy.n_action_steps={chunk}",
+            "--policy.inputs=observation.state", "--env.type=fake", "--env.endless=true",
+            f"--env.episode_length={steps}", f"--env.step_ms={step_ms}",
+            f"--eval.n_episodes={8 * n}", f"--eval.batch_size={n}",
+        )  # fmt: skip
+        asked = total(rows, "steps") / chunk
+        first = table[0] if table else None
+        table.append({
+            "workers": n,
+            "episodes_per_s": len(rows) / span_s(rows),
+            # Sleeps oversleep a little: the simulator's own clock says how long it took.
+            "busy": total(rows, "sim_s") / span_s(rows) / n,
+            "wait_ms": 1000 * statistics.median(row.wait_s or 0.0 for row in rows) * chunk / steps,
+            "first_step_s": min(row.start_time for row in rows) - watched.began,
+            "all_started_s": _last_first_start(rows) - watched.began,
+            "requests": asked,
+            "cpu_s": watched.cpu_s,
+            # What one more request costs the parent, the start of ever more workers included.
+            "cpu_ms_each": first and _slope_ms(first, asked, watched.cpu_s),
+            "running_mb": watched.running_mb(rows),
+            "worker_mb": watched.worker_mb,
+        })  # fmt: skip
+    return table
+
+
+def _slope_ms(first: Figures, asked: float, cpu_s: float) -> float:
+    more_s, more = cpu_s - float(first["cpu_s"] or 0), asked - float(first["requests"] or 0)
+    return 1000 * more_s / more
+
+
+def _last_first_start(rows: Sequence[EpisodeRow]) -> float:
+    """Return when the last worker began its first episode."""
+    slots = {row.worker for row in rows}
+    return max(min(row.start_time for row in rows if row.worker == slot) for slot in slots)
+
+
+def workers_panels(table: list[Figures]) -> list[Panel]:
+    one = float(table[0]["episodes_per_s"] or 0.0)
+    ideal = [(size, size * one) for size in (float(row["workers"] or 0.0) for row in table)]
+    return [
+        Panel("episodes per second", "workers",
+              [series("measured", table, "workers", "episodes_per_s"),
+               Series("one worker's, times n", ideal, ideal=True)], log_y=True),
+        Panel("share of time inside simulators", "workers",
+              [series("", table, "workers", "busy")]),
+        Panel("command to the first step, seconds", "workers",
+              [series("of the first worker", table, "workers", "first_step_s"),
+               series("of the last", table, "workers", "all_started_s")]),
+    ]  # fmt: skip
+
+
+def metaworld(folder: Path) -> list[Figures]:
+    """Simulators that fill a core each: more workers than cores must cost nothing."""
+    table: list[Figures] = []
+    for n in (1, 2, 4, 8):
+        watched, rows = evaluate_watched(
+            folder / f"metaworld-{n}", "--policy.type=random", "--policy.n_action_steps=10",
+            "--env.type=metaworld", "--env.task=reach-v3", "--env.episode_length=200",
+            "--eval.n_episodes=48", f"--eval.batch_size={n}",
+        )  # fmt: skip
+        table.append({
+            "workers": n,
+            "steps_per_s": total(rows, "steps") / span_s(rows),
+            "wall_s": watched.wall_s,
+            "parent_cpu_s": watched.cpu_s,
+            "worker_mb": watched.worker_mb,
+        })  # fmt: skip
+    return table
+
+
+def metaworld_panels(table: list[Figures]) -> list[Panel]:
+    return [
+        Panel("Meta-World steps per second", "workers",
+              [series("", table, "workers", "steps_per_s")]),
+        Panel("memory of a worker, MB", "workers",
+              [series("", table, "workers", "worker_mb")]),
+    ]  # fmt: skip
+
+
+# ---- Tasks: Meta-World without pictures, 1 to 50 ----
+
+
+def tasks(folder: Path, episodes: int = 100) -> list[Figures]:
+    """As many episodes in all, of ever more tasks: what is added is opening their simulators."""
+    table: list[Figures] = []
+    for n in (1, 2, 5, 10, 25, 50):
+        ids = [50 * place // n for place in range(n)]
+        watched, rows = evaluate_watched(
+            folder / f"tasks-{n}", "--policy.type=random", "--policy.n_action_steps=50",
+            "--env.type=metaworld", "--env.task=mt50", f"--env.task_ids={ids}",
+            "--env.episode_length=50", f"--eval.n_episodes={episodes // n}", "--eval.batch_size=2",
+        )  # fmt: skip
+        table.append({
+            "tasks": n,
+            "wall_s": watched.wall_s,
+            "open_s": total(rows, "open_s"),
+            "open_ms_each": 1000 * total(rows, "open_s") / sum(1 for row in rows if opened(row)),
+            "opened": sum(1 for row in rows if opened(row)),
+            "step_ms": 1000 * total(rows, "sim_s") / total(rows, "steps"),
+            "parent_cpu_s": watched.cpu_s,
+            "running_mb": watched.running_mb(rows),
+            "worker_mb": watched.worker_mb,
+        })  # fmt: skip
+    return table
+
+
+def opened(row: EpisodeRow) -> bool:
+    """Whether a simulator was built for this episode: that never takes less than a millisecond."""
+    return (row.open_s or 0.0) > 0.001
+
+
+def tasks_panels(table: list[Figures]) -> list[Panel]:
+    return [
+        Panel("seconds opening simulators, both workers", "tasks",
+              [series("", table, "tasks", "open_s")]),
+        Panel("memory, MB", "tasks",
+              [series("largest worker", table, "tasks", "worker_mb"),
+               series("parent", table, "tasks", "running_mb")]),
+    ]  # fmt: skip
+
+
+# ---- Pictures: their size, and how often one is needed ----
+
+
+def pictures(folder: Path, *, size: int, chunk: int, steps: int) -> tuple[float, list[EpisodeRow]]:
+    """Run eight episodes that look at a picture once in ``chunk`` steps; return their seconds."""
+    _, rows = evaluate_watched(
+        folder, "--policy.type=random", f"--policy.n_action_steps={chunk}",
+        "--policy.inputs=observation.image,observation.state", "--env.type=metaworld",
+        "--env.task=reach-v3", f"--env.episode_length={steps}",
+        f"--env.observation_height={size}", f"--env.observation_width={size}",
+        "--eval.n_episodes=8", "--eval.batch_size=2",
+    )  # fmt: skip
+    return span_s(rows), rows
+
+
+def pixels(folder: Path) -> list[Figures]:
+    """Meta-World pictures of 64x64 to 480x480, one in 5 steps."""
+    table: list[Figures] = []
+    for size in (64, 128, 240, 320, 480):
+        seconds, rows = pictures(folder / f"pixels-{size}", size=size, chunk=5, steps=20)
+        drawn = statistics.median(1000 * (row.render_s or 0) / (row.renders or 1) for row in rows)
+        table.append({
+            "size": size,
+            "span_s": seconds,
+            "renders": total(rows, "renders"),
+            "render_ms": drawn,
+            "render_ns_per_pixel": 1e6 * drawn / size**2,
+            "wait_ms_per_request": 1000 * total(rows, "wait_s") / total(rows, "renders"),
+        })  # fmt: skip
+    return table
+
+
+def pixels_panels(table: list[Figures]) -> list[Panel]:
+    return [
+        Panel("one picture, ms", "height and width, pixels",
+              [series("rendering", table, "size", "render_ms"),
+               series("waiting for actions", table, "size", "wait_ms_per_request")]),
+    ]  # fmt: skip
+
+
+def chunks(folder: Path, steps: int = 50) -> list[Figures]:
+    """Meta-World pictures of 240x240, one in 1 to 50 steps."""
+    table: list[Figures] = []
+    for chunk in (1, 2, 5, 10, 25, 50):
+        seconds, rows = pictures(folder / f"chunks-{chunk}", size=240, chunk=chunk, steps=steps)
+        table.append({
+            "chunk": chunk,
+            "span_s": seconds,
+            "ms_per_step": 1000 * seconds / total(rows, "steps"),
+            "renders_per_step": total(rows, "renders") / total(rows, "steps"),
+            "sim_ms_per_step": 1000 * total(rows, "sim_s") / total(rows, "steps"),
+            "wait_ms_per_step": 1000 * total(rows, "wait_s") / total(rows, "steps"),
+        })  # fmt: skip
+    return table
+
+
+def chunks_panels(table: list[Figures]) -> list[Panel]:
+    first = float(table[0]["ms_per_step"] or 0.0)
+    ideal = [(size, first / size) for size in (float(row["chunk"] or 0.0) for row in table)]
+    return [
+        Panel("ms per simulated step, pictures included", "actions per picture",
+              [series("measured", table, "chunk", "ms_per_step"),
+               Series("rendering alone", ideal, ideal=True)], log_y=True),
+    ]  # fmt: skip
+
+
+# ---- All of them ----
+
+
+@dataclass(frozen=True)
+class Part:
+    """One thing that grows."""
+
+    about: str
+    measure: Callable[[Path], list[Figures]]
+    panels: Callable[[list[Figures]], list[Panel]]
+
+
+PARTS = {
+    "episodes": Part("cost against the number of episodes", episodes, episodes_panels),
+    "workers": Part("cost against the number of workers", workers, workers_panels),
+    "metaworld": Part("Meta-World against the number of workers", metaworld, metaworld_panels),
+    "tasks": Part("cost against the number of tasks", tasks, tasks_panels),
+    "pixels": Part("cost against the size of pictures", pixels, pixels_panels),
+    "chunks": Part("cost against the length of action chunks", chunks, chunks_panels),
+}

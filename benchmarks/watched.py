@@ -1,0 +1,83 @@
+"""A proctor command under observation: wall time, its own CPU time, memory while it runs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+from engine import PROCTOR, pss_mb
+
+from proctor.recorders.journal import EpisodeRow, read_journal
+
+_EVERY_S = 0.1
+
+
+@dataclass
+class Watched:
+    """What a command cost. Its CPU time and peak are its own: workers are no part of them."""
+
+    wall_s: float
+    cpu_s: float
+    peak_mb: float
+    began: float
+    samples: list[tuple[float, float]] = field(default_factory=list)
+    """When, and the memory of the parent then (MB, shared pages by their share)."""
+    worker_mb: float | None = None
+    """The most that any worker ever had; None when none was seen."""
+
+    def running_mb(self, rows: Sequence[EpisodeRow]) -> float | None:
+        """Return the most memory of the parent while episodes ended; None when not seen."""
+        begin, end = min(row.start_time for row in rows), max(row.end_time for row in rows)
+        seen = [mb for moment, mb in self.samples if begin <= moment <= end]
+        return max(seen, default=None)
+
+
+def watch(*words: str) -> Watched:
+    """Run ``proctor WORDS`` to its end.
+
+    Raises:
+        SystemExit: with what the command said, when it fails.
+    """
+    began, start = time.time(), time.perf_counter()
+    # To a file, not a pipe: nobody reads while we wait.
+    log = Path(os.environ.get("TMPDIR", "/tmp"), f"scaling-{os.getpid()}.log")
+    with log.open("wb") as output:
+        process = subprocess.Popen([*PROCTOR, *words], stdout=output, stderr=output)
+    watched = Watched(0.0, 0.0, 0.0, began)
+    while True:
+        pid, status, used = os.wait4(process.pid, os.WNOHANG)
+        if pid:
+            break
+        looking = time.perf_counter()
+        watched.samples.append((time.time(), pss_mb(process.pid)))
+        _see_workers(process.pid, watched)
+        # A look at 64 workers takes a while: never spend more than a twentieth of the time on it.
+        time.sleep(max(_EVERY_S, 20 * (time.perf_counter() - looking)))
+    watched.wall_s = time.perf_counter() - start
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(log.read_text())
+    log.unlink()
+    watched.cpu_s, watched.peak_mb = used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
+    return watched
+
+
+def evaluate_watched(folder: Path, *flags: str) -> tuple[Watched, list[EpisodeRow]]:
+    """Run ``proctor eval`` under observation; return what it cost and its episodes."""
+    watched = watch("eval", *flags, "--video.episodes=0", f"--output_dir={folder}")
+    return watched, read_journal(folder).rows
+
+
+def _see_workers(pid: int, watched: Watched) -> None:
+    try:
+        servers = psutil.Process(pid).children()
+        workers = [worker.pid for server in servers for worker in server.children()]
+    except psutil.NoSuchProcess:
+        return
+    for worker in workers:
+        watched.worker_mb = max(watched.worker_mb or 0.0, pss_mb(worker))
