@@ -4,9 +4,9 @@
 
 ACT of full size with random weights on Meta-World's 480x480 pictures. The limit is
 max(renders / render rate, simulator seconds / cores); the render rate is measured first, by as many
-processes as there will be workers, each doing nothing but render. Pictures are drawn by the GPU that
-the policy runs on, so the limit of the GPU is the sum: renders / render rate + batches x the time
-of such a batch on an idle GPU.
+processes as there will be workers, each doing nothing but render. Pictures are drawn by the GPU
+that the policy runs on, so the GPU's own limit is the sum: renders / render rate + batches x the
+time of such a batch on an idle GPU.
 """
 
 from __future__ import annotations
