@@ -4,7 +4,9 @@
 
 ACT of full size with random weights on Meta-World's 480x480 pictures. The limit is
 max(renders / render rate, simulator seconds / cores); the render rate is measured first, by as many
-processes as there will be workers, each doing nothing but render.
+processes as there will be workers, each doing nothing but render. Pictures are drawn by the GPU
+that the policy runs on, so the GPU's own limit is the sum: renders / render rate + batches x the
+time of such a batch on an idle GPU.
 """
 
 from __future__ import annotations
@@ -22,6 +24,16 @@ from typing import Any
 from engine import evaluate, render_rate, report_limit, say, total
 
 from proctor.system import git_commit, usable_cores
+
+
+def idle_batch_s(size: int, every: str) -> float:
+    """Return the seconds that ``act`` takes for a batch while nothing else uses the GPU."""
+    from policy import batch_for, make, seconds
+
+    fields = {"chunk_size": int(every), "n_action_steps": int(every)}
+    policy, benchmark = make("act", "cuda", 480, **fields)
+    batch = batch_for(policy, benchmark, size)
+    return seconds(lambda: policy.act(batch), policy.device, repeats=20)
 
 
 class GpuLoad:
@@ -83,6 +95,13 @@ def main() -> None:
     say("  fraction of the limit, whole command", f"{needed / wall_s:.2f}")
     say("  inference, share of the session", f"{info['infer_s'] / (last - first):.2f}")
     say("  mean batch", f"{info['mean_batch']:.1f}")
+    batches = total(rows, "renders") / info["mean_batch"]
+    drawing_s, thinking_s = (
+        total(rows, "renders") / rate,
+        batches * idle_batch_s(round(info["mean_batch"]), every),
+    )
+    say("  drawing alone, inference alone", f"{drawing_s:.1f} s, {thinking_s:.1f} s")
+    say("  fraction of the GPU's limit", f"{(drawing_s + thinking_s) / (last - first):.2f}")
     percent = load.between(first, last)
     say("  GPU utilisation", "n/a" if percent is None else f"{percent:.0f}%")
 

@@ -107,7 +107,6 @@ class Libero:
     """The LIBERO benchmark."""
 
     name = "libero"
-    action = ActionSpec(7, -1.0, 1.0)
     distributions: tuple[str, ...] = ("hf-libero", "robosuite", "mujoco", "numpy")
     preload: tuple[str, ...] = ("proctor.benchmarks.libero_preload",)
     expert_inputs: tuple[str, ...] = ()
@@ -118,6 +117,8 @@ class Libero:
         if config.episode_length is not None:
             require_positive("episode_length", config.episode_length)
         self._config = config
+        self._absolute = config.control_mode is ControlMode.ABSOLUTE
+        self.action = ActionSpec(7) if self._absolute else ActionSpec(7, -1.0, 1.0)
         self._camera_of = _camera_keys(config)
         self._tasks = _selected_tasks(config)
         self.notes = _version_notes()
@@ -150,7 +151,9 @@ class Libero:
             "reset_rule": "a new environment's first reset, one init state, 10 settling steps",
             "termination": "success ends the episode; nothing else does before the horizon",
             "success": "LIBERO's goal predicates after any step",
-            "action": "end-effector pose (6) and gripper (-1 opens), each clipped to [-1, 1]",
+            "action": "the hand's position and rotation vector, gripper (-1 opens)"
+            if self._absolute
+            else "a change of both, times 0.05 m and 0.5 rad, gripper (-1 opens); in [-1, 1]",
             "control_mode": self._config.control_mode.value,
             "control_hz": FPS,
             "fps": FPS,
@@ -185,7 +188,7 @@ class Libero:
             init_states=read_init_states(task.suite, task.name),
             camera_of=self._camera_of,
             size=(self._config.observation_height, self._config.observation_width),
-            absolute=self._config.control_mode is ControlMode.ABSOLUTE,
+            absolute=self._absolute,
         )
         sim = LiberoSim(world)
         check_settling(sim, task)

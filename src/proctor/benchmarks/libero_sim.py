@@ -63,7 +63,6 @@ class LiberoSim:
     def reset(self, spec: EpisodeSpec) -> None:
         """Put the world into the spec's init state, the fixtures where its seed says, settled."""
         assert spec.init_state is not None
-        controller = self._env.robots[0].controller
         with global_randomness(spec.seed):
             self._forget()
             self._draw_world()
@@ -72,10 +71,9 @@ class LiberoSim:
         self._env.sim.forward()
         self._env._check_success()
         self._env._post_process()
-        controller.use_delta = True
-        for _ in range(SETTLE_STEPS):
+        for _ in range(SETTLE_STEPS):  # every reset makes a new controller, a relative one
             self.step(SETTLE_ACTION)
-        controller.use_delta = not self._world.absolute
+        self._env.robots[0].controller.use_delta = not self._world.absolute
 
     def step(self, action: Array) -> Step:
         """Advance the world by one action (robosuite clips it)."""
