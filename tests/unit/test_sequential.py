@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
@@ -370,3 +371,17 @@ def test_what_cannot_be_stopped_fairly_is_refused(
 ) -> None:
     with pytest.raises(UsageError, match=message):
         run(eval__stop_when="ci_width<0.1", **flags)
+
+
+def test_a_run_without_a_stop_rule_keeps_no_episode_in_mind() -> None:
+    specs = plan(1, 10_000)
+    tracemalloc.start()
+    try:
+        stopper = Stopper(specs, [])
+        for spec in specs:
+            stopper.hear(spec.key, WON)
+        kept_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert not stopper.decided
+    assert kept_bytes < 10_000

@@ -123,13 +123,13 @@ def evidence(wins: int, losses: int) -> float:
 class Stopper:
     """A recorder that gathers episodes into rounds and says, once and for all, when to stop.
 
-    Without rules it never does.
+    Without rules it never does, and keeps no episode in mind however many there are.
     """
 
     def __init__(self, plan: Iterable[EpisodeSpec], rules: Sequence[StopRule]) -> None:
         self._rules = rules
         self._missing: dict[int, set[EpisodeKey]] = {}
-        for spec in plan:
+        for spec in plan if rules else ():
             self._missing.setdefault(spec.index, set()).add(spec.key)
         self._rounds = sorted(self._missing, reverse=True)  # those to come, the next one last
         self._ended: dict[int, dict[EpisodeKey, Outcome]] = {index: {} for index in self._rounds}
@@ -137,6 +137,8 @@ class Stopper:
 
     def hear(self, key: EpisodeKey, outcome: Outcome) -> None:
         """Take one finished episode, of this session or of an earlier one."""
+        if not self._rules:
+            return
         index = key[2]
         self._missing[index].discard(key)
         self._ended[index][key] = outcome
