@@ -15,7 +15,7 @@ import pytest
 
 from proctor.errors import UsageError
 from proctor.evaluation import Evaluation
-from proctor.serve import RunServer, serving, version_of
+from proctor.serve import RunServer, look_every_s, serving, version_of
 
 
 @pytest.fixture
@@ -62,6 +62,7 @@ def test_a_run_is_served_as_its_page_and_follows_the_journal(server: RunServer, 
     assert status == 200
     version = version_of(runs / "first")
     assert f'"live":"{version}"'.encode() in body
+    assert b'"look_every_s":2.0' in body
     assert b"connect-src 'self'" in body
     assert get(server.url + "first/version") == (200, version.encode())
     with (runs / "first" / "episodes.jsonl").open("a") as journal:
@@ -148,3 +149,8 @@ def test_view_serves_a_folder_until_ctrl_c(runs: Path) -> None:
     assert get(url)[0] == 200
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=10) == 0
+
+
+def test_a_page_that_is_long_in_the_making_is_asked_for_less_often() -> None:
+    assert look_every_s(made_in_s=0.01) == 2.0
+    assert look_every_s(made_in_s=0.4) == pytest.approx(8.0), "a twentieth of the run's time"

@@ -380,7 +380,7 @@
       } catch { return; }  // the run is over and its server gone: the page stays as it is
       keepView();
       location.reload();  // the browser keeps the place on the page
-    }, 2000);
+    }, 1000 * run.look_every_s);
   }
 
   startTheme();
