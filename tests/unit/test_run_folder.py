@@ -5,6 +5,7 @@ import os
 import resource
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,9 +13,11 @@ import pytest
 
 from proctor.errors import RunFolderError, UsageError
 from proctor.evaluation import Evaluation
-from proctor.recorders.journal import FILE_NAME, read_journal
+from proctor.recorders.journal import FILE_NAME, read_journal, videos_in
 from proctor.run import RunFolder
+from proctor.types import Outcome
 from tests.conftest import digests
+from tests.run_folders import episode, write_run
 
 
 def test_the_run_folder_tells_everything_about_the_run(run: Callable[..., Evaluation]) -> None:
@@ -210,3 +213,27 @@ def test_a_full_disk_is_refused_before_anything_starts(
             run(output_dir=str(small / "run"))
     finally:
         subprocess.run(["umount", str(small)], check=True)
+
+
+def test_reading_a_long_journal_takes_one_copy_of_it_beside_its_episodes(tmp_path: Path) -> None:
+    write_run(tmp_path, [episode(0, index, Outcome.SUCCESS) for index in range(5_000)])
+    size = (tmp_path / FILE_NAME).stat().st_size
+    tracemalloc.start()
+    try:
+        rows = read_journal(tmp_path).rows
+        kept, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(rows) == 5_000
+    assert peak - kept < 1.5 * size
+
+
+def test_the_videos_of_a_run_are_found_in_one_look(tmp_path: Path) -> None:
+    rows = [episode(0, 0, Outcome.SUCCESS), episode(1, 2, Outcome.FAILURE)]
+    assert videos_in(tmp_path) == frozenset()
+    for row in rows:
+        video = tmp_path / row.video
+        video.parent.mkdir(parents=True)
+        video.touch()
+    (tmp_path / rows[0].video).with_suffix(".mp4.part").touch()  # being written
+    assert videos_in(tmp_path) == {row.video for row in rows}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import time
@@ -65,6 +66,12 @@ def video_path(key: EpisodeKey) -> str:
     """
     suite, task_id, index = key
     return f"videos/{re.sub(r'[^A-Za-z0-9_-]', '_', suite)}_{task_id}/episode_{index}.mp4"
+
+
+def videos_in(folder: Path) -> frozenset[str]:
+    """Return the videos of a run as ``video_path`` names them: one look, not one per episode."""
+    found = (path for path in folder.glob("videos/*/*.mp4") if path.is_file())
+    return frozenset(path.relative_to(folder).as_posix() for path in found)
 
 
 def row_of(result: EpisodeResult) -> EpisodeRow:
@@ -152,7 +159,7 @@ def read_journal(folder: Path) -> JournalContent:
     whole = content[: content.rfind(b"\n") + 1]
     rows: dict[EpisodeKey, EpisodeRow] = {}
     damaged = []
-    for number, line in enumerate(whole.split(b"\n")[:-1], start=1):
+    for number, line in enumerate(io.BytesIO(whole), start=1):
         try:
             row = msgspec.json.decode(line, type=EpisodeRow)
         except (msgspec.DecodeError, UnicodeDecodeError):

@@ -12,7 +12,7 @@ from typing import Any
 
 from proctor.errors import UsageError
 from proctor.recorders.effort import Effort, read_effort
-from proctor.recorders.journal import EpisodeRow, read_journal
+from proctor.recorders.journal import EpisodeRow, read_journal, videos_in
 from proctor.report.reproduce import episode_base, episode_flag, run_command, task_flags
 from proctor.report.statistics import wilson_interval
 from proctor.report.summary import by_group, by_task, tally
@@ -51,7 +51,8 @@ def read_run(folder: Path) -> RunContent:
         raise UsageError(f"{folder} is not a run folder (it has no run.json)")
     journal = read_journal(folder)
     rows = sorted(journal.rows, key=lambda row: row.key)
-    filmed = frozenset(row.key for row in rows if (folder / row.video).is_file())
+    videos = videos_in(folder)
+    filmed = frozenset(row.key for row in rows if row.video in videos)
     return RunContent(record, rows, journal.damaged, filmed, read_effort(folder))
 
 
