@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from proctor.engine.engine import Engine, EngineSetup
 from proctor.engine.scheduler import Bounds, Scheduler
-from proctor.evaluation import Prepared
+from proctor.prepared import Prepared
 from proctor.recorders.again import Comparison
 from proctor.recorders.base import Pulse
 from proctor.recorders.journal import EpisodeRow, row_of

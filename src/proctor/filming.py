@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from proctor.benchmarks.base import Benchmark
-from proctor.config import VideoSettings, Which
 from proctor.engine.engine import Engine, EngineSetup
 from proctor.engine.scheduler import Bounds, Scheduler
 from proctor.errors import PolicyError, UsageError, WorkerError
@@ -21,6 +20,7 @@ from proctor.recorders.again import Comparison
 from proctor.recorders.base import Pulse
 from proctor.recorders.journal import EpisodeRow, row_of, video_path
 from proctor.recorders.video import Camera, remove_unfinished, require_encoder
+from proctor.settings import VideoSettings, Which
 from proctor.types import EpisodeKey, EpisodeResult, EpisodeSpec, FeatureKind, Outcome
 
 

@@ -13,7 +13,8 @@ from proctor.errors import UsageError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from proctor.evaluation import Evaluation, Prepared
+    from proctor.evaluation import Evaluation
+    from proctor.prepared import Prepared
     from proctor.recorders.base import Recorder
     from proctor.recorders.journal import EpisodeRow
 
