@@ -49,7 +49,7 @@ $(BASE): pyproject.toml constraints.txt
 	@touch $(BASE)
 
 $(STAMP): $(BASE)
-	$(PIP) -c constraints.txt -e '.[metaworld,torch,video,dev]'
+	$(PIP) -c constraints.txt -e '.[metaworld,torch,video,wandb,dev]'
 	@touch $(STAMP)
 
 clean:

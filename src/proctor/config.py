@@ -14,6 +14,7 @@ from proctor.benchmarks.base import BenchmarkConfig
 from proctor.errors import UsageError
 from proctor.flags import Flag, check_known, decode, flags_of, flatten
 from proctor.policies.base import PolicyConfig
+from proctor.recorders.wandb import WandbConfig
 from proctor.report.sequential import parse_stop_rule
 from proctor.settings import EvalSettings, SchedulerKind, VideoSettings, at_least
 
@@ -29,6 +30,7 @@ class EvalConfig:
     env: BenchmarkConfig
     eval: EvalSettings = field(default_factory=EvalSettings)
     video: VideoSettings = field(default_factory=VideoSettings)
+    wandb: WandbConfig = field(default_factory=WandbConfig)
     output_dir: Path | None = field(
         default=None,
         metadata={"help": "the run folder (default: outputs/eval/DATE/TIME_ENV_POLICY)"},
@@ -198,6 +200,7 @@ class _Common:
 
     eval: EvalSettings = field(default_factory=EvalSettings)
     video: VideoSettings = field(default_factory=VideoSettings)
+    wandb: WandbConfig = field(default_factory=WandbConfig)
     output_dir: Path | None = None
     seed: int = EvalConfig.seed
     resume: bool = EvalConfig.resume

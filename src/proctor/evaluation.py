@@ -19,17 +19,23 @@ from proctor.errors import RunFolderError, SpecMismatch, UsageError, did_you_mea
 from proctor.filming import Filmed, filming_environment
 from proctor.plan import make_plan
 from proctor.prepared import Prepared
+from proctor.recorders.base import Recorder
 from proctor.recorders.effort import read_effort
 from proctor.recorders.journal import EpisodeRow, cut_torn_line, read_journal
 from proctor.recorders.video import remove_unfinished
+from proctor.recorders.wandb import require_wandb
 from proctor.report.comparison import load_run, pair_key
 from proctor.report.page import write_page
 from proctor.report.sequential import PairedTest, Stopper, StopRule, parse_stop_rule
 from proctor.report.summary import Tally, eval_info, tally
 from proctor.run import EVAL_INFO_FILE, RunFolder, RunRecord, write_json
-from proctor.session import MakeRecorders, drop_if_empty, film_episodes, run_session
+from proctor.session import drop_if_empty, film_episodes, run_session
 from proctor.system import git_commit, usable_cores, versions
+from proctor.tracking import tracked
 from proctor.types import EpisodeSpec
+
+MakeRecorders = Callable[[Prepared, Sequence[EpisodeRow]], list[Recorder]]
+"""Makes the outputs of a session besides the journal, given the episodes done before."""
 
 
 @dataclass(frozen=True)
@@ -130,13 +136,12 @@ def run_evaluation(
 
     Raises:
         UsageError: the folder holds another run, or the run to compare with cannot be, or videos
-            were asked for that cannot be made here.
+            or W&B were asked for and cannot be had here.
         RunFolderError: the folder is in use or cannot be written.
         KeyboardInterrupt: passed on, after everything finished is on disk.
     """
-    folder, stopper, video = prepared.folder, make_stopper(prepared), prepared.config.video
-    if video.asked and video.per_task:
-        filming_environment(prepared.benchmark)
+    folder, stopper = prepared.folder, make_stopper(prepared)
+    _check_outputs(prepared)
     with _live_page(prepared), folder.locked():
         record = folder.begin(_record(prepared, given), resume=prepared.config.resume)
         cut_torn_line(folder.path)
@@ -145,22 +150,40 @@ def run_evaluation(
         missing = _missing(prepared.plan, before, folder.path)
         for row in before:
             stopper.hear(row.key, row.outcome)
-        try:
-            if missing and not stopper.decided:
-                run_session(prepared, missing, before, make_recorders, stopper)
-        finally:
-            rows = read_journal(folder.path).rows
-            info = eval_info(rows, len(prepared.plan), record.sessions, stopper.decision)
-            effort = read_effort(folder.path)
-            info["proctor"] |= {"infer_s": effort.infer_s, "mean_batch": effort.mean_batch}
-            write_json(folder.path / EVAL_INFO_FILE, info)
-            drop_if_empty(folder.path / "workers.log")
-            if not isinstance(sys.exception(), RunFolderError):  # a full disk has no room for it
-                write_page(folder.path)
-        filmed = film_episodes(prepared, rows, before_filming)
+        with tracked(prepared, record, before) as trackers:
+            try:
+                if missing and not stopper.decided:
+                    outputs = [] if make_recorders is None else make_recorders(prepared, before)
+                    run_session(prepared, missing, [*outputs, *trackers], stopper)
+            finally:
+                rows = _write_results(prepared, record, stopper)
+            filmed = film_episodes(prepared, rows, before_filming)
     order = {spec.key: place for place, spec in enumerate(prepared.plan)}
     rows.sort(key=lambda row: order[row.key])
     return Evaluation(folder.path, len(prepared.plan), rows, stopper.decision, filmed)
+
+
+def _check_outputs(prepared: Prepared) -> None:
+    """Refuse before anything starts what was asked for and cannot be had here."""
+    video, wandb = prepared.config.video, prepared.config.wandb
+    if video.asked and video.per_task:
+        filming_environment(prepared.benchmark)
+    if wandb.active:
+        require_wandb(wandb)
+
+
+def _write_results(prepared: Prepared, record: RunRecord, stopper: Stopper) -> list[EpisodeRow]:
+    """Write what the journal adds up to, also when a session ended early; return the episodes."""
+    folder = prepared.folder.path
+    rows = read_journal(folder).rows
+    info = eval_info(rows, len(prepared.plan), record.sessions, stopper.decision)
+    effort = read_effort(folder)
+    info["proctor"] |= {"infer_s": effort.infer_s, "mean_batch": effort.mean_batch}
+    write_json(folder / EVAL_INFO_FILE, info)
+    drop_if_empty(folder / "workers.log")
+    if not isinstance(sys.exception(), RunFolderError):  # a full disk has no room for it
+        write_page(folder)
+    return rows
 
 
 @contextmanager

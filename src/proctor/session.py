@@ -30,22 +30,16 @@ from proctor.settings import SchedulerKind
 from proctor.system import usable_cores
 from proctor.types import EpisodeSpec
 
-MakeRecorders = Callable[[Prepared, Sequence[EpisodeRow]], list[Recorder]]
-"""Makes the outputs of a session besides the journal, given the episodes done before."""
-
 
 def run_session(
     prepared: Prepared,
     specs: list[EpisodeSpec],
-    before: Sequence[EpisodeRow],
-    make_recorders: MakeRecorders | None,
+    outputs: Sequence[Recorder],
     stopper: Stopper,
 ) -> None:
     """Run ``specs``; every one that ends is in the journal before anything else hears of it."""
     folder = prepared.folder.path
-    recorders: list[Recorder] = [Journal(folder), stopper, EffortLog(folder)]
-    if make_recorders is not None:
-        recorders += make_recorders(prepared, before)
+    recorders: list[Recorder] = [Journal(folder), stopper, EffortLog(folder), *outputs]
     try:
         if prepared.config.eval.scheduler is SchedulerKind.LOCKSTEP:
             _run_lockstep(prepared, specs, recorders)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from proctor.recorders.journal import EpisodeRow
 
 EXIT_ERRORED_EPISODES, EXIT_INTERRUPTED = 1, 130
-SWITCHES = {"help", "resume", "eval.use_async_envs", "eval.strict", "live"}
+SWITCHES = {"help", "resume", "eval.use_async_envs", "eval.strict", "live", "wandb.enable"}
 """Flags that may stand without a value."""
 
 _USAGE = """\
@@ -45,8 +45,9 @@ def evaluate(settings: dict[str, Any]) -> tuple[Prepared, int]:
 
     from proctor.config import config_from
     from proctor.evaluation import prepare, run_evaluation
+    from proctor.recorders.base import Counts
     from proctor.recorders.interrupts import Interrupts
-    from proctor.recorders.progress import Counts, Progress
+    from proctor.recorders.progress import Progress
 
     prepared = prepare(config_from(settings))
     path = prepared.folder.path

@@ -3,37 +3,16 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from proctor.recorders.base import Pulse
+from proctor.recorders.base import Counts, Pulse
 from proctor.report.statistics import rate_text
-from proctor.types import EpisodeResult, Outcome
+from proctor.types import EpisodeResult
 
 _PLAIN_EVERY_S = 5.0
-
-
-@dataclass
-class Counts:
-    """Episodes by how they ended."""
-
-    successes: int = 0
-    failures: int = 0
-    errors: int = 0
-
-    def add(self, outcome: Outcome) -> None:
-        """Count one episode."""
-        self.successes += outcome is Outcome.SUCCESS
-        self.failures += outcome is Outcome.FAILURE
-        self.errors += outcome is Outcome.ERROR
-
-    @property
-    def total(self) -> int:
-        """All episodes that ended, errors included."""
-        return self.successes + self.failures + self.errors
 
 
 class Progress:
