@@ -146,6 +146,7 @@ def memory(folder: Path) -> None:
 
 
 def pss_mb(pid: int) -> float:
+    """Return what a process adds to the memory in use, shared pages by its share; 0 if it ended."""
     try:
         text = Path(f"/proc/{pid}/smaps_rollup").read_text()
     except OSError:

@@ -49,7 +49,8 @@ def run_alone(prepared: Prepared, spec: EpisodeSpec) -> EpisodeRow:
         in_process=True,
     )
     kept = _Keep()
-    Engine(setup, Scheduler([spec], Bounds(max_batch=1, max_attempts=1)), [kept]).run()
+    with Engine(setup, Scheduler([spec], Bounds(max_batch=1, max_attempts=1))) as engine:
+        engine.run([kept])
     return row_of(kept.results[0])
 
 

@@ -29,7 +29,7 @@ from proctor.report.page import write_page
 from proctor.report.sequential import PairedTest, Stopper, StopRule, parse_stop_rule
 from proctor.report.summary import Tally, eval_info, tally
 from proctor.run import EVAL_INFO_FILE, RunFolder, RunRecord, write_json
-from proctor.session import drop_if_empty, film_episodes, run_session
+from proctor.session import FilmRecorders, Session
 from proctor.system import git_commit, usable_cores, versions
 from proctor.tracking import tracked
 from proctor.types import EpisodeSpec
@@ -130,7 +130,7 @@ def run_evaluation(
     prepared: Prepared,
     given: dict[str, Any],
     make_recorders: MakeRecorders | None = None,
-    before_filming: Callable[[int], None] = lambda episodes: None,
+    film_recorders: FilmRecorders = lambda episodes: [],
 ) -> Evaluation:
     """Run the episodes of ``prepared`` that its folder does not hold yet, then film some of them.
 
@@ -150,14 +150,14 @@ def run_evaluation(
         missing = _missing(prepared.plan, before, folder.path)
         for row in before:
             stopper.hear(row.key, row.outcome)
-        with tracked(prepared, record, before) as trackers:
+        with tracked(prepared, record, before) as trackers, Session(prepared) as session:
             try:
                 if missing and not stopper.decided:
                     outputs = [] if make_recorders is None else make_recorders(prepared, before)
-                    run_session(prepared, missing, [*outputs, *trackers], stopper)
+                    session.run(missing, [*outputs, *trackers], stopper)
             finally:
                 rows = _write_results(prepared, record, stopper)
-            filmed = film_episodes(prepared, rows, before_filming)
+            filmed = session.film(rows, film_recorders)
     order = {spec.key: place for place, spec in enumerate(prepared.plan)}
     rows.sort(key=lambda row: order[row.key])
     return Evaluation(folder.path, len(prepared.plan), rows, stopper.decision, filmed)
@@ -180,7 +180,6 @@ def _write_results(prepared: Prepared, record: RunRecord, stopper: Stopper) -> l
     effort = read_effort(folder)
     info["proctor"] |= {"infer_s": effort.infer_s, "mean_batch": effort.mean_batch}
     write_json(folder / EVAL_INFO_FILE, info)
-    drop_if_empty(folder / "workers.log")
     if not isinstance(sys.exception(), RunFolderError):  # a full disk has no room for it
         write_page(folder)
     return rows
