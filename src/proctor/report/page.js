@@ -288,8 +288,8 @@
       (meanBatch ? `, the policy worked ${percent(limit.policy)} of the time` : "");
     byId("limit").append(el("strong", {}, `${percent(limit.fraction)} of the limit`), ` – ${busy}. `,
       el("span", { class: "quiet" }, meanBatch
-        ? "Whichever is busier sets the limit: with as many workers and this policy no run is faster than that one without a pause."
-        : "With as many workers no run is faster than they are without a pause."));
+        ? "The busier of the two sets the limit: no run with as many workers is over before it has done that work."
+        : "No run with as many workers is over before they have done that work."));
   }
 
   function showSpent() {
