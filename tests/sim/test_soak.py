@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 import time
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from benchmarks.engine import pss_mb
 
 from proctor.recorders.journal import read_journal
 
@@ -51,13 +51,6 @@ def watch(folder: Path, *flags: str) -> list[Sample]:
             continue
     assert process.wait() == 0
     return samples
-
-
-def pss_mb(pid: int) -> float:
-    text = Path(f"/proc/{pid}/smaps_rollup").read_text()
-    found = re.search(r"^Pss:\s+(\d+) kB", text, re.MULTILINE)
-    assert found
-    return int(found.group(1)) / 1024
 
 
 def test_one_task_five_hundred_episodes(tmp_path: Path) -> None:

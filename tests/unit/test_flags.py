@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from proctor.config import EvalConfig, SchedulerKind, common_flags, config_from
+from proctor.config import EvalConfig, common_flags, config_from
 from proctor.errors import UsageError
 from proctor.flags import flags_of, help_lines, read_config_file, split_argv
+from proctor.settings import SchedulerKind
 
 BASE = {"policy.type": "random", "env.type": "fake"}
 
