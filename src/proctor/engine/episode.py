@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import struct
 import time
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from proctor.benchmarks.base import Sim
+from proctor.errors import WorkerError
 from proctor.types import (
     ActionSpec,
     Array,
@@ -49,10 +51,16 @@ class Episode:
         self.timings.sim_s += time.perf_counter() - start
 
     def step(self, action: Array) -> Step:
-        """Take one step and count it; the horizon or the simulator may end the episode."""
+        """Take one step and count it; the horizon or the simulator may end the episode.
+
+        Raises:
+            WorkerError: the reward is no number; that says nothing of the policy.
+        """
         start = time.perf_counter()
         step = self._sim.step(action)
         self.timings.sim_s += time.perf_counter() - start
+        if not math.isfinite(step.reward):
+            raise WorkerError(f"the simulator gave reward {step.reward} at step {self.steps + 1}")
         self._actions[self.steps] = action
         self.steps += 1
         self._success = step.success
@@ -65,8 +73,15 @@ class Episode:
         return step
 
     def result(self, worker: int) -> EpisodeResult:
-        """Return the finished episode."""
-        self._hash.update(self._sim.physics().tobytes())
+        """Return the finished episode.
+
+        Raises:
+            WorkerError: the world it ended in is not finite.
+        """
+        physics = self._sim.physics()
+        if not np.isfinite(physics).all():
+            raise WorkerError(f"the simulator's world is not finite after step {self.steps}")
+        self._hash.update(physics.tobytes())
         return EpisodeResult(
             spec=self.spec,
             outcome=Outcome.SUCCESS if self._success_once else Outcome.FAILURE,
@@ -93,14 +108,28 @@ class Window:
     n_obs_steps: int
 
     def push(self, observation: dict[str, Array], *, first: bool) -> None:
-        """Append an observation; the first of an episode fills the whole window."""
+        """Append an observation; the first of an episode fills the whole window.
+
+        Raises:
+            WorkerError: it is not what the benchmark says, or not finite: a policy that saw it
+                would be blamed for it.
+        """
         for key, array in self.arrays.items():
+            seen = observation[key]
+            self._check(key, seen)
             if first:
-                array[:] = observation[key]
+                array[:] = seen
                 continue
             if self.n_obs_steps > 1:
                 array[:-1] = array[1:]
-            array[-1] = observation[key]
+            array[-1] = seen
+
+    def _check(self, key: str, seen: Array) -> None:
+        shape = self.features[key].shape
+        if np.shape(seen) != shape:
+            raise WorkerError(f"the simulator gave {key} of shape {np.shape(seen)}, not {shape}")
+        if self.features[key].kind is not FeatureKind.VISUAL and not np.isfinite(seen).all():
+            raise WorkerError(f"the simulator gave a {key} that is not finite")
 
 
 class ObservedEpisode(Episode):
