@@ -20,6 +20,7 @@ from proctor.types import (
     EpisodeSpec,
     Feature,
     FeatureKind,
+    Observation,
     Outcome,
     Step,
     Timings,
@@ -99,6 +100,24 @@ class Episode:
         )
 
 
+def check_observation(observation: Observation, features: dict[str, Feature]) -> None:
+    """Check that a simulator observed what its benchmark says.
+
+    numpy would stretch a row to fit, and the policy would be blamed for what it makes of NaN.
+
+    Raises:
+        WorkerError: naming what is wrong.
+    """
+    for key, feature in features.items():
+        seen = observation[key]
+        if np.shape(seen) != feature.shape:
+            raise WorkerError(
+                f"the simulator gave {key} of shape {np.shape(seen)}, not {feature.shape}"
+            )
+        if feature.kind is not FeatureKind.VISUAL and not np.isfinite(seen).all():
+            raise WorkerError(f"the simulator gave a {key} that is not finite")
+
+
 @dataclass(frozen=True)
 class Window:
     """The last ``n_obs_steps`` observations of an episode, kept where the policy reads them."""
@@ -107,29 +126,21 @@ class Window:
     features: dict[str, Feature]
     n_obs_steps: int
 
-    def push(self, observation: dict[str, Array], *, first: bool) -> None:
+    def push(self, observation: Observation, *, first: bool) -> None:
         """Append an observation; the first of an episode fills the whole window.
 
         Raises:
-            WorkerError: it is not what the benchmark says, or not finite: a policy that saw it
-                would be blamed for it.
+            WorkerError: it is not what the benchmark says it is.
         """
+        check_observation(observation, self.features)
         for key, array in self.arrays.items():
             seen = observation[key]
-            self._check(key, seen)
             if first:
                 array[:] = seen
                 continue
             if self.n_obs_steps > 1:
                 array[:-1] = array[1:]
             array[-1] = seen
-
-    def _check(self, key: str, seen: Array) -> None:
-        shape = self.features[key].shape
-        if np.shape(seen) != shape:
-            raise WorkerError(f"the simulator gave {key} of shape {np.shape(seen)}, not {shape}")
-        if self.features[key].kind is not FeatureKind.VISUAL and not np.isfinite(seen).all():
-            raise WorkerError(f"the simulator gave a {key} that is not finite")
 
 
 class ObservedEpisode(Episode):
