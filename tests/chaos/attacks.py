@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 
 from proctor.recorders.journal import FILE_NAME
+from proctor.run import RUN_FILE
 from tests.chaos.scenario import WATCHDOG_S, Attack, Damage, Moment
 
 FILLER = "filler"
@@ -61,11 +62,10 @@ def episodes_in(folder: Path) -> int:
 def wait_for(moment: Moment, target: Target, done_before: int) -> None:
     """Wait until it is time to strike, or the run is over."""
     deadline = time.monotonic() + 30
-    while (
-        target.alive
-        and episodes_in(target.folder) < done_before + moment.episodes
-        and time.monotonic() < deadline
-    ):
+    while target.alive and time.monotonic() < deadline:
+        begun = not moment.begun or (target.folder / RUN_FILE).exists()
+        if begun and episodes_in(target.folder) >= done_before + moment.episodes:
+            break
         time.sleep(0.002)
     time.sleep(moment.delay_s)
 

@@ -65,6 +65,15 @@ class Kind:
 
 _ENDLESS = (Fault.HANG, Fault.STOP, Fault.LEAK)
 """Only a worker with a process of its own can be replaced when it does this."""
+_SURVIVED = (
+    Attack.KILL_WORKER,
+    Attack.STOP_WORKER,
+    Attack.KILL_FORK_SERVER,
+    Attack.SUSPEND,
+    Attack.SHRINK_MEMORY,
+    Attack.SECOND_RUN,
+)
+"""What a run gets over by itself, without being resumed."""
 _ANY_MODE = (Attack.KILL_PARENT, Attack.INTERRUPT, Attack.INTERRUPT_TWICE, Attack.TERMINATE)
 
 
@@ -93,10 +102,12 @@ KINDS = _kinds()
 
 @dataclass(frozen=True)
 class Moment:
-    """When to strike: so long after the session has finished so many episodes (0: begun)."""
+    """When to strike: so long after the session has finished so many episodes."""
 
     episodes: int
     delay_s: float
+    begun: bool = True
+    """With no episodes: after the run folder is there, not after the process is."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +123,12 @@ class Scenario:
     """One for each session that is disturbed."""
     to_group: bool
     """Whether signals go to all processes, as from a terminal, or to the parent."""
+
+    @property
+    def survived(self) -> bool:
+        """Whether the disturbed session itself must end well."""
+        replaced = self.kind.fault is not None and self.mode is Mode.PROCESSES
+        return replaced or self.kind.attack in _SURVIVED
 
     @property
     def replay(self) -> str:
@@ -187,6 +204,6 @@ def _fault_flags(kind: Kind, rng: random.Random, marks: Path) -> list[str]:
 
 def _moment(rng: random.Random) -> Moment:
     """Strike while everything starts, in the middle, or close to the end."""
-    if rng.random() < 0.25:
-        return Moment(0, rng.uniform(0, 0.8))
+    if rng.random() < 0.3:
+        return Moment(0, rng.uniform(0, 0.6), begun=rng.random() < 0.6)
     return Moment(rng.randrange(1, len(PLAN) + 1), rng.uniform(0, 0.06))

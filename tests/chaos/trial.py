@@ -117,7 +117,9 @@ class _Trial:
                     self.verdict.landed |= strike(kind.attack, target)
                 except AssertionError as wrong:
                     self.verdict.complaints.append(str(wrong))
-            self._wait(target.process)
+            code = self._wait(target.process)
+            if code != 0 and self._scenario.survived:
+                self.verdict.complaints.append(f"the run did not get over it and ended with {code}")
             self.verdict.left += leftovers.orphans(self._mark)
             (self.disk / FILLER).unlink(missing_ok=True)
             if kind.damage is not None:

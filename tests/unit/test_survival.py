@@ -6,7 +6,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +18,9 @@ import pytest
 from proctor.benchmarks.fake import Fake, FakeConfig, FakeSim, Fault
 from proctor.engine.arena import Arena
 from proctor.engine.episode import Episode, Window
+from proctor.engine.messages import Started
+from proctor.engine.pool import ProcessPool, start_fork_server
+from proctor.engine.worker import WorkerSetup
 from proctor.errors import RunFolderError, WorkerError
 from proctor.recorders.base import Pulse
 from proctor.recorders.effort import EffortLog
@@ -72,6 +77,21 @@ def test_a_killed_fork_server_is_replaced_by_one_like_it(tmp_path: Path) -> None
     assert second.environ()["OPENBLAS_NUM_THREADS"] == threads == "1"
     assert process.wait(60) == 0
     assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_a_fork_server_that_dies_while_it_forks_is_replaced() -> None:
+    start_fork_server(Fake.preload, {})
+    (server,) = [
+        child
+        for child in psutil.Process().children()
+        if "forkserver" in " ".join(child.cmdline()) and child.status() != psutil.STATUS_ZOMBIE
+    ]
+    pool = ProcessPool(WorkerSetup(partial(Fake, FakeConfig())), Arena(1, {}, 1), 60.0)
+    server.suspend()  # so that it takes the request and does not answer
+    threading.Timer(0.3, server.kill).start()
+    pool.start(0)
+    assert pool.poll(30.0) == [(0, Started())]
+    pool.close()
 
 
 def test_a_pause_is_not_taken_for_a_hang(tmp_path: Path) -> None:

@@ -21,9 +21,12 @@ from proctor.engine.arena import Arena
 from proctor.engine.fork_server import SOCKET_FOLDER
 from proctor.engine.messages import Broken, Order, Report, Started
 from proctor.engine.worker import Worker, WorkerSetup, worker_main
-from proctor.errors import UsageError
+from proctor.errors import UsageError, WorkerError
 
 _START_GRACE_S = 60.0
+_MAX_LAUNCHES = 5
+_SERVER_GONE_S = 0.1
+"""Long enough for a fork server that was killed to count as dead."""
 
 
 class Pool(Protocol):
@@ -121,7 +124,11 @@ class ProcessPool:
         self._next_check = 0.0
 
     def start(self, slot: int) -> None:
-        """Start a process in ``slot``; the one that was there is killed."""
+        """Start a process in ``slot``; the one that was there is killed.
+
+        Raises:
+            WorkerError: the fork server dies whenever it is asked for one.
+        """
         self._remove(slot)
         ours, theirs = self._context.Pipe()
         process = self._context.Process(
@@ -130,13 +137,25 @@ class ProcessPool:
             name=f"proctor-worker-{slot}",
             daemon=True,
         )
-        # The first start, and any after the fork server was killed, starts the server too.
-        with without_main_module(), fork_server_environment(self._setup.environment):
-            process.start()
+        self._launch(process)
         theirs.close()
         grace_s = max(0.0, _START_GRACE_S - self._watchdog_s)  # a cold disk makes imports slow
         self._slots[slot] = _Process(process, ours, time.monotonic() + grace_s, self._beats(slot))
         self._selector.register(ours, selectors.EVENT_READ, slot)
+
+    def _launch(self, process: ForkServerProcess) -> None:
+        """Have ``process`` forked; a server that was killed meanwhile is replaced by a new one."""
+        for _ in range(_MAX_LAUNCHES):
+            try:
+                with without_main_module(), fork_server_environment(self._setup.environment):
+                    process.start()
+                return
+            except (EOFError, ConnectionError):
+                time.sleep(_SERVER_GONE_S)
+        raise WorkerError(
+            f"the process that workers are forked from died {_MAX_LAUNCHES} times; "
+            "--eval.use_async_envs=false does without it and shows why"
+        )
 
     def send(self, slot: int, order: Order) -> None:
         """Send ``order``; a dead worker is noticed by the next poll, not here."""
