@@ -135,9 +135,11 @@ def _terminate(target: Target) -> bool:
 
 
 def _suspend(target: Target) -> bool:
-    """Ctrl-Z for longer than the watchdog waits, then fg."""
+    """Ctrl-Z for longer than the watchdog waits, then fg; the parent moves before the workers."""
     os.killpg(target.process.pid, signal.SIGSTOP)
     time.sleep(WATCHDOG_S + 0.7)
+    target.process.send_signal(signal.SIGCONT)
+    time.sleep(0.3)
     os.killpg(target.process.pid, signal.SIGCONT)
     return True
 

@@ -36,13 +36,15 @@ def start(folder: Path, *words: str) -> subprocess.Popen[bytes]:
     """Start a slow run in a session, and with a temporary folder, of its own."""
     temporary = folder.parent / "tmp"
     temporary.mkdir()
+    given = {word.split("=")[0] for word in words}
     return subprocess.Popen(
-        [*PROCTOR, *SLOW_RUN, f"--output_dir={folder}", *words],
+        [*PROCTOR, *[word for word in SLOW_RUN if word.split("=")[0] not in given], *words,
+         f"--output_dir={folder}"],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         env={**os.environ, "TMPDIR": str(temporary)},
         start_new_session=True,
-    )
+    )  # fmt: skip
 
 
 def fork_server_of(process: subprocess.Popen[bytes]) -> psutil.Process:
@@ -94,11 +96,33 @@ def test_a_fork_server_that_dies_while_it_forks_is_replaced() -> None:
     pool.close()
 
 
+def test_ctrl_c_while_the_fork_server_starts_shows_no_traceback() -> None:
+    program = (
+        "import signal, psutil\n"
+        "from pathlib import Path\n"
+        "from proctor.engine.pool import start_fork_server\n"
+        "start_fork_server((), {})\n"
+        "assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())\n"
+        "(server,) = [c for c in psutil.Process().children() if 'forkserver' in str(c.cmdline())]\n"
+        "print(Path(f'/proc/{server.pid}/status').read_text())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    masks = dict(line.split(":\t", 1) for line in done.stdout.splitlines() if ":\t" in line)
+    deaf = int(masks["SigBlk"], 16) | int(masks["SigIgn"], 16)
+    assert deaf & (1 << (signal.SIGINT - 1))
+
+
 def test_a_pause_is_not_taken_for_a_hang(tmp_path: Path) -> None:
-    process = start(tmp_path / "run", "--eval.watchdog_s=1")
+    """Steps of a second: the pause falls into one of each worker."""
+    slow = ["--env.step_ms=1000", "--env.episode_length=2", "--env.n_tasks=1"]
+    process = start(tmp_path / "run", *slow, "--eval.n_episodes=4", "--eval.watchdog_s=2")
     wait_for_episodes(tmp_path / "run", 2)
+    time.sleep(0.9)
     os.killpg(process.pid, signal.SIGSTOP)
-    time.sleep(2)
+    time.sleep(2.5)
+    os.kill(process.pid, signal.SIGCONT)  # the parent looks before any worker has moved
+    time.sleep(0.5)
     os.killpg(process.pid, signal.SIGCONT)
     assert process.wait(60) == 0
     assert {row.attempts for row in read_journal(tmp_path / "run").rows} == {1}

@@ -13,7 +13,7 @@ import types
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from multiprocessing import connection, util
+from multiprocessing import connection, forkserver, resource_tracker, util
 from multiprocessing.context import ForkServerProcess
 from typing import Any, Protocol
 
@@ -147,7 +147,8 @@ class ProcessPool:
         """Have ``process`` forked; a server that was killed meanwhile is replaced by a new one."""
         for _ in range(_MAX_LAUNCHES):
             try:
-                with without_main_module(), fork_server_environment(self._setup.environment):
+                _ensure_fork_server(self._setup.environment)
+                with without_main_module():
                     process.start()
                 return
             except (EOFError, ConnectionError):
@@ -249,17 +250,29 @@ def start_fork_server(preload: tuple[str, ...], environment: dict[str, str]) -> 
 
     Returns at once; the imports go on while the parent does other things.
     """
-    from multiprocessing import forkserver
-
     multiprocessing.get_context("forkserver").set_forkserver_preload(
         ["proctor.engine.fork_server", "proctor.engine.worker", *preload]
     )
-    with without_main_module(), fork_server_environment(environment):
-        forkserver.ensure_running()
+    _ensure_fork_server(environment)
+
+
+def _ensure_fork_server(environment: dict[str, str]) -> None:
+    """Start the fork server, unless it is alive.
+
+    It begins with Ctrl-C blocked (see ``fork_server``): one that comes while Python starts there
+    would show the user a traceback.
+    """
+    resource_tracker.ensure_running()  # first: starting it unblocks Ctrl-C
+    with without_main_module(), _fork_server_environment(environment):
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            forkserver.ensure_running()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 @contextlib.contextmanager
-def fork_server_environment(environment: dict[str, str]) -> Iterator[None]:
+def _fork_server_environment(environment: dict[str, str]) -> Iterator[None]:
     """Set, for a moment, the variables that the fork server and all workers begin with."""
     environment = {
         # One simulator per core is already all the parallelism there is; BLAS threads only get in
