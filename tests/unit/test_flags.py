@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from proctor.benchmarks.fake import Fault
 from proctor.config import EvalConfig, common_flags, config_from
 from proctor.errors import UsageError
 from proctor.flags import flags_of, help_lines, read_config_file, split_argv
@@ -55,7 +56,7 @@ def test_strings_become_the_types_the_config_declares() -> None:
     assert config.eval.watchdog_s == 2.5
     assert config.eval.scheduler is SchedulerKind.LOCKSTEP
     assert config.env.task_ids == [0]
-    assert config.env.faults == {"0/0/1": "raise"}  # type: ignore[attr-defined]
+    assert config.env.faults == {"0/0/1": Fault.RAISE}  # type: ignore[attr-defined]
     assert config.policy.inputs == ["observation.image", "observation.state"]  # type: ignore[attr-defined]
     assert config.output_dir == Path("some/where")
 

@@ -182,6 +182,7 @@ def die_with_the_parent() -> None:
     interpreter and block that thread, so on Linux the kernel is asked as well: the fork server
     exits with the parent, and each worker is killed with the fork server.
     """
+    _let_the_fork_server_end()
     if sys.platform == "linux":
         pr_set_pdeathsig = 1
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
@@ -194,3 +195,17 @@ def die_with_the_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=wait_and_exit, args=(parent.sentinel,), daemon=True).start()
+
+
+def _let_the_fork_server_end() -> None:
+    """Close this process's end of the pipe that keeps the fork server alive.
+
+    multiprocessing hands it to every child, so that children may have children. A worker that is
+    stopped, or hangs with the interpreter held, would keep the server alive, and thereby itself.
+    """
+    from multiprocessing import forkserver
+
+    server: Any = forkserver._forkserver
+    if server._forkserver_alive_fd is not None and parent_process() is not None:
+        os.close(server._forkserver_alive_fd)
+        server._forkserver_alive_fd = None
