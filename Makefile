@@ -7,7 +7,7 @@ BASE := $(VENV)/.base
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test check test-all test-browser bench bench-scaling format clean
+.PHONY: demo test check test-all test-browser chaos soak bench bench-scaling format clean
 
 demo: $(BASE) graphics
 	@$(BIN)/python scripts/demo.py
@@ -21,6 +21,15 @@ test-all: $(STAMP) graphics libero-assets
 test-browser: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[browser]'
 	$(BIN)/python -m pytest -m browser tests
+
+# 300 runs, each disturbed, resumed and compared with an undisturbed one; SEED=n for others.
+RUNS ?= 300
+SEED ?= 0
+chaos: $(STAMP)
+	$(BIN)/python -m tests.chaos --runs=$(RUNS) --seed=$(SEED)
+
+soak: $(STAMP)
+	$(BIN)/python -m pytest -s -k five_thousand tests/sim/test_soak.py
 
 check: $(STAMP)
 	$(BIN)/ruff check .
@@ -58,7 +67,7 @@ $(BASE): pyproject.toml constraints.txt
 	@touch $(BASE)
 
 $(STAMP): $(BASE)
-	$(PIP) -c constraints.txt -e '.[metaworld,libero,pusht,aloha,gym,hub,torch,video,dev]'
+	$(PIP) -c constraints.txt -e '.[metaworld,libero,pusht,aloha,gym,hub,torch,video,wandb,dev]'
 	$(PIP) --no-deps hf-libero==0.1.4 bddl==1.0.1
 	@touch $(STAMP)
 

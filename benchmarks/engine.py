@@ -150,6 +150,7 @@ def peak_worker_pss(folder: Path, *flags: str) -> float:
 
 
 def pss_mb(pid: int) -> float:
+    """Return what a process adds to the memory in use, shared pages by its share; 0 if it ended."""
     try:
         text = Path(f"/proc/{pid}/smaps_rollup").read_text()
     except OSError:

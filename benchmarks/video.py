@@ -20,6 +20,7 @@ from typing import Any
 
 from proctor.config import config_from
 from proctor.evaluation import prepare, run_evaluation
+from proctor.recorders.base import Recorder
 from proctor.system import git_commit, usable_cores
 
 OPTIONS = {
@@ -63,13 +64,16 @@ def settings_of(options: dict[str, str], folder: str) -> dict[str, Any]:
 def main(words: list[str]) -> None:
     options = OPTIONS | dict(word.removeprefix("--").split("=", 1) for word in words)
     moments: list[float] = []
+
+    def note_the_time(episodes: int) -> list[Recorder]:
+        moments.append(time.monotonic())
+        return []
+
     with tempfile.TemporaryDirectory() as folder:
         settings = settings_of(options, str(Path(folder, "run")))
         prepared = prepare(config_from(settings))
         start = time.monotonic()
-        evaluation = run_evaluation(
-            prepared, settings, before_filming=lambda episodes: moments.append(time.monotonic())
-        )
+        evaluation = run_evaluation(prepared, settings, film_recorders=note_the_time)
         end = time.monotonic()
         size = sum(path.stat().st_size for path in evaluation.path.glob("videos/*/*.mp4"))
     run_s, filming_s = moments[0] - start, end - moments[0]

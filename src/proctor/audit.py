@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from proctor.engine.engine import Engine, EngineSetup
 from proctor.engine.scheduler import Bounds, Scheduler
-from proctor.evaluation import Prepared
+from proctor.prepared import Prepared
 from proctor.recorders.again import Comparison
 from proctor.recorders.base import Pulse
 from proctor.recorders.journal import EpisodeRow, row_of
@@ -49,7 +49,8 @@ def run_alone(prepared: Prepared, spec: EpisodeSpec) -> EpisodeRow:
         in_process=True,
     )
     kept = _Keep()
-    Engine(setup, Scheduler([spec], Bounds(max_batch=1, max_attempts=1)), [kept]).run()
+    with Engine(setup, Scheduler([spec], Bounds(max_batch=1, max_attempts=1))) as engine:
+        engine.run([kept])
     return row_of(kept.results[0])
 
 

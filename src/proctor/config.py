@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -14,7 +14,9 @@ from proctor.benchmarks.base import BenchmarkConfig
 from proctor.errors import UsageError
 from proctor.flags import Flag, check_known, decode, flags_of, flatten
 from proctor.policies.base import PolicyConfig
-from proctor.report.sequential import NEVER, parse_stop_rule
+from proctor.recorders.wandb import WandbConfig
+from proctor.report.sequential import parse_stop_rule
+from proctor.settings import EvalSettings, SchedulerKind, VideoSettings, at_least
 
 STRICT_BATCH = 16
 """The one size of --eval.strict. It must not follow the number of workers: bits would."""
@@ -25,125 +27,6 @@ TRUST = ("trust_remote_code", "env.trust_remote_code")
 """The two spellings of the flag that lets somebody else's code run."""
 
 
-class SchedulerKind(Enum):
-    """How episodes are run: by the engine, or by the classic loop over a vector environment."""
-
-    CONTINUOUS = "continuous"
-    LOCKSTEP = "lockstep"
-
-
-@dataclass
-class EvalSettings:
-    """How the episodes are run. None of it may change what an episode gives."""
-
-    n_episodes: int = field(default=50, metadata={"help": "episodes per task"})
-    episodes: list[int] | None = field(
-        default=None, metadata={"help": "only these of each task's n_episodes, as [0,3]"}
-    )
-    batch_size: int = field(
-        default=0,
-        metadata={
-            "help": "simulators at once; 0: 0.7 x usable cores, at most 64 and one an episode"
-        },
-    )
-    use_async_envs: bool = field(
-        default=True, metadata={"help": "one process per simulator; false: all in this process"}
-    )
-    scheduler: SchedulerKind = field(
-        default=SchedulerKind.CONTINUOUS,
-        metadata={"help": "continuous batching, or the classic lockstep loop as a reference"},
-    )
-    watchdog_s: float = field(
-        default=120.0,
-        metadata={"help": "seconds without a simulator step after which a worker is replaced"},
-    )
-    max_retries: int = field(
-        default=2, metadata={"help": "how often an episode whose simulator broke is tried again"}
-    )
-    stop_when: str = field(
-        default=NEVER,
-        metadata={
-            "help": "stop early: ci_width<0.05 (95% interval of all episodes), task_ci_width<0.2 "
-            "(of every task) or never; tasks are then interleaved"
-        },
-    )
-    strict: bool = field(
-        default=False,
-        metadata={
-            "help": "on an accelerator, run every batch at one size: same bits whatever the load"
-        },
-    )
-
-    @property
-    def indices(self) -> Iterable[int]:
-        """Which episodes of each task are asked for."""
-        return range(self.n_episodes) if self.episodes is None else self.episodes
-
-
-class Which(Enum):
-    """Which episodes are shown in videos."""
-
-    FAILURES = "failures"
-    FIRST = "first"
-    ALL = "all"
-
-
-@dataclass
-class VideoSettings:
-    """Which episodes are filmed after the run, and how. None of it changes an episode."""
-
-    episodes: int | None = field(
-        default=None,
-        metadata={
-            "help": "videos per task, 0: none (default: 1 where the policy sees images and this "
-            "machine can)"
-        },
-    )
-    which: Which = field(
-        default=Which.FAILURES,
-        metadata={"help": "the first failures of each task, the first episodes, or simply all"},
-    )
-    height: int | None = field(
-        default=None, metadata={"help": "of the video; default: what the benchmark renders"}
-    )
-    width: int | None = field(
-        default=None, metadata={"help": "of the video; one of the two keeps the shape"}
-    )
-    fps: float | None = field(
-        default=None, metadata={"help": "frames per second it plays at; default: the world's speed"}
-    )
-    every: int | None = field(
-        default=None,
-        metadata={
-            "help": "film every n-th step; default: at least 8 frames per second of the task"
-        },
-    )
-
-    @property
-    def asked(self) -> bool:
-        """Whether any of it was asked for; else a run that cannot be filmed goes without."""
-        return self != VideoSettings()
-
-    @property
-    def per_task(self) -> int:
-        """How many videos each task gets."""
-        return 1 if self.episodes is None else self.episodes
-
-    def validate(self) -> None:
-        """Refuse values that make no sense.
-
-        Raises:
-            UsageError: naming the flag.
-        """
-        _at_least("video.episodes", self.per_task, 0)
-        for name, least in (("height", 2), ("width", 2), ("every", 1)):
-            value = getattr(self, name)
-            if value is not None:
-                _at_least(f"video.{name}", value, least)
-        if self.fps is not None and not 0.1 <= self.fps <= 1000:
-            raise UsageError(f"--video.fps must be between 0.1 and 1000, got {self.fps:g}")
-
-
 @dataclass
 class EvalConfig:
     """One evaluation: which policy, on which benchmark, how, and where the results go."""
@@ -152,6 +35,7 @@ class EvalConfig:
     env: BenchmarkConfig
     eval: EvalSettings = field(default_factory=EvalSettings)
     video: VideoSettings = field(default_factory=VideoSettings)
+    wandb: WandbConfig = field(default_factory=WandbConfig)
     output_dir: Path | None = field(
         default=None,
         metadata={"help": "the run folder (default: outputs/eval/DATE/TIME_ENV_POLICY)"},
@@ -190,7 +74,7 @@ class EvalConfig:
         Raises:
             UsageError: naming the flag.
         """
-        _at_least("eval.n_episodes", self.eval.n_episodes, 1)
+        at_least("eval.n_episodes", self.eval.n_episodes, 1)
         for index in self.eval.episodes or ():
             if not 0 <= index < self.eval.n_episodes:
                 raise UsageError(
@@ -200,10 +84,10 @@ class EvalConfig:
                 )
         if self.eval.episodes == []:
             raise UsageError("--eval.episodes is empty; leave it out to run every episode")
-        _at_least("eval.batch_size", self.eval.batch_size, 0)
-        _at_least("eval.max_retries", self.eval.max_retries, 0)
-        _at_least("env.max_parallel_tasks", self.env.max_parallel_tasks, 0)
-        _at_least("seed", self.seed, 0)
+        at_least("eval.batch_size", self.eval.batch_size, 0)
+        at_least("eval.max_retries", self.eval.max_retries, 0)
+        at_least("env.max_parallel_tasks", self.env.max_parallel_tasks, 0)
+        at_least("seed", self.seed, 0)
         if not self.eval.watchdog_s > 0:
             raise UsageError(f"--eval.watchdog_s must be above 0, got {self.eval.watchdog_s:g}")
         if not 0 <= self.live_port <= 65535:
@@ -231,11 +115,6 @@ class EvalConfig:
         """Return the config as JSON values, such that ``config_from`` gives the same again."""
         plain: dict[str, Any] = _plain(self)
         return plain
-
-
-def _at_least(name: str, value: int, least: int) -> None:
-    if value < least:
-        raise UsageError(f"--{name} must be at least {least}, got {value}")
 
 
 def _plain(value: Any) -> Any:
@@ -339,6 +218,7 @@ class _Common:
 
     eval: EvalSettings = field(default_factory=EvalSettings)
     video: VideoSettings = field(default_factory=VideoSettings)
+    wandb: WandbConfig = field(default_factory=WandbConfig)
     output_dir: Path | None = None
     seed: int = EvalConfig.seed
     resume: bool = EvalConfig.resume

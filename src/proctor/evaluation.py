@@ -7,87 +7,35 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from proctor import registry
-from proctor.benchmarks.base import Benchmark
-from proctor.config import EvalConfig, SchedulerKind
-from proctor.engine.engine import Engine, EngineSetup
-from proctor.engine.pool import check_importable, start_fork_server
-from proctor.engine.scheduler import Bounds, Scheduler
-from proctor.engine.worker import WorkerSetup
+from proctor.config import EvalConfig
+from proctor.engine.pool import check_importable
 from proctor.errors import RunFolderError, SpecMismatch, UsageError, did_you_mean
-from proctor.filming import (
-    Filmed,
-    choose,
-    film,
-    filming_environment,
-    make_camera,
-    sees_images,
-)
-from proctor.plan import make_plan, workers_for
-from proctor.policies.base import Placement, Policy
+from proctor.filming import Filmed, filming_environment
+from proctor.plan import make_plan
+from proctor.prepared import Prepared
 from proctor.recorders.base import Recorder
-from proctor.recorders.effort import EffortLog, read_effort
-from proctor.recorders.journal import EpisodeRow, Journal, cut_torn_line, read_journal, video_path
+from proctor.recorders.effort import read_effort
+from proctor.recorders.journal import EpisodeRow, cut_torn_line, read_journal
 from proctor.recorders.video import remove_unfinished
+from proctor.recorders.wandb import require_wandb
 from proctor.report.comparison import load_run, pair_key
 from proctor.report.page import write_page
 from proctor.report.sequential import PairedTest, Stopper, StopRule, parse_stop_rule
 from proctor.report.summary import Tally, eval_info, tally
 from proctor.run import EVAL_INFO_FILE, RunFolder, RunRecord, write_json
+from proctor.session import FilmRecorders, Session
 from proctor.system import git_commit, usable_cores, versions
-from proctor.types import EpisodeSpec, Feature
+from proctor.tracking import tracked
+from proctor.types import EpisodeSpec
 
-MakeRecorders = Callable[["Prepared", Sequence[EpisodeRow]], list[Recorder]]
+MakeRecorders = Callable[[Prepared, Sequence[EpisodeRow]], list[Recorder]]
 """Makes the outputs of a session besides the journal, given the episodes done before."""
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """An evaluation whose every part has been checked, before anything starts."""
-
-    config: EvalConfig
-    make_benchmark: Callable[[], Benchmark]
-    benchmark: Benchmark
-    policy: Policy
-    features: dict[str, Feature]
-    plan: list[EpisodeSpec]
-    environment: dict[str, str]
-    folder: RunFolder
-
-    @property
-    def worker_setup(self) -> WorkerSetup:
-        """What workers are made from."""
-        make_policy = None
-        if self.policy.placement is Placement.WORKER:
-            make = registry.find_policy(self.config.policy.type).make
-            make_policy = partial(make, self.config.policy)
-        log_file = self.folder.path.absolute() / "workers.log"
-        return WorkerSetup(self.make_benchmark, make_policy, self.environment, log_file)
-
-    def protocol(self) -> dict[str, Any]:
-        """Return all that defines an episode of this evaluation."""
-        return {
-            "benchmark": {"type": self.config.env.type, **self.benchmark.protocol()},
-            "policy": {
-                "type": self.config.policy.type,
-                "inputs": list(self.policy.inputs),
-                "n_obs_steps": self.policy.n_obs_steps,
-                "replan_steps": self.policy.n_action_steps,
-                **self.policy.protocol(),
-            },
-            "seed": self.config.seed,
-            "environment": self.environment,
-            "versions": {
-                name: version
-                for name, version in versions(self.benchmark.distributions).items()
-                if name in self.benchmark.distributions
-            },
-        }
 
 
 @dataclass(frozen=True)
@@ -182,19 +130,18 @@ def run_evaluation(
     prepared: Prepared,
     given: dict[str, Any],
     make_recorders: MakeRecorders | None = None,
-    before_filming: Callable[[int], None] = lambda episodes: None,
+    film_recorders: FilmRecorders = lambda episodes: [],
 ) -> Evaluation:
     """Run the episodes of ``prepared`` that its folder does not hold yet, then film some of them.
 
     Raises:
         UsageError: the folder holds another run, or the run to compare with cannot be, or videos
-            were asked for that cannot be made here.
+            or W&B were asked for and cannot be had here.
         RunFolderError: the folder is in use or cannot be written.
         KeyboardInterrupt: passed on, after everything finished is on disk.
     """
-    folder, stopper, video = prepared.folder, make_stopper(prepared), prepared.config.video
-    if video.asked and video.per_task:
-        filming_environment(prepared.benchmark)
+    folder, stopper = prepared.folder, make_stopper(prepared)
+    _check_outputs(prepared)
     with _live_page(prepared), folder.locked():
         record = folder.begin(_record(prepared, given), resume=prepared.config.resume)
         cut_torn_line(folder.path)
@@ -203,22 +150,39 @@ def run_evaluation(
         missing = _missing(prepared.plan, before, folder.path)
         for row in before:
             stopper.hear(row.key, row.outcome)
-        try:
-            if missing and not stopper.decided:
-                _run_session(prepared, missing, before, make_recorders, stopper)
-        finally:
-            rows = read_journal(folder.path).rows
-            info = eval_info(rows, len(prepared.plan), record.sessions, stopper.decision)
-            effort = read_effort(folder.path)
-            info["proctor"] |= {"infer_s": effort.infer_s, "mean_batch": effort.mean_batch}
-            write_json(folder.path / EVAL_INFO_FILE, info)
-            _drop_if_empty(folder.path / "workers.log")
-            if not isinstance(sys.exception(), RunFolderError):  # a full disk has no room for it
-                write_page(folder.path)
-        filmed = _film(prepared, rows, before_filming)
+        with tracked(prepared, record, before) as trackers, Session(prepared) as session:
+            try:
+                if missing and not stopper.decided:
+                    outputs = [] if make_recorders is None else make_recorders(prepared, before)
+                    session.run(missing, [*outputs, *trackers], stopper)
+            finally:
+                rows = _write_results(prepared, record, stopper)
+            filmed = session.film(rows, film_recorders)
     order = {spec.key: place for place, spec in enumerate(prepared.plan)}
     rows.sort(key=lambda row: order[row.key])
     return Evaluation(folder.path, len(prepared.plan), rows, stopper.decision, filmed)
+
+
+def _check_outputs(prepared: Prepared) -> None:
+    """Refuse before anything starts what was asked for and cannot be had here."""
+    video, wandb = prepared.config.video, prepared.config.wandb
+    if video.asked and video.per_task:
+        filming_environment(prepared.benchmark)
+    if wandb.active:
+        require_wandb(wandb)
+
+
+def _write_results(prepared: Prepared, record: RunRecord, stopper: Stopper) -> list[EpisodeRow]:
+    """Write what the journal adds up to, also when a session ended early; return the episodes."""
+    folder = prepared.folder.path
+    rows = read_journal(folder).rows
+    info = eval_info(rows, len(prepared.plan), record.sessions, stopper.decision)
+    effort = read_effort(folder)
+    info["proctor"] |= {"infer_s": effort.infer_s, "mean_batch": effort.mean_batch}
+    write_json(folder / EVAL_INFO_FILE, info)
+    if not isinstance(sys.exception(), RunFolderError):  # a full disk has no room for it
+        write_page(folder)
+    return rows
 
 
 @contextmanager
@@ -260,112 +224,3 @@ def _missing(plan: list[EpisodeSpec], done: Sequence[EpisodeRow], path: Path) ->
             f"as {min(extra)}; ask for at least the tasks and --eval.n_episodes it was run with"
         )
     return [spec for spec in plan if spec.key not in keys]
-
-
-def _run_session(
-    prepared: Prepared,
-    specs: list[EpisodeSpec],
-    before: Sequence[EpisodeRow],
-    make_recorders: MakeRecorders | None,
-    stopper: Stopper,
-) -> None:
-    folder = prepared.folder.path
-    recorders: list[Recorder] = [Journal(folder), stopper, EffortLog(folder)]
-    if make_recorders is not None:
-        recorders += make_recorders(prepared, before)
-    try:
-        if prepared.config.eval.scheduler is SchedulerKind.LOCKSTEP:
-            _run_lockstep(prepared, specs, recorders)
-        else:
-            _run_engine(prepared, specs, recorders, stopper)
-    finally:
-        for recorder in recorders:
-            recorder.close()
-
-
-def _run_engine(
-    prepared: Prepared,
-    specs: list[EpisodeSpec],
-    recorders: Sequence[Recorder],
-    stopper: Stopper,
-) -> None:
-    setup = _engine_setup(prepared, len(specs), prepared.worker_setup)
-    bounds = _bounds(prepared, setup.n_workers, interleave=prepared.config.may_stop)
-    Engine(setup, Scheduler(specs, bounds), recorders, lambda: stopper.decided).run()
-
-
-def _engine_setup(prepared: Prepared, n_episodes: int, worker: WorkerSetup) -> EngineSetup:
-    """Return an engine for so many episodes, in this process where the whole run would be."""
-    settings, cores = prepared.config.eval, usable_cores()
-    alone = workers_for(settings.batch_size, len(prepared.plan), cores) == 1
-    in_process = alone or not settings.use_async_envs
-    if not in_process:
-        start_fork_server(prepared.benchmark.preload, worker.environment)
-    return EngineSetup(
-        worker=worker,
-        policy=prepared.policy,
-        features=prepared.features,
-        action=prepared.benchmark.action,
-        n_workers=workers_for(settings.batch_size, n_episodes, cores),
-        in_process=in_process,
-        watchdog_s=settings.watchdog_s,
-    )
-
-
-def _bounds(prepared: Prepared, n_workers: int, *, interleave: bool = False) -> Bounds:
-    return Bounds(
-        max_batch=n_workers,
-        max_parallel_tasks=prepared.config.env.max_parallel_tasks,
-        max_attempts=1 + prepared.config.eval.max_retries,
-        interleave=interleave,
-    )
-
-
-def _film(
-    prepared: Prepared, rows: Sequence[EpisodeRow], before_filming: Callable[[int], None]
-) -> Filmed:
-    """Film the chosen episodes that have no video yet, and show them on the page."""
-    config, folder = prepared.config, prepared.folder.path
-    chosen = set(choose(rows, config.video))
-    keys = {key for key in chosen if not (folder / video_path(key)).exists()}
-    filmed = Filmed()
-    if keys:
-        if not (config.video.asked or sees_images(prepared.policy, prepared.benchmark)):
-            return Filmed(note="no videos: the policy sees no images; --video.episodes=1 films it")
-        try:
-            environment = filming_environment(prepared.benchmark)
-        except UsageError as error:
-            return Filmed(note=f"no videos: {error}")
-        before_filming(len(keys))
-        camera = make_camera(config.video, prepared.benchmark, prepared.policy, folder)
-        worker = replace(prepared.worker_setup, environment=environment, camera=camera)
-        setup = _engine_setup(prepared, len(keys), worker)
-        specs = [spec for spec in prepared.plan if spec.key in keys]
-        try:
-            filmed.warnings = film(setup, _bounds(prepared, setup.n_workers), specs, rows)
-        finally:
-            _drop_if_empty(folder / "workers.log")
-            write_page(folder)
-    filmed.videos = sum((folder / row.video).exists() for row in rows)
-    return filmed
-
-
-def _run_lockstep(
-    prepared: Prepared, specs: list[EpisodeSpec], recorders: Sequence[Recorder]
-) -> None:
-    from proctor.lockstep import Lockstep
-
-    settings = prepared.config.eval
-    Lockstep(
-        make_benchmark=prepared.make_benchmark,
-        policy=prepared.policy,
-        n_envs=workers_for(settings.batch_size, len(specs), usable_cores()),
-        use_async_envs=settings.use_async_envs,
-        environment=prepared.environment,
-        recorders=recorders,
-    ).run(specs)
-
-
-def _drop_if_empty(path: Path) -> None:
-    if path.exists() and path.stat().st_size == 0:
-        path.unlink()

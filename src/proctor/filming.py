@@ -12,16 +12,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from proctor.benchmarks.base import Benchmark
-from proctor.config import VideoSettings, Which
-from proctor.engine.engine import Engine, EngineSetup
-from proctor.engine.scheduler import Bounds, Scheduler
+from proctor.engine.engine import Engine
 from proctor.errors import PolicyError, UsageError, WorkerError
 from proctor.policies.base import Policy
 from proctor.recorders.again import Comparison
-from proctor.recorders.base import Pulse
+from proctor.recorders.base import Pulse, Recorder
 from proctor.recorders.journal import EpisodeRow, row_of, video_path
-from proctor.recorders.video import Camera, remove_unfinished, require_encoder
-from proctor.types import EpisodeKey, EpisodeResult, EpisodeSpec, FeatureKind, Outcome
+from proctor.recorders.video import (
+    WARNINGS_FILE,
+    Camera,
+    read_warnings,
+    require_encoder,
+)
+from proctor.run import write_json
+from proctor.settings import VideoSettings, Which
+from proctor.types import EpisodeKey, EpisodeResult, FeatureKind, Outcome
 
 
 @dataclass
@@ -99,46 +104,60 @@ def choose(rows: Sequence[EpisodeRow], settings: VideoSettings) -> list[EpisodeK
 
 
 def film(
-    setup: EngineSetup, bounds: Bounds, specs: Sequence[EpisodeSpec], rows: Sequence[EpisodeRow]
+    engine: Engine, camera: Camera, rows: Sequence[EpisodeRow], watching: Sequence[Recorder]
 ) -> list[str]:
-    """Play ``specs`` again for the camera of ``setup`` and return what must be warned of.
+    """Play what ``engine`` has to run for ``camera`` and return what must be warned of.
 
-    What goes wrong here costs videos, never the run: its episodes are on disk.
+    The warnings stay with the videos. What goes wrong here costs videos, never the run: its
+    episodes are on disk.
     """
-    camera = setup.worker.camera
-    assert camera is not None
     compared = _Compared(rows, camera.folder)
+    ended_early = []
     try:
-        Engine(setup, Scheduler(specs, bounds), [compared]).run()
+        engine.run([compared, *watching], camera=camera)
     except (PolicyError, WorkerError) as error:
-        compared.warnings.append(f"filming ended early: {error}")
+        ended_early = [f"filming ended early: {error}"]
     finally:
-        remove_unfinished(camera.folder)
-    return compared.warnings
+        _keep_warnings(camera.folder, compared)
+    return [*compared.warnings.values(), *ended_early]
+
+
+def _keep_warnings(folder: Path, compared: _Compared) -> None:
+    """Write down what is to be warned of, in place of what was of the same episodes."""
+    earlier = read_warnings(folder)
+    kept = {video: text for video, text in earlier.items() if video not in compared.filmed}
+    kept |= compared.warnings
+    if kept != earlier:
+        (folder / WARNINGS_FILE).parent.mkdir(exist_ok=True)
+        write_json(folder / WARNINGS_FILE, kept)
 
 
 class _Compared:
     """A recorder that holds each filmed episode against its line in the journal."""
 
     def __init__(self, rows: Sequence[EpisodeRow], folder: Path) -> None:
-        self.warnings: list[str] = []
+        self.filmed: set[str] = set()
+        self.warnings: dict[str, str] = {}
+        """By the video's place in the run folder."""
         self._rows = {row.key: row for row in rows}
         self._folder = folder
 
     def episode_ended(self, result: EpisodeResult) -> None:
         """Warn of any difference; a video whose outcome is not the journal's is no evidence."""
+        video = video_path(result.spec.key)
+        self.filmed.add(video)
         if result.error is not None:
             reason = result.error.splitlines()[-1]
-            self.warnings.append(f"{result.spec} could not be filmed: {reason}")
+            self.warnings[video] = f"{result.spec} could not be filmed: {reason}"
             return
         comparison = Comparison(self._rows[result.spec.key], row_of(result))
         if not comparison.differences:
             return
         fate = "kept"
         if comparison.again.outcome is not comparison.recorded.outcome:
-            (self._folder / video_path(result.spec.key)).unlink()
+            (self._folder / video).unlink()
             fate = "removed"
-        self.warnings.append(
+        self.warnings[video] = (
             f"{result.spec} came out differently for the camera "
             f"({', '.join(comparison.differences)}); its video is {fate}"
         )

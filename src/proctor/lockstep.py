@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from proctor.benchmarks.base import Benchmark
-from proctor.errors import ProctorError, WorkerError
+from proctor.errors import PolicyError, RunFolderError, WorkerError
 from proctor.policies.base import Batch, Policy, Query
 from proctor.policies.chunks import checked_chunks
 from proctor.recorders.base import Pulse, Recorder
@@ -69,7 +69,7 @@ class Lockstep:
             try:
                 for start in range(0, len(episodes), n_envs):
                     self._roll_out(env, episodes[start : start + n_envs])
-            except ProctorError:
+            except (PolicyError, RunFolderError):
                 raise
             except Exception as error:
                 raise WorkerError(

@@ -181,13 +181,21 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 def write_whole(path: Path, text: str) -> None:
     """Write a file so that a reader sees the old one or the new one, never half.
 
+    On the disk before it has its name: a power cut would else leave a name without content, and a
+    run without ``run.json`` cannot be resumed.
+
     Raises:
         RunFolderError: the disk is full or gone.
     """
     temporary = path.with_name(path.name + ".part")
     try:
-        temporary.write_text(text, encoding="utf-8")
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
         temporary.replace(path)
-    except OSError as error:
+    except BaseException as error:  # Ctrl-C too leaves nothing half-written behind
         temporary.unlink(missing_ok=True)
-        raise RunFolderError(f"cannot write {path}: {error.strerror}") from error
+        if isinstance(error, OSError):
+            raise RunFolderError(f"cannot write {path}: {error.strerror}") from error
+        raise

@@ -23,7 +23,7 @@ from gymnasium.vector.utils import batch_space
 from proctor import registry
 from proctor.benchmarks.base import Benchmark, BenchmarkConfig, Sim
 from proctor.config import benchmark_config_from
-from proctor.engine.episode import Episode
+from proctor.engine.episode import Episode, check_observation
 from proctor.engine.pool import start_fork_server, without_main_module
 from proctor.engine.worker import die_with_the_parent
 from proctor.types import Array, EpisodeSpec, Feature, FeatureKind, Observation, Task
@@ -165,7 +165,9 @@ class SimEnv(gymnasium.Env[Any, Any]):
         assert self._sim is not None
         assert self._episode is not None
         self._episode.renders += sum(f.kind is FeatureKind.VISUAL for f in self._features.values())
-        return to_raw(self._sim.observe(self._parts.keys))
+        observation = self._sim.observe(self._parts.keys)
+        check_observation(observation, self._features)
+        return to_raw(observation)
 
     def _nothing(self) -> dict[str, Any]:
         return to_raw({k: np.zeros(f.shape, f.dtype) for k, f in self._features.items()})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -143,6 +144,24 @@ def test_videos_show_failures_first_and_play(tmp_path: Path, open_page: OpenPage
         video.play();
     """
     assert browser.execute_async_script(play) == 64
+
+
+def test_the_time_says_how_near_the_limit_the_run_came(page: Path, open_page: OpenPage) -> None:
+    (said,) = texts(open_page(page), "#limit")
+    assert said.startswith("39.4% of the limit – the workers simulated or rendered 39.4%")
+
+
+def test_what_is_to_be_known_of_videos_stands_with_them(
+    tmp_path: Path, open_page: OpenPage
+) -> None:
+    folder = write_run(tmp_path, eight_episodes())
+    (folder / "videos").mkdir()
+    warnings = {f"videos/point_0/episode_{n}.mp4": f"<b>{n}</b> differs" for n in range(7)}
+    (folder / "videos/warnings.json").write_text(json.dumps(warnings))
+    browser = open_page(write_page(folder))
+    assert browser.find_element("id", "films").is_displayed()
+    assert texts(browser, "#film-warnings .notice") == [f"<b>{n}</b> differs" for n in range(5)]
+    assert texts(browser, "#film-warnings .quiet") == ["2 more in videos/warnings.json"]
 
 
 def test_the_theme_follows_the_system_until_it_is_toggled(page: Path, open_page: OpenPage) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import psutil
 import pytest
 
-from proctor.benchmarks.fake import Fake, FakeConfig
+from proctor.benchmarks.fake import Fake, FakeConfig, Fault
 from proctor.errors import PolicyError, WorkerError
 from proctor.evaluation import Evaluation
 from proctor.policies.base import Batch, PolicyPlugin
@@ -19,7 +19,7 @@ from proctor.policies.random import RandomConfig, RandomPolicy
 from proctor.types import Array, Outcome
 from tests.conftest import digests
 
-FAULTS = ["raise", "memory", "kill", "segfault", "exit", "hang"]
+FAULTS = [fault.value for fault in Fault]
 
 
 @pytest.fixture(scope="module")
@@ -139,6 +139,8 @@ class BadPolicy(RandomPolicy):
                     chunks[row, 0, 0] = np.nan
                 elif self._fault == "shape":
                     return chunks[:, :, :1]
+                elif self._fault == "exit":
+                    sys.exit("no licence")
                 else:
                     raise ValueError("weights\nare gone")
         return chunks
@@ -159,6 +161,7 @@ def make_bad(fault: str) -> PolicyPlugin:
 
 
 NAN, SHAPE, RAISE = make_bad("nan"), make_bad("shape"), make_bad("raise")
+EXIT = make_bad("exit")
 
 
 @pytest.mark.parametrize("batch_size", [1, 2])
@@ -169,6 +172,7 @@ NAN, SHAPE, RAISE = make_bad("nan"), make_bad("shape"), make_bad("raise")
         ("NAN", "returned NaN or infinite actions on point-0 episode 1 (seed 1001) at step 2"),
         ("SHAPE", "returned actions of shape"),
         ("RAISE", "raised ValueError: weights are gone on point-0 episode"),
+        ("EXIT", "raised SystemExit: no licence on point-0 episode"),
     ],
 )
 def test_a_policy_that_returns_nonsense_stops_the_run_and_is_named(

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from proctor.config import EvalConfig, SchedulerKind, common_flags, config_from
+from proctor.benchmarks.fake import Fault
+from proctor.config import EvalConfig, common_flags, config_from
 from proctor.errors import UsageError
 from proctor.flags import flags_of, help_lines, read_config_file, split_argv
+from proctor.settings import SchedulerKind
 
 BASE = {"policy.type": "random", "env.type": "fake"}
 
@@ -54,7 +56,7 @@ def test_strings_become_the_types_the_config_declares() -> None:
     assert config.eval.watchdog_s == 2.5
     assert config.eval.scheduler is SchedulerKind.LOCKSTEP
     assert config.env.task_ids == [0]
-    assert config.env.faults == {"0/0/1": "raise"}  # type: ignore[attr-defined]
+    assert config.env.faults == {"0/0/1": Fault.RAISE}  # type: ignore[attr-defined]
     assert config.policy.inputs == ["observation.image", "observation.state"]  # type: ignore[attr-defined]
     assert config.output_dir == Path("some/where")
 

@@ -14,13 +14,14 @@ import pytest
 
 from proctor.cli import main
 from proctor.config import config_from
-from proctor.errors import UsageError
+from proctor.errors import RunFolderError, UsageError
 from proctor.evaluation import Evaluation
 from proctor.recorders.journal import FILE_NAME, read_journal, video_path
+from proctor.recorders.video import WARNINGS_FILE
 from proctor.report.page import page_html, write_page
 from proctor.report.page_data import page_data, read_run
 from proctor.report.reproduce import episode_base, run_command
-from proctor.report.timeline import make_timeline, time_spent
+from proctor.report.timeline import limit_of, make_timeline, time_spent
 from proctor.types import Outcome
 from tests.run_folders import BEGAN, RECORD, eight_episodes, episode, infected, write_run
 
@@ -102,6 +103,30 @@ def test_the_time_spent_adds_up_to_all_the_time_there_was() -> None:
     assert spent["simulate"] == pytest.approx(7 * 0.6)
     assert spent["other"] == pytest.approx(7 * 0.2)
     assert timeline.worker_s == pytest.approx(2 * timeline.total_s)
+
+
+def test_the_busier_of_workers_and_policy_sets_the_limit() -> None:
+    rows = eight_episodes()
+    timeline = make_timeline(rows, [BEGAN])
+    spent = time_spent(rows, timeline)
+    for infer_s, fraction in ((0.0, 7 * 0.9 / timeline.worker_s), (7.0, 7.0 / timeline.total_s)):
+        limit = limit_of(spent, timeline, infer_s)
+        assert limit is not None
+        assert limit.fraction == pytest.approx(fraction)
+    assert 0.3 < 7 * 0.9 / timeline.worker_s < 7.0 / timeline.total_s < 1
+    nothing = make_timeline([], [BEGAN])
+    assert limit_of(time_spent([], nothing), nothing, 0.0) is None
+
+
+def test_what_is_to_be_known_of_videos_is_on_the_page(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, eight_episodes())
+    assert data_of(folder)["film_warnings"] == []
+    (folder / "videos").mkdir()
+    (folder / WARNINGS_FILE).write_text('{"videos/point_0/episode_2.mp4": "it differs"}')
+    assert data_of(folder)["film_warnings"] == ["it differs"]
+    (folder / WARNINGS_FILE).write_text("{")
+    with pytest.raises(RunFolderError, match=r"warnings\.json is damaged; remove it"):
+        data_of(folder)
 
 
 def test_a_video_is_shown_when_its_file_is_there(tmp_path: Path) -> None:
@@ -195,7 +220,10 @@ def test_the_command_gives_the_same_config_again(given: dict[str, Any]) -> None:
 
 
 def test_a_single_episode_replaces_what_chose_the_others() -> None:
-    given = {"env.type": "fake", "env.task": "a,b", "env.task_ids": "0,1", "eval.episodes": "3"}
+    given = {
+        "env.type": "fake", "env.task": "a,b", "env.task_ids": "0,1", "eval.episodes": "3",
+        "wandb.enable": "true",
+    }  # fmt: skip
     assert episode_base(given, {}) == "proctor eval --env.type=fake"
 
 

@@ -179,3 +179,14 @@ def test_one_parallel_task_means_the_second_opens_only_when_the_first_is_closed_
     spec = scheduler.assign(0)
     assert spec is not None
     assert spec.task.task_id == 1
+
+
+def test_an_episode_that_is_added_again_is_as_good_as_new() -> None:
+    scheduler = Scheduler(specs([1]), Bounds(max_batch=1, max_attempts=1))
+    spec = scheduler.assign(0)
+    scheduler.finish(0)
+    assert scheduler.done
+    scheduler.add([spec])
+    assert not scheduler.done
+    assert scheduler.assign(0) == spec
+    assert scheduler.attempts(spec) == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import multiprocessing
 import os
 import signal
@@ -15,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from proctor.benchmarks.fake import Fake, FakeConfig, FakeSim
 from proctor.engine.filming import FilmedSim
@@ -22,10 +25,20 @@ from proctor.errors import MissingExtra, NoGraphics, UsageError
 from proctor.evaluation import Evaluation
 from proctor.policies.base import Batch, PolicyPlugin
 from proctor.policies.random import RandomConfig, RandomPolicy
+from proctor.recorders.base import Pulse
 from proctor.recorders.journal import FILE_NAME, read_journal
-from proctor.recorders.video import Camera, VideoFile, default_every, side_by_side
+from proctor.recorders.progress import FilmingProgress
+from proctor.recorders.video import (
+    WARNINGS_FILE,
+    Camera,
+    VideoFile,
+    default_every,
+    read_warnings,
+    side_by_side,
+)
+from proctor.report.page_data import page_data, read_run
 from proctor.run import RunFolder
-from proctor.types import Array, EpisodeSpec, Observation, Outcome
+from proctor.types import Array, EpisodeResult, EpisodeSpec, Observation, Outcome, Task
 from tests.conftest import digests
 
 av = pytest.importorskip("av", reason="PyAV is not installed (proctor[video])")
@@ -211,6 +224,47 @@ def test_another_way_to_the_same_outcome_is_warned_of(run: Run) -> None:
     assert "its video is kept" in warning
 
 
+def test_the_page_keeps_the_warning_until_the_episode_is_filmed_again(run: Run) -> None:
+    first = run(**FORGETFUL, policy__type=f"{__name__}:WANDERS")
+    assert page_data(read_run(first.path))["film_warnings"] == first.filmed.warnings
+    other = run(video__episodes=1, env__endless=True)
+    made, kept = "videos/point_0/episode_0.mp4", "videos/point_0/episode_1.mp4"
+    (other.path / WARNINGS_FILE).write_text(json.dumps({made: "an old one", kept: "another"}))
+    (other.path / made).unlink()
+    again = run(output_dir=str(other.path), resume=True, video__episodes=1, env__endless=True)
+    assert again.filmed.warnings == []
+    assert read_warnings(other.path) == {kept: "another"}
+
+
+def test_the_camera_takes_over_the_simulators_that_are_open(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = []
+    make_sim = Fake.make_sim
+
+    def counted(self: Fake, task: Task) -> FakeSim:
+        opened.append(task)
+        return make_sim(self, task)
+
+    monkeypatch.setattr(Fake, "make_sim", counted)
+    evaluation = run(video__episodes=2, env__endless=True, eval__batch_size=1)
+    assert evaluation.filmed.videos == 2
+    assert len(opened) == 1
+
+
+def test_the_line_says_how_many_have_been_filmed() -> None:
+    said = io.StringIO()
+    progress = FilmingProgress(3, Console(file=said))
+    assert progress.line() == "filming 0/3  starting"
+    fake = Fake(FakeConfig())
+    done = EpisodeResult(fake.spec(fake.tasks()[0], 0, 1000), Outcome.FAILURE)
+    progress.episode_ended(done)
+    progress.pulse(Pulse(elapsed_s=4.0, steps=50, batches=0, batched_requests=0))
+    assert progress.line() == "filming 1/3  0:08 left"
+    progress.close()
+    assert said.getvalue() == "filming 1/3  0:08 left\n"
+
+
 def test_a_worker_killed_while_filming_is_replaced_and_its_video_made(run: Run) -> None:
     evaluation = run(**FORGETFUL, policy__type=f"{__name__}:KILLS")
     assert evaluation.filmed.warnings == []
@@ -253,7 +307,7 @@ def test_a_run_killed_while_filming_lost_nothing_and_is_resumed(tmp_path: Path) 
         [*command, "--resume"], capture_output=True, text=True, timeout=60, check=True
     )
     assert (folder / FILE_NAME).read_bytes() == journal
-    assert "filming 2 episodes\n" in done.stderr
+    assert "filming 2/2  done in " in done.stderr
     assert f"videos: 2 in {folder / 'videos'}\n" in done.stdout
     assert {path.name for path in folder.glob("videos/*/*")} == {"episode_0.mp4", "episode_1.mp4"}
     assert "episode_1.mp4" in (folder / "report.html").read_text()

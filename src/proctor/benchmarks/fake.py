@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import signal
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +33,26 @@ from proctor.types import (
 )
 
 _GOAL_RADIUS = 0.05
-_FAULTS = ("raise", "hang", "kill", "segfault", "memory", "exit")
+_LEAK_BYTES = 2**28
+
+
+class Fault(Enum):
+    """How the simulator breaks."""
+
+    RAISE = "raise"
+    MEMORY = "memory"
+    """It says that it has no memory."""
+    LEAK = "leak"
+    """It takes memory until the process really has none."""
+    HANG = "hang"
+    STOP = "stop"
+    KILL = "kill"
+    SEGFAULT = "segfault"
+    EXIT = "exit"
+    NAN = "nan"
+    """Its world is no longer made of numbers."""
+    SHAPE = "shape"
+    """It observes something of another shape, from there on."""
 
 
 @dataclass
@@ -46,11 +67,9 @@ class FakeConfig(BenchmarkConfig):
     step_ms: float = field(default=0.0, metadata={"help": "milliseconds a step takes"})
     open_ms: float = field(default=0.0, metadata={"help": "milliseconds opening a simulator takes"})
     endless: bool = field(default=False, metadata={"help": "never succeed: every episode is full"})
-    faults: dict[str, str] = field(
+    faults: dict[str, Fault] = field(
         default_factory=dict,
-        metadata={
-            "help": 'where to break, as {"TASK/EPISODE/STEP": KIND}; kinds: ' + ", ".join(_FAULTS)
-        },
+        metadata={"help": 'where to break, as {"TASK/EPISODE/STEP": KIND}'},
     )
     break_once_in: str | None = field(
         default=None, metadata={"help": "a folder that remembers faults, so that each comes once"}
@@ -69,9 +88,6 @@ class Fake:
     def __init__(self, config: FakeConfig) -> None:
         if config.task != "point":
             raise UsageError(f"fake has no task {config.task!r} (choose: point)")
-        for kind in config.faults.values():
-            if kind not in _FAULTS:
-                raise UsageError(f"--env.faults: unknown kind {kind!r} (choose from: {_FAULTS})")
         self._config = config
 
     def tasks(self) -> list[Task]:
@@ -127,6 +143,7 @@ class FakeSim:
         self._steps = 0
         self._point = np.zeros(2)
         self._goal = np.zeros(2)
+        self._misshapen = False
 
     def reset(self, spec: EpisodeSpec) -> None:
         """Draw the point and the goal from the seed."""
@@ -134,6 +151,7 @@ class FakeSim:
         self._point, self._goal = rng.uniform(-1, 1, 2), rng.uniform(-1, 1, 2)
         self._steps = 0
         self._index = spec.index
+        self._misshapen = False
         self._maybe_break()
 
     def step(self, action: Array) -> Step:
@@ -158,6 +176,8 @@ class FakeSim:
                 made[key] = self._point.astype(np.float32)
             else:
                 made[key] = np.concatenate([self._point, self._goal])
+            if self._misshapen:
+                made[key] = made[key][:1]
         return made
 
     def physics(self) -> Array:
@@ -169,20 +189,30 @@ class FakeSim:
 
     def _maybe_break(self) -> None:
         place = f"{self._task.task_id}/{self._index}/{self._steps}"
-        kind = self._config.faults.get(place)
-        if kind is None or self._broke_before(place):
+        fault = self._config.faults.get(place)
+        if fault is None or self._broke_before(place):
             return
-        if kind == "raise":
-            raise RuntimeError(f"the simulator broke at {place}")
-        if kind == "memory":
-            raise MemoryError
-        if kind == "hang":
-            time.sleep(3600)
-        if kind == "exit":
-            os._exit(3)
-        if kind == "segfault":
-            ctypes.string_at(0)
-        os.kill(os.getpid(), signal.SIGKILL)
+        match fault:
+            case Fault.RAISE:
+                raise RuntimeError(f"the simulator broke at {place}")
+            case Fault.MEMORY:
+                raise MemoryError
+            case Fault.LEAK:
+                _leak()
+            case Fault.HANG:
+                time.sleep(3600)
+            case Fault.STOP:
+                os.kill(os.getpid(), signal.SIGSTOP)
+            case Fault.KILL:
+                os.kill(os.getpid(), signal.SIGKILL)
+            case Fault.SEGFAULT:
+                ctypes.string_at(0)
+            case Fault.EXIT:
+                os._exit(3)
+            case Fault.NAN:
+                self._point = np.full(2, np.nan)
+            case Fault.SHAPE:
+                self._misshapen = True
 
     def _broke_before(self, place: str) -> bool:
         if self._config.break_once_in is None:
@@ -192,6 +222,16 @@ class FakeSim:
             return True
         mark.touch()
         return False
+
+
+def _leak() -> None:
+    """Take memory until there is none, with a limit of our own in place of the machine's."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limit = pages * resource.getpagesize() + _LEAK_BYTES
+    resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
+    kept = []
+    while True:
+        kept.append(bytearray(2**20))
 
 
 PLUGIN = BenchmarkPlugin(

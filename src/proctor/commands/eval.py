@@ -13,7 +13,8 @@ from proctor.errors import UsageError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from proctor.evaluation import Evaluation, Prepared
+    from proctor.evaluation import Evaluation
+    from proctor.prepared import Prepared
     from proctor.recorders.base import Recorder
     from proctor.recorders.journal import EpisodeRow
 
@@ -24,6 +25,7 @@ SWITCHES = {
     "eval.use_async_envs",
     "eval.strict",
     "live",
+    "wandb.enable",
     "trust_remote_code",
     "env.trust_remote_code",
 }
@@ -52,8 +54,9 @@ def evaluate(settings: dict[str, Any]) -> tuple[Prepared, int]:
 
     from proctor.config import config_from
     from proctor.evaluation import prepare, run_evaluation
+    from proctor.recorders.base import Counts
     from proctor.recorders.interrupts import Interrupts
-    from proctor.recorders.progress import Counts, Progress
+    from proctor.recorders.progress import FilmingProgress, Progress
 
     prepared = prepare(config_from(settings))
     path = prepared.folder.path
@@ -70,9 +73,12 @@ def evaluate(settings: dict[str, Any]) -> tuple[Prepared, int]:
             console.print(f"note: {note}", highlight=False, soft_wrap=True, markup=False)
         return [Progress(len(prepared.plan), counts, console), interrupts]
 
+    def film_recorders(episodes: int) -> list[Recorder]:
+        return [FilmingProgress(episodes, Console(stderr=True)), interrupts]
+
     interrupts = Interrupts()
     try:
-        evaluation = run_evaluation(prepared, settings, make_recorders, _say_what_is_filmed)
+        evaluation = run_evaluation(prepared, settings, make_recorders, film_recorders)
     except KeyboardInterrupt:
         _say_how_to_resume(path, len(prepared.plan))
         _say_where_the_report_is(path)
@@ -156,10 +162,6 @@ def _show(evaluation: Evaluation, console: Console) -> None:
     _say_what_came_of_filming(evaluation)
     console.print(f"results: {evaluation.path}", highlight=False, soft_wrap=True)
     _say_where_the_report_is(evaluation.path)
-
-
-def _say_what_is_filmed(episodes: int) -> None:
-    print(f"filming {episodes} episode{'s' * (episodes != 1)}", file=sys.stderr)
 
 
 def _say_what_came_of_filming(evaluation: Evaluation) -> None:

@@ -1,11 +1,12 @@
 """Shared memory for observations: one slot per worker, read by the engine without a copy message.
 
-The memory has no name (memfd, or an unlinked file), so there is nothing to leak: it is gone with
-the last process that maps it, however that process ends.
+The memory has no name (memfd, or an unlinked file), so there is nothing to leak or to remove: it is
+gone with the last process that maps it, however that process ends.
 """
 
 from __future__ import annotations
 
+import fcntl
 import mmap
 import os
 import tempfile
@@ -81,9 +82,12 @@ def _aligned(size: int) -> int:
 
 def _anonymous_file(size: int) -> int:
     if hasattr(os, "memfd_create"):
-        fd = os.memfd_create("proctor-arena")
+        fd = os.memfd_create("proctor-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(fd, size)
+        # Whoever shrank it would kill every process that maps it: the next access is a SIGBUS.
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
     else:
         with tempfile.TemporaryFile() as file:
             fd = os.dup(file.fileno())
-    os.ftruncate(fd, size)
+        os.ftruncate(fd, size)
     return fd

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 from proctor.engine.arena import Arena
 from proctor.engine.inference import Inference, InlineInference, ThreadInference
@@ -26,6 +27,7 @@ from proctor.engine.worker import WorkerSetup
 from proctor.errors import PolicyError, WorkerError
 from proctor.policies.base import Batch, Policy, Query
 from proctor.recorders.base import Pulse, Recorder
+from proctor.recorders.video import Camera
 from proctor.types import ActionSpec, EpisodeResult, EpisodeSpec, Feature, Outcome
 
 _POLL_S = 0.2
@@ -47,21 +49,14 @@ class EngineSetup:
 
 
 class Engine:
-    """Runs every episode the scheduler holds; one use."""
+    """Runs the episodes a scheduler holds. Workers and their simulators stay until it is closed."""
 
-    def __init__(
-        self,
-        setup: EngineSetup,
-        scheduler: Scheduler,
-        recorders: Sequence[Recorder],
-        should_stop: Callable[[], bool] = lambda: False,
-    ) -> None:
+    def __init__(self, setup: EngineSetup, scheduler: Scheduler) -> None:
         self._policy = setup.policy
         self._scheduler = scheduler
-        self._recorders = recorders
-        self._should_stop = should_stop
-        self._stopping = False
-        self._n_workers = setup.n_workers
+        self._recorders: Sequence[Recorder] = ()
+        self._camera: Camera | None = None
+        self._not_started = list(range(setup.n_workers))
         self._arena = Arena(setup.n_workers, setup.features, setup.policy.n_obs_steps)
         self._pool: Pool
         self._inference: Inference
@@ -76,21 +71,35 @@ class Engine:
         self._turns: dict[int, Query] = {}  # what the episode in each slot asks or asked last
         self._asked: dict[int, Query] | None = None  # the batch the policy is working on
         self._starts_failed = 0
-        self._started_at = time.monotonic()
         self._pulse_at = 0.0
-        self._batches = self._batched_requests = 0
-        self._infer_s = 0.0
+        self._begin_counting()
 
-    def run(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def run(
+        self,
+        recorders: Sequence[Recorder],
+        should_stop: Callable[[], bool] = lambda: False,
+        camera: Camera | None = None,
+    ) -> None:
         """Run until every episode has ended, or ``should_stop`` and the rounds begun have.
+
+        It may be called again once the scheduler has more. ``camera`` films every episode.
 
         Raises:
             PolicyError: the policy returned no usable actions.
             WorkerError: no worker can be started.
         """
+        self._recorders, self._camera = recorders, camera
+        self._begin_counting()
+        stopping = False
         try:
-            for slot in range(self._n_workers):
-                self._pool.start(slot)
+            while self._not_started:
+                self._pool.start(self._not_started.pop(0))
             while not self._scheduler.done:
                 for slot, report in self._pool.poll(_POLL_S):
                     self._hear(slot, report)
@@ -98,24 +107,37 @@ class Engine:
                 self._assign_free_workers()
                 self._ask_policy()
                 self._record_finished()
-                self._stop_if_told()
+                if not stopping and should_stop():
+                    # Only complete what has begun; what breaks is still tried again.
+                    stopping = True
+                    self._scheduler.finish_rounds()
                 self._send_pulse()
         finally:
-            self._pool.close()
-            self._inference.close()
             self._record_finished()
             self._send_pulse(force=True)
-            self._arena.close()
+
+    def close(self) -> None:
+        """End all workers."""
+        self._pool.close()
+        self._inference.close()
+        self._arena.close()
 
     def pulse(self) -> Pulse:
         """Return how the run goes."""
         return Pulse(
             elapsed_s=time.monotonic() - self._started_at,
-            steps=int(self._arena.beats.sum()),
+            steps=int(self._arena.beats.sum()) - self._steps_before,
             batches=self._batches,
             batched_requests=self._batched_requests,
             infer_s=self._infer_s,
         )
+
+    def _begin_counting(self) -> None:
+        """Let pulses tell of what happens from now on."""
+        self._started_at = time.monotonic()
+        self._steps_before = int(self._arena.beats.sum())
+        self._batches = self._batched_requests = 0
+        self._infer_s = 0.0
 
     def _hear(self, slot: int, report: Report) -> None:
         match report:
@@ -184,7 +206,7 @@ class Engine:
             spec = self._scheduler.assign(slot)
             if spec is not None:
                 self._free.discard(slot)
-                self._pool.send(slot, Begin(spec))
+                self._pool.send(slot, Begin(spec, self._camera))
             elif self._scheduler.must_close(slot):
                 self._free.discard(slot)
                 self._pool.send(slot, CloseSim())
@@ -223,12 +245,6 @@ class Engine:
             result = self._finished.pop(0)
             for recorder in self._recorders:
                 recorder.episode_ended(result)
-
-    def _stop_if_told(self) -> None:
-        """Once told to stop, only complete what has begun; what breaks is still tried again."""
-        if not self._stopping and self._should_stop():
-            self._stopping = True
-            self._scheduler.finish_rounds()
 
     def _send_pulse(self, *, force: bool = False) -> None:
         now = time.monotonic()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import struct
 import time
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from proctor.benchmarks.base import Sim
+from proctor.errors import WorkerError
 from proctor.types import (
     ActionSpec,
     Array,
@@ -18,6 +20,7 @@ from proctor.types import (
     EpisodeSpec,
     Feature,
     FeatureKind,
+    Observation,
     Outcome,
     Step,
     Timings,
@@ -49,10 +52,16 @@ class Episode:
         self.timings.sim_s += time.perf_counter() - start
 
     def step(self, action: Array) -> Step:
-        """Take one step and count it; the horizon or the simulator may end the episode."""
+        """Take one step and count it; the horizon or the simulator may end the episode.
+
+        Raises:
+            WorkerError: the reward is no number; that says nothing of the policy.
+        """
         start = time.perf_counter()
         step = self._sim.step(action)
         self.timings.sim_s += time.perf_counter() - start
+        if not math.isfinite(step.reward):
+            raise WorkerError(f"the simulator gave reward {step.reward} at step {self.steps + 1}")
         self._actions[self.steps] = action
         self.steps += 1
         self._success = step.success
@@ -65,8 +74,15 @@ class Episode:
         return step
 
     def result(self, worker: int) -> EpisodeResult:
-        """Return the finished episode."""
-        self._hash.update(self._sim.physics().tobytes())
+        """Return the finished episode.
+
+        Raises:
+            WorkerError: the world it ended in is not finite.
+        """
+        physics = self._sim.physics()
+        if not np.isfinite(physics).all():
+            raise WorkerError(f"the simulator's world is not finite after step {self.steps}")
+        self._hash.update(physics.tobytes())
         return EpisodeResult(
             spec=self.spec,
             outcome=Outcome.SUCCESS if self._success_once else Outcome.FAILURE,
@@ -84,6 +100,24 @@ class Episode:
         )
 
 
+def check_observation(observation: Observation, features: dict[str, Feature]) -> None:
+    """Check that a simulator observed what its benchmark says.
+
+    numpy would stretch a row to fit, and the policy would be blamed for what it makes of NaN.
+
+    Raises:
+        WorkerError: naming what is wrong.
+    """
+    for key, feature in features.items():
+        seen = observation[key]
+        if np.shape(seen) != feature.shape:
+            raise WorkerError(
+                f"the simulator gave {key} of shape {np.shape(seen)}, not {feature.shape}"
+            )
+        if feature.kind is not FeatureKind.VISUAL and not np.isfinite(seen).all():
+            raise WorkerError(f"the simulator gave a {key} that is not finite")
+
+
 @dataclass(frozen=True)
 class Window:
     """The last ``n_obs_steps`` observations of an episode, kept where the policy reads them."""
@@ -92,15 +126,21 @@ class Window:
     features: dict[str, Feature]
     n_obs_steps: int
 
-    def push(self, observation: dict[str, Array], *, first: bool) -> None:
-        """Append an observation; the first of an episode fills the whole window."""
+    def push(self, observation: Observation, *, first: bool) -> None:
+        """Append an observation; the first of an episode fills the whole window.
+
+        Raises:
+            WorkerError: it is not what the benchmark says it is.
+        """
+        check_observation(observation, self.features)
         for key, array in self.arrays.items():
+            seen = observation[key]
             if first:
-                array[:] = observation[key]
+                array[:] = seen
                 continue
             if self.n_obs_steps > 1:
                 array[:-1] = array[1:]
-            array[-1] = observation[key]
+            array[-1] = seen
 
 
 class ObservedEpisode(Episode):

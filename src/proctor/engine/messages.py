@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from proctor.recorders.video import Camera
 from proctor.types import Array, EpisodeResult, EpisodeSpec
 
 
 @dataclass(frozen=True)
 class Begin:
-    """Engine: start this episode."""
+    """Engine: start this episode, and film it if there is a camera."""
 
     spec: EpisodeSpec
+    camera: Camera | None = None
 
 
 @dataclass(frozen=True)

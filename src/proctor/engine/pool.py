@@ -13,16 +13,20 @@ import types
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from multiprocessing import connection
+from multiprocessing import connection, forkserver, resource_tracker, util
 from multiprocessing.context import ForkServerProcess
 from typing import Any, Protocol
 
 from proctor.engine.arena import Arena
+from proctor.engine.fork_server import SOCKET_FOLDER
 from proctor.engine.messages import Broken, Order, Report, Started
 from proctor.engine.worker import Worker, WorkerSetup, worker_main
-from proctor.errors import UsageError
+from proctor.errors import UsageError, WorkerError
 
 _START_GRACE_S = 60.0
+_MAX_LAUNCHES = 5
+_SERVER_GONE_S = 0.1
+"""Long enough for a fork server that was killed to count as dead."""
 
 
 class Pool(Protocol):
@@ -120,7 +124,11 @@ class ProcessPool:
         self._next_check = 0.0
 
     def start(self, slot: int) -> None:
-        """Start a process in ``slot``; the one that was there is killed."""
+        """Start a process in ``slot``; the one that was there is killed.
+
+        Raises:
+            WorkerError: the fork server dies whenever it is asked for one.
+        """
         self._remove(slot)
         ours, theirs = self._context.Pipe()
         process = self._context.Process(
@@ -129,12 +137,26 @@ class ProcessPool:
             name=f"proctor-worker-{slot}",
             daemon=True,
         )
-        with without_main_module():
-            process.start()
+        self._launch(process)
         theirs.close()
         grace_s = max(0.0, _START_GRACE_S - self._watchdog_s)  # a cold disk makes imports slow
         self._slots[slot] = _Process(process, ours, time.monotonic() + grace_s, self._beats(slot))
         self._selector.register(ours, selectors.EVENT_READ, slot)
+
+    def _launch(self, process: ForkServerProcess) -> None:
+        """Have ``process`` forked; a server that was killed meanwhile is replaced by a new one."""
+        for _ in range(_MAX_LAUNCHES):
+            try:
+                _ensure_fork_server(self._setup.environment)
+                with without_main_module():
+                    process.start()
+                return
+            except (EOFError, ConnectionError):
+                time.sleep(_SERVER_GONE_S)
+        raise WorkerError(
+            f"the process that workers are forked from died {_MAX_LAUNCHES} times; "
+            "--eval.use_async_envs=false does without it and shows why"
+        )
 
     def send(self, slot: int, order: Order) -> None:
         """Send ``order``; a dead worker is noticed by the next poll, not here."""
@@ -194,12 +216,15 @@ class ProcessPool:
         now = time.monotonic()
         if now < self._next_check:
             return []
+        # Stopped (Ctrl-Z) or starved ourselves, we have not looked, and the workers were no better
+        # off: what they did not do meanwhile is no sign of a hang.
+        looked_away = now - self._next_check > self._watchdog_s / 2
         self._next_check = now + min(1.0, self._watchdog_s / 4)
         hung: list[tuple[int, Report]] = []
         for slot, worker in list(self._slots.items()):
             if worker.busy_since is None:
                 continue
-            if worker.beats != self._beats(slot):
+            if worker.beats != self._beats(slot) or looked_away:
                 worker.beats, worker.busy_since = self._beats(slot), now
             elif now - worker.busy_since > self._watchdog_s:
                 self._remove(slot)
@@ -225,23 +250,48 @@ def start_fork_server(preload: tuple[str, ...], environment: dict[str, str]) -> 
 
     Returns at once; the imports go on while the parent does other things.
     """
-    from multiprocessing import forkserver
+    multiprocessing.get_context("forkserver").set_forkserver_preload(
+        ["proctor.engine.fork_server", "proctor.engine.worker", *preload]
+    )
+    _ensure_fork_server(environment)
 
-    # One simulator per core is already all the parallelism there is; BLAS threads only get in
-    # the way (Meta-World steps 1.2x faster without them).
-    environment = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", **environment}
+
+def _ensure_fork_server(environment: dict[str, str]) -> None:
+    """Start the fork server, unless it is alive.
+
+    It begins with Ctrl-C blocked (see ``fork_server``): one that comes while Python starts there
+    would show the user a traceback.
+    """
+    resource_tracker.ensure_running()  # first: starting it unblocks Ctrl-C
+    with without_main_module(), _fork_server_environment(environment):
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            forkserver.ensure_running()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
+@contextlib.contextmanager
+def _fork_server_environment(environment: dict[str, str]) -> Iterator[None]:
+    """Set, for a moment, the variables that the fork server and all workers begin with."""
+    environment = {
+        # One simulator per core is already all the parallelism there is; BLAS threads only get in
+        # the way (Meta-World steps 1.2x faster without them).
+        "OPENBLAS_NUM_THREADS": "1",
+        "OMP_NUM_THREADS": "1",
+        SOCKET_FOLDER: util.get_temp_dir(),
+        **environment,
+    }
     before = {name: os.environ.get(name) for name in environment}
     os.environ.update(environment)
-    multiprocessing.get_context("forkserver").set_forkserver_preload(
-        ["proctor.engine.worker", *preload]
-    )
-    with without_main_module():
-        forkserver.ensure_running()
-    for name, value in before.items():
-        if value is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = value
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def check_importable(setup: WorkerSetup) -> None:

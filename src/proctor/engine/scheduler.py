@@ -35,13 +35,18 @@ class Scheduler:
     def __init__(self, specs: Iterable[EpisodeSpec], bounds: Bounds) -> None:
         self._bounds = bounds
         self._queues: dict[TaskKey, deque[EpisodeSpec]] = {}
-        for spec in specs:
-            self._queues.setdefault(spec.task.key, deque()).append(spec)
         self._running: dict[int, EpisodeSpec] = {}
         self._open: dict[int, TaskKey] = {}
         self._waiting: deque[int] = deque()
         self._attempts: Counter[EpisodeKey] = Counter()
         self._started: set[int] = set()  # indices of which an episode has been started
+        self.add(specs)
+
+    def add(self, specs: Iterable[EpisodeSpec]) -> None:
+        """Queue episodes; one that has ended before is as good as new."""
+        for spec in specs:
+            self._queues.setdefault(spec.task.key, deque()).append(spec)
+            del self._attempts[spec.key]
 
     @property
     def done(self) -> bool:

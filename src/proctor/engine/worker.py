@@ -41,8 +41,7 @@ from proctor.engine.messages import (
 from proctor.errors import PolicyError
 from proctor.policies.base import Batch, Policy, Query
 from proctor.policies.chunks import checked_chunks
-from proctor.recorders.video import Camera
-from proctor.types import EpisodeSpec, Task
+from proctor.types import Task
 
 
 @dataclass(frozen=True)
@@ -55,8 +54,6 @@ class WorkerSetup:
     environment: dict[str, str] = field(default_factory=dict)
     """Variables to set in a worker that has a process of its own."""
     log_file: Path | None = None
-    camera: Camera | None = None
-    """Set when every episode is to be filmed."""
 
 
 class Worker:
@@ -68,7 +65,6 @@ class Worker:
         self._window = Window(arena.slot(slot), arena.features, arena.n_obs_steps)
         self._benchmark = setup.make_benchmark()
         self._policy = setup.make_policy(self._benchmark) if setup.make_policy else None
-        self._camera = setup.camera
         self._sim: Sim | None = None
         self._task: Task | None = None
         self._episode: ObservedEpisode | None = None
@@ -83,7 +79,7 @@ class Worker:
 
     def _handle(self, order: Order) -> Report:
         if isinstance(order, Begin):
-            self._begin(order.spec)
+            self._begin(order)
         elif isinstance(order, Chunk):
             self._run(order)
         else:
@@ -98,25 +94,20 @@ class Worker:
             self._sim = self._task = self._episode = None
             _give_memory_back()
 
-    def _begin(self, spec: EpisodeSpec) -> None:
-        start = time.perf_counter()
+    def _begin(self, order: Begin) -> None:
+        start, spec = time.perf_counter(), order.spec
         if self._task != spec.task or self._sim is None:
             self.close_sim()
-            self._sim = self._open(spec.task)
+            self._sim = self._benchmark.make_sim(spec.task)
             self._task = spec.task
+            _give_memory_back()  # compiling a model takes a multiple of what it leaves
         open_s = time.perf_counter() - start
-        self._episode = ObservedEpisode(
-            self._sim, spec, self._benchmark.action, self._window, self._beat
-        )
+        sim = self._sim if order.camera is None else FilmedSim(self._sim, order.camera)
+        self._episode = ObservedEpisode(sim, spec, self._benchmark.action, self._window, self._beat)
         self._episode.timings.open_s = open_s
         self._episode.begin()
         if self._policy is not None:
             self._play(self._policy, self._episode)
-
-    def _open(self, task: Task) -> Sim:
-        sim = self._benchmark.make_sim(task)
-        _give_memory_back()  # compiling a model takes a multiple of what it leaves
-        return sim if self._camera is None else FilmedSim(sim, self._camera)
 
     def _run(self, order: Chunk) -> None:
         assert self._episode is not None
@@ -191,6 +182,7 @@ def die_with_the_parent() -> None:
     interpreter and block that thread, so on Linux the kernel is asked as well: the fork server
     exits with the parent, and each worker is killed with the fork server.
     """
+    _let_the_fork_server_end()
     if sys.platform == "linux":
         pr_set_pdeathsig = 1
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
@@ -203,3 +195,17 @@ def die_with_the_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=wait_and_exit, args=(parent.sentinel,), daemon=True).start()
+
+
+def _let_the_fork_server_end() -> None:
+    """Close this process's end of the pipe that keeps the fork server alive.
+
+    multiprocessing hands it to every child, so that children may have children. A worker that is
+    stopped, or hangs with the interpreter held, would keep the server alive, and thereby itself.
+    """
+    from multiprocessing import forkserver
+
+    server: Any = forkserver._forkserver
+    if server._forkserver_alive_fd is not None and parent_process() is not None:
+        os.close(server._forkserver_alive_fd)
+        server._forkserver_alive_fd = None

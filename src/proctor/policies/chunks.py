@@ -18,7 +18,7 @@ def checked_chunks(policy: Policy, batch: Batch, action: ActionSpec) -> Array:
     """
     try:
         chunks = np.asarray(policy.act(batch), dtype=np.float32)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # its thread would end, and the engine wait for ever
         what = f"raised {type(error).__name__}: {error}"
         raise _policy_error(policy, batch.queries[0], what) from error
     wanted = (len(batch.queries), policy.n_action_steps, action.size)

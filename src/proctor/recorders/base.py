@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from proctor.types import EpisodeResult
+from proctor.types import EpisodeResult, Outcome
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,26 @@ class Pulse:
     def mean_batch(self) -> float | None:
         """Mean number of episodes answered by one call of the policy; None when none was needed."""
         return self.batched_requests / self.batches if self.batches else None
+
+
+@dataclass
+class Counts:
+    """Episodes by how they ended."""
+
+    successes: int = 0
+    failures: int = 0
+    errors: int = 0
+
+    def add(self, outcome: Outcome) -> None:
+        """Count one episode."""
+        self.successes += outcome is Outcome.SUCCESS
+        self.failures += outcome is Outcome.FAILURE
+        self.errors += outcome is Outcome.ERROR
+
+    @property
+    def total(self) -> int:
+        """All episodes that ended, errors included."""
+        return self.successes + self.failures + self.errors
 
 
 class Recorder(Protocol):

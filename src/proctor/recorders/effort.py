@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from proctor.errors import RunFolderError
 from proctor.recorders.base import Pulse
 from proctor.types import EpisodeResult
 
@@ -28,10 +29,18 @@ class EffortLog:
         self._last = pulse
 
     def close(self) -> None:
-        """Append the session's line."""
-        if self._last is not None:
+        """Append the session's line.
+
+        Raises:
+            RunFolderError: the disk is full or gone.
+        """
+        if self._last is None:
+            return
+        try:
             with self._path.open("ab") as file:
                 file.write(msgspec.json.encode(self._last) + b"\n")
+        except OSError as error:
+            raise RunFolderError(f"cannot write {self._path}: {error.strerror}") from error
 
 
 @dataclass(frozen=True)

@@ -3,37 +3,46 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from proctor.recorders.base import Pulse
+from proctor.recorders.base import Counts, Pulse
 from proctor.report.statistics import rate_text
-from proctor.types import EpisodeResult, Outcome
+from proctor.types import EpisodeResult
 
 _PLAIN_EVERY_S = 5.0
 
 
-@dataclass
-class Counts:
-    """Episodes by how they ended."""
+class _Line:
+    """One line that is redrawn, or said every few seconds where nothing can be redrawn."""
 
-    successes: int = 0
-    failures: int = 0
-    errors: int = 0
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live = Live(console=console, refresh_per_second=5) if console.is_terminal else None
+        if self._live is not None:
+            self._live.start()
+        self._said_at = time.monotonic()
 
-    def add(self, outcome: Outcome) -> None:
-        """Count one episode."""
-        self.successes += outcome is Outcome.SUCCESS
-        self.failures += outcome is Outcome.FAILURE
-        self.errors += outcome is Outcome.ERROR
+    def show(self, text: str) -> None:
+        """Show ``text`` in place of what was there, now or in a few seconds."""
+        if self._live is not None:
+            self._live.update(Text(text, overflow="ellipsis", no_wrap=True))
+        elif time.monotonic() - self._said_at >= _PLAIN_EVERY_S:
+            self._said_at = time.monotonic()
+            self._say(text)
 
-    @property
-    def total(self) -> int:
-        """All episodes that ended, errors included."""
-        return self.successes + self.failures + self.errors
+    def close(self, text: str) -> None:
+        """Leave ``text`` on the screen."""
+        if self._live is not None:
+            self.show(text)
+            self._live.stop()
+        else:
+            self._say(text)
+
+    def _say(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 class Progress:
@@ -44,10 +53,7 @@ class Progress:
         self._counts = counts
         self._done_before = counts.total
         self._console = console
-        self._live = Live(console=console, refresh_per_second=5) if console.is_terminal else None
-        if self._live is not None:
-            self._live.start()
-        self._said_at = time.monotonic()
+        self._line = _Line(console)
         self._pulse = Pulse(0.0, 0, 0, 0)
 
     def episode_ended(self, result: EpisodeResult) -> None:
@@ -60,21 +66,13 @@ class Progress:
             )
 
     def pulse(self, pulse: Pulse) -> None:
-        """Redraw the line, or say it every few seconds where nothing can be redrawn."""
+        """Show how the run goes."""
         self._pulse = pulse
-        if self._live is not None:
-            self._live.update(Text(self.line(), overflow="ellipsis", no_wrap=True))
-        elif time.monotonic() - self._said_at >= _PLAIN_EVERY_S:
-            self._said_at = time.monotonic()
-            self._say()
+        self._line.show(self.line())
 
     def close(self) -> None:
         """Leave the last state of the line on the screen."""
-        if self._live is not None:
-            self._live.update(Text(self.line(), overflow="ellipsis", no_wrap=True))
-            self._live.stop()
-        else:
-            self._say()
+        self._line.close(self.line())
 
     def line(self) -> str:
         """Return the line as text, what matters most first: a narrow terminal cuts the end."""
@@ -90,16 +88,43 @@ class Progress:
         return "  ".join(parts)
 
     def _time_left(self) -> str:
-        left = self._planned - self._counts.total
         done = self._counts.total - self._done_before
-        if left == 0:
-            return f"done in {clock(self._pulse.elapsed_s)}"
-        if done == 0:
-            return "starting"
-        return f"{clock(self._pulse.elapsed_s / done * left)} left"
+        return time_left(done, self._planned - self._counts.total, self._pulse.elapsed_s)
 
-    def _say(self) -> None:
-        self._console.print(self.line(), markup=False, highlight=False, soft_wrap=True)
+
+class FilmingProgress:
+    """Shows how many of the chosen episodes have been filmed."""
+
+    def __init__(self, planned: int, console: Console) -> None:
+        self._planned = planned
+        self._ended = 0
+        self._elapsed_s = 0.0
+        self._line = _Line(console)
+
+    def episode_ended(self, result: EpisodeResult) -> None:
+        """Count the episode; what is to be said of its video is said in the end."""
+        self._ended += 1
+
+    def pulse(self, pulse: Pulse) -> None:
+        """Show how far it is."""
+        self._elapsed_s = pulse.elapsed_s
+        self._line.show(self.line())
+
+    def close(self) -> None:
+        """Leave the last state of the line on the screen."""
+        self._line.close(self.line())
+
+    def line(self) -> str:
+        """Return the line as text."""
+        left = time_left(self._ended, self._planned - self._ended, self._elapsed_s)
+        return f"filming {self._ended}/{self._planned}  {left}"
+
+
+def time_left(done: int, left: int, elapsed_s: float) -> str:
+    """Say how long it will take if it goes on like this."""
+    if left == 0:
+        return f"done in {clock(elapsed_s)}"
+    return f"{clock(elapsed_s / done * left)} left" if done else "starting"
 
 
 def clock(seconds: float) -> str:

@@ -8,11 +8,13 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
-from proctor.errors import MissingExtra
+from proctor.errors import MissingExtra, RunFolderError
 from proctor.types import Array
 
+WARNINGS_FILE = "videos/warnings.json"
 _UNFINISHED = ".part"
 _LEAST_FPS = 8
 _ENCODER = {"preset": "veryfast", "crf": "23"}
@@ -32,6 +34,21 @@ def remove_unfinished(folder: Path) -> None:
     """Remove what a process that was killed while it filmed has left in the run folder."""
     for path in folder.glob(f"videos/*/*{_UNFINISHED}"):
         path.unlink()
+
+
+def read_warnings(folder: Path) -> dict[str, str]:
+    """Return what is to be known of the run's videos, by their places in the run folder.
+
+    Raises:
+        RunFolderError: the file is damaged.
+    """
+    path = folder / WARNINGS_FILE
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, str])
+    except FileNotFoundError:
+        return {}
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise RunFolderError(f"{path} is damaged; remove it") from None
 
 
 @dataclass(frozen=True)

@@ -18,18 +18,22 @@ from typing import Any
 
 
 def document_html(name: str, values: Mapping[str, Any], *, styles: tuple[str, ...]) -> str:
-    """Return ``NAME.html`` with ``values``, which have a title, drawn by ``NAME.js``."""
+    """Return the page whose main part is ``NAME.html``; ``NAME.js`` draws ``values`` into it.
+
+    ``values`` have a title.
+    """
     style = "".join(_resource(file) for file in styles)
     script = _resource("parts.js") + _resource(f"{name}.js")
     parts = {
         "policy": _security_policy(style, script, live=bool(values.get("live"))),
         "title": _markup(str(values["title"])),
         "style": style,
+        "body": _resource(f"{name}.html"),
         "values": script_json(values),
         "script": script,
     }
     # One pass, so that a title that reads like a placeholder stays a title.
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _resource(f"{name}.html"))
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _resource("document.html"))
 
 
 def inline_page(title: str, body: str) -> str:

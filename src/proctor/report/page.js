@@ -13,7 +13,7 @@
     other: "the rest of episodes (scripted policies act here)",
     idle: "between episodes, and tries that broke",
   };
-  const FIRST_ROWS = 20, FIRST_FILMS = 12;
+  const FIRST_ROWS = 20, FIRST_FILMS = 12, FIRST_WARNINGS = 5;
 
   // ---- Episodes: from columns to records ----
 
@@ -153,9 +153,16 @@
       "aria-label": name(episode) });
   }
 
+  function warned(warnings) {
+    const shown = warnings.slice(0, FIRST_WARNINGS).map((text) => el("p", { class: "notice" }, text));
+    const left = warnings.length - shown.length;
+    return left > 0 ? [...shown, el("p", { class: "quiet" }, `${count(left)} more in videos/warnings.json`)] : shown;
+  }
+
   function showFilms() {
     const filmed = sorted(episodes.filter((episode) => episode.video), (episode) => episode.outcome, false);
-    byId("films").hidden = !filmed.length;
+    byId("films").hidden = !filmed.length && !run.film_warnings.length;
+    byId("film-warnings").append(...warned(run.film_warnings));
     let next = 0;
     function add() {
       byId("film-list").append(...filmed.slice(next, next + FIRST_FILMS).map((episode) => el("figure", {},
@@ -274,6 +281,17 @@
 
   // ---- Time ----
 
+  function showLimit() {
+    const { limit, mean_batch: meanBatch } = run.time;
+    if (!limit) return;
+    const busy = `the workers simulated or rendered ${percent(limit.workers)} of their time` +
+      (meanBatch ? `, the policy worked ${percent(limit.policy)} of the time` : "");
+    byId("limit").append(el("strong", {}, `${percent(limit.fraction)} of the limit`), ` – ${busy}. `,
+      el("span", { class: "quiet" }, meanBatch
+        ? "The busier of the two sets the limit: no run with as many workers is over before it has done that work."
+        : "No run with as many workers is over before they have done that work."));
+  }
+
   function showSpent() {
     const total = Object.values(run.time.spent).reduce((sum, value) => sum + value, 0);
     const spent = Object.entries(run.time.spent).filter(([, value]) => value > 0.0005 * total);
@@ -342,6 +360,7 @@
   function showTime() {
     byId("time").hidden = !episodes.length;
     if (!episodes.length) return;
+    showLimit();
     showSpent();
     showTimeline();
   }

@@ -13,10 +13,11 @@ from typing import Any
 from proctor.errors import UsageError
 from proctor.recorders.effort import Effort, read_effort
 from proctor.recorders.journal import EpisodeRow, read_journal, videos_in
+from proctor.recorders.video import read_warnings
 from proctor.report.reproduce import episode_base, episode_flag, run_command, task_flags
 from proctor.report.statistics import wilson_interval
 from proctor.report.summary import by_group, by_task, tally
-from proctor.report.timeline import Timeline, make_timeline, time_spent
+from proctor.report.timeline import Timeline, limit_of, make_timeline, time_spent
 from proctor.run import RunFolder, RunRecord
 from proctor.types import EpisodeKey, Outcome
 
@@ -37,6 +38,8 @@ class RunContent:
     filmed: frozenset[EpisodeKey]
     """The episodes whose video is there."""
     effort: Effort
+    film_warnings: list[str]
+    """What is to be known of the videos."""
 
 
 def read_run(folder: Path) -> RunContent:
@@ -53,7 +56,8 @@ def read_run(folder: Path) -> RunContent:
     rows = sorted(journal.rows, key=lambda row: row.key)
     videos = videos_in(folder)
     filmed = frozenset(row.key for row in rows if row.video in videos)
-    return RunContent(record, rows, journal.damaged, filmed, read_effort(folder))
+    warnings = list(read_warnings(folder).values())
+    return RunContent(record, rows, journal.damaged, filmed, read_effort(folder), warnings)
 
 
 def page_data(run: RunContent) -> dict[str, Any]:
@@ -78,7 +82,8 @@ def page_data(run: RunContent) -> dict[str, Any]:
         "tasks": [_task(rows) for rows in tasks.values()],
         "episodes": _episodes(run, timeline, list(tasks)),
         "errors": _errors(run.rows),
-        "time": _time(run.rows, timeline) | _policy_time(run.effort),
+        "film_warnings": run.film_warnings,
+        "time": _time(run.rows, timeline, run.effort),
         "fingerprint": record.fingerprint,
         "command": run_command(record.given, record.resolved),
         "episode_command": [
@@ -184,19 +189,23 @@ def _shortened(error: str) -> str:
     return f"[{cut} characters are left out here; episodes.jsonl has them]\n{error[cut:]}"
 
 
-def _time(rows: Sequence[EpisodeRow], timeline: Timeline) -> dict[str, Any]:
+def _time(rows: Sequence[EpisodeRow], timeline: Timeline, effort: Effort) -> dict[str, Any]:
+    spent = time_spent(rows, timeline)
+    limit = limit_of(spent, timeline, effort.infer_s)
     return {
         "total": _number(timeline.total_s, 3),
         "workers": sorted({row.worker for row in rows}),
         "breaks": [_number(end, 3) for end in timeline.breaks],
-        "spent": {
-            name: _number(seconds, 3) for name, seconds in time_spent(rows, timeline).items()
+        "spent": {name: _number(seconds, 3) for name, seconds in spent.items()},
+        "infer": _number(effort.infer_s, 3),
+        "mean_batch": _number(effort.mean_batch, 2),
+        "limit": limit
+        and {
+            "fraction": _number(limit.fraction, 4),
+            "workers": _number(limit.workers, 4),
+            "policy": _number(limit.policy, 4),
         },
     }
-
-
-def _policy_time(effort: Effort) -> dict[str, Any]:
-    return {"infer": _number(effort.infer_s, 3), "mean_batch": _number(effort.mean_batch, 2)}
 
 
 def _facts(nested: Mapping[str, Any], prefix: str = "") -> list[list[str]]:

@@ -17,9 +17,13 @@ def run_command(given: Settings, resolved: Settings) -> str:
 
 
 def episode_base(given: Settings, resolved: Settings) -> str:
-    """Return the command of a single episode up to the flags that say which one."""
+    """Return the command of a single episode up to the flags that say which one.
+
+    It is looked at and thrown away, so it is not logged to W&B.
+    """
     flags = _flat(given, resolved)
-    return _command({name: flags[name] for name in flags if name not in _CHOOSES_EPISODES})
+    kept = [name for name in flags if name not in _CHOOSES_EPISODES]
+    return _command({name: flags[name] for name in kept if not name.startswith("wandb.")})
 
 
 def task_flags(suite: str, task_id: int) -> str:

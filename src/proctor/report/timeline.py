@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from proctor.recorders.journal import EpisodeRow
@@ -59,6 +59,33 @@ def time_spent(rows: Sequence[EpisodeRow], timeline: Timeline) -> dict[str, floa
         spent["other"] += max(0.0, span.duration_s - sum(known))
     spent["idle"] = max(0.0, timeline.worker_s - sum(spent.values()))
     return spent
+
+
+@dataclass(frozen=True)
+class Limit:
+    """How near the run came to the fastest that its workers and its policy allow.
+
+    With these workers it takes at least as long as they simulate and render, if they never pause;
+    with this policy at least as long as it computes. The busier of the two sets the limit.
+    """
+
+    workers: float
+    """The share of the workers' time in which they simulated or rendered."""
+    policy: float
+    """The share of the run's time in which the policy computed."""
+
+    @property
+    def fraction(self) -> float:
+        """The least time the run could have taken over the time it took."""
+        return max(self.workers, self.policy)
+
+
+def limit_of(spent: Mapping[str, float], timeline: Timeline, infer_s: float) -> Limit | None:
+    """Compare a run with its limit; None when no time has passed."""
+    if timeline.total_s <= 0 or timeline.worker_s <= 0:
+        return None
+    busy_s = spent["simulate"] + spent["render"]
+    return Limit(min(1.0, busy_s / timeline.worker_s), min(1.0, infer_s / timeline.total_s))
 
 
 def _by_session(rows: Sequence[EpisodeRow], sessions: Sequence[float]) -> list[list[int]]:

@@ -1,0 +1,139 @@
+"""The sections of an evaluation's config that no plug-in defines: --eval.* and --video.*."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from proctor.errors import UsageError
+from proctor.report.sequential import NEVER
+
+
+class SchedulerKind(Enum):
+    """How episodes are run: by the engine, or by the classic loop over a vector environment."""
+
+    CONTINUOUS = "continuous"
+    LOCKSTEP = "lockstep"
+
+
+@dataclass
+class EvalSettings:
+    """How the episodes are run. None of it may change what an episode gives."""
+
+    n_episodes: int = field(default=50, metadata={"help": "episodes per task"})
+    episodes: list[int] | None = field(
+        default=None, metadata={"help": "only these of each task's n_episodes, as [0,3]"}
+    )
+    batch_size: int = field(
+        default=0,
+        metadata={
+            "help": "simulators at once; 0: 0.7 x usable cores, at most 64 and one an episode"
+        },
+    )
+    use_async_envs: bool = field(
+        default=True, metadata={"help": "one process per simulator; false: all in this process"}
+    )
+    scheduler: SchedulerKind = field(
+        default=SchedulerKind.CONTINUOUS,
+        metadata={"help": "continuous batching, or the classic lockstep loop as a reference"},
+    )
+    watchdog_s: float = field(
+        default=120.0,
+        metadata={"help": "seconds without a simulator step after which a worker is replaced"},
+    )
+    max_retries: int = field(
+        default=2, metadata={"help": "how often an episode whose simulator broke is tried again"}
+    )
+    stop_when: str = field(
+        default=NEVER,
+        metadata={
+            "help": "stop early: ci_width<0.05 (95% interval of all episodes), task_ci_width<0.2 "
+            "(of every task) or never; tasks are then interleaved"
+        },
+    )
+    strict: bool = field(
+        default=False,
+        metadata={
+            "help": "on an accelerator, run every batch at one size: same bits whatever the load"
+        },
+    )
+
+    @property
+    def indices(self) -> Iterable[int]:
+        """Which episodes of each task are asked for."""
+        return range(self.n_episodes) if self.episodes is None else self.episodes
+
+
+class Which(Enum):
+    """Which episodes are shown in videos."""
+
+    FAILURES = "failures"
+    FIRST = "first"
+    ALL = "all"
+
+
+@dataclass
+class VideoSettings:
+    """Which episodes are filmed after the run, and how. None of it changes an episode."""
+
+    episodes: int | None = field(
+        default=None,
+        metadata={
+            "help": "videos per task, 0: none (default: 1 where the policy sees images and this "
+            "machine can)"
+        },
+    )
+    which: Which = field(
+        default=Which.FAILURES,
+        metadata={"help": "the first failures of each task, the first episodes, or simply all"},
+    )
+    height: int | None = field(
+        default=None, metadata={"help": "of the video; default: what the benchmark renders"}
+    )
+    width: int | None = field(
+        default=None, metadata={"help": "of the video; one of the two keeps the shape"}
+    )
+    fps: float | None = field(
+        default=None, metadata={"help": "frames per second it plays at; default: the world's speed"}
+    )
+    every: int | None = field(
+        default=None,
+        metadata={
+            "help": "film every n-th step; default: at least 8 frames per second of the task"
+        },
+    )
+
+    @property
+    def asked(self) -> bool:
+        """Whether any of it was asked for; else a run that cannot be filmed goes without."""
+        return self != VideoSettings()
+
+    @property
+    def per_task(self) -> int:
+        """How many videos each task gets."""
+        return 1 if self.episodes is None else self.episodes
+
+    def validate(self) -> None:
+        """Refuse values that make no sense.
+
+        Raises:
+            UsageError: naming the flag.
+        """
+        at_least("video.episodes", self.per_task, 0)
+        for name, least in (("height", 2), ("width", 2), ("every", 1)):
+            value = getattr(self, name)
+            if value is not None:
+                at_least(f"video.{name}", value, least)
+        if self.fps is not None and not 0.1 <= self.fps <= 1000:
+            raise UsageError(f"--video.fps must be between 0.1 and 1000, got {self.fps:g}")
+
+
+def at_least(name: str, value: int, least: int) -> None:
+    """Refuse a flag whose value is too small.
+
+    Raises:
+        UsageError: naming the flag.
+    """
+    if value < least:
+        raise UsageError(f"--{name} must be at least {least}, got {value}")

@@ -1,0 +1,90 @@
+"""Joins a run to Weights & Biases, from its first episode to its last video."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from proctor.prepared import Prepared
+from proctor.recorders.base import Counts, Recorder
+from proctor.recorders.journal import FILE_NAME as JOURNAL_FILE
+from proctor.recorders.journal import EpisodeRow, read_journal
+from proctor.recorders.wandb import WandbLog, WandbResults
+from proctor.report.page import REPORT_FILE
+from proctor.report.statistics import wilson_interval
+from proctor.report.summary import by_task, tally
+from proctor.run import EVAL_INFO_FILE, RUN_FILE, RunRecord
+
+
+@contextmanager
+def tracked(
+    prepared: Prepared, record: RunRecord, before: Sequence[EpisodeRow]
+) -> Iterator[list[Recorder]]:
+    """Give the recorders that tell W&B of the run, if that was asked for; then the results."""
+    config = prepared.config.wandb
+    if not config.active:
+        yield []
+        return
+    counts = Counts()
+    for row in before:
+        counts.add(row.outcome)
+    folder = prepared.folder.path
+    log = WandbLog(config, folder, _about(record), counts)
+    failed = True
+    try:
+        yield [log]
+        failed = False
+    finally:
+        log.finish(wandb_results(folder, len(prepared.plan)), failed=failed)
+
+
+def wandb_results(folder: Path, planned: int) -> WandbResults:
+    """Read from a run folder what W&B is told at the end."""
+    rows = sorted(read_journal(folder).rows, key=lambda row: row.key)
+    overall, videos = tally(rows), {}
+    for task_rows in by_task(rows).values():
+        paths = [folder / row.video for row in task_rows if (folder / row.video).exists()]
+        if paths:
+            videos[f"{task_rows[0].suite}/{task_rows[0].task}"] = paths
+    files = [folder / name for name in (REPORT_FILE, RUN_FILE, EVAL_INFO_FILE, JOURNAL_FILE)]
+    return WandbResults(
+        summary={
+            "result": str(overall),
+            "planned_episodes": planned,
+            "complete": len(rows) == planned,
+            "mean_reward": overall.avg_sum_reward,
+            "mean_steps_to_success": overall.mean_steps_to_success,
+        },
+        tasks=[_task(task_rows) for task_rows in by_task(rows).values()],
+        videos=videos,
+        files=[path for path in files if path.exists()],
+    )
+
+
+def _task(rows: Sequence[EpisodeRow]) -> dict[str, Any]:
+    added = tally(rows)
+    low, high = wilson_interval(added.successes, added.episodes) or (None, None)
+    return {
+        "group": rows[0].suite,
+        "task": rows[0].task,
+        "success": added.rate,
+        "low95": low,
+        "high95": high,
+        "successes": added.successes,
+        "episodes": added.episodes,
+        "errors": added.errors,
+        "mean_reward": added.avg_sum_reward,
+        "mean_steps_to_success": added.mean_steps_to_success,
+    }
+
+
+def _about(record: RunRecord) -> dict[str, Any]:
+    return {
+        **record.resolved,
+        "fingerprint": record.fingerprint,
+        "protocol": record.protocol,
+        "versions": record.versions,
+        "machine": record.machine,
+    }

@@ -1,0 +1,227 @@
+"""How a running evaluation is disturbed from outside."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from proctor.recorders.journal import FILE_NAME
+from proctor.run import RUN_FILE
+from tests.chaos.scenario import WATCHDOG_S, Attack, Damage, Moment
+
+FILLER = "filler"
+_DISK_MB = 24  # a run is refused where less than 16 MB are free
+
+
+@dataclass(frozen=True)
+class Target:
+    """A session of ``proctor eval`` and where it works."""
+
+    process: subprocess.Popen[bytes]
+    folder: Path
+    pick: Callable[[list[psutil.Process]], psutil.Process]
+    to_group: bool
+    start_second: Callable[[], int]
+    """Starts another run in the folder, waits for its end and returns its exit code."""
+
+    @property
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
+    def signal(self, signum: signal.Signals) -> None:
+        """Send to the parent, or to its whole group as a terminal does."""
+        with contextlib.suppress(ProcessLookupError):
+            (os.killpg if self.to_group else os.kill)(self.process.pid, signum)
+
+    def fork_server(self) -> psutil.Process | None:
+        for child in psutil.Process(self.process.pid).children():
+            if "forkserver" in " ".join(child.cmdline()):
+                return child
+        return None
+
+    def workers(self) -> list[psutil.Process]:
+        server = self.fork_server()
+        return [] if server is None else server.children()
+
+
+def episodes_in(folder: Path) -> int:
+    """Count the lines of the journal."""
+    path = folder / FILE_NAME
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def wait_for(moment: Moment, target: Target, done_before: int) -> None:
+    """Wait until it is time to strike, or the run is over."""
+    deadline = time.monotonic() + 30
+    while target.alive and time.monotonic() < deadline:
+        begun = not moment.begun or (target.folder / RUN_FILE).exists()
+        if begun and episodes_in(target.folder) >= done_before + moment.episodes:
+            break
+        time.sleep(0.002)
+    time.sleep(moment.delay_s)
+
+
+def strike(attack: Attack, target: Target) -> bool:
+    """Carry out ``attack``; False when there was nothing left to hit."""
+    if not target.alive:
+        return False
+    try:
+        return _ATTACKS[attack](target)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _kill_worker(target: Target) -> bool:
+    workers = target.workers()
+    if workers:
+        target.pick(workers).kill()
+    return bool(workers)
+
+
+def _stop_worker(target: Target) -> bool:
+    """Stop one that works: one that starts is given a minute before it counts as hung."""
+    if episodes_in(target.folder) == 0:
+        return False
+    workers = [worker for worker in target.workers() if time.time() - worker.create_time() > 0.5]
+    if workers:
+        target.pick(workers).suspend()
+    return bool(workers)
+
+
+def _kill_parent(target: Target) -> bool:
+    target.process.kill()
+    return True
+
+
+def _stop_worker_kill_parent(target: Target) -> bool:
+    workers = target.workers()
+    if workers:
+        target.pick(workers).suspend()
+    target.process.kill()
+    return bool(workers)
+
+
+def _kill_fork_server(target: Target) -> bool:
+    server = target.fork_server()
+    if server is not None:
+        server.kill()
+    return server is not None
+
+
+def _interrupt(target: Target) -> bool:
+    target.signal(signal.SIGINT)
+    return True
+
+
+def _interrupt_twice(target: Target) -> bool:
+    target.signal(signal.SIGINT)
+    time.sleep(0.03)
+    target.signal(signal.SIGINT)
+    return True
+
+
+def _terminate(target: Target) -> bool:
+    target.signal(signal.SIGTERM)
+    return True
+
+
+def _suspend(target: Target) -> bool:
+    """Ctrl-Z for longer than the watchdog waits, then fg; the parent moves before the workers."""
+    os.killpg(target.process.pid, signal.SIGSTOP)
+    time.sleep(WATCHDOG_S + 0.7)
+    target.process.send_signal(signal.SIGCONT)
+    time.sleep(0.3)
+    os.killpg(target.process.pid, signal.SIGCONT)
+    return True
+
+
+def _fill_disk(target: Target) -> bool:
+    """Leave no room on the small disk; without one, let no file grow any more."""
+    disk = target.folder.parent
+    if not disk.is_mount():
+        size = max((path.stat().st_size for path in target.folder.glob("*.jsonl")), default=0)
+        limit = (size + 100, resource.RLIM_INFINITY)
+        resource.prlimit(target.process.pid, resource.RLIMIT_FSIZE, limit)
+        return True
+    with contextlib.suppress(OSError), (disk / FILLER).open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+    return True
+
+
+def _shrink_memory(target: Target) -> bool:
+    """Cut the arena off under everyone who maps it; it has no name by which to remove it."""
+    for path in Path(f"/proc/{target.process.pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            if "proctor-arena" not in str(path.readlink()):
+                continue
+            with path.open("r+b") as file:
+                with contextlib.suppress(PermissionError):  # it is sealed
+                    os.ftruncate(file.fileno(), 0)
+                return True
+    return False
+
+
+def _second_run(target: Target) -> bool:
+    code = target.start_second()
+    if target.alive and code != 2:
+        raise AssertionError(f"a second run in the folder ended with {code} beside the first")
+    return True
+
+
+_ATTACKS: dict[Attack, Callable[[Target], bool]] = {
+    Attack.KILL_WORKER: _kill_worker,
+    Attack.STOP_WORKER: _stop_worker,
+    Attack.KILL_PARENT: _kill_parent,
+    Attack.STOP_WORKER_KILL_PARENT: _stop_worker_kill_parent,
+    Attack.KILL_FORK_SERVER: _kill_fork_server,
+    Attack.INTERRUPT: _interrupt,
+    Attack.INTERRUPT_TWICE: _interrupt_twice,
+    Attack.TERMINATE: _terminate,
+    Attack.SUSPEND: _suspend,
+    Attack.FILL_DISK: _fill_disk,
+    Attack.SHRINK_MEMORY: _shrink_memory,
+    Attack.SECOND_RUN: _second_run,
+}
+
+
+@contextlib.contextmanager
+def small_disk(path: Path) -> Iterator[None]:
+    """Mount a small disk where that is allowed; where not, the attack limits the file size."""
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={_DISK_MB}m", "proctor-chaos", str(path)]
+    mounted = subprocess.run(mount, capture_output=True, check=False).returncode == 0
+    try:
+        yield
+    finally:
+        if mounted:
+            subprocess.run(["umount", "--lazy", str(path)], check=True)
+
+
+def damage_journal(damage: Damage, folder: Path, cut: float) -> bool:
+    """Do to the last line what a power cut does; False where there is none."""
+    path = folder / FILE_NAME
+    content = path.read_bytes() if path.exists() else b""
+    if not content.endswith(b"\n"):
+        return False
+    start = content.rfind(b"\n", 0, -1) + 1
+    before, last = content[:start], content[start:]
+    kept = last[: 1 + int(cut * (len(last) - 2))]
+    lost = len(last) - len(kept)
+    left = {
+        Damage.CUT: before + kept,
+        Damage.NO_NEWLINE: content[:-1],
+        Damage.ZEROS: before + kept + bytes(lost),
+        Damage.ZERO_LINE: before + bytes(len(last) - 1) + b"\n",
+        Damage.HALF_LINE: content + kept,
+    }
+    path.write_bytes(left[damage])
+    return True

@@ -1,0 +1,84 @@
+"""What a run may not leave behind: processes, shared memory, a held lock, temporary files."""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+
+from proctor.run import LOCK_FILE
+
+MARK = "PROCTOR_CHAOS"
+"""An environment variable that every process of a trial inherits, however often it is orphaned."""
+_GRACE_S = 5.0
+
+
+def processes_of(mark: str) -> list[psutil.Process]:
+    """Find every living process that carries ``mark``."""
+    wanted = f"{MARK}={mark}".encode()
+    found = []
+    for pid in psutil.pids():
+        try:
+            if wanted in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                found.append(psutil.Process(pid))
+        except (OSError, psutil.NoSuchProcess):
+            continue  # it ended meanwhile
+    return found
+
+
+def orphans(mark: str, grace_s: float = _GRACE_S) -> list[str]:
+    """Name the processes that are still there after a few seconds, and end them."""
+    deadline = time.monotonic() + grace_s
+    while (left := processes_of(mark)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    names = []
+    for process in left:
+        try:
+            names.append(f"process {process.pid} ({process.status()})")
+            process.kill()
+        except psutil.NoSuchProcess:
+            continue
+    return names
+
+
+@functools.cache
+def can_have_own_shared_memory() -> bool:
+    """Whether a trial may have a /dev/shm that no other program writes to."""
+    tried = subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False)
+    return tried.returncode == 0
+
+
+def with_own_shared_memory(command: list[str], folder: Path) -> list[str]:
+    """Return ``command`` such that what it puts into /dev/shm lies in ``folder``."""
+    if not can_have_own_shared_memory():
+        return command
+    mount = 'mount --bind "$0" /dev/shm && exec "$@"'
+    return ["unshare", "--mount", "sh", "-c", mount, str(folder), *command]
+
+
+def segments(folder: Path) -> list[str]:
+    """Name the shared memory that is still there."""
+    return [f"shared memory {path.name}" for path in folder.iterdir()]
+
+
+def held_lock(folder: Path) -> list[str]:
+    """Say whether somebody still holds the folder's lock; the file itself stays, as it must."""
+    path = folder / LOCK_FILE
+    if not path.exists():
+        return []
+    with path.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return [f"lock {path}"]
+    return []
+
+
+def temporary_files(folder: Path, temporary: Path) -> list[str]:
+    """Name unfinished files in the run folder and whatever is in the temporary one."""
+    unfinished = [path for path in folder.rglob("*") if path.suffix in (".part", ".tmp")]
+    return [f"file {path}" for path in [*unfinished, *temporary.iterdir()]]

@@ -1,0 +1,209 @@
+"""What happens in one trial: decided from the seed and the trial's number, before anything runs."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from proctor.benchmarks.fake import Fault
+from tests.chaos.policy import ChaosPolicy, PolicyFault
+
+N_TASKS, N_EPISODES, HORIZON = 3, 8, 20
+PLAN = [("point", task, index) for task in range(N_TASKS) for index in range(N_EPISODES)]
+WATCHDOG_S = 2.0
+
+
+class Mode(Enum):
+    """How the episodes are run."""
+
+    PROCESSES = "processes"
+    IN_PROCESS = "in-process"
+    LOCKSTEP = "lockstep"
+
+
+class Attack(Enum):
+    """What is done to a run from outside."""
+
+    KILL_WORKER = "a worker is killed"
+    STOP_WORKER = "a worker is stopped"
+    KILL_PARENT = "the parent is killed"
+    STOP_WORKER_KILL_PARENT = "a worker is stopped, the parent killed"
+    KILL_FORK_SERVER = "the fork server is killed"
+    INTERRUPT = "SIGINT"
+    INTERRUPT_TWICE = "SIGINT twice"
+    TERMINATE = "SIGTERM"
+    SUSPEND = "everything is stopped, then continued"
+    FILL_DISK = "the disk fills up"
+    SHRINK_MEMORY = "the shared memory is cut off"
+    SECOND_RUN = "a second run in the folder"
+
+
+class Damage(Enum):
+    """What a power cut does to the journal after its parent was killed."""
+
+    CUT = "last line cut"
+    NO_NEWLINE = "last newline missing"
+    ZEROS = "last line ends in zeros"
+    ZERO_LINE = "last line is zeros"
+    HALF_LINE = "half a line more"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of fault, and how runs that it can meet are run."""
+
+    name: str
+    modes: tuple[Mode, ...]
+    fault: Fault | None = None
+    policy_fault: PolicyFault | None = None
+    attack: Attack | None = None
+    damage: Damage | None = None
+
+
+_ENDLESS = (Fault.HANG, Fault.STOP, Fault.LEAK)
+"""Only a worker with a process of its own can be replaced when it does this."""
+_SURVIVED = (
+    Attack.KILL_WORKER,
+    Attack.STOP_WORKER,
+    Attack.KILL_FORK_SERVER,
+    Attack.SUSPEND,
+    Attack.SHRINK_MEMORY,
+    Attack.SECOND_RUN,
+)
+"""What a run gets over by itself, without being resumed."""
+_ANY_MODE = (Attack.KILL_PARENT, Attack.INTERRUPT, Attack.INTERRUPT_TWICE, Attack.TERMINATE)
+
+
+def _kinds() -> list[Kind]:
+    everywhere, processes = tuple(Mode), (Mode.PROCESSES,)
+    kinds = [
+        Kind(f"simulator: {fault.value}", processes if fault in _ENDLESS else everywhere, fault)
+        for fault in Fault
+    ]
+    kinds += [
+        Kind(f"policy: {fault.value}", everywhere, policy_fault=fault) for fault in PolicyFault
+    ]
+    kinds += [
+        Kind(attack.value, everywhere if attack in _ANY_MODE else processes, attack=attack)
+        for attack in Attack
+    ]
+    kinds += [
+        Kind(f"power cut: {damage.value}", everywhere, attack=Attack.KILL_PARENT, damage=damage)
+        for damage in Damage
+    ]
+    return kinds
+
+
+KINDS = _kinds()
+
+
+@dataclass(frozen=True)
+class Moment:
+    """When to strike: so long after the session has finished so many episodes."""
+
+    episodes: int
+    delay_s: float
+    begun: bool = True
+    """With no episodes: after the run folder is there, not after the process is."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One trial."""
+
+    seed: int
+    number: int
+    kind: Kind
+    mode: Mode
+    flags: tuple[str, ...]
+    moments: tuple[Moment, ...]
+    """One for each session that is disturbed."""
+    to_group: bool
+    """Whether signals go to all processes, as from a terminal, or to the parent."""
+
+    @property
+    def survived(self) -> bool:
+        """Whether the disturbed session itself must end well."""
+        replaced = self.kind.fault is not None and self.mode is Mode.PROCESSES
+        return replaced or self.kind.attack in _SURVIVED
+
+    @property
+    def replay(self) -> str:
+        """The command that runs this trial again."""
+        return f"python -m tests.chaos --seed={self.seed} --only={self.number}"
+
+
+def marks_in(home: Path) -> Path:
+    """Return the folder in which simulator and policy remember that they have broken."""
+    return home / "marks"
+
+
+def make_scenario(seed: int, number: int, home: Path) -> Scenario:
+    """Decide everything about trial ``number`` in ``home``; every kind comes equally often."""
+    rng = random.Random(f"{seed}/{number}")
+    kind = KINDS[number % len(KINDS)]
+    weights = [4 if mode is Mode.PROCESSES else 1 for mode in kind.modes]
+    (mode,) = rng.choices(kind.modes, weights)
+    sessions = rng.choice((1, 1, 1, 2)) if kind.attack is not None else 1
+    return Scenario(
+        seed=seed,
+        number=number,
+        kind=kind,
+        mode=mode,
+        flags=(*_mode_flags(mode, rng), *_fault_flags(kind, rng, marks_in(home))),
+        moments=tuple(_moment(rng) for _ in range(sessions)),
+        to_group=rng.random() < 0.5,
+    )
+
+
+def common_flags(placement: str) -> list[str]:
+    """Return the flags that every trial and the undisturbed run share."""
+    return [
+        f"--policy.type=tests.chaos.policy:{placement}",
+        "--env.type=fake",
+        f"--env.n_tasks={N_TASKS}",
+        f"--env.episode_length={HORIZON}",
+        f"--eval.n_episodes={N_EPISODES}",
+    ]
+
+
+def _mode_flags(mode: Mode, rng: random.Random) -> list[str]:
+    flags = common_flags(rng.choice(("ENGINE", "WORKER")))
+    flags += ["--env.step_ms=2", f"--eval.watchdog_s={WATCHDOG_S}", "--eval.max_retries=10"]
+    filmed = rng.random() < 0.15
+    flags += ["--video.which=first", "--video.episodes=1"] if filmed else ["--video.episodes=0"]
+    n_workers = rng.choice((2, 3))
+    match mode:
+        case Mode.PROCESSES:
+            flags.append(f"--eval.batch_size={n_workers}")
+        case Mode.IN_PROCESS:
+            flags += [f"--eval.batch_size={n_workers}", "--eval.use_async_envs=false"]
+        case Mode.LOCKSTEP:
+            flags += [f"--eval.batch_size={n_workers}", "--eval.scheduler=lockstep"]
+    return flags
+
+
+def _fault_flags(kind: Kind, rng: random.Random, marks: Path) -> list[str]:
+    _, task, index = rng.choice(PLAN)
+    step = rng.randrange(6)
+    if kind.fault is not None:
+        faults = json.dumps({f"{task}/{index}/{step}": kind.fault.value})
+        return [f"--env.faults={faults}", f"--env.break_once_in={marks}"]
+    if kind.policy_fault is not None:
+        place = f"{task}/{index}/{step // 3 * ChaosPolicy.n_action_steps}"
+        return [
+            f"--policy.fault={kind.policy_fault.value}",
+            f"--policy.fault_at={place}",
+            f"--policy.break_once_in={marks}",
+        ]
+    return []
+
+
+def _moment(rng: random.Random) -> Moment:
+    """Strike while everything starts, in the middle, or close to the end."""
+    if rng.random() < 0.3:
+        return Moment(0, rng.uniform(0, 0.6), begun=rng.random() < 0.6)
+    return Moment(rng.randrange(1, len(PLAN) + 1), rng.uniform(0, 0.06))

@@ -1,0 +1,92 @@
+"""A sample of `make chaos`, and that its driver sees what it looks for."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from proctor.recorders.journal import FILE_NAME
+from proctor.run import RunFolder
+from proctor.types import EpisodeKey
+from tests.chaos import leftovers
+from tests.chaos.scenario import KINDS, make_scenario
+from tests.chaos.trial import Course, Verdict, run_trial, undisturbed, whole_rows
+
+SEED = 3
+SAMPLE = [
+    "simulator: nan",
+    "a worker is stopped, the parent killed",
+    "the fork server is killed",
+    "SIGINT",
+    "the disk fills up",
+    "power cut: last line ends in zeros",
+]
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("chaos")
+
+
+@pytest.fixture(scope="module")
+def expected(base: Path) -> dict[EpisodeKey, Course]:
+    return undisturbed(base)
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_a_run_under_fire_is_completed_as_if_nothing_had_been(
+    base: Path, expected: dict[EpisodeKey, Course], name: str
+) -> None:
+    number = [kind.name for kind in KINDS].index(name)
+    home = base / f"trial{number}"
+    verdict = run_trial(make_scenario(SEED, number, home), home, expected)
+    assert verdict.sound, verdict
+    assert verdict.landed
+
+
+def test_the_driver_decides_the_same_from_the_same_seed(tmp_path: Path) -> None:
+    trials = [make_scenario(SEED, number, tmp_path) for number in range(66)]
+    assert trials == [make_scenario(SEED, number, tmp_path) for number in range(66)]
+    assert trials != [make_scenario(SEED + 1, number, tmp_path) for number in range(66)]
+    assert {trial.kind.name for trial in trials} == {kind.name for kind in KINDS}
+
+
+def test_the_driver_counts_what_is_lost_duplicated_and_changed(
+    base: Path, expected: dict[EpisodeKey, Course], tmp_path: Path
+) -> None:
+    journal = (base / "undisturbed" / FILE_NAME).read_bytes().splitlines(keepends=True)
+    (tmp_path / FILE_NAME).write_bytes(b"".join([*journal[1:], journal[5], b'{"suite":\n']))
+    rows = whole_rows(tmp_path)
+    rows[0] = replace(rows[0], digest="another")
+    verdict = Verdict(make_scenario(SEED, 0, tmp_path))
+    verdict.hold_against(rows, expected)
+    assert (verdict.lost, verdict.duplicated, verdict.changed) == (1, 1, 1)
+    assert not verdict.sound
+
+
+def test_the_driver_sees_what_is_left_behind(tmp_path: Path) -> None:
+    folder, temporary = tmp_path / "run", tmp_path / "tmp"
+    folder.mkdir()
+    temporary.mkdir()
+    mark = {leftovers.MARK: "this-test"}
+    process = subprocess.Popen(["sleep", "60"], env={**os.environ, **mark})
+    assert leftovers.orphans("this-test", grace_s=0.1) == [f"process {process.pid} (sleeping)"]
+    process.wait()
+    assert leftovers.orphans("this-test") == []
+    segment = "open('/dev/shm/proctor-test', 'w')"
+    command = leftovers.with_own_shared_memory([sys.executable, "-c", segment], temporary)
+    subprocess.run(command, check=True)
+    if leftovers.can_have_own_shared_memory():
+        assert leftovers.segments(temporary) == ["shared memory proctor-test"]
+        (temporary / "proctor-test").unlink()
+    (folder / "eval_info.json.part").touch()
+    (temporary / "pymp-x").mkdir()
+    assert len(leftovers.temporary_files(folder, temporary)) == 2
+    with RunFolder(folder).locked():
+        assert leftovers.held_lock(folder) != []
+    assert leftovers.held_lock(folder) == []
