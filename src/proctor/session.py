@@ -18,7 +18,7 @@ from proctor.plan import workers_for
 from proctor.prepared import Prepared
 from proctor.recorders.base import Recorder
 from proctor.recorders.effort import EffortLog
-from proctor.recorders.journal import EpisodeRow, Journal, video_path
+from proctor.recorders.journal import EpisodeRow, Journal, video_path, videos_in
 from proctor.recorders.video import remove_unfinished
 from proctor.report.page import write_page
 from proctor.report.sequential import Stopper
@@ -96,7 +96,8 @@ class Session:
                 for recorder in watching:
                     recorder.close()
                 write_page(self._folder)
-        filmed.videos = sum((self._folder / row.video).exists() for row in rows)
+        videos = videos_in(self._folder)
+        filmed.videos = sum(row.video in videos for row in rows)
         return filmed
 
     def _engine_for(self, specs: Sequence[EpisodeSpec], environment: Mapping[str, str]) -> Engine:

@@ -12,6 +12,8 @@ import psutil
 import pytest
 
 from proctor.benchmarks.fake import Fake, FakeConfig, Fault
+from proctor.engine.messages import Order
+from proctor.engine.pool import InProcessPool
 from proctor.errors import PolicyError, WorkerError
 from proctor.evaluation import Evaluation
 from proctor.policies.base import Batch, PolicyPlugin
@@ -235,6 +237,25 @@ def _no_start() -> Any:
 
 
 NO_START = _no_start()
+
+
+def test_a_worker_that_has_started_does_not_wait_for_the_start_of_the_others(
+    run: Callable[..., Evaluation], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[tuple[str, int]] = []
+
+    class HeardPool(InProcessPool):
+        def start(self, slot: int) -> None:
+            heard.append(("start", slot))
+            super().start(slot)
+
+        def send(self, slot: int, order: Order) -> None:
+            heard.append(("order", slot))
+            super().send(slot, order)
+
+    monkeypatch.setattr("proctor.engine.engine.InProcessPool", HeardPool)
+    run(eval__batch_size=4, eval__use_async_envs=False)
+    assert heard.index(("order", 0)) < heard.index(("start", 3))
 
 
 def test_nothing_is_left_behind(run: Callable[..., Evaluation]) -> None:

@@ -344,9 +344,10 @@ def test_a_policy_against_itself_uses_up_the_pairs_and_is_undecided(
     run: Callable[..., Evaluation],
 ) -> None:
     reference = run(eval__n_episodes=5)
-    again = run(eval__n_episodes=9, against=str(reference.path))
+    # Many: on a busy machine one worker may be far ahead when the other ends the last pair.
+    again = run(eval__n_episodes=40, against=str(reference.path))
     assert str(again.stopped).startswith("undecided against")
-    assert len(again.rows) < 9, "episodes that have no partner are not run"
+    assert len(again.rows) < 40, "episodes that have no partner are not run"
 
 
 def test_a_reference_without_the_planned_episodes_is_refused_before_anything_starts(

@@ -98,10 +98,9 @@ class Engine:
         self._begin_counting()
         stopping = False
         try:
-            while self._not_started:
-                self._pool.start(self._not_started.pop(0))
             while not self._scheduler.done:
-                for slot, report in self._pool.poll(_POLL_S):
+                self._start_next_worker()
+                for slot, report in self._pool.poll(0 if self._not_started else _POLL_S):
                     self._hear(slot, report)
                 self._dispatch_answer()
                 self._assign_free_workers()
@@ -138,6 +137,11 @@ class Engine:
         self._steps_before = int(self._arena.beats.sum())
         self._batches = self._batched_requests = 0
         self._infer_s = 0.0
+
+    def _start_next_worker(self) -> None:
+        """Start one of those to come; those that run need not wait until all have been."""
+        if self._not_started:
+            self._pool.start(self._not_started.pop(0))
 
     def _hear(self, slot: int, report: Report) -> None:
         match report:
