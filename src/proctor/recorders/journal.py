@@ -19,7 +19,7 @@ FILE_NAME = "episodes.jsonl"
 _SYNC_EVERY_S = 1.0
 
 
-@dataclass
+@dataclass(slots=True)
 class EpisodeRow:
     """One line of the journal. What was not measured is None, never zero."""
 
