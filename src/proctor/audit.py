@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from proctor.engine.engine import Engine, EngineSetup
 from proctor.engine.scheduler import Bounds, Scheduler
+from proctor.errors import UsageError
 from proctor.evaluation import Prepared
 from proctor.recorders.again import Comparison
 from proctor.recorders.base import Pulse
@@ -27,9 +28,15 @@ def audit(
     """Run ``n_episodes`` of the recorded ones again, each on a simulator of its own.
 
     Which ones is decided by a fixed seed, spread over the tasks. Errored episodes are left out.
+
+    Raises:
+        UsageError: the journal holds episodes that are not planned.
     """
-    sound = [row for row in rows if row.outcome is not Outcome.ERROR]
     specs = {spec.key: spec for spec in prepared.plan}
+    for row in rows:
+        if row.key not in specs:
+            raise UsageError(f"the run's journal has {row.key}, which its run.json does not plan")
+    sound = [row for row in rows if row.outcome is not Outcome.ERROR]
     comparisons = []
     for row in _sample(sound, n_episodes):
         comparison = Comparison(row, run_alone(prepared, specs[row.key]))

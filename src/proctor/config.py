@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -15,7 +15,9 @@ from proctor.errors import UsageError
 from proctor.flags import Flag, check_known, decode, flags_of, flatten
 from proctor.policies.base import PolicyConfig
 from proctor.report.sequential import NEVER, parse_stop_rule
+from proctor.types import MOST_EPISODES
 
+_MOST_WORKERS = 1024
 STRICT_BATCH = 16
 """The one size of --eval.strict. It must not follow the number of workers: bits would."""
 
@@ -70,7 +72,7 @@ class EvalSettings:
     )
 
     @property
-    def indices(self) -> Iterable[int]:
+    def indices(self) -> Collection[int]:
         """Which episodes of each task are asked for."""
         return range(self.n_episodes) if self.episodes is None else self.episodes
 
@@ -131,10 +133,10 @@ class VideoSettings:
             UsageError: naming the flag.
         """
         _at_least("video.episodes", self.per_task, 0)
-        for name, least in (("height", 2), ("width", 2), ("every", 1)):
+        for name, least, most in (("height", 2, 4320), ("width", 2, 7680), ("every", 1, 10**6)):
             value = getattr(self, name)
             if value is not None:
-                _at_least(f"video.{name}", value, least)
+                _between(f"video.{name}", value, least, most)
         if self.fps is not None and not 0.1 <= self.fps <= 1000:
             raise UsageError(f"--video.fps must be between 0.1 and 1000, got {self.fps:g}")
 
@@ -185,7 +187,7 @@ class EvalConfig:
         Raises:
             UsageError: naming the flag.
         """
-        _at_least("eval.n_episodes", self.eval.n_episodes, 1)
+        _between("eval.n_episodes", self.eval.n_episodes, 1, MOST_EPISODES)
         for index in self.eval.episodes or ():
             if not 0 <= index < self.eval.n_episodes:
                 raise UsageError(
@@ -195,12 +197,14 @@ class EvalConfig:
                 )
         if self.eval.episodes == []:
             raise UsageError("--eval.episodes is empty; leave it out to run every episode")
-        _at_least("eval.batch_size", self.eval.batch_size, 0)
-        _at_least("eval.max_retries", self.eval.max_retries, 0)
+        _between("eval.batch_size", self.eval.batch_size, 0, _MOST_WORKERS)
+        _between("eval.max_retries", self.eval.max_retries, 0, 1000)
         _at_least("env.max_parallel_tasks", self.env.max_parallel_tasks, 0)
-        _at_least("seed", self.seed, 0)
+        _between("seed", self.seed, 0, 2**31 - 1)
         if not self.eval.watchdog_s > 0:
             raise UsageError(f"--eval.watchdog_s must be above 0, got {self.eval.watchdog_s:g}")
+        if self.eval.watchdog_s > 1e6:
+            raise UsageError(f"--eval.watchdog_s must be at most 1e6, got {self.eval.watchdog_s:g}")
         if not 0 <= self.live_port <= 65535:
             raise UsageError(f"--live_port must be 0 to 65535, got {self.live_port}")
         if not 0 < self.alpha < 0.5:
@@ -231,6 +235,12 @@ class EvalConfig:
 def _at_least(name: str, value: int, least: int) -> None:
     if value < least:
         raise UsageError(f"--{name} must be at least {least}, got {value}")
+
+
+def _between(name: str, value: int, least: int, most: int) -> None:
+    _at_least(name, value, least)
+    if value > most:
+        raise UsageError(f"--{name} must be at most {most}, got {value}")
 
 
 def _plain(value: Any) -> Any:
@@ -278,6 +288,23 @@ def config_from(settings: dict[str, Any]) -> EvalConfig:
         config.policy.pad_to = STRICT_BATCH
     config.validate()
     return config
+
+
+def trusted(settings: dict[str, Any], flags: Mapping[str, Any], origin: str) -> dict[str, Any]:
+    """Return settings that were read from a file, unless they name code that no flag names too.
+
+    ``module:ATTRIBUTE`` is imported; a file may be someone else's, a flag is the user's own word.
+
+    Raises:
+        UsageError: with the flag that says that the code is to be trusted.
+    """
+    for part in ("policy", "env"):
+        kind = _setting(part, "type", settings)
+        if ":" in kind and flags.get(f"{part}.type") != kind:
+            raise UsageError(
+                f"{origin} asks to import {kind}; if you trust that code, add --{part}.type={kind}"
+            )
+    return settings
 
 
 def _policy_type(settings: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from proctor.errors import UsageError
+from proctor.errors import UsageError, one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -57,9 +57,10 @@ def evaluate(settings: dict[str, Any]) -> tuple[Prepared, int]:
         for row in before:
             counts.add(row.outcome)
         console = Console(stderr=True)
-        console.print(_headline(prepared, len(before)), highlight=False, soft_wrap=True)
+        headline = _headline(prepared, len(before))
+        console.print(headline, highlight=False, soft_wrap=True, markup=False)
         for note in getattr(prepared.policy, "notes", ()):  # what a checkpoint's reader noticed
-            console.print(f"note: {note}", highlight=False, soft_wrap=True, markup=False)
+            console.print(one_line(f"note: {note}"), highlight=False, soft_wrap=True, markup=False)
         return [Progress(len(prepared.plan), counts, console), interrupts]
 
     interrupts = Interrupts()
@@ -92,7 +93,7 @@ def _warn_of_differences(prepared: Prepared) -> None:
     reference = None if against is None else RunFolder(against).read()
     if reference is not None:
         for line in changed_protocol(reference.protocol, prepared.protocol()):
-            print(f"warning: {line}", file=sys.stderr)
+            print(one_line(f"warning: {line}"), file=sys.stderr)
 
 
 def _say_what_renders(prepared: Prepared) -> None:
@@ -137,10 +138,11 @@ def _show(evaluation: Evaluation, console: Console) -> None:
             f"stopped: {evaluation.stopped} ({len(evaluation.rows)} of {evaluation.planned} "
             "planned episodes were run)",
             highlight=False,
+            markup=False,
             soft_wrap=True,
         )
     _say_what_came_of_filming(evaluation)
-    console.print(f"results: {evaluation.path}", highlight=False, soft_wrap=True)
+    console.print(f"results: {evaluation.path}", highlight=False, soft_wrap=True, markup=False)
     _say_where_the_report_is(evaluation.path)
 
 
@@ -176,21 +178,24 @@ def read_flags(words: list[str]) -> dict[str, str]:
 
 def settings_from(given: dict[str, str]) -> dict[str, Any]:
     """Join what a resumed run was given, the config file and the flags; the later ones win."""
-    from proctor.flags import read_config_file
+    from proctor.config import trusted
+    from proctor.flags import path_of, read_config_file
     from proctor.run import RunFolder
 
     settings: dict[str, Any] = dict(given)
     if "config_path" in settings:
-        settings = {**read_config_file(Path(settings.pop("config_path"))), **settings}
+        file = path_of(settings.pop("config_path"))
+        settings = {**trusted(read_config_file(file), given, str(file)), **settings}
     if str(settings.get("resume", "false")).lower() == "true":
         if "output_dir" not in settings:
             raise UsageError("--resume needs --output_dir=FOLDER, the run to complete")
-        earlier = RunFolder(Path(settings["output_dir"])).read()
+        folder = RunFolder(path_of(str(settings["output_dir"])))
+        earlier = folder.read()
         if earlier is None:
             raise UsageError(f"--resume: {settings['output_dir']} holds no run to resume")
-        settings = {**earlier.given, **settings}
+        settings = {**trusted(earlier.given, given, str(folder.path)), **settings}
     if str(settings.get("against", "none")).lower() not in ("none", "null"):
-        settings = _with_episodes_of(Path(settings["against"]), settings)
+        settings = _with_episodes_of(path_of(str(settings["against"])), settings)
     return settings
 
 
@@ -201,13 +206,24 @@ def _with_episodes_of(path: Path, settings: dict[str, Any]) -> dict[str, Any]:
     reference = RunFolder(path).read()
     if reference is None:
         raise UsageError(f"--against: {path} is not a run folder (it has no run.json)")
-    env, seed = reference.resolved["env"], reference.resolved["seed"]
-    given_type = settings.get("env.type") or dict(settings.get("env", {})).get("type", env["type"])
-    if given_type != env["type"]:
-        raise UsageError(f"--against: {path} is on {env['type']}, not on {given_type}")
+    from proctor.config import trusted
+
+    try:
+        env, seed = dict(reference.resolved["env"]), reference.resolved["seed"]
+        kind, n_episodes = env["type"], reference.resolved["eval"]["n_episodes"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise UsageError(
+            f"--against: {path}/run.json does not say what was run: {error!r}"
+        ) from None
+    section = settings.get("env")
+    nested = section.get("type", kind) if isinstance(section, dict) else kind
+    given_type = settings.get("env.type") or nested
+    if given_type != kind:
+        raise UsageError(f"--against: {path} is on {kind}, not on {given_type}")
+    trusted({"env.type": kind}, settings, str(path))
     how = ("max_parallel_tasks",)  # no part of what an episode is
     taken = {f"env.{k}": value for k, value in env.items() if value is not None and k not in how}
-    taken |= {"seed": seed, "eval.n_episodes": reference.resolved["eval"]["n_episodes"]}
+    taken |= {"seed": seed, "eval.n_episodes": n_episodes}
     return {**taken, **settings, "against": str(path.absolute())}
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from proctor.errors import MissingExtra, UsageError, did_you_mean
+from proctor.files import read_plain
 
 try:
     import torch
@@ -174,11 +175,13 @@ def read_json(file: Path) -> dict[str, Any]:
     Raises:
         UsageError: it is not there or is none.
     """
-    if not file.is_file():
-        raise UsageError(f"{file.parent} has no {file.name}")
     try:
-        raw = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
+        raw = json.loads(read_plain(file))
+    except FileNotFoundError:
+        raise UsageError(f"{file.parent} has no {file.name}") from None
+    except OSError as error:
+        raise UsageError(f"cannot read {file}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{file} is not JSON: {error}") from None
     if not isinstance(raw, dict):
         raise UsageError(f"{file} holds no JSON object")

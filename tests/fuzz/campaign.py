@@ -1,0 +1,59 @@
+"""Runs many cases of one kind and counts what came of them."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+from hypothesis.errors import HypothesisWarning
+
+from tests.fuzz.kinds import Kind
+from tests.fuzz.yard import BrokenPromise, Yard
+
+_AT_ONCE = 500
+"""Hypothesis remembers what it tried; past some hundred cases that costs more than it saves."""
+
+
+@dataclass
+class Tally:
+    """How many cases ran, and the findings, each once."""
+
+    cases: int = 0
+    findings: dict[str, str] = field(default_factory=dict)
+    """The gist of what went wrong -> the first case of it."""
+
+
+def attack(kind: Kind, cases: int, first_seed: int, yard: Yard) -> Tally:
+    """Run at least ``cases`` cases of ``kind``; the same seed gives the same ones."""
+    tally = Tally()
+    number = first_seed
+    while tally.cases < cases and len(tally.findings) < 20:
+        _some(kind, min(_AT_ONCE, cases - tally.cases), number, yard, tally)
+        number += 1
+    return tally
+
+
+def _some(kind: Kind, cases: int, number: int, yard: Yard, tally: Tally) -> None:
+    @seed(number)
+    @settings(
+        max_examples=cases,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+        print_blob=False,
+    )
+    @given(st.data())
+    def run(data: st.DataObject) -> None:
+        tally.cases += 1
+        with yard.case():
+            try:
+                kind.attack(data.draw, yard)
+            except BrokenPromise as broken:
+                tally.findings.setdefault(broken.gist, str(broken))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", HypothesisWarning)
+        run()
