@@ -39,7 +39,7 @@ from proctor.report.page import write_page
 from proctor.report.sequential import PairedTest, Stopper, StopRule, parse_stop_rule
 from proctor.report.summary import Tally, eval_info, tally
 from proctor.run import EVAL_INFO_FILE, RunFolder, RunRecord, write_json
-from proctor.system import git_commit, usable_cores, versions
+from proctor.system import git_commit, usable_cores, usable_memory_bytes, versions
 from proctor.types import EpisodeSpec, Feature
 
 MakeRecorders = Callable[["Prepared", Sequence[EpisodeRow]], list[Recorder]]
@@ -143,7 +143,20 @@ def prepare(config: EvalConfig) -> Prepared:
         folder=folder,
     )
     check_importable(prepared.worker_setup)
+    _check_memory(prepared)
     return prepared
+
+
+def _check_memory(prepared: Prepared) -> None:
+    """Refuse observations that this machine cannot hold, before anything is reserved for them."""
+    one = sum(feature.nbytes for feature in prepared.features.values())
+    workers = workers_for(prepared.config.eval.batch_size, len(prepared.plan), usable_cores())
+    needed, there = workers * prepared.policy.n_obs_steps * one, usable_memory_bytes()
+    if needed > there // 2:
+        raise UsageError(
+            f"the observations of {workers} simulators take {needed / 2**30:.1f} GiB of this "
+            f"machine's {there / 2**30:.1f}; lower --eval.batch_size or the size of the images"
+        )
 
 
 def make_stopper(prepared: Prepared) -> Stopper:

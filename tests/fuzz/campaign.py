@@ -9,8 +9,9 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from hypothesis.errors import HypothesisWarning
 
-from tests.fuzz.kinds import Kind
-from tests.fuzz.yard import BrokenPromise, Yard
+from tests.fuzz.checkpoints import good_checkpoints
+from tests.fuzz.kinds import KINDS, Kind
+from tests.fuzz.yard import BrokenPromise, Yard, opened_yard
 
 _AT_ONCE = 500
 """Hypothesis remembers what it tried; past some hundred cases that costs more than it saves."""
@@ -25,8 +26,25 @@ class Tally:
     """The gist of what went wrong -> the first case of it."""
 
 
+@dataclass(frozen=True)
+class Part:
+    """Some cases of one kind."""
+
+    kind: int
+    cases: int
+    seed: int
+
+
+def run_part(part: Part) -> Tally:
+    """Run one part in a yard of its own."""
+    with opened_yard() as yard:
+        return attack(KINDS[part.kind], part.cases, part.seed, yard)
+
+
 def attack(kind: Kind, cases: int, first_seed: int, yard: Yard) -> Tally:
     """Run at least ``cases`` cases of ``kind``; the same seed gives the same ones."""
+    if not yard.checkpoints:
+        yard.checkpoints += good_checkpoints(yard.root / "checkpoints")
     tally = Tally()
     number = first_seed
     while tally.cases < cases and len(tally.findings) < 20:

@@ -25,8 +25,8 @@ from proctor.types import Outcome
 from tests.fuzz.sentinel import CANARY, Sentinel
 
 USAGE = 2
-LONGEST_S = 3
-"""A case takes milliseconds; one that takes this long is a denial of service."""
+LONGEST_CPU_S, LONGEST_S = 3, 60
+"""A case takes milliseconds; one that works or waits this long is a denial of service."""
 ROOM = 3 * 2**30
 """Bytes of address space beyond what was taken at the start: bombs must fail, not swap."""
 SECRET = "the-secret-outside"
@@ -57,11 +57,15 @@ class Yard:
         self.out = root / "out"
         self.inputs = root / "inputs"
         self.outside = root / "outside"
+        self.cache = root / "cache"
+        """Torch's own: it makes it when it likes."""
         self._sentinel = sentinel
         self._servers: dict[str | None, RunServer] = {}
         self.outside.mkdir(parents=True)
         self.run = _good_run(root / "good")
         """The files of a run that nobody has touched."""
+        self.checkpoints: list[dict[str, bytes]] = []
+        """The same of checkpoints."""
         (self.outside / "secret.mp4").write_text(SECRET)
         (self.outside / f"{CANARY}.py").write_text("PLUGIN = print\n")
 
@@ -113,7 +117,7 @@ class Yard:
     @contextlib.contextmanager
     def watched(self, what: str) -> Iterator[None]:
         try:
-            with self._sentinel.on_duty([self.out, self.inputs]), _alarm():
+            with self._sentinel.on_duty([self.out, self.inputs, self.cache]), _alarm():
                 yield
         except BrokenPromise:
             raise
@@ -179,15 +183,18 @@ def _frames(error: BaseException) -> str:
 @contextlib.contextmanager
 def _alarm() -> Iterator[None]:
     def ring(number: int, frame: FrameType | None) -> None:
-        raise TimeoutError(f"still running after {LONGEST_S} s")
+        raise TimeoutError(f"still running after {LONGEST_CPU_S} s of work or {LONGEST_S} s")
 
-    before = signal.signal(signal.SIGALRM, ring)
+    timers = {signal.SIGPROF: signal.ITIMER_PROF, signal.SIGALRM: signal.ITIMER_REAL}
+    before = {number: signal.signal(number, ring) for number in timers}
+    signal.setitimer(signal.ITIMER_PROF, LONGEST_CPU_S)
     signal.setitimer(signal.ITIMER_REAL, LONGEST_S)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        for number, timer in timers.items():
+            signal.setitimer(timer, 0)
+            signal.signal(number, before[number])
 
 
 @contextlib.contextmanager
@@ -195,11 +202,12 @@ def opened_yard() -> Iterator[Yard]:
     """Give a yard in a process that runs no simulator, reaches no network and has little room."""
     import torch  # noqa: F401  its libraries must be mapped before the room is measured
 
+    tempfile.gettempdir()  # it tries to write, once
     sentinel = _SENTINEL[0] if _SENTINEL else Sentinel()
     _SENTINEL[:] = [sentinel]
     here = Path.cwd()
     with contextlib.ExitStack() as stack:
-        root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="proctor-fuzz-")))
+        root = Path(stack.enter_context(_scratch()))
         yard = Yard(root.resolve(), sentinel)
         for patch in _patches(yard):
             stack.enter_context(patch)
@@ -216,15 +224,26 @@ _SENTINEL: list[Sentinel] = []
 """An audit hook cannot be taken back, so there is one for all yards."""
 
 
+def _scratch() -> tempfile.TemporaryDirectory[str]:
+    """Return a folder in memory, where a hundred thousand cases cost seconds, if there is one."""
+    memory = "/dev/shm"
+    return tempfile.TemporaryDirectory(
+        prefix="proctor-fuzz-", dir=memory if os.access(memory, os.W_OK) else None
+    )
+
+
 def _patches(yard: Yard) -> list[Any]:
     """Take away what is slow: simulators and videos. All reading, checking and writing stays."""
     return [
-        mock.patch.object(evaluation, "_run_session", lambda *parts: None),
-        mock.patch.object(evaluation, "_film", lambda *parts: Filmed()),
+        mock.patch.object(evaluation, "_run_session", return_value=None),
+        mock.patch.object(evaluation, "_film", return_value=Filmed()),
+        mock.patch.object(evaluation, "git_commit", return_value=None),
         mock.patch("proctor.audit.run_alone", _recorded_again),
+        mock.patch("proctor.benchmarks.rendering.probe_backends", return_value=[]),
         mock.patch.object(sys, "path", [*sys.path, str(yard.outside)]),
         mock.patch.object(sys, "dont_write_bytecode", True),
         mock.patch.dict(os.environ, {"HF_HUB_OFFLINE": "1", "HF_HOME": str(yard.root / "hub")}),
+        mock.patch.dict(os.environ, {"TORCHINDUCTOR_CACHE_DIR": str(yard.cache)}),
         mock.patch("huggingface_hub.constants.HF_HUB_OFFLINE", True),
         mock.patch("huggingface_hub.constants.HF_HUB_CACHE", str(yard.root / "hub")),
     ]

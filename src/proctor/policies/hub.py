@@ -8,7 +8,7 @@ from pathlib import Path
 
 from proctor.errors import MissingExtra, UsageError
 
-HUB_ID = re.compile(r"^[\w.-]+/[\w.-]+$")
+HUB_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*/[A-Za-z0-9_][A-Za-z0-9_.-]*")
 FILES = ["config.json", "model.safetensors", "policy_*"]
 
 
@@ -26,14 +26,18 @@ def locate(path: str, revision: str | None = None) -> Located:
     Raises:
         UsageError: no such folder or repository, no config.json in it, or no way to the Hub.
     """
-    folder = Path(path).expanduser()
+    try:
+        folder = Path(path).expanduser()
+        folder.exists()
+    except (OSError, ValueError, RuntimeError) as error:
+        raise UsageError(f"{path} cannot be the path of a checkpoint: {error}") from None
     if folder.is_dir():
         if revision is not None:
             raise UsageError(f"{path} is a folder here; a revision is for checkpoints on the Hub")
         return Located(_with_config(folder))
     if folder.exists():
         raise UsageError(f"{path} is a file; give the folder that holds config.json")
-    if not HUB_ID.match(path):
+    if not HUB_ID.fullmatch(path):
         raise UsageError(f"{path} does not exist (and is no Hub id, which reads owner/name)")
     return _download(path, revision)
 
@@ -69,6 +73,8 @@ def _download(repo: str, revision: str | None) -> Located:
         raise UsageError(f"{repo} is neither a folder here nor a repository on the Hub") from None
     except RevisionNotFoundError:
         raise UsageError(f"{repo} has no revision {revision!r}") from None
+    except ValueError as error:  # an id or a revision that cannot be
+        raise UsageError(f"{repo} is no Hub id: {error}") from None
     except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise UsageError(
