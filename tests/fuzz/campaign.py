@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from dataclasses import dataclass, field
 
@@ -22,6 +23,7 @@ class Tally:
     """How many cases ran, and the findings, each once."""
 
     cases: int = 0
+    cpu_s: float = 0.0
     findings: dict[str, str] = field(default_factory=dict)
     """The gist of what went wrong -> the first case of it."""
 
@@ -37,8 +39,11 @@ class Part:
 
 def run_part(part: Part) -> Tally:
     """Run one part in a yard of its own."""
+    began = time.process_time()
     with opened_yard() as yard:
-        return attack(KINDS[part.kind], part.cases, part.seed, yard)
+        tally = attack(KINDS[part.kind], part.cases, part.seed, yard)
+    tally.cpu_s = time.process_time() - began
+    return tally
 
 
 def attack(kind: Kind, cases: int, first_seed: int, yard: Yard) -> Tally:
