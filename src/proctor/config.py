@@ -156,7 +156,10 @@ class EvalConfig:
     seed: int = field(default=1000, metadata={"help": "seed of the first episode of every task"})
     resume: bool = field(
         default=False,
-        metadata={"help": "run the episodes that are missing in output_dir; needs no other flag"},
+        metadata={
+            "help": "run the episodes that are missing in output_dir; needs no other flag (but types that are "
+            "MODULE:NAME)"
+        },
     )
     against: Path | None = field(
         default=None,

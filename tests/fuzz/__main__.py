@@ -50,6 +50,8 @@ def main() -> int:
                 file=sys.stderr,
                 flush=True,
             )
+            for text in tally.findings.values():
+                print(text, file=sys.stderr, flush=True)
     return _report(tallies, time.monotonic() - began)
 
 

@@ -115,7 +115,9 @@ def folders(draw: Draw, yard: Yard) -> None:
     folder = yard.inputs / "checkpoint"
     write_files(folder, files)
     _plant(draw, folder, yard)
-    extra = draw(st.sampled_from([[]] * 6 + [["--policy.n_action_steps=1"], ["--policy.device=cpu:9"]]))
+    extra = draw(
+        st.sampled_from([[]] * 6 + [["--policy.n_action_steps=1"], ["--policy.device=cpu:9"]])
+    )
     yard.ask(["eval", f"--policy.path={folder}", "--env.type=fake", "--eval.n_episodes=1", *extra])
 
 
@@ -140,7 +142,9 @@ def _plant(draw: Draw, folder: Path, yard: Yard) -> None:
     (folder / "link.safetensors").symlink_to(yard.outside / "secret.mp4")
     if draw(st.integers(0, 9)):
         return
-    place = folder / draw(st.sampled_from(["config.json", "model.safetensors", "policy_preprocessor.json"]))
+    place = folder / draw(
+        st.sampled_from(["config.json", "model.safetensors", "policy_preprocessor.json"])
+    )
     place.unlink(missing_ok=True)
     target = draw(st.sampled_from(["/dev/zero", "/dev/null", "folder", "fifo", "loop", "secret"]))
     if target == "folder":
@@ -153,7 +157,20 @@ def _plant(draw: Draw, folder: Path, yard: Yard) -> None:
         place.symlink_to(yard.outside / "secret.mp4" if target == "secret" else target)
 
 
-_IDS = ["a/b", "../..", "..", "a/..", "a/b/c", "a/b\n", "-/-", "a/" + "b" * 300, "~x/y", "a//b", "/", "a/.b"]
+_IDS = [
+    "a/b",
+    "../..",
+    "..",
+    "a/..",
+    "a/b/c",
+    "a/b\n",
+    "-/-",
+    "a/" + "b" * 300,
+    "~x/y",
+    "a//b",
+    "/",
+    "a/.b",
+]
 
 
 def hub(draw: Draw, yard: Yard) -> None:
@@ -171,6 +188,8 @@ def hub(draw: Draw, yard: Yard) -> None:
     said = ["eval", words(f"--policy.path={path}"), "--env.type=fake"]
     if draw(st.booleans()):
         said.append(words(f"--policy.revision={draw(texts)}"))
-    reply: dict[str, Any] = {"return_value": str(folder)} if answer is None else {"side_effect": answer}
+    reply: dict[str, Any] = (
+        {"return_value": str(folder)} if answer is None else {"side_effect": answer}
+    )
     with mock.patch("huggingface_hub.snapshot_download", **reply):
         yard.ask(said)

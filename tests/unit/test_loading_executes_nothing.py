@@ -18,7 +18,10 @@ DANGEROUS_CALLS = {
 }  # fmt: skip
 ALLOWED = {
     ("testing.py", "pickle"): "check_sim pickles a task that it has just been given, in memory",
-    ("benchmarks/metaworld_sim.py", "pickle"): "dumps for Meta-World's own set_task, of our numbers",
+    (
+        "benchmarks/metaworld_sim.py",
+        "pickle",
+    ): "dumps for Meta-World's own set_task, of our numbers",
     ("flags.py", "yaml.load"): "with a subclass of SafeLoader that also bounds the depth",
     ("cli.py", "importlib.import_module"): "a name from COMMANDS, never from outside",
     ("registry.py", "importlib.import_module"): "plug-ins; from a file only if a flag names it too",

@@ -25,7 +25,8 @@ _USAGE = """\
 proctor eval --policy.type=NAME --env.type=NAME [--FLAG=VALUE ...]
 
 Evaluates a policy. Results are written to the run folder as episodes end; a run that was stopped
-is completed by: proctor eval --resume --output_dir=FOLDER
+is completed by: proctor eval --resume --output_dir=FOLDER (and, where a type is MODULE:NAME, that
+flag again: code is named by flags only, never by a file)
 """
 
 
@@ -67,7 +68,7 @@ def evaluate(settings: dict[str, Any]) -> tuple[Prepared, int]:
     try:
         evaluation = run_evaluation(prepared, settings, make_recorders, _say_what_is_filmed)
     except KeyboardInterrupt:
-        _say_how_to_resume(path, len(prepared.plan))
+        _say_how_to_resume(prepared)
         _say_where_the_report_is(path)
         return prepared, EXIT_INTERRUPTED
     _show(evaluation, Console())
@@ -107,13 +108,16 @@ def _say_what_renders(prepared: Prepared) -> None:
             print(choice, file=sys.stderr)
 
 
-def _say_how_to_resume(path: Path, planned: int) -> None:
+def _say_how_to_resume(prepared: Prepared) -> None:
     from proctor.recorders.journal import read_journal
 
+    path, config = prepared.folder.path, prepared.config
     done = len(read_journal(path).rows)
+    kinds = {"policy.type": config.policy.type, "env.type": config.env.type}
+    code = "".join(f" --{name}={shlex.quote(kind)}" for name, kind in kinds.items() if ":" in kind)
     print(
-        f"interrupted: {done} of {planned} episodes are in {path}; continue with\n"
-        f"  proctor eval --resume --output_dir={shlex.quote(str(path))}",
+        f"interrupted: {done} of {len(prepared.plan)} episodes are in {path}; continue with\n"
+        f"  proctor eval --resume --output_dir={shlex.quote(str(path))}{code}",
         file=sys.stderr,
     )
 
