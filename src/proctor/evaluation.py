@@ -125,6 +125,9 @@ def prepare(config: EvalConfig) -> Prepared:
     make_benchmark = partial(registry.find_benchmark(config.env.type).make, config.env)
     benchmark = make_benchmark()
     policy = registry.find_policy(config.policy.type).make(config.policy, benchmark)
+    if not hasattr(policy, "act"):
+        made = type(policy).__name__
+        raise UsageError(f"--policy.type={config.policy.type} makes a {made}, which is no policy")
     offered = benchmark.features()
     for key in policy.inputs:
         if key not in offered:

@@ -1,4 +1,4 @@
-"""All kinds of cases, and how many of every hundred each gets."""
+"""All kinds of cases, and how many of every thousand each gets."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ class Kind:
 
 
 KINDS = [
-    Kind("flags of eval", 30, words.eval_flags),
-    Kind("flags of networks", 1, words.network_flags),
-    Kind("words of other commands", 10, words.other_words),
-    Kind("config files", 10, words.config_files),
-    Kind("run folders: report", 10, runs.report),
-    Kind("run folders: compare", 6, runs.compare),
-    Kind("run folders: resume", 5, runs.resume),
-    Kind("run folders: against", 3, runs.against),
-    Kind("run folders: audit", 4, runs.audit),
-    Kind("checkpoint folders", 15, checkpoints.folders),
-    Kind("the Hub", 3, checkpoints.hub),
-    Kind("requests to view", 10, runs.requests),
-    Kind("lists of view", 2, runs.lists),
+    Kind("flags of eval", 300, words.eval_flags),
+    Kind("flags of networks", 3, words.network_flags),
+    Kind("words of other commands", 120, words.other_words),
+    Kind("config files", 90, words.config_files),
+    Kind("run folders: report", 110, runs.report),
+    Kind("run folders: compare", 60, runs.compare),
+    Kind("run folders: resume", 40, runs.resume),
+    Kind("run folders: against", 25, runs.against),
+    Kind("run folders: audit", 40, runs.audit),
+    Kind("checkpoint folders", 120, checkpoints.folders),
+    Kind("the Hub", 30, checkpoints.hub),
+    Kind("requests to view", 180, runs.requests),
+    Kind("lists of view", 22, runs.lists),
 ]

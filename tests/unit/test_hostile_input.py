@@ -138,6 +138,22 @@ def test_a_config_file_cannot_name_code(
     assert "if you trust that code, add --policy.type=planted:PLUGIN" in said
 
 
+@pytest.mark.parametrize("name", [":PLUGIN", ".a:b", "..:x", "a b:c", "json:", "a.:b"])
+def test_a_type_that_is_no_name_of_code_is_refused(name: str) -> None:
+    for part in ("policy", "env"):
+        with pytest.raises(UsageError, match=rf"--{part}\.type"):
+            config_from({**BASE, f"{part}.type": name})
+
+
+def test_a_factory_that_makes_no_policy_is_named() -> None:
+    with pytest.raises(UsageError, match="makes a NoneType, which is no policy"):
+        prepare(config_from({**BASE, "policy.type": "tests.unit.test_hostile_input:nothing"}))
+
+
+def nothing(config: Any, benchmark: Any) -> None:
+    """A factory that makes no policy."""
+
+
 @pytest.mark.parametrize("command", [["audit"], ["eval", "--resume", "--output_dir"]])
 def test_a_run_folder_cannot_name_code(
     folder: Path,
