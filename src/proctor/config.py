@@ -157,8 +157,8 @@ class EvalConfig:
     resume: bool = field(
         default=False,
         metadata={
-            "help": "run the episodes that are missing in output_dir; needs no other flag (but types that are "
-            "MODULE:NAME)"
+            "help": "run the episodes that are missing in output_dir; needs no other flag, but "
+            "types that are MODULE:NAME again"
         },
     )
     against: Path | None = field(

@@ -16,7 +16,6 @@ from proctor.benchmarks.base import BenchmarkPlugin
 from proctor.errors import UsageError, did_you_mean
 from proctor.policies.base import PolicyConfig, PolicyPlugin
 
-
 _ATTRIBUTE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 
 

@@ -42,7 +42,8 @@ _DIFFUSION: dict[str, Any] = {
 def good_checkpoints(folder: Path) -> list[Files]:
     """Return a small ACT, a small Diffusion and an ACT from before LeRobot 0.4."""
     return [
-        _written(act.PLUGIN, ActConfig(input_features=INPUTS, output_features=ACTION, **_ACT), folder / "a"),
+        _written(act.PLUGIN, ActConfig(input_features=INPUTS, output_features=ACTION, **_ACT),
+        folder / "a"),
         _written(
             diffusion.PLUGIN,
             DiffusionConfig(input_features=INPUTS, output_features=ACTION, **_DIFFUSION),
@@ -101,8 +102,10 @@ def hostile_tensors(draw: Draw, valid: bytes) -> bytes:
 
 PICKLE = f"cbuiltins\n__import__\n(S'{CANARY}'\ntR.".encode()
 _NAMES = [
-    "../x.safetensors", "/etc/passwd", "a/../../x.safetensors", "model.safetensors", "x\0.safetensors",
-    "..", "", "x.pt", "link.safetensors", "~/x.safetensors", "a" * 300 + ".safetensors", 7, [], {"a": 1},
+    "../x.safetensors", "/etc/passwd", "a/../../x.safetensors", "model.safetensors",
+    "x\0.safetensors",
+    "..", "", "x.pt", "link.safetensors", "~/x.safetensors", "a" * 300 + ".safetensors", 7, [],
+    {"a": 1},
 ]  # fmt: skip
 
 

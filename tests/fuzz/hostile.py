@@ -14,15 +14,19 @@ Draw = Any
 """Hypothesis' ``draw``: strategy -> value."""
 
 TEXTS = [
-    "", " ", "x", "none", "null", "true", "false", "0", "-1", "nan", "inf", "-inf", "1e309", "1e400",
+    "", " ", "x", "none", "null", "true", "false", "0", "-1", "nan", "inf", "-inf", "1e309",
+    "1e400",
     "[", "{", "[]", "{}", '{"a":1}', "[0,3]", "[[[[", "\n", "a\nb", "\r\x1b[2J", "\x00", "a\x00b",
     "\x7f", "\u202e", "\ud800", "\udcff", "é", "😀", "'", '"', "`", "$(touch x)", "; rm -rf x",
     "[/bold]", "[red]", "[link=x]", "%s%n", "{0}", "{{title}}", "</script>", "<b>", "..", "../..",
-    "../../etc/passwd", "/", "/etc/passwd", "/dev/zero", "/proc/self/mem", ".", "~", "~root", "~nobody/x",
+    "../../etc/passwd", "/", "/etc/passwd", "/dev/zero", "/proc/self/mem", ".", "~", "~root",
+    "~nobody/x",
     "a/b", "a/../b", "C:\\x", "A" * 300, "a/" * 3000, f"{CANARY}:PLUGIN", f"{CANARY}:", ":PLUGIN",
     ":", "..:x", ".a:b", "no_such:X", "json:loads", "fake", "metaworld", "random", "zero", "expert",
-    "act", "diffusion", "pretrained", "point", "cpu", "cuda:99999999999", "gpu", "never", "ci_width<0",
-    "ci_width<1e-400", "task_ci_width<0.1", "9" * 30, "9" * 5000, "-" * 50, "1" + "0" * 12, "__class__",
+    "act", "diffusion", "pretrained", "point", "cpu", "cuda:99999999999", "gpu", "never",
+    "ci_width<0",
+    "ci_width<1e-400", "task_ci_width<0.1", "9" * 30, "9" * 5000, "-" * 50, "1" + "0" * 12,
+    "__class__",
     "__init__", "!!python/object/apply:os.system [x]", "&a [*a]", "0x10", "1_000", "٣", "²", "１",
 ]  # fmt: skip
 NUMBERS = [
@@ -99,8 +103,10 @@ def json_bytes(draw: Draw, valid: Any) -> bytes:
     return draw(spoiled(blob))
 
 
-BOMBS = [b"[" * 200_000, b'{"a":' * 100_000, b"9" * 10_000, b"\xff\xfe", b"\xef\xbb\xbf{}", b"", b"{}",
-         b"[]", b"null", b'"x"', b"\x80\x04cos\nsystem\n(S'touch x'\ntR.", b"PK\x03\x04"]  # fmt: skip
+BOMBS = [b"[" * 200_000, b'{"a":' * 100_000, b"9" * 10_000, b"\xff\xfe", b"\xef\xbb\xbf{}", b"",
+b"{}",
+         b"[]", b"null", b'"x"', b"\x80\x04cos\nsystem\n(S'touch x'\ntR.",
+         b"PK\x03\x04"]  # fmt: skip
 
 
 @st.composite

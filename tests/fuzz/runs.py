@@ -146,17 +146,22 @@ class _Wire:
 
 
 _PATHS = [
-    "/", "/run/", "/run/version", "/run/run.json", "/run/videos/point_0/episode_0.mp4", "/../secret.mp4",
+    "/", "/run/", "/run/version", "/run/run.json", "/run/videos/point_0/episode_0.mp4",
+    "/../secret.mp4",
     "/%2e%2e/outside/secret.mp4", "/run/..%2f..%2foutside/secret.mp4", "//", "/run", "/\0", "/%00",
-    "/run/%ff/", "//[", "http://[/", "*", "/" + "a" * 5000, "/" + "../" * 50 + "etc/passwd", "/run/./",
-    "/link/", "/link.mp4", "/loop/", "/run/version?token=x", "/?token=" + "a" * 9000, "/run/%0d%0aX: y/",
+    "/run/%ff/", "//[", "http://[/", "*", "/" + "a" * 5000, "/" + "../" * 50 + "etc/passwd",
+    "/run/./",
+    "/link/", "/link.mp4", "/loop/", "/run/version?token=x", "/?token=" + "a" * 9000,
+    "/run/%0d%0aX: y/",
     "/%uffff", "/run/\x1b[2J", "/run/é/", "/run//version", "/run/videos/",
 ]  # fmt: skip
 _HEADERS = [
     "Host: 127.0.0.1", "Host: localhost:1", "Host: [::1]", "Host: evil.example", "Host:", "X: y",
     "Range: bytes=0-", "Range: bytes=5-2", "Range: bytes=" + "9" * 5000 + "-", "Range: bytes=-5",
-    "Range: bytes=0-0,1-1", "Cookie: proctor_token=x", 'Cookie: a="', "Cookie: =;;;", "Cookie: \x01",
-    "Content-Length: 99999999999", "Transfer-Encoding: chunked", "Expect: 100-continue", "A" * 70000,
+    "Range: bytes=0-0,1-1", "Cookie: proctor_token=x", 'Cookie: a="', "Cookie: =;;;",
+    "Cookie: \x01",
+    "Content-Length: 99999999999", "Transfer-Encoding: chunked", "Expect: 100-continue",
+    "A" * 70000,
     "Connection: keep-alive", ": x", "no colon",
 ]  # fmt: skip
 _paths = st.one_of(st.sampled_from(_PATHS), texts.map(lambda text: f"/{text}"))

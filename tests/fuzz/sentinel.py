@@ -75,13 +75,11 @@ class Sentinel:
 
     def _wrote(self, event: str, path: Any) -> None:
         assert self._roots is not None
-        folder, name = os.path.split(os.path.abspath(os.fsdecode(path)))
+        entry = Path.cwd() / os.fsdecode(path)
         # Opening follows a link; renaming, removing and making do not.
-        real = (
-            os.path.realpath(os.path.join(folder, name))
-            if event in ("open", "os.truncate")
-            else os.path.join(os.path.realpath(folder), name)
-        )
+        follows = event in ("open", "os.truncate")
+        real = os.path.realpath(entry if follows else entry.parent)
+        real = real if follows else f"{real}{os.sep}{entry.name}"
         inside = any(real == root or real.startswith(root + os.sep) for root in self._roots)
         if not inside and not real.startswith("/dev/"):
             self.seen.append(f"{event} {real}")

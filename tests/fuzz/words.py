@@ -104,9 +104,11 @@ VALID_CONFIG = {
 }
 _YAML = [
     "a: &a [*a]", "? [a]\n: b", "env: !!python/object/apply:os.system ['touch pwned']",
-    "!!python/module:os", "a: !!binary x", "a: !!timestamp 2001-99-99", "<<: {a: b}", "<<: [1]", "1: 2",
+    "!!python/module:os", "a: !!binary x", "a: !!timestamp 2001-99-99", "<<: {a: b}", "<<: [1]",
+    "1: 2",
     "a: 2024-01-01", "null: x", "? {a: b}\n: c", "---\na: b\n---\nc: d", "a: !!set {b}", "%TAG ! x",
-    "a: &x [1,1,1,1]\nb: &y [*x,*x,*x,*x]\nc: &z [*y,*y,*y,*y]\nenv: [*z,*z,*z,*z]", "a: 0o9", "a: 1:60",
+    "a: &x [1,1,1,1]\nb: &y [*x,*x,*x,*x]\nc: &z [*y,*y,*y,*y]\nenv: [*z,*z,*z,*z]", "a: 0o9",
+    "a: 1:60",
     "- " * 3000, "{" * 3000, "[" * 100_000, "env: !!float x", "env: {type: !!int fake}", "? ", "*x",
     "a: ! x", "env: {type: fake}\npolicy: {type: random}\n!!null : 1", "env.type: fake\nenv: fake",
     "b: !!omap [1]", "env: !!pairs [a]", "=: 1", "a: =", "a: <<", "env: {<<: 1}",

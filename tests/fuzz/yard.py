@@ -90,9 +90,9 @@ class Yard:
                 that was loaded or started.
         """
         out, err = _stream("strict"), _stream("backslashreplace")
-        with self.watched(f"proctor {words!r}"):
-            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-                code = cli.main(list(words))
+        streams = contextlib.redirect_stdout(out), contextlib.redirect_stderr(err)
+        with self.watched(f"proctor {words!r}"), streams[0], streams[1]:
+            code = cli.main(list(words))
         answer = Answer(code, _text(out), _text(err))
         if code not in codes:
             raise BrokenPromise(f"exit code {code}", answer.err)
@@ -102,7 +102,7 @@ class Yard:
         return answer
 
     def server(self, folder: Path, token: str | None) -> RunServer:
-        """Return a server of ``folder`` that hears nothing by itself; with a token it asks for it."""
+        """Return a server of ``folder`` that hears nothing by itself, and asks for ``token``."""
         if token not in self._servers:
             self._servers[token] = RunServer(folder, "127.0.0.1", 0)
         server = self._servers[token]
@@ -121,7 +121,7 @@ class Yard:
                 yield
         except BrokenPromise:
             raise
-        except BaseException as error:  # whatever it is, it is the finding
+        except BaseException as error:  # noqa: BLE001  whatever it is, it is the finding
             raise BrokenPromise(_gist(error), f"{what}\n{_frames(error)}") from None
         if self._sentinel.seen:
             raise BrokenPromise(

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[2] / "src" / "proctor"
-DANGEROUS_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve", "joblib", "jsonpickle"}  # fmt: skip
+DANGEROUS_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve", "joblib",
+"jsonpickle"}  # fmt: skip
 DANGEROUS_CALLS = {
     "eval", "exec", "compile", "__import__", "yaml.load", "yaml.load_all", "yaml.full_load",
     "yaml.unsafe_load", "torch.load", "torch.jit.load", "torch.package.PackageImporter", "np.load",

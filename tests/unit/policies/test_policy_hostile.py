@@ -185,5 +185,5 @@ def test_what_is_neither_a_path_nor_a_hub_id_is_refused_without_asking(path: str
 
 @pytest.mark.parametrize("name", ["cuda:99999999999999999999", "cpu:²", "cpu:x", "cuda:-1"])
 def test_a_device_number_that_is_none_is_refused(name: str) -> None:
-    with pytest.raises(UsageError, match="--policy[.]device"):
+    with pytest.raises(UsageError, match=r"--policy\.device"):
         pick_device(name)
