@@ -22,6 +22,7 @@ _CHANGES = {
     "os.truncate": 1, "os.chmod": 1, "os.chown": 1, "os.utime": 1, "shutil.rmtree": 1,
 }  # fmt: skip
 """Events that change the disk, with how many of their arguments are paths."""
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/tty")
 _RUNS_CODE = (
     "pickle.find_class", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.startfile",
     "ctypes.dlopen", "socket.connect", "socket.getaddrinfo",
@@ -61,13 +62,13 @@ class Sentinel:
     def _judge(self, event: str, args: tuple[Any, ...]) -> None:
         if event == "open":
             path, _, flags = args
-            if isinstance(path, str | bytes) and flags & _WRITING:
+            if isinstance(path, str) and CANARY in path:
+                self.seen.append(f"imported {path}")
+            elif isinstance(path, str | bytes) and flags & _WRITING:
                 self._wrote(event, path)
         elif event in _CHANGES:
             for path in args[: _CHANGES[event]]:
                 self._wrote(event, path)
-        elif event == "import" and args[0] == CANARY:
-            self.seen.append("imported the canary")
         elif event == "subprocess.Popen" and args[0] not in _PROGRAMS:
             self.seen.append(f"started {args[0]!r} {args[1]!r}")
         elif event in _RUNS_CODE:
@@ -81,5 +82,5 @@ class Sentinel:
         real = os.path.realpath(entry if follows else entry.parent)
         real = real if follows else f"{real}{os.sep}{entry.name}"
         inside = any(real == root or real.startswith(root + os.sep) for root in self._roots)
-        if not inside and not real.startswith("/dev/"):
+        if not inside and real not in _DEVICES:
             self.seen.append(f"{event} {real}")
