@@ -163,8 +163,10 @@ def test_a_run_folder_cannot_name_code(
 ) -> None:
     (folder / "planted.py").write_text("raise SystemExit('ran')\n")
     monkeypatch.syspath_prepend(folder)
-    edit(folder / "run.json", "config", "given", "policy.type", value="planted:PLUGIN")
-    assert "asks to import planted:PLUGIN" in refusal(capsys, *command, str(folder))
+    for name in ("policy.type", "env.type", "env.id"):
+        edit(folder / "run.json", "config", "given", name, value="planted:PLUGIN")
+        assert f"add --{name}=planted:PLUGIN" in refusal(capsys, *command, str(folder))
+        edit(folder / "run.json", "config", "given", name, value="fake")
 
 
 @pytest.mark.parametrize(
