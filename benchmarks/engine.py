@@ -29,7 +29,7 @@ PROCTOR = [sys.executable, "-m", "proctor.cli"]
 def evaluate(folder: Path, *flags: str) -> tuple[float, list[EpisodeRow]]:
     """Run ``proctor eval`` as a user would; return its wall time and its episodes."""
     start = time.perf_counter()
-    done = subprocess.run(
+    done = subprocess.run(  # noqa: S603  our own words
         [*PROCTOR, "eval", *flags, "--video.episodes=0", f"--output_dir={folder}"],
         capture_output=True,
         text=True,
@@ -119,7 +119,7 @@ def start(folder: Path) -> None:
             best = min(best, first - began)
         say(f"command to first step, {workers} simulator(s)", f"{best:.2f} s", "< 4 s")
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([*PROCTOR, "--help"], capture_output=True, check=True)
+    subprocess.run([*PROCTOR, "--help"], capture_output=True, check=True)  # noqa: S603  our own words
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     say("proctor --help: CPU", f"{cpu_s:.2f} s", "< 0.4 s")
@@ -229,7 +229,7 @@ def render_rate(processes: int) -> float:
 
     environment = {**os.environ, **gl_variables(needed=True)}
     loops = [
-        subprocess.Popen(
+        subprocess.Popen(  # noqa: S603  our own words
             [sys.executable, "-c", RENDER_LOOP], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             text=True, env=environment,
         )

@@ -60,7 +60,7 @@ class GpuLoad:
     def _sample(self) -> None:
         command = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"]
         while not self._over.wait(0.5):
-            answer = subprocess.run(command, capture_output=True, text=True)
+            answer = subprocess.run(command, capture_output=True, text=True)  # noqa: S603  our own
             if answer.returncode == 0:
                 self._percents.append((time.time(), int(answer.stdout.split()[0])))
 

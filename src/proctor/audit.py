@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from proctor.engine.engine import Engine, EngineSetup
 from proctor.engine.scheduler import Bounds, Scheduler
+from proctor.errors import UsageError
 from proctor.prepared import Prepared
 from proctor.recorders.again import Comparison
 from proctor.recorders.base import Pulse
@@ -27,9 +28,15 @@ def audit(
     """Run ``n_episodes`` of the recorded ones again, each on a simulator of its own.
 
     Which ones is decided by a fixed seed, spread over the tasks. Errored episodes are left out.
+
+    Raises:
+        UsageError: the journal holds episodes that are not planned.
     """
-    sound = [row for row in rows if row.outcome is not Outcome.ERROR]
     specs = {spec.key: spec for spec in prepared.plan}
+    for row in rows:
+        if row.key not in specs:
+            raise UsageError(f"the run's journal has {row.key}, which its run.json does not plan")
+    sound = [row for row in rows if row.outcome is not Outcome.ERROR]
     comparisons = []
     for row in _sample(sound, n_episodes):
         comparison = Comparison(row, run_alone(prepared, specs[row.key]))
@@ -73,7 +80,7 @@ class _Keep:
 def _sample(rows: Sequence[EpisodeRow], n: int) -> list[EpisodeRow]:
     """Choose rows at random but repeatably, a round over all tasks before a second of any."""
     shuffled = sorted(rows, key=lambda row: row.key)
-    random.Random(0).shuffle(shuffled)
+    random.Random(0).shuffle(shuffled)  # noqa: S311  repeatable, not secret
     seen: dict[tuple[str, int], int] = {}
     rounds: list[tuple[int, int, EpisodeRow]] = []
     for row in shuffled:

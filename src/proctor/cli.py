@@ -5,12 +5,20 @@ Heavy modules are imported inside the commands: ``proctor --help`` must answer a
 
 from __future__ import annotations
 
+import io
 import sys
 import traceback
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
-from proctor.errors import PolicyError, ProctorError, UsageError, WorkerError, did_you_mean
+from proctor.errors import (
+    PolicyError,
+    ProctorError,
+    UsageError,
+    WorkerError,
+    did_you_mean,
+    one_line,
+)
 
 COMMANDS = {
     "eval": "evaluate a policy on a benchmark: a success rate with its interval",
@@ -39,6 +47,8 @@ Example:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # file names need not be valid UTF-8
     try:
         return _run(words)
     except ProctorError as error:
@@ -76,7 +86,7 @@ def _explain(error: ProctorError) -> None:
             print(cause, file=sys.stderr)
         else:
             traceback.print_exception(cause)
-    print(f"proctor: error: {error}", file=sys.stderr)
+    print(f"proctor: error: {one_line(str(error))}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -16,8 +17,10 @@ from proctor.flags import Flag, check_known, decode, flags_of, flatten
 from proctor.policies.base import PolicyConfig
 from proctor.recorders.wandb import WandbConfig
 from proctor.report.sequential import parse_stop_rule
-from proctor.settings import EvalSettings, SchedulerKind, VideoSettings, at_least
+from proctor.settings import EvalSettings, SchedulerKind, VideoSettings, at_least, between
+from proctor.types import MOST_EPISODES
 
+_MOST_WORKERS = 1024
 STRICT_BATCH = 16
 """The one size of --eval.strict. It must not follow the number of workers: bits would."""
 
@@ -25,6 +28,8 @@ STRICT_BATCH = 16
 _ALIASES = ("rename_map", "trust_remote_code")
 TRUST = ("trust_remote_code", "env.trust_remote_code")
 """The two spellings of the flag that lets somebody else's code run."""
+CODE_NAMES = ("policy.type", "env.type", "env.id")
+"""Flags whose value may be MODULE:NAME, and then the module is imported."""
 
 
 @dataclass
@@ -43,7 +48,10 @@ class EvalConfig:
     seed: int = field(default=1000, metadata={"help": "seed of the first episode of every task"})
     resume: bool = field(
         default=False,
-        metadata={"help": "run the episodes that are missing in output_dir; needs no other flag"},
+        metadata={
+            "help": "run the episodes that are missing in output_dir; needs no other flag, but "
+            "types that are MODULE:NAME again"
+        },
     )
     against: Path | None = field(
         default=None,
@@ -74,7 +82,7 @@ class EvalConfig:
         Raises:
             UsageError: naming the flag.
         """
-        at_least("eval.n_episodes", self.eval.n_episodes, 1)
+        between("eval.n_episodes", self.eval.n_episodes, 1, MOST_EPISODES)
         for index in self.eval.episodes or ():
             if not 0 <= index < self.eval.n_episodes:
                 raise UsageError(
@@ -84,12 +92,14 @@ class EvalConfig:
                 )
         if self.eval.episodes == []:
             raise UsageError("--eval.episodes is empty; leave it out to run every episode")
-        at_least("eval.batch_size", self.eval.batch_size, 0)
-        at_least("eval.max_retries", self.eval.max_retries, 0)
+        between("eval.batch_size", self.eval.batch_size, 0, _MOST_WORKERS)
+        between("eval.max_retries", self.eval.max_retries, 0, 1000)
         at_least("env.max_parallel_tasks", self.env.max_parallel_tasks, 0)
-        at_least("seed", self.seed, 0)
+        between("seed", self.seed, 0, 2**31 - 1)
         if not self.eval.watchdog_s > 0:
             raise UsageError(f"--eval.watchdog_s must be above 0, got {self.eval.watchdog_s:g}")
+        if self.eval.watchdog_s > 1e6:
+            raise UsageError(f"--eval.watchdog_s must be at most 1e6, got {self.eval.watchdog_s:g}")
         if not 0 <= self.live_port <= 65535:
             raise UsageError(f"--live_port must be 0 to 65535, got {self.live_port}")
         if not 0 < self.alpha < 0.5:
@@ -166,11 +176,22 @@ def config_from(settings: dict[str, Any]) -> EvalConfig:
     return config
 
 
-def without_trust(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return recorded settings less the leave to run somebody else's code.
+def trusted(settings: dict[str, Any], flags: Mapping[str, Any], origin: str) -> dict[str, Any]:
+    """Return settings that were read from a file, less the leave to run somebody else's code.
 
-    A run folder may come from anywhere: whoever runs it again gives that leave again.
+    A file may come from anywhere; a flag is the user's own word. So the leave is given again, and
+    ``module:ATTRIBUTE``, which is imported, is refused unless a flag names it too.
+
+    Raises:
+        UsageError: with the flag that says that the code is to be trusted.
     """
+    for name in CODE_NAMES:
+        part, _, field_name = name.partition(".")
+        value = _setting(part, field_name, settings)
+        if ":" in value and flags.get(name) != value:
+            raise UsageError(
+                f"{origin} asks to import {value}; if you trust that code, add --{name}={value}"
+            )
     kept = {name: value for name, value in settings.items() if name not in TRUST}
     if isinstance(kept.get("env"), dict):
         kept["env"] = {k: v for k, v in kept["env"].items() if k != TRUST[0]}
@@ -231,6 +252,15 @@ class _Common:
 
 def _fields(record: Any) -> dict[str, Any]:
     return {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
+
+
+def code_flags(config: EvalConfig) -> str:
+    """Return the flags that must be given again, since a run folder does not speak for code."""
+    values = (config.policy.type, config.env.type, str(getattr(config.env, "id", "")))
+    named = zip(CODE_NAMES, values, strict=True)
+    flags = [f" --{name}={shlex.quote(value)}" for name, value in named if ":" in value]
+    trust = getattr(config.env, "trust_remote_code", False)
+    return "".join(flags) + " --trust_remote_code" * bool(trust)
 
 
 def _setting(part: str, name: str, settings: dict[str, Any]) -> str:

@@ -166,7 +166,7 @@ def find_gpus() -> Gpus:
     seen = _lines_of(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"])
     if version is None:
         return Gpus(seen)
-    done = subprocess.run(
+    done = subprocess.run(  # noqa: S603  our own words
         [sys.executable, "-c", _LIST_TORCH_DEVICES], capture_output=True, text=True, check=False
     )
     if done.returncode:
@@ -178,7 +178,7 @@ def find_gpus() -> Gpus:
 def _lines_of(command: Sequence[str]) -> tuple[str, ...]:
     """Return what a command prints; nothing when there is no such command or it fails."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)  # noqa: S603  our own words
     except (OSError, subprocess.TimeoutExpired):
         return ()
     return tuple(done.stdout.splitlines()) if done.returncode == 0 else ()

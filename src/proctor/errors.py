@@ -51,7 +51,18 @@ class WorkerError(ProctorError):
     """A worker died, hung or raised; carries what is known about why."""
 
 
+def one_line(text: str, longest: int = 1000) -> str:
+    """Return ``text`` fit for a terminal: one line, no control codes, the middle of long ones cut.
+
+    Errors quote what was given, and what was given may come from a file of someone else's.
+    """
+    shown = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+    if len(shown) <= longest:
+        return shown
+    return f"{shown[: longest // 2]} ... {shown[-longest // 2 :]}"
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return "; did you mean 'x'?" for the nearest known word, or an empty string."""
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    near = difflib.get_close_matches(word[:100], list(known), n=1, cutoff=0.6)
     return f"; did you mean {near[0]!r}?" if near else ""

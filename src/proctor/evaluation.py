@@ -17,7 +17,7 @@ from proctor.config import EvalConfig
 from proctor.engine.pool import check_importable
 from proctor.errors import RunFolderError, SpecMismatch, UsageError, did_you_mean
 from proctor.filming import Filmed, filming_environment
-from proctor.plan import make_plan
+from proctor.plan import make_plan, workers_for
 from proctor.prepared import Prepared
 from proctor.recorders.base import Recorder
 from proctor.recorders.effort import read_effort
@@ -30,7 +30,7 @@ from proctor.report.sequential import PairedTest, Stopper, StopRule, parse_stop_
 from proctor.report.summary import Tally, eval_info, tally
 from proctor.run import EVAL_INFO_FILE, RunFolder, RunRecord, write_json
 from proctor.session import FilmRecorders, Session
-from proctor.system import git_commit, usable_cores, versions
+from proctor.system import git_commit, usable_cores, usable_memory_bytes, versions
 from proctor.tracking import tracked
 from proctor.types import EpisodeSpec
 
@@ -73,6 +73,9 @@ def prepare(config: EvalConfig) -> Prepared:
     make_benchmark = partial(registry.find_benchmark(config.env.type).make, config.env)
     benchmark = make_benchmark()
     policy = registry.find_policy(config.policy.type).make(config.policy, benchmark)
+    if not hasattr(policy, "act"):
+        made = type(policy).__name__
+        raise UsageError(f"--policy.type={config.policy.type} makes a {made}, which is no policy")
     offered = benchmark.features()
     for key in policy.inputs:
         if key not in offered:
@@ -91,7 +94,20 @@ def prepare(config: EvalConfig) -> Prepared:
         folder=folder,
     )
     check_importable(prepared.worker_setup)
+    _check_memory(prepared)
     return prepared
+
+
+def _check_memory(prepared: Prepared) -> None:
+    """Refuse observations that this machine cannot hold, before anything is reserved for them."""
+    one = sum(feature.nbytes for feature in prepared.features.values())
+    workers = workers_for(prepared.config.eval.batch_size, len(prepared.plan), usable_cores())
+    needed, there = workers * prepared.policy.n_obs_steps * one, usable_memory_bytes()
+    if needed > there // 2:
+        raise UsageError(
+            f"the observations of {workers} simulators take {needed / 2**30:.1f} GiB of this "
+            f"machine's {there / 2**30:.1f}; lower --eval.batch_size or the size of the images"
+        )
 
 
 def make_stopper(prepared: Prepared) -> Stopper:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import textwrap
 import types
 import typing
@@ -19,8 +20,12 @@ from typing import Any, TypeVar
 import msgspec
 
 from proctor.errors import UsageError, did_you_mean
+from proctor.files import read_plain
 
 T = TypeVar("T")
+_DEEPEST_CONFIG, _MOST_CONFIG = 32, 2**20
+_LONGEST_PATH, _LONGEST_NAME = 3500, 240
+"""Linux takes 4096 and 255 bytes; the files of a run need some of them."""
 _UNION = (typing.Union, types.UnionType)
 
 
@@ -146,7 +151,24 @@ def _decode_path(kind: type[Any], value: Any) -> Any:
     """Teach msgspec the one type of ours that it does not know."""
     if kind is not Path or not isinstance(value, str):
         raise TypeError(f"expected {kind.__name__}, got {type(value).__name__}")
-    return Path(value)
+    return path_of(value)
+
+
+def path_of(text: str) -> Path:
+    """Return the path that ``text`` names, if a file can be called so.
+
+    Raises:
+        UsageError: it holds control codes, which terminals obey, or is longer than paths may be.
+    """
+    if any(ord(char) < 32 or ord(char) == 127 for char in text):
+        raise UsageError(f"the path {text!r} holds control codes")
+    try:
+        raw = os.fsencode(text)
+    except UnicodeEncodeError:
+        raise UsageError(f"the path {text!r} is not valid UTF-8") from None
+    if len(raw) > _LONGEST_PATH or any(len(part) > _LONGEST_NAME for part in raw.split(b"/")):
+        raise UsageError(f"the path {text} is too long")
+    return Path(text)
 
 
 def _put(nested: dict[str, Any], path: list[str], value: Any) -> None:
@@ -193,11 +215,24 @@ def read_config_file(path: Path) -> dict[str, Any]:
     """
     import yaml
 
+    class Shallow(yaml.SafeLoader):
+        """Reads no deeper than settings go: past that, a file is an attack on the stack."""
+
+        depth = 0
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            self.depth += 1
+            if self.depth > _DEEPEST_CONFIG:
+                raise yaml.YAMLError(f"nested deeper than {_DEEPEST_CONFIG} levels")
+            node = super().compose_node(parent, index)
+            self.depth -= 1
+            return node
+
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml.load(read_plain(path, _MOST_CONFIG), Shallow)  # noqa: S506  it is a SafeLoader
     except OSError as bad:
         raise UsageError(f"--config_path={path}: {bad.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as bad:
+    except (yaml.YAMLError, ValueError, LookupError) as bad:  # dates, tags and merges that are none
         problem = " ".join(str(bad).split())
         raise UsageError(f"--config_path={path}: not valid YAML or JSON: {problem}") from None
     if not isinstance(content, dict):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from proctor.errors import MissingExtra, UsageError
 
-HUB_ID = re.compile(r"^[\w.-]+/[\w.-]+$")
+HUB_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*/[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
 def download(repo: str, revision: str | None, files: Sequence[str] | None = None) -> Path:
@@ -39,6 +39,8 @@ def download(repo: str, revision: str | None, files: Sequence[str] | None = None
         raise UsageError(f"{repo} is neither a folder here nor a repository on the Hub") from None
     except RevisionNotFoundError:
         raise UsageError(f"{repo} has no revision {revision!r}") from None
+    except ValueError as error:  # an id or a revision that cannot be
+        raise UsageError(f"{repo} is no Hub id: {error}") from None
     except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise UsageError(

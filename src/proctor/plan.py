@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from proctor.benchmarks.base import Benchmark
-from proctor.types import EpisodeSpec
+from proctor.errors import UsageError
+from proctor.types import MOST_EPISODES, EpisodeSpec
 
 
-def make_plan(benchmark: Benchmark, indices: Iterable[int], seed: int) -> list[EpisodeSpec]:
-    """List the episodes with these indices of every task, task by task. Creates no simulator."""
+def make_plan(benchmark: Benchmark, indices: Collection[int], seed: int) -> list[EpisodeSpec]:
+    """List the episodes with these indices of every task, task by task. Creates no simulator.
+
+    Raises:
+        UsageError: there would be more of them than a run can hold.
+    """
+    tasks = benchmark.tasks()
+    if len(tasks) * len(indices) > MOST_EPISODES:
+        raise UsageError(
+            f"{len(tasks)} tasks with {len(indices)} episodes each are more than a run holds "
+            f"({MOST_EPISODES:,}); lower --eval.n_episodes"
+        )
     indices = sorted(set(indices))
-    return [benchmark.spec(task, index, seed) for task in benchmark.tasks() for index in indices]
+    return [benchmark.spec(task, index, seed) for task in tasks for index in indices]
 
 
 def workers_for(batch_size: int, n_episodes: int, cores: int) -> int:

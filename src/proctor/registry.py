@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 from pathlib import Path
 from typing import Any
 
 from proctor.benchmarks.base import BenchmarkPlugin
 from proctor.errors import UsageError, did_you_mean
 from proctor.policies.base import PolicyConfig, PolicyPlugin
+
+_ATTRIBUTE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 
 
 def find_benchmark(name: str) -> BenchmarkPlugin:
@@ -77,6 +80,8 @@ def _find(kind: str, flag: str, name: str) -> Any:
 
 
 def _load_attribute(flag: str, path: str) -> Any:
+    if not _ATTRIBUTE.fullmatch(path):
+        raise UsageError(f"{flag}={path}: code is named as package.module:ATTRIBUTE")
     module_name, _, attribute = path.partition(":")
     try:
         module = importlib.import_module(module_name)

@@ -12,9 +12,12 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from proctor.errors import RunFolderError, UsageError
+from proctor.files import read_plain
 
 RUN_FILE = "run.json"
 EVAL_INFO_FILE = "eval_info.json"
@@ -44,6 +47,29 @@ class RunRecord:
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
 
+@dataclass(frozen=True)
+class _WrittenConfig:
+    given: dict[str, Any]
+    resolved: dict[str, Any]
+
+
+_Second = Annotated[float, msgspec.Meta(ge=0, le=1e11)]
+"""Since 1970, while years have four digits."""
+_Count = Annotated[int, msgspec.Meta(ge=0, le=10**12)]
+
+
+@dataclass(frozen=True)
+class _Written:
+    """What ``run.json`` must look like, whoever wrote it."""
+
+    config: _WrittenConfig
+    protocol: dict[str, Any]
+    versions: dict[str, str]
+    machine: dict[str, Any]
+    sessions: list[_Second]
+    planned_episodes: _Count | None = None
+
+
 class RunFolder:
     """A run's folder on disk."""
 
@@ -59,7 +85,8 @@ class RunFolder:
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            fd = os.open(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
+            refuse_links(self.path)
+            fd = os.open(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
         except OSError as error:
             raise RunFolderError(f"cannot write to {self.path}: {error.strerror}") from None
         try:
@@ -86,20 +113,22 @@ class RunFolder:
         """
         path = self.path / RUN_FILE
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-            return RunRecord(
-                given=content["config"]["given"],
-                resolved=content["config"]["resolved"],
-                protocol=content["protocol"],
-                versions=content["versions"],
-                machine=content["machine"],
-                sessions=content["sessions"],
-                planned_episodes=content.get("planned_episodes"),
-            )
+            written = msgspec.json.decode(read_plain(path), type=_Written)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise RunFolderError(f"{path} is damaged: {error!r}") from None
+        except OSError as error:
+            raise RunFolderError(f"cannot read {path}: {error.strerror}") from None
+        except (ValueError, RecursionError) as error:
+            raise RunFolderError(f"{path} is damaged: {error}") from None
+        return RunRecord(
+            given=written.config.given,
+            resolved=written.config.resolved,
+            protocol=written.protocol,
+            versions=written.versions,
+            machine=written.machine,
+            sessions=[float(second) for second in written.sessions],
+            planned_episodes=written.planned_episodes,
+        )
 
     def write(self, record: RunRecord) -> None:
         """Write ``run.json`` in one step."""
@@ -134,6 +163,19 @@ class RunFolder:
             record = replace(record, sessions=[*earlier.sessions, time.time()])
         self.write(record)
         return record
+
+
+def refuse_links(folder: Path) -> None:
+    """Refuse a run folder with links in it: what is written there would land elsewhere.
+
+    Raises:
+        RunFolderError: naming the link.
+    """
+    for parent, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            entry = Path(parent, name)
+            if entry.is_symlink():
+                raise RunFolderError(f"{entry} is a link; what a run writes must lie in its folder")
 
 
 def _check_same_episodes(path: Path, earlier: RunRecord, now: RunRecord) -> None:
@@ -189,13 +231,15 @@ def write_whole(path: Path, text: str) -> None:
     """
     temporary = path.with_name(path.name + ".part")
     try:
-        with temporary.open("w", encoding="utf-8") as file:
+        temporary.unlink(missing_ok=True)
+        with temporary.open("x", encoding="utf-8") as file:  # never through a link
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
     except BaseException as error:  # Ctrl-C too leaves nothing half-written behind
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
         if isinstance(error, OSError):
             raise RunFolderError(f"cannot write {path}: {error.strerror}") from error
         raise

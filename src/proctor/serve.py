@@ -6,7 +6,7 @@ told otherwise; bound to another address, every request needs a token.
 
 from __future__ import annotations
 
-import html
+import os
 import re
 import secrets
 import threading
@@ -14,16 +14,16 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
-from http.cookies import SimpleCookie
+from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from proctor.errors import ProctorError, UsageError
 from proctor.recorders.journal import FILE_NAME
-from proctor.report.document import inline_page
+from proctor.report.document import inline_page, markup
 from proctor.report.page import page_html
-from proctor.report.page_data import page_data, read_run
+from proctor.report.page_data import page_data, read_run, title
 from proctor.report.summary import tally
 from proctor.run import RUN_FILE
 
@@ -87,9 +87,9 @@ def list_page(root: Path) -> str:
     rows = "".join(_list_row(root, run) for run in find_runs(root))
     head = "<tr><th>Run</th><th>What</th><th>Success</th><th>Episodes</th></tr>"
     body = f"<table class='log'>{head}{rows}</table>" if rows else "<p>No runs here yet.</p>"
-    title = f"Runs in {root.name}"
-    header = f"<header><h1>{html.escape(title)}</h1></header>"
-    return inline_page(title, f"{header}<main>{body}</main>")
+    heading = f"Runs in {root.name}"
+    header = f"<header><h1>{markup(heading)}</h1></header>"
+    return inline_page(heading, f"{header}<main>{body}</main>")
 
 
 def _list_row(root: Path, folder: Path) -> str:
@@ -97,14 +97,16 @@ def _list_row(root: Path, folder: Path) -> str:
     try:
         run = read_run(folder)
     except ProctorError as error:
-        return (
-            f"<tr><td>{html.escape(place)}</td><td colspan='3'>{html.escape(str(error))}</td></tr>"
-        )
+        return f"<tr><td>{markup(place)}</td><td colspan='3'>{markup(str(error))}</td></tr>"
     planned = run.record.planned_episodes
     done = f"{len(run.rows)} of {planned}" if planned is not None else str(len(run.rows))
-    what = f"{run.record.protocol['policy']['type']} on {run.record.protocol['benchmark']['type']}"
-    cells = "".join(f"<td>{html.escape(text)}</td>" for text in (what, str(tally(run.rows)), done))
-    return f"<tr><td><a href='/{quote(place)}/'>{html.escape(place)}</a></td>{cells}</tr>"
+    what = title(run.record)
+    cells = "".join(f"<td>{markup(text)}</td>" for text in (what, str(tally(run.rows)), done))
+    return f"<tr><td><a href='/{quote(os.fsencode(place))}/'>{markup(place)}</a></td>{cells}</tr>"
+
+
+class _NoAddress(Exception):
+    """What was asked for cannot be the address of anything."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -118,12 +120,13 @@ class _Handler(BaseHTTPRequestHandler):
                 self._answer()
         except ProctorError as error:
             self._send(HTTPStatus.NOT_FOUND, str(error), "text/plain")
+        except _NoAddress:
+            self._send(HTTPStatus.BAD_REQUEST, "that is no address", "text/plain")
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True  # the browser went away
 
     def _answer(self) -> None:
-        path = unquote(urlsplit(self.path).path)
-        target = (self.server.root / path.lstrip("/")).resolve()
+        path, target = self._asked_for()
         inside = target.is_relative_to(self.server.root)
         if inside and path.endswith("/") and (target / RUN_FILE).is_file():
             self._send(HTTPStatus.OK, live_page(target), "text/html")
@@ -136,6 +139,20 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._send(HTTPStatus.NOT_FOUND, "there is nothing here", "text/plain")
 
+    def _asked_for(self) -> tuple[str, Path]:
+        """Return the path of the address and the file that it names, wherever that lies.
+
+        Raises:
+            _NoAddress: no file can be called so, or links lead in a circle.
+        """
+        try:
+            path = unquote(urlsplit(self.path).path, errors="surrogateescape")
+            target = (self.server.root / path.lstrip("/")).resolve()
+            target.is_file()
+        except (ValueError, OSError, RuntimeError):
+            raise _NoAddress from None
+        return path, target
+
     def _allowed(self) -> bool:
         """Check the token, or on this machine that the page was asked for by its own address.
 
@@ -147,16 +164,20 @@ class _Handler(BaseHTTPRequestHandler):
                 return True
             self._send(HTTPStatus.FORBIDDEN, "ask by the address 127.0.0.1", "text/plain")
             return False
-        given = parse_qs(urlsplit(self.path).query).get("token", [""])[0]
-        cookie = SimpleCookie(self.headers.get("Cookie", "")).get(_COOKIE)
+        try:
+            given = parse_qs(urlsplit(self.path).query).get("token", [""])[0]
+            cookie = SimpleCookie(self.headers.get("Cookie", "")).get(_COOKIE)
+        except (ValueError, CookieError):
+            raise _NoAddress from None
         offered = given or (cookie.value if cookie else "")
-        if secrets.compare_digest(offered.encode(), self.server.token.encode()):
+        token = self.server.token.encode()
+        if secrets.compare_digest(offered.encode("utf-8", "surrogatepass"), token):
             return True
         self._send(HTTPStatus.FORBIDDEN, "the address needs its ?token=...", "text/plain")
         return False
 
     def _send(self, status: HTTPStatus, text: str, kind: str) -> None:
-        body = text.encode()
+        body = text.encode("utf-8", "backslashreplace")
         self.send_response(status)
         self.send_header("Content-Type", f"{kind}; charset=utf-8")
         self.send_header("Content-Length", str(len(body)))
@@ -171,7 +192,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _send_video(self, file: Path) -> None:
         """Send a video, or the part of it that a player asks for."""
         size = file.stat().st_size
-        asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        asked = re.fullmatch(r"bytes=([0-9]{1,18})-([0-9]{0,18})", self.headers.get("Range", ""))
         first = int(asked[1]) if asked else 0
         last = min(int(asked[2]) if asked and asked[2] else size - 1, size - 1)
         if first > last:

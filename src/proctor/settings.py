@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -60,7 +60,7 @@ class EvalSettings:
     )
 
     @property
-    def indices(self) -> Iterable[int]:
+    def indices(self) -> Collection[int]:
         """Which episodes of each task are asked for."""
         return range(self.n_episodes) if self.episodes is None else self.episodes
 
@@ -121,10 +121,10 @@ class VideoSettings:
             UsageError: naming the flag.
         """
         at_least("video.episodes", self.per_task, 0)
-        for name, least in (("height", 2), ("width", 2), ("every", 1)):
+        for name, least, most in (("height", 2, 4320), ("width", 2, 7680), ("every", 1, 10**6)):
             value = getattr(self, name)
             if value is not None:
-                at_least(f"video.{name}", value, least)
+                between(f"video.{name}", value, least, most)
         if self.fps is not None and not 0.1 <= self.fps <= 1000:
             raise UsageError(f"--video.fps must be between 0.1 and 1000, got {self.fps:g}")
 
@@ -137,3 +137,10 @@ def at_least(name: str, value: int, least: int) -> None:
     """
     if value < least:
         raise UsageError(f"--{name} must be at least {least}, got {value}")
+
+
+def between(name: str, value: int, least: int, most: int) -> None:
+    """Refuse ``--NAME`` outside of its bounds."""
+    at_least(name, value, least)
+    if value > most:
+        raise UsageError(f"--{name} must be at most {most}, got {value}")

@@ -86,6 +86,9 @@ class Task:
         return (self.suite, self.task_id)
 
 
+MOST_EPISODES = 1_000_000
+"""Of one run: some 300 MB of specs, and months of simulation."""
+
 EpisodeKey: TypeAlias = tuple[str, int, int]
 """(suite, task_id, episode index): what identifies an episode inside a run."""
 

@@ -173,7 +173,9 @@ class _Trial:
         """Start a session: a new run, or the continuation of the one that is there."""
         self.verdict.sessions += 1
         resumes = (self.folder / RUN_FILE).exists()
-        flags = ("--resume",) if resumes else self._scenario.flags
+        # A run folder does not speak for code: the policy of our own is named again.
+        code = [flag for flag in self._scenario.flags if flag.startswith("--policy.type=")]
+        flags = ("--resume", *code) if resumes else self._scenario.flags
         own = {leftovers.MARK: self._mark, "TMPDIR": str(self._temporary)}
         command = [*_PROCTOR, *flags, f"--output_dir={self.folder}"]
         with self._stderr().open("wb") as stderr:

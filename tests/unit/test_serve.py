@@ -96,6 +96,38 @@ def test_nothing_else_is_served(server: RunServer, path: str) -> None:
     assert b"secret" not in answer
 
 
+@pytest.mark.parametrize(
+    "path", ["%00", "\x00", "/[", "a" * 5000, "loop/", "first/%ff/", "http://[/", "%ed%a0%80"]
+)
+def test_an_address_that_cannot_be_is_refused_without_a_traceback(
+    server: RunServer, runs: Path, path: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (runs / "loop").symlink_to(runs / "loop")
+    with socket.create_connection(("127.0.0.1", server.server_address[1])) as raw:
+        raw.sendall(f"GET /{path} HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n".encode())
+        status = raw.makefile("rb").readline()
+    assert status.split()[1:2] in ([b"400"], [b"404"])
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_range_of_five_thousand_digits_is_no_range(server: RunServer, runs: Path) -> None:
+    (video,) = (runs / "first").glob("videos/*/*.mp4")
+    url = server.url + video.relative_to(runs).as_posix()
+    assert get(url, Range=f"bytes={'9' * 5000}-") == (200, bytes(range(100)))
+
+
+def test_a_cookie_that_is_none_is_refused(runs: Path) -> None:
+    with serving(runs, "0.0.0.0", 0) as server:
+        plain = f"http://127.0.0.1:{server.server_address[1]}/"
+        assert get(plain, Cookie="a/b=(c)=\x01; proctor_token")[0] in (400, 403)
+
+
+def test_a_run_whose_name_is_not_utf8_is_listed_and_served(server: RunServer, runs: Path) -> None:
+    (runs / "first").rename(runs / os.fsdecode(b"run\xff"))
+    assert b"href='/run%FF/'" in get(server.url)[1]
+    assert get(server.url + "run%FF/")[0] == 200
+
+
 def test_another_sites_name_for_this_machine_is_refused(server: RunServer) -> None:
     assert get(server.url, Host="evil.example")[0] == 403
 

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from proctor.benchmarks.base import BenchmarkConfig, BenchmarkPlugin, Expert
+from proctor.benchmarks.selection import LARGEST_SIDE, ids_in_group, require_positive
 from proctor.errors import UsageError
 from proctor.types import (
     ActionSpec,
@@ -88,14 +89,19 @@ class Fake:
     def __init__(self, config: FakeConfig) -> None:
         if config.task != "point":
             raise UsageError(f"fake has no task {config.task!r} (choose: point)")
+        require_positive("episode_length", config.episode_length)
+        for name, most in (("n_tasks", 100_000), ("image_size", LARGEST_SIDE)):
+            require_positive(name, getattr(config, name), most)
+        for name in ("step_ms", "open_ms"):
+            if not 0 <= getattr(config, name) <= 1e6:
+                raise UsageError(f"--env.{name} must be 0 to 1e6, not {getattr(config, name):g}")
         self._config = config
 
     def tasks(self) -> list[Task]:
         """List the tasks."""
-        ids = self._config.task_ids
         return [
             Task("point", i, f"point-{i}", "reach the goal", self._config.episode_length, fps=10)
-            for i in (range(self._config.n_tasks) if ids is None else ids)
+            for i in ids_in_group("point", self._config.n_tasks, self._config.task_ids)
         ]
 
     def spec(self, task: Task, index: int, seed: int) -> EpisodeSpec:

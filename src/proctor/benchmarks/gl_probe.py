@@ -151,7 +151,7 @@ def _hopeless(backend: str) -> str:
 
 
 def _start(backend: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+    return subprocess.Popen(  # noqa: S603  our own words
         [sys.executable, "-c", _PROGRAM],
         env={**os.environ, "MUJOCO_GL": backend},
         stdin=subprocess.PIPE,

@@ -95,7 +95,7 @@ def learn(question: Question) -> EnvFacts:
         command = [sys.executable, "-m", __name__, str(asked), str(answer)]
         paths = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
         try:
-            done = subprocess.run(
+            done = subprocess.run(  # noqa: S603  our own words
                 command,
                 capture_output=True,
                 text=True,

@@ -76,7 +76,7 @@ def _locate(config: HubConfig) -> Path:
             raise UsageError(f"{here} is here; --env.revision is for repositories on the Hub")
         return _file_in(here, _DEFAULT_FILE)
     repo, _, file = config.path.partition(":")
-    if repo.startswith(".") or repo.endswith(".py") or not HUB_ID.match(repo):
+    if repo.startswith(".") or repo.endswith(".py") or not HUB_ID.fullmatch(repo):
         raise UsageError(f"{here} does not exist (and is no Hub id, which reads owner/name)")
     if config.revision is None or not _COMMIT.fullmatch(config.revision):
         raise UsageError(

@@ -21,6 +21,7 @@ from proctor.benchmarks.libero_tasks import (
 )
 from proctor.benchmarks.rendering import gl_variables
 from proctor.benchmarks.selection import (
+    LARGEST_SIDE,
     check_cameras,
     ids_in_group,
     image_key,
@@ -112,8 +113,8 @@ class Libero:
     expert_inputs: tuple[str, ...] = ()
 
     def __init__(self, config: LiberoConfig) -> None:
-        require_positive("observation_height", config.observation_height)
-        require_positive("observation_width", config.observation_width)
+        require_positive("observation_height", config.observation_height, LARGEST_SIDE)
+        require_positive("observation_width", config.observation_width, LARGEST_SIDE)
         if config.episode_length is not None:
             require_positive("episode_length", config.episode_length)
         self._config = config

@@ -22,6 +22,7 @@ from proctor.benchmarks.metaworld_tasks import SPLITS, TASKS
 from proctor.benchmarks.rendering import gl_variables
 from proctor.benchmarks.selection import (
     IMAGE,
+    LARGEST_SIDE,
     check_cameras,
     ids_in_group,
     image_key,
@@ -76,8 +77,8 @@ class Metaworld:
     expert_inputs: tuple[str, ...] = (ENVIRONMENT_STATE,)
 
     def __init__(self, config: MetaworldConfig) -> None:
-        require_positive("observation_height", config.observation_height)
-        require_positive("observation_width", config.observation_width)
+        require_positive("observation_height", config.observation_height, LARGEST_SIDE)
+        require_positive("observation_width", config.observation_width, LARGEST_SIDE)
         require_positive("episode_length", config.episode_length)
         self._config = config
         self._camera_of = _camera_keys(config)

@@ -8,12 +8,16 @@ from proctor.errors import UsageError
 
 IMAGE = "observation.image"
 IMAGES = "observation.images."
+LARGEST_SIDE = 4096
+"""Of an image, in pixels; more than any camera of a robot has."""
 
 
-def require_positive(name: str, value: int) -> None:
-    """Refuse ``--env.NAME`` below 1."""
+def require_positive(name: str, value: int, most: int = 10**9) -> None:
+    """Refuse ``--env.NAME`` below 1 or above ``most``."""
     if value < 1:
         raise UsageError(f"--env.{name} must be at least 1, not {value}")
+    if value > most:
+        raise UsageError(f"--env.{name} must be at most {most}, not {value}")
 
 
 def names_in(text: str, *, flag: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from proctor.commands.eval import (
@@ -11,10 +12,10 @@ from proctor.commands.eval import (
     read_flags,
     settings_from,
 )
-from proctor.errors import UsageError
+from proctor.errors import UsageError, one_line
 
 _USAGE = """\
-proctor audit RUN [--episodes=10]
+proctor audit RUN [--episodes=10] [--policy.type=MODULE:NAME, where the run names such code]
 proctor audit --policy.type=NAME --env.type=NAME [the flags of eval] [--episodes=10]
 
 Runs a sample of a run's finished episodes again, one at a time, each on a fresh simulator in this
@@ -24,30 +25,29 @@ process, and reports every difference. The second form evaluates first. Exit cod
 
 def run(words: list[str]) -> int:
     """Run the command and return its exit code."""
-    from proctor.config import TRUST
-    from proctor.flags import split_argv
+    from proctor.config import CODE_NAMES, TRUST
+    from proctor.flags import path_of, split_argv
 
     positional, flags = split_argv(words, SWITCHES)
     if "help" in flags:
         print(_USAGE, end="")
         return 0
     n_episodes = _positive("episodes", flags.pop("episodes", "10"))
-    trust = {name: value for name, value in flags.items() if name in TRUST}
-    if len(positional) == 1 and flags == trust:
-        return _audit_folder(Path(positional[0]), n_episodes, trust)
+    if len(positional) == 1 and flags.keys() <= {*CODE_NAMES, *TRUST}:
+        return _audit_folder(path_of(positional[0]), n_episodes, flags)
     if positional:
         raise UsageError("audit takes one run folder, or the flags of an evaluation")
     prepared, code = evaluate(settings_from(read_flags([f"--{k}={v}" for k, v in flags.items()])))
-    if code == EXIT_INTERRUPTED:
-        return code
-    return _audit_folder(prepared.folder.path, n_episodes, trust)
+    return (
+        code if code == EXIT_INTERRUPTED else _audit_folder(prepared.folder.path, n_episodes, flags)
+    )
 
 
-def _audit_folder(path: Path, n_episodes: int, trust: dict[str, str]) -> int:
+def _audit_folder(path: Path, n_episodes: int, flags: Mapping[str, str]) -> int:
     from rich.console import Console
 
     from proctor.audit import audit
-    from proctor.config import config_from, without_trust
+    from proctor.config import TRUST, config_from, trusted
     from proctor.evaluation import prepare
     from proctor.recorders.again import Comparison
     from proctor.recorders.journal import read_journal
@@ -57,14 +57,16 @@ def _audit_folder(path: Path, n_episodes: int, trust: dict[str, str]) -> int:
     if record is None:
         raise UsageError(f"{path} is not a run folder (it has no run.json)")
     rows = read_journal(path).rows
-    given = without_trust(record.given)
+    given = trusted(record.given, flags, str(path))
+    trust = {name: value for name, value in flags.items() if name in TRUST}
     prepared = prepare(config_from({**given, **trust, "output_dir": str(path)}))
     console = Console()
 
     def show(comparison: Comparison) -> None:
         row, differences = comparison.recorded, comparison.differences
         verdict = "differs: " + ", ".join(differences) if differences else "same"
-        console.print(f"{row.task} episode {row.episode_index}: {verdict}", highlight=False)
+        line = one_line(f"{row.task} episode {row.episode_index}: {verdict}")
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     comparisons = audit(prepared, rows, n_episodes, show)
     if not comparisons:
@@ -79,6 +81,6 @@ def _audit_folder(path: Path, n_episodes: int, trust: dict[str, str]) -> int:
 
 
 def _positive(name: str, text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
+    if not text.isdecimal() or len(text) > 9 or int(text) < 1:
         raise UsageError(f"--{name} must be a whole number of at least 1, got {text!r}")
     return int(text)

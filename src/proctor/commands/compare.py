@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from proctor.errors import UsageError
+from proctor.errors import UsageError, one_line
 
 if TYPE_CHECKING:
     from proctor.report.comparison import Comparison, Criteria
@@ -39,7 +39,7 @@ with charts, all pairs and their videos side by side: B/compare.html.
 
 def run(words: list[str]) -> int:
     """Run the command and return its exit code."""
-    from proctor.flags import check_known, split_argv
+    from proctor.flags import check_known, path_of, split_argv
 
     positional, flags = split_argv(words, {"help", "unpaired"})
     check_known(flags, [], _FLAGS)
@@ -49,8 +49,10 @@ def run(words: list[str]) -> int:
     if len(positional) < 2:
         raise UsageError("compare takes two run folders or more: proctor compare A B [C ...]")
     criteria, gate = _criteria(flags), "fail-if-worse" in flags
-    files: dict[str, Path] = {name: Path(flags[name]) for name in ("json", "html") if name in flags}
-    return _compare([Path(word) for word in positional], criteria, files, gate=gate)
+    files: dict[str, Path] = {
+        name: path_of(flags[name]) for name in ("json", "html") if name in flags
+    }
+    return _compare([path_of(word) for word in positional], criteria, files, gate=gate)
 
 
 def _compare(paths: list[Path], criteria: Criteria, files: dict[str, Path], *, gate: bool) -> int:
@@ -80,13 +82,15 @@ def _show(comparisons: Sequence[Comparison], worse: Sequence[Comparison] | None)
     errors = Console(stderr=True)
     for place, comparison in enumerate(comparisons):
         for warning in comparison.warnings:
-            errors.print(f"warning: {warning}", markup=False, highlight=False, soft_wrap=True)
+            errors.print(
+                one_line(f"warning: {warning}"), markup=False, highlight=False, soft_wrap=True
+            )
         if place:
             console.print()
         console.print(comparison_table(comparison))
         console.print()
         for line in comparison_lines(comparison):
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
+            console.print(one_line(line), markup=False, highlight=False, soft_wrap=True)
         if worse is not None:
             console.print(
                 f"gate: {'worse' if comparison in worse else 'not shown to be worse'} by more than "

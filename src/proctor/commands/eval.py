@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from proctor.errors import UsageError
+from proctor.errors import UsageError, one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,7 +35,8 @@ _USAGE = """\
 proctor eval --policy.type=NAME --env.type=NAME [--FLAG=VALUE ...]
 
 Evaluates a policy. Results are written to the run folder as episodes end; a run that was stopped
-is completed by: proctor eval --resume --output_dir=FOLDER
+is completed by: proctor eval --resume --output_dir=FOLDER (and, where a type is MODULE:NAME, that
+flag again: code is named by flags only, never by a file)
 """
 
 
@@ -68,9 +69,10 @@ def evaluate(settings: dict[str, Any]) -> tuple[Prepared, int]:
         for row in before:
             counts.add(row.outcome)
         console = Console(stderr=True)
-        console.print(_headline(prepared, len(before)), highlight=False, soft_wrap=True)
+        headline = _headline(prepared, len(before))
+        console.print(headline, highlight=False, soft_wrap=True, markup=False)
         for note in _notes(prepared):
-            console.print(f"note: {note}", highlight=False, soft_wrap=True, markup=False)
+            console.print(one_line(f"note: {note}"), highlight=False, soft_wrap=True, markup=False)
         return [Progress(len(prepared.plan), counts, console), interrupts]
 
     def film_recorders(episodes: int) -> list[Recorder]:
@@ -80,7 +82,7 @@ def evaluate(settings: dict[str, Any]) -> tuple[Prepared, int]:
     try:
         evaluation = run_evaluation(prepared, settings, make_recorders, film_recorders)
     except KeyboardInterrupt:
-        _say_how_to_resume(path, len(prepared.plan))
+        _say_how_to_resume(prepared)
         _say_where_the_report_is(path)
         return prepared, EXIT_INTERRUPTED
     _show(evaluation, Console())
@@ -112,7 +114,7 @@ def _warn_of_differences(prepared: Prepared) -> None:
     reference = None if against is None else RunFolder(against).read()
     if reference is not None:
         for line in changed_protocol(reference.protocol, prepared.protocol()):
-            print(f"warning: {line}", file=sys.stderr)
+            print(one_line(f"warning: {line}"), file=sys.stderr)
 
 
 def _say_what_renders(prepared: Prepared) -> None:
@@ -126,13 +128,15 @@ def _say_what_renders(prepared: Prepared) -> None:
             print(choice, file=sys.stderr)
 
 
-def _say_how_to_resume(path: Path, planned: int) -> None:
+def _say_how_to_resume(prepared: Prepared) -> None:
+    from proctor.config import code_flags
     from proctor.recorders.journal import read_journal
 
+    path, config = prepared.folder.path, prepared.config
     done = len(read_journal(path).rows)
     print(
-        f"interrupted: {done} of {planned} episodes are in {path}; continue with\n"
-        f"  proctor eval --resume --output_dir={shlex.quote(str(path))}",
+        f"interrupted: {done} of {len(prepared.plan)} episodes are in {path}; continue with\n"
+        f"  proctor eval --resume --output_dir={shlex.quote(str(path))}{code_flags(config)}",
         file=sys.stderr,
     )
 
@@ -157,10 +161,11 @@ def _show(evaluation: Evaluation, console: Console) -> None:
             f"stopped: {evaluation.stopped} ({len(evaluation.rows)} of {evaluation.planned} "
             "planned episodes were run)",
             highlight=False,
+            markup=False,
             soft_wrap=True,
         )
     _say_what_came_of_filming(evaluation)
-    console.print(f"results: {evaluation.path}", highlight=False, soft_wrap=True)
+    console.print(f"results: {evaluation.path}", highlight=False, soft_wrap=True, markup=False)
     _say_where_the_report_is(evaluation.path)
 
 
@@ -192,22 +197,24 @@ def read_flags(words: list[str]) -> dict[str, str]:
 
 def settings_from(given: dict[str, str]) -> dict[str, Any]:
     """Join what a resumed run was given, the config file and the flags; the later ones win."""
-    from proctor.config import without_trust
-    from proctor.flags import read_config_file
+    from proctor.config import trusted
+    from proctor.flags import path_of, read_config_file
     from proctor.run import RunFolder
 
     settings: dict[str, Any] = dict(given)
     if "config_path" in settings:
-        settings = {**read_config_file(Path(settings.pop("config_path"))), **settings}
+        file = path_of(settings.pop("config_path"))
+        settings = {**trusted(read_config_file(file), given, str(file)), **settings}
     if str(settings.get("resume", "false")).lower() == "true":
         if "output_dir" not in settings:
             raise UsageError("--resume needs --output_dir=FOLDER, the run to complete")
-        earlier = RunFolder(Path(settings["output_dir"])).read()
+        folder = RunFolder(path_of(str(settings["output_dir"])))
+        earlier = folder.read()
         if earlier is None:
             raise UsageError(f"--resume: {settings['output_dir']} holds no run to resume")
-        settings = {**without_trust(earlier.given), **settings}
+        settings = {**trusted(earlier.given, given, str(folder.path)), **settings}
     if str(settings.get("against", "none")).lower() not in ("none", "null"):
-        settings = _with_episodes_of(Path(settings["against"]), settings)
+        settings = _with_episodes_of(path_of(str(settings["against"])), settings)
     return settings
 
 
@@ -218,13 +225,24 @@ def _with_episodes_of(path: Path, settings: dict[str, Any]) -> dict[str, Any]:
     reference = RunFolder(path).read()
     if reference is None:
         raise UsageError(f"--against: {path} is not a run folder (it has no run.json)")
-    env, seed = reference.resolved["env"], reference.resolved["seed"]
-    given_type = settings.get("env.type") or dict(settings.get("env", {})).get("type", env["type"])
-    if given_type != env["type"]:
-        raise UsageError(f"--against: {path} is on {env['type']}, not on {given_type}")
+    from proctor.config import trusted
+
+    try:
+        env, seed = dict(reference.resolved["env"]), reference.resolved["seed"]
+        kind, n_episodes = env["type"], reference.resolved["eval"]["n_episodes"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise UsageError(
+            f"--against: {path}/run.json does not say what was run: {error!r}"
+        ) from None
+    section = settings.get("env")
+    nested = section.get("type", kind) if isinstance(section, dict) else kind
+    given_type = settings.get("env.type") or nested
+    if given_type != kind:
+        raise UsageError(f"--against: {path} is on {kind}, not on {given_type}")
+    trusted({"env.type": kind, "env.id": env.get("id", "")}, settings, str(path))
     how = ("max_parallel_tasks", "trust_remote_code")  # no part of what an episode is
     taken = {f"env.{k}": value for k, value in env.items() if value is not None and k not in how}
-    taken |= {"seed": seed, "eval.n_episodes": reference.resolved["eval"]["n_episodes"]}
+    taken |= {"seed": seed, "eval.n_episodes": n_episodes}
     return {**taken, **settings, "against": str(path.absolute())}
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from proctor.errors import UsageError
 
 _USAGE = """\
@@ -16,7 +14,7 @@ shows without a network; videos stay in the run folder.
 
 def run(words: list[str]) -> int:
     """Run the command and return its exit code."""
-    from proctor.flags import split_argv
+    from proctor.flags import path_of, split_argv
     from proctor.report.page import write_page
 
     positional, flags = split_argv(words, {"help"})
@@ -28,6 +26,6 @@ def run(words: list[str]) -> int:
         raise UsageError(f"unknown flag --{next(iter(flags))} (report takes --output=FILE)")
     if len(positional) != 1:
         raise UsageError("report takes one run folder: proctor report RUN")
-    path = write_page(Path(positional[0]), None if output is None else Path(output))
+    path = write_page(path_of(positional[0]), None if output is None else path_of(output))
     print(f"report: {path}")
     return 0

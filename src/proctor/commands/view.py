@@ -16,7 +16,7 @@ that is going on. On another host than this machine's own address, the printed a
 
 def run(words: list[str]) -> int:
     """Run the command and return its exit code."""
-    from proctor.flags import split_argv
+    from proctor.flags import path_of, split_argv
     from proctor.serve import RunServer
 
     positional, flags = split_argv(words, {"help"})
@@ -26,9 +26,9 @@ def run(words: list[str]) -> int:
     host, port = flags.pop("host", "127.0.0.1"), flags.pop("port", "8642")
     if flags:
         raise UsageError(f"unknown flag --{next(iter(flags))} (view takes --port and --host)")
-    if len(positional) != 1 or not Path(positional[0]).is_dir():
+    if len(positional) != 1 or not path_of(positional[0]).is_dir():
         raise UsageError("view takes one folder that holds runs: proctor view outputs")
-    if not port.isdigit() or int(port) > 65535:
+    if not port.isdecimal() or len(port) > 5 or int(port) > 65535:
         raise UsageError(f"--port must be a number from 0 to 65535, got {port!r}")
     server = RunServer(Path(positional[0]), host, int(port))
     print(f"{server.url}  (Ctrl-C ends it)", flush=True)

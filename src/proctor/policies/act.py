@@ -14,15 +14,31 @@ from proctor.benchmarks.base import Benchmark
 from proctor.errors import UsageError
 from proctor.policies.base import Policy
 from proctor.policies.config import (
+    MOST_LAYERS,
+    MOST_STEPS,
+    MOST_WIDTH,
     NOT_A_FLAG,
     CheckpointConfig,
     CheckpointPlugin,
     NormMode,
     check_backbone,
+    check_sizes,
 )
 
 if TYPE_CHECKING:
     from proctor.policies.network import Network
+
+
+_MOST = {
+    "chunk_size": MOST_STEPS,
+    "dim_model": MOST_WIDTH,
+    "n_heads": MOST_WIDTH,
+    "dim_feedforward": 4 * MOST_WIDTH,
+    "latent_dim": MOST_WIDTH,
+    "n_encoder_layers": MOST_LAYERS,
+    "n_decoder_layers": MOST_LAYERS,
+    "n_vae_encoder_layers": MOST_LAYERS,
+}
 
 
 @dataclass
@@ -78,6 +94,11 @@ class ActConfig(CheckpointConfig):
         """Check ACT's own rules too: one observation, an input to look at, a replan interval."""
         super().validate()
         check_backbone(self)
+        check_sizes(self, _MOST)
+        if self.dim_model % self.n_heads:
+            raise UsageError(
+                f"dim_model is {self.dim_model}, no multiple of n_heads {self.n_heads}"
+            )
         if self.n_obs_steps != 1:
             raise UsageError(f"ACT looks at one observation; n_obs_steps is {self.n_obs_steps}")
         if not self.cameras and self.env_dim is None:

@@ -11,6 +11,7 @@ import hashlib
 import importlib
 import json
 import pkgutil
+import re
 import tempfile
 from collections.abc import Mapping
 from dataclasses import fields, replace
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from proctor.errors import MissingExtra, UsageError, did_you_mean
+from proctor.files import read_plain
 
 try:
     import torch
@@ -41,12 +43,14 @@ from proctor.policies.config import (
     override,
 )
 from proctor.policies.fit import check_fit, features_of
+from proctor.policies.network import Network
 from proctor.policies.processors import (
     Normalize,
     Pipeline,
     Rename,
     Stats,
     Step,
+    Tensors,
     ToBatch,
     ToDevice,
     Unnormalize,
@@ -58,6 +62,8 @@ from proctor.policies.weights import fill, read_tensors, split_legacy
 PREPROCESSOR = "policy_preprocessor"
 POSTPROCESSOR = "policy_postprocessor"
 NEWEST_LEROBOT = "0.6"
+MOST_PIPELINE_STEPS = 100
+STATE_FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,200}\.safetensors")
 
 
 def load_policy(
@@ -103,7 +109,7 @@ def read_checkpoint(
     if benchmark is not None:
         check_fit(config, benchmark, pre.rename_map)
     with torch.device("meta"):
-        network = plugin.network(config)
+        network = _built(plugin, config)
     unused = fill(network, tensors, plugin.prefix, str(weights_file))
     unused = [key for key in unused if not key.endswith("num_batches_tracked")]
     if unused:
@@ -111,6 +117,19 @@ def read_checkpoint(
     with weights_file.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return Parts(config, network, plugin.prefix, pre, post, digest, tuple(notes))
+
+
+def _built(plugin: CheckpointPlugin, config: CheckpointConfig) -> Network:
+    """Build the network that ``config`` describes.
+
+    Raises:
+        UsageError: there is none, in the words of the layer that cannot be; or no memory for it.
+    """
+    try:
+        return plugin.network(config)
+    except (RuntimeError, ValueError, TypeError, ArithmeticError, AssertionError) as error:
+        reason = str(error).partition("\n")[0]
+        raise UsageError(f"no {config.type} can be built from its config: {reason}") from None
 
 
 def read_config(folder: Path) -> tuple[CheckpointPlugin, CheckpointConfig, list[str]]:
@@ -130,7 +149,7 @@ def read_config(folder: Path) -> tuple[CheckpointPlugin, CheckpointConfig, list[
             raise UsageError(f"{file} states no type (we know {', '.join(known)})")
         kind = matching[0]
         notes.append(f"{file} states no type; its fields are those of {kind}")
-    if kind not in known:
+    if not isinstance(kind, str) or kind not in known:
         hint = did_you_mean(str(kind), known)
         raise UsageError(f"{file}: unknown type {kind!r} (we know {', '.join(known)}){hint}")
     plugin = known[kind]
@@ -174,11 +193,13 @@ def read_json(file: Path) -> dict[str, Any]:
     Raises:
         UsageError: it is not there or is none.
     """
-    if not file.is_file():
-        raise UsageError(f"{file.parent} has no {file.name}")
     try:
-        raw = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
+        raw = json.loads(read_plain(file))
+    except FileNotFoundError:
+        raise UsageError(f"{file.parent} has no {file.name}") from None
+    except OSError as error:
+        raise UsageError(f"cannot read {file}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{file} is not JSON: {error}") from None
     if not isinstance(raw, dict):
         raise UsageError(f"{file} holds no JSON object")
@@ -193,12 +214,24 @@ def read_pipeline(folder: Path, name: str) -> Pipeline:
     """
     file = folder / f"{name}.json"
     raw = read_json(file)
+    listed = raw.get("steps", [])
+    if not isinstance(listed, list) or len(listed) > MOST_PIPELINE_STEPS:
+        raise UsageError(f"{file}: steps are no list of at most {MOST_PIPELINE_STEPS}")
     steps = []
-    for index, step in enumerate(raw.get("steps", [])):
-        state_file = step.get("state_file") if isinstance(step, dict) else None
-        state = read_tensors(folder / state_file) if state_file else {}
+    for index, step in enumerate(listed):
+        state = _state_of(step, folder, f"{file} step {index}")
         steps.append(build_step(step, state, f"{file} step {index}"))
-    return Pipeline(raw.get("name", name), tuple(steps))
+    return Pipeline(str(raw.get("name", name)), tuple(steps))
+
+
+def _state_of(step: Any, folder: Path, where: str) -> Tensors:
+    """Return the numbers in a step's state file, which must lie beside the pipeline."""
+    state_file = step.get("state_file") if isinstance(step, dict) else None
+    if state_file is None:
+        return {}
+    if not isinstance(state_file, str) or not STATE_FILE.fullmatch(state_file):
+        raise UsageError(f"{where}: state_file {state_file!r} is not the name of a file beside it")
+    return read_tensors(folder / state_file)
 
 
 def default_pipelines(
@@ -231,7 +264,7 @@ def fresh_policy(
     check_fit(config, benchmark)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        network = plugin.network(config)
+        network = _built(plugin, config)
     pre, post = default_pipelines(config, {}, {})
     pre = pre.renaming(config.rename_map)
     parts = Parts(config, network, plugin.prefix, pre, post, digest="untrained")

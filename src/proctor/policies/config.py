@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 ACTION = "action"
 STATE = "observation.state"
 ENV_STATE = "observation.environment_state"
+MOST_PIXELS, MOST_NUMBERS = 4096, 100_000
+"""Of an image's side, and of a state or an action."""
+MOST_WIDTH, MOST_LAYERS, MOST_STEPS = 16_384, 200, 10_000
+"""Of any network that we know how to build, several times over."""
 
 
 class FeatureType(Enum):
@@ -137,13 +141,36 @@ class CheckpointConfig(PolicyConfig):
             raise UsageError("the policy's output_features hold no 'action'")
         if not self.input_features:
             raise UsageError("the policy's input_features are empty")
+        check_sizes(self, {"n_obs_steps": 64})
         for key in self.cameras:
             shape = self.input_features[key].shape
-            if len(shape) != 3 or shape[0] != 3:
+            if len(shape) != 3 or shape[0] != 3 or not all(0 < n <= MOST_PIXELS for n in shape):
                 raise UsageError(f"camera {key} has shape {list(shape)}, expected [3, H, W]")
+        vectors = {**self.input_features, **self.output_features}
+        for key in (STATE, ENV_STATE, ACTION):
+            if key in vectors:
+                _check_vector(key, vectors[key].shape)
 
 
 ConfigT = TypeVar("ConfigT", bound=CheckpointConfig)
+
+
+def check_sizes(config: Any, most: Mapping[str, int]) -> None:
+    """Refuse sizes of a network below 1 or above what can be meant: building it would take all.
+
+    Raises:
+        UsageError: naming the field.
+    """
+    for name, limit in most.items():
+        value = getattr(config, name)
+        for size in value if isinstance(value, list) else [value]:
+            if not 1 <= size <= limit:
+                raise UsageError(f"{name} is {value} (choose 1-{limit})")
+
+
+def _check_vector(key: str, shape: tuple[int, ...]) -> None:
+    if len(shape) != 1 or not 1 <= shape[0] <= MOST_NUMBERS:
+        raise UsageError(f"{key} has shape {list(shape)}, expected [1-{MOST_NUMBERS}]")
 
 
 def check_backbone(config: Any) -> None:
@@ -184,7 +211,7 @@ def decode_config(raw: Mapping[str, Any], config_class: type[ConfigT], where: st
         config = replace(msgspec.convert(known, config_class))
         config.unknown = unknown
         config.validate()
-    except (msgspec.ValidationError, UsageError) as error:
+    except (msgspec.ValidationError, ArithmeticError, UsageError) as error:
         raise UsageError(f"{where}: {error}") from None
     return config
 
@@ -206,7 +233,7 @@ def override(config: ConfigT, overrides: Mapping[str, Any]) -> ConfigT:
     try:
         changed = replace(msgspec.convert(values, type(config), strict=False))
         changed.validate()
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, ArithmeticError) as error:
         raise UsageError(f"--policy: {error}") from None
     return changed
 
@@ -217,7 +244,7 @@ def _from_flag(value: Any) -> Any:
         return value
     try:
         return json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise UsageError(f"{value} is not JSON") from None
 
 

@@ -13,16 +13,31 @@ from proctor.benchmarks.base import Benchmark
 from proctor.errors import UsageError
 from proctor.policies.base import Policy
 from proctor.policies.config import (
+    MOST_PIXELS,
+    MOST_STEPS,
+    MOST_WIDTH,
     NEW_IN_0_6,
     NOT_A_FLAG,
     CheckpointConfig,
     CheckpointPlugin,
     NormMode,
     check_backbone,
+    check_sizes,
 )
 
 if TYPE_CHECKING:
     from proctor.policies.network import Network
+
+
+_MOST = {
+    "horizon": MOST_STEPS,
+    "down_dims": MOST_WIDTH,
+    "n_groups": MOST_WIDTH,
+    "kernel_size": 99,
+    "diffusion_step_embed_dim": MOST_WIDTH,
+    "num_train_timesteps": MOST_STEPS,
+    "spatial_softmax_num_keypoints": MOST_WIDTH,
+}
 
 
 @dataclass
@@ -128,12 +143,26 @@ class DiffusionConfig(CheckpointConfig):
         """Check Diffusion's own rules too: names of schedules, chunk arithmetic, camera shapes."""
         super().validate()
         check_backbone(self)
+        check_sizes(self, _MOST)
+        self._validate_widths()
         _choose("noise_scheduler_type", self.noise_scheduler_type, ("DDPM", "DDIM"))
         _choose("prediction_type", self.prediction_type, ("epsilon", "sample"))
         schedules = ("squaredcos_cap_v2", "linear", "scaled_linear", "sigmoid")
         _choose("beta_schedule", self.beta_schedule, schedules)
         self._validate_lengths()
         self._validate_inputs()
+
+    def _validate_widths(self) -> None:
+        if not 1 <= len(self.down_dims) <= 8:
+            raise UsageError(f"down_dims are {self.down_dims}, expected 1 to 8 of them")
+        for width in self.down_dims:
+            if width % self.n_groups:
+                raise UsageError(f"down_dims are {self.down_dims}, no multiples of {self.n_groups}")
+        if self.diffusion_step_embed_dim < 4 or self.diffusion_step_embed_dim % 2:
+            raise UsageError(
+                f"diffusion_step_embed_dim is {self.diffusion_step_embed_dim}, expected an even "
+                "number of at least 4"
+            )
 
     def _validate_lengths(self) -> None:
         factor = 2 ** len(self.down_dims)
@@ -163,7 +192,9 @@ class DiffusionConfig(CheckpointConfig):
         if len(shapes) > 1:
             raise UsageError(f"Diffusion's cameras differ in shape: {sorted(shapes)}")
         for name, sides in (("resize_shape", self.resize_shape), ("crop_shape", self.crop_shape)):
-            if sides is not None and (len(sides) != 2 or min(sides) < 1):
+            if sides is not None and (
+                len(sides) != 2 or min(sides) < 1 or max(sides) > MOST_PIXELS
+            ):
                 raise UsageError(f"{name} is {sides}, expected [height, width]")
         crop = self.crop_shape
         if crop is not None and shapes:

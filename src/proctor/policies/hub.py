@@ -25,14 +25,18 @@ def locate(path: str, revision: str | None = None) -> Located:
     Raises:
         UsageError: no such folder or repository, no config.json in it, or no way to the Hub.
     """
-    folder = Path(path).expanduser()
+    try:
+        folder = Path(path).expanduser()
+        folder.exists()
+    except (OSError, ValueError, RuntimeError) as error:
+        raise UsageError(f"{path} cannot be the path of a checkpoint: {error}") from None
     if folder.is_dir():
         if revision is not None:
             raise UsageError(f"{path} is a folder here; a revision is for checkpoints on the Hub")
         return Located(_with_config(folder))
     if folder.exists():
         raise UsageError(f"{path} is a file; give the folder that holds config.json")
-    if not HUB_ID.match(path):
+    if not HUB_ID.fullmatch(path):
         raise UsageError(f"{path} does not exist (and is no Hub id, which reads owner/name)")
     downloaded = download(path, revision, FILES)
     return Located(_with_config(downloaded), commit=downloaded.name)

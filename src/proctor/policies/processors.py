@@ -26,6 +26,7 @@ Tensors: TypeAlias = dict[str, Tensor]
 Stats: TypeAlias = dict[str, dict[str, Tensor]]
 """Feature key -> name of the statistic (mean, std, min, ...) -> numbers."""
 
+FLOATS = ("float16", "bfloat16", "float32", "float64")
 NEEDED = {
     NormMode.MEAN_STD: ("mean", "std"),
     NormMode.MIN_MAX: ("min", "max"),
@@ -257,6 +258,8 @@ def build_step(raw: Any, state: Tensors, where: str) -> Step:
     if not isinstance(name, str) or name not in KNOWN:
         raise UsageError(f"{where} is {name!r}, unknown to us (we know {', '.join(KNOWN)})")
     config = raw.get("config") or {}
+    if not isinstance(config, dict):
+        raise UsageError(f"{where}, {name}: its config is no JSON object")
     ours = {f.name for f in fields(KNOWN[name])} - {"stats", "adds_eps"}
     for key in config:
         if key not in ours:
@@ -265,6 +268,8 @@ def build_step(raw: Any, state: Tensors, where: str) -> Step:
         step = msgspec.convert(config, KNOWN[name])
     except msgspec.ValidationError as error:
         raise UsageError(f"{where}, {name}: {error}") from None
+    if isinstance(step, ToDevice) and step.float_dtype not in (None, *FLOATS):
+        raise UsageError(f"{where}, {name}: float_dtype is {step.float_dtype!r}")
     if isinstance(step, Normalize):
         step = replace(step, stats=group_stats(state))
         check_stats(step, where)
@@ -288,10 +293,23 @@ def check_stats(step: Normalize, where: str) -> None:
     """
     for key, each in step.stats.items():
         for name, value in each.items():
-            if value.isnan().any():
+            if value.is_complex():
+                raise UsageError(f"{where}: {key}.{name} holds complex numbers")
+            if value.double().isnan().any():
                 raise UsageError(f"{where}: {key}.{name} holds NaN")
         for name in NEEDED[step.mode(key)]:
             if name not in each:
                 raise UsageError(f"{where}: {step.mode(key).value} needs {key}.{name}, not there")
-            if each[name].isinf().any():
+            if each[name].double().isinf().any():
                 raise UsageError(f"{where}: {key}.{name} is infinite, so it was never set")
+            _check_shape(f"{where}: {key}.{name}", each[name], step.features[key])
+
+
+def _check_shape(name: str, value: Tensor, feature: PolicyFeature) -> None:
+    """Refuse a statistic that does not go with each number of its feature."""
+    found, wanted = list(value.shape), list(feature.shape)
+    padded = [1] * (len(wanted) - len(found)) + found
+    if len(padded) != len(wanted) or any(
+        n not in (1, size) for n, size in zip(padded, wanted, strict=True)
+    ):
+        raise UsageError(f"{name} has shape {found}, which does not fit {wanted}")

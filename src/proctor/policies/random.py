@@ -43,6 +43,8 @@ class RandomPolicy:
         ):
             if value < 1:
                 raise UsageError(f"--policy.{flag} must be at least 1, got {value}")
+            if value > 10_000:
+                raise UsageError(f"--policy.{flag} must be at most 10000, got {value}")
         offered = benchmark.features()
         for key in config.inputs:
             if key not in offered:

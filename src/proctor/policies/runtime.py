@@ -12,6 +12,7 @@ sizes:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -24,6 +25,7 @@ from proctor.types import Array
 Forward = Callable[[dict[str, Tensor]], Tensor]
 """Device-side work: named rows on the device -> [B, ...] on the device."""
 
+INDEX = re.compile("[0-9]{0,3}")
 GRAPH_SIZES = (1, 2, 4, 8, 16, 32, 64)
 ROWS_AT_ONCE = 4
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -40,7 +42,7 @@ def pick_device(name: str) -> torch.device:
             return torch.device("cuda")
         return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
     kind, _, index = name.partition(":")
-    if kind not in ("cpu", "cuda", "mps") or (index and not index.isdigit()):
+    if kind not in ("cpu", "cuda", "mps") or not INDEX.fullmatch(index):
         raise UsageError(f"--policy.device is {name!r} (choose cpu, cuda, mps, auto)")
     if kind == "cuda" and not torch.cuda.is_available():
         raise UsageError("--policy.device=cuda, but torch sees no CUDA device here")
@@ -48,7 +50,7 @@ def pick_device(name: str) -> torch.device:
         raise UsageError(f"--policy.device={name}, but there are {torch.cuda.device_count()}")
     if kind == "mps" and not torch.backends.mps.is_available():
         raise UsageError("--policy.device=mps, but torch sees no Apple GPU here")
-    return torch.device(name)
+    return torch.device(name if kind == "cuda" else kind)
 
 
 def pick_dtype(name: str) -> torch.dtype:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from proctor.errors import UsageError
+from proctor.files import MOST_JSON
 from proctor.policies.config import CheckpointConfig
 from proctor.policies.network import Network
 from proctor.policies.processors import Stats, Tensors
@@ -52,21 +54,29 @@ def _why_missing(path: Path) -> str:
     return f"{path.parent} has no {path.name}"
 
 
+@dataclass(frozen=True)
+class _Entry:
+    """What a safetensors header says of one tensor; of its metadata, nothing."""
+
+    data_offsets: tuple[int, int] = (0, 0)
+
+
 def _size_hint(path: Path) -> str:
     """Return how many bytes there should be and are, where the header is readable."""
-    blob = path.read_bytes()
-    length = int.from_bytes(blob[:8], "little")
+    size = path.stat().st_size
     try:
-        header = json.loads(blob[8 : 8 + length])
-    except ValueError:
-        return f" ({len(blob)} bytes, no readable header)"
-    ends = {key: v["data_offsets"][1] for key, v in header.items() if key != "__metadata__"}
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            header = msgspec.json.decode(file.read(min(length, MOST_JSON)), type=dict[str, _Entry])
+    except (ValueError, RecursionError):
+        return f" ({size} bytes, no readable header)"
+    ends = {key: entry.data_offsets[1] for key, entry in header.items()}
     needed = 8 + length + max(ends.values(), default=0)
-    cut = [key for key, end in ends.items() if 8 + length + end > len(blob)]
+    cut = [key for key, end in ends.items() if 8 + length + end > size]
     if not cut:
         return ""
     first = min(cut, key=lambda key: ends[key])
-    return f" (expected {needed} bytes, found {len(blob)}; cut off in {first})"
+    return f" (expected {needed} bytes, found {size}; cut off in {first})"
 
 
 def split_legacy(tensors: Tensors, config: CheckpointConfig) -> tuple[Tensors, Stats, Stats]:
@@ -85,7 +95,7 @@ def split_legacy(tensors: Tensors, config: CheckpointConfig) -> tuple[Tensors, S
         if not found:
             weights[key] = value
             continue
-        flat, statistic = re.split(r"[._](?=[a-z0-9]+$)", found[2])
+        flat, _, statistic = found[2].replace(".", "_").rpartition("_")
         if flat not in by_underscore:
             raise UsageError(f"{key} is for no feature of the config ({', '.join(names)})")
         side = outputs if found[1] == "unnormalize_outputs" else inputs
@@ -117,6 +127,10 @@ def _check(key: str, expected: Tensor, found: Tensor | None, where: str) -> None
         raise UsageError(f"{where}: {key} expected {shape}, found {list(found.shape)}")
     if found.is_floating_point() != expected.is_floating_point():
         raise UsageError(f"{where}: {key} expected {expected.dtype}, found {found.dtype}")
+    if found.is_complex() or found.is_quantized:
+        raise UsageError(f"{where}: {key} expected {expected.dtype}, found {found.dtype}")
+    if found.is_floating_point() and found.element_size() < 2:
+        found = found.float()  # torch counts nothing in float8
     if found.is_floating_point() and not found.isfinite().all():
         what = "NaN" if found.isnan().any() else "infinity"
         raise UsageError(f"{where}: {key} holds {what}")

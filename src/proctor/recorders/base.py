@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Annotated, Protocol
+
+import msgspec
 
 from proctor.types import EpisodeResult, Outcome
+
+Number = Annotated[float, msgspec.Meta(ge=-1e300, le=1e300)]
+"""In a file: a million of them still have a sum."""
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e11)]
+"""In a file: a duration, or a moment since 1970 while years have four digits."""
+Whole = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+"""In a file: a count, a number or a seed, as exact in a browser as here."""
 
 
 @dataclass(frozen=True)
 class Pulse:
     """How the run goes at this moment."""
 
-    elapsed_s: float
-    steps: int
+    elapsed_s: Seconds
+    steps: Whole
     """Simulator steps taken so far by all workers of this session."""
-    batches: int
-    batched_requests: int
-    infer_s: float = 0.0
+    batches: Whole
+    batched_requests: Whole
+    infer_s: Seconds = 0.0
     """Seconds the policy has worked."""
 
     @property

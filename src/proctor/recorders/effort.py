@@ -9,6 +9,7 @@ import msgspec
 
 from proctor.errors import RunFolderError
 from proctor.recorders.base import Pulse
+from proctor.recorders.journal import read_lines
 from proctor.types import EpisodeResult
 
 FILE_NAME = "sessions.jsonl"
@@ -59,13 +60,12 @@ class Effort:
 
 def read_effort(folder: Path) -> Effort:
     """Add up the sessions of a run; one that was killed has left no line."""
-    path = folder / FILE_NAME
-    lines = path.read_bytes().splitlines() if path.exists() else []
+    lines = read_lines(folder / FILE_NAME).splitlines()
     sessions = []
     for line in lines:
         try:
             sessions.append(msgspec.json.decode(line, type=Pulse))
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             continue  # cut short by a power loss; it says nothing about any episode
     return Effort(
         infer_s=sum(session.infer_s for session in sessions),

@@ -12,7 +12,8 @@ from pathlib import Path
 import msgspec
 
 from proctor.errors import RunFolderError
-from proctor.recorders.base import Pulse
+from proctor.files import MOST_LINES, read_plain
+from proctor.recorders.base import Number, Pulse, Seconds, Whole
 from proctor.types import EpisodeKey, EpisodeResult, Outcome
 
 FILE_NAME = "episodes.jsonl"
@@ -25,28 +26,28 @@ class EpisodeRow:
 
     suite: str
     task: str
-    task_id: int
-    episode_index: int
-    seed: int
+    task_id: Whole
+    episode_index: Whole
+    seed: Whole
     outcome: Outcome
     success_once: bool | None
     success_at_end: bool | None
-    steps: int | None
-    sum_reward: float | None
-    max_reward: float | None
-    start_time: float
-    end_time: float
-    worker: int
-    attempts: int
-    renders: int | None
-    clipped_steps: int | None
-    open_s: float | None
-    sim_s: float | None
-    render_s: float | None
-    wait_s: float | None
+    steps: Whole | None
+    sum_reward: Number | None
+    max_reward: Number | None
+    start_time: Seconds
+    end_time: Seconds
+    worker: Whole
+    attempts: Whole
+    renders: Whole | None
+    clipped_steps: Whole | None
+    open_s: Seconds | None
+    sim_s: Seconds | None
+    render_s: Seconds | None
+    wait_s: Seconds | None
     digest: str | None
     error: str | None
-    init_state: int | None = None
+    init_state: Whole | None = None
 
     @property
     def key(self) -> EpisodeKey:
@@ -153,28 +154,43 @@ class JournalContent:
 
 
 def read_journal(folder: Path) -> JournalContent:
-    """Read the finished episodes of a run; a last line cut short (power loss) is passed over."""
-    path = folder / FILE_NAME
-    content = path.read_bytes() if path.exists() else b""
+    """Read the finished episodes of a run; a last line cut short (power loss) is passed over.
+
+    Raises:
+        RunFolderError: the journal is there but is no plain file, or cannot be read.
+    """
+    content = read_lines(folder / FILE_NAME)
     whole = content[: content.rfind(b"\n") + 1]
     rows: dict[EpisodeKey, EpisodeRow] = {}
     damaged = []
     for number, line in enumerate(io.BytesIO(whole), start=1):
         try:
             row = msgspec.json.decode(line, type=EpisodeRow)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             damaged.append(number)
             continue
         rows.setdefault(row.key, row)
     return JournalContent(list(rows.values()), damaged)
 
 
+def read_lines(path: Path) -> bytes:
+    """Return the content of a file of lines, empty where there is none.
+
+    Raises:
+        RunFolderError: it is there but is no plain file, or cannot be read.
+    """
+    try:
+        return read_plain(path, MOST_LINES)
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise RunFolderError(f"cannot read {path}: {error.strerror}") from None
+
+
 def cut_torn_line(folder: Path) -> None:
     """Remove a last line that was cut short, so that the next one starts on its own."""
     path = folder / FILE_NAME
-    if not path.exists():
-        return
-    content = path.read_bytes()
+    content = read_lines(path)
     end = content.rfind(b"\n") + 1
     if end < len(content):
         os.truncate(path, end)

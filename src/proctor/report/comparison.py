@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from proctor.errors import UsageError
+from proctor.files import read_plain
 from proctor.recorders.journal import FILE_NAME, EpisodeRow, read_journal
 from proctor.report.differences import (
     Counts,
@@ -125,9 +126,9 @@ def load_run(path: Path) -> RunResults:
 
 def _why_stopped(path: Path) -> str | None:
     try:
-        ours = json.loads((path / EVAL_INFO_FILE).read_text(encoding="utf-8"))["proctor"]
-        return None if ours["complete"] else ours["stopped"]
-    except (OSError, ValueError, KeyError, TypeError):
+        ours = json.loads(read_plain(path / EVAL_INFO_FILE))["proctor"]
+        return None if ours["complete"] or ours["stopped"] is None else str(ours["stopped"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None  # the run goes on, was killed or is older than stop rules
 
 

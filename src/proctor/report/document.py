@@ -26,7 +26,7 @@ def document_html(name: str, values: Mapping[str, Any], *, styles: tuple[str, ..
     script = _resource("parts.js") + _resource(f"{name}.js")
     parts = {
         "policy": _security_policy(style, script, live=bool(values.get("live"))),
-        "title": _markup(str(values["title"])),
+        "title": markup(str(values["title"])),
         "style": style,
         "body": _resource(f"{name}.html"),
         "values": script_json(values),
@@ -42,7 +42,7 @@ def inline_page(title: str, body: str) -> str:
     policy = f"default-src 'none'; style-src {_sha256(style)}; base-uri 'none'; form-action 'none'"
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        f"<title>{_markup(title)}</title>"
+        f"<title>{markup(title)}</title>"
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<style>{style}</style></head><body>{body}</body></html>"
@@ -55,9 +55,10 @@ def script_json(values: Any) -> str:
     return re.sub("[<>&]", lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
-def _markup(text: str) -> str:
+def markup(text: str) -> str:
     """Return text as HTML that any encoding can hold, even that of an undecodable file name."""
-    return html.escape(text).encode("ascii", "xmlcharrefreplace").decode()
+    shown = text.encode("utf-8", "backslashreplace").decode()
+    return html.escape(shown).encode("ascii", "xmlcharrefreplace").decode()
 
 
 def _resource(name: str) -> str:

@@ -67,7 +67,7 @@ def page_data(run: RunContent) -> dict[str, Any]:
     tasks, groups = by_task(run.rows), by_group(run.rows)
     return {
         "title": title(record),
-        "policy_path": record.resolved.get("policy", {}).get("path"),
+        "policy_path": _policy_path(record),
         "started": _date(record.sessions[0]) if record.sessions else None,
         "sessions": len(record.sessions),
         "planned": record.planned_episodes,
@@ -101,8 +101,18 @@ def page_data(run: RunContent) -> dict[str, Any]:
 
 def title(record: RunRecord) -> str:
     """Return what was examined on what."""
-    policy, benchmark = (record.protocol.get(part, {}) for part in ("policy", "benchmark"))
-    return f"{policy.get('type', 'a policy')} on {benchmark.get('type', 'a benchmark')}"
+    return f"{_type(record, 'policy')} on {_type(record, 'benchmark')}"
+
+
+def _type(record: RunRecord, part: str) -> str:
+    section = record.protocol.get(part)
+    return str(section.get("type", f"a {part}") if isinstance(section, Mapping) else f"a {part}")
+
+
+def _policy_path(record: RunRecord) -> str | None:
+    policy = record.resolved.get("policy")
+    path = policy.get("path") if isinstance(policy, Mapping) else None
+    return path if isinstance(path, str) else None
 
 
 def _task(rows: Sequence[EpisodeRow]) -> dict[str, Any]:

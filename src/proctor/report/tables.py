@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.table import Table
+from rich.text import Text
 
+from proctor.errors import one_line
 from proctor.recorders.journal import EpisodeRow
 from proctor.report.summary import Tally, by_group, by_task, tally
 
@@ -37,4 +39,5 @@ def results_table(rows: Sequence[EpisodeRow]) -> Table:
 def _add(table: Table, group: str, task: str, added: Tally, style: str | None = None) -> None:
     reward = "n/a" if added.avg_sum_reward is None else f"{added.avg_sum_reward:.1f}"
     steps = "n/a" if added.mean_steps_to_success is None else f"{added.mean_steps_to_success:.0f}"
-    table.add_row(group, task, str(added), reward, steps, style=style)
+    names = (Text(one_line(name)) for name in (group, task))  # text, never markup
+    table.add_row(*names, str(added), reward, steps, style=style)

@@ -1,0 +1,38 @@
+"""`make audit-deps`: known vulnerabilities of the pinned dependencies, by pip-audit.
+
+Without a network there is nothing to ask: then it says so and succeeds, because what has not been
+checked is not known to be bad, and a build must not fail for want of a network.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+PINS = Path(__file__).parents[1] / "constraints.txt"
+
+
+def main() -> int:
+    """Ask, print what was found, and return 1 where something was."""
+    command = [sys.executable, "-m", "pip_audit", f"--requirement={PINS}"]
+    command += ["--no-deps", "--disable-pip", "--format=json", "--progress-spinner=off"]
+    asked = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  our own words
+    try:
+        answer: dict[str, Any] = json.loads(asked.stdout)
+    except ValueError:
+        reason = (asked.stderr.strip() or "no answer").splitlines()[-1]
+        print(f"audit-deps: nothing was checked, the advisories cannot be read: {reason[:200]}")
+        return 0
+    bad = [entry for entry in answer["dependencies"] if entry.get("vulns")]
+    for entry in bad:
+        ids = ", ".join(found["id"] for found in entry["vulns"])
+        print(f"audit-deps: {entry['name']} {entry['version']}: {ids}")
+    print(f"audit-deps: {len(answer['dependencies'])} pins, {len(bad)} with known vulnerabilities")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

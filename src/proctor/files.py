@@ -1,0 +1,30 @@
+"""Reading files that someone else may have put there: plain ones only, and none too large."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+MOST_JSON = 64 * 2**20
+"""Bytes of a file of settings or results."""
+MOST_LINES = 2 * 2**30
+"""Bytes of a journal: a million episodes and as many long errors."""
+
+
+def read_plain(path: Path, most: int = MOST_JSON) -> bytes:
+    """Return the bytes of a plain file of at most ``most`` bytes.
+
+    Raises:
+        OSError: there is none; it is a folder, a pipe that nobody writes to or a device that never
+            ends; it is larger; or it cannot be read.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe would wait for its writer
+    with os.fdopen(fd, "rb") as file:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "not a plain file", str(path))
+        if found.st_size > most:
+            raise OSError(errno.EFBIG, f"{found.st_size} bytes, expected at most {most}", str(path))
+        return file.read(most + 1)

@@ -1,0 +1,73 @@
+"""``python -m tests.fuzz``: many hostile cases of every kind, and a table of what came of them."""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+
+from tests.fuzz.campaign import Part, Tally, run_part
+from tests.fuzz.kinds import KINDS
+
+_PART = 1000
+"""Cases that are run in one yard, which takes a second or two to set up."""
+
+
+def parts_of(cases: int, seed: int) -> list[Part]:
+    """Divide ``cases`` among the kinds by their shares, at least one for each, rounded up."""
+    total = sum(kind.share for kind in KINDS)
+    parts = []
+    for place, kind in enumerate(KINDS):
+        wanted = -(-cases * kind.share // total)
+        for start in range(0, wanted, _PART):
+            parts.append(Part(place, min(_PART, wanted - start), seed * 1_000_000 + start))
+    return sorted(parts, key=lambda part: part.seed)  # some of every kind, then more
+
+
+def main() -> int:
+    """Run all parts and print the table."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.add_argument("--cases", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=0, help="other seeds give other cases")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
+    given = parser.parse_args()
+    parts = parts_of(given.cases, given.seed)
+    tallies = [Tally() for _ in KINDS]
+    began = time.monotonic()
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(given.jobs, context, max_tasks_per_child=8) as pool:
+        for part, tally in zip(parts, pool.map(run_part, parts), strict=True):
+            tallies[part.kind].cases += tally.cases
+            tallies[part.kind].cpu_s += tally.cpu_s
+            tallies[part.kind].findings |= tally.findings
+            done = sum(tally.cases for tally in tallies)
+            print(
+                f"{done:,} of {given.cases:,} cases: {tally.cases:,} of {KINDS[part.kind].name}, "
+                f"{tally.cpu_s:.0f} s of CPU, {len(tally.findings)} failures",
+                file=sys.stderr,
+                flush=True,
+            )
+            for text in tally.findings.values():
+                print(text, file=sys.stderr, flush=True)
+    return _report(tallies, time.monotonic() - began)
+
+
+def _report(tallies: list[Tally], seconds: float) -> int:
+    """Print the table, then every finding; return the exit code."""
+    print(f"{'kind':<26} {'cases':>8} {'CPU s':>7} {'failures':>9}")
+    for kind, tally in zip(KINDS, tallies, strict=True):
+        print(f"{kind.name:<26} {tally.cases:>8,} {tally.cpu_s:>7.0f} {len(tally.findings):>9}")
+    failures = sum(len(tally.findings) for tally in tallies)
+    cases, cpu_s = sum(tally.cases for tally in tallies), sum(tally.cpu_s for tally in tallies)
+    print(f"{'all':<26} {cases:>8,} {cpu_s:>7.0f} {failures:>9}   in {seconds:.0f} s")
+    for kind, tally in zip(KINDS, tallies, strict=True):
+        for text in tally.findings.values():
+            print(f"\n--- {kind.name}: {text}")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,82 @@
+"""Runs many cases of one kind and counts what came of them."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from dataclasses import dataclass, field
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+from hypothesis.errors import HypothesisWarning
+
+from tests.fuzz.checkpoints import good_checkpoints
+from tests.fuzz.kinds import KINDS, Kind
+from tests.fuzz.yard import BrokenPromise, Yard, opened_yard
+
+_AT_ONCE = 500
+"""Hypothesis remembers what it tried; past some hundred cases that costs more than it saves."""
+
+
+@dataclass
+class Tally:
+    """How many cases ran, and the findings, each once."""
+
+    cases: int = 0
+    cpu_s: float = 0.0
+    findings: dict[str, str] = field(default_factory=dict)
+    """The gist of what went wrong -> the first case of it."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some cases of one kind."""
+
+    kind: int
+    cases: int
+    seed: int
+
+
+def run_part(part: Part) -> Tally:
+    """Run one part in a yard of its own."""
+    began = time.process_time()
+    with opened_yard() as yard:
+        tally = attack(KINDS[part.kind], part.cases, part.seed, yard)
+    tally.cpu_s = time.process_time() - began
+    return tally
+
+
+def attack(kind: Kind, cases: int, first_seed: int, yard: Yard) -> Tally:
+    """Run at least ``cases`` cases of ``kind``; the same seed gives the same ones."""
+    if not yard.checkpoints:
+        yard.checkpoints += good_checkpoints(yard.root / "checkpoints")
+    tally = Tally()
+    number = first_seed
+    while tally.cases < cases and len(tally.findings) < 20:
+        _some(kind, min(_AT_ONCE, cases - tally.cases), number, yard, tally)
+        number += 1
+    return tally
+
+
+def _some(kind: Kind, cases: int, number: int, yard: Yard, tally: Tally) -> None:
+    @seed(number)
+    @settings(
+        max_examples=cases,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+        print_blob=False,
+    )
+    @given(st.data())
+    def run(data: st.DataObject) -> None:
+        tally.cases += 1
+        with yard.case():
+            try:
+                kind.attack(data.draw, yard)
+            except BrokenPromise as broken:
+                tally.findings.setdefault(broken.gist, str(broken))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", HypothesisWarning)
+        run()

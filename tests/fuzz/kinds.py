@@ -1,0 +1,36 @@
+"""All kinds of cases, and how many of every thousand each gets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tests.fuzz import checkpoints, runs, words
+from tests.fuzz.hostile import Draw
+from tests.fuzz.yard import Yard
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of hostile input: ``attack`` draws a case and has the yard judge it."""
+
+    name: str
+    share: int
+    attack: Callable[[Draw, Yard], None]
+
+
+KINDS = [
+    Kind("flags of eval", 300, words.eval_flags),
+    Kind("flags of networks", 3, words.network_flags),
+    Kind("words of other commands", 120, words.other_words),
+    Kind("config files", 90, words.config_files),
+    Kind("run folders: report", 110, runs.report),
+    Kind("run folders: compare", 60, runs.compare),
+    Kind("run folders: resume", 40, runs.resume),
+    Kind("run folders: against", 25, runs.against),
+    Kind("run folders: audit", 40, runs.audit),
+    Kind("checkpoint folders", 120, checkpoints.folders),
+    Kind("the Hub", 30, checkpoints.hub),
+    Kind("requests to view", 180, runs.requests),
+    Kind("lists of view", 22, runs.lists),
+]

@@ -1,0 +1,59 @@
+"""A small, fixed sample of what ``make fuzz`` does at length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.fuzz.campaign import attack
+from tests.fuzz.kinds import KINDS, Kind
+from tests.fuzz.yard import BrokenPromise, Yard, opened_yard
+
+
+@pytest.fixture(scope="module")
+def yard() -> Iterator[Yard]:
+    with opened_yard() as yard:
+        yield yard
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_hostile_input_gets_one_line_and_does_nothing(kind: Kind, yard: Yard) -> None:
+    tally = attack(kind, max(5, kind.share // 5), 2024, yard)
+    assert tally.cases >= 5
+    assert not tally.findings, "\n".join(tally.findings.values())
+
+
+def test_a_traceback_is_a_finding(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proctor.commands.info.run", lambda words: 1 // 0)
+    with yard.case(), pytest.raises(BrokenPromise, match="ZeroDivisionError"):
+        yard.ask(["info"])
+
+
+def test_several_lines_are_a_finding(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proctor.cli.one_line", lambda text: "one\ntwo")
+    with yard.case(), pytest.raises(BrokenPromise, match="not one line"):
+        yard.ask(["nonsense"])
+
+
+def test_a_write_elsewhere_is_a_finding_even_through_a_link(yard: Yard) -> None:
+    with yard.case():
+        link = yard.inputs / "link"
+        link.symlink_to(yard.outside / "new")
+        with pytest.raises(BrokenPromise, match="open"), yard.watched("a write"):
+            link.write_text("x")
+        with yard.watched("a write inside"):
+            (yard.out / "file").write_text("x")
+
+
+def test_code_is_a_finding(yard: Yard) -> None:
+    import importlib
+    import subprocess
+    import sys
+
+    with yard.case():
+        with pytest.raises(BrokenPromise, match="canary"), yard.watched("an import"):
+            importlib.import_module("proctor_fuzz_canary")
+        del sys.modules["proctor_fuzz_canary"]
+        with pytest.raises(BrokenPromise, match="started"), yard.watched("a program"):
+            subprocess.run(["true"], check=True)

@@ -1,0 +1,266 @@
+"""Where cases happen: a folder for what is hostile, one for output, and a judge of the answers."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+from unittest import mock
+
+from proctor import cli, evaluation
+from proctor.filming import Filmed
+from proctor.serve import RunServer
+from proctor.types import Outcome
+from tests.fuzz.sentinel import CANARY, Sentinel
+
+USAGE = 2
+LONGEST_CPU_S, LONGEST_S = 3, 60
+"""A case takes milliseconds; one that works or waits this long is a denial of service."""
+ROOM = 3 * 2**30
+"""Bytes of address space beyond what was taken at the start: bombs must fail, not swap."""
+SECRET = "the-secret-outside"
+
+
+class BrokenPromise(AssertionError):
+    """What hostile input must never achieve; ``gist`` is equal for findings of one cause."""
+
+    def __init__(self, gist: str, text: str) -> None:
+        super().__init__(f"{gist}: {text}")
+        self.gist = gist
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command said."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Yard:
+    """Asks ``proctor`` things in this process and checks what every answer must keep to."""
+
+    def __init__(self, root: Path, sentinel: Sentinel) -> None:
+        self.root = root
+        self.out = root / "out"
+        self.inputs = root / "inputs"
+        self.outside = root / "outside"
+        self.cache = root / "cache"
+        """Torch's own: it makes it when it likes."""
+        self._sentinel = sentinel
+        self._servers: dict[str | None, RunServer] = {}
+        self.outside.mkdir(parents=True)
+        self.run = _good_run(root / "good")
+        """The files of a run that nobody has touched."""
+        self.checkpoints: list[dict[str, bytes]] = []
+        """The same of checkpoints."""
+        (self.outside / "secret.mp4").write_text(SECRET)
+        (self.outside / f"{CANARY}.py").write_text("PLUGIN = print\n")
+
+    @contextlib.contextmanager
+    def case(self) -> Iterator[None]:
+        """Begin with empty folders, in ``out``, and leave nothing."""
+        for folder in (self.out, self.inputs):
+            folder.mkdir()
+        os.chdir(self.out)  # default folders are made where one stands
+        try:
+            yield
+        finally:
+            os.chdir(self.root)
+            for folder in (self.out, self.inputs):
+                shutil.rmtree(folder)
+
+    def ask(self, words: Sequence[str], codes: Sequence[int] = (0, USAGE)) -> Answer:
+        """Run a command and check its answer: an exit code we know and at most one line of error.
+
+        Raises:
+            BrokenPromise: a traceback, several lines, an unknown code, a write elsewhere, or code
+                that was loaded or started.
+        """
+        out, err = _stream("strict"), _stream("backslashreplace")
+        streams = contextlib.redirect_stdout(out), contextlib.redirect_stderr(err)
+        with self.watched(f"proctor {words!r}"), streams[0], streams[1]:
+            code = cli.main(list(words))
+        answer = Answer(code, _text(out), _text(err))
+        if code not in codes:
+            raise BrokenPromise(f"exit code {code}", answer.err)
+        _check_printable(answer)
+        if code == USAGE:
+            _check_one_line(answer)
+        return answer
+
+    def server(self, folder: Path, token: str | None) -> RunServer:
+        """Return a server of ``folder`` that hears nothing by itself, and asks for ``token``."""
+        if token not in self._servers:
+            self._servers[token] = RunServer(folder, "127.0.0.1", 0)
+        server = self._servers[token]
+        server.root, server.token = folder.resolve(), token
+        return server
+
+    def close(self) -> None:
+        """Free the ports."""
+        for server in self._servers.values():
+            server.server_close()
+
+    @contextlib.contextmanager
+    def watched(self, what: str) -> Iterator[None]:
+        try:
+            with self._sentinel.on_duty([self.out, self.inputs, self.cache]), _alarm():
+                yield
+        except BrokenPromise:
+            raise
+        except BaseException as error:  # noqa: BLE001  whatever it is, it is the finding
+            raise BrokenPromise(_gist(error), f"{what}\n{_frames(error)}") from None
+        if self._sentinel.seen:
+            raise BrokenPromise(
+                self._sentinel.seen[0].split()[0], f"{what}: {'; '.join(self._sentinel.seen)}"
+            )
+
+
+def _good_run(folder: Path) -> dict[str, bytes]:
+    """Evaluate for real, once, and return what the folder holds."""
+    words = [
+        "--policy.type=random", "--env.type=fake", "--env.n_tasks=2", "--eval.n_episodes=2",
+        "--eval.batch_size=1", "--video.episodes=0",
+    ]  # fmt: skip
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        cli.main(["eval", *words, f"--output_dir={folder}"])
+    names = ("run.json", "episodes.jsonl", "sessions.jsonl", "eval_info.json")
+    return {name: (folder / name).read_bytes() for name in names}
+
+
+def _stream(errors: str) -> io.TextIOWrapper:
+    """Return a stream as strict as a terminal's: text that cannot be encoded is an error."""
+    return io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors=errors, write_through=True)
+
+
+def _text(stream: io.TextIOWrapper) -> str:
+    return stream.buffer.getvalue().decode()  # type: ignore[attr-defined]
+
+
+def _check_printable(answer: Answer) -> None:
+    """Terminals obey control codes, so none may pass from a file of someone else's."""
+    for text in (answer.out, answer.err):
+        odd = [char for char in text if char < " " and char != "\n"]
+        if odd:
+            raise BrokenPromise("control codes", f"{odd[0]!r} in {text[:2000]!r}")
+    longest = max(map(len, answer.err.split("\n")))
+    if longest > 2000:
+        raise BrokenPromise("a long line", f"{longest} characters: {answer.err[:1000]!r}")
+
+
+def _check_one_line(answer: Answer) -> None:
+    """An error is the last thing said, in one line; warnings may stand before it."""
+    lines = answer.err.split("\n")
+    said = [line for line in lines if not line.startswith("warning: ")]
+    if len(said) != 2 or not said[0].startswith("proctor: error: ") or said[1]:
+        raise BrokenPromise("not one line", repr(answer.err[:3000]))
+
+
+def _gist(error: BaseException) -> str:
+    """Return the type of the error and where our code met it."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if "/src/proctor/" in f.filename]
+    place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "elsewhere"
+    return f"{type(error).__name__} at {place}"
+
+
+def _frames(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error, limit=-7))
+
+
+@contextlib.contextmanager
+def _alarm() -> Iterator[None]:
+    def ring(number: int, frame: FrameType | None) -> None:
+        raise TimeoutError(f"still running after {LONGEST_CPU_S} s of work or {LONGEST_S} s")
+
+    timers = {signal.SIGPROF: signal.ITIMER_PROF, signal.SIGALRM: signal.ITIMER_REAL}
+    before = {number: signal.signal(number, ring) for number in timers}
+    signal.setitimer(signal.ITIMER_PROF, LONGEST_CPU_S)
+    signal.setitimer(signal.ITIMER_REAL, LONGEST_S)
+    try:
+        yield
+    finally:
+        for number, timer in timers.items():
+            signal.setitimer(timer, 0)
+            signal.signal(number, before[number])
+
+
+@contextlib.contextmanager
+def opened_yard() -> Iterator[Yard]:
+    """Give a yard in a process that runs no simulator, reaches no network and has little room."""
+    import torch  # noqa: F401  its libraries must be mapped before the room is measured
+
+    tempfile.gettempdir()  # it tries to write, once
+    sentinel = _SENTINEL[0] if _SENTINEL else Sentinel()
+    _SENTINEL[:] = [sentinel]
+    here = Path.cwd()
+    with contextlib.ExitStack() as stack:
+        root = Path(stack.enter_context(_scratch()))
+        yard = Yard(root.resolve(), sentinel)
+        for patch in _patches(yard):
+            stack.enter_context(patch)
+        stack.enter_context(_little_room())
+        os.chdir(yard.root)
+        stack.callback(yard.close)
+        try:
+            yield yard
+        finally:
+            os.chdir(here)
+
+
+_SENTINEL: list[Sentinel] = []
+"""An audit hook cannot be taken back, so there is one for all yards."""
+
+
+def _scratch() -> tempfile.TemporaryDirectory[str]:
+    """Return a folder in memory, where a hundred thousand cases cost seconds, if there is one."""
+    memory = "/dev/shm"
+    return tempfile.TemporaryDirectory(
+        prefix="proctor-fuzz-", dir=memory if os.access(memory, os.W_OK) else None
+    )
+
+
+def _patches(yard: Yard) -> list[Any]:
+    """Take away what is slow: simulators and videos. All reading, checking and writing stays."""
+    return [
+        mock.patch.object(evaluation, "_run_session", return_value=None),
+        mock.patch.object(evaluation, "_film", return_value=Filmed()),
+        mock.patch.object(evaluation, "git_commit", return_value=None),
+        mock.patch("proctor.audit.run_alone", _recorded_again),
+        mock.patch("proctor.benchmarks.rendering.probe_backends", return_value=[]),
+        mock.patch.object(sys, "path", [*sys.path, str(yard.outside)]),
+        mock.patch.object(sys, "dont_write_bytecode", True),
+        mock.patch.dict(os.environ, {"HF_HUB_OFFLINE": "1", "HF_HOME": str(yard.root / "hub")}),
+        mock.patch.dict(os.environ, {"TORCHINDUCTOR_CACHE_DIR": str(yard.cache)}),
+        mock.patch("huggingface_hub.constants.HF_HUB_OFFLINE", True),
+        mock.patch("huggingface_hub.constants.HF_HUB_CACHE", str(yard.root / "hub")),
+    ]
+
+
+def _recorded_again(prepared: Any, spec: Any) -> Any:
+    from tests.run_folders import episode
+
+    return episode(spec.task.task_id, spec.index, Outcome.FAILURE)
+
+
+@contextlib.contextmanager
+def _little_room() -> Iterator[None]:
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + ROOM, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)

@@ -1,0 +1,189 @@
+"""What fuzzing checkpoints found (tests/fuzz), each case by name: one line, nothing allocated."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from small_policies import FakeBenchmark, small_act, small_diffusion, write_small
+
+from proctor.errors import UsageError
+from proctor.policies.act import PLUGIN as ACT
+from proctor.policies.checkpoint import fresh_policy, load_policy
+from proctor.policies.diffusion import PLUGIN as DIFFUSION
+from proctor.policies.runtime import pick_device
+from proctor.policies.weights import read_tensors
+
+NORMALIZER = "policy_preprocessor_step_3_normalizer_processor.safetensors"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_small(small_act(), tmp_path / "checkpoint")
+
+
+def refusal(folder: Any) -> str:
+    with pytest.raises(UsageError) as caught:
+        load_policy(str(folder), None, {"device": "cpu"}, FakeBenchmark())
+    return str(caught.value)
+
+
+def edit(file: Path, change: Any) -> None:
+    tree = json.loads(file.read_text())
+    change(tree)
+    file.write_text(json.dumps(tree))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../x.safetensors", "/etc/passwd", "a/b.safetensors", "..", "x.pt", 7, "a\0.safetensors"],
+)
+def test_a_state_file_elsewhere_is_refused(folder: Path, name: Any) -> None:
+    edit(folder / "policy_preprocessor.json", lambda t: t["steps"][3].update({"state_file": name}))
+    assert "is not the name of a file beside it" in refusal(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"steps": {"a": 1}}, "steps are no list"),
+        ({"steps": [{}] * 10_000}, "steps are no list of at most"),
+        ({"steps": [{"registry_name": "to_batch_processor", "config": 3}]}, "no JSON object"),
+        (
+            {"steps": [{"registry_name": "device_processor", "config": {"float_dtype": "load"}}]},
+            "float_dtype is 'load'",
+        ),
+    ],
+)
+def test_a_pipeline_of_another_shape_is_refused(
+    folder: Path, change: dict[str, Any], words: str
+) -> None:
+    edit(folder / "policy_preprocessor.json", lambda tree: tree.update(change))
+    assert words in refusal(folder)
+
+
+@pytest.mark.parametrize("name", ["config.json", "policy_preprocessor.json"])
+def test_json_as_deep_as_the_stack_is_refused(folder: Path, name: str) -> None:
+    (folder / name).write_text('{"a":' * 100_000)
+    assert f"{name} is not JSON" in refusal(folder)
+
+
+def test_a_config_that_never_ends_is_refused(folder: Path) -> None:
+    (folder / "config.json").unlink()
+    os.mkfifo(folder / "config.json")
+    assert "config.json" in refusal(folder)
+
+
+@pytest.mark.parametrize("kind", [["act"], {"a": 1}, 3])
+def test_a_type_that_is_no_name_is_refused(folder: Path, kind: Any) -> None:
+    edit(folder / "config.json", lambda tree: tree.update({"type": kind}))
+    assert "unknown type" in refusal(folder)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("dim_model", 10**12),
+        ("dim_model", 0),
+        ("n_heads", 0),
+        ("n_heads", 3),
+        ("n_encoder_layers", 10**9),
+        ("n_decoder_layers", -1),
+        ("chunk_size", 10**12),
+        ("dim_feedforward", -5),
+        ("n_obs_steps", 10**12),
+    ],
+)
+def test_sizes_that_no_act_has_are_refused(folder: Path, field: str, value: int) -> None:
+    edit(folder / "config.json", lambda tree: tree.update({field: value}))
+    assert field in refusal(folder)
+    with pytest.raises(UsageError, match=field):
+        fresh_policy(ACT, small_act(**{field: value}), FakeBenchmark())
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("down_dims", []),
+        ("down_dims", [10**9, 8]),
+        ("down_dims", [10, 16]),
+        ("n_groups", 0),
+        ("num_train_timesteps", 0),
+        ("num_train_timesteps", 10**12),
+        ("diffusion_step_embed_dim", 3),
+        ("horizon", 2**40),
+        ("kernel_size", 10**6),
+        ("resize_shape", [10**6, 10**6]),
+    ],
+)
+def test_sizes_that_no_diffusion_has_are_refused(field: str, value: Any) -> None:
+    with pytest.raises(UsageError, match=field):
+        fresh_policy(DIFFUSION, small_diffusion(**{field: value}), FakeBenchmark())
+
+
+@pytest.mark.parametrize("shape", [[], [0], [4, 4], [10**12]])
+def test_a_state_that_is_no_vector_is_refused(folder: Path, shape: list[int]) -> None:
+    def change(tree: Any) -> None:
+        tree["input_features"]["observation.state"]["shape"] = shape
+
+    edit(folder / "config.json", change)
+    assert "observation.state has shape" in refusal(folder)
+
+
+def test_a_layer_that_torch_cannot_build_is_named() -> None:
+    with pytest.raises(UsageError, match="no diffusion can be built from its config"):
+        fresh_policy(
+            DIFFUSION,
+            small_diffusion(beta_schedule="scaled_linear", beta_start=-1.0),
+            FakeBenchmark(),
+        )
+
+
+def test_statistics_that_do_not_fit_their_feature_are_refused(folder: Path) -> None:
+    tensors = load_file(folder / NORMALIZER)
+    tensors["observation.state.mean"] = torch.zeros(7)
+    save_file(tensors, folder / NORMALIZER)
+    assert "observation.state.mean has shape [7], which does not fit [4]" in refusal(folder)
+
+
+def test_complex_statistics_are_refused(folder: Path) -> None:
+    tensors = load_file(folder / NORMALIZER)
+    tensors["observation.state.mean"] = torch.zeros(4, dtype=torch.complex64)
+    save_file(tensors, folder / NORMALIZER)
+    assert "complex" in refusal(folder)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        {"a": {"dtype": "F32", "shape": [10**12, 10**6], "data_offsets": [0, 4]}},
+        {"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 2**62]}},
+        {"a": {"dtype": "F32", "shape": [1], "data_offsets": "x"}},
+        {"a": 3},
+        [],
+    ],
+)
+def test_a_header_that_lies_is_one_line(tmp_path: Path, header: Any) -> None:
+    text = json.dumps(header).encode()
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(len(text).to_bytes(8, "little") + text + bytes(4))
+    with pytest.raises(UsageError, match="is damaged"):
+        read_tensors(file)
+
+
+@pytest.mark.parametrize(
+    "path", ["../..", "a/..", "a/b\n", "~no_such_user_here/x", "a" * 5000, "\0"]
+)
+def test_what_is_neither_a_path_nor_a_hub_id_is_refused_without_asking(path: str) -> None:
+    assert path[:5] in refusal(path) or "path" in refusal(path)
+
+
+@pytest.mark.parametrize("name", ["cuda:99999999999999999999", "cpu:²", "cpu:x", "cuda:-1"])
+def test_a_device_number_that_is_none_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match=r"--policy\.device"):
+        pick_device(name)
