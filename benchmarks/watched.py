@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -43,26 +44,21 @@ def watch(*words: str) -> Watched:
     Raises:
         SystemExit: with what the command said, when it fails.
     """
-    began, start = time.time(), time.perf_counter()
-    # To a file, not a pipe: nobody reads while we wait.
-    log = Path(os.environ.get("TMPDIR", "/tmp"), f"scaling-{os.getpid()}.log")
-    with log.open("wb") as output:
-        process = subprocess.Popen([*PROCTOR, *words], stdout=output, stderr=output)
-    watched = Watched(0.0, 0.0, 0.0, began)
-    while True:
-        pid, status, used = os.wait4(process.pid, os.WNOHANG)
-        if pid:
-            break
-        looking = time.perf_counter()
-        watched.samples.append((time.time(), pss_mb(process.pid)))
-        _see_workers(process.pid, watched)
-        # A look at 64 workers takes a while: never spend more than a twentieth of the time on it.
-        time.sleep(max(_EVERY_S, 20 * (time.perf_counter() - looking)))
-    watched.wall_s = time.perf_counter() - start
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(log.read_text())
-    log.unlink()
+    watched, start, look_at = Watched(0.0, 0.0, 0.0, time.time()), time.perf_counter(), 0.0
+    with tempfile.TemporaryFile("w+") as said:  # a pipe would fill up: nobody reads meanwhile
+        process = subprocess.Popen(  # noqa: S603  our own words
+            [*PROCTOR, *words], stdout=said, stderr=said
+        )
+        while not (ended := os.wait4(process.pid, os.WNOHANG))[0]:
+            if time.perf_counter() >= look_at:
+                look_at = _look(process.pid, watched)
+            time.sleep(0.01)
+        watched.wall_s = time.perf_counter() - start
+        process.returncode = os.waitstatus_to_exitcode(ended[1])
+        if process.returncode:
+            said.seek(0)
+            raise SystemExit(said.read())
+    used = ended[2]
     watched.cpu_s, watched.peak_mb = used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
     return watched
 
@@ -73,11 +69,17 @@ def evaluate_watched(folder: Path, *flags: str) -> tuple[Watched, list[EpisodeRo
     return watched, read_journal(folder).rows
 
 
-def _see_workers(pid: int, watched: Watched) -> None:
+def _look(pid: int, watched: Watched) -> float:
+    """Note what memory the command and its workers have; return when to look again."""
+    start = time.perf_counter()
+    watched.samples.append((time.time(), pss_mb(pid)))
     try:
         servers = psutil.Process(pid).children()
         workers = [worker.pid for server in servers for worker in server.children()]
     except psutil.NoSuchProcess:
-        return
+        workers = []
     for worker in workers:
         watched.worker_mb = max(watched.worker_mb or 0.0, pss_mb(worker))
+    # A look at 64 workers takes a while: never spend more than a twentieth of the time on it.
+    now = time.perf_counter()
+    return now + max(_EVERY_S, 20 * (now - start))

@@ -27,4 +27,4 @@ def read_plain(path: Path, most: int = MOST_JSON) -> bytes:
             raise OSError(errno.EINVAL, "not a plain file", str(path))
         if found.st_size > most:
             raise OSError(errno.EFBIG, f"{found.st_size} bytes, expected at most {most}", str(path))
-        return file.read(most + 1)
+        return file.read(found.st_size)  # not ``most``: that much would be set aside at once
