@@ -144,7 +144,7 @@ def workers_panels(table: list[Figures]) -> list[Panel]:
                Series("one worker's, times n", ideal, ideal=True)], log_y=True),
         Panel("share of time inside simulators", "workers",
               [series("", table, "workers", "busy")]),
-        Panel("command to the first step, seconds", "workers",
+        Panel("seconds to the first step", "workers",
               [series("of the first worker", table, "workers", "first_step_s"),
                series("of the last", table, "workers", "all_started_s")]),
     ]  # fmt: skip
@@ -212,7 +212,7 @@ def opened(row: EpisodeRow) -> bool:
 
 def tasks_panels(table: list[Figures]) -> list[Panel]:
     return [
-        Panel("seconds opening simulators, both workers", "tasks",
+        Panel("seconds spent opening simulators", "tasks",
               [series("", table, "tasks", "open_s")]),
         Panel("memory, MB", "tasks",
               [series("largest worker", table, "tasks", "worker_mb"),
@@ -280,7 +280,7 @@ def chunks_panels(table: list[Figures]) -> list[Panel]:
     first = float(table[0]["ms_per_step"] or 0.0)
     ideal = [(size, first / size) for size in (float(row["chunk"] or 0.0) for row in table)]
     return [
-        Panel("ms per simulated step, pictures included", "actions per picture",
+        Panel("one step with its pictures, ms", "actions per picture",
               [series("measured", table, "chunk", "ms_per_step"),
                Series("rendering alone", ideal, ideal=True)], log_y=True),
     ]  # fmt: skip

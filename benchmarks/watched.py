@@ -15,7 +15,7 @@ from engine import PROCTOR, pss_mb
 
 from proctor.recorders.journal import EpisodeRow, read_journal
 
-_EVERY_S = 0.1
+_EVERY_S, _WORKERS_EVERY_S = 0.01, 0.2
 
 
 @dataclass
@@ -27,9 +27,9 @@ class Watched:
     peak_mb: float
     began: float
     samples: list[tuple[float, float]] = field(default_factory=list)
-    """When, and the memory of the parent then (MB, shared pages by their share)."""
+    """When, and the memory of the parent then (MB)."""
     worker_mb: float | None = None
-    """The most that any worker ever had; None when none was seen."""
+    """The most that any worker ever had, shared pages by their share; None when none was seen."""
 
     def running_mb(self, rows: Sequence[EpisodeRow]) -> float | None:
         """Return the most memory of the parent while episodes ended; None when not seen."""
@@ -50,9 +50,10 @@ def watch(*words: str) -> Watched:
             [*PROCTOR, *words], stdout=said, stderr=said
         )
         while not (ended := os.wait4(process.pid, os.WNOHANG))[0]:
+            watched.samples.append((time.time(), _rss_mb(process.pid)))
             if time.perf_counter() >= look_at:
-                look_at = _look(process.pid, watched)
-            time.sleep(0.01)
+                look_at = _look_at_workers(process.pid, watched)
+            time.sleep(_EVERY_S)
         watched.wall_s = time.perf_counter() - start
         process.returncode = os.waitstatus_to_exitcode(ended[1])
         if process.returncode:
@@ -69,10 +70,15 @@ def evaluate_watched(folder: Path, *flags: str) -> tuple[Watched, list[EpisodeRo
     return watched, read_journal(folder).rows
 
 
-def _look(pid: int, watched: Watched) -> float:
-    """Note what memory the command and its workers have; return when to look again."""
+def _rss_mb(pid: int) -> float:
+    """Return the memory of a process that we have not waited for yet, shared pages in full."""
+    pages = Path(f"/proc/{pid}/statm").read_text().split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def _look_at_workers(pid: int, watched: Watched) -> float:
+    """Note what memory the workers have; return when to look again."""
     start = time.perf_counter()
-    watched.samples.append((time.time(), pss_mb(pid)))
     try:
         servers = psutil.Process(pid).children()
         workers = [worker.pid for server in servers for worker in server.children()]
@@ -82,4 +88,4 @@ def _look(pid: int, watched: Watched) -> float:
         watched.worker_mb = max(watched.worker_mb or 0.0, pss_mb(worker))
     # A look at 64 workers takes a while: never spend more than a twentieth of the time on it.
     now = time.perf_counter()
-    return now + max(_EVERY_S, 20 * (now - start))
+    return now + max(_WORKERS_EVERY_S, 20 * (now - start))
