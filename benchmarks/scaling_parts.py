@@ -26,7 +26,18 @@ def series(name: str, table: Sequence[Figures], x: str, y: str) -> Series:
 
 def span_s(rows: Sequence[EpisodeRow]) -> float:
     """Return the seconds from the start of the first episode to the end of the last."""
-    return max(row.end_time for row in rows) - min(row.start_time for row in rows)
+    return max(row.end_time for row in rows) - first_start(rows)
+
+
+def first_start(rows: Sequence[EpisodeRow]) -> float:
+    """Return when the first of these episodes began."""
+    return min(row.start_time for row in rows)
+
+
+def by_worker(rows: Sequence[EpisodeRow]) -> list[list[EpisodeRow]]:
+    """Return the episodes that each worker ran."""
+    slots = sorted({row.worker for row in rows})
+    return [[row for row in rows if row.worker == slot] for slot in slots]
 
 
 def gap_ms(rows: Sequence[EpisodeRow]) -> float:
@@ -102,7 +113,7 @@ def workers(folder: Path, steps: int = 40, step_ms: int = 10, chunk: int = 10) -
             folder / f"workers-{n}", "--policy.type=random", f"--policy.n_action_steps={chunk}",
             "--policy.inputs=observation.state", "--env.type=fake", "--env.endless=true",
             f"--env.episode_length={steps}", f"--env.step_ms={step_ms}",
-            f"--eval.n_episodes={8 * n}", f"--eval.batch_size={n}",
+            f"--eval.n_episodes={16 * n}", f"--eval.batch_size={n}",
         )  # fmt: skip
         asked = total(rows, "steps") / chunk
         first = table[0] if table else None
@@ -110,10 +121,10 @@ def workers(folder: Path, steps: int = 40, step_ms: int = 10, chunk: int = 10) -
             "workers": n,
             "episodes_per_s": len(rows) / span_s(rows),
             # Sleeps oversleep a little: the simulator's own clock says how long it took.
-            "busy": total(rows, "sim_s") / span_s(rows) / n,
+            "busy": total(rows, "sim_s") / sum(map(span_s, by_worker(rows))),
             "wait_ms": 1000 * statistics.median(row.wait_s or 0.0 for row in rows) * chunk / steps,
-            "first_step_s": min(row.start_time for row in rows) - watched.began,
-            "all_started_s": _last_first_start(rows) - watched.began,
+            "first_step_s": first_start(rows) - watched.began,
+            "all_started_s": max(first_start(part) for part in by_worker(rows)) - watched.began,
             "requests": asked,
             "cpu_s": watched.cpu_s,
             # What one more request costs the parent, the start of ever more workers included.
@@ -129,12 +140,6 @@ def _slope_ms(first: Figures, asked: float, cpu_s: float) -> float:
     return 1000 * more_s / more
 
 
-def _last_first_start(rows: Sequence[EpisodeRow]) -> float:
-    """Return when the last worker began its first episode."""
-    slots = {row.worker for row in rows}
-    return max(min(row.start_time for row in rows if row.worker == slot) for slot in slots)
-
-
 def workers_panels(table: list[Figures]) -> list[Panel]:
     one = float(table[0]["episodes_per_s"] or 0.0)
     ideal = [(size, size * one) for size in (float(row["workers"] or 0.0) for row in table)]
@@ -142,7 +147,7 @@ def workers_panels(table: list[Figures]) -> list[Panel]:
         Panel("episodes per second", "workers",
               [series("measured", table, "workers", "episodes_per_s"),
                Series("one worker's, times n", ideal, ideal=True)], log_y=True),
-        Panel("share of time inside simulators", "workers",
+        Panel("share of a worker's time in its simulator", "workers",
               [series("", table, "workers", "busy")]),
         Panel("seconds to the first step", "workers",
               [series("of the first worker", table, "workers", "first_step_s"),
