@@ -116,7 +116,6 @@ def workers(folder: Path, steps: int = 40, step_ms: int = 10, chunk: int = 10) -
             f"--eval.n_episodes={16 * n}", f"--eval.batch_size={n}",
         )  # fmt: skip
         asked = total(rows, "steps") / chunk
-        first = table[0] if table else None
         table.append({
             "workers": n,
             "episodes_per_s": len(rows) / span_s(rows),
@@ -128,7 +127,7 @@ def workers(folder: Path, steps: int = 40, step_ms: int = 10, chunk: int = 10) -
             "requests": asked,
             "cpu_s": watched.cpu_s,
             # What one more request costs the parent, the start of ever more workers included.
-            "cpu_ms_each": first and _slope_ms(first, asked, watched.cpu_s),
+            "cpu_ms_each": _slope_ms(table[0], asked, watched.cpu_s) if asked >= 1_000 else None,
             "running_mb": watched.running_mb(rows),
             "worker_mb": watched.worker_mb,
         })  # fmt: skip
@@ -147,7 +146,7 @@ def workers_panels(table: list[Figures]) -> list[Panel]:
         Panel("episodes per second", "workers",
               [series("measured", table, "workers", "episodes_per_s"),
                Series("one worker's, times n", ideal, ideal=True)], log_y=True),
-        Panel("share of a worker's time in its simulator", "workers",
+        Panel("share of time in the simulator", "workers",
               [series("", table, "workers", "busy")]),
         Panel("seconds to the first step", "workers",
               [series("of the first worker", table, "workers", "first_step_s"),
