@@ -120,10 +120,10 @@ def test_versions_that_cannot_run_libero_are_refused(monkeypatch: pytest.MonkeyP
         benchmark.preflight([])
 
 
-def test_versions_that_change_results_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert Libero(LiberoConfig()).notes == ()
+def test_versions_that_change_results_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Libero(LiberoConfig()).warnings == ()
     monkeypatch.setattr(libero, "version", {"robosuite": "1.4.0", "mujoco": "3.4.0"}.__getitem__)
-    (note,) = Libero(LiberoConfig()).notes
+    (note,) = Libero(LiberoConfig()).warnings
     assert "MuJoCo 3.4.0" in note
     assert "pip install mujoco==3.3.0" in note
 

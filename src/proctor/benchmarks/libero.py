@@ -122,7 +122,7 @@ class Libero:
         self.action = ActionSpec(7) if self._absolute else ActionSpec(7, -1.0, 1.0)
         self._camera_of = _camera_keys(config)
         self._tasks = _selected_tasks(config)
-        self.notes = _version_notes()
+        self.warnings = _version_warnings()
 
     def tasks(self) -> list[Task]:
         """List the configured tasks, suite by suite."""
@@ -257,7 +257,7 @@ def _check_versions() -> None:
         )
 
 
-def _version_notes() -> tuple[str, ...]:
+def _version_warnings() -> tuple[str, ...]:
     mujoco, (first, last) = _installed("mujoco"), _MUJOCO_AS_PUBLISHED
     if first <= mujoco <= last:
         return ()

@@ -71,7 +71,13 @@ def evaluate(settings: dict[str, Any]) -> tuple[Prepared, int]:
         console = Console(stderr=True)
         headline = _headline(prepared, len(before))
         console.print(headline, highlight=False, soft_wrap=True, markup=False)
-        for note in _notes(prepared):
+        for warning in getattr(
+            prepared.benchmark, "warnings", ()
+        ):  # of versions that change results
+            console.print(
+                one_line(f"warning: {warning}"), style="bold red", soft_wrap=True, markup=False
+            )
+        for note in getattr(prepared.policy, "notes", ()):  # what a checkpoint's reader noticed
             console.print(one_line(f"note: {note}"), highlight=False, soft_wrap=True, markup=False)
         return [Progress(len(prepared.plan), counts, console), interrupts]
 
@@ -97,12 +103,6 @@ def _headline(prepared: Prepared, done: int) -> str:
         f"{prepared.policy.name} on {prepared.benchmark.name}: {len(prepared.plan)} episodes of "
         f"{n_tasks} task{'s' * (n_tasks != 1)}{resumed} -> {prepared.folder.path}"
     )
-
-
-def _notes(prepared: Prepared) -> list[str]:
-    """What the benchmark and the checkpoint's reader noticed, for those that have an eye for it."""
-    parts = (prepared.benchmark, prepared.policy)
-    return [note for part in parts for note in getattr(part, "notes", ())]
 
 
 def _warn_of_differences(prepared: Prepared) -> None:
