@@ -10,6 +10,9 @@ from typing import Any
 
 from proctor.benchmarks.base import BenchmarkConfig, BenchmarkPlugin, Expert, Sim
 from proctor.benchmarks.libero_assets import download_assets, find_assets
+from proctor.benchmarks.libero_expert import LiberoExpert, check_solvable
+from proctor.benchmarks.libero_problem import read_problem
+from proctor.benchmarks.libero_scene import COLUMNS, ENVIRONMENT_STATE, ROWS
 from proctor.benchmarks.libero_tasks import (
     STANDARD_SUITES,
     SUITES,
@@ -109,7 +112,7 @@ class Libero:
     action = ActionSpec(7, -1.0, 1.0)
     distributions: tuple[str, ...] = ("hf-libero", "robosuite", "mujoco", "numpy")
     preload: tuple[str, ...] = ("proctor.benchmarks.libero_preload",)
-    expert_inputs: tuple[str, ...] = ()
+    expert_inputs: tuple[str, ...] = (ENVIRONMENT_STATE,)
 
     def __init__(self, config: LiberoConfig) -> None:
         require_positive("observation_height", config.observation_height)
@@ -138,6 +141,7 @@ class Libero:
         offered = {key: Feature(FeatureKind.VISUAL, size, "uint8") for key in self._camera_of}
         if self._config.obs_type is ObservationType.PIXELS_AGENT_POS:
             offered[STATE] = Feature(FeatureKind.STATE, (8,), "float32")
+        offered[ENVIRONMENT_STATE] = Feature(FeatureKind.ENV, (ROWS, COLUMNS), "float64")
         return offered
 
     def protocol(self) -> dict[str, Any]:
@@ -189,7 +193,9 @@ class Libero:
 
     def expert(self, task: Task) -> Expert:
         """Return the scripted policy of ``task``."""
-        raise UsageError("libero has no scripted expert; choose another policy")
+        problem = read_problem(bddl_file(task.suite, task.name))
+        check_solvable(problem, task)
+        return LiberoExpert(problem)
 
 
 def _camera_keys(config: LiberoConfig) -> dict[str, str]:

@@ -11,6 +11,9 @@ from typing import Any
 import mujoco
 import numpy as np
 
+from proctor.benchmarks.libero_problem import read_problem
+from proctor.benchmarks.libero_scene import ENVIRONMENT_STATE
+from proctor.benchmarks.libero_state import WorldState
 from proctor.benchmarks.libero_world import global_randomness, make_world
 from proctor.benchmarks.rendering import CameraRenderer
 from proctor.types import Array, EpisodeSpec, Observation, Step
@@ -50,6 +53,7 @@ class LiberoSim:
             self._env = make_world(world.bddl_file, world.assets)
         self._physics = _Physics(self._env.sim)
         self._seen = _Seen(self._env)
+        self._state = WorldState(self._env, read_problem(world.bddl_file))
         self._env._observables = {}
         self._env._update_observables = self._after_substep
         # A new LIBERO environment has read the task twice by its first episode, and each reading
@@ -124,6 +128,8 @@ class LiberoSim:
             return self._render(self._world.camera_of[key])
         if key == STATE:
             return self._seen.state()
+        if key == ENVIRONMENT_STATE:
+            return self._state.read()
         raise KeyError(key)
 
     def _render(self, camera: str) -> Array:

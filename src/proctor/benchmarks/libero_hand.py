@@ -1,0 +1,88 @@
+"""Moving LIBERO's hand: what the scripted expert's skills are made of.
+
+A motion is a generator of actions; the scene it looks at is brought up to date between two of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from enum import Enum
+
+import numpy as np
+
+from proctor.benchmarks.libero_scene import Scene
+from proctor.types import Array
+
+Actions = Iterator[Array]
+
+UP = np.array([0.0, 0.0, 1.0])
+_STEP_M, _STEP_RAD = 0.05, 0.5  # what an action of 1 asks robosuite's controller for
+_GAIN, _TURN_GAIN = 1.6, 0.8
+"""The controller starts every step anew from where the hand is and covers about a third of what is
+asked; asking for a little more than the error is quick and does not overshoot."""
+
+
+class Fingers(Enum):
+    """What the gripper is told; the value is the action."""
+
+    OPEN = -1.0
+    CLOSED = 1.0
+
+
+class Hand:
+    """The motions of one episode."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+        self.fingers = Fingers.OPEN
+        self.aim = np.eye(3)
+        """Where the hand is to point: columns are the axis of the fingers, sideways, ahead."""
+
+    def point_down(self, across: Array) -> None:
+        """Aim downwards with the fingers along ``across`` or against it, whichever is nearer."""
+        axis = np.array([across[0], across[1], 0.0])
+        axis /= np.linalg.norm(axis)
+        if axis @ self._scene.hand.rotation[:, 0] < 0:
+            axis = -axis
+        self.aim = np.stack([axis, np.cross(-UP, axis), -UP], axis=1)
+
+    def go(self, target: Array, *, within: float = 0.01, patience: int = 60) -> Actions:
+        """Move the grip point to ``target``; give up after ``patience`` steps."""
+        yield from self.follow(
+            lambda: target - self._scene.hand.position, within=within, patience=patience
+        )
+
+    def follow(
+        self, error: Callable[[], Array], *, within: float, patience: int, speed: float = 1.0
+    ) -> Actions:
+        """Move by ``error`` (asked for again every step) until it is small."""
+        for _ in range(patience):
+            gap = error()
+            turn = turn_between(self._scene.hand.rotation, self.aim)
+            if np.linalg.norm(gap) < within and np.linalg.norm(turn) < 0.06:
+                return
+            yield self._action(gap, turn, speed)
+
+    def set(self, fingers: Fingers, steps: int) -> Actions:
+        """Open or close the fingers, standing still for ``steps``."""
+        self.fingers = fingers
+        for _ in range(steps):
+            turn = turn_between(self._scene.hand.rotation, self.aim)
+            yield self._action(np.zeros(3), turn, 1.0)
+
+    def _action(self, gap: Array, turn: Array, speed: float) -> Array:
+        move = gap * _GAIN / _STEP_M
+        move *= min(1.0, speed / max(np.abs(move).max(), 1e-9))  # slower, but in the same direction
+        turned = np.clip(turn * _TURN_GAIN / _STEP_RAD, -1.0, 1.0)
+        return np.concatenate([move, turned, [self.fingers.value]])
+
+
+def turn_between(now: Array, wanted: Array) -> Array:
+    """Return the rotation vector, in the world, that turns one orientation into another."""
+    matrix = wanted @ now.T
+    axis = np.array(
+        [matrix[2, 1] - matrix[1, 2], matrix[0, 2] - matrix[2, 0], matrix[1, 0] - matrix[0, 1]]
+    )
+    sine = np.linalg.norm(axis) / 2
+    angle = np.arctan2(sine, (np.trace(matrix) - 1) / 2)
+    return np.asarray(axis / (2 * sine) * angle) if sine > 1e-9 else np.zeros(3)
