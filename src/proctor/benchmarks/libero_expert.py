@@ -15,6 +15,7 @@ from proctor.errors import UsageError
 from proctor.types import Array, Observation, Task
 
 _CLEAR_M = 0.04
+_LIFT_M = 0.08
 
 
 def check_solvable(problem: Problem, task: Task) -> None:
@@ -38,15 +39,18 @@ class LiberoExpert:
         while True:
             for goal in problem.goals:
                 yield from self._achieve(goal)
-            yield from self._hand.set(Fingers.OPEN, 1)
+            yield from self._hand.stay(1)
 
     def _achieve(self, goal: Goal) -> Actions:
         assert goal.place is not None
         for attempt in range(10):
+            before = self._scene[goal.subject].position[2]
             yield from self._pick(goal.subject, attempt)
-            if self._holds(goal.subject):
+            if self._scene[goal.subject].position[2] > before + _LIFT_M / 2:
                 yield from self._place(goal)
                 return
+            yield from self._hand.set(Fingers.OPEN)
+            yield from self._hand.stay(5)
 
     def _pick(self, name: str, attempt: int) -> Actions:
         """Reach above, descend, close, lift."""
@@ -55,49 +59,34 @@ class LiberoExpert:
         hand.fingers = Fingers.OPEN
         hand.point_down(grasp.across)
         start = scene.hand.position
-        above = grasp.point.copy()
-        above[2] = max(
-            scene.top_between(start, grasp.point, 0.05) + _CLEAR_M, grasp.point[2] + 0.06
-        )
-        if start[2] < above[2] - 0.05:
-            yield from hand.go(np.array([*start[:2], above[2]]), within=0.03)
-        yield from hand.go(above, within=0.015)
+        top = scene.top_between(start, grasp.point, 0.05)
+        height = max(top + _CLEAR_M, grasp.point[2] + 0.06)
+        if start[2] < height - 0.05:
+            yield from hand.go(np.array([*start[:2], height]), within=0.03)
+        yield from hand.go(np.array([*grasp.point[:2], height]), within=0.015)
         yield from hand.go(grasp.point, within=0.006, patience=40)
-        yield from hand.set(Fingers.CLOSED, 8)
-        yield from hand.go(scene.hand.position + 0.06 * UP, within=0.02, patience=20)
-
-    def _holds(self, name: str) -> bool:
-        part, hand = self._scene[name], self._scene.hand
-        low, high = part.bounds
-        inside = (hand.position > low - 0.03).all() and (hand.position < high + 0.03).all()
-        return bool(inside and hand.joint > 0.001)
+        yield from hand.set(Fingers.CLOSED)
+        yield from hand.go(scene.hand.position + _LIFT_M * UP, within=0.02, patience=20)
 
     def _place(self, goal: Goal) -> Actions:
-        scene, hand = self._scene, self._hand
-        place = scene[goal.place]
-        name = goal.subject
-        low, high = scene[name].bounds
-        below = scene[name].position[2] - low[2]
-        start = scene[name].position
-        if goal.relation is Relation.IN:
-            target = place.centre.copy()
-            rest = place.bounds[1][2] - 0.03
-        else:
-            target = place.centre.copy()
-            rest = place.bounds[1][2] + below + 0.005
-        owner = scene.problem.owner_of.get(goal.place, goal.place)
-        top = max(
-            scene.top_between(start, target, 0.08, ignored=name),
-            place.bounds[1][2],
-        )
+        """Carry what is held over its place, lower it, let go, move away."""
+        scene, hand, name = self._scene, self._hand, goal.subject
+        assert goal.place is not None
+        place, start = scene[goal.place], scene[name].position
+        below = start[2] - scene[name].bounds[0][2]
+        surface = place.bounds[1][2]
+        rest = surface - 0.03 if goal.relation is Relation.IN else surface + below + 0.003
+        x, y, _ = place.centre
+        top = max(scene.top_between(start, place.centre, 0.08, ignored=name), surface)
         travel = top + below + _CLEAR_M
-        for within, point in (
-            (0.03, np.array([*start[:2], travel])),
-            (0.02, np.array([*target[:2], travel])),
-            (0.008, np.array([*target[:2], rest])),
-        ):
-            yield from hand.follow(
-                lambda point=point: point - scene[name].position, within=within, patience=80
-            )
-        yield from hand.set(Fingers.OPEN, 6)
+        yield from self._carry(name, np.array([*start[:2], travel]), within=0.03)
+        yield from self._carry(name, np.array([x, y, travel]), within=0.015)
+        yield from self._carry(name, np.array([x, y, rest]), within=0.006)
+        yield from hand.set(Fingers.OPEN)
         yield from hand.go(scene.hand.position + 0.08 * UP, within=0.02, patience=20)
+
+    def _carry(self, name: str, target: Array, *, within: float) -> Actions:
+        """Move the hand so that the origin of what it holds comes to ``target``."""
+        yield from self._hand.follow(
+            lambda: target - self._scene[name].position, within=within, patience=80
+        )

@@ -22,17 +22,32 @@ _HOLD_DEPTH_M = 0.035
 class Rim:
     """An open vessel too wide for the fingers: held by its wall, one finger inside.
 
-    Lengths in metres: of the rim's circle, and from the vessel's top to the grip point.
+    Lengths in metres: the wall's circle at the height of the grip, from the vessel's top to the
+    grip, and from the origin of its body to the circle's centre (a mug's handle pulls it aside).
     """
 
     radius: float
     depth: float
+    aside: float = 0.0
+    """Along the body's own x axis; the handle is on the other side."""
 
 
-RIMS: dict[str, Rim] = {
-    # radius: measured from the collision meshes, where the wall is at the grip's height
-    "akita_black_bowl": Rim(radius=0.048, depth=0.015),
-    "white_bowl": Rim(radius=0.048, depth=0.015),
+@dataclass(frozen=True)
+class Spot:
+    """The one place where an object can be held, and the axis to close along: in its own frame."""
+
+    point: tuple[float, float, float]
+    across: tuple[float, float, float]
+
+
+# Read off the boxes that the objects' collision models are made of, slice by slice.
+HOLDS: dict[str, Rim | Spot] = {
+    # The wall leans outwards: near the top the fingers slip off, so they go down to mid height.
+    "akita_black_bowl": Rim(radius=0.0455, depth=0.027),
+    "porcelain_mug": Rim(radius=0.043, depth=0.03, aside=0.0125),
+    "white_yellow_mug": Rim(radius=0.047, depth=0.03, aside=-0.018),
+    # Body and handle are wider than the fingers; the knob of the lid is not.
+    "moka_pot": Spot(point=(0.0, -0.0015, 0.079), across=(1.0, 0.0, 0.0)),
 }
 
 
@@ -46,9 +61,12 @@ class Grasp:
 
 def choose_grasp(scene: Scene, name: str, attempt: int) -> Grasp:
     """Return where to take hold of an object as it stands now; other attempts, other places."""
-    rim = RIMS.get(scene.problem.category_of[name])
-    if rim is not None:
-        return _on_the_rim(scene, name, rim, attempt)
+    hold = HOLDS.get(scene.problem.category_of[name])
+    if isinstance(hold, Rim):
+        return _on_the_rim(scene, name, hold, attempt)
+    if isinstance(hold, Spot):
+        part = scene[name]
+        return Grasp(part.position + part.rotation @ hold.point, part.rotation @ hold.across)
     return _across_the_box(scene, name, attempt)
 
 
@@ -77,10 +95,12 @@ def _level_sides(part: Part) -> list[tuple[float, Array]]:
 
 def _on_the_rim(scene: Scene, name: str, rim: Rim, attempt: int) -> Grasp:
     """Hold a vessel's wall where there is most room for the finger outside."""
-    part = scene[name]
-    centre, top = part.centre, part.bounds[1][2]
+    part, top = scene[name], scene[name].bounds[1][2]
+    centre = part.position + rim.aside * part.rotation[:, 0]
     angles = np.arange(16) * np.pi / 8
     directions = np.stack([np.cos(angles), np.sin(angles), np.zeros(16)], axis=1)
+    away_from_handle = directions @ part.rotation[:, 0] * np.sign(rim.aside)
+    directions = directions[away_from_handle > -0.5]
     rooms = [_room(scene, name, centre + d * (rim.radius + 0.045), top) for d in directions]
     turns = np.abs(directions @ scene.hand.rotation[:, 0])
     order = np.argsort([-min(room, 0.04) - 0.01 * turn for room, turn in zip(rooms, turns)])

@@ -17,9 +17,10 @@ Actions = Iterator[Array]
 
 UP = np.array([0.0, 0.0, 1.0])
 _STEP_M, _STEP_RAD = 0.05, 0.5  # what an action of 1 asks robosuite's controller for
-_GAIN, _TURN_GAIN = 1.6, 0.8
+_GAIN, _TURN_GAIN = 2.5, 1.0
 """The controller starts every step anew from where the hand is and covers about a third of what is
-asked; asking for a little more than the error is quick and does not overshoot."""
+asked; asking for more than the error is quick and does not overshoot."""
+_SLOWEST_GRIP = 24
 
 
 class Fingers(Enum):
@@ -59,13 +60,23 @@ class Hand:
         for _ in range(patience):
             gap = error()
             turn = turn_between(self._scene.hand.rotation, self.aim)
-            if np.linalg.norm(gap) < within and np.linalg.norm(turn) < 0.06:
+            if np.linalg.norm(gap) < within and np.linalg.norm(turn) < 0.1:
                 return
             yield self._action(gap, turn, speed)
 
-    def set(self, fingers: Fingers, steps: int) -> Actions:
-        """Open or close the fingers, standing still for ``steps``."""
+    def set(self, fingers: Fingers) -> Actions:
+        """Open or close the fingers, standing still until they have come to rest."""
         self.fingers = fingers
+        gap = np.inf
+        for step in range(_SLOWEST_GRIP):
+            now = self._scene.hand.joint
+            if step > 3 and abs(now - gap) < 5e-4:
+                return
+            gap = now
+            yield from self.stay(1)
+
+    def stay(self, steps: int) -> Actions:
+        """Stand still, so that what moves comes to rest."""
         for _ in range(steps):
             turn = turn_between(self._scene.hand.rotation, self.aim)
             yield self._action(np.zeros(3), turn, 1.0)
