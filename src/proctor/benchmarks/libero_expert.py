@@ -7,8 +7,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from proctor.benchmarks.libero_grasps import choose_grasp
-from proctor.benchmarks.libero_hand import UP, Actions, Fingers, Hand
+from proctor.benchmarks.libero_fixtures import (
+    DrawerHandle,
+    close_drawer,
+    is_drawer,
+    is_on,
+    open_drawer,
+    turn_knob_on,
+)
+from proctor.benchmarks.libero_grasps import Grasp, choose_grasp, long_side
+from proctor.benchmarks.libero_hand import UP, Actions, Fingers, Hand, turned
 from proctor.benchmarks.libero_problem import Goal, Problem, Relation
 from proctor.benchmarks.libero_scene import ENVIRONMENT_STATE, Scene
 from proctor.errors import UsageError
@@ -16,6 +24,15 @@ from proctor.types import Array, Observation, Task
 
 _CLEAR_M = 0.04
 _LIFT_M = 0.08
+_ORDER = {
+    Relation.TURN_ON: 0,
+    Relation.TURN_OFF: 0,
+    Relation.OPEN: 1,
+    Relation.IN: 2,
+    Relation.ON: 2,
+    Relation.CLOSE: 3,
+}
+"""A drawer is opened before something is put into it, and closed after."""
 
 
 def check_solvable(problem: Problem, task: Task) -> None:
@@ -37,25 +54,50 @@ class LiberoExpert:
 
     def _run(self, problem: Problem) -> Actions:
         while True:
-            for goal in problem.goals:
+            for goal in sorted(problem.goals, key=lambda goal: _ORDER[goal.relation]):
                 yield from self._achieve(goal)
             yield from self._hand.stay(1)
 
     def _achieve(self, goal: Goal) -> Actions:
-        assert goal.place is not None
-        for attempt in range(10):
-            before = self._scene[goal.subject].position[2]
-            yield from self._pick(goal.subject, attempt)
-            if self._scene[goal.subject].position[2] > before + _LIFT_M / 2:
-                yield from self._place(goal)
-                return
-            yield from self._hand.set(Fingers.OPEN)
-            yield from self._hand.stay(5)
+        """Do what one condition asks for, unless it holds."""
+        scene, hand = self._scene, self._hand
+        if goal.relation is Relation.OPEN and not DrawerHandle(scene, goal.subject).is_open:
+            yield from open_drawer(scene, hand, goal.subject)
+        elif goal.relation is Relation.CLOSE and not DrawerHandle(scene, goal.subject).is_closed:
+            yield from close_drawer(scene, hand, goal.subject)
+        elif goal.relation is Relation.TURN_ON and not is_on(scene, goal.subject):
+            yield from turn_knob_on(scene, hand, goal.subject)
+        elif goal.place is not None and not self._is_there(goal.subject, goal.place):
+            yield from self._bring(goal.subject, goal.place, goal.relation)
 
-    def _pick(self, name: str, attempt: int) -> Actions:
+    def _is_there(self, name: str, place: str) -> bool:
+        """Say whether an object seems to be in or on its place."""
+        low, high = self._scene[place].bounds
+        position = self._scene[name].position
+        half = (high - low)[:2] / 2 if place in self._scene.problem.owner_of else 0.03
+        level = bool((np.abs(position - self._scene[place].centre)[:2] < half).all())
+        return level and bool(low[2] - 0.02 < position[2] < high[2] + 0.06)
+
+    def _bring(self, name: str, place: str, relation: Relation) -> Actions:
+        scene, hand = self._scene, self._hand
+        side = None
+        if is_drawer(scene.problem, place):
+            drawer = DrawerHandle(scene, place)
+            side = drawer.outwards
+            if not drawer.is_open:
+                yield from open_drawer(scene, hand, place)
+        for attempt in range(10):
+            before = scene[name].position[2]
+            yield from self._pick(name, choose_grasp(scene, name, attempt, side))
+            if scene[name].position[2] > before + _LIFT_M / 2:
+                yield from self._place(name, place, relation)
+                return
+            yield from hand.set(Fingers.OPEN)
+            yield from hand.stay(5)
+
+    def _pick(self, name: str, grasp: Grasp) -> Actions:
         """Reach above, descend, close, lift."""
         scene, hand = self._scene, self._hand
-        grasp = choose_grasp(scene, name, attempt)
         hand.fingers = Fingers.OPEN
         hand.point_down(grasp.across)
         start = scene.hand.position
@@ -68,22 +110,36 @@ class LiberoExpert:
         yield from hand.set(Fingers.CLOSED)
         yield from hand.go(scene.hand.position + _LIFT_M * UP, within=0.02, patience=20)
 
-    def _place(self, goal: Goal) -> Actions:
-        """Carry what is held over its place, lower it, let go, move away."""
-        scene, hand, name = self._scene, self._hand, goal.subject
-        assert goal.place is not None
-        place, start = scene[goal.place], scene[name].position
+    def _place(self, name: str, place: str, relation: Relation) -> Actions:
+        """Carry what is held over its place, lower it along the place's normal, let go, leave."""
+        scene, hand = self._scene, self._hand
+        region, start = scene[place], scene[name].position
         below = start[2] - scene[name].bounds[0][2]
-        surface = place.bounds[1][2]
-        rest = surface - 0.03 if goal.relation is Relation.IN else surface + below + 0.003
-        x, y, _ = place.centre
-        top = max(scene.top_between(start, place.centre, 0.08, ignored=name), surface)
+        normal = region.rotation[:, np.argmax(np.abs(region.rotation[2]))]
+        normal = normal * np.sign(normal[2])
+        surface = region.bounds[1][2]
+        if relation is Relation.IN:
+            self._align(name, place)
+            rest = np.array([*region.centre[:2], surface - 0.03])
+        else:
+            rest = np.array([*region.centre[:2], surface + below + 0.003])
+        top = max(scene.top_between(start, rest, 0.08, ignored=name), surface)
         travel = top + below + _CLEAR_M
+        over = rest + normal * (travel - rest[2]) / normal[2]
         yield from self._carry(name, np.array([*start[:2], travel]), within=0.03)
-        yield from self._carry(name, np.array([x, y, travel]), within=0.015)
-        yield from self._carry(name, np.array([x, y, rest]), within=0.006)
+        yield from self._carry(name, over, within=0.015)
+        yield from self._carry(name, rest, within=0.006)
         yield from hand.set(Fingers.OPEN)
         yield from hand.go(scene.hand.position + 0.08 * UP, within=0.02, patience=20)
+
+    def _align(self, name: str, place: str) -> None:
+        """Turn the hand so that what it holds lies in its place lengthwise."""
+        mine, its = long_side(self._scene[name]), long_side(self._scene[place])
+        if mine is None or its is None:
+            return
+        angle = np.arctan2(mine[0] * its[1] - mine[1] * its[0], mine[:2] @ its[:2])
+        angle = (angle + np.pi / 2) % np.pi - np.pi / 2
+        self._hand.aim = np.stack([turned(axis, angle) for axis in self._hand.aim.T], axis=1)
 
     def _carry(self, name: str, target: Array, *, within: float) -> Actions:
         """Move the hand so that the origin of what it holds comes to ``target``."""

@@ -44,6 +44,8 @@ class Spot:
 HOLDS: dict[str, Rim | Spot] = {
     # The wall leans outwards: near the top the fingers slip off, so they go down to mid height.
     "akita_black_bowl": Rim(radius=0.0455, depth=0.027),
+    # A finger fits under the edge of a plate.
+    "plate": Rim(radius=0.063, depth=0.006),
     "porcelain_mug": Rim(radius=0.043, depth=0.03, aside=0.0125),
     "white_yellow_mug": Rim(radius=0.047, depth=0.03, aside=-0.018),
     # Body and handle are wider than the fingers; the knob of the lid is not.
@@ -59,11 +61,14 @@ class Grasp:
     across: Array
 
 
-def choose_grasp(scene: Scene, name: str, attempt: int) -> Grasp:
-    """Return where to take hold of an object as it stands now; other attempts, other places."""
+def choose_grasp(scene: Scene, name: str, attempt: int, side: Array | None = None) -> Grasp:
+    """Return where to take hold of an object as it stands now; other attempts, other places.
+
+    Where there is a choice, the hand is to be at the ``side`` of the object (a direction).
+    """
     hold = HOLDS.get(scene.problem.category_of[name])
     if isinstance(hold, Rim):
-        return _on_the_rim(scene, name, hold, attempt)
+        return _on_the_rim(scene, name, hold, attempt, side)
     if isinstance(hold, Spot):
         part = scene[name]
         return Grasp(part.position + part.rotation @ hold.point, part.rotation @ hold.across)
@@ -93,7 +98,15 @@ def _level_sides(part: Part) -> list[tuple[float, Array]]:
     return [(float(width[i]), axes[i]) for i in range(3) if i != upright]
 
 
-def _on_the_rim(scene: Scene, name: str, rim: Rim, attempt: int) -> Grasp:
+def long_side(part: Part) -> Array | None:
+    """Return the axis of the longer level side of a part's box, if one is clearly longer."""
+    (short, _), (long, axis) = sorted(_level_sides(part), key=lambda side: side[0])
+    return axis if long > 1.5 * short else None
+
+
+def _on_the_rim(
+    scene: Scene, name: str, rim: Rim, attempt: int, side: Array | None
+) -> Grasp:
     """Hold a vessel's wall where there is most room for the finger outside."""
     part, top = scene[name], scene[name].bounds[1][2]
     centre = part.position + rim.aside * part.rotation[:, 0]
@@ -103,7 +116,10 @@ def _on_the_rim(scene: Scene, name: str, rim: Rim, attempt: int) -> Grasp:
     directions = directions[away_from_handle > -0.5]
     rooms = [_room(scene, name, centre + d * (rim.radius + 0.045), top) for d in directions]
     turns = np.abs(directions @ scene.hand.rotation[:, 0])
-    order = np.argsort([-min(room, 0.04) - 0.01 * turn for room, turn in zip(rooms, turns)])
+    liking = np.minimum(rooms, 0.04) + 0.01 * turns
+    if side is not None:
+        liking += 0.05 * (directions @ side)
+    order = np.argsort(-liking)
     direction = directions[order[min(attempt, 3)]]
     point = centre + direction * rim.radius
     point[2] = top - rim.depth

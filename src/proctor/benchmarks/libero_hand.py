@@ -97,3 +97,10 @@ def turn_between(now: Array, wanted: Array) -> Array:
     sine = np.linalg.norm(axis) / 2
     angle = np.arctan2(sine, (np.trace(matrix) - 1) / 2)
     return np.asarray(axis / (2 * sine) * angle) if sine > 1e-9 else np.zeros(3)
+
+
+def turned(vector: Array, angle: float) -> Array:
+    """Return ``vector`` turned by ``angle`` about the vertical."""
+    cos, sin = np.cos(angle), np.sin(angle)
+    x, y, z = vector
+    return np.array([cos * x - sin * y, sin * x + cos * y, z])
