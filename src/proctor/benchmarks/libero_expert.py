@@ -24,6 +24,8 @@ from proctor.types import Array, Observation, Task
 
 _CLEAR_M = 0.04
 _LIFT_M = 0.08
+_SPREAD_M = 0.095
+_ON = Relation.ON
 _ORDER = {
     Relation.TURN_ON: 0,
     Relation.TURN_OFF: 0,
@@ -80,15 +82,15 @@ class LiberoExpert:
 
     def _bring(self, name: str, place: str, relation: Relation) -> Actions:
         scene, hand = self._scene, self._hand
-        side = None
+        along = None
         if is_drawer(scene.problem, place):
             drawer = DrawerHandle(scene, place)
-            side = drawer.outwards
+            along = np.cross(UP, drawer.outwards)  # lengthwise there is room for the fingers
             if not drawer.is_open:
                 yield from open_drawer(scene, hand, place)
         for attempt in range(10):
             before = scene[name].position[2]
-            yield from self._pick(name, choose_grasp(scene, name, attempt, side))
+            yield from self._pick(name, choose_grasp(scene, name, attempt, along))
             if scene[name].position[2] > before + _LIFT_M / 2:
                 yield from self._place(name, place, relation)
                 return
@@ -118,11 +120,12 @@ class LiberoExpert:
         normal = region.rotation[:, np.argmax(np.abs(region.rotation[2]))]
         normal = normal * np.sign(normal[2])
         surface = region.bounds[1][2]
+        x, y = self._target(name, place)
         if relation is Relation.IN:
             self._align(name, place)
-            rest = np.array([*region.centre[:2], surface - 0.03])
+            rest = np.array([x, y, surface - 0.03])
         else:
-            rest = np.array([*region.centre[:2], surface + below + 0.003])
+            rest = np.array([x, y, surface + below + 0.003])
         top = max(scene.top_between(start, rest, 0.08, ignored=name), surface)
         travel = top + below + _CLEAR_M
         over = rest + normal * (travel - rest[2]) / normal[2]
@@ -131,6 +134,19 @@ class LiberoExpert:
         yield from self._carry(name, rest, within=0.006)
         yield from hand.set(Fingers.OPEN)
         yield from hand.go(scene.hand.position + 0.08 * UP, within=0.02, patience=20)
+
+    def _target(self, name: str, place: str) -> Array:
+        """Return where on its place an object goes: the middle, or side by side with others."""
+        scene = self._scene
+        if is_drawer(scene.problem, place):
+            return DrawerHandle(scene, place).opening[:2]
+        sharing = [g.subject for g in scene.problem.goals if (g.relation, g.place) == (_ON, place)]
+        if name not in sharing:
+            return scene[place].centre[:2]
+        aside = sharing.index(name) - (len(sharing) - 1) / 2
+        across = long_side(scene[name])
+        axis = UP[[1, 2, 0]] if across is None else np.cross(across, UP)
+        return np.asarray(scene[place].centre + aside * _SPREAD_M * axis)[:2]
 
     def _align(self, name: str, place: str) -> None:
         """Turn the hand so that what it holds lies in its place lengthwise."""

@@ -61,6 +61,11 @@ class DrawerHandle:
         return np.asarray(self._scene[self._region].position + offset)
 
     @property
+    def opening(self) -> Array:
+        """Where something can be let down into it: its middle is partly below the cabinet."""
+        return np.asarray(self._scene[self._region].centre + 0.027 * self.outwards)
+
+    @property
     def is_open(self) -> bool:
         """Whether LIBERO would call it open."""
         return self._scene[self._region].joint < self.kind.open_below
@@ -102,7 +107,9 @@ def open_drawer(scene: Scene, hand: Hand, region: str) -> Actions:
         yield from hand.go(scene.hand.position + 0.1 * out, patience=1)
     yield from hand.set(Fingers.OPEN)
     yield from hand.go(scene.hand.position + 0.06 * out, within=0.02, patience=20)
-    yield from hand.go(scene.hand.position + 0.15 * UP, within=0.03, patience=30)
+    yield from hand.go(scene.hand.position + 0.15 * UP, within=0.03)
+    hand.point_down(np.cross(UP, out))
+    yield from hand.go(scene.hand.position, within=0.05)  # turn where there is room
 
 
 def close_drawer(scene: Scene, hand: Hand, region: str) -> Actions:
@@ -112,7 +119,7 @@ def close_drawer(scene: Scene, hand: Hand, region: str) -> Actions:
     hand.point_down(np.cross(UP, out))
     hand.fingers = Fingers.CLOSED
     before = drawer.bar + 0.06 * out
-    top = scene.top_between(scene.hand.position, before, 0.05) + _CLEAR_M
+    top = max(scene.top_between(scene.hand.position, before, 0.05), before[2]) + _CLEAR_M
     yield from hand.go(np.array([*scene.hand.position[:2], top]), within=0.03)
     yield from hand.go(np.array([*before[:2], top]), within=0.02)
     yield from hand.go(before, within=0.01)

@@ -49,7 +49,7 @@ HOLDS: dict[str, Rim | Spot] = {
     "porcelain_mug": Rim(radius=0.043, depth=0.03, aside=0.0125),
     "white_yellow_mug": Rim(radius=0.047, depth=0.03, aside=-0.018),
     # Body and handle are wider than the fingers; the knob of the lid is not.
-    "moka_pot": Spot(point=(0.0, -0.0015, 0.079), across=(1.0, 0.0, 0.0)),
+    "moka_pot": Spot(point=(0.0, -0.0015, 0.082), across=(1.0, 0.0, 0.0)),
 }
 
 
@@ -61,14 +61,14 @@ class Grasp:
     across: Array
 
 
-def choose_grasp(scene: Scene, name: str, attempt: int, side: Array | None = None) -> Grasp:
+def choose_grasp(scene: Scene, name: str, attempt: int, along: Array | None = None) -> Grasp:
     """Return where to take hold of an object as it stands now; other attempts, other places.
 
-    Where there is a choice, the hand is to be at the ``side`` of the object (a direction).
+    Where there is a choice, the fingers are to close ``along`` an axis.
     """
     hold = HOLDS.get(scene.problem.category_of[name])
     if isinstance(hold, Rim):
-        return _on_the_rim(scene, name, hold, attempt, side)
+        return _on_the_rim(scene, name, hold, attempt, along)
     if isinstance(hold, Spot):
         part = scene[name]
         return Grasp(part.position + part.rotation @ hold.point, part.rotation @ hold.across)
@@ -105,7 +105,7 @@ def long_side(part: Part) -> Array | None:
 
 
 def _on_the_rim(
-    scene: Scene, name: str, rim: Rim, attempt: int, side: Array | None
+    scene: Scene, name: str, rim: Rim, attempt: int, along: Array | None
 ) -> Grasp:
     """Hold a vessel's wall where there is most room for the finger outside."""
     part, top = scene[name], scene[name].bounds[1][2]
@@ -117,8 +117,8 @@ def _on_the_rim(
     rooms = [_room(scene, name, centre + d * (rim.radius + 0.045), top) for d in directions]
     turns = np.abs(directions @ scene.hand.rotation[:, 0])
     liking = np.minimum(rooms, 0.04) + 0.01 * turns
-    if side is not None:
-        liking += 0.05 * (directions @ side)
+    if along is not None:
+        liking += 0.1 * np.abs(directions @ along)
     order = np.argsort(-liking)
     direction = directions[order[min(attempt, 3)]]
     point = centre + direction * rim.radius

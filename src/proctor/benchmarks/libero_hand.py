@@ -20,6 +20,8 @@ _STEP_M, _STEP_RAD = 0.05, 0.5  # what an action of 1 asks robosuite's controlle
 _GAIN, _TURN_GAIN = 2.5, 1.0
 """The controller starts every step anew from where the hand is and covers about a third of what is
 asked; asking for more than the error is quick and does not overshoot."""
+_TURNED_RAD = 0.1
+_STALLED_STEPS = 12
 _SLOWEST_GRIP = 24
 
 
@@ -53,16 +55,20 @@ class Hand:
             lambda: target - self._scene.hand.position, within=within, patience=patience
         )
 
-    def follow(
-        self, error: Callable[[], Array], *, within: float, patience: int, speed: float = 1.0
-    ) -> Actions:
-        """Move by ``error`` (asked for again every step) until it is small."""
+    def follow(self, error: Callable[[], Array], *, within: float, patience: int) -> Actions:
+        """Move by ``error`` (asked for again every step) until it is small, or no longer shrinks."""
+        best, since = np.inf, 0
         for _ in range(patience):
             gap = error()
             turn = turn_between(self._scene.hand.rotation, self.aim)
-            if np.linalg.norm(gap) < within and np.linalg.norm(turn) < 0.1:
+            length, angle = np.linalg.norm(gap), np.linalg.norm(turn)
+            if length < within and angle < _TURNED_RAD:
                 return
-            yield self._action(gap, turn, speed)
+            left = length + 0.1 * angle
+            best, since = (left, 0) if left < best - 0.002 else (best, since + 1)
+            if since > _STALLED_STEPS:
+                return
+            yield self._action(gap, turn)
 
     def set(self, fingers: Fingers) -> Actions:
         """Open or close the fingers, standing still until they have come to rest."""
@@ -79,11 +85,11 @@ class Hand:
         """Stand still, so that what moves comes to rest."""
         for _ in range(steps):
             turn = turn_between(self._scene.hand.rotation, self.aim)
-            yield self._action(np.zeros(3), turn, 1.0)
+            yield self._action(np.zeros(3), turn)
 
-    def _action(self, gap: Array, turn: Array, speed: float) -> Array:
+    def _action(self, gap: Array, turn: Array) -> Array:
         move = gap * _GAIN / _STEP_M
-        move *= min(1.0, speed / max(np.abs(move).max(), 1e-9))  # slower, but in the same direction
+        move /= max(np.abs(move).max(), 1.0)  # slower, but in the same direction
         turned = np.clip(turn * _TURN_GAIN / _STEP_RAD, -1.0, 1.0)
         return np.concatenate([move, turned, [self.fingers.value]])
 

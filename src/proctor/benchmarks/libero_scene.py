@@ -76,7 +76,7 @@ class Scene:
         """Return the height of the highest thing within ``margin`` of the way between two places."""
         way = np.linspace(start[:2], end[:2], 20)
         top = -np.inf
-        for name in self.problem.category_of:
+        for name in self.problem.parts:  # an open drawer is out of its cabinet: regions count
             if name != ignored:
                 low, high = self[name].bounds
                 near = (way > low[:2] - margin) & (way < high[:2] + margin)
