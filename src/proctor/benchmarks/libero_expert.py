@@ -131,7 +131,7 @@ class LiberoExpert:
         over = rest + normal * (travel - rest[2]) / normal[2]
         yield from self._carry(name, np.array([*start[:2], travel]), within=0.03)
         yield from self._carry(name, over, within=0.015)
-        yield from self._carry(name, rest, within=0.006)
+        yield from self._carry(name, rest, within=0.006, stalled=3)
         yield from hand.set(Fingers.OPEN)
         yield from hand.go(scene.hand.position + 0.08 * UP, within=0.02, patience=20)
 
@@ -157,8 +157,11 @@ class LiberoExpert:
         angle = (angle + np.pi / 2) % np.pi - np.pi / 2
         self._hand.aim = np.stack([turned(axis, angle) for axis in self._hand.aim.T], axis=1)
 
-    def _carry(self, name: str, target: Array, *, within: float) -> Actions:
+    def _carry(self, name: str, target: Array, *, within: float, stalled: int = 12) -> Actions:
         """Move the hand so that the origin of what it holds comes to ``target``."""
         yield from self._hand.follow(
-            lambda: target - self._scene[name].position, within=within, patience=80
+            lambda: target - self._scene[name].position,
+            within=within,
+            patience=80,
+            stalled=stalled,
         )

@@ -93,7 +93,6 @@ def open_drawer(scene: Scene, hand: Hand, region: str) -> Actions:
     out = drawer.outwards
     ahead = -out
     across = UP
-    # The hand may lean either way over; the one with the smaller turn is reachable.
     hand.aim = np.stack([across, np.cross(ahead, across), ahead], axis=1)
     hand.fingers = Fingers.OPEN
     before = drawer.bar + 0.12 * out
@@ -108,15 +107,17 @@ def open_drawer(scene: Scene, hand: Hand, region: str) -> Actions:
     yield from hand.set(Fingers.OPEN)
     yield from hand.go(scene.hand.position + 0.06 * out, within=0.02, patience=20)
     yield from hand.go(scene.hand.position + 0.15 * UP, within=0.03)
-    hand.point_down(np.cross(UP, out))
+    hand.point_down(out)
     yield from hand.go(scene.hand.position, within=0.05)  # turn where there is room
 
 
 def close_drawer(scene: Scene, hand: Hand, region: str) -> Actions:
-    """Push the handle in with closed fingers, from above and outside."""
+    """Push the handle in with closed fingers, leaning so that the hand clears other handles."""
     drawer = DrawerHandle(scene, region)
     out = drawer.outwards
     hand.point_down(np.cross(UP, out))
+    across, ahead = hand.aim[:, 0], -(out + UP) / np.sqrt(2)
+    hand.aim = np.stack([across, np.cross(ahead, across), ahead], axis=1)
     hand.fingers = Fingers.CLOSED
     before = drawer.bar + 0.06 * out
     top = max(scene.top_between(scene.hand.position, before, 0.05), before[2]) + _CLEAR_M

@@ -21,7 +21,6 @@ _GAIN, _TURN_GAIN = 2.5, 1.0
 """The controller starts every step anew from where the hand is and covers about a third of what is
 asked; asking for more than the error is quick and does not overshoot."""
 _TURNED_RAD = 0.1
-_STALLED_STEPS = 12
 _SLOWEST_GRIP = 24
 
 
@@ -40,12 +39,19 @@ class Hand:
         self.fingers = Fingers.OPEN
         self.aim = np.eye(3)
         """Where the hand is to point: columns are the axis of the fingers, sideways, ahead."""
+        self._home: Array | None = None  # the axis of the fingers when first asked for
+        self._anchor: Array | None = None  # where to stand still
 
     def point_down(self, across: Array) -> None:
-        """Aim downwards with the fingers along ``across`` or against it, whichever is nearer."""
+        """Aim downwards with the fingers along ``across`` or against it.
+
+        Of the two, the one nearer to the arm's first pose: its joints are in mid range there.
+        """
+        if self._home is None:
+            self._home = self._scene.hand.rotation[:, 0].copy()
         axis = np.array([across[0], across[1], 0.0])
         axis /= np.linalg.norm(axis)
-        if axis @ self._scene.hand.rotation[:, 0] < 0:
+        if axis @ self._home < 0:
             axis = -axis
         self.aim = np.stack([axis, np.cross(-UP, axis), -UP], axis=1)
 
@@ -54,9 +60,17 @@ class Hand:
         yield from self.follow(
             lambda: target - self._scene.hand.position, within=within, patience=patience
         )
+        if np.linalg.norm(target - self._scene.hand.position) < 2 * within:
+            self._anchor = target
 
-    def follow(self, error: Callable[[], Array], *, within: float, patience: int) -> Actions:
-        """Move by ``error`` (asked for again every step) until it is small, or no longer shrinks."""
+    def follow(
+        self, error: Callable[[], Array], *, within: float, patience: int, stalled: int = 12
+    ) -> Actions:
+        """Move by ``error`` (asked for again every step) until it is small.
+
+        Gives up after ``patience`` steps, or ``stalled`` ones in which it did not shrink.
+        """
+        self._anchor = None
         best, since = np.inf, 0
         for _ in range(patience):
             gap = error()
@@ -66,7 +80,7 @@ class Hand:
                 return
             left = length + 0.1 * angle
             best, since = (left, 0) if left < best - 0.002 else (best, since + 1)
-            if since > _STALLED_STEPS:
+            if since > stalled:
                 return
             yield self._action(gap, turn)
 
@@ -83,9 +97,11 @@ class Hand:
 
     def stay(self, steps: int) -> Actions:
         """Stand still, so that what moves comes to rest."""
+        if self._anchor is None:
+            self._anchor = self._scene.hand.position
         for _ in range(steps):
             turn = turn_between(self._scene.hand.rotation, self.aim)
-            yield self._action(np.zeros(3), turn)
+            yield self._action(self._anchor - self._scene.hand.position, turn)
 
     def _action(self, gap: Array, turn: Array) -> Array:
         move = gap * _GAIN / _STEP_M
