@@ -10,7 +10,7 @@ from typing import Any
 
 from proctor.benchmarks.base import BenchmarkConfig, BenchmarkPlugin, Expert, Sim
 from proctor.benchmarks.libero_assets import download_assets, find_assets
-from proctor.benchmarks.libero_expert import LiberoExpert, check_solvable
+from proctor.benchmarks.libero_expert import LiberoExpert, can_do
 from proctor.benchmarks.libero_problem import read_problem
 from proctor.benchmarks.libero_scene import COLUMNS, ENVIRONMENT_STATE, ROWS
 from proctor.benchmarks.libero_tasks import (
@@ -193,9 +193,18 @@ class Libero:
 
     def expert(self, task: Task) -> Expert:
         """Return the scripted policy of ``task``."""
-        problem = read_problem(bddl_file(task.suite, task.name))
-        check_solvable(problem, task)
-        return LiberoExpert(problem)
+        if not _expert_can(task.suite, task.name):
+            names = task_names()[task.suite]
+            can = [str(i) for i, name in enumerate(names) if _expert_can(task.suite, name)]
+            raise UsageError(
+                f"libero's expert cannot do {task.suite} task {task.task_id} ({task.instruction}); "
+                f"it can do --env.task={task.suite} --env.task_ids=[{','.join(can)}]"
+            )
+        return LiberoExpert(read_problem(bddl_file(task.suite, task.name)))
+
+
+def _expert_can(suite: str, name: str) -> bool:
+    return can_do(read_problem(bddl_file(suite, name)))
 
 
 def _camera_keys(config: LiberoConfig) -> dict[str, str]:

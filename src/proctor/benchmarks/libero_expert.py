@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from proctor.benchmarks.libero_fixtures import (
+    KNOBS,
     DrawerHandle,
     close_drawer,
     is_drawer,
@@ -15,15 +16,16 @@ from proctor.benchmarks.libero_fixtures import (
     open_drawer,
     turn_knob_on,
 )
-from proctor.benchmarks.libero_grasps import Grasp, choose_grasp, long_side
+from proctor.benchmarks.libero_grasps import BOXES, HOLDS, Grasp, choose_grasp, long_side
 from proctor.benchmarks.libero_hand import UP, Actions, Fingers, Hand, turned
 from proctor.benchmarks.libero_problem import Goal, Problem, Relation
 from proctor.benchmarks.libero_scene import ENVIRONMENT_STATE, Scene
-from proctor.errors import UsageError
-from proctor.types import Array, Observation, Task
+from proctor.types import Array, Observation
 
 _CLEAR_M = 0.04
 _LIFT_M = 0.08
+_ROOFED = {"microwave"}
+"""The expert lets things down from above; into these they go from the front."""
 _SPREAD_M = 0.095
 _ON = Relation.ON
 _ORDER = {
@@ -37,8 +39,20 @@ _ORDER = {
 """A drawer is opened before something is put into it, and closed after."""
 
 
-def check_solvable(problem: Problem, task: Task) -> None:
-    """Refuse a task that the expert has no skill for."""
+def can_do(problem: Problem) -> bool:
+    """Say whether the expert has a skill for everything a task asks for."""
+    return all(_has_skill(problem, goal) for goal in problem.goals)
+
+
+def _has_skill(problem: Problem, goal: Goal) -> bool:
+    category = problem.category_of.get(goal.subject, "")
+    if goal.relation in (Relation.OPEN, Relation.CLOSE):
+        return is_drawer(problem, goal.subject)
+    if goal.relation is Relation.TURN_ON:
+        return category in KNOBS
+    if goal.place is None or not (category in HOLDS or category in BOXES):
+        return False
+    return problem.category_of.get(problem.owner_of.get(goal.place, ""), "") not in _ROOFED
 
 
 class LiberoExpert:

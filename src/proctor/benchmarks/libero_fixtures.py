@@ -91,9 +91,7 @@ def open_drawer(scene: Scene, hand: Hand, region: str) -> Actions:
     """Grip the bar of the handle from the front, a finger above and one below, and pull."""
     drawer = DrawerHandle(scene, region)
     out = drawer.outwards
-    ahead = -out
-    across = UP
-    hand.aim = np.stack([across, np.cross(ahead, across), ahead], axis=1)
+    hand.point(-out, UP)
     hand.fingers = Fingers.OPEN
     before = drawer.bar + 0.12 * out
     yield from hand.go(np.array([*before[:2], max(scene.hand.position[2], before[2])]), within=0.04)
@@ -115,9 +113,7 @@ def close_drawer(scene: Scene, hand: Hand, region: str) -> Actions:
     """Push the handle in with closed fingers, leaning so that the hand clears other handles."""
     drawer = DrawerHandle(scene, region)
     out = drawer.outwards
-    hand.point_down(np.cross(UP, out))
-    across, ahead = hand.aim[:, 0], -(out + UP) / np.sqrt(2)
-    hand.aim = np.stack([across, np.cross(ahead, across), ahead], axis=1)
+    hand.point(-(out + UP) / np.sqrt(2), np.cross(UP, out))
     hand.fingers = Fingers.CLOSED
     before = drawer.bar + 0.06 * out
     top = max(scene.top_between(scene.hand.position, before, 0.05), before[2]) + _CLEAR_M

@@ -53,6 +53,14 @@ HOLDS: dict[str, Rim | Spot] = {
 }
 
 
+BOXES = {
+    *("alphabet_soup", "bbq_sauce", "black_book", "butter", "chocolate_pudding", "cookies"),
+    *("cream_cheese", "ketchup", "milk", "orange_juice", "salad_dressing", "tomato_sauce"),
+    "wine_bottle",
+}
+"""What fits between the fingers, whole."""
+
+
 @dataclass(frozen=True)
 class Grasp:
     """A place for the grip point, and the axis that the fingers close along."""

@@ -39,21 +39,24 @@ class Hand:
         self.fingers = Fingers.OPEN
         self.aim = np.eye(3)
         """Where the hand is to point: columns are the axis of the fingers, sideways, ahead."""
-        self._home: Array | None = None  # the axis of the fingers when first asked for
+        self._home: Array | None = None  # the first orientation seen
         self._anchor: Array | None = None  # where to stand still
 
-    def point_down(self, across: Array) -> None:
-        """Aim downwards with the fingers along ``across`` or against it.
+    def point(self, ahead: Array, across: Array) -> None:
+        """Aim ``ahead``, with the fingers along ``across`` (at a right angle) or against it.
 
-        Of the two, the one nearer to the arm's first pose: its joints are in mid range there.
+        Of the two, the one nearer to the arm's first pose: its joints are in mid range there, and
+        the other one may be out of their reach.
         """
         if self._home is None:
-            self._home = self._scene.hand.rotation[:, 0].copy()
-        axis = np.array([across[0], across[1], 0.0])
-        axis /= np.linalg.norm(axis)
-        if axis @ self._home < 0:
-            axis = -axis
-        self.aim = np.stack([axis, np.cross(-UP, axis), -UP], axis=1)
+            self._home = self._scene.hand.rotation.copy()
+        ways = [np.stack([a, np.cross(ahead, a), ahead], axis=1) for a in (across, -across)]
+        self.aim = max(ways, key=lambda way: float(np.sum(way * self._home)))
+
+    def point_down(self, across: Array) -> None:
+        """Aim downwards, with the fingers along the level part of ``across`` or against it."""
+        level = np.array([across[0], across[1], 0.0])
+        self.point(-UP, level / np.linalg.norm(level))
 
     def go(self, target: Array, *, within: float = 0.01, patience: int = 60) -> Actions:
         """Move the grip point to ``target``; give up after ``patience`` steps."""
