@@ -52,6 +52,8 @@ def _has_skill(problem: Problem, goal: Goal) -> bool:
         return category in KNOBS
     if goal.place is None or not (category in HOLDS or category in BOXES):
         return False
+    if is_drawer(problem, goal.place):
+        return goal.place in problem.open_at_first  # once pulled open it is in the hand's way
     return problem.category_of.get(problem.owner_of.get(goal.place, ""), "") not in _ROOFED
 
 
@@ -77,10 +79,12 @@ class LiberoExpert:
     def _achieve(self, goal: Goal) -> Actions:
         """Do what one condition asks for, unless it holds."""
         scene, hand = self._scene, self._hand
-        if goal.relation is Relation.OPEN and not DrawerHandle(scene, goal.subject).is_open:
-            yield from open_drawer(scene, hand, goal.subject)
-        elif goal.relation is Relation.CLOSE and not DrawerHandle(scene, goal.subject).is_closed:
-            yield from close_drawer(scene, hand, goal.subject)
+        if goal.relation is Relation.OPEN:
+            if not DrawerHandle(scene, goal.subject).is_open:
+                yield from open_drawer(scene, hand, goal.subject)
+        elif goal.relation is Relation.CLOSE:
+            if not DrawerHandle(scene, goal.subject).is_closed:
+                yield from close_drawer(scene, hand, goal.subject)
         elif goal.relation is Relation.TURN_ON and not is_on(scene, goal.subject):
             yield from turn_knob_on(scene, hand, goal.subject)
         elif goal.place is not None and not self._is_there(goal.subject, goal.place):
@@ -98,10 +102,8 @@ class LiberoExpert:
         scene, hand = self._scene, self._hand
         along = None
         if is_drawer(scene.problem, place):
-            drawer = DrawerHandle(scene, place)
-            along = np.cross(UP, drawer.outwards)  # lengthwise there is room for the fingers
-            if not drawer.is_open:
-                yield from open_drawer(scene, hand, place)
+            # Lengthwise a drawer has room for the fingers.
+            along = np.cross(UP, DrawerHandle(scene, place).outwards)
         for attempt in range(10):
             before = scene[name].position[2]
             yield from self._pick(name, choose_grasp(scene, name, attempt, along))

@@ -18,6 +18,10 @@ _HOLD_DEPTH_M = 0.035
 """How far below an object's top it is held: deep enough to be firm, above the table's clutter."""
 
 
+_PALM_ABOVE_M, _PALM_THICKNESS_M = 0.08, 0.06
+"""The hand above the fingers: 0.2 m along their axis, and how thick."""
+
+
 @dataclass(frozen=True)
 class Rim:
     """An open vessel too wide for the fingers: held by its wall, one finger inside.
@@ -112,9 +116,7 @@ def long_side(part: Part) -> Array | None:
     return axis if long > 1.5 * short else None
 
 
-def _on_the_rim(
-    scene: Scene, name: str, rim: Rim, attempt: int, along: Array | None
-) -> Grasp:
+def _on_the_rim(scene: Scene, name: str, rim: Rim, attempt: int, along: Array | None) -> Grasp:
     """Hold a vessel's wall where there is most room for the finger outside."""
     part, top = scene[name], scene[name].bounds[1][2]
     centre = part.position + rim.aside * part.rotation[:, 0]
@@ -122,28 +124,36 @@ def _on_the_rim(
     directions = np.stack([np.cos(angles), np.sin(angles), np.zeros(16)], axis=1)
     away_from_handle = directions @ part.rotation[:, 0] * np.sign(rim.aside)
     directions = directions[away_from_handle > -0.5]
-    rooms = [_room(scene, name, centre + d * (rim.radius + 0.045), top) for d in directions]
-    turns = np.abs(directions @ scene.hand.rotation[:, 0])
-    liking = np.minimum(rooms, 0.04) + 0.01 * turns
+    points = centre + directions * rim.radius
+    points[:, 2] = top - rim.depth
+    rooms = [_room(scene, name, Grasp(*pair)) for pair in zip(points, directions, strict=True)]
+    liking = np.minimum(rooms, 0.04) + 0.01 * np.abs(directions @ scene.hand.rotation[:, 0])
     if along is not None:
-        liking += 0.1 * np.abs(directions @ along)
-    order = np.argsort(-liking)
-    direction = directions[order[min(attempt, 3)]]
-    point = centre + direction * rim.radius
-    point[2] = top - rim.depth
-    return Grasp(point, direction)
+        liking += 0.03 * np.abs(directions @ along)
+    best = np.argsort(-liking, kind="stable")[min(attempt, 3)]
+    return Grasp(points[best], directions[best])
 
 
-def _room(scene: Scene, name: str, point: Array, height: float) -> float:
-    """Return how far ``point`` is from the nearest thing that stands as high as ``height``."""
+def _room(scene: Scene, name: str, grasp: Grasp) -> float:
+    """Return how far the outer finger and the palm would be from the nearest other thing."""
+    point, ahead = grasp.point, grasp.across
+    finger = point + 0.045 * ahead
+    beside = np.array([-ahead[1], ahead[0], 0.0])
+    palm = [
+        point + along * ahead + across * beside
+        for along in (-0.1, -0.05, 0.0, 0.05, 0.1)
+        for across in (-_PALM_THICKNESS_M / 2, _PALM_THICKNESS_M / 2)
+    ]
     room = np.inf
-    for other in scene.problem.category_of:
+    for other in scene.problem.parts:
         low, high = scene[other].bounds
-        if other != name and high[2] > height - 0.03:
-            outside = np.maximum(low[:2] - point[:2], point[:2] - high[:2])
-            room = min(room, float(outside.max()))
-    for region in scene.problem.owner_of:
-        low, high = scene[region].bounds
+        if other == name:
+            continue
         if (low < scene[name].centre).all() and (scene[name].centre < high).all():
-            room = min(room, float(np.minimum(point[:2] - low[:2], high[:2] - point[:2]).min()))
+            room = min(room, float(np.minimum(finger - low, high - finger)[:2].min()))
+            continue
+        near = [finger] if high[2] > point[2] else []
+        near += palm if high[2] > point[2] + _PALM_ABOVE_M else []
+        for spot in near:
+            room = min(room, float(np.maximum(low - spot, spot - high)[:2].max()))
     return room

@@ -38,6 +38,8 @@ class Problem:
     owner_of: dict[str, str]
     """Region -> the thing or table it belongs to: all regions of things, goals on tables."""
     goals: tuple[Goal, ...]
+    open_at_first: frozenset[str]
+    """The drawers and doors that stand open when an episode begins."""
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -59,7 +61,8 @@ def read_problem(path: Path) -> Problem:
         # Files also list regions of things that their scene does not have.
         if owner in things or region in wanted:
             owner_of[region] = owner
-    return Problem(things, owner_of, goals)
+    open_at_first = frozenset(args[0] for name, *args in sections[":init"] if name == "Open")
+    return Problem(things, owner_of, goals, open_at_first)
 
 
 def _is_table(category: str) -> bool:
