@@ -49,9 +49,10 @@ class Hand:
         the other one may be out of their reach.
         """
         if self._home is None:
-            self._home = self._scene.hand.rotation.copy()
+            self._home = self._scene.hand.rotation
+        home = self._home
         ways = [np.stack([a, np.cross(ahead, a), ahead], axis=1) for a in (across, -across)]
-        self.aim = max(ways, key=lambda way: float(np.sum(way * self._home)))
+        self.aim = max(ways, key=lambda way: float(np.sum(way * home)))
 
     def point_down(self, across: Array) -> None:
         """Aim downwards, with the fingers along the level part of ``across`` or against it."""
@@ -78,7 +79,7 @@ class Hand:
         for _ in range(patience):
             gap = error()
             turn = turn_between(self._scene.hand.rotation, self.aim)
-            length, angle = np.linalg.norm(gap), np.linalg.norm(turn)
+            length, angle = float(np.linalg.norm(gap)), float(np.linalg.norm(turn))
             if length < within and angle < _TURNED_RAD:
                 return
             left = length + 0.1 * angle

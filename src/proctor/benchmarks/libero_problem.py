@@ -92,12 +92,12 @@ def _typed(tokens: list[str]) -> dict[str, str]:
 def _parsed(text: str) -> Any:
     """Return the nested lists of a Lisp expression."""
     levels: list[list[Any]] = [[]]
-    for token in re.findall(r"[()]|[^\s()]+", text):
-        if token == "(":
+    for mark in re.findall(r"[()]|[^\s()]+", text):
+        if mark == "(":
             levels.append([])
-        elif token == ")":
+        elif mark == ")":
             inner = levels.pop()
             levels[-1].append(inner)
         else:
-            levels[-1].append(token)
+            levels[-1].append(mark)
     return levels[0][0]

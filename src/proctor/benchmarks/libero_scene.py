@@ -73,7 +73,7 @@ class Scene:
         )
 
     def top_between(self, start: Array, end: Array, margin: float, *, ignored: str = "") -> float:
-        """Return the height of the highest thing within ``margin`` of the way between two places."""
+        """Return the height of the highest thing within ``margin`` of the way between places."""
         way = np.linspace(start[:2], end[:2], 20)
         top = -np.inf
         for name in self.problem.parts:  # an open drawer is out of its cabinet: regions count
