@@ -55,8 +55,8 @@ class Scene:
         self._table = np.zeros((ROWS, COLUMNS))
 
     def update(self, table: Array) -> None:
-        """Look at the world again."""
-        self._table = table
+        """Look at the world again; the table is copied, since its owner writes into it again."""
+        self._table = table.copy()
 
     @property
     def hand(self) -> Part:
