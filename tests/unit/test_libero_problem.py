@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+
 from proctor.benchmarks.libero_expert import can_do
 from proctor.benchmarks.libero_problem import Goal, Problem, Relation, read_problem
+from proctor.benchmarks.libero_scene import COLUMNS, ROWS, Scene
 
 _TASK = """
 (define (problem LIBERO_Kitchen_Tabletop_Manipulation)
@@ -55,3 +58,12 @@ def test_the_expert_fills_a_drawer_only_if_it_stands_open(tmp_path: Path) -> Non
     goal = "(In akita_black_bowl_1 white_cabinet_1_bottom_region)"
     assert not can_do(problem_of(tmp_path, goal))
     assert can_do(problem_of(tmp_path, goal, init="(Open white_cabinet_1_bottom_region)"))
+
+
+def test_a_scene_keeps_what_it_saw_when_the_array_is_written_again(tmp_path: Path) -> None:
+    scene = Scene(problem_of(tmp_path, "(On akita_black_bowl_1 plate_1)"))
+    table = np.zeros((ROWS, COLUMNS))
+    scene.update(table)
+    seen = scene.hand.position
+    table[0, :3] = 1.0
+    assert (seen == 0.0).all()
