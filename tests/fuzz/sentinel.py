@@ -62,7 +62,7 @@ class Sentinel:
     def _judge(self, event: str, args: tuple[Any, ...]) -> None:
         if event == "open":
             path, _, flags = args
-            if isinstance(path, str) and CANARY in path:
+            if isinstance(path, str) and Path(path).name.startswith(f"{CANARY}."):
                 self.seen.append(f"imported {path}")
             elif isinstance(path, str | bytes) and flags & _WRITING:
                 self._wrote(event, path)

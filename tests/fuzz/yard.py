@@ -21,6 +21,7 @@ from unittest import mock
 from proctor import cli, evaluation
 from proctor.filming import Filmed
 from proctor.serve import RunServer
+from proctor.session import Session
 from proctor.types import Outcome
 from tests.fuzz.sentinel import CANARY, Sentinel
 
@@ -233,10 +234,11 @@ def _scratch() -> tempfile.TemporaryDirectory[str]:
 
 
 def _patches(yard: Yard) -> list[Any]:
-    """Take away what is slow: simulators and videos. All reading, checking and writing stays."""
+    """Take away what is slow: simulators, videos, W&B. All reading, checking and writing stays."""
     return [
-        mock.patch.object(evaluation, "_run_session", return_value=None),
-        mock.patch.object(evaluation, "_film", return_value=Filmed()),
+        mock.patch.object(Session, "run", return_value=None),
+        mock.patch.object(Session, "film", return_value=Filmed()),
+        mock.patch.object(evaluation, "tracked", return_value=contextlib.nullcontext([])),
         mock.patch.object(evaluation, "git_commit", return_value=None),
         mock.patch("proctor.audit.run_alone", _recorded_again),
         mock.patch("proctor.benchmarks.rendering.probe_backends", return_value=[]),

@@ -10,6 +10,9 @@ from typing import Any
 
 from proctor.benchmarks.base import BenchmarkConfig, BenchmarkPlugin, Expert, Sim
 from proctor.benchmarks.libero_assets import download_assets, find_assets
+from proctor.benchmarks.libero_expert import LiberoExpert, can_do
+from proctor.benchmarks.libero_problem import read_problem
+from proctor.benchmarks.libero_scene import COLUMNS, ENVIRONMENT_STATE, ROWS
 from proctor.benchmarks.libero_tasks import (
     STANDARD_SUITES,
     SUITES,
@@ -110,7 +113,7 @@ class Libero:
     name = "libero"
     distributions: tuple[str, ...] = ("hf-libero", "robosuite", "mujoco", "numpy")
     preload: tuple[str, ...] = ("proctor.benchmarks.libero_preload",)
-    expert_inputs: tuple[str, ...] = ()
+    expert_inputs: tuple[str, ...] = (ENVIRONMENT_STATE,)
 
     def __init__(self, config: LiberoConfig) -> None:
         require_positive("observation_height", config.observation_height, LARGEST_SIDE)
@@ -141,6 +144,7 @@ class Libero:
         offered = {key: Feature(FeatureKind.VISUAL, size, "uint8") for key in self._camera_of}
         if self._config.obs_type is ObservationType.PIXELS_AGENT_POS:
             offered[STATE] = Feature(FeatureKind.STATE, (8,), "float32")
+        offered[ENVIRONMENT_STATE] = Feature(FeatureKind.ENV, (ROWS, COLUMNS), "float64")
         return offered
 
     def protocol(self) -> dict[str, Any]:
@@ -197,7 +201,22 @@ class Libero:
 
     def expert(self, task: Task) -> Expert:
         """Return the scripted policy of ``task``."""
-        raise UsageError("libero has no scripted expert; choose another policy")
+        if self._absolute:
+            raise UsageError(
+                "libero's expert moves by differences; use --env.control_mode=relative"
+            )
+        if not _expert_can(task.suite, task.name):
+            names = task_names()[task.suite]
+            can = [str(i) for i, name in enumerate(names) if _expert_can(task.suite, name)]
+            raise UsageError(
+                f"libero's expert cannot do {task.suite} task {task.task_id} ({task.instruction}); "
+                f"it can do --env.task={task.suite} --env.task_ids=[{','.join(can)}]"
+            )
+        return LiberoExpert(read_problem(bddl_file(task.suite, task.name)))
+
+
+def _expert_can(suite: str, name: str) -> bool:
+    return can_do(read_problem(bddl_file(suite, name)))
 
 
 def _camera_keys(config: LiberoConfig) -> dict[str, str]:

@@ -12,6 +12,9 @@ from typing import Any
 import mujoco
 import numpy as np
 
+from proctor.benchmarks.libero_problem import read_problem
+from proctor.benchmarks.libero_scene import ENVIRONMENT_STATE
+from proctor.benchmarks.libero_state import WorldState
 from proctor.benchmarks.libero_world import global_randomness, make_world
 from proctor.benchmarks.rendering import CameraRenderer, can_render, release_pages
 from proctor.types import Array, EpisodeSpec, Observation, Step
@@ -52,6 +55,7 @@ class LiberoSim:
         self._physics = _Physics(self._env.sim)
         self._env.sim.reset = self._start_anew
         self._seen = _Seen(self._env)
+        self._state = WorldState(self._env, read_problem(world.bddl_file))
         self._env._observables = {}
         self._env._update_observables = self._after_substep
         # A new LIBERO environment has read the task twice by its first episode, and each reading
@@ -96,7 +100,7 @@ class LiberoSim:
             self._renderer.close()
             self._renderer = None
         self._env.close()
-        del self._env, self._physics, self._seen
+        del self._env, self._physics, self._seen, self._state
         gc.collect()  # robosuite's objects point at each other in circles, and a model is 280 MB
 
     def object_positions(self) -> dict[str, Array]:
@@ -145,6 +149,8 @@ class LiberoSim:
             return self._render(self._world.camera_of[key])
         if key == STATE:
             return self._seen.state()
+        if key == ENVIRONMENT_STATE:
+            return self._state.read()
         raise KeyError(key)
 
     def _render(self, camera: str) -> Array:

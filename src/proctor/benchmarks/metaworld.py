@@ -33,9 +33,11 @@ from proctor.benchmarks.selection import (
 from proctor.errors import MissingExtra, UsageError, did_you_mean
 from proctor.types import (
     ActionSpec,
+    Array,
     EpisodeSpec,
     Feature,
     FeatureKind,
+    Observation,
     Task,
 )
 
@@ -130,12 +132,24 @@ class Metaworld:
 
     def expert(self, task: Task) -> Expert:
         """Return Meta-World's scripted policy for ``task``."""
-        from metaworld import policies
+        return _Script(_ROWS[task.name].policy)
 
-        # The scripts ask for more than the environment allows and say so, once per process.
-        warnings.filterwarnings("ignore", "Constant.s. may be too high", UserWarning)
-        policy = getattr(policies, _ROWS[task.name].policy)()
-        return lambda observation: np.asarray(policy.get_action(observation[ENVIRONMENT_STATE]))
+
+class _Script:
+    """One of Meta-World's policies, imported when first asked: the parent only checks names."""
+
+    def __init__(self, policy: str) -> None:
+        self._name = policy
+        self._policy: Any = None
+
+    def __call__(self, observation: Observation) -> Array:
+        if self._policy is None:
+            from metaworld import policies
+
+            # The scripts ask for more than the environment allows and say so, once per process.
+            warnings.filterwarnings("ignore", "Constant.s. may be too high", UserWarning)
+            self._policy = getattr(policies, self._name)()
+        return np.asarray(self._policy.get_action(observation[ENVIRONMENT_STATE]))
 
 
 def _camera_keys(config: MetaworldConfig) -> dict[str, str]:

@@ -34,6 +34,8 @@ class ExpertPolicy:
     def __init__(self, config: ExpertConfig, benchmark: Benchmark) -> None:
         if not benchmark.expert_inputs:
             raise UsageError(f"{benchmark.name} has no scripted expert; choose another policy")
+        for task in benchmark.tasks():
+            benchmark.expert(task)  # a task without a script is refused before anything starts
         self.inputs = benchmark.expert_inputs
         self._benchmark = benchmark
 

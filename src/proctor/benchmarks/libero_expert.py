@@ -1,0 +1,183 @@
+"""The scripted expert of LIBERO: it sees where everything is and does what the goal says.
+
+All it knows of a task is the goal in the BDDL file.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from proctor.benchmarks.libero_fixtures import (
+    KNOBS,
+    DrawerHandle,
+    close_drawer,
+    is_drawer,
+    is_on,
+    open_drawer,
+    turn_knob_on,
+)
+from proctor.benchmarks.libero_grasps import BOXES, HOLDS, Grasp, choose_grasp, long_side
+from proctor.benchmarks.libero_hand import UP, Actions, Fingers, Hand, turned
+from proctor.benchmarks.libero_problem import Goal, Problem, Relation
+from proctor.benchmarks.libero_scene import ENVIRONMENT_STATE, Scene
+from proctor.types import Array, Observation
+
+_CLEAR_M = 0.04
+_LIFT_M = 0.08
+_ROOFED = {"microwave"}
+"""The expert lets things down from above; into these they go from the front."""
+_SPREAD_M = 0.095
+_ON = Relation.ON
+_ORDER = {
+    Relation.TURN_ON: 0,
+    Relation.TURN_OFF: 0,
+    Relation.OPEN: 1,
+    Relation.IN: 2,
+    Relation.ON: 2,
+    Relation.CLOSE: 3,
+}
+"""A drawer is opened before something is put into it, and closed after."""
+
+
+def can_do(problem: Problem) -> bool:
+    """Say whether the expert has a skill for everything a task asks for."""
+    return all(_has_skill(problem, goal) for goal in problem.goals)
+
+
+def _has_skill(problem: Problem, goal: Goal) -> bool:
+    category = problem.category_of.get(goal.subject, "")
+    if goal.relation in (Relation.OPEN, Relation.CLOSE):
+        return is_drawer(problem, goal.subject)
+    if goal.relation is Relation.TURN_ON:
+        return category in KNOBS
+    if goal.place is None or not (category in HOLDS or category in BOXES):
+        return False
+    if is_drawer(problem, goal.place):
+        return goal.place in problem.open_at_first  # once pulled open it is in the hand's way
+    return problem.category_of.get(problem.owner_of.get(goal.place, ""), "") not in _ROOFED
+
+
+class LiberoExpert:
+    """The script of one episode."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._scene = Scene(problem)
+        self._hand = Hand(self._scene)
+        self._script = self._run(problem)
+
+    def __call__(self, observation: Observation) -> Array:
+        """Return the next action."""
+        self._scene.update(observation[ENVIRONMENT_STATE])
+        return next(self._script)
+
+    def _run(self, problem: Problem) -> Actions:
+        while True:
+            for goal in sorted(problem.goals, key=lambda goal: _ORDER[goal.relation]):
+                yield from self._achieve(goal)
+            yield from self._hand.stay(1)
+
+    def _achieve(self, goal: Goal) -> Actions:
+        """Do what one condition asks for, unless it holds."""
+        scene, hand = self._scene, self._hand
+        if goal.relation is Relation.OPEN:
+            if not DrawerHandle(scene, goal.subject).is_open:
+                yield from open_drawer(scene, hand, goal.subject)
+        elif goal.relation is Relation.CLOSE:
+            if not DrawerHandle(scene, goal.subject).is_closed:
+                yield from close_drawer(scene, hand, goal.subject)
+        elif goal.relation is Relation.TURN_ON and not is_on(scene, goal.subject):
+            yield from turn_knob_on(scene, hand, goal.subject)
+        elif goal.place is not None and not self._is_there(goal.subject, goal.place):
+            yield from self._bring(goal.subject, goal.place, goal.relation)
+
+    def _is_there(self, name: str, place: str) -> bool:
+        """Say whether an object seems to be in or on its place."""
+        low, high = self._scene[place].bounds
+        position = self._scene[name].position
+        half = (high - low)[:2] / 2 if place in self._scene.problem.owner_of else 0.03
+        level = bool((np.abs(position - self._scene[place].centre)[:2] < half).all())
+        return level and bool(low[2] - 0.02 < position[2] < high[2] + 0.06)
+
+    def _bring(self, name: str, place: str, relation: Relation) -> Actions:
+        scene, hand = self._scene, self._hand
+        along = None
+        if is_drawer(scene.problem, place):
+            # Lengthwise a drawer has room for the fingers.
+            along = np.cross(UP, DrawerHandle(scene, place).outwards)
+        for attempt in range(10):
+            before = scene[name].position[2]
+            yield from self._pick(name, choose_grasp(scene, name, attempt, along))
+            if scene[name].position[2] > before + _LIFT_M / 4:  # a plate hangs down from its rim
+                yield from self._place(name, place, relation)
+                return
+            yield from hand.set(Fingers.OPEN)
+            yield from hand.stay(5)
+
+    def _pick(self, name: str, grasp: Grasp) -> Actions:
+        """Reach above, descend, close, lift."""
+        scene, hand = self._scene, self._hand
+        hand.fingers = Fingers.OPEN
+        hand.point_down(grasp.across)
+        start = scene.hand.position
+        top = scene.top_between(start, grasp.point, 0.05)
+        height = max(top + _CLEAR_M, grasp.point[2] + 0.06)
+        if start[2] < height - 0.05:
+            yield from hand.go(np.array([*start[:2], height]), within=0.03)
+        yield from hand.go(np.array([*grasp.point[:2], height]), within=0.015)
+        yield from hand.go(grasp.point, within=0.006, patience=40)
+        yield from hand.set(Fingers.CLOSED)
+        yield from hand.go(scene.hand.position + _LIFT_M * UP, within=0.02, patience=20)
+
+    def _place(self, name: str, place: str, relation: Relation) -> Actions:
+        """Carry what is held over its place, lower it along the place's normal, let go, leave."""
+        scene, hand = self._scene, self._hand
+        region, start = scene[place], scene[name].position
+        below = start[2] - scene[name].bounds[0][2]
+        normal = region.rotation[:, np.argmax(np.abs(region.rotation[2]))]
+        normal = normal * np.sign(normal[2])
+        surface = region.bounds[1][2]
+        x, y = self._target(name, place)
+        if relation is Relation.IN:
+            self._align(name, place)
+            rest = np.array([x, y, surface - 0.03])
+        else:
+            rest = np.array([x, y, surface + below + 0.003])
+        top = max(scene.top_between(start, rest, 0.08, ignored=name), surface)
+        travel = top + below + _CLEAR_M
+        over = rest + normal * (travel - rest[2]) / normal[2]
+        yield from self._carry(name, np.array([*start[:2], travel]), within=0.03)
+        yield from self._carry(name, over, within=0.015)
+        yield from self._carry(name, rest, within=0.006, stalled=3)
+        yield from hand.set(Fingers.OPEN)
+        yield from hand.go(scene.hand.position + 0.08 * UP, within=0.02, patience=20)
+
+    def _target(self, name: str, place: str) -> Array:
+        """Return where on its place an object goes: the middle, or side by side with others."""
+        scene = self._scene
+        if is_drawer(scene.problem, place):
+            return DrawerHandle(scene, place).opening[:2]
+        sharing = [g.subject for g in scene.problem.goals if (g.relation, g.place) == (_ON, place)]
+        if name not in sharing:
+            return scene[place].centre[:2]
+        aside = sharing.index(name) - (len(sharing) - 1) / 2
+        across = long_side(scene[name])
+        axis = UP[[1, 2, 0]] if across is None else np.cross(across, UP)
+        return np.asarray(scene[place].centre + aside * _SPREAD_M * axis)[:2]
+
+    def _align(self, name: str, place: str) -> None:
+        """Turn the hand so that what it holds lies in its place lengthwise."""
+        mine, its = long_side(self._scene[name]), long_side(self._scene[place])
+        if mine is None or its is None:
+            return
+        angle = np.arctan2(mine[0] * its[1] - mine[1] * its[0], mine[:2] @ its[:2])
+        angle = (angle + np.pi / 2) % np.pi - np.pi / 2
+        self._hand.aim = np.stack([turned(axis, angle) for axis in self._hand.aim.T], axis=1)
+
+    def _carry(self, name: str, target: Array, *, within: float, stalled: int = 12) -> Actions:
+        """Move the hand so that the origin of what it holds comes to ``target``."""
+        yield from self._hand.follow(
+            lambda: target - self._scene[name].position,
+            within=within,
+            patience=80,
+            stalled=stalled,
+        )
