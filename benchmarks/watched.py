@@ -30,6 +30,13 @@ class Watched:
     """When, and the memory of the parent then (MB)."""
     worker_mb: float | None = None
     """The most that any worker ever had, shared pages by their share; None when none was seen."""
+    worker_cpu_s: dict[int, float] = field(default_factory=dict)
+    """CPU time of each worker when it was last seen."""
+
+    @property
+    def all_cpu_s(self) -> float:
+        """CPU time of the parent and its workers, less what they used after the last look."""
+        return self.cpu_s + sum(self.worker_cpu_s.values())
 
     def running_mb(self, rows: Sequence[EpisodeRow]) -> float | None:
         """Return the most memory of the parent while episodes ended; None when not seen."""
@@ -81,11 +88,12 @@ def _look_at_workers(pid: int, watched: Watched) -> float:
     start = time.perf_counter()
     try:
         servers = psutil.Process(pid).children()
-        workers = [worker.pid for server in servers for worker in server.children()]
+        for worker in [worker for server in servers for worker in server.children()]:
+            watched.worker_mb = max(watched.worker_mb or 0.0, pss_mb(worker.pid))
+            used = worker.cpu_times()
+            watched.worker_cpu_s[worker.pid] = used.user + used.system
     except psutil.NoSuchProcess:
-        workers = []
-    for worker in workers:
-        watched.worker_mb = max(watched.worker_mb or 0.0, pss_mb(worker))
+        pass  # it has ended meanwhile
     # A look at 64 workers takes a while: never spend more than a twentieth of the time on it.
     now = time.perf_counter()
     return now + max(_WORKERS_EVERY_S, 20 * (now - start))
