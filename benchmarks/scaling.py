@@ -13,12 +13,43 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from engine import machine
-from plot import draw
-from scaling_parts import PARTS, Figures
+from plot import Panel, draw
+from scaling_parts import (
+    Figures,
+    episodes,
+    episodes_panels,
+    metaworld,
+    metaworld_panels,
+    tasks,
+    tasks_panels,
+    workers,
+    workers_panels,
+)
+from scaling_pictures import chunks, chunks_panels, pixels, pixels_panels
+
+
+@dataclass(frozen=True)
+class Part:
+    """One thing that grows."""
+
+    about: str
+    measure: Callable[[Path], list[Figures]]
+    panels: Callable[[list[Figures]], list[Panel]]
+
+
+PARTS = {
+    "episodes": Part("cost against the number of episodes", episodes, episodes_panels),
+    "workers": Part("cost against the number of workers", workers, workers_panels),
+    "metaworld": Part("Meta-World against the number of workers", metaworld, metaworld_panels),
+    "tasks": Part("cost against the number of tasks", tasks, tasks_panels),
+    "pixels": Part("cost against the size of pictures", pixels, pixels_panels),
+    "chunks": Part("cost against the length of action chunks", chunks, chunks_panels),
+}
 
 
 def print_table(table: Sequence[Figures]) -> None:

@@ -1,10 +1,9 @@
-"""The parts of ``scaling.py``: what each measures, and how it is drawn."""
+"""The parts of ``scaling.py`` without pictures: what each measures, and how it is drawn."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -227,91 +226,3 @@ def tasks_panels(table: list[Figures]) -> list[Panel]:
               [series("largest worker", table, "tasks", "worker_mb"),
                series("parent", table, "tasks", "running_mb")]),
     ]  # fmt: skip
-
-
-# ---- Pictures: their size, and how often one is needed ----
-
-
-def pictures(folder: Path, *, size: int, chunk: int, steps: int) -> tuple[float, list[EpisodeRow]]:
-    """Run eight episodes that look at a picture once in ``chunk`` steps; return their seconds."""
-    _, rows = evaluate_watched(
-        folder, "--policy.type=random", f"--policy.n_action_steps={chunk}",
-        "--policy.inputs=observation.image,observation.state", "--env.type=metaworld",
-        "--env.task=reach-v3", f"--env.episode_length={steps}",
-        f"--env.observation_height={size}", f"--env.observation_width={size}",
-        "--eval.n_episodes=8", "--eval.batch_size=2",
-    )  # fmt: skip
-    return span_s(rows), rows
-
-
-def pixels(folder: Path) -> list[Figures]:
-    """Meta-World pictures of 64x64 to 480x480, one in 5 steps."""
-    table: list[Figures] = []
-    for size in (64, 128, 240, 320, 480):
-        seconds, rows = pictures(folder / f"pixels-{size}", size=size, chunk=5, steps=20)
-        drawn = statistics.median(1000 * (row.render_s or 0) / (row.renders or 1) for row in rows)
-        table.append({
-            "size": size,
-            "span_s": seconds,
-            "renders": total(rows, "renders"),
-            "render_ms": drawn,
-            "render_ns_per_pixel": 1e6 * drawn / size**2,
-            "wait_ms_per_request": 1000 * total(rows, "wait_s") / total(rows, "renders"),
-        })  # fmt: skip
-    return table
-
-
-def pixels_panels(table: list[Figures]) -> list[Panel]:
-    return [
-        Panel("one picture, ms", "height and width, pixels",
-              [series("rendering", table, "size", "render_ms"),
-               series("waiting for actions", table, "size", "wait_ms_per_request")]),
-    ]  # fmt: skip
-
-
-def chunks(folder: Path, steps: int = 50) -> list[Figures]:
-    """Meta-World pictures of 240x240, one in 1 to 50 steps."""
-    table: list[Figures] = []
-    for chunk in (1, 2, 5, 10, 25, 50):
-        seconds, rows = pictures(folder / f"chunks-{chunk}", size=240, chunk=chunk, steps=steps)
-        table.append({
-            "chunk": chunk,
-            "span_s": seconds,
-            "ms_per_step": 1000 * seconds / total(rows, "steps"),
-            "renders_per_step": total(rows, "renders") / total(rows, "steps"),
-            "sim_ms_per_step": 1000 * total(rows, "sim_s") / total(rows, "steps"),
-            "wait_ms_per_step": 1000 * total(rows, "wait_s") / total(rows, "steps"),
-        })  # fmt: skip
-    return table
-
-
-def chunks_panels(table: list[Figures]) -> list[Panel]:
-    first = float(table[0]["ms_per_step"] or 0.0)
-    ideal = [(size, first / size) for size in (float(row["chunk"] or 0.0) for row in table)]
-    return [
-        Panel("one step with its pictures, ms", "actions per picture",
-              [series("measured", table, "chunk", "ms_per_step"),
-               Series("rendering alone", ideal, ideal=True)], log_y=True),
-    ]  # fmt: skip
-
-
-# ---- All of them ----
-
-
-@dataclass(frozen=True)
-class Part:
-    """One thing that grows."""
-
-    about: str
-    measure: Callable[[Path], list[Figures]]
-    panels: Callable[[list[Figures]], list[Panel]]
-
-
-PARTS = {
-    "episodes": Part("cost against the number of episodes", episodes, episodes_panels),
-    "workers": Part("cost against the number of workers", workers, workers_panels),
-    "metaworld": Part("Meta-World against the number of workers", metaworld, metaworld_panels),
-    "tasks": Part("cost against the number of tasks", tasks, tasks_panels),
-    "pixels": Part("cost against the size of pictures", pixels, pixels_panels),
-    "chunks": Part("cost against the length of action chunks", chunks, chunks_panels),
-}
