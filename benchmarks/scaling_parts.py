@@ -174,8 +174,6 @@ def metaworld(folder: Path) -> list[Figures]:
 
 def metaworld_panels(table: list[Figures]) -> list[Panel]:
     return [
-        Panel("Meta-World steps per second", "workers",
-              [series("", table, "workers", "steps_per_s")]),
         Panel("CPU of all processes, ms per step", "workers",
               [series("", table, "workers", "cpu_ms_per_step")]),
         Panel("memory of a worker, MB", "workers",
@@ -218,10 +216,9 @@ def opened(row: EpisodeRow) -> bool:
 
 def tasks_panels(table: list[Figures]) -> list[Panel]:
     return [
-        Panel("seconds", "tasks",
-              [series("CPU of all processes", table, "tasks", "all_cpu_s"),
-               series("of the parent", table, "tasks", "cpu_s"),
-               series("opening", table, "tasks", "open_s")]),
+        Panel("CPU seconds of 100 episodes", "tasks",
+              [series("all processes", table, "tasks", "all_cpu_s"),
+               series("parent", table, "tasks", "cpu_s")]),
         Panel("memory, MB", "tasks",
               [series("largest worker", table, "tasks", "worker_mb"),
                series("parent", table, "tasks", "running_mb")]),
