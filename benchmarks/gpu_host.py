@@ -1,6 +1,7 @@
 """On a GPU host: a whole evaluation against what the host could do at most, and where time went.
 
-    PROCTOR_BENCH_WORKERS=14 python benchmarks/gpu_host.py [--tasks=mt50 --episodes=4 --every=20]
+    PROCTOR_BENCH_WORKERS=14 python benchmarks/gpu_host.py [--tasks=mt50 --episodes=4 --every=20
+        --dtype=float32]
 
 ACT of full size with random weights on Meta-World's 480x480 pictures. The limit is
 max(renders / render rate, simulator seconds / cores); the render rate is measured first, by as many
@@ -26,11 +27,15 @@ from engine import evaluate, render_rate, report_limit, say, total
 from proctor.system import git_commit, usable_cores
 
 
-def idle_batch_s(size: int, every: str) -> float:
+def idle_batch_s(size: int, every: str, dtype: str) -> float:
     """Return the seconds that ``act`` takes for a batch while nothing else uses the GPU."""
     from policy import batch_for, make, seconds
 
-    fields = {"chunk_size": int(every), "n_action_steps": int(every)}
+    fields: dict[str, Any] = {
+        "chunk_size": int(every),
+        "n_action_steps": int(every),
+        "dtype": dtype,
+    }
     policy, benchmark = make("act", "cuda", 480, **fields)
     batch = batch_for(policy, benchmark, size)
     return seconds(lambda: policy.act(batch), policy.device, repeats=20)
@@ -68,7 +73,8 @@ class GpuLoad:
 def main() -> None:
     options = dict(word.removeprefix("--").split("=") for word in sys.argv[1:])
     tasks, episodes = options.get("tasks", "mt50"), options.get("episodes", "4")
-    every, workers = options.get("every", "20"), int(os.environ["PROCTOR_BENCH_WORKERS"])
+    every, dtype = options.get("every", "20"), options.get("dtype", "float32")
+    workers = int(os.environ["PROCTOR_BENCH_WORKERS"])
     print(json.dumps({"commit": git_commit(), "cores": usable_cores(), "workers": workers}))
     rate = render_rate(workers)
     say(f"render limit, 480x480, {workers} processes", f"{rate:.0f} frames/s")
@@ -76,7 +82,7 @@ def main() -> None:
         began = time.time()
         run = Path(folder) / "run"
         wall_s, rows = evaluate(
-            run, "--policy.type=act", f"--policy.chunk_size={every}",
+            run, "--policy.type=act", f"--policy.chunk_size={every}", f"--policy.dtype={dtype}",
             f"--policy.n_action_steps={every}", "--env.type=metaworld", f"--env.task={tasks}",
             f"--eval.n_episodes={episodes}", f"--eval.batch_size={workers}",
         )  # fmt: skip
@@ -98,7 +104,7 @@ def main() -> None:
     batches = total(rows, "renders") / info["mean_batch"]
     drawing_s, thinking_s = (
         total(rows, "renders") / rate,
-        batches * idle_batch_s(round(info["mean_batch"]), every),
+        batches * idle_batch_s(round(info["mean_batch"]), every, dtype),
     )
     say("  drawing alone, inference alone", f"{drawing_s:.1f} s, {thinking_s:.1f} s")
     say("  fraction of the GPU's limit", f"{(drawing_s + thinking_s) / (last - first):.2f}")

@@ -24,8 +24,8 @@ pytestmark = pytest.mark.sim
 
 STATE = "observation.state"
 IMAGES = ("observation.images.image", "observation.images.image2")
-SAMPLE = {("libero_spatial", 4), ("libero_object", 0)}
-"""One task with a drawer that starts open, and one on the floor."""
+SAMPLE = {("libero_spatial", 4)}
+"""One task with a drawer that starts open: all that a soft reset must restore."""
 ALL_TASKS = Libero(LiberoConfig(task="libero_all")).tasks()
 
 
@@ -108,11 +108,13 @@ def test_pictures_are_those_of_robosuite(monkeypatch: pytest.MonkeyPatch) -> Non
     sim.close()
 
 
+@pytest.mark.slow
 def test_the_contract_holds_with_pictures(rendering: None) -> None:
     task = ALL_TASKS[10]
     check_sim(small(task), task, n_steps=2)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_images")
 def test_actions_can_be_absolute_after_the_settling_steps() -> None:
     task = ALL_TASKS[10]
@@ -179,6 +181,7 @@ def test_an_object_put_where_it_belongs_is_a_success(
     sim.close()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_images")
 def test_a_world_that_settles_elsewhere_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     task = ALL_TASKS[10]
@@ -215,7 +218,7 @@ def play(folder: Path, task: str, task_ids: list[int] | None, **settings: Any) -
 @pytest.mark.parametrize(
     ("task", "task_ids"),
     [
-        ("libero_object,libero_spatial", [4]),
+        ("libero_object", [4]),
         pytest.param("libero_all", None, marks=pytest.mark.slow),
     ],
 )
