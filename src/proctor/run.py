@@ -20,6 +20,7 @@ from proctor.errors import RunFolderError, UsageError
 from proctor.files import read_plain
 
 RUN_FILE = "run.json"
+WANDB_FOLDER = "wandb"
 EVAL_INFO_FILE = "eval_info.json"
 LOCK_FILE = ".lock"
 _LEAST_FREE_BYTES = 16 * 2**20
@@ -113,7 +114,9 @@ class RunFolder:
         """
         path = self.path / RUN_FILE
         try:
-            written = msgspec.json.decode(read_plain(path), type=_Written)
+            # Not msgspec's own reader: a path that is no UTF-8 is written as a lone surrogate.
+            plain = json.loads(read_plain(path), parse_constant=_no_number)
+            written = msgspec.convert(plain, type=_Written)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
@@ -165,8 +168,15 @@ class RunFolder:
         return record
 
 
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
 def refuse_links(folder: Path) -> None:
     """Refuse a run folder with links in it: what is written there would land elsewhere.
+
+    What W&B keeps in its own folder is its own: it links its logs, and starts a new folder in it
+    for every session.
 
     Raises:
         RunFolderError: naming the link.
@@ -176,6 +186,8 @@ def refuse_links(folder: Path) -> None:
             entry = Path(parent, name)
             if entry.is_symlink():
                 raise RunFolderError(f"{entry} is a link; what a run writes must lie in its folder")
+        if Path(parent) == folder and WANDB_FOLDER in folders:
+            folders.remove(WANDB_FOLDER)
 
 
 def _check_same_episodes(path: Path, earlier: RunRecord, now: RunRecord) -> None:
