@@ -7,7 +7,7 @@ BASE := $(VENV)/.base
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test check test-all test-browser bench format clean
+.PHONY: demo test check test-all test-browser bench bench-peers format clean
 
 demo: $(BASE) graphics
 	@$(BIN)/python scripts/demo.py
@@ -31,6 +31,11 @@ check: $(STAMP)
 bench: $(STAMP) graphics libero-assets
 	$(BIN)/python benchmarks/engine.py
 	$(BIN)/python benchmarks/libero.py
+
+# LeRobot in .venv-peers, or where PROCTOR_PEER_VENV says, then both side by side.
+bench-peers: $(STAMP) graphics
+	$(BIN)/python benchmarks/peers/install.py
+	$(BIN)/python -m benchmarks.peers
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
@@ -60,4 +65,4 @@ $(STAMP): $(BASE)
 	@touch $(STAMP)
 
 clean:
-	rm -rf $(VENV) outputs .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-peers outputs .mypy_cache .ruff_cache .pytest_cache .hypothesis
