@@ -47,7 +47,7 @@ class Case:
 
 
 _METAWORLD = Case("metaworld", "push-v3", "act-metaworld", 20, horizon=100, n_episodes=4)
-_REPLAN = replace(_METAWORLD, n_action_steps=1, horizon=20, n_episodes=5)
+_REPLAN = replace(_METAWORLD, n_action_steps=1, horizon=12, n_episodes=10)
 _PUSHT = Case("pusht", "PushT-v0", "act-pusht", 20, horizon=300, n_episodes=10, target=4.0)
 _PUSHT_REPLAN = replace(_PUSHT, n_action_steps=1, horizon=60, n_episodes=4, target=1.0)
 _DIFFUSION = Case("pusht", "PushT-v0", "diffusion-pusht", 8, horizon=120, n_episodes=4)
