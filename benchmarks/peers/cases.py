@@ -56,7 +56,7 @@ CASES: dict[str, list[Case]] = {
     "metaworld": [
         replace(_METAWORLD, target=12.0),
         replace(_METAWORLD, video=False, target=8.0),
-        replace(_METAWORLD, batch_size=2, target=12.0),
+        replace(_METAWORLD, batch_size=2, horizon=60),
     ],
     "metaworld-replan": [
         replace(_REPLAN, target=1.5),

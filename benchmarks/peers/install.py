@@ -18,6 +18,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 # The newest for aarch64 without CUDA packages, and both LeRobots take them.
 TORCH = ("torch==2.10.0", "torchvision==0.25.0")
+# The physics of constraints.txt: another one gives other episodes.
+PHYSICS = "mujoco==3.3.0"
 LEROBOT = {
     "3.12": "lerobot[metaworld,pusht,aloha,training,diffusion,evaluation]==0.6.1",
     "3.11": "lerobot[metaworld,pusht,aloha]==0.4.4",
@@ -70,7 +72,7 @@ def install() -> None:
     print(f"installing {LEROBOT[version]} into {peer_venv()}", flush=True)
     subprocess.run([python, "-m", "venv", "--clear", peer_venv()], check=True)
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as constraints:
-        constraints.write("\n".join(TORCH))
+        constraints.write("\n".join([*TORCH, PHYSICS]))
         constraints.flush()
         _pip("install", *TORCH)
         _pip("install", "--constraint", constraints.name, LEROBOT[version])
