@@ -1,6 +1,6 @@
 """LeRobot and Proctor side by side: the same work, one after the other, one table.
 
-    python -m benchmarks.peers [metaworld metaworld-replan pusht diffusion start]
+    python -m benchmarks.peers [metaworld pusht replan diffusion batch start]
 
 Without names it runs all of it: about 15 minutes on two quiet cores. `make bench-peers` installs
 LeRobot first. The table is Markdown, for docs/performance.md.

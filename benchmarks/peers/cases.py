@@ -46,32 +46,21 @@ class Case:
         ]
 
 
-_METAWORLD = Case("metaworld", "push-v3", "act-metaworld", 20, horizon=100, n_episodes=4)
-_REPLAN = replace(_METAWORLD, n_action_steps=1, horizon=12, n_episodes=10)
+_METAWORLD = Case("metaworld", "push-v3", "act-metaworld", 20, horizon=100, n_episodes=6)
+_REPLAN = replace(_METAWORLD, n_action_steps=1, horizon=8, n_episodes=10)
 _PUSHT = Case("pusht", "PushT-v0", "act-pusht", 20, horizon=300, n_episodes=10, target=4.0)
 _PUSHT_REPLAN = replace(_PUSHT, n_action_steps=1, horizon=60, n_episodes=4, target=1.0)
-_DIFFUSION = Case("pusht", "PushT-v0", "diffusion-pusht", 8, horizon=120, n_episodes=4)
+_DIFFUSION = Case("pusht", "PushT-v0", "diffusion-pusht", 8, horizon=64, n_episodes=4)
 
 CASES: dict[str, list[Case]] = {
     "metaworld": [
         replace(_METAWORLD, target=12.0),
         replace(_METAWORLD, video=False, target=8.0),
-        replace(_METAWORLD, batch_size=2, horizon=60),
     ],
-    "metaworld-replan": [
-        replace(_REPLAN, target=1.5),
-        replace(_REPLAN, video=False),
-    ],
-    "pusht": [
-        _PUSHT,
-        replace(_PUSHT, video=False),
-        replace(_PUSHT, batch_size=2),
-        _PUSHT_REPLAN,
-    ],
-    "diffusion": [
-        _DIFFUSION,
-        replace(_DIFFUSION, batch_size=2, video=False),
-    ],
+    "pusht": [_PUSHT, replace(_PUSHT, video=False), replace(_PUSHT, batch_size=2), _PUSHT_REPLAN],
+    "replan": [replace(_REPLAN, target=1.5), replace(_REPLAN, video=False)],
+    "diffusion": [_DIFFUSION, replace(_DIFFUSION, batch_size=2)],
+    "batch": [replace(_METAWORLD, horizon=60, n_episodes=4, batch_size=2)],
 }
 
 STARTS = [
