@@ -50,16 +50,16 @@ _METAWORLD = Case("metaworld", "push-v3", "act-metaworld", 20, horizon=100, n_ep
 _REPLAN = replace(_METAWORLD, n_action_steps=1, horizon=8, n_episodes=10)
 _PUSHT = Case("pusht", "PushT-v0", "act-pusht", 20, horizon=300, n_episodes=10, target=4.0)
 _PUSHT_REPLAN = replace(_PUSHT, n_action_steps=1, horizon=60, n_episodes=4, target=1.0)
-_DIFFUSION = Case("pusht", "PushT-v0", "diffusion-pusht", 8, horizon=64, n_episodes=4)
+_DIFFUSION = Case("pusht", "PushT-v0", "diffusion-pusht", 8, horizon=40, n_episodes=4)
 
 CASES: dict[str, list[Case]] = {
     "metaworld": [
         replace(_METAWORLD, target=12.0),
         replace(_METAWORLD, video=False, target=8.0),
     ],
-    "pusht": [_PUSHT, replace(_PUSHT, video=False), replace(_PUSHT, batch_size=2), _PUSHT_REPLAN],
+    "pusht": [_PUSHT, replace(_PUSHT, batch_size=2, video=False), _PUSHT_REPLAN],
     "replan": [replace(_REPLAN, target=1.5), replace(_REPLAN, video=False)],
-    "diffusion": [_DIFFUSION, replace(_DIFFUSION, batch_size=2)],
+    "diffusion": [_DIFFUSION, replace(_DIFFUSION, batch_size=2, video=False)],
     "batch": [replace(_METAWORLD, horizon=60, n_episodes=4, batch_size=2)],
 }
 
