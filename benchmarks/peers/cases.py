@@ -46,10 +46,10 @@ class Case:
         ]
 
 
-_METAWORLD = Case("metaworld", "push-v3", "act-metaworld", 20, horizon=100, n_episodes=6)
-_REPLAN = replace(_METAWORLD, n_action_steps=1, horizon=8, n_episodes=10)
+_METAWORLD = Case("metaworld", "push-v3", "act-metaworld", 20, horizon=40, n_episodes=4)
+_REPLAN = replace(_METAWORLD, n_action_steps=1, horizon=5, n_episodes=10)
 _PUSHT = Case("pusht", "PushT-v0", "act-pusht", 20, horizon=300, n_episodes=10, target=4.0)
-_PUSHT_REPLAN = replace(_PUSHT, n_action_steps=1, horizon=60, n_episodes=4, target=1.0)
+_PUSHT_REPLAN = replace(_PUSHT, n_action_steps=1, horizon=40, n_episodes=4, target=1.0)
 _DIFFUSION = Case("pusht", "PushT-v0", "diffusion-pusht", 8, horizon=40, n_episodes=4)
 
 CASES: dict[str, list[Case]] = {
@@ -60,10 +60,8 @@ CASES: dict[str, list[Case]] = {
     "pusht": [_PUSHT, replace(_PUSHT, batch_size=2, video=False), _PUSHT_REPLAN],
     "replan": [replace(_REPLAN, target=1.5), replace(_REPLAN, video=False)],
     "diffusion": [_DIFFUSION, replace(_DIFFUSION, batch_size=2, video=False)],
-    "batch": [replace(_METAWORLD, horizon=60, n_episodes=4, batch_size=2)],
+    "batch": [replace(_METAWORLD, batch_size=2)],
 }
 
-STARTS = [
-    replace(_METAWORLD, horizon=1, n_episodes=n, batch_size=n, video=False) for n in (1, 2)
-] + [replace(_PUSHT, horizon=1, n_episodes=1, video=False, target=1.0)]
+STARTS = [replace(_METAWORLD, horizon=1, n_episodes=n, batch_size=n, video=False) for n in (1, 2)]
 """One step, to see when it is done."""

@@ -25,6 +25,7 @@ class Seen:
 
     steps: int = 0
     renders: int = 0
+    began_at: float = 0.0
     first_step_at: float = 0.0
 
 
@@ -33,6 +34,7 @@ def watch(env, seen: Seen, horizon: int) -> None:
     reset, step, call = env.reset, env.step, env.call
 
     def counted_reset(**options):
+        seen.began_at = seen.began_at or time.time()
         seen.renders += env.num_envs
         return reset(**options)
 

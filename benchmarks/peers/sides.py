@@ -36,10 +36,17 @@ class Outcome:
     usage: Usage
     steps: int
     renders: int
+    start_up_s: float
+    """From the command to the beginning of its first episode."""
     first_step_s: float
     """From the command to the end of the first step; of ours: of the first episode, so that it is
     right where episodes have one step."""
     episodes: list[Episode]
+
+    @property
+    def past_start_s(self) -> float:
+        """What grows with the number of episodes: from the first one's beginning to the end."""
+        return self.usage.wall_s - self.start_up_s
 
 
 def run_proctor(case: Case, checkpoint: Path, folder: Path) -> Outcome:
@@ -52,6 +59,7 @@ def run_proctor(case: Case, checkpoint: Path, folder: Path) -> Outcome:
         usage=usage,
         steps=int(total(rows, "steps")),
         renders=int(total(rows, "renders")),
+        start_up_s=min(row.start_time for row in rows) - usage.started_at,
         first_step_s=min(row.end_time for row in rows) - usage.started_at,
         episodes=[
             Episode(bool(row.success_once), row.sum_reward or 0.0, row.max_reward or 0.0)
@@ -76,6 +84,7 @@ def run_lerobot(case: Case, checkpoint: Path, folder: Path) -> Outcome:
         usage=usage,
         steps=seen["steps"],
         renders=seen["renders"],
+        start_up_s=seen["began_at"] - usage.started_at,
         first_step_s=seen["first_step_at"] - usage.started_at,
         episodes=[
             Episode(bool(success), total_reward, most)
