@@ -95,7 +95,8 @@ def main(names: list[str]) -> None:
         raise SystemExit(f"LeRobot is not in {peer_python().parents[1]}; run: make bench-peers")
     names = names or known
     print(machine())
-    print(f"{peer_versions()}; load before: {os.getloadavg()[0]:.2f}\n")
+    threads = os.environ.get("OMP_NUM_THREADS", "as torch likes")
+    print(f"{peer_versions()}; threads: {threads}; load before: {os.getloadavg()[0]:.2f}\n")
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         checkpoints = write_checkpoints(folder / "checkpoints")

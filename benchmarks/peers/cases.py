@@ -46,7 +46,7 @@ class Case:
         ]
 
 
-_METAWORLD = Case("metaworld", "push-v3", "act-metaworld", 20, horizon=40, n_episodes=4)
+_METAWORLD = Case("metaworld", "push-v3", "act-metaworld", 20, horizon=20, n_episodes=4)
 _REPLAN = replace(_METAWORLD, n_action_steps=1, horizon=5, n_episodes=10)
 _PUSHT = Case("pusht", "PushT-v0", "act-pusht", 20, horizon=300, n_episodes=10, target=4.0)
 _PUSHT_REPLAN = replace(_PUSHT, n_action_steps=1, horizon=40, n_episodes=4, target=1.0)
