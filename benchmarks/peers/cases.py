@@ -54,7 +54,7 @@ _DIFFUSION = Case("pusht", "PushT-v0", "diffusion-pusht", 8, horizon=40, n_episo
 
 CASES: dict[str, list[Case]] = {
     "metaworld": [
-        replace(_METAWORLD, horizon=80, target=12.0),
+        replace(_METAWORLD, horizon=60, target=12.0),
         replace(_METAWORLD, target=12.0),
         replace(_METAWORLD, video=False, target=8.0),
     ],
