@@ -7,7 +7,7 @@ BASE := $(VENV)/.base
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test check test-all test-browser chaos soak fuzz audit-deps bench bench-scaling format clean
+.PHONY: demo test check test-all test-browser chaos soak fuzz audit-deps bench bench-scaling bench-peers format clean
 
 demo: $(BASE) graphics
 	@$(BIN)/python scripts/demo.py
@@ -53,6 +53,11 @@ bench: $(STAMP) graphics libero-assets
 bench-scaling: $(STAMP) graphics
 	$(BIN)/python benchmarks/scaling.py
 
+# LeRobot in .venv-peers, or where PROCTOR_PEER_VENV says, then both side by side.
+bench-peers: $(STAMP) graphics
+	$(BIN)/python benchmarks/peers/install.py
+	$(BIN)/python -m benchmarks.peers
+
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -81,4 +86,4 @@ $(STAMP): $(BASE)
 	@touch $(STAMP)
 
 clean:
-	rm -rf $(VENV) outputs .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-peers outputs .mypy_cache .ruff_cache .pytest_cache .hypothesis

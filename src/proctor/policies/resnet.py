@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+import torch.nn.functional as F  # noqa: N812 (torch's own convention)
 from torch import Tensor, nn
 
 Norm = Callable[[int], nn.Module]
@@ -36,9 +37,9 @@ class FrozenBatchNorm2d(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise ``x`` [B, C, H, W]."""
-        scale = self.weight * (self.running_var + self.eps).rsqrt()
-        shift = self.bias - self.running_mean * scale
-        return x * scale[:, None, None] + shift[:, None, None]
+        return F.batch_norm(
+            x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps
+        )
 
 
 def group_norm(channels: int) -> nn.Module:

@@ -1,0 +1,111 @@
+"""LeRobot and Proctor side by side: the same work, one after the other, one table.
+
+    python -m benchmarks.peers [metaworld pusht replan diffusion batch start]
+
+Without names it runs all of it: about 15 minutes on two quiet cores. `make bench-peers` installs
+LeRobot first. The table is Markdown, for docs/performance.md.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks.engine import machine
+from benchmarks.peers.agreement import agreement
+from benchmarks.peers.cases import CASES, STARTS, Case
+from benchmarks.peers.checkpoints import write_checkpoints
+from benchmarks.peers.install import peer_python
+from benchmarks.peers.sides import Outcome, peer_versions, run_lerobot, run_proctor
+
+HEAD = (
+    "| | wall | past start-up | episodes/s | steps/s | renders | peak memory | ratio | target |\n"
+    "|---|---|---|---|---|---|---|---|---|"
+)
+START_HEAD = (
+    "| command to the end of the first step | LeRobot | Proctor | ratio |\n|---|---|---|---|"
+)
+
+
+def compare(case: Case, checkpoint: Path, folder: Path) -> tuple[Outcome, Outcome]:
+    folder.mkdir()
+    theirs = run_lerobot(case, checkpoint, folder / "lerobot")
+    return theirs, run_proctor(case, checkpoint, folder / "proctor")
+
+
+def row(name: str, outcome: Outcome, ratio: str = "", target: str = "") -> str:
+    usage = outcome.usage
+    cells = [
+        name,
+        f"{usage.wall_s:.1f} s",
+        f"{outcome.past_start_s:.1f} s",
+        f"{len(outcome.episodes) / usage.wall_s:.3f}",
+        f"{outcome.steps / usage.wall_s:.1f}",
+        f"{outcome.renders}",
+        f"{usage.peak_mb:.0f} MB",
+        ratio,
+        target,
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def speed(names: list[str], checkpoints: dict[str, Path], folder: Path) -> list[str]:
+    """Print the table of all cases; return what is to be said about their episodes."""
+    print(HEAD, flush=True)
+    remarks = []
+    for name in names:
+        for number, case in enumerate(CASES[name]):
+            theirs, ours = compare(case, checkpoints[case.policy], folder / f"{name}-{number}")
+            whole = theirs.usage.wall_s / ours.usage.wall_s
+            ratio = (
+                f"**{whole:.2f}x**, past start-up {theirs.past_start_s / ours.past_start_s:.1f}x"
+            )
+            print(row(f"{case.name}: LeRobot", theirs))
+            print(
+                row("&nbsp;&nbsp;Proctor", ours, ratio, f">= {case.target:g}x"),
+                flush=True,
+            )
+            remarks.append(f"- {case.name}: {agreement(case, theirs.episodes, ours.episodes)}")
+    return remarks
+
+
+def starts(checkpoints: dict[str, Path], folder: Path) -> None:
+    """Print how long it takes until something happens."""
+    print(f"\n{START_HEAD}", flush=True)
+    for number, case in enumerate(STARTS):
+        checkpoint = checkpoints[case.policy]
+        theirs, ours = compare(case, checkpoint, folder / f"start-{number}")
+        cells = [
+            f"{case.benchmark} act, batch {case.batch_size}",
+            f"{theirs.first_step_s:.1f} s",
+            f"{ours.first_step_s:.1f} s",
+            f"**{theirs.first_step_s / ours.first_step_s:.2f}x**",
+        ]
+        print(f"| {' | '.join(cells)} |", flush=True)
+
+
+def main(names: list[str]) -> None:
+    known = [*CASES, "start"]
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise SystemExit(f"unknown: {', '.join(unknown)} (choose from: {', '.join(known)})")
+    if not peer_python().exists():
+        raise SystemExit(f"LeRobot is not in {peer_python().parents[1]}; run: make bench-peers")
+    names = names or known
+    print(machine())
+    threads = os.environ.get("OMP_NUM_THREADS", "as torch likes")
+    print(f"{peer_versions()}; threads: {threads}; load before: {os.getloadavg()[0]:.2f}\n")
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        checkpoints = write_checkpoints(folder / "checkpoints")
+        remarks = speed([name for name in names if name in CASES], checkpoints, folder)
+        if "start" in names:
+            starts(checkpoints, folder)
+        print("\nEpisode by episode:\n", *remarks, sep="\n")
+    print(f"\nload after: {os.getloadavg()[0]:.2f}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

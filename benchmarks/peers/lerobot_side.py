@@ -1,0 +1,94 @@
+"""Runs under LeRobot's own Python: its evaluation command as it is, counted and timed.
+
+    python lerobot_side.py SEEN.json HORIZON VIDEOS LEROBOT-EVAL-FLAGS...
+
+LeRobot has no flag for two things, so they are put in from outside. HORIZON (0: LeRobot's own)
+answers when the evaluation asks a simulator for its longest episode: Meta-World's is always 500.
+VIDEOS is how many episodes are filmed at most; the command itself says 10.
+
+What is counted is what the evaluation asks of the simulators: one picture for each observation
+(also of the reset inside a step that ended an episode) and one for each frame of a video.
+"""
+
+import json
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from lerobot.scripts import lerobot_eval
+
+
+@dataclass
+class Seen:
+    """What one evaluation asked of its simulators."""
+
+    steps: int = 0
+    renders: int = 0
+    began_at: float = 0.0
+    first_step_at: float = 0.0
+
+
+def watch(env, seen: Seen, horizon: int) -> None:
+    """Count what is asked of one vector environment, and answer for its longest episode."""
+    reset, step, call = env.reset, env.step, env.call
+
+    def counted_reset(**options):
+        seen.began_at = seen.began_at or time.time()
+        seen.renders += env.num_envs
+        return reset(**options)
+
+    def counted_step(actions):
+        outcome = step(actions)
+        seen.first_step_at = seen.first_step_at or time.time()
+        seen.steps += env.num_envs
+        _, _, terminated, truncated, _ = outcome
+        seen.renders += env.num_envs + int((terminated | truncated).sum())
+        return outcome
+
+    def counted_call(name, *args, **options):
+        if name == "_max_episode_steps" and horizon:
+            return (horizon,) * env.num_envs
+        seen.renders += env.num_envs if name == "render" else 0
+        return call(name, *args, **options)
+
+    env.reset, env.step, env.call = counted_reset, counted_step, counted_call
+    for single in getattr(env, "envs", ()):  # in this process: filmed one by one
+        single.render = counted(single.render, seen)
+
+
+def counted(render, seen: Seen):
+    """Return ``render``, counted."""
+
+    def counted_render():
+        seen.renders += 1
+        return render()
+
+    return counted_render
+
+
+def main(seen_file: Path, horizon: int, videos: int) -> None:
+    """Run LeRobot's command with the flags that are left in sys.argv."""
+    seen = Seen()
+    make_env, evaluate = lerobot_eval.make_env, lerobot_eval.eval_policy_all
+
+    def watched_envs(*args, **options):
+        envs = make_env(*args, **options)
+        for group in envs.values():
+            for env in group.values():
+                watch(env, seen, horizon)
+        return envs
+
+    def with_videos(*args, **options):
+        return evaluate(*args, **{**options, "max_episodes_rendered": videos})
+
+    lerobot_eval.make_env = watched_envs
+    lerobot_eval.eval_policy_all = with_videos
+    lerobot_eval.main()
+    seen_file.write_text(json.dumps(asdict(seen)))
+
+
+if __name__ == "__main__":
+    seen_file, horizon, videos = sys.argv[1:4]
+    del sys.argv[1:4]
+    main(Path(seen_file), int(horizon), int(videos))

@@ -1,0 +1,132 @@
+"""How each side is run, and what of its results can be compared."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.engine import PROCTOR, total
+from benchmarks.peers.cases import LEROBOTS_VIDEOS, Case
+from benchmarks.peers.install import ROOT, peer_python
+from benchmarks.peers.measure import Usage, measure
+
+from proctor.benchmarks.rendering import gl_variables
+from proctor.recorders.journal import read_journal
+
+STUB = ROOT / "tests" / "parity" / "stub"
+
+
+@dataclass(frozen=True)
+class Episode:
+    """What both sides say about an episode."""
+
+    success: bool
+    sum_reward: float
+    max_reward: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One evaluation by one side."""
+
+    usage: Usage
+    steps: int
+    renders: int
+    start_up_s: float
+    """From the command to the beginning of its first episode."""
+    first_step_s: float
+    """From the command to the end of the first step; of ours: of the first episode, so that it is
+    right where episodes have one step."""
+    episodes: list[Episode]
+
+    @property
+    def past_start_s(self) -> float:
+        """What grows with the number of episodes: from the first one's beginning to the end."""
+        return self.usage.wall_s - self.start_up_s
+
+
+def run_proctor(case: Case, checkpoint: Path, folder: Path) -> Outcome:
+    """Evaluate with ``proctor eval``, as a user would."""
+    command = [*PROCTOR, "eval", f"--policy.path={checkpoint}", *case.shared_flags]
+    command += [f"--output_dir={folder}", *([] if case.video else ["--video.episodes=0"])]
+    usage = measure(command, os.environ, folder.with_suffix(".log"))
+    rows = sorted(read_journal(folder).rows, key=lambda row: row.episode_index)
+    return Outcome(
+        usage=usage,
+        steps=int(total(rows, "steps")),
+        renders=int(total(rows, "renders")),
+        start_up_s=min(row.start_time for row in rows) - usage.started_at,
+        first_step_s=min(row.end_time for row in rows) - usage.started_at,
+        episodes=[
+            Episode(bool(row.success_once), row.sum_reward or 0.0, row.max_reward or 0.0)
+            for row in rows
+        ],
+    )
+
+
+def run_lerobot(case: Case, checkpoint: Path, folder: Path) -> Outcome:
+    """Evaluate with LeRobot's own command, in its own venv."""
+    seen_file = folder.with_suffix(".json")
+    horizon = case.horizon if case.benchmark == "metaworld" else 0
+    videos = LEROBOTS_VIDEOS if case.video else 0
+    command = [str(peer_python()), str(Path(__file__).with_name("lerobot_side.py"))]
+    command += [str(seen_file), str(horizon), str(videos)]
+    command += [f"--policy.path={checkpoint}", *_understood(case), f"--output_dir={folder}"]
+    usage = measure(command, lerobot_environment(), folder.with_suffix(".log"))
+    seen = json.loads(seen_file.read_text())
+    (task,) = json.loads((folder / "eval_info.json").read_text())["per_task"]
+    metrics = task["metrics"]
+    return Outcome(
+        usage=usage,
+        steps=seen["steps"],
+        renders=seen["renders"],
+        start_up_s=seen["began_at"] - usage.started_at,
+        first_step_s=seen["first_step_at"] - usage.started_at,
+        episodes=[
+            Episode(bool(success), total_reward, most)
+            for success, total_reward, most in zip(
+                metrics["successes"], metrics["sum_rewards"], metrics["max_rewards"], strict=True
+            )
+        ],
+    )
+
+
+def _understood(case: Case) -> list[str]:
+    """Return the flags as LeRobot can take them.
+
+    It does not heed Meta-World's length of episodes. 0.6 runs a batch in workers unless told not
+    to, and PushT's crash: they have not imported gym-pusht, so its name is unknown to them.
+    """
+    if case.benchmark == "metaworld":
+        return [flag for flag in case.shared_flags if "episode_length" not in flag]
+    return [*case.shared_flags, "--eval.use_async_envs=false"]
+
+
+def lerobot_environment() -> Mapping[str, str]:
+    """Return what LeRobot needs: the GL that we use too, no network, and a torchvision."""
+    environment = {**os.environ, **gl_variables(needed=True), "HF_HUB_OFFLINE": "1"}
+    if not has_torchvision():
+        environment["PYTHONPATH"] = os.pathsep.join([str(STUB), str(ROOT / "src")])
+    return environment
+
+
+def has_torchvision() -> bool:
+    """Whether the peer's venv has a torchvision that loads; else ours stands in for its ResNet."""
+    tried = subprocess.run([peer_python(), "-c", "import torchvision"], capture_output=True)  # noqa: S603  our own words
+    return tried.returncode == 0
+
+
+def peer_versions() -> str:
+    """Return what the peer consists of, in one line."""
+    asked = (
+        "import sys; from importlib.metadata import version as v; "
+        "print('LeRobot', v('lerobot'), 'torch', v('torch'), 'metaworld', v('metaworld'), "
+        "'mujoco', v('mujoco'), 'gymnasium', v('gymnasium'), 'Python', sys.version.split()[0])"
+    )
+    done = subprocess.run([peer_python(), "-c", asked], capture_output=True, text=True, check=True)  # noqa: S603  our own words
+    ours = "" if has_torchvision() else ", with our stand-in for torchvision"
+    return done.stdout.strip() + ours
