@@ -96,6 +96,7 @@ def test_cameras_have_lerobots_names_unless_given_others() -> None:
         "observation.images.image",
         "observation.images.image2",
         "observation.state",
+        "observation.environment_state",
     ]
     renamed = LiberoConfig(camera_name="agentview", camera_name_mapping={"agentview_image": "top"})
     assert "observation.images.top" in Libero(renamed).features()

@@ -24,7 +24,10 @@ def envs(n_envs: int = 2, use_async_envs: bool = True, **settings: Any) -> dict[
 def workers() -> list[psutil.Process]:
     found = []
     for child in psutil.Process().children(recursive=True):
-        command = " ".join(child.cmdline())
+        try:
+            command = " ".join(child.cmdline())
+        except psutil.ZombieProcess:  # what other tests have killed
+            continue
         if "resource_tracker" not in command:
             found.append(child)
     return found
