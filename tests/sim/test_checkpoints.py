@@ -32,7 +32,10 @@ def write(folder: Path, kind: str, **fields: Any) -> Path:
     return folder / kind
 
 
-def test_four_tasks_four_episodes_are_the_same_in_every_way_of_running(tmp_path: Path) -> None:
+@pytest.mark.parametrize("n_episodes", [1, pytest.param(4, marks=pytest.mark.slow)])
+def test_four_tasks_episodes_are_the_same_in_every_way_of_running(
+    tmp_path: Path, n_episodes: int
+) -> None:
     path = write(
         tmp_path, "act", chunk_size=10, n_action_steps=4, dim_model=64, n_heads=4,
         dim_feedforward=64, n_encoder_layers=1, n_vae_encoder_layers=1,
@@ -40,7 +43,7 @@ def test_four_tasks_four_episodes_are_the_same_in_every_way_of_running(tmp_path:
 
     def play(name: str, **settings: Any) -> dict[Any, Any]:
         run = evaluate(
-            policy={"path": str(path)}, env=ENV, eval={"n_episodes": 4, **settings},
+            policy={"path": str(path)}, env=ENV, eval={"n_episodes": n_episodes, **settings},
             video={"episodes": 0},
             output_dir=tmp_path / name,
         )  # fmt: skip
@@ -49,7 +52,7 @@ def test_four_tasks_four_episodes_are_the_same_in_every_way_of_running(tmp_path:
         return {row.key: (row.digest, row.outcome, row.steps) for row in run.rows}
 
     one_by_one = play("one", batch_size=1)
-    assert len(one_by_one) == 16
-    assert len(set(one_by_one.values())) == 16
+    assert len(one_by_one) == 4 * n_episodes
+    assert len(set(one_by_one.values())) == 4 * n_episodes
     assert play("four", batch_size=4) == one_by_one
     assert play("lockstep", batch_size=4, scheduler="lockstep") == one_by_one

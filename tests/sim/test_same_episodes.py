@@ -76,9 +76,14 @@ def test_five_workers_that_are_killed_now_and_then(tmp_path: Path, one_by_one: E
     assert any(row.attempts > 1 for row in run.rows), "no worker was killed at work"
 
 
-def test_lockstep(tmp_path: Path, one_by_one: Episodes) -> None:
-    run = play(tmp_path / "run", "mt50", batch_size=2, scheduler="lockstep")
-    assert episodes(run) == one_by_one
+@pytest.mark.parametrize(
+    "tasks", [[row.name for row in TASKS[::8]], pytest.param(["mt50"], marks=pytest.mark.slow)]
+)
+def test_lockstep(tmp_path: Path, one_by_one: Episodes, tasks: list[str]) -> None:
+    run = play(tmp_path / "run", ",".join(tasks), batch_size=2, scheduler="lockstep")
+    expected = {key: episode for key, episode in one_by_one.items() if key[0] in tasks}
+    assert episodes(run) == (expected or one_by_one)
+    assert len(run.rows) == 2 * (50 if tasks == ["mt50"] else len(tasks))
 
 
 class Looking(RandomPolicy):
@@ -116,6 +121,7 @@ def test_a_policy_that_acts_on_pixels(tmp_path: Path) -> None:
                 "observation_width": 32,
             },
             eval={"n_episodes": 3, **settings},
+            video={"episodes": 0},
             output_dir=tmp_path / name,
         )
         renders = {row.renders for row in run.rows}
