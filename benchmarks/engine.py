@@ -136,17 +136,10 @@ def memory(folder: Path) -> None:
 
 def peak_worker_pss(folder: Path, *flags: str) -> float:
     """Return the most memory (MB) that any worker of a run has, shared pages by their share."""
-    import psutil
+    from watched import evaluate_watched  # it measures with what is here
 
-    command = [*PROCTOR, "eval", *flags, "--video.episodes=0", f"--output_dir={folder}"]
-    process = psutil.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    peak: dict[int, float] = {}
-    while process.poll() is None:
-        for server in process.children():
-            for worker in server.children():
-                peak[worker.pid] = max(peak.get(worker.pid, 0), pss_mb(worker.pid))
-        time.sleep(0.2)
-    return max(peak.values())
+    watched, _ = evaluate_watched(folder, *flags)
+    return watched.worker_mb or 0.0
 
 
 def pss_mb(pid: int) -> float:

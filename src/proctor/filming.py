@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from proctor.benchmarks.base import Benchmark
+from proctor.benchmarks.base import Benchmark, pictures_to_show
 from proctor.engine.engine import Engine
 from proctor.errors import PolicyError, UsageError, WorkerError
 from proctor.policies.base import Policy
@@ -41,16 +41,6 @@ class Filmed:
     """Episodes that could not be filmed, or came out differently for the camera."""
 
 
-def images_of(benchmark: Benchmark) -> tuple[str, ...]:
-    """Return the observation keys to film: what is made for that, else the cameras."""
-    features = benchmark.features()
-    for kind in (FeatureKind.FILM, FeatureKind.VISUAL):
-        keys = tuple(key for key, feature in features.items() if feature.kind is kind)
-        if keys:
-            return keys
-    return ()
-
-
 def sees_images(policy: Policy, benchmark: Benchmark) -> bool:
     """Whether ``policy`` looks at images; filming one that does not may take longer than its run.
 
@@ -67,7 +57,7 @@ def filming_environment(benchmark: Benchmark) -> dict[str, str]:
         UsageError: it has no camera, the encoder is missing or nothing here can render.
     """
     require_encoder()
-    keys = images_of(benchmark)
+    keys = pictures_to_show(benchmark.features())
     if not keys:
         raise UsageError(f"{benchmark.name} has no camera to film with")
     return benchmark.preflight(keys)
@@ -77,7 +67,7 @@ def make_camera(
     settings: VideoSettings, benchmark: Benchmark, policy: Policy, folder: Path
 ) -> Camera:
     """Return the camera that shows all images of ``benchmark``."""
-    keys = images_of(benchmark)
+    keys = pictures_to_show(benchmark.features())
     return Camera(
         folder=folder.absolute(),
         keys=keys,

@@ -18,6 +18,7 @@ import msgspec
 
 from proctor.errors import RunFolderError, UsageError
 from proctor.files import read_plain
+from proctor.recorders.base import Seconds
 
 RUN_FILE = "run.json"
 WANDB_FOLDER = "wandb"
@@ -54,8 +55,6 @@ class _WrittenConfig:
     resolved: dict[str, Any]
 
 
-_Second = Annotated[float, msgspec.Meta(ge=0, le=1e11)]
-"""Since 1970, while years have four digits."""
 _Count = Annotated[int, msgspec.Meta(ge=0, le=10**12)]
 
 
@@ -67,7 +66,7 @@ class _Written:
     protocol: dict[str, Any]
     versions: dict[str, str]
     machine: dict[str, Any]
-    sessions: list[_Second]
+    sessions: list[Seconds]
     planned_episodes: _Count | None = None
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from proctor.prepared import Prepared
 from proctor.recorders.base import Counts, Recorder
 from proctor.recorders.journal import FILE_NAME as JOURNAL_FILE
-from proctor.recorders.journal import EpisodeRow, read_journal
+from proctor.recorders.journal import EpisodeRow, read_journal, videos_in
 from proctor.recorders.wandb import WandbLog, WandbResults
 from proctor.report.page import REPORT_FILE
 from proctor.report.statistics import wilson_interval
@@ -27,10 +27,7 @@ def tracked(
     if not config.active:
         yield []
         return
-    counts = Counts()
-    for row in before:
-        counts.add(row.outcome)
-    folder = prepared.folder.path
+    counts, folder = Counts.of(row.outcome for row in before), prepared.folder.path
     log = WandbLog(config, folder, _about(record), counts)
     failed = True
     try:
@@ -43,9 +40,10 @@ def tracked(
 def wandb_results(folder: Path, planned: int) -> WandbResults:
     """Read from a run folder what W&B is told at the end."""
     rows = sorted(read_journal(folder).rows, key=lambda row: row.key)
-    overall, videos = tally(rows), {}
-    for task_rows in by_task(rows).values():
-        paths = [folder / row.video for row in task_rows if (folder / row.video).exists()]
+    overall, filmed, videos = tally(rows), videos_in(folder), {}
+    tasks = list(by_task(rows).values())
+    for task_rows in tasks:
+        paths = [folder / row.video for row in task_rows if row.video in filmed]
         if paths:
             videos[f"{task_rows[0].suite}/{task_rows[0].task}"] = paths
     files = [folder / name for name in (REPORT_FILE, RUN_FILE, EVAL_INFO_FILE, JOURNAL_FILE)]
@@ -57,7 +55,7 @@ def wandb_results(folder: Path, planned: int) -> WandbResults:
             "mean_reward": overall.avg_sum_reward,
             "mean_steps_to_success": overall.mean_steps_to_success,
         },
-        tasks=[_task(task_rows) for task_rows in by_task(rows).values()],
+        tasks=[_task(task_rows) for task_rows in tasks],
         videos=videos,
         files=[path for path in files if path.exists()],
     )

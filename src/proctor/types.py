@@ -15,6 +15,12 @@ import numpy.typing as npt
 Array: TypeAlias = npt.NDArray[Any]
 Observation: TypeAlias = dict[str, Array]
 """Feature key ("observation.image", "observation.state", ...) -> array, without a batch axis."""
+IMAGE = "observation.image"
+IMAGES = "observation.images."
+"""The keys of a benchmark's only camera, and what those of several begin with."""
+STATE = "observation.state"
+ENVIRONMENT_STATE = "observation.environment_state"
+FILM = "observation.film"
 
 
 class FeatureKind(Enum):

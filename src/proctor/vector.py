@@ -21,18 +21,28 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from gymnasium.vector.utils import batch_space
 
 from proctor import registry
-from proctor.benchmarks.base import Benchmark, BenchmarkConfig, Sim
+from proctor.benchmarks.base import Benchmark, BenchmarkConfig, Sim, pictures_to_show
 from proctor.config import benchmark_config_from
 from proctor.engine.episode import Episode, check_observation
 from proctor.engine.pool import start_fork_server, without_main_module
 from proctor.engine.worker import die_with_the_parent
-from proctor.types import Array, EpisodeSpec, Feature, FeatureKind, Observation, Task
+from proctor.types import (
+    ENVIRONMENT_STATE,
+    IMAGE,
+    IMAGES,
+    STATE,
+    Array,
+    EpisodeSpec,
+    Feature,
+    FeatureKind,
+    Observation,
+    Task,
+)
 
-_IMAGES = "observation.images."
 _RAW_NAMES = {
-    "observation.image": "pixels",
-    "observation.state": "agent_pos",
-    "observation.environment_state": "environment_state",
+    IMAGE: "pixels",
+    STATE: "agent_pos",
+    ENVIRONMENT_STATE: "environment_state",
 }
 
 
@@ -54,9 +64,10 @@ def make_env(
     make_benchmark = partial(registry.find_benchmark(config.type).make, config)
     benchmark = make_benchmark()
     keys = observed_keys(benchmark.features())
+    environment = benchmark.preflight(keys)
     envs: dict[str, dict[int, VectorEnv[Any, Any, Any]]] = {}
     for task in benchmark.tasks():
-        parts = SimEnvParts(make_benchmark, task, keys, benchmark.preflight(keys))
+        parts = SimEnvParts(make_benchmark, task, keys, environment)
         env = LazyVectorEnv(parts, n_envs, use_async_envs=use_async_envs)
         envs.setdefault(task.suite, {})[task.task_id] = env
     return envs
@@ -97,7 +108,7 @@ class SimEnv(gymnasium.Env[Any, Any]):
         self.task_description = parts.task.instruction
         self.task = parts.task.name
         self._max_episode_steps = parts.task.max_steps
-        self._camera = next(iter(_pictures(features)), None)
+        self._camera = next(iter(pictures_to_show(features)), None)
         modes = [] if self._camera is None else ["rgb_array"]
         self.metadata = {"render_modes": modes, "render_fps": parts.task.fps}
         self.render_mode = modes[0] if modes else None
@@ -265,28 +276,22 @@ def to_raw(observation: Observation) -> dict[str, Any]:
 def from_raw(raw: dict[str, Any], keys: Sequence[str]) -> Observation:
     """Undo ``to_raw`` for ``keys``."""
     return {
-        key: raw["pixels"][key.removeprefix(_IMAGES)]
-        if key.startswith(_IMAGES)
+        key: raw["pixels"][key.removeprefix(IMAGES)]
+        if key.startswith(IMAGES)
         else raw[_raw_name(key)]
         for key in keys
     }
 
 
 def _put_raw(raw: dict[str, Any], key: str, value: Any) -> None:
-    if key.startswith(_IMAGES):
-        raw.setdefault("pixels", {})[key.removeprefix(_IMAGES)] = value
+    if key.startswith(IMAGES):
+        raw.setdefault("pixels", {})[key.removeprefix(IMAGES)] = value
     else:
         raw[_raw_name(key)] = value
 
 
 def _raw_name(key: str) -> str:
     return _RAW_NAMES.get(key, key.removeprefix("observation."))
-
-
-def _pictures(features: Mapping[str, Feature]) -> list[str]:
-    """Return the keys that can be shown to people, what is made for that first."""
-    kinds = (FeatureKind.FILM, FeatureKind.VISUAL)
-    return [key for kind in kinds for key, feature in features.items() if feature.kind is kind]
 
 
 def _space_of(features: dict[str, Feature]) -> spaces.Dict:

@@ -12,10 +12,10 @@ import pytest
 
 from proctor.benchmarks.base import Sim
 from proctor.benchmarks.libero import Libero, LiberoConfig
-from proctor.benchmarks.libero_scene import COLUMNS, ENVIRONMENT_STATE, ROWS
+from proctor.benchmarks.libero_scene import COLUMNS, ROWS
 from proctor.errors import UsageError
 from proctor.policies.expert import ExpertConfig, ExpertPolicy
-from proctor.types import Task
+from proctor.types import ENVIRONMENT_STATE, Task
 
 pytestmark = pytest.mark.sim
 

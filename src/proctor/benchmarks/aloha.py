@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from proctor.benchmarks.base import BenchmarkConfig, BenchmarkPlugin, Expert, Sim
 from proctor.benchmarks.rendering import gl_variables
-from proctor.benchmarks.selection import IMAGES, ids_in_group, names_in, require_positive
+from proctor.benchmarks.selection import each_once, names_in, require_positive, tasks_of_suite
 from proctor.errors import MissingExtra, UsageError, did_you_mean
-from proctor.types import ActionSpec, EpisodeSpec, Feature, FeatureKind, Task
+from proctor.types import IMAGES, STATE, ActionSpec, EpisodeSpec, Feature, FeatureKind, Task
 
 TOP = IMAGES + "top"
-STATE = "observation.state"
 FPS = 50
 
 
@@ -63,7 +62,7 @@ class Aloha:
         for name in ("observation_height", "observation_width", "episode_length"):
             require_positive(name, getattr(config, name))
         self._config = config
-        self._tasks = _selected_tasks(config)
+        self._tasks = each_once(_selected_tasks(config))
 
     def tasks(self) -> list[Task]:
         """List the configured tasks."""
@@ -115,20 +114,16 @@ class Aloha:
         raise UsageError("aloha has no scripted policy; choose another --policy.type")
 
 
-def _selected_tasks(config: AlohaConfig) -> list[Task]:
-    """Return the tasks of all groups, each task once, where it is named first."""
-    chosen: dict[str, Task] = {}
+def _selected_tasks(config: AlohaConfig) -> Iterator[Task]:
+    """Yield the tasks of all groups that are named."""
     for item in names_in(config.task, flag="task"):
         suite = item.removeprefix("gym_aloha/")
         if suite not in _GROUPS:
             hint = did_you_mean(suite, _GROUPS) or f" (choose {', '.join(_GROUPS)})"
             raise UsageError(f"aloha has no task {item!r}{hint}")
-        rows = _GROUPS[suite]
-        for task_id in ids_in_group(suite, len(rows), config.task_ids):
-            row = rows[task_id]
-            task = Task(suite, task_id, row.name, row.instruction, config.episode_length, FPS)
-            chosen.setdefault(row.name, task)
-    return list(chosen.values())
+        yield from tasks_of_suite(
+            suite, _GROUPS[suite], config.task_ids, config.episode_length, FPS
+        )
 
 
 PLUGIN = BenchmarkPlugin(

@@ -2,41 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
-import logging
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import mujoco
 import numpy as np
 
+from proctor.benchmarks.mujoco_log import log_mujoco_warnings
 from proctor.benchmarks.rendering import CameraRenderer
-from proctor.types import Array, EpisodeSpec, Observation, Step
+from proctor.types import IMAGES, STATE, Array, EpisodeSpec, Observation, Step
+from proctor.variables import variables_set
 
-
-@contextlib.contextmanager
-def _without_a_renderer() -> Iterator[None]:
-    """Keep dm_control from loading GL: it would choose a backend of its own, which we never use."""
-    before = os.environ.get("MUJOCO_GL")
-    os.environ["MUJOCO_GL"] = "disable"
-    try:
-        yield
-    finally:
-        del os.environ["MUJOCO_GL"]
-        if before is not None:
-            os.environ["MUJOCO_GL"] = before
-
-
-with _without_a_renderer():
+# Else dm_control loads GL, with a backend of its own choice, which we never use.
+with variables_set({"MUJOCO_GL": "disable"}):
     from dm_control.mujoco import Physics
     from dm_control.rl.control import Environment
     from gym_aloha.constants import ASSETS_DIR, DT
     from gym_aloha.tasks.sim import BOX_POSE, InsertionTask, TransferCubeTask
     from gym_aloha.utils import sample_box_pose, sample_insertion_pose
 
-_TOP, _STATE = "observation.images.top", "observation.state"
-_log = logging.getLogger(__name__)
+_TOP = f"{IMAGES}top"
 
 
 class _Insertion(InsertionTask):  # type: ignore[misc]  # it comes without types
@@ -74,8 +58,7 @@ class AlohaSim:
     """Two arms and their objects. dm_control's reset clears all of MuJoCo's state."""
 
     def __init__(self, task: str, size: tuple[int, int]) -> None:
-        # Without this MuJoCo writes MUJOCO_LOG.TXT into whatever folder it runs in.
-        mujoco.set_mju_user_warning(_log.warning)
+        log_mujoco_warnings()
         self._task = _TASKS[task](random=0)  # drawn from nowhere; unseeded it reads the system's
         self._physics = Physics.from_xml_path(str(ASSETS_DIR / self._task.world))
         self._env = Environment(self._physics, self._task, control_timestep=DT)
@@ -111,7 +94,7 @@ class AlohaSim:
     def _observe(self, key: str) -> Array:
         if key == _TOP:
             return self._render()
-        if key == _STATE:
+        if key == STATE:
             return np.asarray(self._task.get_qpos(self._physics), dtype=np.float32)
         raise KeyError(key)
 

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from proctor.types import ActionSpec, Array, EpisodeSpec, Feature, Observation, Step, Task
+from proctor.types import (
+    ActionSpec,
+    Array,
+    EpisodeSpec,
+    Feature,
+    FeatureKind,
+    Observation,
+    Step,
+    Task,
+)
 
 
 @dataclass
@@ -40,6 +49,15 @@ class Sim(Protocol):
 
     def close(self) -> None:
         """Free the simulator, its renderer and its GL context."""
+
+
+def pictures_to_show(features: Mapping[str, Feature]) -> tuple[str, ...]:
+    """Return the keys that people are shown: what is made for that, else the cameras."""
+    for kind in (FeatureKind.FILM, FeatureKind.VISUAL):
+        keys = tuple(key for key, feature in features.items() if feature.kind is kind)
+        if keys:
+            return keys
+    return ()
 
 
 Expert = Callable[[Observation], Array]

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from proctor.benchmarks.gym_success import CHOICES, Source, SuccessRule
 from proctor.errors import UsageError
-from proctor.types import ActionSpec, Feature, FeatureKind
+from proctor.types import FILM, ActionSpec, Feature, FeatureKind
 
 _LIMIT_S = 300
 _DEFAULT_FPS = 30
@@ -119,7 +119,6 @@ def look_at(question: Question) -> EnvFacts:
     Raises:
         UsageError: the environments cannot be played, or info lacks the key that tells success.
     """
-    from proctor.benchmarks.gym_sim import FILM
     from proctor.benchmarks.gym_spaces import action_spec, entries_of
 
     opened = question.opener.tasks()

@@ -13,9 +13,8 @@ from proctor.benchmarks.gym_spaces import entries_of, numbers_in, to_env_action
 from proctor.benchmarks.gym_success import SuccessRule
 from proctor.benchmarks.rendering import gl_variables
 from proctor.errors import WorkerError
-from proctor.types import Array, EpisodeSpec, Observation, Step
+from proctor.types import FILM, Array, EpisodeSpec, Observation, Step
 
-FILM = "observation.film"
 _QUIET_PYGAME = {"PYGAME_HIDE_SUPPORT_PROMPT": "1", "SDL_VIDEODRIVER": "dummy"}
 """Many environments draw by pygame, which greets, and looks for a screen it does not need."""
 

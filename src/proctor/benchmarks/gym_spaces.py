@@ -10,13 +10,22 @@ import numpy as np
 from gymnasium import Space, spaces
 
 from proctor.errors import UsageError
-from proctor.types import ActionSpec, Array, Feature, FeatureKind
+from proctor.types import (
+    ENVIRONMENT_STATE,
+    IMAGE,
+    IMAGES,
+    STATE,
+    ActionSpec,
+    Array,
+    Feature,
+    FeatureKind,
+)
 
 _OBSERVATION = "observation."
 _NAMES = {
-    "pixels": "observation.image",
-    "agent_pos": "observation.state",
-    "environment_state": "observation.environment_state",
+    "pixels": IMAGE,
+    "agent_pos": STATE,
+    "environment_state": ENVIRONMENT_STATE,
 }
 
 
@@ -45,7 +54,7 @@ def entries_of(space: Space[Any]) -> list[Entry]:
         UsageError: something in it has no fixed number of numbers.
     """
     if not isinstance(space, spaces.Dict):
-        key = "observation.image" if _is_image(space) else "observation.state"
+        key = IMAGE if _is_image(space) else STATE
         return [_entry(key, (), space)]
     return [_entry(_key(path), path, part) for path, part in _parts(space, ())]
 
@@ -101,7 +110,7 @@ def _key(path: tuple[str, ...]) -> str:
     if len(path) == 1 and path[0] in _NAMES:
         return _NAMES[path[0]]
     if path[0] == "pixels":
-        return "observation.images." + ".".join(path[1:])
+        return IMAGES + ".".join(path[1:])
     return _OBSERVATION + ".".join(path).removeprefix(_OBSERVATION)
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from proctor.benchmarks.base import BenchmarkConfig, BenchmarkPlugin, Expert, Sim
 from proctor.benchmarks.libero_assets import download_assets, find_assets
 from proctor.benchmarks.libero_expert import LiberoExpert, can_do
-from proctor.benchmarks.libero_problem import read_problem
-from proctor.benchmarks.libero_scene import COLUMNS, ENVIRONMENT_STATE, ROWS
+from proctor.benchmarks.libero_problem import Problem, read_problem
+from proctor.benchmarks.libero_scene import COLUMNS, ROWS
 from proctor.benchmarks.libero_tasks import (
     STANDARD_SUITES,
     SUITES,
@@ -26,16 +27,23 @@ from proctor.benchmarks.rendering import gl_variables
 from proctor.benchmarks.selection import (
     LARGEST_SIDE,
     check_cameras,
-    ids_in_group,
     image_key,
     keyed_cameras,
     names_in,
     require_positive,
+    tasks_of_suite,
 )
 from proctor.errors import UsageError, did_you_mean
-from proctor.types import ActionSpec, EpisodeSpec, Feature, FeatureKind, Task
+from proctor.types import (
+    ENVIRONMENT_STATE,
+    STATE,
+    ActionSpec,
+    EpisodeSpec,
+    Feature,
+    FeatureKind,
+    Task,
+)
 
-STATE = "observation.state"
 FPS = 20
 N_INIT_STATES = 50
 CAMERAS = ("agentview", "robot0_eye_in_hand", "frontview", "birdview", "sideview", "galleryview")
@@ -212,11 +220,17 @@ class Libero:
                 f"libero's expert cannot do {task.suite} task {task.task_id} ({task.instruction}); "
                 f"it can do --env.task={task.suite} --env.task_ids=[{','.join(can)}]"
             )
-        return LiberoExpert(read_problem(bddl_file(task.suite, task.name)))
+        return LiberoExpert(_problem(task.suite, task.name))
 
 
 def _expert_can(suite: str, name: str) -> bool:
-    return can_do(read_problem(bddl_file(suite, name)))
+    return can_do(_problem(suite, name))
+
+
+@cache
+def _problem(suite: str, name: str) -> Problem:
+    """Read a task's BDDL file; once, since every episode's expert asks."""
+    return read_problem(bddl_file(suite, name))
 
 
 def _camera_keys(config: LiberoConfig) -> dict[str, str]:
@@ -246,11 +260,9 @@ def _selected_tasks(config: LiberoConfig) -> list[Task]:
             raise UsageError(
                 f"libero has no suite {suite!r}{did_you_mean(suite, SUITES) or choice}"
             )
-        names = task_names()[suite]
+        rows = [(name, instruction_of(name)) for name in task_names()[suite]]
         horizon = config.episode_length or HORIZONS[config.protocol][suite]
-        for task_id in ids_in_group(suite, len(names), config.task_ids):
-            name = names[task_id]
-            tasks.append(Task(suite, task_id, name, instruction_of(name), horizon, FPS))
+        tasks += tasks_of_suite(suite, rows, config.task_ids, horizon, FPS)
     return tasks
 
 

@@ -19,8 +19,8 @@ from proctor.benchmarks.libero_fixtures import (
 from proctor.benchmarks.libero_grasps import BOXES, HOLDS, Grasp, choose_grasp, long_side
 from proctor.benchmarks.libero_hand import UP, Actions, Fingers, Hand, turned
 from proctor.benchmarks.libero_problem import Goal, Problem, Relation
-from proctor.benchmarks.libero_scene import ENVIRONMENT_STATE, Scene
-from proctor.types import Array, Observation
+from proctor.benchmarks.libero_scene import Scene
+from proctor.types import ENVIRONMENT_STATE, Array, Observation
 
 _CLEAR_M = 0.04
 _LIFT_M = 0.08

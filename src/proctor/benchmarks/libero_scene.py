@@ -20,7 +20,6 @@ import numpy as np
 from proctor.benchmarks.libero_problem import Problem
 from proctor.types import Array
 
-ENVIRONMENT_STATE = "observation.environment_state"
 ROWS, COLUMNS = 20, 14
 
 

@@ -13,16 +13,13 @@ import mujoco
 import numpy as np
 
 from proctor.benchmarks.libero_problem import read_problem
-from proctor.benchmarks.libero_scene import ENVIRONMENT_STATE
 from proctor.benchmarks.libero_state import WorldState
 from proctor.benchmarks.libero_world import global_randomness, make_world
 from proctor.benchmarks.rendering import CameraRenderer, can_render, release_pages
-from proctor.types import Array, EpisodeSpec, Observation, Step
+from proctor.types import ENVIRONMENT_STATE, STATE, Array, EpisodeSpec, Observation, Step
 
-STATE = "observation.state"
 SETTLE_STEPS = 10
 SETTLE_ACTION = np.array([0, 0, 0, 0, 0, 0, -1], np.float32)
-_SUBSTEPS = 25
 _SEEN_SUBSTEP = 24
 """robosuite samples what it observes once in 25 substeps, and after a reset and one restored
 state that is substep 24: pictures and numbers show the world 2 ms before the step's end."""

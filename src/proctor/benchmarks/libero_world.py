@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import os
 import sys
 import tempfile
 import types
@@ -15,6 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from proctor.benchmarks.mujoco_log import log_mujoco_warnings
+from proctor.variables import variables_set
 
 _CONTROL_HZ = 20
 
@@ -29,7 +31,7 @@ def import_libero() -> None:
         return
     with tempfile.TemporaryDirectory(prefix="proctor-libero-") as folder:
         Path(folder, "config.yaml").write_text("{}\n")
-        with _variables(LIBERO_CONFIG_PATH=folder, MUJOCO_GL="disable"):
+        with variables_set({"LIBERO_CONFIG_PATH": folder, "MUJOCO_GL": "disable"}):
             _import_robosuite_macros()
             importlib.import_module("libero.libero.envs")
 
@@ -38,9 +40,10 @@ def make_world(bddl_file: Path, assets: Path, *, textures: bool) -> Any:
     """Build the robosuite environment that a BDDL file describes, with no renderer.
 
     Its poses are drawn from numpy's global generator, and drawn again by every reset.
-    ``textures`` are two thirds of a model's memory and of its loading, and physics ignores them.
+    ``textures`` are two thirds of a model's memory and half of its loading; physics ignores them.
     """
     import_libero()
+    log_mujoco_warnings()
     libero: Any = importlib.import_module("libero.libero")
     robosuite: Any = importlib.import_module("robosuite")
     envs: Any = importlib.import_module("libero.libero.envs")
@@ -116,17 +119,3 @@ def _import_robosuite_macros() -> None:
     # An empty file of own settings is what robosuite complains about not having.
     name = "robosuite.macros_private"
     sys.modules.setdefault(name, types.ModuleType(name))
-
-
-@contextmanager
-def _variables(**values: str) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value

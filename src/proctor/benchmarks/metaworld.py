@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,26 +12,27 @@ import numpy as np
 
 from proctor.benchmarks.base import BenchmarkConfig, BenchmarkPlugin, Expert, Sim
 from proctor.benchmarks.metaworld_sim import (
-    ENVIRONMENT_STATE,
     MOVED_CAMERAS,
-    STATE,
     TURNED_CAMERAS,
     MetaworldSim,
 )
 from proctor.benchmarks.metaworld_tasks import SPLITS, TASKS
 from proctor.benchmarks.rendering import gl_variables
 from proctor.benchmarks.selection import (
-    IMAGE,
     LARGEST_SIDE,
     check_cameras,
-    ids_in_group,
+    each_once,
     image_key,
     keyed_cameras,
     names_in,
     require_positive,
+    tasks_of_suite,
 )
 from proctor.errors import MissingExtra, UsageError, did_you_mean
 from proctor.types import (
+    ENVIRONMENT_STATE,
+    IMAGE,
+    STATE,
     ActionSpec,
     Array,
     EpisodeSpec,
@@ -84,7 +85,7 @@ class Metaworld:
         require_positive("episode_length", config.episode_length)
         self._config = config
         self._camera_of = _camera_keys(config)
-        self._tasks = _selected_tasks(config)
+        self._tasks = each_once(_selected_tasks(config))
 
     def tasks(self) -> list[Task]:
         """List the configured tasks, group by group."""
@@ -170,16 +171,12 @@ def _camera_protocol(camera: str) -> dict[str, Any]:
     }
 
 
-def _selected_tasks(config: MetaworldConfig) -> list[Task]:
-    """Return the tasks of all groups, each task once, where it is named first."""
-    chosen: dict[str, Task] = {}
+def _selected_tasks(config: MetaworldConfig) -> Iterator[Task]:
+    """Yield the tasks of all groups that are named."""
     for item in names_in(config.task, flag="task"):
         suite, names = _group(item)
-        for task_id in ids_in_group(suite, len(names), config.task_ids):
-            row = _ROWS[names[task_id]]
-            task = Task(suite, task_id, row.name, row.instruction, config.episode_length, FPS)
-            chosen.setdefault(row.name, task)
-    return list(chosen.values())
+        rows = [(name, _ROWS[name].instruction) for name in names]
+        yield from tasks_of_suite(suite, rows, config.task_ids, config.episode_length, FPS)
 
 
 def _group(item: str) -> tuple[str, tuple[str, ...]]:

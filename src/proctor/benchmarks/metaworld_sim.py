@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import logging
 import pickle
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from proctor.benchmarks.mujoco_log import log_mujoco_warnings
 from proctor.benchmarks.rendering import CameraRenderer
-from proctor.types import Array, EpisodeSpec, Observation, Step, Task
-
-STATE = "observation.state"
-ENVIRONMENT_STATE = "observation.environment_state"
+from proctor.types import ENVIRONMENT_STATE, STATE, Array, EpisodeSpec, Observation, Step, Task
 
 # LeRobot moves this one camera closer; every public Meta-World checkpoint was trained on that view.
 MOVED_CAMERAS = {"corner2": (0.75, 0.075, 0.7)}
 # These hang upside down in the XML, so their pictures are turned by 180 degrees. (LeRobot turns
 # corner2 only; the others come out of it with the arm standing on the ceiling.)
 TURNED_CAMERAS = frozenset({"corner", "corner2", "corner3", "corner4"})
-
-_log = logging.getLogger(__name__)
 
 
 class MetaworldSim:
@@ -127,12 +122,10 @@ def _own_copy(value: Any) -> Any:
 
 def _make_env(task: Task) -> Any:
     """Build the task's environment as MT1 would, less the 50 resets MT1 draws its goals with."""
-    import mujoco
     from metaworld import Task as MetaworldTask
     from metaworld.env_dict import ALL_V3_ENVIRONMENTS
 
-    # Without this MuJoCo writes MUJOCO_LOG.TXT into whatever folder it runs in.
-    mujoco.set_mju_user_warning(_log.warning)
+    log_mujoco_warnings()
     original = ALL_V3_ENVIRONMENTS[task.name]
     env = type(original.__name__, (original,), {"touching_object": _touching_object})()
     # The frozen goal is never used (unfrozen below); partially_observable hides the goal.

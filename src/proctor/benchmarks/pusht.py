@@ -10,13 +10,20 @@ from enum import Enum
 from typing import Any
 
 from proctor.benchmarks.base import BenchmarkConfig, BenchmarkPlugin, Expert, Sim
-from proctor.benchmarks.selection import IMAGE, ids_in_group, names_in, require_positive
+from proctor.benchmarks.selection import ids_in_group, names_in, require_positive
 from proctor.errors import MissingExtra, UsageError
-from proctor.types import ActionSpec, EpisodeSpec, Feature, FeatureKind, Task
+from proctor.types import (
+    ENVIRONMENT_STATE,
+    FILM,
+    IMAGE,
+    STATE,
+    ActionSpec,
+    EpisodeSpec,
+    Feature,
+    FeatureKind,
+    Task,
+)
 
-STATE = "observation.state"
-ENVIRONMENT_STATE = "observation.environment_state"
-FILM = "observation.film"
 FPS = 10
 
 _SUITE, _TASK = "pusht", "PushT-v0"

@@ -8,15 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from proctor.types import Array, EpisodeSpec, Observation, Step
+from proctor.types import (
+    ENVIRONMENT_STATE,
+    FILM,
+    IMAGE,
+    STATE,
+    Array,
+    EpisodeSpec,
+    Observation,
+    Step,
+)
 
 os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
 
 # Only now: pygame, which it imports, has been told not to greet.
 from gym_pusht.envs.pusht import PushTEnv
-
-_IMAGE, _FILM = "observation.image", "observation.film"
-_STATE, _ENVIRONMENT_STATE = "observation.state", "observation.environment_state"
 
 
 class _World(PushTEnv):  # type: ignore[misc]  # it comes without types
@@ -75,13 +81,13 @@ class PushTSim:
         self._env.close()
 
     def _observe(self, key: str) -> Array:
-        if key == _IMAGE:
+        if key == IMAGE:
             return np.asarray(self._env._render(visualize=False))
-        if key == _FILM:
+        if key == FILM:
             return np.asarray(self._env._render(visualize=True))
-        if key == _STATE:
+        if key == STATE:
             return np.array(self._env.agent.position, dtype=np.float32)
-        if key == _ENVIRONMENT_STATE:
+        if key == ENVIRONMENT_STATE:
             corners = self._env.get_keypoints(self._env._block_shapes)
             return np.asarray(corners.flatten(), dtype=np.float32)
         raise KeyError(key)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from proctor.errors import UsageError
+from proctor.types import IMAGES, Task
 
-IMAGE = "observation.image"
-IMAGES = "observation.images."
 LARGEST_SIDE = 4096
 """Of an image, in pixels; more than any camera of a robot has."""
 
@@ -39,6 +38,29 @@ def ids_in_group(suite: str, count: int, wanted: Sequence[int] | None) -> list[i
             choice = "0" if count == 1 else f"0-{count - 1}"
             raise UsageError(f"{suite} has no task {task_id} (choose {choice})")
     return sorted(set(wanted))
+
+
+def tasks_of_suite(
+    suite: str,
+    rows: Sequence[tuple[str, str]],
+    wanted: Sequence[int] | None,
+    horizon: int,
+    fps: int,
+) -> list[Task]:
+    """Return the tasks that ``--env.task_ids`` leaves of a suite.
+
+    ``rows`` holds name and instruction of all its tasks, in the order of their ids.
+    """
+    ids = ids_in_group(suite, len(rows), wanted)
+    return [Task(suite, task_id, *rows[task_id], horizon, fps) for task_id in ids]
+
+
+def each_once(tasks: Iterable[Task]) -> list[Task]:
+    """Return each task once, where it is named first."""
+    chosen: dict[str, Task] = {}
+    for task in tasks:
+        chosen.setdefault(task.name, task)
+    return list(chosen.values())
 
 
 def check_cameras(

@@ -65,20 +65,16 @@ def evaluate(settings: dict[str, Any]) -> tuple[Prepared, int]:
     _say_what_renders(prepared)
 
     def make_recorders(prepared: Prepared, before: Sequence[EpisodeRow]) -> list[Recorder]:
-        counts = Counts()
-        for row in before:
-            counts.add(row.outcome)
         console = Console(stderr=True)
         headline = _headline(prepared, len(before))
         console.print(headline, highlight=False, soft_wrap=True, markup=False)
-        for warning in getattr(
-            prepared.benchmark, "warnings", ()
-        ):  # of versions that change results
-            console.print(
-                one_line(f"warning: {warning}"), style="bold red", soft_wrap=True, markup=False
-            )
-        for note in getattr(prepared.policy, "notes", ()):  # what a checkpoint's reader noticed
+        # Of versions that change results; then what a checkpoint's reader noticed.
+        for warning in getattr(prepared.benchmark, "warnings", ()):
+            line = one_line(f"warning: {warning}")
+            console.print(line, style="bold red", soft_wrap=True, markup=False)
+        for note in getattr(prepared.policy, "notes", ()):
             console.print(one_line(f"note: {note}"), highlight=False, soft_wrap=True, markup=False)
+        counts = Counts.of(row.outcome for row in before)
         return [Progress(len(prepared.plan), counts, console), interrupts]
 
     def film_recorders(episodes: int) -> list[Recorder]:
@@ -220,13 +216,12 @@ def settings_from(given: dict[str, str]) -> dict[str, Any]:
 
 def _with_episodes_of(path: Path, settings: dict[str, Any]) -> dict[str, Any]:
     """Take benchmark, seed and number of episodes from the run to compare with, unless given."""
+    from proctor.config import trusted
     from proctor.run import RunFolder
 
     reference = RunFolder(path).read()
     if reference is None:
         raise UsageError(f"--against: {path} is not a run folder (it has no run.json)")
-    from proctor.config import trusted
-
     try:
         env, seed = dict(reference.resolved["env"]), reference.resolved["seed"]
         kind, n_episodes = env["type"], reference.resolved["eval"]["n_episodes"]

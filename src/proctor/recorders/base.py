@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated, Protocol
+from typing import Annotated, Protocol, Self
 
 import msgspec
 
@@ -47,6 +48,14 @@ class Counts:
     successes: int = 0
     failures: int = 0
     errors: int = 0
+
+    @classmethod
+    def of(cls, outcomes: Iterable[Outcome]) -> Self:
+        """Count episodes that have ended before."""
+        counts = cls()
+        for outcome in outcomes:
+            counts.add(outcome)
+        return counts
 
     def add(self, outcome: Outcome) -> None:
         """Count one episode."""

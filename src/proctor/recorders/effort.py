@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -44,22 +43,8 @@ class EffortLog:
             raise RunFolderError(f"cannot write {self._path}: {error.strerror}") from error
 
 
-@dataclass(frozen=True)
-class Effort:
-    """What all sessions of a run that ended in order add up to."""
-
-    infer_s: float
-    batches: int
-    batched_requests: int
-
-    @property
-    def mean_batch(self) -> float | None:
-        """Mean number of episodes answered by one call of the policy; None when none was needed."""
-        return self.batched_requests / self.batches if self.batches else None
-
-
-def read_effort(folder: Path) -> Effort:
-    """Add up the sessions of a run; one that was killed has left no line."""
+def read_effort(folder: Path) -> Pulse:
+    """Add up the last pulses of a run's sessions; one that was killed has left none."""
     lines = read_lines(folder / FILE_NAME).splitlines()
     sessions = []
     for line in lines:
@@ -67,7 +52,9 @@ def read_effort(folder: Path) -> Effort:
             sessions.append(msgspec.json.decode(line, type=Pulse))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             continue  # cut short by a power loss; it says nothing about any episode
-    return Effort(
+    return Pulse(
+        elapsed_s=sum(session.elapsed_s for session in sessions),
+        steps=sum(session.steps for session in sessions),
         infer_s=sum(session.infer_s for session in sessions),
         batches=sum(session.batches for session in sessions),
         batched_requests=sum(session.batched_requests for session in sessions),

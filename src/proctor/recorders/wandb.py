@@ -6,7 +6,6 @@ a warning. Everything it is told is on disk already.
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import json
 import os
@@ -16,7 +15,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -26,6 +25,7 @@ from proctor.errors import MissingExtra, RunFolderError, UsageError
 from proctor.recorders.base import Counts, Pulse
 from proctor.report.statistics import wilson_interval
 from proctor.types import EpisodeResult
+from proctor.variables import variables_set
 
 FILE_NAME = "wandb.json"
 _LOG_EVERY_S = 1.0
@@ -197,7 +197,7 @@ class WandbLog:
     def _show(self, run: Any, results: WandbResults) -> None:
         import wandb
 
-        with _staged_in(self._folder / "wandb"):
+        with variables_set(_staging(self._folder / "wandb")):
             columns = list(results.tasks[0]) if results.tasks else []
             table = wandb.Table(columns, [list(task.values()) for task in results.tasks])
             shown: dict[str, Any] = {"tasks": table}
@@ -231,20 +231,12 @@ def speed_figures(pulse: Pulse) -> dict[str, float]:
     return figures
 
 
-@contextlib.contextmanager
-def _staged_in(folder: Path) -> Iterator[None]:
+def _staging(folder: Path) -> dict[str, str]:
     """Let W&B stage tables beside the rest of the run, and not in the home folder.
 
     What an offline run staged is needed by ``wandb sync``, maybe on another machine.
     """
-    given = os.environ.get("WANDB_DATA_DIR")
-    if given is None:
-        os.environ["WANDB_DATA_DIR"] = str(folder)
-    try:
-        yield
-    finally:
-        if given is None:
-            del os.environ["WANDB_DATA_DIR"]
+    return {"WANDB_DATA_DIR": os.environ.get("WANDB_DATA_DIR", str(folder))}
 
 
 def _warn(reason: str) -> None:

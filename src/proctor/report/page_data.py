@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from proctor.errors import UsageError
-from proctor.recorders.effort import Effort, read_effort
+from proctor.recorders.base import Pulse
+from proctor.recorders.effort import read_effort
 from proctor.recorders.journal import EpisodeRow, read_journal, videos_in
 from proctor.recorders.video import read_warnings
 from proctor.report.reproduce import episode_base, episode_flag, run_command, task_flags
@@ -37,7 +38,7 @@ class RunContent:
     """Numbers of the journal lines that nobody can read."""
     filmed: frozenset[EpisodeKey]
     """The episodes whose video is there."""
-    effort: Effort
+    effort: Pulse
     film_warnings: list[str]
     """What is to be known of the videos."""
 
@@ -199,7 +200,7 @@ def _shortened(error: str) -> str:
     return f"[{cut} characters are left out here; episodes.jsonl has them]\n{error[cut:]}"
 
 
-def _time(rows: Sequence[EpisodeRow], timeline: Timeline, effort: Effort) -> dict[str, Any]:
+def _time(rows: Sequence[EpisodeRow], timeline: Timeline, effort: Pulse) -> dict[str, Any]:
     spent = time_spent(rows, timeline)
     limit = limit_of(spent, timeline, effort.infer_s)
     return {
