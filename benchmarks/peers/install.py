@@ -3,7 +3,7 @@
     python benchmarks/peers/install.py
 
 PROCTOR_PEER_VENV is where it is or goes (default: .venv-peers); PROCTOR_PEER_PYTHON names a Python
-that is not found by its name.
+that is found neither by its name nor among pyenv's.
 """
 
 from __future__ import annotations
@@ -51,7 +51,13 @@ def find_python() -> tuple[str, str]:
 
 def _candidates() -> Iterator[str]:
     given = os.environ.get("PROCTOR_PEER_PYTHON")
-    yield from [given] if given else [f"python{version}" for version in LEROBOT]
+    if given:
+        yield given
+        return
+    installed = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
+    for version in LEROBOT:
+        yield f"python{version}"
+        yield from (str(python) for python in installed.glob(f"{version}.*/bin/python"))
 
 
 def version_of(python: str) -> str | None:

@@ -17,6 +17,7 @@ from proctor.config import EvalConfig
 from proctor.engine.pool import check_importable
 from proctor.errors import RunFolderError, SpecMismatch, UsageError, did_you_mean
 from proctor.filming import Filmed, filming_environment
+from proctor.head_start import begin_early
 from proctor.plan import make_plan, workers_for
 from proctor.prepared import Prepared
 from proctor.recorders.base import Recorder
@@ -64,7 +65,9 @@ class Evaluation:
 
 
 def prepare(config: EvalConfig) -> Prepared:
-    """Check that everything ``config`` names exists and fits together. Starts nothing.
+    """Check that everything ``config`` names exists and fits together.
+
+    Runs no simulator and writes nothing; what will take time is begun (see ``head_start``).
 
     Raises:
         UsageError: with one line that says what to change.
@@ -72,7 +75,9 @@ def prepare(config: EvalConfig) -> Prepared:
     folder = RunFolder(config.output_dir or default_folder(config))
     make_benchmark = partial(registry.find_benchmark(config.env.type).make, config.env)
     benchmark = make_benchmark()
-    policy = registry.find_policy(config.policy.type).make(config.policy, benchmark)
+    plugin = registry.find_policy(config.policy.type)
+    begin_early(benchmark, in_workers=config.eval.use_async_envs, images=plugin.has_network)
+    policy = plugin.make(config.policy, benchmark)
     if not hasattr(policy, "act"):
         made = type(policy).__name__
         raise UsageError(f"--policy.type={config.policy.type} makes a {made}, which is no policy")

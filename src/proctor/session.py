@@ -119,21 +119,18 @@ class Session:
         return self._engine
 
     def _engine_setup(self, n_episodes: int, environment: Mapping[str, str]) -> EngineSetup:
-        """Return an engine for so many episodes, in this process where the whole run would be."""
-        prepared, cores = self._prepared, usable_cores()
-        settings = prepared.config.eval
-        alone = workers_for(settings.batch_size, len(prepared.plan), cores) == 1
-        in_process = alone or not settings.use_async_envs
+        """Return what an engine for so many episodes is made from."""
+        prepared, settings = self._prepared, self._prepared.config.eval
         worker = replace(prepared.worker_setup, environment=dict(environment))
-        if not in_process:
+        if settings.use_async_envs:
             start_fork_server(prepared.benchmark.preload, worker.environment)
         return EngineSetup(
             worker=worker,
             policy=prepared.policy,
             features=prepared.features,
             action=prepared.benchmark.action,
-            n_workers=workers_for(settings.batch_size, n_episodes, cores),
-            in_process=in_process,
+            n_workers=workers_for(settings.batch_size, n_episodes, usable_cores()),
+            in_process=not settings.use_async_envs,
             watchdog_s=settings.watchdog_s,
         )
 

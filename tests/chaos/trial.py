@@ -68,7 +68,8 @@ class Verdict:
 def undisturbed(base: Path) -> dict[EpisodeKey, Course]:
     """Return the episodes of a run that nobody disturbs, one after the other in one process."""
     folder = base / "undisturbed"
-    words = [*common_flags("ENGINE"), "--eval.batch_size=1", f"--output_dir={folder}"]
+    words = [*common_flags("ENGINE"), "--eval.batch_size=1", "--eval.use_async_envs=false"]
+    words.append(f"--output_dir={folder}")
     subprocess.run([*_PROCTOR, *words], cwd=ROOT, check=True, capture_output=True)
     courses = {row.key: course(row) for row in read_journal(folder).rows}
     assert sorted(courses) == sorted(PLAN)

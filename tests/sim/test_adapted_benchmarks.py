@@ -71,7 +71,7 @@ def test_episodes_are_the_same_however_they_are_run(
     settings: dict[str, Any], tmp_path: Path
 ) -> None:
     # One simulator for all episodes of a task; two workers; the classic loop.
-    one_by_one = play(tmp_path / "serial", settings, batch_size=1)
+    one_by_one = play(tmp_path / "serial", settings, batch_size=1, use_async_envs=False)
     expected = digests(one_by_one)
     assert len(set(expected.values())) == len(expected)
     assert digests(play(tmp_path / "two", settings, batch_size=2)) == expected
@@ -81,7 +81,7 @@ def test_episodes_are_the_same_however_they_are_run(
 
 @kinds
 def test_an_episode_comes_out_the_same_alone(settings: dict[str, Any], tmp_path: Path) -> None:
-    run = play(tmp_path / "run", settings, batch_size=1)
+    run = play(tmp_path / "run", settings, batch_size=1, use_async_envs=False)
     row, record = run.rows[-1], RunFolder(run.path).read()
     assert record is not None
     base = episode_base(record.given, record.resolved)

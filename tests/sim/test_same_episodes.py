@@ -44,7 +44,9 @@ def play(folder: Path, tasks: str, **settings: Any) -> Evaluation:
 
 @pytest.fixture(scope="module")
 def one_by_one(tmp_path_factory: pytest.TempPathFactory) -> Episodes:
-    run = play(tmp_path_factory.mktemp("serial") / "run", "mt50", batch_size=1)
+    run = play(
+        tmp_path_factory.mktemp("serial") / "run", "mt50", batch_size=1, use_async_envs=False
+    )
     assert len(run.rows) == 100
     assert len({row.digest for row in run.rows}) == 100
     return episodes(run)
@@ -128,6 +130,6 @@ def test_a_policy_that_acts_on_pixels(tmp_path: Path) -> None:
         assert renders == ({16 * 1} if "lockstep" in name else {1 + 2 + 2})
         return episodes(run)
 
-    one_by_one = look("serial", batch_size=1)
+    one_by_one = look("serial", batch_size=1, use_async_envs=False)
     assert look("two", batch_size=2) == one_by_one
     assert look("lockstep", batch_size=2, scheduler="lockstep") == one_by_one

@@ -177,7 +177,7 @@ def test_a_ctrl_c_that_other_code_swallows_is_not_lost(tmp_path: Path) -> None:
     )
     folder, mark = tmp_path / "run", tmp_path / "swallowed"
     slow = [word for word in SLOW_RUN if "step_ms" not in word and "batch_size" not in word]
-    how = ["--env.step_ms=200", "--env.episode_length=5", "--eval.batch_size=1"]
+    how = ["--env.step_ms=200", "--env.episode_length=5", "--eval.use_async_envs=false"]
     words = [*slow, *how, f"--output_dir={folder}", str(mark)]
     process = subprocess.Popen(
         [sys.executable, "-c", program, *words], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL

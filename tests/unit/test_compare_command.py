@@ -17,7 +17,8 @@ def evaluate(folder: Path, policy: str, *words: str) -> Path:
     return folder
 
 
-ON_FAKE = ("--env.type=fake", "--env.n_tasks=2", "--eval.n_episodes=20", "--eval.batch_size=1")
+IN_PROCESS = "--eval.use_async_envs=false"
+ON_FAKE = ("--env.type=fake", "--env.n_tasks=2", "--eval.n_episodes=20", IN_PROCESS)
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +177,7 @@ def test_help_tells_what_the_gate_means(capsys: pytest.CaptureFixture[str]) -> N
 def test_eval_against_takes_the_episodes_of_the_other_run_and_stops_when_sure(
     good: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = evaluate(tmp_path / "new", "zero", f"--against={good}", "--eval.batch_size=1")
+    folder = evaluate(tmp_path / "new", "zero", f"--against={good}", IN_PROCESS)
     out = capsys.readouterr().out
     assert f"stopped: worse than {good} at alpha 0.05 after 8 pairs, 0 won to 8 lost" in out
     assert "of 40 planned episodes were run)" in out

@@ -31,7 +31,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
     return evaluate(
         policy={"type": "random", "inputs": ["observation.image"], "n_action_steps": 3},
         env={"type": "fake", "n_tasks": 3},
-        eval={"n_episodes": 4, "batch_size": 1},
+        eval={"n_episodes": 4, "batch_size": 1, "use_async_envs": False},
         output_dir=tmp_path_factory.mktemp("undisturbed") / "run",
     )
 
@@ -113,7 +113,10 @@ def test_a_simulator_that_raises_in_process_is_retried_too(
     run: Callable[..., Evaluation], undisturbed: Evaluation, tmp_path: Path
 ) -> None:
     evaluation = run(
-        **LOAD, eval__batch_size=1, env__faults={"0/1/2": "raise"}, env__break_once_in=str(tmp_path)
+        **LOAD,
+        eval__use_async_envs=False,
+        env__faults={"0/1/2": "raise"},
+        env__break_once_in=str(tmp_path),
     )
     assert digests(evaluation) == digests(undisturbed)
 

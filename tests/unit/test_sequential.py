@@ -329,7 +329,12 @@ def test_no_finished_episode_is_lost_when_a_run_stops(run: Callable[..., Evaluat
 def test_a_run_against_another_stops_when_it_is_shown_to_be_better(
     run: Callable[..., Evaluation],
 ) -> None:
-    load = {"env__n_tasks": 2, "eval__n_episodes": 40, "eval__batch_size": 1}
+    load = {
+        "env__n_tasks": 2,
+        "eval__n_episodes": 40,
+        "eval__use_async_envs": False,
+        "eval__batch_size": 1,
+    }
     reference = run(**load, policy__type="zero")
     better = run(**load, policy__type="expert", against=str(reference.path))
     assert str(better.stopped).startswith(

@@ -247,7 +247,8 @@ def test_the_camera_takes_over_the_simulators_that_are_open(
         return make_sim(self, task)
 
     monkeypatch.setattr(Fake, "make_sim", counted)
-    evaluation = run(video__episodes=2, env__endless=True, eval__batch_size=1)
+    alone = {"eval__batch_size": 1, "eval__use_async_envs": False}
+    evaluation = run(video__episodes=2, env__endless=True, **alone)
     assert evaluation.filmed.videos == 2
     assert len(opened) == 1
 
@@ -279,7 +280,7 @@ def test_a_camera_that_keeps_breaking_costs_the_video_and_nothing_else(
         raise OSError("no space left")
 
     monkeypatch.setattr(VideoFile, "add", add)
-    evaluation = run(video__episodes=1, env__endless=True, eval__batch_size=1)
+    evaluation = run(video__episodes=1, env__endless=True, eval__use_async_envs=False)
     (warning,) = evaluation.filmed.warnings
     assert warning == ("point-0 episode 0 (seed 1000) could not be filmed: OSError: no space left")
     assert videos(evaluation) == set()

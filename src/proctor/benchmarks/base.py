@@ -75,7 +75,8 @@ class Benchmark(Protocol):
     distributions: tuple[str, ...]
     """Installed distributions whose versions define the episodes ("mujoco", ...)."""
     preload: tuple[str, ...]
-    """Modules that workers need and that can be imported once, before they fork."""
+    """Modules that workers need and that can be imported once, before they fork: with the variables
+    of ``preflight(())``, so before it is known whether and how this run renders."""
     expert_inputs: tuple[str, ...]
     """The observation keys an expert looks at; empty when there is no expert."""
 

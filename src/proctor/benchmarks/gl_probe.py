@@ -18,6 +18,7 @@ REFERENCE_PIXELS = 480
 OFF = ("disable", "disabled", "off", "false", "0")
 """What MuJoCo reads as: no rendering."""
 _LIMIT_S = 60
+_ONE_AT_A_TIME = threading.Lock()
 
 # Draws for real: a backend may import, open a context and still draw nothing. Waits between the
 # first picture and the clock, such that backends start together and are timed one by one.
@@ -80,7 +81,8 @@ def probe_backends(backends: Sequence[str], *, always_time: bool = False) -> tup
 
     Each runs in a subprocess: a broken driver crashes the process that loads it.
     """
-    return _probe_backends(tuple(backends), always_time)
+    with _ONE_AT_A_TIME:  # whoever asks meanwhile waits for the same answer
+        return _probe_backends(tuple(backends), always_time)
 
 
 @cache

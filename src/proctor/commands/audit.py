@@ -59,7 +59,9 @@ def _audit_folder(path: Path, n_episodes: int, flags: Mapping[str, str]) -> int:
     rows = read_journal(path).rows
     given = trusted(record.given, flags, str(path))
     trust = {name: value for name, value in flags.items() if name in TRUST}
-    prepared = prepare(config_from({**given, **trust, "output_dir": str(path)}))
+    prepared = prepare(
+        config_from({**given, **trust, "eval.use_async_envs": False, "output_dir": str(path)})
+    )
     console = Console()
 
     def show(comparison: Comparison) -> None:

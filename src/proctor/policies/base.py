@@ -83,3 +83,5 @@ class PolicyPlugin:
     summary: str
     open_field: str | None = None
     """The config's field that takes --policy flags it does not know by name; None: refuse them."""
+    has_network: bool = False
+    """Making it takes seconds, for torch is loaded, and as a rule it looks at images."""

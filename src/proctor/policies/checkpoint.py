@@ -57,7 +57,7 @@ from proctor.policies.processors import (
     build_step,
     check_stats,
 )
-from proctor.policies.weights import fill, read_tensors, split_legacy
+from proctor.policies.weights import Undrawn, fill, read_tensors, split_legacy
 
 PREPROCESSOR = "policy_preprocessor"
 POSTPROCESSOR = "policy_postprocessor"
@@ -108,7 +108,7 @@ def read_checkpoint(
     pre = pre.renaming(config.rename_map)
     if benchmark is not None:
         check_fit(config, benchmark, pre.rename_map)
-    with torch.device("meta"):
+    with Undrawn():
         network = _built(plugin, config)
     unused = fill(network, tensors, plugin.prefix, str(weights_file))
     unused = [key for key in unused if not key.endswith("num_batches_tracked")]

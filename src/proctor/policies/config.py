@@ -190,6 +190,7 @@ class CheckpointPlugin(PolicyPlugin):
     """What stands before the network's own names in model.safetensors."""
     tell_tale: frozenset[str] = field(kw_only=True)
     """Fields that only this policy's config.json has: old files do not state their type."""
+    has_network: bool = True
 
 
 def is_saved(name: str, config_class: type[CheckpointConfig]) -> bool:

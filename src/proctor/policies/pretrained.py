@@ -45,4 +45,5 @@ PLUGIN = PolicyPlugin(
     make=make,
     summary="a LeRobot checkpoint (ACT, Diffusion); --policy.path alone selects it",
     open_field="overrides",
+    has_network=True,
 )

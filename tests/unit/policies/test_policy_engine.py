@@ -57,7 +57,7 @@ def test_fifty_tasks_four_at_a_time_give_what_they_give_one_by_one(
     run: Callable[..., Evaluation], path: str
 ) -> None:
     fifty = {"env__n_tasks": 50, "eval__n_episodes": 1}
-    one_by_one = play(run, path, eval__batch_size=1, **fifty)
+    one_by_one = play(run, path, eval__batch_size=1, eval__use_async_envs=False, **fifty)
     four = play(run, path, eval__batch_size=4, env__max_parallel_tasks=4, **fifty)
     assert digests(four) == digests(one_by_one)
     assert len({row.digest for row in one_by_one.rows}) == 50
@@ -68,7 +68,7 @@ def test_fifty_tasks_four_at_a_time_give_what_they_give_one_by_one(
 def test_the_batch_size_and_the_scheduler_change_nothing(
     run: Callable[..., Evaluation], path: str, batch_size: int, scheduler: str
 ) -> None:
-    one_by_one = play(run, path, eval__batch_size=1, eval__n_episodes=8)
+    one_by_one = play(run, path, eval__batch_size=1, eval__use_async_envs=False, eval__n_episodes=8)
     evaluation = play(
         run, path, eval__batch_size=batch_size, eval__n_episodes=8, eval__scheduler=scheduler
     )
@@ -87,10 +87,19 @@ def test_a_resumed_run_gives_the_episodes_of_an_undisturbed_one(
 def test_temporal_ensembling_is_per_episode(run: Callable[..., Evaluation], tmp_path: Path) -> None:
     path = checkpoint(tmp_path, "act", **SMALL_ACT)
     flags = {"policy__n_action_steps": 1, "policy__temporal_ensemble_coeff": 0.01}
-    alone = play(run, path, eval__batch_size=1, eval__n_episodes=8, **flags)
+    alone = play(
+        run, path, eval__batch_size=1, eval__use_async_envs=False, eval__n_episodes=8, **flags
+    )
     together = play(run, path, eval__batch_size=8, eval__n_episodes=8, **flags)
     assert digests(together) == digests(alone)
-    plain = play(run, path, eval__batch_size=1, eval__n_episodes=8, policy__n_action_steps=1)
+    plain = play(
+        run,
+        path,
+        eval__batch_size=1,
+        eval__use_async_envs=False,
+        eval__n_episodes=8,
+        policy__n_action_steps=1,
+    )
     assert digests(plain) != digests(alone), "the flag must do something"
 
 
