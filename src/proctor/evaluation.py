@@ -23,7 +23,7 @@ from proctor.prepared import Prepared
 from proctor.recorders.base import Recorder
 from proctor.recorders.effort import read_effort
 from proctor.recorders.journal import EpisodeRow, cut_torn_line, read_journal
-from proctor.recorders.video import remove_unfinished
+from proctor.recorders.video import read_warnings, remove_unfinished
 from proctor.recorders.wandb import require_wandb
 from proctor.report.comparison import load_run, pair_key
 from proctor.report.page import write_page
@@ -168,6 +168,8 @@ def run_evaluation(
         cut_torn_line(folder.path)
         remove_unfinished(folder.path)
         before = read_journal(folder.path).rows
+        read_effort(folder.path)  # what the end of the run reads must not fail only then
+        read_warnings(folder.path)
         missing = _missing(prepared.plan, before, folder.path)
         for row in before:
             stopper.hear(row.key, row.outcome)

@@ -145,6 +145,10 @@ def decode(cls: type[T], values: dict[str, Any], prefix: str = "") -> T:
         return msgspec.convert(nested, cls, strict=False, dec_hook=_decode_path)
     except msgspec.ValidationError as bad:
         raise UsageError(_in_our_words(str(bad), prefix, values)) from None
+    except UnicodeEncodeError as bad:  # msgspec reads UTF-8, which half a character is not
+        odd = bad.object[bad.start : bad.end]
+        given = [flag.name for flag in flags_of(cls, prefix) if odd in str(values.get(flag.name))]
+        raise UsageError(f"--{', --'.join(given)}: {odd!r} is no character") from None
 
 
 def _decode_path(kind: type[Any], value: Any) -> Any:

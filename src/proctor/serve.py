@@ -112,6 +112,7 @@ class _NoAddress(Exception):
 class _Handler(BaseHTTPRequestHandler):
     server: RunServer
     protocol_version = "HTTP/1.1"
+    default_request_version = "HTTP/1.0"  # without a version too, the answer has a status
 
     def do_GET(self) -> None:
         """Answer with a page, a version or a video; with 404 to anything else."""

@@ -7,11 +7,14 @@ import multiprocessing
 import os
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
 
 from tests.fuzz.campaign import Part, Tally, run_part
 from tests.fuzz.kinds import KINDS
 
+_PARTS_EACH = 8
+"""How many parts a process runs."""
 _PART = 1000
 """Cases that are run in one yard, which takes a second or two to set up."""
 
@@ -37,22 +40,34 @@ def main() -> int:
     parts = parts_of(given.cases, given.seed)
     tallies = [Tally() for _ in KINDS]
     began = time.monotonic()
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(given.jobs, context, max_tasks_per_child=8) as pool:
-        for part, tally in zip(parts, pool.map(run_part, parts), strict=True):
-            tallies[part.kind].cases += tally.cases
-            tallies[part.kind].cpu_s += tally.cpu_s
-            tallies[part.kind].findings |= tally.findings
-            done = sum(tally.cases for tally in tallies)
-            print(
-                f"{done:,} of {given.cases:,} cases: {tally.cases:,} of {KINDS[part.kind].name}, "
-                f"{tally.cpu_s:.0f} s of CPU, {len(tally.findings)} failures",
-                file=sys.stderr,
-                flush=True,
-            )
-            for text in tally.findings.values():
-                print(text, file=sys.stderr, flush=True)
+    for part, tally in _tallied(parts, given.jobs):
+        tallies[part.kind].cases += tally.cases
+        tallies[part.kind].cpu_s += tally.cpu_s
+        tallies[part.kind].findings |= tally.findings
+        done = sum(tally.cases for tally in tallies)
+        print(
+            f"{done:,} of {given.cases:,} cases: {tally.cases:,} of {KINDS[part.kind].name}, "
+            f"{tally.cpu_s:.0f} s of CPU, {len(tally.findings)} failures",
+            file=sys.stderr,
+            flush=True,
+        )
+        for text in tally.findings.values():
+            print(text, file=sys.stderr, flush=True)
     return _report(tallies, time.monotonic() - began)
+
+
+def _tallied(parts: list[Part], jobs: int) -> Iterator[tuple[Part, Tally]]:
+    """Run ``parts`` side by side, with fresh processes now and then: Hypothesis remembers a lot.
+
+    (A pool can replace its own after some tasks, but Python 3.11's then waits for ever at times.)
+    """
+    context = multiprocessing.get_context("spawn")
+    for start in range(0, len(parts), jobs * _PARTS_EACH):
+        some = parts[start : start + jobs * _PARTS_EACH]
+        with ProcessPoolExecutor(jobs, context) as pool:
+            futures = {pool.submit(run_part, part): part for part in some}
+            for future in as_completed(futures):
+                yield futures[future], future.result()
 
 
 def _report(tallies: list[Tally], seconds: float) -> int:

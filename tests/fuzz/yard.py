@@ -202,6 +202,7 @@ def _alarm() -> Iterator[None]:
 def opened_yard() -> Iterator[Yard]:
     """Give a yard in a process that runs no simulator, reaches no network and has little room."""
     import torch  # noqa: F401  its libraries must be mapped before the room is measured
+    import wandb  # noqa: F401  it makes temporary folders when it is imported
 
     tempfile.gettempdir()  # it tries to write, once
     sentinel = _SENTINEL[0] if _SENTINEL else Sentinel()

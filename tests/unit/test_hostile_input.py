@@ -199,8 +199,11 @@ def test_a_protocol_without_sections_still_has_a_page_and_a_line_in_the_list(fol
     assert "a policy on a benchmark" in list_page(folder.parent)
 
 
-@pytest.mark.parametrize("name", ["run.json", "episodes.jsonl", "sessions.jsonl"])
+@pytest.mark.parametrize(
+    "name", ["run.json", "episodes.jsonl", "sessions.jsonl", "videos/warnings.json"]
+)
 def test_a_pipe_or_a_device_in_place_of_a_file_is_refused(folder: Path, name: str) -> None:
+    (folder / name).parent.mkdir(exist_ok=True)
     (folder / name).unlink(missing_ok=True)
     os.mkfifo(folder / name)
     with pytest.raises(RunFolderError, match="not a plain file"):
@@ -209,6 +212,24 @@ def test_a_pipe_or_a_device_in_place_of_a_file_is_refused(folder: Path, name: st
     (folder / name).symlink_to("/dev/zero")
     with pytest.raises(RunFolderError, match="not a plain file"):
         write_page(folder)
+
+
+@pytest.mark.parametrize("name", ["sessions.jsonl", "videos/warnings.json"])
+def test_what_the_end_of_a_run_reads_is_read_before_it_begins(
+    run: Callable[..., Evaluation], capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    path = run().path
+    (path / name).unlink(missing_ok=True)
+    (path / name).mkdir(parents=True)
+    more = ("--resume", f"--output_dir={path}", "--eval.n_episodes=9")
+    assert f"cannot read {path / name}" in refusal(capsys, "eval", *more)
+
+
+def test_half_a_character_is_refused_by_the_flag_that_holds_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    said = refusal(capsys, "eval", "--policy.type=zero", "--env.type=fake", "--video.which=\ud800")
+    assert "--video.which: '\\ud800' is no character" in said
 
 
 def test_a_page_is_never_written_through_a_link(folder: Path, tmp_path: Path) -> None:

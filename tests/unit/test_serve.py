@@ -116,6 +116,12 @@ def test_a_range_of_five_thousand_digits_is_no_range(server: RunServer, runs: Pa
     assert get(url, Range=f"bytes={'9' * 5000}-") == (200, bytes(range(100)))
 
 
+def test_who_asks_without_a_version_is_answered_with_a_status(server: RunServer) -> None:
+    with socket.create_connection(server.server_address[:2], timeout=10) as wire:
+        wire.sendall(b"GET /\r\n\r\n")
+        assert wire.recv(100).startswith(b"HTTP/1.1 403 ")
+
+
 def test_a_cookie_that_is_none_is_refused(runs: Path) -> None:
     with serving(runs, "0.0.0.0", 0) as server:
         plain = f"http://127.0.0.1:{server.server_address[1]}/"

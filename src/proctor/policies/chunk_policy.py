@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ from proctor.policies.fit import benchmark_key
 from proctor.policies.network import Network
 from proctor.policies.processors import Pipeline
 from proctor.policies.runtime import make_runner, pick_device, pick_dtype
-from proctor.types import Array, EpisodeSpec
+from proctor.types import Array, EpisodeSpec, Feature
 
 NOISE = "noise"
 
@@ -84,6 +85,19 @@ class ChunkPolicy:
             actions = self.postprocessor({ACTION: settled[:, : self.n_action_steps]})[ACTION]
         played: Array = actions.numpy()
         return played
+
+    def warm_up(self, features: Mapping[str, Feature], most: int) -> Iterator[None]:
+        """Prepare for batches of up to ``most`` queries, a piece of the work at a time."""
+
+        def rows_of(size: int) -> dict[str, Array]:
+            rows = {
+                key: _row_array(np.zeros((size, self.n_obs_steps, *feature.shape), feature.dtype))
+                for key, feature in features.items()
+            }
+            shape = self.network.noise_shape
+            return rows if shape is None else {**rows, NOISE: np.zeros((size, *shape), np.float32)}
+
+        return self.runner.warm_up(most, rows_of)
 
     def _noise(self, query: Query, shape: tuple[int, ...]) -> Array:
         """Draw one query's noise, on the CPU, from what identifies the query and nothing else."""

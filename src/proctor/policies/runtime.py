@@ -6,14 +6,14 @@ sizes:
 
     CPU          1, always. On a CPU even one fixed size is not enough: the scalar tail of a vector
                  loop falls on other rows than its body (docs/policies.md has the measurements)
-    CUDA, MPS    1, 2, 4 ... 64, on CUDA a graph for each; bits may differ between sizes
+    CUDA, MPS    1, 2, 3 ... 64, on CUDA a graph for each; bits may differ between sizes
     strict       ``pad_to`` alone, so that a result does not depend on the load
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ Forward = Callable[[dict[str, Tensor]], Tensor]
 """Device-side work: named rows on the device -> [B, ...] on the device."""
 
 INDEX = re.compile("[0-9]{0,3}")
-GRAPH_SIZES = (1, 2, 4, 8, 16, 32, 64)
+GRAPH_SIZES = (*range(1, 9), *range(10, 17, 2), *range(20, 33, 4), *range(40, 65, 8))
 ROWS_AT_ONCE = 4
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -70,6 +70,8 @@ def make_runner(forward: Forward, device: torch.device, pad_to: int | None) -> R
         # Timed algorithm choice would let the load of the moment pick the bits of a result.
         torch.backends.cudnn.benchmark = False
         torch.backends.cudnn.deterministic = True
+        # Products round their factors as convolutions already do, and as in LeRobot's evaluation.
+        torch.backends.cuda.matmul.allow_tf32 = True
         return GraphRunner(forward, device, (pad_to,) if pad_to else GRAPH_SIZES)
     if device.type == "cpu":
         return Runner(forward, device, (1,))
@@ -96,6 +98,10 @@ class Runner:
             done.append(self.run_piece(piece, n, size))
             start += n
         return done[0] if len(done) == 1 else torch.cat(done)
+
+    def warm_up(self, most: int, rows_of: Callable[[int], dict[str, Array]]) -> Iterator[None]:
+        """Prepare for batches of up to ``most`` rows, size by size; ``rows_of`` makes any rows."""
+        return iter(())
 
     def size_for(self, n: int) -> int:
         """Return the smallest size that takes ``n`` rows, or the largest there is."""
@@ -127,6 +133,12 @@ class GraphRunner(Runner):
         self.stream = torch.cuda.Stream(device=device)  # type: ignore[no-untyped-call]
         self.pool = torch.cuda.graph_pool_handle()
         self.graphs: dict[int, Graph] = {}
+
+    def warm_up(self, most: int, rows_of: Callable[[int], dict[str, Array]]) -> Iterator[None]:
+        """Capture the graphs, smallest first."""
+        for size in self.sizes[: self.sizes.index(self.size_for(most)) + 1]:
+            yield
+            self.run_piece(rows_of(size), size, size)
 
     def run_piece(self, piece: dict[str, Array], n: int, size: int) -> Tensor:
         """Replay the graph of ``size``, captured the first time it is needed."""

@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from proctor.errors import MissingExtra, RunFolderError
+from proctor.files import read_plain
 from proctor.types import Array
 
 WARNINGS_FILE = "videos/warnings.json"
@@ -40,13 +41,15 @@ def read_warnings(folder: Path) -> dict[str, str]:
     """Return what is to be known of the run's videos, by their places in the run folder.
 
     Raises:
-        RunFolderError: the file is damaged.
+        RunFolderError: the file is damaged, or is none.
     """
     path = folder / WARNINGS_FILE
     try:
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, str])
+        return msgspec.json.decode(read_plain(path), type=dict[str, str])
     except FileNotFoundError:
         return {}
+    except OSError as error:
+        raise RunFolderError(f"cannot read {path}: {error.strerror}") from None
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise RunFolderError(f"{path} is damaged; remove it") from None
 

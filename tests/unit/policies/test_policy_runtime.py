@@ -155,7 +155,7 @@ def test_graph_replay_equals_eager(make):
     policy = ChunkPolicy(parts, "cuda")
     batch = batch_of(policy, fresh_queries(policy, [episode(i) for i in range(3)]))
     replayed = policy.act(batch)
-    policy.runner = Runner(policy._forward, policy.device, (4,))
+    policy.runner = Runner(policy._forward, policy.device, (3,))
     np.testing.assert_allclose(replayed, policy.act(batch), rtol=1e-4, atol=1e-4)
 
 
@@ -178,3 +178,32 @@ def test_graphs_of_all_sizes_live_together():
     first = {n: policy.act(batch) for n, batch in batches.items()}
     for n in (3, 16, 8, 1):
         np.testing.assert_array_equal(policy.act(batches[n]), first[n])
+
+
+@needs_cuda
+@pytest.mark.parametrize("make", [small_act, small_diffusion])
+def test_a_policy_that_was_warmed_up_acts_as_one_that_was_not(make):
+    parts = make_parts(make())
+    cold, warm = ChunkPolicy(parts, "cuda"), ChunkPolicy(parts, "cuda")
+    offered = FakeBenchmark().features()
+    for _ in warm.warm_up({key: offered[key] for key in warm.inputs}, most=3):
+        pass
+    assert sorted(warm.runner.graphs) == [1, 2, 3]
+    batch = batch_of(cold, fresh_queries(cold, [episode(i) for i in range(3)]))
+    np.testing.assert_array_equal(warm.act(batch), cold.act(batch))
+
+
+def test_on_a_cpu_there_is_nothing_to_warm_up():
+    policy = ChunkPolicy(make_parts(small_act()), "cpu")
+    assert list(policy.warm_up({}, most=3)) == []
+
+
+def test_reading_a_checkpoint_does_not_load_torchs_compiler(tmp_path):
+    folder = write_small(small_act(), tmp_path / "act")
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from proctor.policies.checkpoint import read_checkpoint\n"
+        f"read_checkpoint(Path({str(folder)!r}))\n"
+        "assert 'torch._dynamo' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
