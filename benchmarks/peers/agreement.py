@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Sequence
 
-from benchmarks.peers.cases import Case
+from benchmarks.peers.cases import Case, Peer
 from benchmarks.peers.install import peer_python
 from benchmarks.peers.sides import Episode
 
@@ -18,7 +18,11 @@ def agreement(case: Case, theirs: Sequence[Episode], ours: Sequence[Episode]) ->
     pairs = list(zip(theirs, ours, strict=True))
     same = sum(_agree(one, other) for one, other in pairs)
     worst = max(_apart(one.sum_reward, other.sum_reward) for one, other in pairs)
-    said = f"{same} of {len(pairs)} agree (sums of rewards within {worst:.1e})"
+    rewarded = any(episode.max_reward for episode in [*theirs, *ours])
+    about = f"sums of rewards within {worst:.1e}" if rewarded else "no success and no reward in any"
+    if all(episode.digest for episode in [*theirs, *ours]):
+        about += "; compared by the last bit of the physics they ended in"
+    said = f"{same} of {len(pairs)} agree ({about})"
     if same == len(pairs):
         return said
     ended_early = any(episode.success for episode in [*theirs, *ours])
@@ -31,6 +35,7 @@ def _agree(theirs: Episode, ours: Episode) -> bool:
         theirs.success == ours.success
         and _apart(theirs.sum_reward, ours.sum_reward) < CLOSE
         and _apart(theirs.max_reward, ours.max_reward) < CLOSE
+        and (theirs.digest is None or theirs.digest == ours.digest)
     )
 
 
@@ -62,6 +67,11 @@ def reasons(case: Case, *, ended_early: bool) -> list[str]:
     if case.batch_size > 1 and ended_early:
         found.append(
             "With a batch LeRobot goes on after an episode has ended and adds the next reward."
+        )
+    if case.peer is Peer.VLA_EVAL and case.n_episodes > 1:
+        found.append(
+            "vla-eval seeds a simulator once: from its second episode on, cabinet and stove stand "
+            "up to a centimetre from where that episode's seed puts them."
         )
     return found
 

@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TORCH = ("torch==2.10.0", "torchvision==0.25.0")
 # The physics of constraints.txt: another one gives other episodes.
 PHYSICS = "mujoco==3.3.0"
+BESIDE_LEROBOT = (*TORCH, PHYSICS)
 LEROBOT = {
     "3.12": "lerobot[metaworld,pusht,aloha,training,diffusion,evaluation]==0.6.1",
     "3.11": "lerobot[metaworld,pusht,aloha]==0.4.4",
@@ -90,12 +91,12 @@ def install() -> None:
     """Make LeRobot's venv, and vla-eval's where that is possible, unless they are whole."""
     if not _runs(peer_python(), "import lerobot, metaworld, gym_pusht"):
         _install_lerobot()
-    _add_libero(peer_python())
+    _add_libero(peer_python(), BESIDE_LEROBOT)
     print(f"LeRobot is in {peer_venv()}")
     try:
         if not _runs(vla_python(), "import torch, vla_eval"):
             _install_vla_eval()
-        _add_libero(vla_python())
+        _add_libero(vla_python(), our_versions())
         print(f"vla-eval is in {vla_venv()}")
     except subprocess.CalledProcessError as failed:
         shutil.rmtree(vla_venv(), ignore_errors=True)
@@ -106,7 +107,7 @@ def _install_lerobot() -> None:
     python, version = find_python()
     _make_venv(python, peer_venv(), LEROBOT[version])
     _pip(peer_python(), "install", *TORCH)
-    _pip_constrained(peer_python(), LEROBOT[version])
+    _pip_constrained(peer_python(), BESIDE_LEROBOT, LEROBOT[version])
     # It needs FFmpeg libraries of the system; without it LeRobot reads videos by PyAV.
     _pip(peer_python(), "uninstall", "--yes", "torchcodec")
 
@@ -115,11 +116,15 @@ def _install_vla_eval() -> None:
     python, _ = find_python()
     _make_venv(python, vla_venv(), VLA_EVAL)
     # Its LIBERO reads init states with torch.
-    _pip(vla_python(), "install", TORCH[0])
-    _pip_constrained(vla_python(), VLA_EVAL)
+    _pip_constrained(vla_python(), our_versions(), VLA_EVAL, "torch")
 
 
-def _add_libero(python: Path) -> None:
+def our_versions() -> list[str]:
+    """Return what constraints.txt says; another numpy is another last bit of an episode."""
+    return (ROOT / "constraints.txt").read_text().splitlines()
+
+
+def _add_libero(python: Path, constraints: Sequence[str]) -> None:
     """Install LIBERO as we have it, unless it is there."""
     needed = libero_requirements()
     names = [_name(requirement) for requirement in (*needed, *LIBERO_BARE)]
@@ -127,7 +132,7 @@ def _add_libero(python: Path) -> None:
     if _runs(python, asked):
         return
     print(f"installing {LIBERO_BARE[0]} into {python.parents[1]}", flush=True)
-    _pip_constrained(python, *needed)
+    _pip_constrained(python, constraints, *needed)
     _pip(python, "install", "--no-deps", *LIBERO_BARE)
 
 
@@ -147,17 +152,15 @@ def _make_venv(python: str, venv: Path, contents: str) -> None:
     subprocess.run([python, "-m", "venv", "--clear", venv], check=True)  # noqa: S603  our own words
 
 
-def _pip_constrained(python: Path, *requirements: str) -> None:
-    """Install without changing torch or the physics."""
-    with tempfile.NamedTemporaryFile("w", suffix=".txt") as constraints:
-        constraints.write("\n".join([*TORCH, PHYSICS]))
-        constraints.flush()
-        _pip(python, "install", "--constraint", constraints.name, *requirements)
+def _pip_constrained(python: Path, constraints: Sequence[str], *requirements: str) -> None:
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+        file.write("\n".join(constraints))
+        file.flush()
+        _pip(python, "install", "--constraint", file.name, *requirements)
 
 
 def _pip(python: Path, *arguments: str) -> None:
-    command: Sequence[str | Path] = [python, "-m", "pip", *arguments, "--quiet"]
-    subprocess.run(command, check=True)  # noqa: S603  our own words
+    subprocess.run([python, "-m", "pip", *arguments, "--quiet"], check=True)  # noqa: S603  our own words
 
 
 def _runs(python: Path, code: str) -> bool:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.engine import PROCTOR, total
-from benchmarks.peers.cases import LEROBOTS_VIDEOS, SEED, Case
+from benchmarks.peers.cases import LEROBOTS_VIDEOS, SEED, Case, Peer
 from benchmarks.peers.install import ROOT, peer_python, vla_python
 from benchmarks.peers.measure import Usage, measure
 
@@ -19,6 +19,7 @@ from proctor.benchmarks.rendering import gl_variables
 from proctor.recorders.journal import read_journal
 
 STUB = ROOT / "tests" / "parity" / "stub"
+_LIBERO_PARTS = ("hf-libero", "robosuite", "mujoco", "numpy")
 
 
 @dataclass(frozen=True)
@@ -160,13 +161,20 @@ def has_torchvision() -> bool:
     return tried.returncode == 0
 
 
-def peer_versions() -> str:
+def peer_versions(peer: Peer) -> str:
     """Return what the peer consists of, in one line."""
-    asked = (
-        "import sys; from importlib.metadata import version as v; "
-        "print('LeRobot', v('lerobot'), 'torch', v('torch'), 'metaworld', v('metaworld'), "
-        "'mujoco', v('mujoco'), 'gymnasium', v('gymnasium'), 'Python', sys.version.split()[0])"
-    )
-    done = subprocess.run([peer_python(), "-c", asked], capture_output=True, text=True, check=True)  # noqa: S603  our own words
+    if peer is Peer.VLA_EVAL:
+        return _versions(vla_python(), ["vla-eval", "torch", *_LIBERO_PARTS])
+    parts = ["lerobot", "torch", "metaworld", "gymnasium", *_LIBERO_PARTS]
     ours = "" if has_torchvision() else ", with our stand-in for torchvision"
-    return done.stdout.strip() + ours
+    return _versions(peer_python(), parts) + ours
+
+
+def _versions(python: Path, distributions: Sequence[str]) -> str:
+    asked = (
+        "import sys; from importlib.metadata import version; "
+        f"print(*(f'{{name}} {{version(name)}}' for name in {list(distributions)!r}), "
+        "'Python', sys.version.split()[0])"
+    )
+    done = subprocess.run([python, "-c", asked], capture_output=True, text=True, check=True)  # noqa: S603  our own words
+    return done.stdout.strip()
