@@ -2,10 +2,10 @@
 
     python -m benchmarks.peers [metaworld pusht replan diffusion batch libero vla start]
 
-All but `vla` are LeRobot's; `libero` is one task of libero_spatial with two cameras and ACT. `vla` is
-the same task with vla-eval, without a container, both sides playing the same given actions in chunks.
-Without names it runs all that is installed: about 25 minutes on two quiet cores. `make bench-peers`
-installs both peers first. The table is Markdown, for docs/performance.md.
+All but `vla` are LeRobot's; `libero` is one task of libero_spatial with two cameras and ACT. `vla`
+is the same task with vla-eval, without a container, both sides playing the same given actions in
+chunks. Without names it runs all that is installed: about 25 minutes on two quiet cores.
+`make bench-peers` installs both peers first. The table is Markdown, for docs/performance.md.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ LIBERO, is the folder of its meshes and textures.
 
 What is counted is what the evaluation asks of the simulators: one picture for each observation
 (also of the reset inside a step that ended an episode) and one for each frame of a video. In
-LIBERO it is what robosuite draws: both cameras at every step, those of settling too, and nothing for
-a video, whose frames are the observations.
+LIBERO it is what robosuite draws: both cameras at every step, those of settling too, and nothing
+for a video, whose frames are the observations.
 """
 
 import json
@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from lerobot.scripts import lerobot_eval
@@ -93,7 +94,7 @@ def evaluate(horizon: int, videos: int) -> Seen:
     return seen
 
 
-def evaluate_libero(horizon: int, videos: int, assets: Path) -> Seen:
+def evaluate_libero(assets: Path, horizon: int, videos: int) -> Seen:
     """Run LeRobot's command where LIBERO finds ``assets``."""
     with tempfile.TemporaryDirectory() as settings:
         prepare_libero(assets, Path(settings))
@@ -103,10 +104,8 @@ def evaluate_libero(horizon: int, videos: int, assets: Path) -> Seen:
 
 def main(seen_file: Path, horizon: int, videos: int, assets: str) -> None:
     """Evaluate, and write what was seen."""
-    if assets:
-        seen = evaluate_libero(horizon, videos, Path(assets))
-    else:
-        seen = evaluate(horizon, videos)
+    run = partial(evaluate_libero, Path(assets)) if assets else evaluate
+    seen = run(horizon, videos)
     seen_file.write_text(json.dumps(asdict(seen)))
 
 

@@ -3,9 +3,9 @@
     python vla_side.py SEEN.json FOLDER ASSETS SUITE EPISODES HORIZON CHUNK SEED
 
 The suite's first task, through vla-eval's own function for use from Python: its orchestrator, its
-model server with its queue of action chunks, and the websocket between them, in one process. What it
-records by default is recorded into FOLDER. The model looks at both cameras and the state and plays
-the actions of same_actions.py. Runs in vla-eval's venv.
+model server with its queue of action chunks, and the websocket between them, in one process. What
+it records by default goes into FOLDER. The model looks at both cameras and the state and plays the
+actions of same_actions.py. Runs in vla-eval's venv.
 """
 
 import hashlib
