@@ -28,6 +28,8 @@ from benchmarks.peers.sides import (
     run_vla_eval,
 )
 
+from proctor.benchmarks.libero_assets import find_assets
+
 HEAD = (
     "| | wall | past start-up | episodes/s | steps/s | renders | peak memory | ratio | target |\n"
     "|---|---|---|---|---|---|---|---|---|"
@@ -109,6 +111,14 @@ def installed() -> set[Peer]:
     return {peer for peer, python in PYTHONS.items() if python().exists()}
 
 
+def require_assets() -> None:
+    """Stop now rather than after other cases if LIBERO cannot run."""
+    try:
+        find_assets(None)
+    except FileNotFoundError as missing:
+        raise SystemExit(f"LIBERO's assets are not in {missing}; run: make libero-assets") from None
+
+
 def main(names: list[str]) -> None:
     known = [*CASES, "start"]
     unknown = [name for name in names if name not in known]
@@ -118,6 +128,8 @@ def main(names: list[str]) -> None:
     peers = {peer_of(name) for name in names} or {Peer.LEROBOT}
     for peer in peers - installed():
         raise SystemExit(f"{peer.value} is not in {PYTHONS[peer]().parents[1]}; {INSTALL}")
+    if any(case.benchmark == "libero" for name in names for case in CASES.get(name, ())):
+        require_assets()
     print(machine())
     print(*(peer_versions(peer) for peer in Peer if peer in peers), sep="\n")
     threads = os.environ.get("OMP_NUM_THREADS", "as torch likes")
