@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Sequence
 
-from benchmarks.peers.cases import Case, Peer
+from benchmarks.peers.cases import Case
 from benchmarks.peers.install import peer_python
 from benchmarks.peers.sides import Episode
 
@@ -46,6 +46,7 @@ def _apart(one: float, other: float) -> float:
 def _shown(pairs: Sequence[tuple[Episode, Episode]]) -> str:
     return ", ".join(
         f"{theirs.sum_reward:.4f} / {ours.sum_reward:.4f}"
+        + (" with other physics" if theirs.digest != ours.digest else "")
         for theirs, ours in pairs
         if not _agree(theirs, ours)
     )
@@ -67,11 +68,6 @@ def reasons(case: Case, *, ended_early: bool) -> list[str]:
     if case.batch_size > 1 and ended_early:
         found.append(
             "With a batch LeRobot goes on after an episode has ended and adds the next reward."
-        )
-    if case.peer is Peer.VLA_EVAL and case.n_episodes > 1:
-        found.append(
-            "vla-eval seeds a simulator once: from its second episode on, cabinet and stove stand "
-            "up to a centimetre from where that episode's seed puts them."
         )
     return found
 

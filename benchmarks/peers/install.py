@@ -120,7 +120,7 @@ def _install_vla_eval() -> None:
 
 
 def our_versions() -> list[str]:
-    """Return what constraints.txt says; another numpy is another last bit of an episode."""
+    """Return what constraints.txt says; another numpy and scipy gave other last bits."""
     return (ROOT / "constraints.txt").read_text().splitlines()
 
 
