@@ -53,8 +53,9 @@ bench: $(STAMP) graphics libero-assets
 bench-scaling: $(STAMP) graphics
 	$(BIN)/python benchmarks/scaling.py
 
-# LeRobot in .venv-peers, or where PROCTOR_PEER_VENV says, then both side by side.
-bench-peers: $(STAMP) graphics
+# LeRobot in .venv-peers and vla-eval in .venv-peers-vla, or where PROCTOR_PEER_VENV and
+# PROCTOR_VLA_VENV say, then each beside Proctor.
+bench-peers: $(STAMP) graphics libero-assets
 	$(BIN)/python benchmarks/peers/install.py
 	$(BIN)/python -m benchmarks.peers
 
@@ -86,4 +87,4 @@ $(STAMP): $(BASE)
 	@touch $(STAMP)
 
 clean:
-	rm -rf $(VENV) .venv-peers outputs .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-peers .venv-peers-vla outputs .mypy_cache .ruff_cache .pytest_cache .hypothesis

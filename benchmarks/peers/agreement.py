@@ -18,7 +18,11 @@ def agreement(case: Case, theirs: Sequence[Episode], ours: Sequence[Episode]) ->
     pairs = list(zip(theirs, ours, strict=True))
     same = sum(_agree(one, other) for one, other in pairs)
     worst = max(_apart(one.sum_reward, other.sum_reward) for one, other in pairs)
-    said = f"{same} of {len(pairs)} agree (sums of rewards within {worst:.1e})"
+    rewarded = any(episode.max_reward for episode in [*theirs, *ours])
+    about = f"sums of rewards within {worst:.1e}" if rewarded else "no success and no reward in any"
+    if all(episode.digest for episode in [*theirs, *ours]):
+        about += "; compared by the last bit of the physics they ended in"
+    said = f"{same} of {len(pairs)} agree ({about})"
     if same == len(pairs):
         return said
     ended_early = any(episode.success for episode in [*theirs, *ours])
@@ -31,6 +35,7 @@ def _agree(theirs: Episode, ours: Episode) -> bool:
         theirs.success == ours.success
         and _apart(theirs.sum_reward, ours.sum_reward) < CLOSE
         and _apart(theirs.max_reward, ours.max_reward) < CLOSE
+        and (theirs.digest is None or theirs.digest == ours.digest)
     )
 
 
@@ -41,6 +46,7 @@ def _apart(one: float, other: float) -> float:
 def _shown(pairs: Sequence[tuple[Episode, Episode]]) -> str:
     return ", ".join(
         f"{theirs.sum_reward:.4f} / {ours.sum_reward:.4f}"
+        + (" with other physics" if theirs.digest != ours.digest else "")
         for theirs, ours in pairs
         if not _agree(theirs, ours)
     )

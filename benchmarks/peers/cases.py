@@ -3,9 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from enum import Enum
+from pathlib import Path
+
+SEED = 1000
 
 LEROBOTS_VIDEOS = 10
 """How many episodes of a task `lerobot-eval` films; no flag changes it."""
+
+SAME_ACTIONS = "same_actions"
+"""The policy of no checkpoint: its actions are written in same_actions.py."""
+
+LIBERO_SIZE = 256
+"""Of pictures, in pixels; vla-eval has no other."""
+
+LIBERO_CAMERAS = ("observation.images.image", "observation.images.image2")
+
+
+class Peer(Enum):
+    """Whom we are compared with."""
+
+    LEROBOT = "LeRobot"
+    VLA_EVAL = "vla-eval"
 
 
 @dataclass(frozen=True)
@@ -21,6 +40,9 @@ class Case:
     batch_size: int = 1
     video: bool = True
     target: float = 1.0
+    env_flags: tuple[str, ...] = ()
+    """More about the simulator; LeRobot and Proctor understand them alike."""
+    peer: Peer = Peer.LEROBOT
 
     @property
     def name(self) -> str:
@@ -33,16 +55,23 @@ class Case:
 
     @property
     def shared_flags(self) -> list[str]:
-        """The flags that mean the same to both."""
+        """The flags that mean the same to LeRobot and Proctor, without the policy's."""
         return [
             f"--env.type={self.benchmark}",
             f"--env.task={self.task}",
             f"--env.episode_length={self.horizon}",
+            *self.env_flags,
             f"--eval.n_episodes={self.n_episodes}",
             f"--eval.batch_size={self.batch_size}",
+            f"--seed={SEED}",
+        ]
+
+    def checkpoint_flags(self, checkpoint: Path) -> list[str]:
+        """The policy, likewise, where it is a checkpoint."""
+        return [
+            f"--policy.path={checkpoint}",
             f"--policy.n_action_steps={self.n_action_steps}",
             "--policy.device=cpu",
-            "--seed=1000",
         ]
 
 
@@ -51,6 +80,14 @@ _REPLAN = replace(_METAWORLD, n_action_steps=1, horizon=5, n_episodes=10)
 _PUSHT = Case("pusht", "PushT-v0", "act-pusht", 20, horizon=300, n_episodes=10, target=4.0)
 _PUSHT_REPLAN = replace(_PUSHT, n_action_steps=1, horizon=40, n_episodes=4, target=1.0)
 _DIFFUSION = Case("pusht", "PushT-v0", "diffusion-pusht", 8, horizon=40, n_episodes=4)
+_LIBERO = Case(
+    "libero", "libero_spatial", "act-libero", 20, horizon=40, n_episodes=2,
+    env_flags=(
+        "--env.task_ids=[0]",
+        f"--env.observation_height={LIBERO_SIZE}",
+        f"--env.observation_width={LIBERO_SIZE}",
+    ),
+)  # fmt: skip
 
 CASES: dict[str, list[Case]] = {
     "metaworld": [
@@ -62,6 +99,8 @@ CASES: dict[str, list[Case]] = {
     "replan": [replace(_REPLAN, target=1.5), replace(_REPLAN, video=False)],
     "diffusion": [_DIFFUSION, replace(_DIFFUSION, batch_size=2, video=False)],
     "batch": [replace(_METAWORLD, batch_size=2)],
+    "libero": [_LIBERO, replace(_LIBERO, video=False)],
+    "vla": [replace(_LIBERO, policy=SAME_ACTIONS, video=False, peer=Peer.VLA_EVAL)],
 }
 
 STARTS = [replace(_METAWORLD, horizon=1, n_episodes=n, batch_size=n, video=False) for n in (1, 2)]

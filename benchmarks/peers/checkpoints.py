@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from benchmarks.peers.cases import LIBERO_CAMERAS, LIBERO_SIZE
 
 from proctor.policies import act, diffusion
 from proctor.policies.act import ActConfig
@@ -29,14 +30,14 @@ class World:
     state: int
     action: int
     usual: dict[str, float]
+    cameras: tuple[str, ...] = ("observation.image",)
 
     @property
     def inputs(self) -> dict[str, PolicyFeature]:
-        """The camera and the state."""
-        return {
-            "observation.image": PolicyFeature(FeatureType.VISUAL, (3, self.size, self.size)),
-            "observation.state": PolicyFeature(FeatureType.STATE, (self.state,)),
-        }
+        """The cameras and the state."""
+        picture = PolicyFeature(FeatureType.VISUAL, (3, self.size, self.size))
+        state = PolicyFeature(FeatureType.STATE, (self.state,))
+        return {**dict.fromkeys(self.cameras, picture), "observation.state": state}
 
     @property
     def outputs(self) -> dict[str, PolicyFeature]:
@@ -45,6 +46,7 @@ class World:
 
 
 METAWORLD = World(480, 4, 4, {"mean": 0.0, "std": 0.5, "min": -1.0, "max": 1.0})
+LIBERO = World(LIBERO_SIZE, 8, 7, METAWORLD.usual, LIBERO_CAMERAS)
 PUSHT = World(96, 2, 2, {"mean": 256.0, "std": 100.0, "min": 0.0, "max": 512.0})
 
 
@@ -55,7 +57,8 @@ def write_checkpoints(folder: Path) -> dict[str, Path]:
     the channels of LeRobot's and 5 DDIM steps instead of 100 DDPM ones, to end soon on a CPU.
     """
     made: dict[str, Path] = {}
-    for name, world in (("act-metaworld", METAWORLD), ("act-pusht", PUSHT)):
+    worlds = {"act-metaworld": METAWORLD, "act-pusht": PUSHT, "act-libero": LIBERO}
+    for name, world in worlds.items():
         config = ActConfig(**_shared(world), chunk_size=20, n_action_steps=20)
         made[name] = _write(config, world, folder / name)
     config = DiffusionConfig(

@@ -1,22 +1,28 @@
 """Runs under LeRobot's own Python: its evaluation command as it is, counted and timed.
 
-    python lerobot_side.py SEEN.json HORIZON VIDEOS LEROBOT-EVAL-FLAGS...
+    python lerobot_side.py SEEN.json HORIZON VIDEOS ASSETS LEROBOT-EVAL-FLAGS...
 
 LeRobot has no flag for two things, so they are put in from outside. HORIZON (0: LeRobot's own)
 answers when the evaluation asks a simulator for its longest episode: Meta-World's is always 500.
-VIDEOS is how many episodes are filmed at most; the command itself says 10.
+VIDEOS is how many episodes are filmed at most; the command itself says 10. ASSETS, empty without
+LIBERO, is the folder of its meshes and textures.
 
 What is counted is what the evaluation asks of the simulators: one picture for each observation
-(also of the reset inside a step that ended an episode) and one for each frame of a video.
+(also of the reset inside a step that ended an episode) and one for each frame of a video. In
+LIBERO it is what robosuite draws: both cameras at every step, those of settling too, and nothing
+for a video, whose frames are the observations.
 """
 
 import json
 import sys
+import tempfile
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from lerobot.scripts import lerobot_eval
+from libero_there import count_pictures, prepare_libero
 
 
 @dataclass
@@ -67,10 +73,10 @@ def counted(render, seen: Seen):
     return counted_render
 
 
-def main(seen_file: Path, horizon: int, videos: int) -> None:
+def evaluate(horizon: int, videos: int) -> Seen:
     """Run LeRobot's command with the flags that are left in sys.argv."""
     seen = Seen()
-    make_env, evaluate = lerobot_eval.make_env, lerobot_eval.eval_policy_all
+    make_env, eval_policy_all = lerobot_eval.make_env, lerobot_eval.eval_policy_all
 
     def watched_envs(*args, **options):
         envs = make_env(*args, **options)
@@ -80,15 +86,30 @@ def main(seen_file: Path, horizon: int, videos: int) -> None:
         return envs
 
     def with_videos(*args, **options):
-        return evaluate(*args, **{**options, "max_episodes_rendered": videos})
+        return eval_policy_all(*args, **{**options, "max_episodes_rendered": videos})
 
     lerobot_eval.make_env = watched_envs
     lerobot_eval.eval_policy_all = with_videos
     lerobot_eval.main()
+    return seen
+
+
+def evaluate_libero(assets: Path, horizon: int, videos: int) -> Seen:
+    """Run LeRobot's command where LIBERO finds ``assets``."""
+    with tempfile.TemporaryDirectory() as settings:
+        prepare_libero(assets, Path(settings))
+        pictures = count_pictures()
+        return replace(evaluate(horizon, videos), renders=pictures.drawn)
+
+
+def main(seen_file: Path, horizon: int, videos: int, assets: str) -> None:
+    """Evaluate, and write what was seen."""
+    run = partial(evaluate_libero, Path(assets)) if assets else evaluate
+    seen = run(horizon, videos)
     seen_file.write_text(json.dumps(asdict(seen)))
 
 
 if __name__ == "__main__":
-    seen_file, horizon, videos = sys.argv[1:4]
-    del sys.argv[1:4]
-    main(Path(seen_file), int(horizon), int(videos))
+    seen_file, horizon, videos, assets = sys.argv[1:5]
+    del sys.argv[1:5]
+    main(Path(seen_file), int(horizon), int(videos), assets)

@@ -5,19 +5,21 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.engine import PROCTOR, total
-from benchmarks.peers.cases import LEROBOTS_VIDEOS, Case
-from benchmarks.peers.install import ROOT, peer_python
+from benchmarks.peers.cases import LEROBOTS_VIDEOS, SEED, Case, Peer
+from benchmarks.peers.install import ROOT, peer_python, vla_python
 from benchmarks.peers.measure import Usage, measure
 
+from proctor.benchmarks.libero_assets import find_assets
 from proctor.benchmarks.rendering import gl_variables
 from proctor.recorders.journal import read_journal
 
 STUB = ROOT / "tests" / "parity" / "stub"
+_LIBERO_PARTS = ("hf-libero", "robosuite", "mujoco", "numpy")
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,8 @@ class Episode:
     success: bool
     sum_reward: float
     max_reward: float
+    digest: str | None = None
+    """Over rewards, success and the physics it ended in; where both played the same numbers."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +53,10 @@ class Outcome:
         return self.usage.wall_s - self.start_up_s
 
 
-def run_proctor(case: Case, checkpoint: Path, folder: Path) -> Outcome:
-    """Evaluate with ``proctor eval``, as a user would."""
-    command = [*PROCTOR, "eval", f"--policy.path={checkpoint}", *case.shared_flags]
+def run_proctor(case: Case, checkpoint: Path | None, folder: Path) -> Outcome:
+    """Evaluate with ``proctor eval``, as a user would; without a checkpoint, the actions given."""
+    policy = case.checkpoint_flags(checkpoint) if checkpoint else given_actions(case)
+    command = [*PROCTOR, "eval", *policy, *case.shared_flags]
     command += [f"--output_dir={folder}", *([] if case.video else ["--video.episodes=0"])]
     usage = measure(command, os.environ, folder.with_suffix(".log"))
     rows = sorted(read_journal(folder).rows, key=lambda row: row.episode_index)
@@ -62,20 +67,32 @@ def run_proctor(case: Case, checkpoint: Path, folder: Path) -> Outcome:
         start_up_s=min(row.start_time for row in rows) - usage.started_at,
         first_step_s=min(row.end_time for row in rows) - usage.started_at,
         episodes=[
-            Episode(bool(row.success_once), row.sum_reward or 0.0, row.max_reward or 0.0)
+            Episode(
+                bool(row.success_once),
+                row.sum_reward or 0.0,
+                row.max_reward or 0.0,
+                None if checkpoint else row.digest,
+            )
             for row in rows
         ],
     )
+
+
+def given_actions(case: Case) -> list[str]:
+    """Return the flags of the policy that plays the actions vla-eval's model plays."""
+    name = "benchmarks.peers.same_policy:SamePolicy"
+    return [f"--policy.type={name}", f"--policy.n_action_steps={case.n_action_steps}"]
 
 
 def run_lerobot(case: Case, checkpoint: Path, folder: Path) -> Outcome:
     """Evaluate with LeRobot's own command, in its own venv."""
     seen_file = folder.with_suffix(".json")
     horizon = case.horizon if case.benchmark == "metaworld" else 0
+    assets = str(find_assets(None)) if case.benchmark == "libero" else ""
     videos = LEROBOTS_VIDEOS if case.video else 0
     command = [str(peer_python()), str(Path(__file__).with_name("lerobot_side.py"))]
-    command += [str(seen_file), str(horizon), str(videos)]
-    command += [f"--policy.path={checkpoint}", *_understood(case), f"--output_dir={folder}"]
+    command += [str(seen_file), str(horizon), str(videos), assets]
+    command += [*case.checkpoint_flags(checkpoint), *_understood(case), f"--output_dir={folder}"]
     usage = measure(command, lerobot_environment(), folder.with_suffix(".log"))
     seen = json.loads(seen_file.read_text())
     (task,) = json.loads((folder / "eval_info.json").read_text())["per_task"]
@@ -95,6 +112,29 @@ def run_lerobot(case: Case, checkpoint: Path, folder: Path) -> Outcome:
     )
 
 
+def run_vla_eval(case: Case, folder: Path) -> Outcome:
+    """Evaluate with vla-eval, without a container, the model in the same process."""
+    seen_file = folder.with_suffix(".json")
+    command = [str(vla_python()), str(Path(__file__).with_name("vla_side.py"))]
+    command += [str(seen_file), str(folder), str(find_assets(None)), case.task]
+    command += [str(case.n_episodes), str(case.horizon), str(case.n_action_steps), str(SEED)]
+    usage = measure(command, vla_environment(), folder.with_suffix(".log"))
+    seen = json.loads(seen_file.read_text())
+    return Outcome(
+        usage=usage,
+        steps=seen["steps"],
+        renders=seen["renders"],
+        start_up_s=seen["began_at"] - usage.started_at,
+        first_step_s=seen["first_step_at"] - usage.started_at,
+        episodes=[Episode(**episode) for episode in seen["episodes"]],
+    )
+
+
+def vla_environment() -> Mapping[str, str]:
+    """Return what vla-eval needs: the GL that we use too, and no network."""
+    return {**os.environ, **gl_variables(needed=True), "HF_HUB_OFFLINE": "1"}
+
+
 def _understood(case: Case) -> list[str]:
     """Return the flags as LeRobot can take them.
 
@@ -103,7 +143,8 @@ def _understood(case: Case) -> list[str]:
     """
     if case.benchmark == "metaworld":
         return [flag for flag in case.shared_flags if "episode_length" not in flag]
-    return [*case.shared_flags, "--eval.use_async_envs=false"]
+    in_process = ["--eval.use_async_envs=false"] if case.benchmark == "pusht" else []
+    return [*case.shared_flags, *in_process]
 
 
 def lerobot_environment() -> Mapping[str, str]:
@@ -120,13 +161,20 @@ def has_torchvision() -> bool:
     return tried.returncode == 0
 
 
-def peer_versions() -> str:
+def peer_versions(peer: Peer) -> str:
     """Return what the peer consists of, in one line."""
-    asked = (
-        "import sys; from importlib.metadata import version as v; "
-        "print('LeRobot', v('lerobot'), 'torch', v('torch'), 'metaworld', v('metaworld'), "
-        "'mujoco', v('mujoco'), 'gymnasium', v('gymnasium'), 'Python', sys.version.split()[0])"
-    )
-    done = subprocess.run([peer_python(), "-c", asked], capture_output=True, text=True, check=True)  # noqa: S603  our own words
+    if peer is Peer.VLA_EVAL:
+        return _versions(vla_python(), ["vla-eval", "torch", *_LIBERO_PARTS])
+    parts = ["lerobot", "torch", "metaworld", "gymnasium", *_LIBERO_PARTS]
     ours = "" if has_torchvision() else ", with our stand-in for torchvision"
-    return done.stdout.strip() + ours
+    return _versions(peer_python(), parts) + ours
+
+
+def _versions(python: Path, distributions: Sequence[str]) -> str:
+    asked = (
+        "import sys; from importlib.metadata import version; "
+        f"print(*(f'{{name}} {{version(name)}}' for name in {list(distributions)!r}), "
+        "'Python', sys.version.split()[0])"
+    )
+    done = subprocess.run([python, "-c", asked], capture_output=True, text=True, check=True)  # noqa: S603  our own words
+    return done.stdout.strip()
