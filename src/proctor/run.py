@@ -22,8 +22,11 @@ from proctor.recorders.base import Seconds
 
 RUN_FILE = "run.json"
 WANDB_FOLDER = "wandb"
+VIDEO_FOLDER = "videos"
 EVAL_INFO_FILE = "eval_info.json"
 LOCK_FILE = ".lock"
+_SUFFIXES = (".json", ".jsonl", ".html", ".log", ".mp4", ".part")
+"""Of the files that a run writes."""
 _LEAST_FREE_BYTES = 16 * 2**20
 
 
@@ -84,8 +87,9 @@ class RunFolder:
             RunFolderError: it cannot be written, is nearly full, or another process works in it.
         """
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            refuse_links(self.path)
+            if not self.path.is_dir():
+                self.path.mkdir(parents=True, exist_ok=True)
+            refuse_what_is_in_the_way(self.path)
             fd = os.open(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
         except OSError as error:
             raise RunFolderError(f"cannot write to {self.path}: {error.strerror}") from None
@@ -171,22 +175,26 @@ def _no_number(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
 
 
-def refuse_links(folder: Path) -> None:
-    """Refuse a run folder with links in it: what is written there would land elsewhere.
+def refuse_what_is_in_the_way(folder: Path) -> None:
+    """Refuse a run folder in which something stands where a run will write.
 
-    What W&B keeps in its own folder is its own: it links its logs, and starts a new folder in it
-    for every session.
+    What is written through a link would land elsewhere; a folder in place of a file would be
+    noticed only when the run has ended. What W&B keeps in its own folder is its own: it links its
+    logs, and starts a new folder in it for every session.
 
     Raises:
-        RunFolderError: naming the link.
+        RunFolderError: naming what it is.
     """
-    for parent, folders, files in os.walk(folder):
-        for name in (*folders, *files):
-            entry = Path(parent, name)
-            if entry.is_symlink():
-                raise RunFolderError(f"{entry} is a link; what a run writes must lie in its folder")
-        if Path(parent) == folder and WANDB_FOLDER in folders:
-            folders.remove(WANDB_FOLDER)
+    entries = [path for path in folder.iterdir() if path.name != WANDB_FOLDER]
+    if not (folder / VIDEO_FOLDER).is_symlink():
+        entries += (folder / VIDEO_FOLDER).rglob("*")
+    for entry in entries:
+        if entry.is_symlink():
+            raise RunFolderError(f"{entry} is a link; what a run writes must lie in its folder")
+        if entry.is_dir() and entry.suffix in _SUFFIXES:
+            raise RunFolderError(f"{entry} is a folder where a run keeps a file")
+    if (folder / VIDEO_FOLDER).is_file():
+        raise RunFolderError(f"{folder / VIDEO_FOLDER} is a file where a run keeps a folder")
 
 
 def _check_same_episodes(path: Path, earlier: RunRecord, now: RunRecord) -> None:

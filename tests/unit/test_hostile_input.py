@@ -214,15 +214,36 @@ def test_a_pipe_or_a_device_in_place_of_a_file_is_refused(folder: Path, name: st
         write_page(folder)
 
 
-@pytest.mark.parametrize("name", ["sessions.jsonl", "videos/warnings.json"])
-def test_what_the_end_of_a_run_reads_is_read_before_it_begins(
+@pytest.mark.parametrize(
+    "name", ["sessions.jsonl", "eval_info.json", "report.html", "videos/warnings.json"]
+)
+def test_a_folder_in_the_way_of_a_runs_file_is_refused_before_it_begins(
     run: Callable[..., Evaluation], capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     path = run().path
     (path / name).unlink(missing_ok=True)
     (path / name).mkdir(parents=True)
     more = ("--resume", f"--output_dir={path}", "--eval.n_episodes=9")
-    assert f"cannot read {path / name}" in refusal(capsys, "eval", *more)
+    assert f"{path / name} is a folder where" in refusal(capsys, "eval", *more)
+
+
+def test_a_damaged_list_of_warnings_is_said_before_the_run_goes_on(
+    run: Callable[..., Evaluation], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = run().path
+    (path / "videos").mkdir(exist_ok=True)
+    (path / "videos/warnings.json").write_text("[")
+    more = ("--resume", f"--output_dir={path}", "--eval.n_episodes=9")
+    assert "warnings.json is damaged" in refusal(capsys, "eval", *more)
+
+
+def test_a_file_in_the_way_of_the_videos_is_refused(
+    run: Callable[..., Evaluation], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = run().path
+    (path / "videos").write_text("")
+    said = refusal(capsys, "eval", "--resume", f"--output_dir={path}")
+    assert f"{path / 'videos'} is a file where" in said
 
 
 def test_half_a_character_is_refused_by_the_flag_that_holds_it(
