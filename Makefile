@@ -7,7 +7,7 @@ BASE := $(VENV)/.base
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test check test-all test-browser chaos soak fuzz audit-deps bench bench-scaling bench-peers format clean
+.PHONY: demo test check test-all test-browser chaos soak fuzz bench bench-scaling bench-peers format clean
 
 demo: $(BASE) graphics
 	@$(BIN)/python scripts/demo.py
@@ -36,15 +36,11 @@ check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python scripts/audit_deps.py
 
 # Hostile input: 100,000 cases of every kind, in this process, without simulators.
 fuzz: $(STAMP)
 	$(BIN)/python -m tests.fuzz
-
-# Needs the network; without it, says so and succeeds. No part of `check`, which works offline.
-audit-deps: $(STAMP)
-	$(PIP) -c constraints.txt pip-audit
-	$(BIN)/python scripts/audit_deps.py
 
 bench: $(STAMP) graphics libero-assets
 	$(BIN)/python benchmarks/engine.py

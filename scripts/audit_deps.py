@@ -1,4 +1,4 @@
-"""`make audit-deps`: known vulnerabilities of the pinned dependencies, by pip-audit.
+"""A part of `make check`: known vulnerabilities of the pinned dependencies, by pip-audit.
 
 Without a network there is nothing to ask: then it says so and succeeds, because what has not been
 checked is not known to be bad, and a build must not fail for want of a network.
@@ -13,24 +13,30 @@ from pathlib import Path
 from typing import Any
 
 PINS = Path(__file__).parents[1] / "constraints.txt"
+_LIMIT_S = 30
 
 
 def main() -> int:
     """Ask, print what was found, and return 1 where something was."""
     command = [sys.executable, "-m", "pip_audit", f"--requirement={PINS}"]
     command += ["--no-deps", "--disable-pip", "--format=json", "--progress-spinner=off"]
-    asked = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  our own words
     try:
+        asked = subprocess.run(  # noqa: S603  our own words
+            command, capture_output=True, text=True, check=False, timeout=_LIMIT_S
+        )
         answer: dict[str, Any] = json.loads(asked.stdout)
+    except subprocess.TimeoutExpired:
+        print(f"audit: nothing was checked, the advisories did not come within {_LIMIT_S} s")
+        return 0
     except ValueError:
         reason = (asked.stderr.strip() or "no answer").splitlines()[-1]
-        print(f"audit-deps: nothing was checked, the advisories cannot be read: {reason[:200]}")
+        print(f"audit: nothing was checked, the advisories cannot be read: {reason[:200]}")
         return 0
     bad = [entry for entry in answer["dependencies"] if entry.get("vulns")]
     for entry in bad:
         ids = ", ".join(found["id"] for found in entry["vulns"])
-        print(f"audit-deps: {entry['name']} {entry['version']}: {ids}")
-    print(f"audit-deps: {len(answer['dependencies'])} pins, {len(bad)} with known vulnerabilities")
+        print(f"audit: {entry['name']} {entry['version']}: {ids}")
+    print(f"audit: {len(answer['dependencies'])} pins, {len(bad)} with known vulnerabilities")
     return 1 if bad else 0
 
 
