@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -87,8 +88,10 @@ class RunFolder:
             RunFolderError: it cannot be written, is nearly full, or another process works in it.
         """
         try:
-            if not self.path.is_dir():
+            if not self.path.exists():
                 self.path.mkdir(parents=True, exist_ok=True)
+            elif not self.path.is_dir():
+                raise NotADirectoryError(errno.ENOTDIR, "Not a directory")
             refuse_what_is_in_the_way(self.path)
             fd = os.open(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
         except OSError as error:

@@ -92,7 +92,7 @@ class Task:
         return (self.suite, self.task_id)
 
 
-MOST_EPISODES = 1_000_000
+MOST_EPISODES = 200_000
 """Of one run: some 300 MB of specs, and months of simulation."""
 
 EpisodeKey: TypeAlias = tuple[str, int, int]

@@ -168,6 +168,15 @@ def test_an_unwritable_folder_is_one_line_before_anything_starts(
         run(output_dir=str(tmp_path / "file" / "run"))
 
 
+def test_a_file_is_no_run_folder_and_stays_as_it_is(
+    run: Callable[..., Evaluation], tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("kept")
+    with pytest.raises(RunFolderError, match=r"cannot write to .*Not a directory"):
+        run(output_dir=str(tmp_path / "file"))
+    assert (tmp_path / "file").read_text() == "kept"
+
+
 def test_a_disk_that_fills_up_is_one_line_and_leaves_whole_lines_only(tmp_path: Path) -> None:
     """A file size limit stands in for a full disk: write() fails half-way in the same manner."""
     program = (
