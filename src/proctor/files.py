@@ -10,7 +10,7 @@ from pathlib import Path
 MOST_JSON = 64 * 2**20
 """Bytes of a file of settings or results."""
 MOST_LINES = 2 * 2**30
-"""Bytes of a journal: a million episodes and as many long errors."""
+"""Bytes of a journal: as many episodes as a run may have, each with a long error."""
 
 
 def read_plain(path: Path, most: int = MOST_JSON) -> bytes:

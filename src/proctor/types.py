@@ -93,7 +93,7 @@ class Task:
 
 
 MOST_EPISODES = 200_000
-"""Of one run: some 300 MB of specs, and months of simulation."""
+"""Of one run: some 35 MB of specs, and weeks of simulation."""
 
 EpisodeKey: TypeAlias = tuple[str, int, int]
 """(suite, task_id, episode index): what identifies an episode inside a run."""
