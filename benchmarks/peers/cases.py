@@ -96,10 +96,10 @@ _LIBERO = Case(
 
 CASES: dict[str, list[Case]] = {
     "metaworld": [
-        replace(_METAWORLD, horizon=100, target=12.0),
-        replace(_METAWORLD, horizon=100, video=False, target=8.0),
+        replace(_METAWORLD, horizon=100, n_episodes=10, target=12.0),
+        replace(_METAWORLD, horizon=100, n_episodes=10, video=False, target=8.0),
     ],
-    "pusht": [_PUSHT, replace(_PUSHT, batch_size=2, video=False), _PUSHT_REPLAN],
+    "pusht": [_PUSHT, replace(_PUSHT, batch_size=2, video=False, target=1.0), _PUSHT_REPLAN],
     "replan": [replace(_REPLAN, target=1.5), replace(_REPLAN, video=False)],
     "diffusion": [_DIFFUSION, replace(_DIFFUSION, batch_size=2, video=False)],
     "batch": [replace(_METAWORLD, batch_size=n) for n in (AUTO, 1, 2)],
