@@ -1,13 +1,14 @@
 """The second phase of a run: plays chosen episodes again for the camera.
 
-Episodes are reproducible, so the camera need not guess beforehand which will fail, and those that
-are not shown pay nothing. Every episode is compared with what the journal says of it.
+Simulators are reproducible, so the camera need not guess beforehand which episodes will fail, and
+those that are not shown pay nothing. The actions are those of the run, if it has just ended; else
+the policy is asked again. Every episode is compared with what the journal says of it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,7 +27,10 @@ from proctor.recorders.video import (
 )
 from proctor.run import write_json
 from proctor.settings import VideoSettings, Which
-from proctor.types import EpisodeKey, EpisodeResult, FeatureKind, Outcome
+from proctor.types import Array, EpisodeKey, EpisodeResult, FeatureKind, Outcome
+
+_MOST_BYTES = 256 * 2**20
+"""Of actions that are kept for the camera: some 10,000 episodes; the policy plays the rest."""
 
 
 @dataclass
@@ -84,27 +88,37 @@ def choose(rows: Sequence[EpisodeRow], settings: VideoSettings) -> list[EpisodeK
     shown: list[EpisodeKey] = []
     of_task: Counter[tuple[str, int]] = Counter()
     for row in sorted(rows, key=lambda row: row.key):
-        fits = row.outcome is Outcome.FAILURE or settings.which is not Which.FAILURES
-        if row.outcome is Outcome.ERROR or not fits:
+        if not _to_be_shown(row.outcome, settings):
             continue
         of_task[row.suite, row.task_id] += 1
         if settings.which is Which.ALL or of_task[row.suite, row.task_id] <= settings.per_task:
             shown.append(row.key)
-    return shown if settings.per_task else []
+    return shown
+
+
+def _to_be_shown(outcome: Outcome, settings: VideoSettings) -> bool:
+    """Whether episodes that ended so are filmed, as far as there is need of them."""
+    if outcome is Outcome.ERROR or not settings.per_task:
+        return False
+    return outcome is Outcome.FAILURE or settings.which is not Which.FAILURES
 
 
 def film(
-    engine: Engine, camera: Camera, rows: Sequence[EpisodeRow], watching: Sequence[Recorder]
+    engine: Engine,
+    camera: Camera,
+    rows: Sequence[EpisodeRow],
+    watching: Sequence[Recorder],
+    actions: Mapping[EpisodeKey, Array],
 ) -> list[str]:
     """Play what ``engine`` has to run for ``camera`` and return what must be warned of.
 
-    The warnings stay with the videos. What goes wrong here costs videos, never the run: its
-    episodes are on disk.
+    Where the ``actions`` are known they are played, else the policy is asked. The warnings stay
+    with the videos. What goes wrong here costs videos, never the run: its episodes are on disk.
     """
     compared = _Compared(rows, camera.folder)
     ended_early = []
     try:
-        engine.run([compared, *watching], camera=camera)
+        engine.run([compared, *watching], camera=camera, actions=actions)
     except (PolicyError, WorkerError) as error:
         ended_early = [f"filming ended early: {error}"]
     finally:
@@ -120,6 +134,36 @@ def _keep_warnings(folder: Path, compared: _Compared) -> None:
     if kept != earlier:
         (folder / WARNINGS_FILE).parent.mkdir(exist_ok=True)
         write_json(folder / WARNINGS_FILE, kept)
+
+
+class Remembered:
+    """A recorder that keeps the actions of the episodes that will be filmed if the run ends so."""
+
+    def __init__(self, settings: VideoSettings) -> None:
+        self.actions: dict[EpisodeKey, Array] = {}
+        self._settings = settings
+        self._bytes = 0
+
+    def episode_ended(self, result: EpisodeResult) -> None:
+        """Keep the actions, and let go of those that this one comes before."""
+        if result.actions is None or not _to_be_shown(result.outcome, self._settings):
+            return
+        self._keep(result.spec.key, result.actions)
+        if self._settings.which is not Which.ALL:
+            of_task = sorted(key for key in self.actions if key[:2] == result.spec.task.key)
+            for key in of_task[self._settings.per_task :]:
+                self._bytes -= self.actions.pop(key).nbytes
+
+    def _keep(self, key: EpisodeKey, actions: Array) -> None:
+        if self._bytes + actions.nbytes <= _MOST_BYTES:
+            self.actions[key] = actions.copy()
+            self._bytes += actions.nbytes
+
+    def pulse(self, pulse: Pulse) -> None:
+        """Episodes that go on have nothing to keep."""
+
+    def close(self) -> None:
+        """They are needed after the run."""
 
 
 class _Compared:

@@ -13,7 +13,15 @@ from proctor.engine.engine import Engine, EngineSetup
 from proctor.engine.pool import start_fork_server
 from proctor.engine.scheduler import Bounds, Scheduler
 from proctor.errors import UsageError
-from proctor.filming import Filmed, choose, film, filming_environment, make_camera, sees_images
+from proctor.filming import (
+    Filmed,
+    Remembered,
+    choose,
+    film,
+    filming_environment,
+    make_camera,
+    sees_images,
+)
 from proctor.plan import workers_for
 from proctor.prepared import Prepared
 from proctor.recorders.base import Recorder
@@ -39,6 +47,7 @@ class Session:
         self._engine: Engine | None = None
         self._scheduler = Scheduler((), Bounds(max_batch=1))
         self._environment: Mapping[str, str] = {}
+        self._remembered = Remembered(prepared.config.video)
 
     def __enter__(self) -> Self:
         return self
@@ -58,6 +67,7 @@ class Session:
             Journal(self._folder),
             stopper,
             EffortLog(self._folder),
+            self._remembered,
             *outputs,
         ]
         try:
@@ -91,7 +101,7 @@ class Session:
             specs = [spec for spec in prepared.plan if spec.key in keys]
             engine, watching = self._engine_for(specs, environment), film_recorders(len(specs))
             try:
-                filmed.warnings = film(engine, camera, rows, watching)
+                filmed.warnings = film(engine, camera, rows, watching, self._remembered.actions)
             finally:
                 for recorder in watching:
                     recorder.close()

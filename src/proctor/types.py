@@ -167,6 +167,8 @@ class EpisodeResult:
     worker: int = 0
     attempts: int = 1
     error: str | None = None
+    actions: Array | None = None
+    """All that were played, [steps, action size]; too many for the journal."""
 
     @property
     def success_once(self) -> bool:

@@ -19,10 +19,12 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from proctor import filming
 from proctor.benchmarks.fake import Fake, FakeConfig, FakeSim
 from proctor.engine.filming import FilmedSim
 from proctor.errors import MissingExtra, NoGraphics, UsageError
 from proctor.evaluation import Evaluation
+from proctor.filming import Remembered
 from proctor.policies.base import Batch, PolicyPlugin
 from proctor.policies.random import RandomConfig, RandomPolicy
 from proctor.recorders.base import Pulse
@@ -38,6 +40,7 @@ from proctor.recorders.video import (
 )
 from proctor.report.page_data import page_data, read_run
 from proctor.run import RunFolder
+from proctor.settings import VideoSettings, Which
 from proctor.types import Array, EpisodeResult, EpisodeSpec, Observation, Outcome, Task
 from tests.conftest import digests
 
@@ -208,6 +211,52 @@ SUCCEEDS, WANDERS, KILLS = _plugin("succeed"), _plugin("wander"), _plugin("kill"
 FORGETFUL = {"video__episodes": 1, "policy__inputs": "observation.environment_state"}
 
 
+@pytest.fixture
+def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody remembers what was played, as when a run is resumed: the policy plays it again."""
+    monkeypatch.setattr(Remembered, "episode_ended", lambda *_: None)
+
+
+def test_what_was_played_is_filmed_whatever_the_policy_would_do_now(run: Run) -> None:
+    evaluation = run(**FORGETFUL, policy__type=f"{__name__}:SUCCEEDS")
+    assert evaluation.filmed.warnings == []
+    assert videos(evaluation) == {"point_0/episode_0.mp4"}
+
+
+@pytest.mark.parametrize(
+    ("which", "expected"),
+    [(Which.FAILURES, {1, 3}), (Which.FIRST, {0, 1}), (Which.ALL, {0, 1, 3, 4})],
+)
+def test_the_actions_are_kept_of_what_will_be_filmed_and_of_nothing_else(
+    which: Which, expected: set[int]
+) -> None:
+    remembered = Remembered(VideoSettings(episodes=2, which=which))
+    task = Fake(FakeConfig()).tasks()[0]
+    for index in (4, 1, 0, 3, 2):
+        failed = Outcome.FAILURE if index else Outcome.SUCCESS
+        outcome = Outcome.ERROR if index == 2 else failed
+        actions = None if index == 2 else np.full((5, 2), index, np.float32)
+        remembered.episode_ended(
+            EpisodeResult(EpisodeSpec(task, index, index), outcome, actions=actions)
+        )
+    assert {key[2] for key in remembered.actions} == expected
+    assert all((actions == key[2]).all() for key, actions in remembered.actions.items())
+
+
+def test_more_actions_than_memory_should_hold_are_not_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(filming, "_MOST_BYTES", 100)
+    remembered = Remembered(VideoSettings(episodes=2, which=Which.ALL))
+    task = Fake(FakeConfig()).tasks()[0]
+    for index in range(5):
+        actions = np.zeros((5, 2), np.float32)
+        spec = EpisodeSpec(task, index, index)
+        remembered.episode_ended(EpisodeResult(spec, Outcome.FAILURE, actions=actions))
+    assert [key[2] for key in remembered.actions] == [0, 1]
+
+
+@pytest.mark.usefixtures("forgotten")
 def test_another_outcome_for_the_camera_is_warned_of_and_its_video_removed(run: Run) -> None:
     evaluation = run(**FORGETFUL, policy__type=f"{__name__}:SUCCEEDS")
     (warning,) = evaluation.filmed.warnings
@@ -217,6 +266,7 @@ def test_another_outcome_for_the_camera_is_warned_of_and_its_video_removed(run: 
     assert {row.outcome for row in evaluation.rows} == {Outcome.FAILURE}
 
 
+@pytest.mark.usefixtures("forgotten")
 def test_another_way_to_the_same_outcome_is_warned_of(run: Run) -> None:
     evaluation = run(**FORGETFUL, policy__type=f"{__name__}:WANDERS")
     (warning,) = evaluation.filmed.warnings
@@ -224,6 +274,7 @@ def test_another_way_to_the_same_outcome_is_warned_of(run: Run) -> None:
     assert "its video is kept" in warning
 
 
+@pytest.mark.usefixtures("forgotten")
 def test_the_page_keeps_the_warning_until_the_episode_is_filmed_again(run: Run) -> None:
     first = run(**FORGETFUL, policy__type=f"{__name__}:WANDERS")
     assert page_data(read_run(first.path))["film_warnings"] == first.filmed.warnings
@@ -266,6 +317,7 @@ def test_the_line_says_how_many_have_been_filmed() -> None:
     assert said.getvalue() == "filming 1/3  0:08 left\n"
 
 
+@pytest.mark.usefixtures("forgotten")
 def test_a_worker_killed_while_filming_is_replaced_and_its_video_made(run: Run) -> None:
     evaluation = run(**FORGETFUL, policy__type=f"{__name__}:KILLS")
     assert evaluation.filmed.warnings == []

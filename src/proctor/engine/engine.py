@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -28,7 +28,15 @@ from proctor.errors import PolicyError, WorkerError
 from proctor.policies.base import Batch, Policy, Query
 from proctor.recorders.base import Pulse, Recorder
 from proctor.recorders.video import Camera
-from proctor.types import ActionSpec, EpisodeResult, EpisodeSpec, Feature, Outcome
+from proctor.types import (
+    ActionSpec,
+    Array,
+    EpisodeKey,
+    EpisodeResult,
+    EpisodeSpec,
+    Feature,
+    Outcome,
+)
 
 _POLL_S = 0.2
 _MAX_FAILED_STARTS = 3
@@ -56,6 +64,7 @@ class Engine:
         self._scheduler = scheduler
         self._recorders: Sequence[Recorder] = ()
         self._camera: Camera | None = None
+        self._actions: Mapping[EpisodeKey, Array] = {}
         self._not_started = list(range(setup.n_workers))
         self._arena = Arena(setup.n_workers, setup.features, setup.policy.n_obs_steps)
         self._pool: Pool
@@ -87,16 +96,18 @@ class Engine:
         recorders: Sequence[Recorder],
         should_stop: Callable[[], bool] = lambda: False,
         camera: Camera | None = None,
+        actions: Mapping[EpisodeKey, Array] | None = None,
     ) -> None:
         """Run until every episode has ended, or ``should_stop`` and the rounds begun have.
 
-        It may be called again once the scheduler has more. ``camera`` films every episode.
+        It may be called again once the scheduler has more. ``camera`` films every episode. Those
+        whose ``actions`` are known are played again by them, without the policy.
 
         Raises:
             PolicyError: the policy returned no usable actions.
             WorkerError: no worker can be started.
         """
-        self._recorders, self._camera = recorders, camera
+        self._recorders, self._camera, self._actions = recorders, camera, actions or {}
         self._begin_counting()
         stopping = False
         try:
@@ -212,7 +223,7 @@ class Engine:
             spec = self._scheduler.assign(slot)
             if spec is not None:
                 self._free.discard(slot)
-                self._pool.send(slot, Begin(spec, self._camera))
+                self._pool.send(slot, Begin(spec, self._camera, self._actions.get(spec.key)))
             elif self._scheduler.must_close(slot):
                 self._free.discard(slot)
                 self._pool.send(slot, CloseSim())

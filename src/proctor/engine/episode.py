@@ -97,6 +97,7 @@ class Episode:
             started_at=self._started_at,
             ended_at=time.time(),
             worker=worker,
+            actions=self._actions[: self.steps],
         )
 
 
@@ -180,6 +181,16 @@ class ObservedEpisode(Episode):
                 break
             if taken > first_seen:
                 self._observe(first=False)
+
+    def play_again(self, actions: Array) -> None:
+        """Take the actions of an earlier course of this episode, whatever there is to see.
+
+        Raises:
+            WorkerError: it goes on where it ended then.
+        """
+        self.run(actions)
+        if not self.ended:
+            raise WorkerError(f"the episode goes on after its {len(actions)} steps")
 
     def _observe(self, *, first: bool) -> None:
         start = time.perf_counter()

@@ -14,6 +14,8 @@ class Begin:
 
     spec: EpisodeSpec
     camera: Camera | None = None
+    actions: Array | None = None
+    """All that it consists of, where it was played before: then the policy is not asked."""
 
 
 @dataclass(frozen=True)

@@ -106,7 +106,9 @@ class Worker:
         self._episode = ObservedEpisode(sim, spec, self._benchmark.action, self._window, self._beat)
         self._episode.timings.open_s = open_s
         self._episode.begin()
-        if self._policy is not None:
+        if order.actions is not None:
+            self._episode.play_again(order.actions)
+        elif self._policy is not None:
             self._play(self._policy, self._episode)
 
     def _run(self, order: Chunk) -> None:
