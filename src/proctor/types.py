@@ -167,7 +167,7 @@ class EpisodeResult:
     worker: int = 0
     attempts: int = 1
     error: str | None = None
-    actions: Array | None = None
+    actions: Array | None = field(default=None, compare=False, repr=False)
     """All that were played, [steps, action size]; too many for the journal."""
 
     @property
