@@ -4,7 +4,7 @@
 
 All but `vla` are LeRobot's; `libero` is one task of libero_spatial with two cameras and ACT. `vla`
 is the same task with vla-eval, without a container, both sides playing the same given actions in
-chunks. Without names it runs all that is installed: about 25 minutes on two quiet cores.
+chunks. Without names it runs all that is installed: 20 minutes on two quiet cores.
 `make bench-peers` installs both peers first. The table is Markdown, for docs/performance.md.
 """
 
