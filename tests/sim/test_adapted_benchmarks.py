@@ -113,7 +113,7 @@ def test_pusht_is_drawn_when_the_policy_looks_and_not_in_between(tmp_path: Path)
     run = evaluate(
         policy={"type": "random", "n_action_steps": 3, "inputs": ["observation.image"]},
         env=PUSHT,
-        eval={"n_episodes": 1, "batch_size": 1},
+        eval={"n_episodes": 1, "use_async_envs": False},
         video={"episodes": 0},
         output_dir=tmp_path / "run",
     )

@@ -45,7 +45,7 @@ def test_the_flag_for_the_length_of_episodes_is_heeded(
     run = evaluate(
         policy={"type": "zero"},
         env={**settings, "episode_length": 7},
-        eval={"n_episodes": 1, "batch_size": 1},
+        eval={"n_episodes": 1, "use_async_envs": False},
         output_dir=tmp_path / "run",
     )
     assert {row.steps for row in run.rows} == {7}

@@ -42,7 +42,7 @@ def test_gymnasiums_own_small_environments_are_evaluated(id: str, tmp_path: Path
     run = evaluate(
         policy={"type": "random", "n_action_steps": 2, "inputs": ["observation.state"]},
         env={"type": "gym", "id": id, "success": "terminated", "episode_length": 10},
-        eval={"n_episodes": 2, "batch_size": 1},
+        eval={"n_episodes": 2, "use_async_envs": False},
         output_dir=tmp_path / "run",
     )
     assert len(run.rows) == 2
@@ -84,7 +84,7 @@ def test_each_dimension_of_an_action_is_drawn_and_clipped_by_its_own_bounds(
     run = evaluate(
         policy={"type": "random"},
         env=GYM,
-        eval={"n_episodes": 2, "batch_size": 1},
+        eval={"n_episodes": 2, "use_async_envs": False},
         output_dir=tmp_path / "run",
     )
     assert not any(row.clipped_steps for row in run.rows)
@@ -107,7 +107,7 @@ def test_pictures_are_made_for_videos_only(tmp_path: Path) -> None:
     settings: dict[str, Any] = {
         "policy": {"type": "random", "inputs": ["observation.images.top"]},
         "env": GYM,
-        "eval": {"n_episodes": 2, "batch_size": 1},
+        "eval": {"n_episodes": 2, "use_async_envs": False},
     }
     Reach.rendered = 0
     evaluate(**settings, video={"episodes": 0}, output_dir=tmp_path / "blind")
@@ -138,7 +138,7 @@ def test_the_horizon_of_the_flag_wins_over_the_environments_own(tmp_path: Path) 
     run = evaluate(
         policy={"type": "zero"},
         env={"type": "gym", "id": "Pendulum-v1", "success": "terminated", "episode_length": 230},
-        eval={"n_episodes": 1, "batch_size": 1},
+        eval={"n_episodes": 1, "use_async_envs": False},
         output_dir=tmp_path / "run",
     )
     assert [row.steps for row in run.rows] == [230]
@@ -234,7 +234,7 @@ class TestHub:
         evaluate(
             **given,
             policy={"type": "random"},
-            eval={"n_episodes": 1, "batch_size": 1},
+            eval={"n_episodes": 1, "use_async_envs": False},
             output_dir=folder,
         )
         monkeypatch.setenv("PROCTOR_TEST_MARK", str(mark))
