@@ -100,7 +100,7 @@ def dispatch(folder: Path) -> None:
         say(
             f"dispatch, 480x480x3, {workers} worker{'s' * (workers > 1)}: per request",
             f"{1000 * span_s / requests:.3f} ms",
-            "< 0.5 ms" if workers == 8 else "in process",
+            "< 0.5 ms" if workers == 8 else "one process",
         )
 
 
