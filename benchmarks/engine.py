@@ -127,19 +127,13 @@ def start(folder: Path) -> None:
 
 def memory(folder: Path) -> None:
     """Proportional set size of a Meta-World worker that does not render."""
-    peak_mb = peak_worker_pss(
+    from watched import evaluate_watched  # it measures with what is here
+
+    watched, _ = evaluate_watched(
         folder / "memory", "--policy.type=expert", "--env.type=metaworld",
         "--env.task=reach-v3,push-v3,hammer-v3", "--eval.n_episodes=40", "--eval.batch_size=2",
     )  # fmt: skip
-    say("worker without rendering: peak PSS", f"{peak_mb:.0f} MB", "< 250 MB")
-
-
-def peak_worker_pss(folder: Path, *flags: str) -> float:
-    """Return the most memory (MB) that any worker of a run has, shared pages by their share."""
-    from watched import evaluate_watched  # it measures with what is here
-
-    watched, _ = evaluate_watched(folder, *flags)
-    return watched.worker_mb or 0.0
+    say("worker without rendering: peak PSS", f"{watched.worker_mb:.0f} MB", "< 250 MB")
 
 
 def pss_mb(pid: int) -> float:

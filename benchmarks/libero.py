@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from engine import evaluate, machine, peak_worker_pss, say, total
+from engine import evaluate, machine, say, total
+from watched import evaluate_watched
 
 # This file's own name hides the package it measures.
 sys.path[:] = [path for path in sys.path if Path(path).resolve() != Path(__file__).resolve().parent]
@@ -108,8 +109,8 @@ def memory(folder: Path) -> None:
         f"--env.observation_height={SIZE}", f"--env.observation_width={SIZE}",
     ]  # fmt: skip
     for name, flags in (("without rendering", shared), ("with two cameras", shared + pixels)):
-        peak_mb = peak_worker_pss(folder / name.replace(" ", "-"), *flags)
-        say(f"worker {name}: peak PSS", f"{peak_mb:.0f} MB")
+        watched, _ = evaluate_watched(folder / name.replace(" ", "-"), *flags)
+        say(f"worker {name}: peak PSS", f"{watched.worker_mb:.0f} MB")
 
 
 def _backend() -> str:

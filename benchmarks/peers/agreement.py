@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Sequence
+from functools import cache
 
 from benchmarks.peers.cases import Case
 from benchmarks.peers.install import peer_python
@@ -72,6 +73,7 @@ def reasons(case: Case, *, ended_early: bool) -> list[str]:
     return found
 
 
+@cache
 def lerobot_version() -> tuple[int, ...]:
     """Return the peer's version, as numbers."""
     asked = "from importlib.metadata import version; print(version('lerobot'))"

@@ -7,7 +7,9 @@ import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from benchmarks.engine import PROCTOR, total
 from benchmarks.peers.cases import LEROBOTS_VIDEOS, SEED, Case, Peer
@@ -97,19 +99,13 @@ def run_lerobot(case: Case, checkpoint: Path, folder: Path) -> Outcome:
     seen = json.loads(seen_file.read_text())
     (task,) = json.loads((folder / "eval_info.json").read_text())["per_task"]
     metrics = task["metrics"]
-    return Outcome(
-        usage=usage,
-        steps=seen["steps"],
-        renders=seen["renders"],
-        start_up_s=seen["began_at"] - usage.started_at,
-        first_step_s=seen["first_step_at"] - usage.started_at,
-        episodes=[
-            Episode(bool(success), total_reward, most)
-            for success, total_reward, most in zip(
-                metrics["successes"], metrics["sum_rewards"], metrics["max_rewards"], strict=True
-            )
-        ],
-    )
+    episodes = [
+        Episode(bool(success), total_reward, most)
+        for success, total_reward, most in zip(
+            metrics["successes"], metrics["sum_rewards"], metrics["max_rewards"], strict=True
+        )
+    ]
+    return _outcome(usage, seen, episodes)
 
 
 def run_vla_eval(case: Case, folder: Path) -> Outcome:
@@ -118,20 +114,25 @@ def run_vla_eval(case: Case, folder: Path) -> Outcome:
     command = [str(vla_python()), str(Path(__file__).with_name("vla_side.py"))]
     command += [str(seen_file), str(folder), str(find_assets(None)), case.task]
     command += [str(case.n_episodes), str(case.horizon), str(case.n_action_steps), str(SEED)]
-    usage = measure(command, vla_environment(), folder.with_suffix(".log"))
+    usage = measure(command, peer_environment(), folder.with_suffix(".log"))
     seen = json.loads(seen_file.read_text())
+    return _outcome(usage, seen, [Episode(**episode) for episode in seen["episodes"]])
+
+
+def _outcome(usage: Usage, seen: Mapping[str, Any], episodes: list[Episode]) -> Outcome:
+    """Return what a peer did, by what was seen inside its process."""
     return Outcome(
         usage=usage,
         steps=seen["steps"],
         renders=seen["renders"],
         start_up_s=seen["began_at"] - usage.started_at,
         first_step_s=seen["first_step_at"] - usage.started_at,
-        episodes=[Episode(**episode) for episode in seen["episodes"]],
+        episodes=episodes,
     )
 
 
-def vla_environment() -> Mapping[str, str]:
-    """Return what vla-eval needs: the GL that we use too, and no network."""
+def peer_environment() -> dict[str, str]:
+    """Return what both peers need: the GL that we use too, and no network."""
     return {**os.environ, **gl_variables(needed=True), "HF_HUB_OFFLINE": "1"}
 
 
@@ -148,13 +149,14 @@ def _understood(case: Case) -> list[str]:
 
 
 def lerobot_environment() -> Mapping[str, str]:
-    """Return what LeRobot needs: the GL that we use too, no network, and a torchvision."""
-    environment = {**os.environ, **gl_variables(needed=True), "HF_HUB_OFFLINE": "1"}
+    """Return what LeRobot needs besides: a torchvision."""
+    environment = peer_environment()
     if not has_torchvision():
         environment["PYTHONPATH"] = os.pathsep.join([str(STUB), str(ROOT / "src")])
     return environment
 
 
+@cache
 def has_torchvision() -> bool:
     """Whether the peer's venv has a torchvision that loads; else ours stands in for its ResNet."""
     tried = subprocess.run([peer_python(), "-c", "import torchvision"], capture_output=True)  # noqa: S603  our own words

@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import threading
 
-from proctor.benchmarks.base import Benchmark
+from proctor.benchmarks.base import Benchmark, pictures_to_show
 from proctor.engine.pool import start_fork_server
 from proctor.errors import ProctorError
-from proctor.types import FeatureKind
 
 
 def begin_early(benchmark: Benchmark, *, in_workers: bool, images: bool) -> None:
@@ -29,6 +28,5 @@ def begin_early(benchmark: Benchmark, *, in_workers: bool, images: bool) -> None
 
 def _find_graphics(benchmark: Benchmark) -> None:
     """Fill the cache that the next ``preflight`` asks."""
-    features = benchmark.features()
     with contextlib.suppress(ProctorError):  # whoever needs it asks again, and hears
-        benchmark.preflight([key for key, f in features.items() if f.kind is FeatureKind.VISUAL])
+        benchmark.preflight(pictures_to_show(benchmark.features()))

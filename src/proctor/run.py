@@ -20,10 +20,10 @@ import msgspec
 from proctor.errors import RunFolderError, UsageError
 from proctor.files import read_plain
 from proctor.recorders.base import Seconds
+from proctor.recorders.journal import VIDEO_FOLDER
 
 RUN_FILE = "run.json"
 WANDB_FOLDER = "wandb"
-VIDEO_FOLDER = "videos"
 EVAL_INFO_FILE = "eval_info.json"
 LOCK_FILE = ".lock"
 _SUFFIXES = (".json", ".jsonl", ".html", ".log", ".mp4", ".part")

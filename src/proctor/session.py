@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Self
 
 from proctor.engine.engine import Engine, EngineSetup
-from proctor.engine.pool import start_fork_server
 from proctor.engine.scheduler import Bounds, Scheduler
 from proctor.errors import UsageError
 from proctor.filming import (
@@ -132,8 +131,6 @@ class Session:
         """Return what an engine for so many episodes is made from."""
         prepared, settings = self._prepared, self._prepared.config.eval
         worker = replace(prepared.worker_setup, environment=dict(environment))
-        if settings.use_async_envs:
-            start_fork_server(prepared.benchmark.preload, worker.environment)
         return EngineSetup(
             worker=worker,
             policy=prepared.policy,

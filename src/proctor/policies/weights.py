@@ -129,7 +129,7 @@ def split_legacy(tensors: Tensors, config: CheckpointConfig) -> tuple[Tensors, S
 
 
 def fill(network: Network, tensors: Tensors, prefix: str, where: str) -> list[str]:
-    """Give ``network`` (built on the meta device) its weights; return the names left over.
+    """Give ``network`` its weights; return the names left over.
 
     Nothing is assigned before everything is checked.
 

@@ -17,6 +17,7 @@ from proctor.recorders.base import Number, Pulse, Seconds, Whole
 from proctor.types import EpisodeKey, EpisodeResult, Outcome
 
 FILE_NAME = "episodes.jsonl"
+VIDEO_FOLDER = "videos"
 _SYNC_EVERY_S = 1.0
 
 
@@ -66,12 +67,12 @@ def video_path(key: EpisodeKey) -> str:
     That the file is there is all that says so: a failure may be filmed after its line was written.
     """
     suite, task_id, index = key
-    return f"videos/{re.sub(r'[^A-Za-z0-9_-]', '_', suite)}_{task_id}/episode_{index}.mp4"
+    return f"{VIDEO_FOLDER}/{re.sub(r'[^A-Za-z0-9_-]', '_', suite)}_{task_id}/episode_{index}.mp4"
 
 
 def videos_in(folder: Path) -> frozenset[str]:
     """Return the videos of a run as ``video_path`` names them: one look, not one per episode."""
-    found = (path for path in folder.glob("videos/*/*.mp4") if path.is_file())
+    found = (path for path in folder.glob(f"{VIDEO_FOLDER}/*/*.mp4") if path.is_file())
     return frozenset(path.relative_to(folder).as_posix() for path in found)
 
 

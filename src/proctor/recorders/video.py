@@ -13,9 +13,10 @@ import numpy as np
 
 from proctor.errors import MissingExtra, RunFolderError
 from proctor.files import read_plain
+from proctor.recorders.journal import VIDEO_FOLDER
 from proctor.types import Array
 
-WARNINGS_FILE = "videos/warnings.json"
+WARNINGS_FILE = f"{VIDEO_FOLDER}/warnings.json"
 _UNFINISHED = ".part"
 _LEAST_FPS = 8
 _ENCODER = {"preset": "veryfast", "crf": "23"}
@@ -33,7 +34,7 @@ def require_encoder() -> None:
 
 def remove_unfinished(folder: Path) -> None:
     """Remove what a process that was killed while it filmed has left in the run folder."""
-    for path in folder.glob(f"videos/*/*{_UNFINISHED}"):
+    for path in folder.glob(f"{VIDEO_FOLDER}/*/*{_UNFINISHED}"):
         path.unlink()
 
 
