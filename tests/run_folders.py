@@ -77,7 +77,7 @@ def write_run(folder: Path, rows: list[EpisodeRow], record: RunRecord = RECORD) 
 def infected(text: str) -> tuple[list[EpisodeRow], RunRecord]:
     """A run in which every string that can be anything is ``text``, names of settings too."""
     rows = [
-        replace(row, suite=text, task=text, digest=text, error=row.error and text)
+        replace(row, suite=text, task=text, world=text, digest=text, error=row.error and text)
         for row in eight_episodes()
     ]
     poison = {text: text, "nested": {text: [text]}}

@@ -99,6 +99,14 @@ EpisodeKey: TypeAlias = tuple[str, int, int]
 """(suite, task_id, episode index): what identifies an episode inside a run."""
 
 
+def usual_world(seed: int, init_state: int | None) -> str:
+    """Name the world of an episode whose benchmark says no more: its init state, else its seed.
+
+    What a seed may add to an init state is taken for a variation of that world.
+    """
+    return f"seed {seed}" if init_state is None else f"init {init_state}"
+
+
 @dataclass(frozen=True)
 class EpisodeSpec:
     """Everything that determines the starting world of one episode."""
@@ -107,6 +115,13 @@ class EpisodeSpec:
     index: int
     seed: int
     init_state: int | None = None
+    world: str = ""
+    """Identifies the starting world within its task: episodes of a task that share it start alike,
+    and tell less than as many different ones. The benchmark says it; unsaid, ``usual_world``."""
+
+    def __post_init__(self) -> None:
+        if not self.world:
+            object.__setattr__(self, "world", usual_world(self.seed, self.init_state))
 
     @property
     def key(self) -> EpisodeKey:

@@ -49,6 +49,7 @@ def test_each_init_state_is_used_before_any_is_used_again(n_episodes: int) -> No
     benchmark = Libero(LiberoConfig(task="libero_goal", task_ids=[0]))
     plan = make_plan(benchmark, range(n_episodes), 1000)
     assert [spec.init_state for spec in plan] == [i % 50 for i in range(n_episodes)]
+    assert len({spec.world for spec in plan}) == 50
 
 
 def test_init_states_are_arrays_of_numbers() -> None:

@@ -41,8 +41,21 @@ def test_the_journal_has_one_line_per_episode_with_every_field(
     assert " ".join(json.loads(lines[0])) == (
         "suite task task_id episode_index seed outcome success_once success_at_end steps "
         "sum_reward max_reward start_time end_time worker attempts renders clipped_steps open_s "
-        "sim_s render_s wait_s digest error init_state"
+        "sim_s render_s wait_s digest error init_state world"
     )
+
+
+def test_a_journal_from_before_worlds_has_those_of_its_init_states_or_seeds(tmp_path: Path) -> None:
+    rows = [episode(0, index, Outcome.SUCCESS) for index in range(3)]
+    rows[1].init_state = 1
+    path = write_run(tmp_path, rows) / FILE_NAME
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines:
+        del line["world"]
+    lines[2]["world"] = "the red one"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    worlds = [row.world for row in read_journal(tmp_path).rows]
+    assert worlds == ["seed 1000", "init 1", "the red one"]
 
 
 def test_eval_info_has_lerobots_shape_and_ours_beside_it(run: Callable[..., Evaluation]) -> None:

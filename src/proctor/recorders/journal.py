@@ -14,7 +14,7 @@ import msgspec
 from proctor.errors import RunFolderError
 from proctor.files import MOST_LINES, read_plain
 from proctor.recorders.base import Number, Pulse, Seconds, Whole
-from proctor.types import EpisodeKey, EpisodeResult, Outcome
+from proctor.types import EpisodeKey, EpisodeResult, Outcome, usual_world
 
 FILE_NAME = "episodes.jsonl"
 VIDEO_FOLDER = "videos"
@@ -49,6 +49,12 @@ class EpisodeRow:
     digest: str | None
     error: str | None
     init_state: Whole | None = None
+    world: str = ""
+    """As in the spec; journals from before it was written down have what it would have been."""
+
+    def __post_init__(self) -> None:
+        if not self.world:
+            self.world = usual_world(self.seed, self.init_state)
 
     @property
     def key(self) -> EpisodeKey:
@@ -87,6 +93,7 @@ def row_of(result: EpisodeResult) -> EpisodeRow:
         episode_index=spec.index,
         seed=spec.seed,
         init_state=spec.init_state,
+        world=spec.world,
         outcome=result.outcome,
         success_once=result.success_once if ran else None,
         success_at_end=result.success_at_end if ran else None,
