@@ -1,28 +1,18 @@
-"""Where the golden data lies and how its inputs and weights are made (specs/golden/README.md)."""
+"""Where the golden data lies (data/README.md) and how its inputs and weights are made."""
 
 from __future__ import annotations
 
 import json
-import os
 import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 from safetensors.torch import load_file
 
-ROOT = Path(__file__).resolve().parents[2]
+GOLDEN = Path(__file__).parent / "data"
 NEVER_FILLED = ("vae_encoder_pos_enc", "pos_grid")
-
-
-def golden_dir() -> Path:
-    """Return the golden folder, or skip the test where it is not there."""
-    folder = Path(os.environ.get("PROCTOR_GOLDEN", ROOT.parent / "shared/specs/golden"))
-    if not folder.is_dir():
-        pytest.skip(f"golden data not found at {folder} (set PROCTOR_GOLDEN)")
-    return folder
 
 
 def recipe_input(name: str, shape: list[int], lo: float, hi: float) -> torch.Tensor:
@@ -56,7 +46,7 @@ def fill_weights(network: torch.nn.Module, prefix: str) -> None:
 
 def load_case(name: str) -> tuple[dict[str, Any], dict[str, torch.Tensor], dict[str, torch.Tensor]]:
     """Return config, inputs and expected outputs of one golden folder."""
-    folder = golden_dir() / name
+    folder = GOLDEN / name
     inputs = load_file(folder / "inputs.safetensors")
     notes = json.loads((folder / "notes.json").read_text())
     for key, recipe in notes["recipe_inputs"].items():

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from recipes import assert_close, golden_dir
+from recipes import GOLDEN, assert_close
 from safetensors.torch import load_file
 
 from proctor.policies.base import Batch, Query
@@ -27,7 +27,7 @@ TASK = Task("golden", 0, "golden", "do it", 10, 10)
 
 
 def checkpoint_dir(name):
-    return golden_dir() / "checkpoints" / name
+    return GOLDEN / "checkpoints" / name
 
 
 def golden_io():
@@ -94,7 +94,7 @@ def test_the_files_of_a_real_training_run_are_read():
 
 @pytest.mark.parametrize("mode", ["MEAN_STD", "MIN_MAX", "QUANTILES", "QUANTILE10", "IDENTITY"])
 def test_normalisation_formulas_match(mode):
-    golden = json.loads((golden_dir() / "misc.json").read_text())["normalize"]
+    golden = json.loads((GOLDEN / "misc.json").read_text())["normalize"]
     stats = {"observation.state": {k: torch.tensor(v) for k, v in golden["stats"].items()}}
     step_config = {
         "features": {"observation.state": PolicyFeature(FeatureType.STATE, (2,))},
