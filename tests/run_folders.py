@@ -25,7 +25,7 @@ RECORD = RunRecord(
 
 def episode(task_id: int, index: int, outcome: Outcome, *, suite: str = "point") -> EpisodeRow:
     """An episode that began two seconds after the one before it, on worker ``task_id``."""
-    ran = outcome is not Outcome.ERROR
+    ran = outcome.counts
     start = BEGAN + 1 + 2 * index
     return EpisodeRow(
         suite=suite,
@@ -49,8 +49,8 @@ def episode(task_id: int, index: int, outcome: Outcome, *, suite: str = "point")
         sim_s=0.6 if ran else None,
         render_s=0.3 if ran else None,
         wait_s=0.4 if ran else None,
-        digest=f"{task_id:016x}{index:016x}" if ran else None,
-        error=None if ran else f"the simulator broke at {task_id}/{index}",
+        digest=f"{task_id:016x}{index:016x}" if outcome.whole else None,
+        error=None if outcome.whole else f"the simulator broke at {task_id}/{index}",
     )
 
 

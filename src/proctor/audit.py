@@ -16,7 +16,7 @@ from proctor.prepared import Prepared
 from proctor.recorders.again import Comparison
 from proctor.recorders.base import Pulse
 from proctor.recorders.journal import EpisodeRow, row_of
-from proctor.types import EpisodeResult, EpisodeSpec, Outcome
+from proctor.types import EpisodeResult, EpisodeSpec
 
 
 def audit(
@@ -36,7 +36,7 @@ def audit(
     for row in rows:
         if row.key not in specs:
             raise UsageError(f"the run's journal has {row.key}, which its run.json does not plan")
-    sound = [row for row in rows if row.outcome is not Outcome.ERROR]
+    sound = [row for row in rows if row.outcome.counts]
     comparisons = []
     for row in _sample(sound, n_episodes):
         comparison = Comparison(row, run_alone(prepared, specs[row.key]))

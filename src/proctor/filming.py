@@ -98,9 +98,9 @@ def choose(rows: Sequence[EpisodeRow], settings: VideoSettings) -> list[EpisodeK
 
 def _to_be_shown(outcome: Outcome, settings: VideoSettings) -> bool:
     """Whether episodes that ended so are filmed, as far as there is need of them."""
-    if outcome is Outcome.ERROR or not settings.per_task:
+    if not outcome.whole or not settings.per_task:
         return False
-    return outcome is Outcome.FAILURE or settings.which is not Which.FAILURES
+    return outcome.failed or settings.which is not Which.FAILURES
 
 
 def film(

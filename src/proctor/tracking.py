@@ -72,6 +72,7 @@ def _task(rows: Sequence[EpisodeRow]) -> dict[str, Any]:
         "high95": high,
         "successes": added.successes,
         "episodes": added.episodes,
+        "diverged": added.diverged,
         "errors": added.errors,
         "mean_reward": added.avg_sum_reward,
         "mean_steps_to_success": added.mean_steps_to_success,

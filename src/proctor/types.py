@@ -137,7 +137,24 @@ class Outcome(Enum):
 
     SUCCESS = "success"
     FAILURE = "failure"
+    DIVERGED = "diverged"
+    """The policy broke the simulator: the same error at the same step of a second try."""
     ERROR = "error"
+
+    @property
+    def counts(self) -> bool:
+        """Whether the episode is part of the rate."""
+        return self is not Outcome.ERROR
+
+    @property
+    def failed(self) -> bool:
+        """Whether the policy did not solve the task, for whatever reason of its own."""
+        return self in (Outcome.FAILURE, Outcome.DIVERGED)
+
+    @property
+    def whole(self) -> bool:
+        """Whether the episode was played to its end, so that there is something to play again."""
+        return self in (Outcome.SUCCESS, Outcome.FAILURE)
 
 
 @dataclass(frozen=True)

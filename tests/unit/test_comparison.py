@@ -12,16 +12,22 @@ import pytest
 from proctor.errors import UsageError
 from proctor.recorders.journal import EpisodeRow, row_of
 from proctor.report.comparison import Criteria, RunResults, compare, regressions
+from proctor.report.comparison_table import comparison_lines
 from proctor.run import RunRecord
 from proctor.types import EpisodeResult, EpisodeSpec, Outcome, Task
 
 ALPHA = 0.05
 UNPAIRED = Criteria(paired=False)
-LETTERS = {"s": Outcome.SUCCESS, "f": Outcome.FAILURE, "e": Outcome.ERROR}
+LETTERS = {
+    "s": Outcome.SUCCESS,
+    "f": Outcome.FAILURE,
+    "d": Outcome.DIVERGED,
+    "e": Outcome.ERROR,
+}
 
 
 def rows(task: str, outcomes: str, seed: int = 1000, suite: str = "suite") -> list[EpisodeRow]:
-    """Return episodes of a task that ended so: s for success, f for failure, e for error."""
+    """Return episodes of a task that ended so: by the first letter of each."""
     of_task = Task(suite, sum(map(ord, task)), task, "do it", 10, 10)
     return [
         row_of(EpisodeResult(EpisodeSpec(of_task, i, seed + i), LETTERS[letter]))
@@ -69,6 +75,19 @@ def test_without_a_common_episode_or_task_the_comparison_is_refused() -> None:
         compare(a, a_run("b", rows("pull", "ss")), UNPAIRED)
     with pytest.raises(UsageError, match="no common episode that both completed: n/a"):
         compare(a, a_run("b", rows("push", "ee")), Criteria())
+
+
+@pytest.mark.parametrize("criteria", [Criteria(), UNPAIRED])
+def test_a_policy_that_breaks_the_simulator_has_failed_there(criteria: Criteria) -> None:
+    a, b = a_run("a", rows("push", "ssfs")), a_run("b", rows("push", "sddd"))
+    comparison = compare(a, b, criteria)
+    (push,) = comparison.tasks
+    assert push.n_b == 4
+    assert (push.successes_a, push.successes_b) == (3, 1)
+    assert (push.diverged_a, push.diverged_b, push.errors_b) == (0, 3, 0)
+    assert "diverged, counted as failed: 0 in A, 3 in B" in comparison_lines(
+        compare(a, b, criteria)
+    )
 
 
 def test_errors_stand_apart_and_are_no_failures() -> None:

@@ -52,6 +52,15 @@ def test_the_headline_has_an_interval_and_errors_stand_beside_it(tmp_path: Path)
     assert overall["bounds"] == pytest.approx([4 / 8, 5 / 8])
 
 
+def test_episodes_that_diverged_are_failures_with_their_own_word(tmp_path: Path) -> None:
+    rows = [*eight_episodes(), episode(0, 4, Outcome.DIVERGED)]
+    data = data_of(write_run(tmp_path, rows))
+    assert (data["overall"]["k"], data["overall"]["n"]) == (4, 8)
+    assert [task["diverged"] for task in data["tasks"]] == [1, 0]
+    assert data["episodes"]["outcome"].count(1) == 1
+    assert any("broke at 0/4" in text for text in data["errors"])
+
+
 def test_without_errors_there_are_no_bounds(tmp_path: Path) -> None:
     rows = [row for row in eight_episodes() if row.outcome is not Outcome.ERROR]
     assert data_of(write_run(tmp_path, rows))["overall"]["bounds"] is None

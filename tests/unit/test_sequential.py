@@ -140,6 +140,14 @@ def test_pairs_with_an_error_say_nothing_and_all_pairs_used_up_is_undecided() ->
     assert test.decision == "undecided against A at alpha 0.05 after 1 pair, 0 won to 0 lost"
 
 
+def test_an_episode_that_diverged_is_lost_to_one_that_succeeded() -> None:
+    keys: list[EpisodeKey] = [("suite", 0, i) for i in range(3)]
+    test = PairedTest({keys[0]: WON, keys[1]: Outcome.DIVERGED, keys[2]: LOST}, "A", ALPHA)
+    test.round_ended({keys[0]: Outcome.DIVERGED, keys[1]: WON, keys[2]: Outcome.DIVERGED})
+    assert (test.wins_a, test.wins_b) == (1, 1)
+    assert test.decision == "undecided against A at alpha 0.05 after 3 pairs, 1 won to 1 lost"
+
+
 class Rounds:
     """A rule that keeps what it is told and decides after ``enough`` rounds."""
 

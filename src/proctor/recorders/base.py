@@ -47,6 +47,8 @@ class Counts:
 
     successes: int = 0
     failures: int = 0
+    """Those that diverged included."""
+    diverged: int = 0
     errors: int = 0
 
     @classmethod
@@ -60,7 +62,8 @@ class Counts:
     def add(self, outcome: Outcome) -> None:
         """Count one episode."""
         self.successes += outcome is Outcome.SUCCESS
-        self.failures += outcome is Outcome.FAILURE
+        self.failures += outcome.failed
+        self.diverged += outcome is Outcome.DIVERGED
         self.errors += outcome is Outcome.ERROR
 
     @property

@@ -85,7 +85,7 @@ def videos_in(folder: Path) -> frozenset[str]:
 def row_of(result: EpisodeResult) -> EpisodeRow:
     """Turn a result into its journal line."""
     spec, times = result.spec, result.timings
-    ran = result.outcome is not Outcome.ERROR
+    ran = result.outcome.counts
     return EpisodeRow(
         suite=spec.task.suite,
         task=spec.task.name,

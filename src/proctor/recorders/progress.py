@@ -79,6 +79,8 @@ class Progress:
         counts, pulse = self._counts, self._pulse
         rate = rate_text(counts.successes, counts.successes + counts.failures)
         parts = [f"{counts.total}/{self._planned}", f"success {rate}"]
+        if counts.diverged:
+            parts.append(f"{counts.diverged} diverged")
         if counts.errors:
             parts.append(f"{counts.errors} error{'s' * (counts.errors != 1)}")
         parts.append(self._time_left())

@@ -215,7 +215,11 @@ class WandbLog:
 def rate_figures(counts: Counts) -> dict[str, float]:
     """Return the rate and its interval; without a completed episode there is none."""
     completed = counts.successes + counts.failures
-    figures: dict[str, float] = {"episodes": counts.total, "errors": counts.errors}
+    figures: dict[str, float] = {
+        "episodes": counts.total,
+        "diverged": counts.diverged,
+        "errors": counts.errors,
+    }
     interval = wilson_interval(counts.successes, completed)
     if interval is not None:
         figures["success/rate"] = counts.successes / completed

@@ -65,8 +65,10 @@
     if (detectable !== null) {
       found.push(["Smallest difference it would show, 80% power", `${(100 * detectable).toFixed(1)} points`]);
     }
-    const [ofA, ofB] = overall.errors;
-    if (ofA || ofB) found.push(["Errors, left out, A · B", `${count(ofA)} · ${count(ofB)}`]);
+    for (const [label, [ofA, ofB]] of [["Diverged, counted as failed, A · B", overall.diverged],
+      ["Errors, left out, A · B", overall.errors]]) {
+      if (ofA || ofB) found.push([label, `${count(ofA)} · ${count(ofB)}`]);
+    }
     if (alone[0] || alone[1]) {
       found.push([page.paired ? "Without a partner, A · B" : "Not compared, A · B", alone.map(count).join(" · ")]);
     }

@@ -24,10 +24,10 @@ from proctor.types import Outcome
 _ONLY_A, _ONLY_B, _NEITHER, _BOTH, _ERROR = range(5)
 """Who solved an episode, in the order in which a reader wants to see them."""
 _KINDS = {
-    (Outcome.SUCCESS, Outcome.FAILURE): _ONLY_A,
-    (Outcome.FAILURE, Outcome.SUCCESS): _ONLY_B,
-    (Outcome.FAILURE, Outcome.FAILURE): _NEITHER,
-    (Outcome.SUCCESS, Outcome.SUCCESS): _BOTH,
+    (True, False): _ONLY_A,
+    (False, True): _ONLY_B,
+    (False, False): _NEITHER,
+    (True, True): _BOTH,
 }
 
 Pair = tuple[EpisodeRow, EpisodeRow]
@@ -117,6 +117,7 @@ def _change(change: Change) -> dict[str, Any]:
         "a": [change.successes_a, change.n_a],
         "b": [change.successes_b, change.n_b],
         "errors": [change.errors_a, change.errors_b],
+        "diverged": [change.diverged_a, change.diverged_b],
         "difference": change.difference,
         "interval": _ends(change.interval),
         "p": change.p_value,
@@ -155,7 +156,10 @@ def _pairs(
 
 
 def _kind(pair: Pair) -> int:
-    return _KINDS.get((pair[0].outcome, pair[1].outcome), _ERROR)
+    a, b = pair[0].outcome, pair[1].outcome
+    if not (a.counts and b.counts):
+        return _ERROR
+    return _KINDS[a is Outcome.SUCCESS, b is Outcome.SUCCESS]
 
 
 def _video(run: RunResults, row: EpisodeRow, start: Path) -> str | None:

@@ -75,6 +75,9 @@ class Change:
     probability_b_better: float | None
     errors_a: int
     errors_b: int
+    diverged_a: int
+    diverged_b: int
+    """Of the failed episodes, those that broke the simulator."""
 
 
 @dataclass(frozen=True)
@@ -229,21 +232,24 @@ def _rows_by_task(rows: Iterable[EpisodeRow]) -> dict[str, list[EpisodeRow]]:
 
 def _first_completed(rows: list[EpisodeRow], n: int) -> list[EpisodeRow]:
     """Return the first ``n`` completed episodes, with all that errored."""
-    done = [row for row in rows if row.outcome is not Outcome.ERROR]
-    return [row for row in rows if row.outcome is Outcome.ERROR] + done[:n]
+    done = [row for row in rows if row.outcome.counts]
+    return [row for row in rows if not row.outcome.counts] + done[:n]
 
 
 def _count(a: list[EpisodeRow], b: list[EpisodeRow], criteria: Criteria) -> Counts:
     if not criteria.paired:
         of_a, of_b = tally(a), tally(b)
         return Independent(of_a.successes, of_a.episodes, of_b.successes, of_b.episodes)
-    pairs = [(x.outcome, y.outcome) for x, y in zip(a, b, strict=True)]
-    won, lost = Outcome.SUCCESS, Outcome.FAILURE
+    won = [
+        (x.outcome is Outcome.SUCCESS, y.outcome is Outcome.SUCCESS)
+        for x, y in zip(a, b, strict=True)
+        if x.outcome.counts and y.outcome.counts
+    ]
     return Paired(
-        both=pairs.count((won, won)),
-        only_a=pairs.count((won, lost)),
-        only_b=pairs.count((lost, won)),
-        neither=pairs.count((lost, lost)),
+        both=won.count((True, True)),
+        only_a=won.count((True, False)),
+        only_b=won.count((False, True)),
+        neither=won.count((False, False)),
     )
 
 
@@ -264,6 +270,7 @@ def _change(
     measured = counts.difference is not None
     p = p_value(counts) if measured else None
     a, b, n_a, n_b = _margins(counts)
+    of_a, of_b = tally(sides[0]), tally(sides[1])
     return Change(
         name=name,
         successes_a=a,
@@ -277,8 +284,10 @@ def _change(
         p_value=p,
         p_holm=p if corrected is None or not measured else next(corrected),
         probability_b_better=probability_b_better(counts) if measured else None,
-        errors_a=tally(sides[0]).errors,
-        errors_b=tally(sides[1]).errors,
+        errors_a=of_a.errors,
+        errors_b=of_b.errors,
+        diverged_a=of_a.diverged,
+        diverged_b=of_b.diverged,
     )
 
 

@@ -62,6 +62,10 @@ def comparison_lines(comparison: Comparison) -> list[str]:
             f"{overall.n_a} {pairs} show a difference of {100 * comparison.detectable:.1f} points "
             "or more with 80% power"
         )
+    if overall.diverged_a or overall.diverged_b:
+        lines.append(
+            f"diverged, counted as failed: {overall.diverged_a} in A, {overall.diverged_b} in B"
+        )
     if overall.errors_a or overall.errors_b:
         lines.append(f"errors, left out: {overall.errors_a} in A, {overall.errors_b} in B")
     if comparison.left_out_a or comparison.left_out_b:

@@ -4,7 +4,7 @@
     startTheme,
   } = parts;
   const run = JSON.parse(document.getElementById("run").textContent);
-  const OUTCOMES = ["failure", "error", "success"];
+  const OUTCOMES = ["failure", "diverged", "error", "success"];
   const KINDS = {
     open: "opening simulators",
     simulate: "simulating",
@@ -97,6 +97,7 @@
         `${interval(all.interval)} `, el("span", { class: "quiet" }, all.rate === null ? "" : `95% interval, n=${count(all.n)}`)));
     byId("posterior").append(rateChart(all, null), axis());
     const figures = [["Succeeded", `${count(all.k)} of ${count(all.n)}`]];
+    if (all.diverged) figures.push(["Broke the simulator, failed", count(all.diverged)]);
     figures.push(["Errors, not in the rate", count(all.errors)]);
     if (all.bounds) figures.push(["If those all failed – succeeded", all.bounds.map(percent).join(" – ")]);
     figures.push(["Mean steps to success", fixed(all.steps, 0)], ["Mean reward", fixed(all.reward, 1)],
@@ -116,9 +117,9 @@
       { name: "Steps", class: "number secondary", key: (row) => row.steps, cell: (row) => fixed(row.steps, 0) },
       { name: "Reward", class: "number secondary", key: (row) => row.reward, cell: (row) => fixed(row.reward, 1) },
     ];
-    if (run.overall.errors) {
-      columns.push({ name: "Errors", class: "number secondary", descending: true, key: (row) => row.errors,
-        cell: (row) => (row.errors ? String(row.errors) : "–") });
+    for (const [name, key] of [["Diverged", "diverged"], ["Errors", "errors"]]) {
+      if (run.overall[key]) columns.push({ name, class: "number secondary", descending: true, key: (row) => row[key],
+        cell: (row) => (row[key] ? String(row[key]) : "–") });
     }
     return columns;
   }
@@ -263,16 +264,19 @@
 
   function chooseOutcome(chosen) {
     view.outcome = chosen;
-    [...byId("outcomes").children].forEach((button, place) =>
-      button.setAttribute("aria-pressed", String(chosen === (place ? place - 1 : null))));
+    for (const button of byId("outcomes").children) {
+      button.setAttribute("aria-pressed", String(button.dataset.kind === String(chosen)));
+    }
     redraw();
   }
 
   function showEpisodes() {
     const totals = OUTCOMES.map((_, kind) => episodes.filter((episode) => episode.outcome === kind).length);
-    const labels = ["All", "Failures", "Errors", "Successes"];
-    byId("outcomes").append(...labels.map((label, place) => el("button", { type: "button",
-      onclick: () => chooseOutcome(place ? place - 1 : null) }, place ? `${label} ${count(totals[place - 1])}` : label)));
+    const labels = ["Failures", "Diverged", "Errors", "Successes"];
+    const kinds = labels.map((_, kind) => kind).filter((kind) => OUTCOMES[kind] !== "diverged" || totals[kind]);
+    byId("outcomes").append(...[null, ...kinds].map((kind) => el("button", { type: "button",
+      "data-kind": String(kind), onclick: () => chooseOutcome(kind) },
+      kind === null ? "All" : `${labels[kind]} ${count(totals[kind])}`)));
     byId("search").addEventListener("input", () => redraw());
     byId("episodes").append(el("table", { class: "log" },
       sortableHead(EPISODE_COLUMNS, view.order, () => redraw(view.limit)), body));

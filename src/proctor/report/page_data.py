@@ -24,7 +24,7 @@ from proctor.types import EpisodeKey, Outcome
 
 _LONGEST_ERROR = 1500
 """Characters of an error that the page keeps, so that a thousand errors stay under 2 MB."""
-_ATTENTION = {Outcome.FAILURE: 0, Outcome.ERROR: 1, Outcome.SUCCESS: 2}
+_ATTENTION = {Outcome.FAILURE: 0, Outcome.DIVERGED: 1, Outcome.ERROR: 2, Outcome.SUCCESS: 3}
 """The order in which a reader wants to see episodes."""
 
 
@@ -132,6 +132,7 @@ def _tally(rows: Sequence[EpisodeRow]) -> dict[str, Any]:
     return {
         "k": added.successes,
         "n": added.episodes,
+        "diverged": added.diverged,
         "errors": added.errors,
         "rate": _number(added.rate, 6),
         "interval": None if interval is None else [_number(end, 6) for end in interval],
@@ -181,7 +182,7 @@ def _episodes(
     episodes = {name: [value(row) for row in run.rows] for name, value in columns.items()}
     episodes["start"] = [_number(span.start_s, 3) for span in timeline.spans]
     episodes["duration"] = [
-        None if row.outcome is Outcome.ERROR else _number(span.duration_s, 4)
+        _number(span.duration_s, 4) if row.outcome.counts else None
         for row, span in zip(run.rows, timeline.spans, strict=True)
     ]
     return episodes

@@ -49,7 +49,7 @@ class CIWidth:
             cell = (suite, task_id) if self._per_task else None
             counts = self._counts.setdefault(cell, [0, 0])
             counts[0] += outcome is Outcome.SUCCESS
-            counts[1] += outcome is not Outcome.ERROR
+            counts[1] += outcome.counts
 
     @property
     def decision(self) -> str | None:
@@ -88,11 +88,11 @@ class PairedTest:
         """Count who solved which episode; a pair with an error says nothing."""
         for key, of_b in outcomes.items():
             of_a = self._left.pop(key, Outcome.ERROR)
-            if Outcome.ERROR in (of_a, of_b):
+            if not (of_a.counts and of_b.counts):
                 continue
             self._pairs += 1
-            self.wins_a += of_a is Outcome.SUCCESS and of_b is Outcome.FAILURE
-            self.wins_b += of_b is Outcome.SUCCESS and of_a is Outcome.FAILURE
+            self.wins_a += of_a is Outcome.SUCCESS and of_b.failed
+            self.wins_b += of_b is Outcome.SUCCESS and of_a.failed
 
     @property
     def decision(self) -> str | None:

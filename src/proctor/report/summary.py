@@ -24,6 +24,8 @@ class Tally:
 
     episodes: int
     successes: int
+    diverged: int
+    """Of the failed ones, those that broke the simulator."""
     errors: int
     avg_sum_reward: float | None
     avg_max_reward: float | None
@@ -36,18 +38,20 @@ class Tally:
         return self.successes / self.episodes if self.episodes else None
 
     def __str__(self) -> str:
+        diverged = f", {self.diverged} diverged" if self.diverged else ""
         errors = f", {self.errors} error{'s' * (self.errors != 1)}" if self.errors else ""
-        return rate_text(self.successes, self.episodes) + errors
+        return rate_text(self.successes, self.episodes) + diverged + errors
 
 
 def tally(rows: Iterable[EpisodeRow]) -> Tally:
     """Add up episodes."""
     rows = list(rows)
-    done = [row for row in rows if row.outcome is not Outcome.ERROR]
+    done = [row for row in rows if row.outcome.counts]
     won = [row for row in done if row.outcome is Outcome.SUCCESS]
     return Tally(
         episodes=len(done),
         successes=len(won),
+        diverged=sum(row.outcome is Outcome.DIVERGED for row in done),
         errors=len(rows) - len(done),
         avg_sum_reward=_mean(row.sum_reward for row in done),
         avg_max_reward=_mean(row.max_reward for row in done),
@@ -101,7 +105,7 @@ def working_seconds(rows: Sequence[EpisodeRow], sessions: Sequence[float]) -> fl
 
 
 def _task_metrics(rows: list[EpisodeRow]) -> dict[str, Any]:
-    done = [row for row in rows if row.outcome is not Outcome.ERROR]
+    done = [row for row in rows if row.outcome.counts]
     return {
         "task": rows[0].task,
         "sum_rewards": [row.sum_reward for row in done],
@@ -120,13 +124,14 @@ def _metrics(rows: list[EpisodeRow]) -> dict[str, Any]:
         "avg_max_reward": added.avg_max_reward,
         "pc_success": None if added.rate is None else 100 * added.rate,
         "n_episodes": added.episodes,
+        "n_diverged": added.diverged,
         "n_errors": added.errors,
         "pc_success_wilson95": None if interval is None else [100 * end for end in interval],
     }
 
 
 def _ours(rows: list[EpisodeRow], planned: int) -> dict[str, Any]:
-    done = [row for row in rows if row.outcome is not Outcome.ERROR]
+    done = [row for row in rows if row.outcome.counts]
     tallies = [tally(episodes) for episodes in by_task(done).values()]
     counts = [(added.successes, added.episodes) for added in tallies]
     return {
