@@ -24,7 +24,7 @@ from proctor.recorders.base import Recorder
 from proctor.recorders.effort import read_effort
 from proctor.recorders.journal import EpisodeRow, cut_torn_line, read_journal
 from proctor.recorders.video import read_warnings, remove_unfinished
-from proctor.recorders.wandb import require_wandb
+from proctor.recorders.wandb import read_run_id, require_wandb
 from proctor.report.comparison import load_run, pair_key
 from proctor.report.page import write_page
 from proctor.report.sequential import PairedTest, Stopper, StopRule, parse_stop_rule
@@ -72,7 +72,8 @@ def prepare(config: EvalConfig) -> Prepared:
     Raises:
         UsageError: with one line that says what to change.
     """
-    folder = RunFolder(config.output_dir or default_folder(config))
+    default = config.output_dir is None
+    folder = RunFolder(config.output_dir or default_folder(config), or_next=default)
     make_benchmark = partial(registry.find_benchmark(config.env.type).make, config.env)
     benchmark = make_benchmark()
     plugin = registry.find_policy(config.policy.type)
@@ -142,7 +143,7 @@ def make_stopper(prepared: Prepared) -> Stopper:
 
 
 def default_folder(config: EvalConfig) -> Path:
-    """Return ``outputs/eval/DATE/TIME_ENV_POLICY``."""
+    """Return ``outputs/eval/DATE/TIME_ENV_POLICY``; where that is taken, a number comes after."""
     name = f"%H-%M-%S_{config.env.type}_{config.policy.type}".replace(":", "-").replace("/", "-")
     return Path("outputs", "eval", time.strftime("%Y-%m-%d"), time.strftime(name))
 
@@ -163,16 +164,19 @@ def run_evaluation(
     """
     folder, stopper = prepared.folder, make_stopper(prepared)
     _check_outputs(prepared)
-    with _live_page(prepared), folder.locked():
-        record = folder.begin(_record(prepared, given), resume=prepared.config.resume)
-        cut_torn_line(folder.path)
-        remove_unfinished(folder.path)
+    with folder.locked(), _live_page(prepared):
+        record = folder.joined(_record(prepared, given), resume=prepared.config.resume)
         before = read_journal(folder.path).rows
         read_effort(folder.path)  # what the end of the run reads must not fail only then
         read_warnings(folder.path)
+        if prepared.config.wandb.active:
+            read_run_id(folder.path)
         missing = _missing(prepared.plan, before, folder.path)
         for row in before:
             stopper.hear(row.key, row.outcome)
+        folder.write(record)  # nothing is refused from here on
+        cut_torn_line(folder.path)
+        remove_unfinished(folder.path)
         with tracked(prepared, record, before) as trackers, Session(prepared) as session:
             try:
                 if missing and not stopper.decided:

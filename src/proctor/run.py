@@ -6,6 +6,7 @@ import contextlib
 import errno
 import fcntl
 import hashlib
+import itertools
 import json
 import os
 import shutil
@@ -77,18 +78,25 @@ class _Written:
 class RunFolder:
     """A run's folder on disk."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, or_next: bool = False) -> None:
         self.path = path
+        self._or_next = or_next
+        """Whether the name is only a proposal: ``locked`` takes the next one that is free."""
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Make the folder and keep other processes out of it; the lock dies with this process.
 
+        A folder that was made for this and got nothing to hold is taken away again.
+
         Raises:
             RunFolderError: it cannot be written, is nearly full, or another process works in it.
         """
+        made = self._or_next or not self.path.exists()
         try:
-            if not self.path.exists():
+            if self._or_next:
+                self.path, self._or_next = new_folder(self.path), False
+            elif made:
                 self.path.mkdir(parents=True, exist_ok=True)
             elif not self.path.is_dir():
                 raise NotADirectoryError(errno.ENOTDIR, "Not a directory")
@@ -100,6 +108,7 @@ class RunFolder:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
+                made = False  # the other one's, whoever was first
                 raise RunFolderError(
                     f"{self.path} is in use by another process; wait for it or choose another "
                     "--output_dir"
@@ -110,6 +119,8 @@ class RunFolder:
                 )
             yield
         finally:
+            if made:
+                _remove_if_unused(self.path)
             os.close(fd)
 
     def read(self) -> RunRecord | None:
@@ -152,8 +163,10 @@ class RunFolder:
         }
         write_json(self.path / RUN_FILE, content)
 
-    def begin(self, record: RunRecord, *, resume: bool) -> RunRecord:
-        """Start a session in this folder: a new run, or the continuation of the same one.
+    def joined(self, record: RunRecord, *, resume: bool) -> RunRecord:
+        """Return the record of a session here: of a new run, or a further one of the same run.
+
+        Writes nothing: what is refused later must not have changed the folder.
 
         Raises:
             UsageError: it holds a run and ``resume`` was not asked for, holds none and it was, or
@@ -170,8 +183,33 @@ class RunFolder:
         if earlier is not None:
             _check_same_episodes(self.path, earlier, record)
             record = replace(record, sessions=[*earlier.sessions, time.time()])
-        self.write(record)
         return record
+
+
+def new_folder(path: Path) -> Path:
+    """Make a folder that did not exist: ``path``, else the first free of NAME-2, NAME-3 ...
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    for number in itertools.count(1):
+        candidate = path if number == 1 else path.with_name(f"{path.name}-{number}")
+        try:
+            candidate.mkdir(parents=True)
+        except FileExistsError:
+            if not path.parent.is_dir():
+                raise
+        else:
+            return candidate
+    raise AssertionError("the numbers have ended")
+
+
+def _remove_if_unused(folder: Path) -> None:
+    """Take away a folder that holds nothing but its lock."""
+    with contextlib.suppress(OSError):
+        if [entry.name for entry in folder.iterdir()] == [LOCK_FILE]:
+            (folder / LOCK_FILE).unlink()
+            folder.rmdir()
 
 
 def _no_number(name: str) -> None:

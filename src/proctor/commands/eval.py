@@ -60,7 +60,6 @@ def evaluate(settings: dict[str, Any]) -> tuple[Prepared, int]:
     from proctor.recorders.progress import FilmingProgress, Progress
 
     prepared = prepare(config_from(settings))
-    path = prepared.folder.path
     _warn_of_differences(prepared)
     _say_what_renders(prepared)
 
@@ -85,7 +84,7 @@ def evaluate(settings: dict[str, Any]) -> tuple[Prepared, int]:
         evaluation = run_evaluation(prepared, settings, make_recorders, film_recorders)
     except KeyboardInterrupt:
         _say_how_to_resume(prepared)
-        _say_where_the_report_is(path)
+        _say_where_the_report_is(prepared.folder.path)
         return prepared, EXIT_INTERRUPTED
     _show(evaluation, Console())
     return prepared, EXIT_ERRORED_EPISODES if evaluation.tally.errors else 0

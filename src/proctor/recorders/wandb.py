@@ -104,9 +104,22 @@ def run_id(folder: Path) -> str:
     Raises:
         RunFolderError: ``wandb.json`` is damaged.
     """
+    known = read_run_id(folder)
+    if known is None:
+        known = secrets.token_hex(4)
+        (folder / FILE_NAME).write_text(json.dumps({"id": known}) + "\n", encoding="utf-8")
+    return known
+
+
+def read_run_id(folder: Path) -> str | None:
+    """Return the id that an earlier session gave the run; None where there was none.
+
+    Raises:
+        RunFolderError: ``wandb.json`` is damaged.
+    """
     path = folder / FILE_NAME
     if not path.exists():
-        path.write_text(json.dumps({"id": secrets.token_hex(4)}) + "\n", encoding="utf-8")
+        return None
     try:
         return str(json.loads(path.read_text(encoding="utf-8"))["id"])
     except (ValueError, KeyError, TypeError):

@@ -1,0 +1,129 @@
+"""What is refused changes nothing on disk; what is not named gets a folder of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import proctor
+from proctor.errors import ProctorError
+from proctor.evaluation import Evaluation
+from proctor.run import new_folder
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """Every file below ``folder`` with its bytes."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def _tear(path: Path) -> None:
+    journal = path / "episodes.jsonl"
+    journal.write_bytes(journal.read_bytes() + b'{"suite": "po')
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ({"eval__n_episodes": 1}, "not planned now"),
+        ({"seed": 7}, "seed was 1000"),
+        ({"policy__type": "zero"}, "policy.type was"),
+        ({"resume": False}, "already holds a run"),
+        ({"against": "no-such-run"}, "not a run folder"),
+        ({"env__n_tasks": 0}, "n_tasks"),
+        ({"wandb__enable": True, "wandb__mode": "offline"}, "wandb.json is damaged"),
+    ],
+)
+def test_a_refused_resume_changes_no_byte_of_the_folder(
+    run: Callable[..., Evaluation], flags: dict[str, Any], words: str
+) -> None:
+    if "wandb__enable" in flags:
+        pytest.importorskip("wandb")
+    path = run(eval__n_episodes=3).path
+    _tear(path)
+    (path / "videos").mkdir()
+    (path / "videos" / "left.mp4.part").write_bytes(b"half")
+    (path / "wandb.json").write_text("{")
+    before = content(path)
+    with pytest.raises(ProctorError, match=words):
+        run(**{"eval__n_episodes": 3, "resume": True, "output_dir": str(path), **flags})
+    assert content(path) == before
+
+
+@pytest.mark.parametrize("name", ["run.json", "sessions.jsonl", "videos/warnings.json"])
+def test_a_resume_refused_for_a_damaged_file_changes_no_byte(
+    run: Callable[..., Evaluation], name: str
+) -> None:
+    path = run(eval__n_episodes=2).path
+    (path / name).parent.mkdir(exist_ok=True)
+    (path / name).unlink(missing_ok=True)
+    (path / name).mkdir()
+    before = content(path)
+    with pytest.raises(ProctorError):
+        run(eval__n_episodes=4, resume=True, output_dir=str(path))
+    assert content(path) == before
+
+
+def test_after_a_refusal_a_plain_resume_works(run: Callable[..., Evaluation]) -> None:
+    path = run(eval__n_episodes=3).path
+    with pytest.raises(ProctorError):
+        run(eval__n_episodes=1, resume=True, output_dir=str(path))
+    assert run(eval__n_episodes=3, resume=True, output_dir=str(path)).complete
+
+
+def test_a_refused_run_leaves_no_folder_behind(
+    run: Callable[..., Evaluation], tmp_path: Path
+) -> None:
+    with pytest.raises(ProctorError, match="holds no run to resume"):
+        run(output_dir=str(tmp_path / "none"), resume=True)
+    assert not (tmp_path / "none").exists()
+
+
+def test_two_evaluations_within_a_second_have_a_default_folder_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(time, "strftime", lambda form, *_: form.replace("%", ""))
+    settings: dict[str, Any] = {
+        "policy": {"type": "zero"},
+        "env": {"type": "fake"},
+        "eval": {"n_episodes": 1, "use_async_envs": False},
+        "video": {"episodes": 0},
+    }
+    runs = [proctor.evaluate(**settings) for _ in range(3)]
+    assert [run.path.name for run in runs] == [
+        "H-M-S_fake_zero",
+        "H-M-S_fake_zero-2",
+        "H-M-S_fake_zero-3",
+    ]
+    assert all((run.path / "report.html").exists() for run in runs)
+
+
+def test_three_evaluations_at_once_all_end_well(tmp_path: Path) -> None:
+    words = ["eval", "--policy.type=zero", "--env.type=fake", "--eval.n_episodes=1"]
+    program = (
+        "import sys, time\n"
+        "time.strftime = lambda form, *_: 'now'\n"
+        "from proctor.cli import main\n"
+        f"sys.exit(main({words!r}))\n"
+    )
+    started = [
+        subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path, stderr=subprocess.PIPE)
+        for _ in range(3)
+    ]
+    assert [(p.communicate(timeout=120)[1][-300:], p.returncode)[1] for p in started] == [0, 0, 0]
+    assert len(list((tmp_path / "outputs" / "eval" / "now").glob("now*/run.json"))) == 3
+
+
+def test_a_new_folder_is_never_one_that_is_there(tmp_path: Path) -> None:
+    made = [new_folder(tmp_path / "a" / "b") for _ in range(3)]
+    assert [path.name for path in made] == ["b", "b-2", "b-3"]
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="file"):
+        new_folder(tmp_path / "file" / "b")
