@@ -36,6 +36,7 @@ from proctor.policies.config import (
     CheckpointConfig,
     CheckpointPlugin,
     FeatureType,
+    NormMode,
     PolicyFeature,
     decode_config,
     encode_config,
@@ -100,11 +101,17 @@ def read_checkpoint(
     config = override(config, overrides or {})
     weights_file = folder / "model.safetensors"
     tensors = read_tensors(weights_file)
-    if (folder / f"{PREPROCESSOR}.json").is_file():
-        pre, post = (read_pipeline(folder, name) for name in (PREPROCESSOR, POSTPROCESSOR))
+    pipelines = (PREPROCESSOR, POSTPROCESSOR)
+    if any((folder / f"{name}.json").is_file() for name in pipelines):
+        pre, post = (read_pipeline(folder, name) for name in pipelines)
     else:
         tensors, inputs, outputs = split_legacy(tensors, config)
+        _require_stats(folder, config, inputs, outputs)
         pre, post = default_pipelines(config, inputs, outputs, legacy=True)
+    raw = [key for key in config.input_features if pre.lacks_stats(key)]
+    raw += [key for key in config.output_features if post.lacks_stats(key)]
+    if raw:
+        notes.append(f"{folder} has no statistics for {', '.join(raw)}: used as they come")
     pre = pre.renaming(config.rename_map)
     if benchmark is not None:
         check_fit(config, benchmark, pre.rename_map)
@@ -117,6 +124,22 @@ def read_checkpoint(
     with weights_file.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return Parts(config, network, plugin.prefix, pre, post, digest, tuple(notes))
+
+
+def _require_stats(folder: Path, config: CheckpointConfig, inputs: Stats, outputs: Stats) -> None:
+    """Refuse a checkpoint whose files of statistics were left behind: it would act on raw numbers.
+
+    Raises:
+        UsageError: naming the first feature that is to be normalised by numbers that are not there.
+    """
+    for features, stats in ((config.input_features, inputs), (config.output_features, outputs)):
+        for key, feature in features.items():
+            mode = config.normalization_mapping.get(feature.type.value, NormMode.IDENTITY)
+            if mode is not NormMode.IDENTITY and key not in stats:
+                raise UsageError(
+                    f"{folder} has no {PREPROCESSOR}.json, and its weights hold no statistics to "
+                    f"normalise {key} by ({mode.value}): copy the checkpoint's policy_* files too"
+                )
 
 
 def _built(plugin: CheckpointPlugin, config: CheckpointConfig) -> Network:

@@ -135,9 +135,13 @@ class Normalize(Step):
     """Checkpoints before LeRobot 0.4 divide by (max - min + eps)."""
 
     def mode(self, key: str) -> NormMode:
-        """Return how ``key`` is normalised."""
+        """Return how ``key`` is normalised: not at all where there are no statistics."""
+        return self.asked(key) if key in self.stats else NormMode.IDENTITY
+
+    def asked(self, key: str) -> NormMode:
+        """Return how ``key`` should be normalised."""
         feature = self.features.get(key)
-        if feature is None or key not in self.stats:
+        if feature is None:
             return NormMode.IDENTITY
         chosen = self.normalize_observation_keys
         if chosen is not None and key != ACTION and key not in chosen:
@@ -241,6 +245,13 @@ class Pipeline:
         """The renaming of its rename step; empty where there is none."""
         maps = [step.rename_map for step in self.steps if isinstance(step, Rename)]
         return maps[0] if maps else {}
+
+    def lacks_stats(self, key: str) -> bool:
+        """Whether ``key`` is to be normalised here, and there is nothing to do it by."""
+        steps = [step for step in self.steps if isinstance(step, Normalize)]
+        return any(
+            step.asked(key) is not NormMode.IDENTITY and key not in step.stats for step in steps
+        )
 
     def state_file(self, index: int) -> str:
         """Return the name LeRobot gives the state file of step ``index``."""

@@ -12,6 +12,7 @@ from small_policies import FakeBenchmark, small_act, small_diffusion, write_smal
 
 from proctor.errors import ProctorError, SpecMismatch, UsageError
 from proctor.policies.checkpoint import load_policy
+from proctor.policies.config import NormMode
 from proctor.policies.weights import read_tensors
 
 NORMALIZER = "policy_preprocessor_step_3_normalizer_processor.safetensors"
@@ -165,6 +166,33 @@ def test_statistics_that_are_missing(folder):
 def test_a_missing_state_file(folder):
     (folder / NORMALIZER).unlink()
     assert NORMALIZER in refusal(folder)
+
+
+@pytest.mark.parametrize("left", ["policy_post*", "policy_pre*", ""])
+def test_a_checkpoint_without_its_processor_files_is_refused(folder, left):
+    kept = set(folder.glob(left)) if left else set()
+    for file in set(folder.glob("policy_*")) - kept:
+        file.unlink()
+    words = "hold no statistics to normalise observation.state by (MEAN_STD)"
+    assert ("processor.json" if left else words) in refusal(folder)
+
+
+def test_a_checkpoint_that_normalises_nothing_needs_no_processor_files(tmp_path):
+    identity = dict.fromkeys(("VISUAL", "STATE", "ACTION"), NormMode.IDENTITY)
+    folder = write_small(small_act(normalization_mapping=identity), tmp_path / "plain")
+    for file in folder.glob("policy_*"):
+        file.unlink()
+    load_policy(str(folder), None, {"device": "cpu"}, FakeBenchmark())
+
+
+def test_statistics_that_were_never_written_are_noted(folder):
+    pipeline = folder / "policy_preprocessor.json"
+    steps = json.loads(pipeline.read_text())["steps"]
+    del steps[3]["state_file"]
+    edit_json(pipeline, steps=steps)
+    policy = load_policy(str(folder), None, {"device": "cpu"}, FakeBenchmark())
+    note = "no statistics for observation.state, observation.image: used as they come"
+    assert any(note in line for line in policy.notes)
 
 
 def test_an_unknown_step_is_named(folder):
