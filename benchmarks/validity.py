@@ -10,7 +10,7 @@ import numpy as np
 
 from proctor.report.differences import Paired, p_value, p_worse
 from proctor.report.sequential import evidence
-from proctor.report.statistics import clopper_pearson_interval, wilson_interval
+from proctor.report.statistics import Worlds, clopper_pearson_interval, wilson_interval
 
 ALPHA = 0.05
 sure = cache(lambda wins, losses: evidence(wins, losses) >= 2 / ALPHA)
@@ -90,6 +90,26 @@ def run_until(rng: np.random.Generator, width: float, rate: float) -> tuple[int,
     raise AssertionError
 
 
+def repeated_worlds(runs: int = 4000) -> None:
+    """Half of the worlds are solved; an episode of a world is a copy of it, or resembles it."""
+    rng = np.random.default_rng(1)
+    print("worlds that repeat, 50 worlds: 95% intervals cover, by episodes and by worlds")
+    for repeats in ([3] * 50, [2] * 20 + [1] * 30):
+        played = np.repeat(np.arange(50), repeats)
+        worlds = Worlds(("", 0, str(world)) for world in played)
+        for alike in (1.0, 0.5, 0.0):
+            inside = np.zeros(2)
+            for _ in range(runs):
+                solved = rng.random(50) < 0.5
+                copied = rng.random(len(played)) < alike**0.5
+                won = np.where(copied, solved[played], rng.random(len(played)) < 0.5)
+                for place, worth in enumerate((None, worlds.effective_n)):
+                    ends = wilson_interval(int(won.sum()), len(won), effective_n=worth)
+                    inside[place] += ends is not None and ends[0] <= 0.5 <= ends[1]
+            by_episodes, by_worlds = inside / runs
+            print(f"  n={len(played)}, correlation {alike:g}: {by_episodes:.1%} {by_worlds:.1%}")
+
+
 def gate(rng: np.random.Generator, runs: int = 20_000) -> None:
     print("compare --fail-if-worse, 4 tasks x 25 pairs: alarms where B is worse by")
     rates = np.array([0.15, 0.5, 0.7, 0.95])
@@ -122,3 +142,4 @@ if __name__ == "__main__":
     peeking(generator)
     coverage_when_stopped(generator)
     gate(generator)
+    repeated_worlds()

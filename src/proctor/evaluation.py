@@ -29,6 +29,7 @@ from proctor.report.comparison import load_run, pair_key
 from proctor.report.page import write_page
 from proctor.report.sequential import PairedTest, Stopper, StopRule, parse_stop_rule
 from proctor.report.summary import Tally, eval_info, tally
+from proctor.report.worlds import world_warnings
 from proctor.run import EVAL_INFO_FILE, RunFolder, RunRecord, write_json
 from proctor.session import FilmRecorders, Session
 from proctor.system import git_commit, usable_cores, usable_memory_bytes, versions
@@ -206,6 +207,7 @@ def _write_results(prepared: Prepared, record: RunRecord, stopper: Stopper) -> l
     info = eval_info(rows, len(prepared.plan), record.sessions, stopper.decision)
     effort = read_effort(folder)
     info["proctor"] |= {"infer_s": effort.infer_s, "mean_batch": effort.mean_batch}
+    info["proctor"]["warnings"] = world_warnings(rows)
     write_json(folder / EVAL_INFO_FILE, info)
     if not isinstance(sys.exception(), RunFolderError):  # a full disk has no room for it
         write_page(folder)

@@ -13,7 +13,6 @@ from proctor.recorders.journal import FILE_NAME as JOURNAL_FILE
 from proctor.recorders.journal import EpisodeRow, read_journal, videos_in
 from proctor.recorders.wandb import WandbLog, WandbResults
 from proctor.report.page import REPORT_FILE
-from proctor.report.statistics import wilson_interval
 from proctor.report.summary import by_task, tally
 from proctor.run import EVAL_INFO_FILE, RUN_FILE, RunRecord
 
@@ -27,7 +26,8 @@ def tracked(
     if not config.active:
         yield []
         return
-    counts, folder = Counts.of(row.outcome for row in before), prepared.folder.path
+    counts = Counts.of((row.outcome, row.world_key) for row in before)
+    folder = prepared.folder.path
     log = WandbLog(config, folder, _about(record), counts)
     failed = True
     try:
@@ -63,7 +63,7 @@ def wandb_results(folder: Path, planned: int) -> WandbResults:
 
 def _task(rows: Sequence[EpisodeRow]) -> dict[str, Any]:
     added = tally(rows)
-    low, high = wilson_interval(added.successes, added.episodes) or (None, None)
+    low, high = added.interval or (None, None)
     return {
         "group": rows[0].suite,
         "task": rows[0].task,
@@ -73,6 +73,7 @@ def _task(rows: Sequence[EpisodeRow]) -> dict[str, Any]:
         "successes": added.successes,
         "episodes": added.episodes,
         "diverged": added.diverged,
+        "worlds": added.worlds.distinct,
         "errors": added.errors,
         "mean_reward": added.avg_sum_reward,
         "mean_steps_to_success": added.mean_steps_to_success,

@@ -99,6 +99,10 @@ EpisodeKey: TypeAlias = tuple[str, int, int]
 """(suite, task_id, episode index): what identifies an episode inside a run."""
 
 
+WorldKey: TypeAlias = tuple[str, int, str]
+"""(suite, task_id, world): what identifies a starting world inside a run."""
+
+
 def usual_world(seed: int, init_state: int | None) -> str:
     """Name the world of an episode whose benchmark says no more: its init state, else its seed.
 
@@ -127,6 +131,11 @@ class EpisodeSpec:
     def key(self) -> EpisodeKey:
         """What identifies the episode inside a run."""
         return (self.task.suite, self.task.task_id, self.index)
+
+    @property
+    def world_key(self) -> WorldKey:
+        """What identifies the starting world inside a run."""
+        return (self.task.suite, self.task.task_id, self.world)
 
     def __str__(self) -> str:
         return f"{self.task.name} episode {self.index} (seed {self.seed})"

@@ -58,6 +58,7 @@ def evaluate(settings: dict[str, Any]) -> tuple[Prepared, int]:
     from proctor.recorders.base import Counts
     from proctor.recorders.interrupts import Interrupts
     from proctor.recorders.progress import FilmingProgress, Progress
+    from proctor.report.worlds import planned_repeats
 
     prepared = prepare(config_from(settings))
     _warn_of_differences(prepared)
@@ -67,13 +68,15 @@ def evaluate(settings: dict[str, Any]) -> tuple[Prepared, int]:
         console = Console(stderr=True)
         headline = _headline(prepared, len(before))
         console.print(headline, highlight=False, soft_wrap=True, markup=False)
-        # Of versions that change results; then what a checkpoint's reader noticed.
-        for warning in getattr(prepared.benchmark, "warnings", ()):
+        # Of versions that change results and of worlds; then what a checkpoint's reader noticed.
+        repeats = planned_repeats(prepared.plan)
+        warnings = [*getattr(prepared.benchmark, "warnings", ()), *([repeats] if repeats else [])]
+        for warning in warnings:
             line = one_line(f"warning: {warning}")
             console.print(line, style="bold red", soft_wrap=True, markup=False)
         for note in getattr(prepared.policy, "notes", ()):
             console.print(one_line(f"note: {note}"), highlight=False, soft_wrap=True, markup=False)
-        counts = Counts.of(row.outcome for row in before)
+        counts = Counts.of((row.outcome, row.world_key) for row in before)
         return [Progress(len(prepared.plan), counts, console), interrupts]
 
     def film_recorders(episodes: int) -> list[Recorder]:
@@ -138,6 +141,7 @@ def _say_how_to_resume(prepared: Prepared) -> None:
 
 def _show(evaluation: Evaluation, console: Console) -> None:
     from proctor.report.tables import results_table
+    from proctor.report.worlds import world_warnings
 
     console.print(results_table(evaluation.rows))
     console.print(f"\nsuccess {evaluation.tally}", style="bold", highlight=False)
@@ -159,6 +163,8 @@ def _show(evaluation: Evaluation, console: Console) -> None:
             markup=False,
             soft_wrap=True,
         )
+    for warning in world_warnings(evaluation.rows):
+        print(one_line(f"warning: {warning}"), file=sys.stderr)
     _say_what_came_of_filming(evaluation)
     console.print(f"results: {evaluation.path}", highlight=False, soft_wrap=True, markup=False)
     _say_where_the_report_is(evaluation.path)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Protocol, Self
 
 import msgspec
 
-from proctor.types import EpisodeResult, Outcome
+from proctor.report.statistics import Worlds
+from proctor.types import EpisodeResult, Outcome, WorldKey
 
 Number = Annotated[float, msgspec.Meta(ge=-1e300, le=1e300)]
 """In a file: a million of them still have a sum."""
@@ -50,17 +51,21 @@ class Counts:
     """Those that diverged included."""
     diverged: int = 0
     errors: int = 0
+    worlds: Worlds = field(default_factory=Worlds)
+    """From which the completed episodes started."""
 
     @classmethod
-    def of(cls, outcomes: Iterable[Outcome]) -> Self:
+    def of(cls, ended: Iterable[tuple[Outcome, WorldKey]]) -> Self:
         """Count episodes that have ended before."""
         counts = cls()
-        for outcome in outcomes:
-            counts.add(outcome)
+        for outcome, world in ended:
+            counts.add(outcome, world)
         return counts
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: Outcome, world: WorldKey) -> None:
         """Count one episode."""
+        if outcome.counts:
+            self.worlds.add(world)
         self.successes += outcome is Outcome.SUCCESS
         self.failures += outcome.failed
         self.diverged += outcome is Outcome.DIVERGED

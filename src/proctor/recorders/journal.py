@@ -14,7 +14,7 @@ import msgspec
 from proctor.errors import RunFolderError
 from proctor.files import MOST_LINES, read_plain
 from proctor.recorders.base import Number, Pulse, Seconds, Whole
-from proctor.types import EpisodeKey, EpisodeResult, Outcome, usual_world
+from proctor.types import EpisodeKey, EpisodeResult, Outcome, WorldKey, usual_world
 
 FILE_NAME = "episodes.jsonl"
 VIDEO_FOLDER = "videos"
@@ -60,6 +60,11 @@ class EpisodeRow:
     def key(self) -> EpisodeKey:
         """What identifies the episode inside a run."""
         return (self.suite, self.task_id, self.episode_index)
+
+    @property
+    def world_key(self) -> WorldKey:
+        """What identifies the starting world inside a run."""
+        return (self.suite, self.task_id, self.world)
 
     @property
     def video(self) -> str:

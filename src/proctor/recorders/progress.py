@@ -58,7 +58,7 @@ class Progress:
 
     def episode_ended(self, result: EpisodeResult) -> None:
         """Count the episode; an errored one is named at once."""
-        self._counts.add(result.outcome)
+        self._counts.add(result.outcome, result.spec.world_key)
         if result.error is not None:
             reason = result.error.splitlines()[-1]
             self._console.print(
@@ -77,7 +77,7 @@ class Progress:
     def line(self) -> str:
         """Return the line as text, what matters most first: a narrow terminal cuts the end."""
         counts, pulse = self._counts, self._pulse
-        rate = rate_text(counts.successes, counts.successes + counts.failures)
+        rate = rate_text(counts.successes, counts.successes + counts.failures, counts.worlds)
         parts = [f"{counts.total}/{self._planned}", f"success {rate}"]
         if counts.diverged:
             parts.append(f"{counts.diverged} diverged")

@@ -147,7 +147,7 @@ class WandbLog:
 
     def episode_ended(self, result: EpisodeResult) -> None:
         """Count the episode."""
-        self._counts.add(result.outcome)
+        self._counts.add(result.outcome, result.spec.world_key)
 
     def pulse(self, pulse: Pulse) -> None:
         """Log the rate, at most once a second, if an episode has ended since."""
@@ -232,8 +232,10 @@ def rate_figures(counts: Counts) -> dict[str, float]:
         "episodes": counts.total,
         "diverged": counts.diverged,
         "errors": counts.errors,
+        "worlds": counts.worlds.distinct,
     }
-    interval = wilson_interval(counts.successes, completed)
+    worth = counts.worlds.effective_n
+    interval = wilson_interval(counts.successes, completed, effective_n=worth)
     if interval is not None:
         figures["success/rate"] = counts.successes / completed
         figures["success/low95"], figures["success/high95"] = interval

@@ -34,6 +34,7 @@
 
   // ---- The chart of a rate: posterior, interval, point ----
 
+  const worlds = (tally) => (tally.worlds === tally.n ? "" : ` (${plural(tally.worlds, "world")})`);
   const across = (rate) => `${(100 * rate).toFixed(3)}%`;
 
   function violin(k, n) {
@@ -62,7 +63,7 @@
     if (reference !== null) chart.append(upright(reference, "overall"));
     if (tally.rate === null) return chart;
     const [low, high] = tally.interval.map(across);
-    chart.append(violin(tally.k, tally.n),
+    chart.append(violin(tally.rate * tally.worth, tally.worth),
       svg("line", { class: "whisker", x1: low, x2: high, y1: "50%", y2: "50%" }),
       svg("circle", { cx: across(tally.rate), cy: "50%", r: 4.5 }));
     return chart;
@@ -86,6 +87,7 @@
       notices.push(`${plural(run.damaged.length, "line")} of episodes.jsonl could not be read and ` +
         `${run.damaged.length === 1 ? "is" : "are"} left out: number ${lines}.`);
     }
+    notices.push(...run.warnings.map((text) => `${text[0].toUpperCase()}${text.slice(1)}.`));
     byId("notices").append(...notices.map((text) => el("p", { class: "notice" }, text)));
   }
 
@@ -94,7 +96,7 @@
     byId("rate").append(
       el("div", { class: "big" }, percent(all.rate)),
       el("div", { class: "interval" }, all.rate === null ? "no episode has ended with a result" :
-        `${interval(all.interval)} `, el("span", { class: "quiet" }, all.rate === null ? "" : `95% interval, n=${count(all.n)}`)));
+        `${interval(all.interval)} `, el("span", { class: "quiet" }, all.rate === null ? "" : `95% interval, n=${count(all.n)}${worlds(all)}`)));
     byId("posterior").append(rateChart(all, null), axis());
     const figures = [["Succeeded", `${count(all.k)} of ${count(all.n)}`]];
     if (all.diverged) figures.push(["Broke the simulator, failed", count(all.diverged)]);
@@ -113,7 +115,7 @@
       { name: "", class: "plot", head: axis, cell: (row) => rateChart(row, run.overall.rate) },
       { name: "Success", class: "number percent", key: (row) => row.rate, cell: (row) => percent(row.rate) },
       { name: "95% interval", class: "number secondary", key: (row) => row.interval && row.interval[0], cell: (row) => interval(row.interval) },
-      { name: "k/n", class: "number", key: (row) => row.k, cell: (row) => `${row.k}/${row.n}` },
+      { name: "k/n", class: "number", key: (row) => row.k, cell: (row) => `${row.k}/${row.n}${worlds(row)}` },
       { name: "Steps", class: "number secondary", key: (row) => row.steps, cell: (row) => fixed(row.steps, 0) },
       { name: "Reward", class: "number secondary", key: (row) => row.reward, cell: (row) => fixed(row.reward, 1) },
     ];

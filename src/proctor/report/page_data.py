@@ -16,9 +16,9 @@ from proctor.recorders.effort import read_effort
 from proctor.recorders.journal import EpisodeRow, read_journal, videos_in
 from proctor.recorders.video import read_warnings
 from proctor.report.reproduce import episode_base, episode_flag, run_command, task_flags
-from proctor.report.statistics import wilson_interval
 from proctor.report.summary import by_group, by_task, tally
 from proctor.report.timeline import Timeline, limit_of, make_timeline, time_spent
+from proctor.report.worlds import world_warnings
 from proctor.run import RunFolder, RunRecord
 from proctor.types import EpisodeKey, Outcome
 
@@ -74,6 +74,7 @@ def page_data(run: RunContent) -> dict[str, Any]:
         "planned": record.planned_episodes,
         "recorded": len(run.rows),
         "damaged": run.damaged,
+        "warnings": world_warnings(run.rows),
         "overall": _tally(run.rows) | _bounds(run.rows),
         "groups": [
             {"name": suite, **_tally(rows)}
@@ -128,11 +129,13 @@ def _task(rows: Sequence[EpisodeRow]) -> dict[str, Any]:
 
 def _tally(rows: Sequence[EpisodeRow]) -> dict[str, Any]:
     added = tally(rows)
-    interval = wilson_interval(added.successes, added.episodes)
+    interval = added.interval
     return {
         "k": added.successes,
         "n": added.episodes,
         "diverged": added.diverged,
+        "worlds": added.worlds.distinct,
+        "worth": _number(added.worlds.effective_n, 3),
         "errors": added.errors,
         "rate": _number(added.rate, 6),
         "interval": None if interval is None else [_number(end, 6) for end in interval],

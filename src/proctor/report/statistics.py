@@ -6,25 +6,63 @@ scipy is imported where it is used: everything that only prints a Wilson interva
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist, fmean, stdev
 from typing import TypeAlias
 
+from proctor.types import WorldKey
+
 Interval: TypeAlias = tuple[float, float]
 
 
-def wilson_interval(successes: int, n: int, confidence: float = 0.95) -> Interval | None:
+class Worlds:
+    """Counts the different worlds that episodes started from, and what those episodes are worth.
+
+    Episodes of one world resemble each other; at worst they are copies. If they are, the rate
+    varies as that of ``effective_n`` independent episodes (Kish 1965): the number of worlds where
+    all were played equally often, a little less where some were played more often than others.
+    """
+
+    def __init__(self, worlds: Iterable[WorldKey] = ()) -> None:
+        self._played: dict[WorldKey, int] = {}
+        self._episodes = self._squares = 0
+        for world in worlds:
+            self.add(world)
+
+    def add(self, world: WorldKey) -> None:
+        """Count one episode."""
+        before = self._played.get(world, 0)
+        self._played[world] = before + 1
+        self._episodes += 1
+        self._squares += 2 * before + 1
+
+    @property
+    def distinct(self) -> int:
+        """How many different worlds there were."""
+        return len(self._played)
+
+    @property
+    def effective_n(self) -> float:
+        """The number of independent episodes that these are worth at least."""
+        return self._episodes**2 / self._squares if self._episodes else 0.0
+
+
+def wilson_interval(
+    successes: int, n: int, confidence: float = 0.95, *, effective_n: float | None = None
+) -> Interval | None:
     """Return Wilson's score interval of a proportion; None when there is nothing to judge.
 
     Unlike p +- z*sqrt(p(1-p)/n) it keeps its coverage for small n and for rates near 0 and 1.
+    ``effective_n`` is what the ``n`` episodes are worth, where they repeat worlds.
     """
     if n == 0:
         return None
     z = NormalDist().inv_cdf(0.5 + confidence / 2)
     p = successes / n
-    centre = (p + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    worth = n if effective_n is None else effective_n
+    centre = (p + z * z / (2 * worth)) / (1 + z * z / worth)
+    half = z / (1 + z * z / worth) * math.sqrt(p * (1 - p) / worth + z * z / (4 * worth * worth))
     low = 0.0 if successes == 0 else max(0.0, centre - half)
     high = 1.0 if successes == n else min(1.0, centre + half)
     return low, high
@@ -114,10 +152,17 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def rate_text(successes: int, n: int) -> str:
-    """Return ``71.3% [67.0, 75.3] n=450``, or ``n/a`` when nothing was measured."""
-    interval = wilson_interval(successes, n)
+def rate_text(successes: int, n: int, worlds: Worlds | None = None) -> str:
+    """Return ``71.3% [67.0, 75.3] n=450``, or ``n/a`` when nothing was measured.
+
+    Where episodes repeat worlds, the interval allows for it: ``n=450 (150 worlds)``.
+    """
+    worth = None if worlds is None else worlds.effective_n
+    interval = wilson_interval(successes, n, effective_n=worth)
     if interval is None:
         return "n/a"
     low, high = interval
-    return f"{100 * successes / n:.1f}% [{100 * low:.1f}, {100 * high:.1f}] n={n}"
+    text = f"{100 * successes / n:.1f}% [{100 * low:.1f}, {100 * high:.1f}] n={n}"
+    if worlds is None or worlds.distinct == n:
+        return text
+    return f"{text} ({worlds.distinct} world{'s' * (worlds.distinct != 1)})"

@@ -10,6 +10,8 @@ from typing import Any
 from proctor.recorders.journal import EpisodeRow
 from proctor.report.statistics import (
     Average,
+    Interval,
+    Worlds,
     macro_average,
     micro_average,
     rate_text,
@@ -31,16 +33,24 @@ class Tally:
     avg_max_reward: float | None
     steps: int
     mean_steps_to_success: float | None
+    worlds: Worlds
+    """From which the completed episodes started."""
 
     @property
     def rate(self) -> float | None:
         """The success rate; None when no episode was completed."""
         return self.successes / self.episodes if self.episodes else None
 
+    @property
+    def interval(self) -> Interval | None:
+        """The rate's 95% interval, which allows for worlds that repeat; None without a rate."""
+        worth = self.worlds.effective_n
+        return wilson_interval(self.successes, self.episodes, effective_n=worth)
+
     def __str__(self) -> str:
         diverged = f", {self.diverged} diverged" if self.diverged else ""
         errors = f", {self.errors} error{'s' * (self.errors != 1)}" if self.errors else ""
-        return rate_text(self.successes, self.episodes) + diverged + errors
+        return rate_text(self.successes, self.episodes, self.worlds) + diverged + errors
 
 
 def tally(rows: Iterable[EpisodeRow]) -> Tally:
@@ -57,6 +67,7 @@ def tally(rows: Iterable[EpisodeRow]) -> Tally:
         avg_max_reward=_mean(row.max_reward for row in done),
         steps=sum(row.steps or 0 for row in done),
         mean_steps_to_success=_mean(row.steps for row in won),
+        worlds=Worlds(row.world_key for row in done),
     )
 
 
@@ -118,13 +129,14 @@ def _task_metrics(rows: list[EpisodeRow]) -> dict[str, Any]:
 
 def _metrics(rows: list[EpisodeRow]) -> dict[str, Any]:
     added = tally(rows)
-    interval = wilson_interval(added.successes, added.episodes)
+    interval = added.interval
     return {
         "avg_sum_reward": added.avg_sum_reward,
         "avg_max_reward": added.avg_max_reward,
         "pc_success": None if added.rate is None else 100 * added.rate,
         "n_episodes": added.episodes,
         "n_diverged": added.diverged,
+        "n_worlds": added.worlds.distinct,
         "n_errors": added.errors,
         "pc_success_wilson95": None if interval is None else [100 * end for end in interval],
     }
