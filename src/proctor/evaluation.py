@@ -31,13 +31,13 @@ from proctor.report.sequential import PairedTest, Stopper, StopRule, parse_stop_
 from proctor.report.summary import Tally, eval_info, tally
 from proctor.report.worlds import world_warnings
 from proctor.run import EVAL_INFO_FILE, RunFolder, RunRecord, write_json
-from proctor.session import FilmRecorders, Session
+from proctor.session import FilmRecorders, Rest, Session
 from proctor.system import git_commit, usable_cores, usable_memory_bytes, versions
 from proctor.tracking import tracked
-from proctor.types import EpisodeSpec
+from proctor.types import EpisodeSpec, Outcome
 
 MakeRecorders = Callable[[Prepared, Sequence[EpisodeRow]], list[Recorder]]
-"""Makes the outputs of a session besides the journal, given the episodes done before."""
+"""Makes the outputs of a session besides the journal, given the episodes that stay as they are."""
 
 
 @dataclass(frozen=True)
@@ -167,22 +167,24 @@ def run_evaluation(
     _check_outputs(prepared)
     with folder.locked(), _live_page(prepared):
         record = folder.joined(_record(prepared, given), resume=prepared.config.resume)
-        before = read_journal(folder.path).rows
+        done = read_journal(folder.path).rows
         read_effort(folder.path)  # what the end of the run reads must not fail only then
         read_warnings(folder.path)
         if prepared.config.wandb.active:
             read_run_id(folder.path)
-        missing = _missing(prepared.plan, before, folder.path)
-        for row in before:
-            stopper.hear(row.key, row.outcome)
+        _check_planned(prepared.plan, done, folder.path)
         folder.write(record)  # nothing is refused from here on
         cut_torn_line(folder.path)
         remove_unfinished(folder.path)
+        before = [row for row in done if row.outcome is not Outcome.ERROR]
+        for row in before:
+            stopper.hear(row.key, row.outcome)
+        rest = _rest_of(prepared.plan, done, decided=stopper.decided)
         with tracked(prepared, record, before) as trackers, Session(prepared) as session:
             try:
-                if missing and not stopper.decided:
+                if rest.specs:
                     outputs = [] if make_recorders is None else make_recorders(prepared, before)
-                    session.run(missing, [*outputs, *trackers], stopper)
+                    session.run(rest, [*outputs, *trackers], stopper)
             finally:
                 rows = _write_results(prepared, record, stopper)
             filmed = session.film(rows, film_recorders)
@@ -244,12 +246,22 @@ def _record(prepared: Prepared, given: dict[str, Any]) -> RunRecord:
     )
 
 
-def _missing(plan: list[EpisodeSpec], done: Sequence[EpisodeRow], path: Path) -> list[EpisodeSpec]:
-    keys = {row.key for row in done}
-    extra = keys - {spec.key for spec in plan}
+def _check_planned(plan: list[EpisodeSpec], done: Sequence[EpisodeRow], path: Path) -> None:
+    extra = {row.key for row in done} - {spec.key for spec in plan}
     if extra:
         raise UsageError(
             f"--resume: {path} holds {len(extra)} episodes that are not planned now, "
             f"as {min(extra)}; ask for at least the tasks and --eval.n_episodes it was run with"
         )
-    return [spec for spec in plan if spec.key not in keys]
+
+
+def _rest_of(plan: list[EpisodeSpec], done: Sequence[EpisodeRow], *, decided: bool) -> Rest:
+    """Return the episodes to run: once a rule has decided, only those of rounds that have begun.
+
+    An earlier session that ended amid its rounds has left the quick episodes of them, which are
+    the successes. What errored is tried again: the cause may be mended.
+    """
+    sound = {row.key for row in done if row.outcome is not Outcome.ERROR}
+    begun = max((row.episode_index for row in done), default=-1)
+    missing = (spec for spec in plan if spec.key not in sound)
+    return Rest([spec for spec in missing if spec.index <= begun or not decided], begun)

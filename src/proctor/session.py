@@ -6,7 +6,7 @@ Both are played by one engine, so that simulators which are open stay open for t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Self
 
 from proctor.engine.engine import Engine, EngineSetup
@@ -37,6 +37,15 @@ FilmRecorders = Callable[[int], list[Recorder]]
 """Makes what watches the filming of so many episodes."""
 
 
+@dataclass(frozen=True)
+class Rest:
+    """What is left to run of a plan."""
+
+    specs: list[EpisodeSpec]
+    begun: int
+    """The last index of which an earlier session has ended an episode; -1: none."""
+
+
 class Session:
     """Holds the engine of a run from its first episode to its last video."""
 
@@ -58,10 +67,8 @@ class Session:
         if log.exists() and log.stat().st_size == 0:
             log.unlink()
 
-    def run(
-        self, specs: Sequence[EpisodeSpec], outputs: Sequence[Recorder], stopper: Stopper
-    ) -> None:
-        """Run ``specs``; every one that ends is in the journal before anything else hears of it."""
+    def run(self, rest: Rest, outputs: Sequence[Recorder], stopper: Stopper) -> None:
+        """Run ``rest``; every one that ends is in the journal before anything else hears of it."""
         recorders: list[Recorder] = [
             Journal(self._folder),
             stopper,
@@ -71,9 +78,9 @@ class Session:
         ]
         try:
             if self._prepared.config.eval.scheduler is SchedulerKind.LOCKSTEP:
-                self._run_lockstep(specs, recorders)
+                self._run_lockstep(rest.specs, recorders)
             else:
-                engine = self._engine_for(specs, self._prepared.environment)
+                engine = self._engine_for(rest.specs, self._prepared.environment, rest.begun)
                 engine.run(recorders, lambda: stopper.decided)
         except BaseException:
             self._end_workers()  # at once: Ctrl-C does not wait for the report
@@ -109,7 +116,9 @@ class Session:
         filmed.videos = sum(row.video in videos for row in rows)
         return filmed
 
-    def _engine_for(self, specs: Sequence[EpisodeSpec], environment: Mapping[str, str]) -> Engine:
+    def _engine_for(
+        self, specs: Sequence[EpisodeSpec], environment: Mapping[str, str], begun: int = -1
+    ) -> Engine:
         """Return an engine that has ``specs`` to run: the one there is, if its workers can."""
         if self._engine is not None and environment == self._environment:
             self._scheduler.add(specs)
@@ -122,6 +131,7 @@ class Session:
             max_parallel_tasks=config.env.max_parallel_tasks,
             max_attempts=1 + config.eval.max_retries,
             interleave=config.may_stop,
+            begun=begun,
         )
         self._scheduler, self._environment = Scheduler(specs, bounds), environment
         self._engine = Engine(setup, self._scheduler)

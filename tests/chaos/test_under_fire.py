@@ -12,7 +12,7 @@ import pytest
 
 from proctor.recorders.journal import FILE_NAME
 from proctor.run import RunFolder
-from proctor.types import EpisodeKey
+from proctor.types import EpisodeKey, Outcome
 from tests.chaos import leftovers
 from tests.chaos.scenario import KINDS, make_scenario
 from tests.chaos.trial import Course, Verdict, run_trial, undisturbed, whole_rows
@@ -63,6 +63,7 @@ def test_the_driver_counts_what_is_lost_duplicated_and_changed(
     (tmp_path / FILE_NAME).write_bytes(b"".join([*journal[1:], journal[5], b'{"suite":\n']))
     rows = whole_rows(tmp_path)
     rows[0] = replace(rows[0], digest="another")
+    rows.insert(3, replace(rows[3], outcome=Outcome.ERROR, digest=None))  # and was tried again
     verdict = Verdict(make_scenario(SEED, 0, tmp_path))
     verdict.hold_against(rows, expected)
     assert (verdict.lost, verdict.duplicated, verdict.changed) == (1, 1, 1)

@@ -17,7 +17,7 @@ import msgspec
 
 from proctor.recorders.journal import FILE_NAME, EpisodeRow, read_journal
 from proctor.run import RUN_FILE
-from proctor.types import EpisodeKey
+from proctor.types import EpisodeKey, Outcome
 from tests.chaos import leftovers
 from tests.chaos.attacks import (
     FILLER,
@@ -55,10 +55,14 @@ class Verdict:
 
     def hold_against(self, rows: list[EpisodeRow], expected: dict[EpisodeKey, Course]) -> None:
         """Count what is missing, what is there more than once, and what is not as it should be."""
-        keys = [row.key for row in rows]
-        self.lost = len(set(expected) - set(keys))
-        self.duplicated = len(keys) - len(set(keys))
-        self.changed = sum(course(row) != expected.get(row.key) for row in rows)
+        final: dict[EpisodeKey, EpisodeRow] = {}
+        for row in rows:
+            earlier = final.get(row.key)
+            # An error may be followed by another try; a result stands.
+            self.duplicated += earlier is not None and earlier.outcome is not Outcome.ERROR
+            final[row.key] = row
+        self.lost = len(set(expected) - set(final))
+        self.changed = sum(course(row) != expected.get(row.key) for row in final.values())
 
     @property
     def sound(self) -> bool:

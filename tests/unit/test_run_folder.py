@@ -123,6 +123,39 @@ def test_a_damaged_line_in_the_middle_costs_that_episode_only(
     assert digests(second) == digests(first)
 
 
+def test_resume_tries_errored_episodes_again_and_the_later_line_wins(
+    run: Callable[..., Evaluation], tmp_path: Path
+) -> None:
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    flags = {
+        "policy__type": "expert",
+        "env__faults": {"0/1/0": "raise", "0/2/0": "raise"},
+        "env__break_once_in": str(marks),
+        "eval__max_retries": 0,
+    }
+    first = run(**flags)
+    assert first.tally.errors == 2
+    (marks / next(mark.name for mark in marks.iterdir())).unlink()  # that one breaks once more
+    again = {**flags, "output_dir": str(first.path), "resume": True}
+    second = run(**again)
+    assert (second.tally.errors, len(second.rows)) == (1, 4)
+    third = run(**again)
+    assert (third.tally.errors, len(third.rows)) == (0, 4)
+    assert sorted(row.attempts for row in third.rows) == [1, 1, 2, 3], "of all sessions together"
+    lines = (first.path / FILE_NAME).read_text().splitlines()
+    assert len(lines) == 7, "4 at first, then 2 and 1 that were tried again"
+    assert json.loads((first.path / "eval_info.json").read_text())["overall"]["n_errors"] == 0
+
+
+def test_a_result_is_never_superseded_by_a_later_line(tmp_path: Path) -> None:
+    won, lost, broke = Outcome.SUCCESS, Outcome.FAILURE, Outcome.ERROR
+    lines = [(0, won), (0, broke), (0, lost), (1, broke), (1, lost), (1, won)]
+    write_run(tmp_path / "run", [episode(0, index, ended) for index, ended in lines])
+    rows = read_journal(tmp_path / "run").rows
+    assert [(row.outcome, row.attempts) for row in rows] == [(won, 1), (lost, 4)]
+
+
 def test_resume_with_more_episodes_extends_the_run(run: Callable[..., Evaluation]) -> None:
     path = run(eval__n_episodes=2).path
     longer = run(eval__n_episodes=5, output_dir=str(path), resume=True)

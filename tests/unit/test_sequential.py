@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 
+import msgspec
 import numpy as np
 import pytest
 from scipy import integrate
@@ -15,7 +16,7 @@ from scipy import integrate
 from proctor.engine.scheduler import Bounds, Scheduler
 from proctor.errors import UsageError
 from proctor.evaluation import Evaluation
-from proctor.recorders.journal import read_journal
+from proctor.recorders.journal import FILE_NAME, read_journal
 from proctor.report.sequential import (
     CIWidth,
     PairedTest,
@@ -322,6 +323,50 @@ def test_a_stopped_run_is_balanced_says_why_and_can_be_completed(
     assert completed.complete
     assert completed.stopped is None
     assert digests(completed) == digests(run(**STOPPING))
+
+
+def test_a_resume_completes_the_rounds_that_earlier_sessions_began_and_no_other(
+    run: Callable[..., Evaluation],
+) -> None:
+    """Killed while it finished its rounds: of those, the quick episodes are there."""
+    rule = {**STOPPING, "eval__stop_when": "ci_width<0.2", "eval__batch_size": 4}
+    whole = run(**STOPPING, eval__batch_size=1)
+    stopped = run(**rule)
+    decided = stopped.rows[-1].episode_index
+    journal, begun = stopped.path / FILE_NAME, decided + 2
+    lines = {row.key: msgspec.json.encode(row) + b"\n" for row in whole.rows}
+    kept = [line for (_, _, index), line in lines.items() if index <= decided]
+    journal.write_bytes(b"".join([*kept, lines["point", 1, begun]]))
+    again = run(**rule, output_dir=str(stopped.path), resume=True)
+    assert {row.key for row in again.rows} == {key for key in lines if key[2] <= begun}
+    assert digests(again) == {key: digests(whole)[key] for key in digests(again)}
+    assert again.stopped == stopped.stopped
+
+
+def test_a_stop_in_a_resumed_session_completes_what_others_began() -> None:
+    specs = [spec for spec in plan(2, 6) if spec.key != ("suite", 0, 3)]
+    left = [spec for spec in specs if spec.index > 1]  # an earlier session left one of round 3
+    scheduler = Scheduler(left, Bounds(max_batch=1, interleave=True, begun=3))
+    assert scheduler.assign(0) is not None
+    scheduler.finish_rounds()
+    scheduler.finish(0)
+    rest = []
+    while (spec := scheduler.assign(0)) is not None:
+        rest.append(spec.key)
+        scheduler.finish(0)
+    assert scheduler.done
+    assert sorted(rest) == [("suite", 1, 2), ("suite", 1, 3)]
+
+
+def test_no_round_begins_before_those_of_earlier_sessions_have_ended() -> None:
+    left = [spec for spec in plan(2, 4) if spec.index > 0 or spec.task.task_id == 1]
+    scheduler = Scheduler(left, Bounds(max_batch=2, interleave=True, begun=0))
+    first = scheduler.assign(0)
+    assert first is not None
+    assert first.key == ("suite", 1, 0)
+    assert scheduler.assign(1) is None, "what the first will say may be enough"
+    scheduler.finish(0)
+    assert scheduler.assign(1) is not None
 
 
 def test_no_finished_episode_is_lost_when_a_run_stops(run: Callable[..., Evaluation]) -> None:

@@ -23,6 +23,9 @@ class Bounds:
     interleave: bool = False
     """Keep all tasks within a few episodes of each other, at the price of opening simulators more
     often: for runs that may be stopped early."""
+    begun: int = -1
+    """The last index that an earlier session has begun. When interleaving, what is left of those
+    rounds ends before another one begins: it may show that none is needed."""
 
 
 class Scheduler:
@@ -120,7 +123,7 @@ class Scheduler:
 
     def finish_rounds(self) -> None:
         """Start no episode of an index that none has yet: all tasks end with equally many."""
-        last = max(self._started, default=-1)
+        last = max(self._started | {self._bounds.begun})
         for task, queue in self._queues.items():
             self._queues[task] = deque(spec for spec in queue if spec.index <= last)
 
@@ -145,6 +148,19 @@ class Scheduler:
     def _choose_interleaved(self, own: TaskKey | None) -> TaskKey | None:
         """Prefer the open task while it is not far ahead; else the one that is furthest behind."""
         waiting = {task: queue[0].index for task, queue in self._queues.items() if queue}
-        if own in waiting and waiting[own] <= min(waiting.values()) + _LEAD:
+        first = min(waiting, key=waiting.__getitem__, default=None)
+        if first is None or self._must_wait(waiting[first]):
+            return None
+        if own in waiting and waiting[own] <= self._furthest(waiting[first]):
             return own
-        return min(waiting, key=waiting.__getitem__, default=None)
+        return first
+
+    def _must_wait(self, index: int) -> bool:
+        """Whether a round that an earlier session has begun is still to be completed before."""
+        begun = self._bounds.begun
+        return index > begun and any(spec.index <= begun for spec in self._running.values())
+
+    def _furthest(self, behind: int) -> int:
+        """Return the highest index that may be started while an episode of ``behind`` waits."""
+        ahead = behind + _LEAD
+        return min(ahead, self._bounds.begun) if behind <= self._bounds.begun else ahead

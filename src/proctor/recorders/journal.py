@@ -6,7 +6,7 @@ import io
 import os
 import re
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -169,6 +169,9 @@ class JournalContent:
 def read_journal(folder: Path) -> JournalContent:
     """Read the finished episodes of a run; a last line cut short (power loss) is passed over.
 
+    Of an episode that errored and was run again the later line counts, with the attempts of all.
+    Whoever succeeded or failed has done so: no later line changes that.
+
     Raises:
         RunFolderError: the journal is there but is no plain file, or cannot be read.
     """
@@ -182,7 +185,11 @@ def read_journal(folder: Path) -> JournalContent:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             damaged.append(number)
             continue
-        rows.setdefault(row.key, row)
+        earlier = rows.get(row.key)
+        if earlier is None:
+            rows[row.key] = row
+        elif earlier.outcome is Outcome.ERROR:
+            rows[row.key] = replace(row, attempts=earlier.attempts + row.attempts)
     return JournalContent(list(rows.values()), damaged)
 
 
