@@ -7,6 +7,7 @@ from typing import Any
 
 from proctor.config import config_from
 from proctor.evaluation import Evaluation, prepare, run_evaluation
+from proctor.streams import open_what_is_closed
 
 
 def evaluate(**settings: Any) -> Evaluation:
@@ -20,6 +21,7 @@ def evaluate(**settings: Any) -> Evaluation:
     Raises:
         ProctorError: with one line that says what to change.
     """
+    open_what_is_closed()
     for name in ("output_dir", "against"):
         if name in settings:
             settings[name] = str(settings[name])

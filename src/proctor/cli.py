@@ -5,7 +5,7 @@ Heavy modules are imported inside the commands: ``proctor --help`` must answer a
 
 from __future__ import annotations
 
-import io
+import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -17,8 +17,10 @@ from proctor.errors import (
     UsageError,
     WorkerError,
     did_you_mean,
+    exit_code_of,
     one_line,
 )
+from proctor.streams import last, say_what_is_lost
 
 COMMANDS = {
     "eval": "evaluate a policy on a benchmark: a success rate with its interval",
@@ -29,7 +31,7 @@ COMMANDS = {
     "doctor": "what works on this machine, how fast it renders, and how to mend the rest",
     "info": "versions, cores, graphics and extras found on this machine",
 }
-_EXIT_USAGE, _EXIT_INTERRUPTED = 2, 130
+_EXIT_USAGE = 2
 
 _OVERVIEW = """\
 Proctor examines robot policies in simulation.
@@ -46,17 +48,22 @@ Example:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
-    words = list(sys.argv[1:] if argv is None else argv)
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # file names need not be valid UTF-8
+    last()
+    code = _answered(list(sys.argv[1:] if argv is None else argv))
+    say_what_is_lost()
+    return code
+
+
+def _answered(words: list[str]) -> int:
+    """Run a command; what ends it early is said in one line."""
     try:
         return _run(words)
     except ProctorError as error:
         _explain(error)
         return _EXIT_USAGE
-    except KeyboardInterrupt:  # before or after the run itself, which says how to resume
+    except KeyboardInterrupt as stop:  # before or after the run itself, which says how to resume
         print("interrupted", file=sys.stderr)
-        return _EXIT_INTERRUPTED
+        return exit_code_of(stop)
 
 
 def _run(words: list[str]) -> int:
@@ -74,8 +81,16 @@ def _run(words: list[str]) -> int:
             f"unknown command {words[0]!r}{did_you_mean(words[0], COMMANDS)} "
             f"(commands: {', '.join(COMMANDS)})"
         )
+    _check_working_directory()
     run: Callable[[list[str]], int] = import_module(f"proctor.commands.{words[0]}").run
     return run(["--help" if word == "-h" else word for word in words[1:]])
+
+
+def _check_working_directory() -> None:
+    try:
+        os.getcwd()  # noqa: PTH109  Path.cwd() asks the same, but imports more
+    except OSError:
+        raise UsageError("the working directory is gone; change to one that exists") from None
 
 
 def _explain(error: ProctorError) -> None:

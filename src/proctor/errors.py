@@ -13,7 +13,10 @@ ProctorError                  one line for the user: what, where, what to do
 from __future__ import annotations
 
 import difflib
+import signal
 from collections.abc import Iterable
+
+EXIT_HUNG_UP, EXIT_INTERRUPTED = 129, 130
 
 
 class ProctorError(Exception):
@@ -49,6 +52,11 @@ class RunFolderError(ProctorError):
 
 class WorkerError(ProctorError):
     """A worker died, hung or raised; carries what is known about why."""
+
+
+def exit_code_of(stop: KeyboardInterrupt) -> int:
+    """Return the exit code of what was stopped; a signal other than Ctrl-C is its argument."""
+    return EXIT_HUNG_UP if signal.SIGHUP in stop.args else EXIT_INTERRUPTED
 
 
 def one_line(text: str, longest: int = 1000) -> str:

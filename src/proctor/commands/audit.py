@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from proctor.commands.eval import (
-    EXIT_INTERRUPTED,
     SWITCHES,
     evaluate,
     read_flags,
     settings_from,
 )
-from proctor.errors import UsageError, one_line
+from proctor.errors import EXIT_HUNG_UP, EXIT_INTERRUPTED, UsageError, one_line
 
 _USAGE = """\
 proctor audit RUN [--episodes=10] [--policy.type=MODULE:NAME, where the run names such code]
@@ -38,9 +37,9 @@ def run(words: list[str]) -> int:
     if positional:
         raise UsageError("audit takes one run folder, or the flags of an evaluation")
     prepared, code = evaluate(settings_from(read_flags([f"--{k}={v}" for k, v in flags.items()])))
-    return (
-        code if code == EXIT_INTERRUPTED else _audit_folder(prepared.folder.path, n_episodes, flags)
-    )
+    if code in (EXIT_HUNG_UP, EXIT_INTERRUPTED):
+        return code
+    return _audit_folder(prepared.folder.path, n_episodes, flags)
 
 
 def _audit_folder(path: Path, n_episodes: int, flags: Mapping[str, str]) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from proctor.errors import UsageError, one_line
+from proctor.errors import UsageError, exit_code_of, one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from proctor.recorders.base import Recorder
     from proctor.recorders.journal import EpisodeRow
 
-EXIT_ERRORED_EPISODES, EXIT_INTERRUPTED = 1, 130
+EXIT_ERRORED_EPISODES = 1
 SWITCHES = {
     "help",
     "resume",
@@ -60,6 +60,7 @@ def evaluate(settings: dict[str, Any]) -> tuple[Prepared, int]:
     from proctor.recorders.progress import FilmingProgress, Progress
     from proctor.report.worlds import planned_repeats
 
+    interrupts = Interrupts()
     prepared = prepare(config_from(settings))
     _warn_of_differences(prepared)
     _say_what_renders(prepared)
@@ -82,13 +83,12 @@ def evaluate(settings: dict[str, Any]) -> tuple[Prepared, int]:
     def film_recorders(episodes: int) -> list[Recorder]:
         return [FilmingProgress(episodes, Console(stderr=True)), interrupts]
 
-    interrupts = Interrupts()
     try:
         evaluation = run_evaluation(prepared, settings, make_recorders, film_recorders)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         _say_how_to_resume(prepared)
         _say_where_the_report_is(prepared.folder.path)
-        return prepared, EXIT_INTERRUPTED
+        return prepared, exit_code_of(stop)
     _show(evaluation, Console())
     return prepared, EXIT_ERRORED_EPISODES if evaluation.tally.errors else 0
 

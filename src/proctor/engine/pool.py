@@ -18,7 +18,7 @@ from multiprocessing.context import ForkServerProcess
 from typing import Any, Protocol
 
 from proctor.engine.arena import Arena
-from proctor.engine.fork_server import SOCKET_FOLDER
+from proctor.engine.fork_server import PARENTS_SIGNALS, SOCKET_FOLDER
 from proctor.engine.messages import Broken, Order, Report, Started
 from proctor.engine.worker import Worker, WorkerSetup, worker_main
 from proctor.errors import UsageError, WorkerError
@@ -265,7 +265,7 @@ def _ensure_fork_server(environment: dict[str, str]) -> None:
     """
     resource_tracker.ensure_running()  # first: starting it unblocks Ctrl-C
     with without_main_module(), variables_set(_fork_server_variables(environment)):
-        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, PARENTS_SIGNALS)
         try:
             forkserver.ensure_running()
         finally:

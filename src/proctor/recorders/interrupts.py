@@ -13,7 +13,10 @@ _LOST_AFTER_S = 0.5
 
 
 class Interrupts:
-    """Turns SIGINT and SIGTERM into KeyboardInterrupt, and again if the first was swallowed.
+    """Turns signals that ask to stop into KeyboardInterrupt, and again if that was swallowed.
+
+    SIGHUP says that the terminal is gone (a dropped ssh); under ``nohup`` it is ignored and stays
+    so. The kernel and the shell may both send one, and the second must not stop the report.
 
     Code of others swallows what is raised inside it: numpy's lazy import of ``numpy.random``
     does, and so does any finaliser. A run that goes on after Ctrl-C is interrupted once more.
@@ -21,12 +24,17 @@ class Interrupts:
 
     def __init__(self) -> None:
         self._asked_at: float | None = None
+        self._asked_by = signal.SIGINT
         for signum in (signal.SIGINT, signal.SIGTERM):
             signal.signal(signum, self._interrupt)
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            signal.signal(signal.SIGHUP, self._interrupt)
 
     def _interrupt(self, signum: int, frame: Any) -> None:
-        self._asked_at = time.monotonic()
-        raise KeyboardInterrupt
+        self._asked_at, self._asked_by = time.monotonic(), signal.Signals(signum)
+        if signum == signal.SIGHUP:
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        raise KeyboardInterrupt(self._asked_by)
 
     def episode_ended(self, result: EpisodeResult) -> None:
         """Episodes do not matter here."""
@@ -35,7 +43,7 @@ class Interrupts:
         """Interrupt a run that is still alive long after it was told to stop."""
         if self._asked_at is not None and time.monotonic() - self._asked_at > _LOST_AFTER_S:
             self._asked_at = None
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt(self._asked_by)
 
     def close(self) -> None:
         """The handlers stay: the report is still being written."""
