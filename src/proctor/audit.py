@@ -39,24 +39,26 @@ def audit(
     sound = [row for row in rows if row.outcome.counts]
     comparisons = []
     for row in _sample(sound, n_episodes):
-        comparison = Comparison(row, run_alone(prepared, specs[row.key]))
+        # A policy that broke the simulator may break this process too, so it is given another.
+        in_process = row.outcome.whole
+        comparison = Comparison(row, run_alone(prepared, specs[row.key], in_process=in_process))
         on_result(comparison)
         comparisons.append(comparison)
     return comparisons
 
 
-def run_alone(prepared: Prepared, spec: EpisodeSpec) -> EpisodeRow:
-    """Run one episode on a fresh simulator in this process."""
+def run_alone(prepared: Prepared, spec: EpisodeSpec, *, in_process: bool) -> EpisodeRow:
+    """Run one episode on a fresh simulator, a second time if it breaks: that tells who did it."""
     setup = EngineSetup(
         worker=prepared.worker_setup,
         policy=prepared.policy,
         features=prepared.features,
         action=prepared.benchmark.action,
         n_workers=1,
-        in_process=True,
+        in_process=in_process,
     )
     kept = _Keep()
-    with Engine(setup, Scheduler([spec], Bounds(max_batch=1, max_attempts=1))) as engine:
+    with Engine(setup, Scheduler([spec], Bounds(max_batch=1, max_attempts=2))) as engine:
         engine.run([kept])
     return row_of(kept.results[0])
 

@@ -19,6 +19,7 @@ from proctor.errors import (
     did_you_mean,
     exit_code_of,
     one_line,
+    plain_text,
 )
 from proctor.streams import last, say_what_is_lost
 
@@ -97,10 +98,9 @@ def _explain(error: ProctorError) -> None:
     """Print one line; where a policy or a worker broke by itself, its traceback before it."""
     if isinstance(error, PolicyError | WorkerError) and error.__cause__ is not None:
         cause = error.__cause__
-        if isinstance(cause, WorkerError):
-            print(cause, file=sys.stderr)
-        else:
-            traceback.print_exception(cause)
+        of_worker = isinstance(cause, WorkerError)  # then its text is a traceback already
+        text = str(cause) if of_worker else "".join(traceback.format_exception(cause)).strip()
+        print(plain_text(text), file=sys.stderr)
     print(f"proctor: error: {one_line(str(error))}", file=sys.stderr)
 
 

@@ -17,6 +17,8 @@ import signal
 from collections.abc import Iterable
 
 EXIT_HUNG_UP, EXIT_INTERRUPTED = 129, 130
+_MOST_TEXT = 8000
+"""Characters of an error that are handed around: the text is someone else's, of any length."""
 
 
 class ProctorError(Exception):
@@ -64,10 +66,31 @@ def one_line(text: str, longest: int = 1000) -> str:
 
     Errors quote what was given, and what was given may come from a file of someone else's.
     """
+    if len(text) > longest:  # first: of a megabyte, most is not worth a look
+        text = f"{text[: longest // 2]} ... {text[-longest // 2 :]}"
     shown = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
-    if len(shown) <= longest:
+    if len(shown) <= longest + len(" ... "):
         return shown
     return f"{shown[: longest // 2]} ... {shown[-longest // 2 :]}"
+
+
+def last_line(text: str) -> str:
+    """Return the last line of a traceback, which says what happened, fit for a terminal."""
+    return one_line((text[-_MOST_TEXT:].strip().splitlines() or ["no reason given"])[-1])
+
+
+def plain_text(text: str) -> str:
+    """Return ``text`` of several lines fit for a terminal: no control codes, and not too much."""
+    return "\n".join(one_line(line, _MOST_TEXT) for line in bounded(text).splitlines())
+
+
+def bounded(text: str) -> str:
+    """Return ``text``, the middle of a very long one cut: its end says most, its start some."""
+    if len(text) <= _MOST_TEXT:
+        return text
+    head, tail = text[: _MOST_TEXT // 4], text[-_MOST_TEXT * 3 // 4 :]
+    left_out = len(text) - len(head) - len(tail)
+    return f"{head}\n[{left_out} characters left out here]\n{tail}"
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from proctor.benchmarks.base import Benchmark, pictures_to_show
 from proctor.engine.engine import Engine
-from proctor.errors import PolicyError, UsageError, WorkerError
+from proctor.errors import PolicyError, UsageError, WorkerError, last_line
 from proctor.policies.base import Policy
 from proctor.recorders.again import Comparison
 from proctor.recorders.base import Pulse, Recorder
@@ -181,7 +181,7 @@ class _Compared:
         video = video_path(result.spec.key)
         self.filmed.add(video)
         if result.error is not None:
-            reason = result.error.splitlines()[-1]
+            reason = last_line(result.error)
             self.warnings[video] = f"{result.spec} could not be filmed: {reason}"
             return
         comparison = Comparison(self._rows[result.spec.key], row_of(result))

@@ -23,7 +23,7 @@ from proctor.filming import (
 )
 from proctor.plan import workers_for
 from proctor.prepared import Prepared
-from proctor.recorders.base import Recorder
+from proctor.recorders.base import Recorder, close_all
 from proctor.recorders.effort import EffortLog
 from proctor.recorders.journal import EpisodeRow, Journal, video_path, videos_in
 from proctor.recorders.video import remove_unfinished
@@ -61,7 +61,12 @@ class Session:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._end_workers()
+        try:
+            self._end_workers()
+        finally:
+            self._tidy_up()
+
+    def _tidy_up(self) -> None:
         remove_unfinished(self._folder)
         log = self._folder / "workers.log"
         if log.exists() and log.stat().st_size == 0:
@@ -86,8 +91,7 @@ class Session:
             self._end_workers()  # at once: Ctrl-C does not wait for the report
             raise
         finally:
-            for recorder in recorders:
-                recorder.close()
+            close_all(recorders)
 
     def film(self, rows: Sequence[EpisodeRow], film_recorders: FilmRecorders) -> Filmed:
         """Film the chosen episodes that have no video yet, and show them on the page."""
@@ -109,9 +113,10 @@ class Session:
             try:
                 filmed.warnings = film(engine, camera, rows, watching, self._remembered.actions)
             finally:
-                for recorder in watching:
-                    recorder.close()
-                write_page(self._folder)
+                try:
+                    close_all(watching)
+                finally:
+                    write_page(self._folder)
         videos = videos_in(self._folder)
         filmed.videos = sum(row.video in videos for row in rows)
         return filmed
@@ -165,6 +170,6 @@ class Session:
         ).run(specs)
 
     def _end_workers(self) -> None:
-        if self._engine is not None:
-            self._engine.close()
-            self._engine = None
+        engine, self._engine = self._engine, None  # closed once, also when that fails
+        if engine is not None:
+            engine.close()

@@ -208,6 +208,8 @@ class EpisodeResult:
     worker: int = 0
     attempts: int = 1
     error: str | None = None
+    measured: bool = True
+    """False where a dead worker took everything but the number of steps with it."""
     actions: Array | None = field(default=None, compare=False, repr=False)
     """All that were played, [steps, action size]; too many for the journal."""
 

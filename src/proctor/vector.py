@@ -6,6 +6,7 @@ the first ``reset`` and are gone with ``close``.
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -23,6 +24,7 @@ from gymnasium.vector.utils import batch_space
 from proctor import registry
 from proctor.benchmarks.base import Benchmark, BenchmarkConfig, Sim, pictures_to_show
 from proctor.config import benchmark_config_from
+from proctor.engine.breakage import cause_of, describe
 from proctor.engine.episode import Episode, check_observation
 from proctor.engine.pool import start_fork_server, without_main_module
 from proctor.engine.worker import die_with_the_parent
@@ -128,23 +130,59 @@ class SimEnv(gymnasium.Env[Any, Any]):
         if spec is None:
             self._episode = None
             return self._nothing(), {"is_success": False}
+        self._begin(spec)
+        return self._observe(), {"is_success": False}
+
+    def _begin(self, spec: EpisodeSpec) -> None:
         if self._sim is None:
             self._sim = self._benchmark.make_sim(spec.task)
         self._episode = Episode(self._sim, spec, self._benchmark.action)
         self._episode.reset()
-        return self._observe(), {"is_success": False}
 
     def step(self, action: Array) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
         """Take one step and observe everything, as gymnasium environments do."""
         if self._episode is None:
             return self._nothing(), 0.0, False, False, {"is_success": False}
-        step = self._episode.step(action)
+        try:
+            return self._step(self._episode, action)
+        except Exception as error:
+            if not (self._only_given_specs and self._breaks_again(self._episode, error)):
+                raise
+            result = self._episode.diverged(self._position)
+            result.error, result.attempts = describe(error), 2
+            self._discard()
+            info = {"is_success": False, "result": result}
+            return self._nothing(), 0.0, True, False, info
+
+    def _step(
+        self, episode: Episode, action: Array
+    ) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+        step = episode.step(action)
         observation = self._observe()
         info: dict[str, Any] = {"is_success": step.success}
-        if self._episode.ended:
-            info["result"] = self._episode.result(self._position)
-        truncated = self._episode.ended and not step.terminated
+        if episode.ended:
+            info["result"] = episode.result(self._position)
+        truncated = episode.ended and not step.terminated
         return observation, step.reward, step.terminated, truncated, info
+
+    def _breaks_again(self, broken: Episode, error: Exception) -> bool:
+        """Play the episode on a new simulator; whether that one breaks there in the same way.
+
+        Then the policy did it (see ``engine.breakage``). Else the error stands: nothing here can
+        replace a simulator in the middle of an episode.
+        """
+        cause = cause_of(error)
+        if cause is None:
+            return False
+        self._discard()
+        self._begin(broken.spec)
+        assert self._episode is not None
+        try:
+            for action in broken.actions:
+                self._step(self._episode, action)
+        except Exception as second:  # noqa: BLE001  what it is decides, and the first is reported
+            return (self._episode.given, cause_of(second)) == (broken.given, cause)
+        return False
 
     def render(self) -> Array | None:
         """Return what a video shows, or the first camera; None without either."""
@@ -158,6 +196,12 @@ class SimEnv(gymnasium.Env[Any, Any]):
         """Close the simulator."""
         if self._sim is not None:
             self._sim.close()
+        self._sim = self._episode = None
+
+    def _discard(self) -> None:
+        """Let go of a simulator that broke."""
+        with contextlib.suppress(Exception):  # it broke, and that has been reported
+            self.close()
         self._sim = self._episode = None
 
     def _next_spec(self, seed: int | None, options: dict[str, Any]) -> EpisodeSpec | None:

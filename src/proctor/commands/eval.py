@@ -173,9 +173,9 @@ def _show(evaluation: Evaluation, console: Console) -> None:
 def _say_what_came_of_filming(evaluation: Evaluation) -> None:
     filmed = evaluation.filmed
     for warning in filmed.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+        print(one_line(f"warning: {warning}"), file=sys.stderr)
     if filmed.note is not None:
-        print(filmed.note)
+        print(one_line(filmed.note))
     if filmed.videos:
         print(f"videos: {filmed.videos} in {evaluation.path / 'videos'}")
 

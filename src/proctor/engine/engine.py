@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from proctor.engine.arena import Arena
@@ -24,7 +25,7 @@ from proctor.engine.messages import (
 from proctor.engine.pool import InProcessPool, Pool, ProcessPool
 from proctor.engine.scheduler import Scheduler
 from proctor.engine.worker import WorkerSetup
-from proctor.errors import PolicyError, WorkerError
+from proctor.errors import PolicyError, WorkerError, last_line
 from proctor.policies.base import Batch, Policy, Query
 from proctor.recorders.base import Pulse, Recorder
 from proctor.recorders.video import Camera
@@ -56,6 +57,10 @@ class EngineSetup:
     watchdog_s: float = 120.0
 
 
+_Breakage = tuple[int, str]
+"""At which action a simulator broke, and how."""
+
+
 class Engine:
     """Runs the episodes a scheduler holds. Workers and their simulators stay until it is closed."""
 
@@ -81,7 +86,10 @@ class Engine:
         self._finished: list[EpisodeResult] = []  # not yet recorded
         self._turns: dict[int, Query] = {}  # what the episode in each slot asks or asked last
         self._asked: dict[int, Query] | None = None  # the batch the policy is working on
+        self._starting: set[int] = set()
         self._starts_failed = 0
+        self._beats_before: dict[int, int] = {}  # of the slots' episodes
+        self._broke: dict[EpisodeKey, set[_Breakage]] = {}  # how episodes that go on broke before
         self._pulse_at = 0.0
         self._begin_counting()
 
@@ -129,10 +137,11 @@ class Engine:
             self._send_pulse(force=True)
 
     def close(self) -> None:
-        """End all workers."""
-        self._pool.close()
-        self._inference.close()
-        self._arena.close()
+        """End all workers; whatever fails to close, the rest is closed too."""
+        with contextlib.ExitStack() as closing:
+            closing.callback(self._arena.close)
+            closing.callback(self._inference.close)
+            closing.callback(self._pool.close)
 
     def pulse(self) -> Pulse:
         """Return how the run goes."""
@@ -154,7 +163,11 @@ class Engine:
     def _start_next_worker(self) -> None:
         """Start one of those to come; those that run need not wait until all have been."""
         if self._not_started:
-            self._pool.start(self._not_started.pop(0))
+            self._start(self._not_started.pop(0))
+
+    def _start(self, slot: int) -> None:
+        self._starting.add(slot)
+        self._pool.start(slot)
 
     def _hear(self, slot: int, report: Report) -> None:
         match report:
@@ -164,12 +177,13 @@ class Engine:
                 self._ended(slot, result)
             case Started():
                 self._starts_failed = 0
+                self._starting.discard(slot)
                 self._free.add(slot)
             case SimClosed():
                 self._scheduler.closed(slot)
                 self._free.add(slot)
-            case Broken(reason, at_start):
-                self._broken(slot, reason, at_start=at_start)
+            case Broken():
+                self._broken(slot, report)
             case PolicyFailed(message, cause):
                 raise PolicyError(message) from WorkerError(cause)
 
@@ -183,46 +197,51 @@ class Engine:
 
     def _ended(self, slot: int, result: EpisodeResult) -> None:
         spec = self._scheduler.finish(slot)
+        self._broke.pop(spec.key, None)
         result.attempts = self._scheduler.attempts(spec)
         self._turns.pop(slot, None)
         self._free.add(slot)
         self._finished.append(result)
 
-    def _broken(self, slot: int, reason: str, *, at_start: bool) -> None:
-        """Replace the worker; its episode is tried again, or ends as an error."""
+    def _broken(self, slot: int, broken: Broken) -> None:
+        """Replace the worker; its episode is tried again, or has ended."""
         self._free.discard(slot)
         self._turns.pop(slot, None)
-        spec = self._scheduler.running(slot)
-        if spec is not None:
-            spec, again = self._scheduler.fail(slot)
-            if not again:
-                self._finished.append(self._errored(spec, slot, reason))
+        if self._scheduler.running(slot) is not None:
+            self._broken_in_episode(slot, broken)
         else:
             self._scheduler.closed(slot)
-            self._starts_failed += 1
-        if at_start or self._starts_failed > _MAX_FAILED_STARTS:
-            raise WorkerError(f"workers cannot start: {reason.splitlines()[-1]}") from WorkerError(
-                reason
+            self._starts_failed += slot in self._starting  # one that was idle had started
+        if broken.at_start or self._starts_failed > _MAX_FAILED_STARTS:
+            raise WorkerError(f"workers cannot start: {last_line(broken.reason)}") from WorkerError(
+                broken.reason
             )
-        self._pool.start(slot)
+        self._start(slot)
 
-    def _errored(self, spec: EpisodeSpec, slot: int, reason: str) -> EpisodeResult:
-        now = time.time()
-        return EpisodeResult(
-            spec=spec,
-            outcome=Outcome.ERROR,
-            error=reason,
-            worker=slot,
-            started_at=now,
-            ended_at=now,
-            attempts=self._scheduler.attempts(spec),
-        )
+    def _broken_in_episode(self, slot: int, broken: Broken) -> None:
+        """Try the episode again; one that breaks twice in the same way is the policy's doing."""
+        spec = self._scheduler.running(slot)
+        assert spec is not None
+        given = int(self._arena.beats[slot]) - self._beats_before[slot]
+        earlier = self._broke.setdefault(spec.key, set())
+        diverged = given > 0 and (given, broken.cause) in earlier
+        if broken.cause is not None:
+            earlier.add((given, broken.cause))
+        _, again = self._scheduler.fail(slot, for_good=diverged)
+        if again:
+            return
+        del self._broke[spec.key]
+        result = _diverged(spec, given, broken) if diverged else _given_up(spec)
+        result.error, result.worker = broken.reason, slot
+        result.attempts = self._scheduler.attempts(spec)
+        self._finished.append(result)
 
     def _assign_free_workers(self) -> None:
         for slot in sorted(self._free):
             spec = self._scheduler.assign(slot)
             if spec is not None:
                 self._free.discard(slot)
+                self._beats_before[slot] = int(self._arena.beats[slot])
                 self._pool.send(slot, Begin(spec, self._camera, self._actions.get(spec.key)))
             elif self._scheduler.must_close(slot):
                 self._free.discard(slot)
@@ -269,3 +288,16 @@ class Engine:
             self._pulse_at = now + _POLL_S
             for recorder in self._recorders:
                 recorder.pulse(self.pulse())
+
+
+def _given_up(spec: EpisodeSpec) -> EpisodeResult:
+    """Return an episode that no worker completed, of which only its end is known."""
+    now = time.time()
+    return EpisodeResult(spec, Outcome.ERROR, started_at=now, ended_at=now)
+
+
+def _diverged(spec: EpisodeSpec, given: int, broken: Broken) -> EpisodeResult:
+    """Return what is known of an episode whose simulator the policy broke."""
+    if broken.so_far is not None:
+        return broken.so_far
+    return replace(_given_up(spec), outcome=Outcome.DIVERGED, steps=given, measured=False)

@@ -33,6 +33,8 @@ class Episode:
     def __init__(self, sim: Sim, spec: EpisodeSpec, action: ActionSpec) -> None:
         self.spec = spec
         self.steps = 0
+        self.given = 0
+        """Actions given to the simulator: one more than ``steps`` when it broke in a step."""
         self.ended = False
         self.renders = 0
         self.timings = Timings()
@@ -55,14 +57,15 @@ class Episode:
         """Take one step and count it; the horizon or the simulator may end the episode.
 
         Raises:
-            WorkerError: the reward is no number; that says nothing of the policy.
+            WorkerError: the reward is no number.
         """
+        self._actions[self.given] = action
+        self.given += 1
         start = time.perf_counter()
         step = self._sim.step(action)
         self.timings.sim_s += time.perf_counter() - start
         if not math.isfinite(step.reward):
             raise WorkerError(f"the simulator gave reward {step.reward} at step {self.steps + 1}")
-        self._actions[self.steps] = action
         self.steps += 1
         self._success = step.success
         self._success_once |= step.success
@@ -72,6 +75,11 @@ class Episode:
         self._hash.update(struct.pack("<d?", step.reward, step.success))
         self.ended = step.terminated or self.steps >= self.spec.task.max_steps
         return step
+
+    @property
+    def actions(self) -> Array:
+        """All that were given to the simulator, [given, action size]."""
+        return self._actions[: self.given]
 
     def result(self, worker: int) -> EpisodeResult:
         """Return the finished episode.
@@ -83,21 +91,30 @@ class Episode:
         if not np.isfinite(physics).all():
             raise WorkerError(f"the simulator's world is not finite after step {self.steps}")
         self._hash.update(physics.tobytes())
+        result = self._tally(worker, Outcome.SUCCESS if self._success_once else Outcome.FAILURE)
+        result.digest, result.success_at_end = self._hash.hexdigest(), self._success
+        result.actions = self.actions
+        return result
+
+    def diverged(self, worker: int) -> EpisodeResult:
+        """Return the episode up to where the simulator broke; the action that did it is a step."""
+        result = self._tally(worker, Outcome.DIVERGED)
+        result.steps = self.given
+        return result
+
+    def _tally(self, worker: int, outcome: Outcome) -> EpisodeResult:
         return EpisodeResult(
             spec=self.spec,
-            outcome=Outcome.SUCCESS if self._success_once else Outcome.FAILURE,
-            success_at_end=self._success,
+            outcome=outcome,
             steps=self.steps,
             sum_reward=self._sum_reward,
             max_reward=self._max_reward,
-            clipped_steps=self._action.count_out_of_range(self._actions[: self.steps]),
+            clipped_steps=self._action.count_out_of_range(self.actions),
             renders=self.renders,
-            digest=self._hash.hexdigest(),
             timings=self.timings,
             started_at=self._started_at,
             ended_at=time.time(),
             worker=worker,
-            actions=self._actions[: self.steps],
         )
 
 
@@ -175,8 +192,8 @@ class ObservedEpisode(Episode):
         left = self.spec.task.max_steps - self.steps
         first_seen = len(chunk) - self._window.n_obs_steps if len(chunk) < left else len(chunk)
         for taken, action in enumerate(chunk[:left], start=1):
+            self._beat()  # before the step: one that kills this process is counted too
             self.step(action)
-            self._beat()
             if self.ended:
                 break
             if taken > first_seen:

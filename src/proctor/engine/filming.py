@@ -56,8 +56,10 @@ class FilmedSim:
 
     def close(self) -> None:
         """Close the simulator; a video that is not complete is given up."""
-        self._abandon()
-        self._sim.close()
+        try:
+            self._abandon()
+        finally:
+            self._sim.close()
 
     def _film(self) -> None:
         if self._video is not None:

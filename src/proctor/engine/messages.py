@@ -63,6 +63,10 @@ class Broken:
 
     reason: str
     at_start: bool = False
+    cause: str | None = None
+    """What is the same when it breaks so again; None for a fault of the machine."""
+    so_far: EpisodeResult | None = None
+    """The episode up to there, as far as the worker could still tell."""
 
 
 @dataclass(frozen=True)

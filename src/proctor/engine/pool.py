@@ -8,16 +8,19 @@ import os
 import selectors
 import signal
 import sys
+import threading
 import time
 import types
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from multiprocessing import connection, forkserver, resource_tracker, util
+from multiprocessing import forkserver, resource_tracker, util
 from multiprocessing.context import ForkServerProcess
 from typing import Any, Protocol
 
 from proctor.engine.arena import Arena
+from proctor.engine.breakage import broken_by, broken_by_death
+from proctor.engine.channel import EngineEnd, make_line
 from proctor.engine.fork_server import PARENTS_SIGNALS, SOCKET_FOLDER
 from proctor.engine.messages import Broken, Order, Report, Started
 from proctor.engine.worker import Worker, WorkerSetup, worker_main
@@ -71,7 +74,7 @@ class InProcessPool:
         try:
             report: Report = self._workers[slot].handle(order)
         except Exception as error:  # noqa: BLE001  the worker's edge, as in worker_main
-            report = Broken(describe(error))
+            report = broken_by(error, self._workers[slot].so_far())
         self._reports.append((slot, report))
 
     def poll(self, timeout_s: float) -> list[tuple[int, Report]]:
@@ -85,22 +88,16 @@ class InProcessPool:
 
     def close(self) -> None:
         """Close every simulator."""
-        for worker in self._workers.values():
-            worker.close_sim()
-        self._workers.clear()
-
-
-def describe(error: BaseException) -> str:
-    """Return the traceback of ``error`` as text."""
-    import traceback
-
-    return "".join(traceback.format_exception(error)).strip()
+        with contextlib.ExitStack() as closing:
+            for worker in self._workers.values():
+                closing.callback(worker.close_sim)
+            self._workers.clear()
 
 
 @dataclass
 class _Process:
     process: ForkServerProcess
-    orders: connection.Connection
+    orders: EngineEnd
     busy_since: float | None = None
     beats: int = 0
 
@@ -121,6 +118,8 @@ class ProcessPool:
         self._selector = selectors.DefaultSelector()
         self._wake_reader, self._wake_writer = os.pipe()
         os.set_blocking(self._wake_writer, False)
+        self._wake_lock = threading.Lock()
+        self._closed = False
         self._selector.register(self._wake_reader, selectors.EVENT_READ, None)
         self._next_check = 0.0
 
@@ -131,7 +130,7 @@ class ProcessPool:
             WorkerError: the fork server dies whenever it is asked for one.
         """
         self._remove(slot)
-        ours, theirs = self._context.Pipe()
+        ours, theirs = make_line()
         process = self._context.Process(
             target=worker_main,
             args=(theirs, self._setup, self._arena, slot),
@@ -160,57 +159,77 @@ class ProcessPool:
         )
 
     def send(self, slot: int, order: Order) -> None:
-        """Send ``order``; a dead worker is noticed by the next poll, not here."""
+        """Send ``order`` without waiting; a dead worker is noticed by the next poll, not here."""
         worker = self._slots[slot]
         worker.busy_since = time.monotonic()
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            worker.orders.send(order)
+        worker.orders.post(order)
+        self._watch(slot)
+
+    def _watch(self, slot: int) -> None:
+        """Be told when the worker has reported, and when it takes more of an order."""
+        orders = self._slots[slot].orders
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if orders.waiting else 0)
+        if self._selector.get_key(orders).events != events:
+            self._selector.modify(orders, events, slot)
 
     def poll(self, timeout_s: float) -> list[tuple[int, Report]]:
         """Return reports, deaths and hangs, waiting up to ``timeout_s`` for the first."""
-        reports = []
-        for key, _ in self._selector.select(timeout_s):
-            if key.data is None:
+        reports: list[tuple[int, Report]] = []
+        for key, events in self._selector.select(timeout_s):
+            slot = key.data
+            if slot is None:
                 os.read(self._wake_reader, 4096)
-            else:
-                reports.append((key.data, self._receive(key.data)))
+                continue
+            if events & selectors.EVENT_WRITE:
+                self._slots[slot].orders.flush()
+                self._watch(slot)
+            if events & selectors.EVENT_READ:
+                reports += [(slot, report) for report in self._receive(slot)]
         return reports + self._hung()
 
     def wake(self) -> None:
-        """Make ``poll`` return; callable from any thread."""
-        with contextlib.suppress(BlockingIOError):
-            os.write(self._wake_writer, b"w")
+        """Make ``poll`` return; callable from any thread, also when the pool is closed.
+
+        The descriptor's number is someone else's by then: a byte must not land in their file.
+        """
+        with self._wake_lock, contextlib.suppress(BlockingIOError):
+            if not self._closed:
+                os.write(self._wake_writer, b"w")
 
     def close(self) -> None:
         """Kill all workers: they hold nothing that is not on disk already."""
-        for worker in self._slots.values():
-            worker.process.kill()
-        for slot in list(self._slots):
-            self._remove(slot)
-        self._selector.close()
-        os.close(self._wake_reader)
-        os.close(self._wake_writer)
+        with contextlib.ExitStack() as closing:
+            closing.callback(self._close_wake)
+            closing.callback(self._selector.close)
+            for slot in self._slots:
+                closing.callback(self._remove, slot)
+            for worker in self._slots.values():
+                worker.process.kill()  # all first: they end while we wait for one after the other
 
-    def _receive(self, slot: int) -> Report:
+    def _close_wake(self) -> None:
+        with self._wake_lock:
+            self._closed = True
+            os.close(self._wake_reader)
+            os.close(self._wake_writer)
+
+    def _receive(self, slot: int) -> list[Report]:
         worker = self._slots[slot]
-        worker.busy_since = None
         try:
-            report: Report = worker.orders.recv()
-        except (EOFError, OSError):
-            return Broken(self._cause_of_death(slot))
-        if isinstance(report, Broken):
+            reports: list[Report] = worker.orders.collect()
+        except EOFError:
+            return [self._died(slot)]
+        if reports:
+            worker.busy_since = None
+        if any(isinstance(report, Broken) for report in reports):
             self._remove(slot)
-        return report
+        return reports
 
-    def _cause_of_death(self, slot: int) -> str:
+    def _died(self, slot: int) -> Broken:
         process = self._slots[slot].process
         process.join(timeout=1.0)
         code = process.exitcode
         self._remove(slot)
-        if code is None or code >= 0:
-            return f"worker process ended (exit code {code})"
-        hint = " (out of memory?)" if -code == signal.SIGKILL else ""
-        return f"worker process was killed by {signal.Signals(-code).name}{hint}"
+        return broken_by_death(code)
 
     def _hung(self) -> list[tuple[int, Report]]:
         """Find workers with an order and no step for too long; look a few times per limit only."""

@@ -106,8 +106,8 @@ class Scheduler:
         """Note that the episode of ``worker`` ended; the worker is free."""
         return self._running.pop(worker)
 
-    def fail(self, worker: int) -> tuple[EpisodeSpec, bool]:
-        """Note that ``worker`` broke, with its simulator.
+    def fail(self, worker: int, *, for_good: bool = False) -> tuple[EpisodeSpec, bool]:
+        """Note that ``worker`` broke, with its simulator; ``for_good``: another try is no use.
 
         Returns:
             The episode it ran and whether that one will be tried again (else it has ended).
@@ -116,7 +116,7 @@ class Scheduler:
         self._open.pop(worker, None)
         if worker in self._waiting:
             self._waiting.remove(worker)
-        again = self._attempts[spec.key] < self._bounds.max_attempts
+        again = not for_good and self._attempts[spec.key] < self._bounds.max_attempts
         if again:
             self._queues[spec.task.key].appendleft(spec)
         return spec, again

@@ -15,20 +15,20 @@ import signal
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing import connection, parent_process
 from pathlib import Path
 from typing import Any
 
 from proctor.benchmarks.base import Benchmark, Sim
 from proctor.engine.arena import Arena
+from proctor.engine.breakage import broken_by, describe
+from proctor.engine.channel import WorkerEnd
 from proctor.engine.episode import ObservedEpisode, Window
 from proctor.engine.filming import FilmedSim
 from proctor.engine.messages import (
     Begin,
-    Broken,
     Chunk,
     Ended,
     NeedsActions,
@@ -38,10 +38,10 @@ from proctor.engine.messages import (
     SimClosed,
     Started,
 )
-from proctor.errors import PolicyError
+from proctor.errors import PolicyError, bounded
 from proctor.policies.base import Batch, Policy, Query
 from proctor.policies.chunks import checked_chunks
-from proctor.types import Task
+from proctor.types import EpisodeResult, Task
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Worker:
         try:
             return self._handle(order)
         except PolicyError as error:
-            return PolicyFailed(str(error), traceback.format_exc().strip())
+            return PolicyFailed(bounded(str(error)), describe(error))
 
     def _handle(self, order: Order) -> Report:
         if isinstance(order, Begin):
@@ -131,6 +131,10 @@ class Worker:
         self._asked_at = time.perf_counter()
         return NeedsActions(self._episode.steps)
 
+    def so_far(self) -> EpisodeResult | None:
+        """Return the episode up to where its simulator broke."""
+        return None if self._episode is None else self._episode.diverged(self._slot)
+
     def _beat(self) -> None:
         self._beats[self._slot] += 1
 
@@ -145,7 +149,7 @@ def _give_memory_back() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def worker_main(orders: connection.Connection, setup: WorkerSetup, arena: Arena, slot: int) -> None:
+def worker_main(orders: WorkerEnd, setup: WorkerSetup, arena: Arena, slot: int) -> None:
     """Run a worker in this process until the parent hangs up."""
     _leave_the_terminal_alone(setup.log_file)
     die_with_the_parent()
@@ -159,8 +163,9 @@ def worker_main(orders: connection.Connection, setup: WorkerSetup, arena: Arena,
             orders.send(worker.handle(orders.recv()))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass  # the parent closed the connection: it needs us no more
-    except BaseException:  # noqa: BLE001  the worker's edge: whatever broke, the engine hears of it
-        orders.send(Broken(traceback.format_exc().strip(), at_start=worker is None))
+    except BaseException as error:  # noqa: BLE001  the worker's edge: the engine hears of all
+        so_far = None if worker is None else worker.so_far()
+        orders.send(replace(broken_by(error, so_far), at_start=worker is None))
     finally:
         # No interpreter shutdown: GL drivers are known to hang there, and nothing is left to save.
         os._exit(0)

@@ -77,6 +77,18 @@ class Counts:
         return self.successes + self.failures + self.errors
 
 
+def close_all(recorders: Iterable[Recorder]) -> None:
+    """Close every recorder, whatever comes of the others, then raise the first error of any."""
+    first: BaseException | None = None
+    for recorder in recorders:
+        try:
+            recorder.close()
+        except BaseException as error:  # noqa: BLE001  raised below; Ctrl-C too leaves none open
+            first = first or error
+    if first is not None:
+        raise first
+
+
 class Recorder(Protocol):
     """An output of a run."""
 

@@ -91,6 +91,7 @@ def row_of(result: EpisodeResult) -> EpisodeRow:
     """Turn a result into its journal line."""
     spec, times = result.spec, result.timings
     ran = result.outcome.counts
+    measured = ran and result.measured
     return EpisodeRow(
         suite=spec.task.suite,
         task=spec.task.name,
@@ -103,18 +104,18 @@ def row_of(result: EpisodeResult) -> EpisodeRow:
         success_once=result.success_once if ran else None,
         success_at_end=result.success_at_end if ran else None,
         steps=result.steps if ran else None,
-        sum_reward=result.sum_reward if ran else None,
-        max_reward=result.max_reward if ran else None,
+        sum_reward=result.sum_reward if measured else None,
+        max_reward=result.max_reward if measured else None,
         start_time=round(result.started_at, 4),
         end_time=round(result.ended_at, 4),
         worker=result.worker,
         attempts=result.attempts,
-        renders=result.renders if ran else None,
-        clipped_steps=result.clipped_steps if ran else None,
-        open_s=round(times.open_s, 6) if ran else None,
-        sim_s=round(times.sim_s, 6) if ran else None,
-        render_s=round(times.render_s, 6) if ran else None,
-        wait_s=round(times.wait_s, 6) if ran else None,
+        renders=result.renders if measured else None,
+        clipped_steps=result.clipped_steps if measured else None,
+        open_s=round(times.open_s, 6) if measured else None,
+        sim_s=round(times.sim_s, 6) if measured else None,
+        render_s=round(times.render_s, 6) if measured else None,
+        wait_s=round(times.wait_s, 6) if measured else None,
         digest=result.digest,
         error=result.error,
     )
@@ -154,8 +155,10 @@ class Journal:
 
     def close(self) -> None:
         """Sync and close the file."""
-        os.fsync(self._fd)
-        os.close(self._fd)
+        try:
+            os.fsync(self._fd)
+        finally:
+            os.close(self._fd)
 
 
 @dataclass(frozen=True)

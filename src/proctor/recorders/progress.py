@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from proctor.errors import last_line, one_line
 from proctor.recorders.base import Counts, Pulse
 from proctor.report.statistics import rate_text
 from proctor.types import EpisodeResult
@@ -57,13 +58,11 @@ class Progress:
         self._pulse = Pulse(0.0, 0, 0, 0)
 
     def episode_ended(self, result: EpisodeResult) -> None:
-        """Count the episode; an errored one is named at once."""
+        """Count the episode; one whose simulator broke is named at once."""
         self._counts.add(result.outcome, result.spec.world_key)
         if result.error is not None:
-            reason = result.error.splitlines()[-1]
-            self._console.print(
-                f"error: {result.spec}: {reason}", style="yellow", markup=False, soft_wrap=True
-            )
+            line = f"{result.outcome.value}: {result.spec}: {last_line(result.error)}"
+            self._console.print(one_line(line), style="yellow", markup=False, soft_wrap=True)
 
     def pulse(self, pulse: Pulse) -> None:
         """Show how the run goes."""

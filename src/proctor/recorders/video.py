@@ -151,5 +151,7 @@ class VideoFile:
 
     def abandon(self) -> None:
         """Leave nothing behind."""
-        self._container.close()
-        self._unfinished.unlink(missing_ok=True)
+        try:
+            self._container.close()
+        finally:
+            self._unfinished.unlink(missing_ok=True)

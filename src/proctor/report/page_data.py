@@ -146,12 +146,8 @@ def _tally(rows: Sequence[EpisodeRow]) -> dict[str, Any]:
 
 def _bounds(rows: Sequence[EpisodeRow]) -> dict[str, Any]:
     """Return the rates had all errored episodes failed, or all succeeded."""
-    added = tally(rows)
-    if not added.errors:
-        return {"bounds": None}
-    everything = added.episodes + added.errors
-    ends = (added.successes / everything, (added.successes + added.errors) / everything)
-    return {"bounds": [_number(end, 6) for end in ends]}
+    bounds = tally(rows).bounds
+    return {"bounds": None if bounds is None else [_number(end, 6) for end in bounds]}
 
 
 def _episodes(

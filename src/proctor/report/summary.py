@@ -47,7 +47,24 @@ class Tally:
         worth = self.worlds.effective_n
         return wilson_interval(self.successes, self.episodes, effective_n=worth)
 
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """The rates had all errored episodes failed, or all succeeded; None without errors."""
+        if not self.errors:
+            return None
+        everything = self.episodes + self.errors
+        return self.successes / everything, (self.successes + self.errors) / everything
+
     def __str__(self) -> str:
+        if self.bounds is None or self.rate is None:
+            return self.brief
+        low, high = (f"{100 * end:.1f}%" for end in self.bounds)
+        they = "it" if self.errors == 1 else "they"
+        return f"{self.brief} ({low} to {high} if {they} had counted)"
+
+    @property
+    def brief(self) -> str:
+        """The rate and what is to be known of it, without the bounds: for a row of a table."""
         diverged = f", {self.diverged} diverged" if self.diverged else ""
         errors = f", {self.errors} error{'s' * (self.errors != 1)}" if self.errors else ""
         return rate_text(self.successes, self.episodes, self.worlds) + diverged + errors
@@ -139,6 +156,7 @@ def _metrics(rows: list[EpisodeRow]) -> dict[str, Any]:
         "n_worlds": added.worlds.distinct,
         "n_errors": added.errors,
         "pc_success_wilson95": None if interval is None else [100 * end for end in interval],
+        "pc_success_bounds": None if added.bounds is None else [100 * end for end in added.bounds],
     }
 
 

@@ -40,4 +40,4 @@ def _add(table: Table, group: str, task: str, added: Tally, style: str | None = 
     reward = "n/a" if added.avg_sum_reward is None else f"{added.avg_sum_reward:.1f}"
     steps = "n/a" if added.mean_steps_to_success is None else f"{added.mean_steps_to_success:.0f}"
     names = (Text(one_line(name)) for name in (group, task))  # text, never markup
-    table.add_row(*names, str(added), reward, steps, style=style)
+    table.add_row(*names, added.brief, reward, steps, style=style)

@@ -1,0 +1,131 @@
+"""The line between engine and a worker: whole messages over a pair of sockets.
+
+The engine's end never waits. A worker that is stopped, or dies in the middle of a message, takes
+and gives nothing for as long as it likes, and only the watchdog of its own slot is concerned.
+"""
+
+from __future__ import annotations
+
+import pickle
+import socket
+import struct
+from typing import Any
+
+_LENGTH = struct.Struct("!Q")
+_READ_BYTES = 2**16
+
+
+def _framed(message: object) -> bytes:
+    content = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+    return _LENGTH.pack(len(content)) + content
+
+
+class EngineEnd:
+    """Posts and collects without waiting; what the line does not take yet is kept."""
+
+    def __init__(self, line: socket.socket) -> None:
+        line.setblocking(False)
+        self._line = line
+        self._outgoing = bytearray()
+        self._incoming = bytearray()
+
+    def fileno(self) -> int:
+        """Return the descriptor, for a selector."""
+        return self._line.fileno()
+
+    def post(self, message: object) -> None:
+        """Send ``message``, or what the line takes of it now; ``flush`` sends the rest."""
+        self._outgoing += _framed(message)
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what the line takes of what is kept; a dead worker is noticed by ``collect``."""
+        try:
+            while self._outgoing:
+                del self._outgoing[: self._line.send(self._outgoing)]
+        except BlockingIOError:
+            pass
+        except ConnectionError:
+            self._outgoing.clear()
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there is more to ``flush`` once the line takes it."""
+        return bool(self._outgoing)
+
+    def collect(self) -> list[Any]:
+        """Return the messages that have arrived whole.
+
+        Raises:
+            EOFError: the worker has hung up; messages that arrived before are returned first.
+        """
+        ended = False
+        try:
+            while part := self._line.recv(_READ_BYTES):
+                self._incoming += part
+            ended = True
+        except BlockingIOError:
+            pass
+        except ConnectionError:
+            ended = True
+        messages = self._take_messages()
+        if ended and not messages:
+            raise EOFError
+        return messages
+
+    def _take_messages(self) -> list[Any]:
+        messages, start = [], 0
+        while len(self._incoming) - start >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(self._incoming, start)
+            end = start + _LENGTH.size + length
+            if len(self._incoming) < end:
+                break
+            # From our own worker; what a simulator says travels in it as text.
+            messages.append(pickle.loads(self._incoming[start + _LENGTH.size : end]))  # noqa: S301
+            start = end
+        del self._incoming[:start]
+        return messages
+
+    def close(self) -> None:
+        """Hang up."""
+        self._line.close()
+
+
+class WorkerEnd:
+    """Sends and receives, waiting as long as it takes. Picklable while a process is spawned."""
+
+    def __init__(self, line: socket.socket) -> None:
+        self._line = line
+
+    def send(self, message: object) -> None:
+        """Send ``message`` whole."""
+        self._line.sendall(_framed(message))
+
+    def recv(self) -> Any:
+        """Wait for the next message.
+
+        Raises:
+            EOFError: the engine has hung up.
+        """
+        (length,) = _LENGTH.unpack(self._read(_LENGTH.size))
+        return pickle.loads(self._read(length))  # noqa: S301  from the process that started us
+
+    def _read(self, size: int) -> bytearray:
+        content = bytearray(size)
+        view, filled = memoryview(content), 0
+        while filled < size:
+            part = self._line.recv_into(view[filled:])
+            if not part:
+                raise EOFError
+            filled += part
+        return content
+
+    def close(self) -> None:
+        """Hang up."""
+        self._line.close()
+
+
+def make_line() -> tuple[EngineEnd, WorkerEnd]:
+    """Return the two ends of a new line."""
+    ours, theirs = socket.socketpair()
+    return EngineEnd(ours), WorkerEnd(theirs)
