@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from proctor.benchmarks.base import Benchmark, Sim
+from proctor.generators import WHILE_OPENING, OwnGenerators, seed_generators
 from proctor.policies.base import Batch, Policy, Query
 from proctor.policies.chunks import checked_chunks
 from proctor.types import Array, EpisodeSpec, Feature, FeatureKind, Observation, Task
@@ -47,12 +48,13 @@ def check_sim(
     assert spec == benchmark.spec(task, 0, 1000), "the same spec asked for twice differs"
     assert spec != other, "two episodes of a task have the same spec"
 
-    fresh = _trace(benchmark, benchmark.make_sim(task), spec, n_steps, keys)
-    sim = benchmark.make_sim(task)
-    different = _play(benchmark, sim, other, n_steps, keys)
-    used = _play(benchmark, sim, spec, n_steps, keys)
-    unseen = _play(benchmark, sim, spec, n_steps, ())
-    sim.close()
+    with OwnGenerators().in_use():
+        fresh = _trace(benchmark, _opened(benchmark, task), spec, n_steps, keys)
+        sim = _opened(benchmark, task)
+        different = _play(benchmark, sim, other, n_steps, keys)
+        used = _play(benchmark, sim, spec, n_steps, keys)
+        unseen = _play(benchmark, sim, spec, n_steps, ())
+        sim.close()
     assert used == fresh, "a used simulator gives another episode than a fresh one"
     assert different != fresh, "two specs give the same episode"
     assert unseen[0] == fresh[0], "observing changes the episode"
@@ -89,6 +91,11 @@ def check_policy(
     assert np.array_equal(again, together), "asking the same again gives other actions"
 
 
+def _opened(benchmark: Benchmark, task: Task) -> Sim:
+    seed_generators(WHILE_OPENING)
+    return benchmark.make_sim(task)
+
+
 def _trace(
     benchmark: Benchmark, sim: Sim, spec: EpisodeSpec, n_steps: int, keys: Sequence[str]
 ) -> tuple[str, str]:
@@ -104,6 +111,7 @@ def _play(
     rng = np.random.default_rng(spec.seed)
     features = benchmark.features()
     course, seen = hashlib.blake2b(), hashlib.blake2b()
+    seed_generators(spec.seed)  # as an evaluation does
     sim.reset(spec)
     for _ in range(n_steps):
         _check_observation(sim.observe(keys), features, keys, seen)

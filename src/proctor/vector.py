@@ -7,7 +7,6 @@ the first ``reset`` and are gone with ``close``.
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +27,7 @@ from proctor.engine.breakage import cause_of, describe
 from proctor.engine.episode import Episode, check_observation
 from proctor.engine.pool import start_fork_server, without_main_module
 from proctor.engine.worker import die_with_the_parent
+from proctor.generators import WHILE_OPENING, OwnGenerators, seed_generators
 from proctor.types import (
     ENVIRONMENT_STATE,
     IMAGE,
@@ -101,8 +101,10 @@ class SimEnv(gymnasium.Env[Any, Any]):
     environment, which then neither steps nor renders until it is given another spec.
     """
 
-    def __init__(self, parts: SimEnvParts, position: int = 0) -> None:
+    def __init__(self, parts: SimEnvParts, position: int = 0, *, alone: bool = False) -> None:
+        """``alone`` says that nothing else is in this process."""
         self._parts = parts
+        self._generators: OwnGenerators | None = None if alone else OwnGenerators()
         self._position = position
         self._benchmark = parts.make_benchmark()
         features = self._benchmark.features()
@@ -130,11 +132,13 @@ class SimEnv(gymnasium.Env[Any, Any]):
         if spec is None:
             self._episode = None
             return self._nothing(), {"is_success": False}
-        self._begin(spec)
-        return self._observe(), {"is_success": False}
+        with self._own_generators():
+            self._begin(spec)
+            return self._observe(), {"is_success": False}
 
     def _begin(self, spec: EpisodeSpec) -> None:
         if self._sim is None:
+            seed_generators(WHILE_OPENING)
             self._sim = self._benchmark.make_sim(spec.task)
         self._episode = Episode(self._sim, spec, self._benchmark.action)
         self._episode.reset()
@@ -144,10 +148,12 @@ class SimEnv(gymnasium.Env[Any, Any]):
         if self._episode is None:
             return self._nothing(), 0.0, False, False, {"is_success": False}
         try:
-            return self._step(self._episode, action)
+            with self._own_generators():
+                return self._step(self._episode, action)
         except Exception as error:
-            if not (self._only_given_specs and self._breaks_again(self._episode, error)):
-                raise
+            with self._own_generators():
+                if not (self._only_given_specs and self._breaks_again(self._episode, error)):
+                    raise
             result = self._episode.diverged(self._position)
             result.error, result.attempts = describe(error), 2
             self._discard()
@@ -190,7 +196,8 @@ class SimEnv(gymnasium.Env[Any, Any]):
             return None
         if self._sim is None:
             return np.zeros(self._benchmark.features()[self._camera].shape, np.uint8)
-        return self._sim.observe([self._camera])[self._camera]
+        with self._own_generators():
+            return self._sim.observe([self._camera])[self._camera]
 
     def close(self) -> None:
         """Close the simulator."""
@@ -203,6 +210,10 @@ class SimEnv(gymnasium.Env[Any, Any]):
         with contextlib.suppress(Exception):  # it broke, and that has been reported
             self.close()
         self._sim = self._episode = None
+
+    def _own_generators(self) -> contextlib.AbstractContextManager[None]:
+        """Leave the generators of whoever else is in this process alone."""
+        return contextlib.nullcontext() if self._generators is None else self._generators.in_use()
 
     def _next_spec(self, seed: int | None, options: dict[str, Any]) -> EpisodeSpec | None:
         if "specs" in options:
@@ -293,7 +304,8 @@ class LazyVectorEnv(VectorEnv[Any, Any, Any]):
         return self._inner
 
     def _open(self) -> SyncVectorEnv | AsyncVectorEnv:
-        makers = [partial(_make_sub_env, self._parts, k) for k in range(self.num_envs)]
+        here = os.getpid()
+        makers = [partial(_make_sub_env, self._parts, k, here) for k in range(self.num_envs)]
         if not self._async:
             return SyncVectorEnv(makers)
         start_fork_server(self._prototype._benchmark.preload, self._parts.environment)
@@ -301,12 +313,13 @@ class LazyVectorEnv(VectorEnv[Any, Any, Any]):
             return AsyncVectorEnv(makers, context="forkserver")
 
 
-def _make_sub_env(parts: SimEnvParts, position: int) -> SimEnv:
-    if multiprocessing.parent_process() is not None:
+def _make_sub_env(parts: SimEnvParts, position: int, parent: int) -> SimEnv:
+    alone = os.getpid() != parent  # gymnasium makes one in the parent too, to look at its spaces
+    if alone:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
         die_with_the_parent()
         os.environ.update(parts.environment)
-    return SimEnv(parts, position)
+    return SimEnv(parts, position, alone=alone)
 
 
 def to_raw(observation: Observation) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any, ClassVar
 
 import gymnasium
@@ -57,3 +58,26 @@ class Reach(gymnasium.Env[Any, Any]):
 
 
 gymnasium.register("proctor/Reach-v0", Reach, max_episode_steps=15)
+
+
+class Careless(gymnasium.Env[Any, Any]):
+    """Draws from the global generators, at its making, its reset and every step."""
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.render_mode = render_mode
+        self.observation_space = spaces.Box(-100, 100, (1,), np.float64)
+        self.action_space = spaces.Box(-1, 1, (1,), np.float32)
+        self._made_with = np.random.uniform()
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self._place = self._made_with + random.random()
+        return np.array([self._place]), {}
+
+    def step(self, action: Any) -> Any:
+        self._place += np.random.normal() + random.random()
+        return np.array([self._place]), -abs(self._place), False, False, {"is_success": False}
+
+
+gymnasium.register("proctor/Careless-v0", Careless, max_episode_steps=5)

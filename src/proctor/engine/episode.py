@@ -13,6 +13,7 @@ import numpy as np
 
 from proctor.benchmarks.base import Sim
 from proctor.errors import WorkerError
+from proctor.generators import seed_generators
 from proctor.types import (
     ActionSpec,
     Array,
@@ -50,6 +51,7 @@ class Episode:
     def reset(self) -> None:
         """Put the simulator into the spec's starting world."""
         start = time.perf_counter()
+        seed_generators(self.spec.seed)  # some simulators draw from them, whatever the spec says
         self._sim.reset(self.spec)
         self.timings.sim_s += time.perf_counter() - start
 

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 import types
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing import forkserver, resource_tracker, util
@@ -25,6 +25,7 @@ from proctor.engine.fork_server import PARENTS_SIGNALS, SOCKET_FOLDER
 from proctor.engine.messages import Broken, Order, Report, Started
 from proctor.engine.worker import Worker, WorkerSetup, worker_main
 from proctor.errors import UsageError, WorkerError
+from proctor.generators import OwnGenerators
 from proctor.variables import variables_set
 
 _START_GRACE_S = 60.0
@@ -59,6 +60,7 @@ class InProcessPool:
         self._setup = setup
         self._arena = arena
         self._workers: dict[int, Worker] = {}
+        self._generators: defaultdict[int, OwnGenerators] = defaultdict(OwnGenerators)
         self._reports: deque[tuple[int, Report]] = deque()
 
     def start(self, slot: int) -> None:
@@ -72,7 +74,8 @@ class InProcessPool:
     def send(self, slot: int, order: Order) -> None:
         """Carry out ``order`` now; a simulator that raises breaks its worker."""
         try:
-            report: Report = self._workers[slot].handle(order)
+            with self._generators[slot].in_use():
+                report: Report = self._workers[slot].handle(order)
         except Exception as error:  # noqa: BLE001  the worker's edge, as in worker_main
             report = broken_by(error, self._workers[slot].so_far())
         self._reports.append((slot, report))

@@ -39,6 +39,7 @@ from proctor.engine.messages import (
     Started,
 )
 from proctor.errors import PolicyError, bounded
+from proctor.generators import WHILE_OPENING, seed_generators
 from proctor.policies.base import Batch, Policy, Query
 from proctor.policies.chunks import checked_chunks
 from proctor.types import EpisodeResult, Task
@@ -98,6 +99,7 @@ class Worker:
         start, spec = time.perf_counter(), order.spec
         if self._task != spec.task or self._sim is None:
             self.close_sim()
+            seed_generators(WHILE_OPENING)
             self._sim = self._benchmark.make_sim(spec.task)
             self._task = spec.task
             _give_memory_back()  # compiling a model takes a multiple of what it leaves
