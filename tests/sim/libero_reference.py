@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
+import pytest
 
 from proctor.benchmarks.libero_assets import find_assets
-from proctor.benchmarks.libero_tasks import bddl_file, read_init_states
+from proctor.benchmarks.libero_tasks import STANDARD_SUITES, bddl_file, read_init_states
 from proctor.benchmarks.libero_world import _without_textures, import_libero
+from proctor.errors import UsageError
 from proctor.types import Array, EpisodeSpec
+
+
+def needs_assets(suites: Sequence[str] = STANDARD_SUITES) -> pytest.MarkDecorator:
+    """Skip where LIBERO's meshes and textures could not be had (`make libero-assets` tries)."""
+    reason = "LIBERO's assets are not here and could not be downloaded: make libero-assets says why"
+    return pytest.mark.skipif(not _has_assets(suites), reason=reason)
+
+
+def _has_assets(suites: Sequence[str]) -> bool:
+    try:
+        find_assets(None, suites)
+    except (FileNotFoundError, UsageError):
+        return False
+    return True
 
 
 @dataclass

@@ -18,15 +18,16 @@ from proctor.benchmarks.rendering import find_gl_backend
 from proctor.testing import check_sim
 from proctor.types import Array, Task
 from proctor.vector import LazyVectorEnv, SimEnv
-from tests.sim.libero_reference import course_of, state_of, without_textures
+from tests.sim.libero_reference import course_of, needs_assets, state_of, without_textures
 
-pytestmark = pytest.mark.sim
+pytestmark = [pytest.mark.sim, needs_assets()]
 
 STATE = "observation.state"
 IMAGES = ("observation.images.image", "observation.images.image2")
 SAMPLE = {("libero_spatial", 4)}
 """One task with a drawer that starts open: all that a soft reset must restore."""
 ALL_TASKS = Libero(LiberoConfig(task="libero_all")).tasks()
+LIBERO_90 = Libero(LiberoConfig(task="libero_90")).tasks()
 
 
 def in_test_all(tasks: list[Task]) -> list[Any]:
@@ -201,6 +202,22 @@ def test_a_world_that_settles_elsewhere_is_named(monkeypatch: pytest.MonkeyPatch
 def test_every_world_settles_as_the_table_says(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(libero_probe, "_as_tested", lambda: False)
     small(task).make_sim(task).close()
+
+
+@pytest.mark.slow
+@needs_assets(["libero_90"])
+@pytest.mark.usefixtures("no_images")
+@pytest.mark.parametrize("task", in_test_all(LIBERO_90))
+def test_every_task_of_libero_90_opens_and_settles_as_the_table_says(
+    task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(libero_probe, "_as_tested", lambda: False)
+    benchmark = small(task)
+    sim = benchmark.make_sim(task)
+    sim.reset(benchmark.spec(task, 0, 1000))
+    assert not sim.step(SETTLE_ACTION).success
+    assert np.isfinite(sim.observe([STATE])[STATE]).all()
+    sim.close()
 
 
 def play(folder: Path, task: str, task_ids: list[int] | None, **settings: Any) -> dict[Any, Any]:

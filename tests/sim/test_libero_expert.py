@@ -16,8 +16,9 @@ from proctor.benchmarks.libero_scene import COLUMNS, ROWS
 from proctor.errors import UsageError
 from proctor.policies.expert import ExpertConfig, ExpertPolicy
 from proctor.types import ENVIRONMENT_STATE, Task
+from tests.sim.libero_reference import needs_assets
 
-pytestmark = pytest.mark.sim
+pytestmark = [pytest.mark.sim, needs_assets()]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from proctor.benchmarks import libero, libero_assets, libero_tasks
+from proctor.benchmarks import libero, libero_tasks
 from proctor.benchmarks.libero import Horizons, Libero, LiberoConfig, ObservationType
 from proctor.errors import MissingExtra, UsageError
 from proctor.plan import make_plan
@@ -128,39 +128,3 @@ def test_versions_that_change_results_are_warned_of(monkeypatch: pytest.MonkeyPa
     (note,) = Libero(LiberoConfig()).warnings
     assert "MuJoCo 3.4.0" in note
     assert "pip install mujoco==3.3.0" in note
-
-
-def test_an_incomplete_folder_of_assets_is_named(tmp_path: Path) -> None:
-    (tmp_path / "scenes").mkdir()
-    with pytest.raises(UsageError, match=r"--env.assets: .* lacks 151 of 151 files"):
-        libero_assets.find_assets(str(tmp_path))
-
-
-def test_assets_that_are_nowhere_are_downloaded_or_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv(libero_assets.VARIABLE, raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr("huggingface_hub.snapshot_download", _no_network)
-    with pytest.raises(UsageError, match=r"cannot be downloaded .*--env.assets=DIR"):
-        Libero(LiberoConfig()).preflight([])
-
-
-def _no_network(*_: Any, **__: Any) -> None:
-    raise OSError("no route to host")
-
-
-def test_downloaded_assets_are_compared_with_their_checksums(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def give_other_bytes(*_: Any, local_dir: Path, **__: Any) -> None:
-        for file in libero_assets.manifest():
-            path = local_dir / file.path
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("wb") as content:
-                content.truncate(file.size)
-
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr("huggingface_hub.snapshot_download", give_other_bytes)
-    with pytest.raises(UsageError, match="is not the file that LIBERO's results were made with"):
-        libero_assets.download_assets()

@@ -10,7 +10,8 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from proctor.benchmarks.base import BenchmarkConfig, BenchmarkPlugin, Expert, Sim
-from proctor.benchmarks.libero_assets import download_assets, find_assets
+from proctor.benchmarks.libero_assets import find_assets
+from proctor.benchmarks.libero_download import download_assets
 from proctor.benchmarks.libero_expert import LiberoExpert, can_do
 from proctor.benchmarks.libero_problem import Problem, read_problem
 from proctor.benchmarks.libero_scene import COLUMNS, ROWS
@@ -185,10 +186,11 @@ class Libero:
         """
         _check_versions()
         variables = gl_variables(needed=any(key in self._camera_of for key in keys))
+        suites = [task.suite for task in self._tasks]
         try:
-            find_assets(self._config.assets)
+            find_assets(self._config.assets, suites)
         except FileNotFoundError:
-            download_assets()
+            download_assets(suites)
         return variables
 
     def make_sim(self, task: Task) -> Sim:
@@ -198,7 +200,7 @@ class Libero:
 
         world = LiberoWorld(
             bddl_file=bddl_file(task.suite, task.name),
-            assets=find_assets(self._config.assets),
+            assets=find_assets(self._config.assets, [task.suite]),
             init_states=read_init_states(task.suite, task.name),
             camera_of=self._camera_of,
             size=(self._config.observation_height, self._config.observation_width),

