@@ -30,20 +30,22 @@ class Simulation:
         self.waiting: set[int] = set()
         self.ended: Counter[tuple[str, int, int]] = Counter()
         self.starts: Counter[tuple[str, int, int]] = Counter()
+        self.open: dict[int, tuple[str, int]] = {}
 
     def assign_all(self) -> None:
         for worker in sorted(self.free):
-            held = self.scheduler.open_tasks
+            held = dict(self.open)
             spec = self.scheduler.assign(worker)
             if spec is not None:
                 self.free.discard(worker)
                 self.simulating.add(worker)
                 self.starts[spec.key] += 1
-                assert spec.task.key in self.scheduler.open_tasks
+                self.open[worker] = spec.task.key
             elif self.scheduler.must_close(worker):
                 self.scheduler.closed(worker)
+                del self.open[worker]
             limit = self.bounds.max_parallel_tasks
-            assert not limit or len(self.scheduler.open_tasks) <= limit, held
+            assert not limit or len(set(self.open.values())) <= limit, held
 
     def act(self, choice: int) -> None:
         """Let one worker finish, break or ask, or let the policy answer."""
@@ -65,6 +67,7 @@ class Simulation:
 
     def fail(self, worker: int) -> None:
         spec, again = self.scheduler.fail(worker)
+        del self.open[worker]
         self.waiting.discard(worker)
         if not again:
             self.ended[spec.key] += 1

@@ -6,9 +6,9 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from proctor.engine.ranking import Ranking, TaskKey
 from proctor.types import EpisodeKey, EpisodeSpec
 
-TaskKey = tuple[str, int]
 _LEAD = 2
 """How many episodes a task may be ahead of another when they are interleaved."""
 
@@ -43,23 +43,25 @@ class Scheduler:
         self._waiting: deque[int] = deque()
         self._attempts: Counter[EpisodeKey] = Counter()
         self._started: set[int] = set()  # indices of which an episode has been started
+        self._queued = 0
+        self._ranking = Ranking()
         self.add(specs)
 
     def add(self, specs: Iterable[EpisodeSpec]) -> None:
         """Queue episodes; one that has ended before is as good as new."""
+        tasks: dict[TaskKey, None] = {}  # a set that keeps the order
         for spec in specs:
             self._queues.setdefault(spec.task.key, deque()).append(spec)
             del self._attempts[spec.key]
+            self._queued += 1
+            tasks[spec.task.key] = None
+        for task in tasks:
+            self._rank(task)
 
     @property
     def done(self) -> bool:
         """Whether every episode has ended."""
-        return not self._running and not any(self._queues.values())
-
-    @property
-    def open_tasks(self) -> set[TaskKey]:
-        """The tasks that have a live simulator anywhere."""
-        return set(self._open.values())
+        return not self._running and not self._queued
 
     def running(self, worker: int) -> EpisodeSpec | None:
         """Return the episode that ``worker`` runs."""
@@ -76,6 +78,8 @@ class Scheduler:
         if task is None:
             return None
         spec = self._queues[task].popleft()
+        self._queued -= 1
+        self._rank(task)
         self._running[worker] = spec
         self._open[worker] = task
         self._attempts[spec.key] += 1
@@ -85,7 +89,7 @@ class Scheduler:
     def must_close(self, worker: int) -> bool:
         """Whether a free worker with nothing to do holds up others by keeping its task open."""
         bounded = self._bounds.max_parallel_tasks > 0
-        return bounded and worker in self._open and any(self._queues.values())
+        return bounded and worker in self._open and self._queued > 0
 
     def closed(self, worker: int) -> None:
         """Note that ``worker`` has no simulator any more."""
@@ -119,6 +123,8 @@ class Scheduler:
         again = not for_good and self._attempts[spec.key] < self._bounds.max_attempts
         if again:
             self._queues[spec.task.key].appendleft(spec)
+            self._queued += 1
+            self._rank(spec.task.key)
         return spec, again
 
     def finish_rounds(self) -> None:
@@ -126,6 +132,8 @@ class Scheduler:
         last = max(self._started | {self._bounds.begun})
         for task, queue in self._queues.items():
             self._queues[task] = deque(spec for spec in queue if spec.index <= last)
+            self._rank(task)
+        self._queued = sum(len(queue) for queue in self._queues.values())
 
     def _choose_task(self, worker: int) -> TaskKey | None:
         """Prefer the open task; else the one with most episodes left per worker that has it."""
@@ -135,24 +143,26 @@ class Scheduler:
         if own is not None and self._queues[own]:
             return own
         holders = Counter(task for other, task in self._open.items() if other != worker)
-        bound = self._bounds.max_parallel_tasks or len(self._queues)
-        candidates = [
-            task
-            for task, queue in self._queues.items()
-            if queue and (task in holders or len(holders) < bound)
-        ]
-        return max(
-            candidates, key=lambda task: len(self._queues[task]) / (1 + holders[task]), default=None
-        )
+        candidates = [task for task in holders if self._queues[task]]
+        if len(holders) < (self._bounds.max_parallel_tasks or len(self._queues)):
+            unheld = self._ranking.first(besides=holders)
+            candidates += [] if unheld is None else [unheld]
+
+        def left_per_worker(task: TaskKey) -> tuple[float, int]:
+            return len(self._queues[task]) / (1 + holders[task]), -self._ranking.place(task)
+
+        return max(candidates, key=left_per_worker, default=None)
 
     def _choose_interleaved(self, own: TaskKey | None) -> TaskKey | None:
         """Prefer the open task while it is not far ahead; else the one that is furthest behind."""
-        waiting = {task: queue[0].index for task, queue in self._queues.items() if queue}
-        first = min(waiting, key=waiting.__getitem__, default=None)
-        if first is None or self._must_wait(waiting[first]):
+        first = self._ranking.first()
+        if first is None:
             return None
-        if own in waiting and waiting[own] <= self._furthest(waiting[first]):
-            return own
+        behind = self._queues[first][0].index
+        if self._must_wait(behind):
+            return None
+        if own is not None and self._queues[own]:
+            return own if self._queues[own][0].index <= self._furthest(behind) else first
         return first
 
     def _must_wait(self, index: int) -> bool:
@@ -164,3 +174,9 @@ class Scheduler:
         """Return the highest index that may be started while an episode of ``behind`` waits."""
         ahead = behind + _LEAD
         return min(ahead, self._bounds.begun) if behind <= self._bounds.begun else ahead
+
+    def _rank(self, task: TaskKey) -> None:
+        """Note that the queue of ``task`` has changed: the lowest rank is chosen first."""
+        queue = self._queues[task]
+        rank = queue[0].index if queue and self._bounds.interleave else -len(queue)
+        self._ranking.put(task, rank if queue else None)
