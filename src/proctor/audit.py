@@ -36,6 +36,8 @@ def audit(
     for row in rows:
         if row.key not in specs:
             raise UsageError(f"the run's journal has {row.key}, which its run.json does not plan")
+        if (found := row.disagreement(specs[row.key])) is not None:
+            raise UsageError(f"the run's journal has {row.key} of another episode: {found}")
     sound = [row for row in rows if row.outcome.counts]
     comparisons = []
     for row in _sample(sound, n_episodes):

@@ -76,12 +76,12 @@ def one_line(text: str, longest: int = 1000) -> str:
 
 def last_line(text: str) -> str:
     """Return the last line of a traceback, which says what happened, fit for a terminal."""
-    return one_line((text[-_MOST_TEXT:].strip().splitlines() or ["no reason given"])[-1])
+    return one_line(text[-_MOST_TEXT:].strip().split("\n")[-1] or "no reason given")
 
 
 def plain_text(text: str) -> str:
     """Return ``text`` of several lines fit for a terminal: no control codes, and not too much."""
-    return "\n".join(one_line(line, _MOST_TEXT) for line in bounded(text).splitlines())
+    return "\n".join(one_line(line, _MOST_TEXT) for line in bounded(text).split("\n"))
 
 
 def bounded(text: str) -> str:

@@ -34,7 +34,7 @@ from proctor.run import EVAL_INFO_FILE, RunFolder, RunRecord, write_json
 from proctor.session import FilmRecorders, Rest, Session
 from proctor.system import git_commit, usable_cores, usable_memory_bytes, versions
 from proctor.tracking import tracked
-from proctor.types import EpisodeSpec, Outcome
+from proctor.types import EpisodeSpec
 
 MakeRecorders = Callable[[Prepared, Sequence[EpisodeRow]], list[Recorder]]
 """Makes the outputs of a session besides the journal, given the episodes that stay as they are."""
@@ -176,7 +176,7 @@ def run_evaluation(
         folder.write(record)  # nothing is refused from here on
         cut_torn_line(folder.path)
         remove_unfinished(folder.path)
-        before = [row for row in done if row.outcome is not Outcome.ERROR]
+        before = [row for row in done if row.outcome.counts]
         for row in before:
             stopper.hear(row.key, row.outcome)
         rest = _rest_of(prepared.plan, done, decided=stopper.decided)
@@ -247,12 +247,20 @@ def _record(prepared: Prepared, given: dict[str, Any]) -> RunRecord:
 
 
 def _check_planned(plan: list[EpisodeSpec], done: Sequence[EpisodeRow], path: Path) -> None:
-    extra = {row.key for row in done} - {spec.key for spec in plan}
+    planned = {spec.key: spec for spec in plan}
+    extra = {row.key for row in done} - planned.keys()
     if extra:
         raise UsageError(
             f"--resume: {path} holds {len(extra)} episodes that are not planned now, "
             f"as {min(extra)}; ask for at least the tasks and --eval.n_episodes it was run with"
         )
+    for row in done:
+        found = row.disagreement(planned[row.key])
+        if found is not None:
+            raise UsageError(
+                f"--resume: {row.key} in {path} is another episode than the one planned now "
+                f"({found}); its journal was changed or mixed up: choose another --output_dir"
+            )
 
 
 def _rest_of(plan: list[EpisodeSpec], done: Sequence[EpisodeRow], *, decided: bool) -> Rest:
@@ -261,7 +269,7 @@ def _rest_of(plan: list[EpisodeSpec], done: Sequence[EpisodeRow], *, decided: bo
     An earlier session that ended amid its rounds has left the quick episodes of them, which are
     the successes. What errored is tried again: the cause may be mended.
     """
-    sound = {row.key for row in done if row.outcome is not Outcome.ERROR}
+    sound = {row.key for row in done if row.outcome.counts}
     begun = max((row.episode_index for row in done), default=-1)
     missing = (spec for spec in plan if spec.key not in sound)
     return Rest([spec for spec in missing if spec.index <= begun or not decided], begun)

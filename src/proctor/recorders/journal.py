@@ -14,7 +14,7 @@ import msgspec
 from proctor.errors import RunFolderError
 from proctor.files import MOST_LINES, read_plain
 from proctor.recorders.base import Number, Pulse, Seconds, Whole
-from proctor.types import EpisodeKey, EpisodeResult, Outcome, WorldKey, usual_world
+from proctor.types import EpisodeKey, EpisodeResult, EpisodeSpec, Outcome, WorldKey, usual_world
 
 FILE_NAME = "episodes.jsonl"
 VIDEO_FOLDER = "videos"
@@ -55,6 +55,20 @@ class EpisodeRow:
     def __post_init__(self) -> None:
         if not self.world:
             self.world = usual_world(self.seed, self.init_state)
+
+    def disagreement(self, spec: EpisodeSpec) -> str | None:
+        """Say in what this is no record of ``spec``, which has its key; None where it is one."""
+        usual = usual_world(spec.seed, spec.init_state)  # what older journals are taken to say
+        parts = (
+            ("task", self.task, (spec.task.name,)),
+            ("seed", self.seed, (spec.seed,)),
+            ("init state", self.init_state, (spec.init_state,)),
+            ("world", self.world, (spec.world, usual)),
+        )
+        for name, recorded, planned in parts:
+            if recorded not in planned:
+                return f"{name} {recorded!r} in the journal, {planned[0]!r} in the plan"
+        return None
 
     @property
     def key(self) -> EpisodeKey:

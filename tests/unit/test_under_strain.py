@@ -1,0 +1,346 @@
+"""The engine when its parts are stopped, closed or killed at the wrong moment, and hostile text."""
+
+from __future__ import annotations
+
+import gc
+import io
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from rich.console import Console
+
+from proctor.benchmarks.base import BenchmarkPlugin
+from proctor.benchmarks.fake import Fake, FakeConfig, FakeSim
+from proctor.cli import main
+from proctor.config import config_from
+from proctor.engine.arena import Arena
+from proctor.engine.channel import make_line
+from proctor.engine.messages import Begin, Broken, Report, Started
+from proctor.engine.pool import InProcessPool, ProcessPool
+from proctor.engine.worker import WorkerSetup
+from proctor.errors import UsageError, last_line, one_line, plain_text
+from proctor.evaluation import Evaluation, prepare, run_evaluation
+from proctor.recorders.base import Counts, Pulse, close_all
+from proctor.recorders.journal import FILE_NAME
+from proctor.recorders.progress import Progress
+from proctor.types import EpisodeResult, EpisodeSpec, Outcome, Task
+
+TAME = partial(Fake, FakeConfig())
+HOSTILE_TEXT = "boom \x1b[2J\x1b]0;owned\x07 \r\x9b31m \u202e end"
+
+
+def poll_until_reported(pool: ProcessPool, most_s: float = 20.0) -> list[tuple[int, Report]]:
+    until = time.monotonic() + most_s
+    while time.monotonic() < until:
+        reports = pool.poll(0.1)
+        if reports:
+            return reports
+    return []
+
+
+def test_waking_a_closed_pool_writes_into_no_ones_file(tmp_path: Path) -> None:
+    pool = ProcessPool(WorkerSetup(TAME), Arena(1, {}, 1), 60.0)
+    pool.close()
+    files = [(tmp_path / str(i)).open("wb", buffering=0) for i in range(20)]
+    pool.wake()  # as the policy's thread does when it has answered after Ctrl-C
+    for file in files:
+        file.close()
+    assert [path.stat().st_size for path in tmp_path.iterdir()] == [0] * 20
+
+
+def test_a_stopped_worker_holds_up_no_order_and_is_killed_by_the_watchdog() -> None:
+    pool = ProcessPool(WorkerSetup(TAME), Arena(1, {}, 1), 0.5)
+    pool.start(0)
+    assert poll_until_reported(pool) == [(0, Started())]
+    pid = pool._slots[0].process.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    rescue = threading.Timer(10.0, os.kill, (pid, signal.SIGKILL))  # else a failure would hang
+    rescue.start()
+    spec = Fake(FakeConfig()).spec(Fake(FakeConfig()).tasks()[0], 0, 0)
+    pool.send(0, Begin(spec, actions=np.zeros((500_000, 2), np.float32)))  # more than a pipe takes
+    ((slot, report),) = poll_until_reported(pool)
+    rescue.cancel()
+    pool.close()
+    assert slot == 0
+    assert isinstance(report, Broken)
+    assert report.reason == "no sign of life for 0.5 s; killed"
+
+
+def test_a_message_longer_than_the_line_takes_arrives_whole_and_one_cut_short_never() -> None:
+    ours, theirs = make_line()
+    large = np.arange(1_000_000)
+    ours.post("small")
+    ours.post(large)
+    assert ours.waiting
+    taken: list[Any] = []
+    reader = threading.Thread(target=lambda: taken.extend([theirs.recv(), theirs.recv()]))
+    reader.start()
+    while ours.waiting:
+        ours.flush()
+    reader.join()
+    assert taken[0] == "small"
+    np.testing.assert_array_equal(taken[1], large)
+
+    assert ours.collect() == []
+    theirs.send("a")
+    theirs.send("b")
+    theirs._line.send(b"\0\0\0\0\0\0\0\x09half")
+    assert ours.collect() == ["a", "b"]
+    theirs.close()
+    with pytest.raises(EOFError):
+        ours.collect()
+    ours.close()
+
+
+class Listener:
+    """A recorder that does what it is told when episodes end or it is closed."""
+
+    def __init__(
+        self,
+        on_episode: Callable[[EpisodeResult], None] = lambda result: None,
+        on_close: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.episode_ended = on_episode
+        self.close = on_close
+
+    def pulse(self, pulse: Pulse) -> None:
+        """Nothing to hear."""
+
+
+def listened(folder: Path, *listeners: Listener, **flags: Any) -> Evaluation:
+    settings = {"policy.type": "random", "env.type": "fake", "video.episodes": 0,
+                "output_dir": str(folder)}  # fmt: skip
+    settings |= {name.replace("__", "."): value for name, value in flags.items()}
+    prepared = prepare(config_from(settings))
+    return run_evaluation(prepared, settings, lambda prepared, before: list(listeners))
+
+
+def test_a_fork_server_that_dies_while_workers_are_idle_costs_a_retry_at_most(
+    tmp_path: Path,
+) -> None:
+    ended: list[EpisodeResult] = []
+
+    def kill_when_five_are_idle(result: EpisodeResult) -> None:
+        ended.append(result)
+        if len(ended) == 5:
+            for child in psutil.Process().children():
+                if "forkserver" in " ".join(child.cmdline()):
+                    child.kill()
+
+    evaluation = listened(
+        tmp_path / "run",
+        Listener(kill_when_five_are_idle),
+        env__faults={"0/0/1": "stop"},  # as good as an episode that takes its time
+        env__break_once_in=str(tmp_path),
+        eval__n_episodes=6,
+        eval__batch_size=6,
+    )
+    assert evaluation.complete
+    assert (evaluation.tally.episodes, evaluation.tally.errors) == (6, 0)
+    assert {row.episode_index: row.attempts for row in evaluation.rows}[0] == 2
+
+
+def broken_close() -> None:
+    raise OSError("no space left")
+
+
+def test_one_recorder_that_fails_to_close_leaves_no_other_open(tmp_path: Path) -> None:
+    closed = []
+    listeners = (Listener(on_close=broken_close), Listener(on_close=lambda: closed.append("last")))
+    descriptors = psutil.Process().num_fds()
+    with pytest.raises(OSError, match="no space left"):
+        listened(tmp_path / "run", *listeners, eval__use_async_envs=False)
+    assert closed == ["last"]
+    gc.collect()
+    assert psutil.Process().num_fds() == descriptors
+
+
+def test_the_first_error_of_closing_is_the_one_that_is_raised() -> None:
+    def second() -> None:
+        raise ValueError("second")
+
+    with pytest.raises(OSError, match="no space left"):
+        close_all([Listener(), Listener(on_close=broken_close), Listener(on_close=second)])
+
+
+class NeverCloses(FakeSim):
+    """Fails to close."""
+
+    closed = 0
+
+    def close(self) -> None:
+        NeverCloses.closed += 1
+        raise RuntimeError("the context is gone")
+
+
+class NeverClosesBenchmark(Fake):
+    """The fake benchmark with that simulator."""
+
+    def make_sim(self, task: Task) -> FakeSim:
+        return NeverCloses(self._config, task)
+
+
+NEVER_CLOSES = BenchmarkPlugin(FakeConfig, NeverClosesBenchmark, "cannot be closed")
+
+
+def test_simulators_that_fail_to_close_are_all_asked_to_and_leak_no_descriptor(
+    tmp_path: Path,
+) -> None:
+    descriptors, NeverCloses.closed = psutil.Process().num_fds(), 0
+    with pytest.raises(RuntimeError, match="the context is gone"):
+        listened(
+            tmp_path / "run",
+            env__type="tests.unit.test_under_strain:NEVER_CLOSES",
+            eval__n_episodes=3,
+            eval__batch_size=3,
+            eval__use_async_envs=False,
+        )
+    assert NeverCloses.closed == 3
+    gc.collect()  # the error holds the frames, they hold the arena
+    assert psutil.Process().num_fds() == descriptors
+
+
+def test_a_pool_closes_all_its_simulators_whatever_becomes_of_the_first() -> None:
+    pool = InProcessPool(WorkerSetup(partial(NeverClosesBenchmark, FakeConfig())), Arena(2, {}, 1))
+    spec = Fake(FakeConfig()).spec(Fake(FakeConfig()).tasks()[0], 0, 0)
+    NeverCloses.closed = 0
+    for slot in (0, 1):
+        pool.start(slot)
+        pool.send(slot, Begin(spec))
+    with pytest.raises(RuntimeError):
+        pool.close()
+    assert NeverCloses.closed == 2
+
+
+class Talkative(FakeSim):
+    """Says far too much when it breaks."""
+
+    def reset(self, spec: EpisodeSpec) -> None:
+        raise RuntimeError("start " + HOSTILE_TEXT + "\n" + "talk\n" * 1_000_000 + HOSTILE_TEXT)
+
+
+class TalkativeBenchmark(Fake):
+    """The fake benchmark with that simulator."""
+
+    def make_sim(self, task: Task) -> FakeSim:
+        return Talkative(self._config, task)
+
+
+TALKATIVE = BenchmarkPlugin(FakeConfig, TalkativeBenchmark, "talks")
+
+
+@pytest.mark.parametrize("use_async_envs", [True, False])
+def test_an_error_of_5_megabytes_is_cut_where_it_is_made(
+    tmp_path: Path, use_async_envs: bool
+) -> None:
+    evaluation = listened(
+        tmp_path / "run",
+        env__type="tests.unit.test_under_strain:TALKATIVE",
+        eval__n_episodes=1,
+        eval__max_retries=0,
+        eval__use_async_envs=use_async_envs,
+    )
+    (row,) = evaluation.rows
+    assert row.error is not None
+    assert len(row.error) < 9000
+    assert row.error.startswith("Traceback")
+    assert "characters left out here" in row.error
+    assert row.error.endswith("end")
+    assert (tmp_path / "run" / FILE_NAME).stat().st_size < 60_000
+
+
+def printable(text: str) -> bool:
+    return all(char.isprintable() or char == "\n" for char in text)
+
+
+def test_control_codes_of_a_simulators_error_never_reach_the_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    screen = io.StringIO()
+    progress = Progress(1, Counts(), Console(file=screen, force_terminal=False))
+    spec = Fake(FakeConfig()).spec(Fake(FakeConfig()).tasks()[0], 0, 0)
+    error = f"Traceback\n  {HOSTILE_TEXT}\nRuntimeError: {HOSTILE_TEXT}"
+    progress.episode_ended(EpisodeResult(spec, Outcome.DIVERGED, error=error))
+    progress.close()
+    assert "diverged: point-0 episode 0 (seed 0): RuntimeError: boom \\x1b[2J" in screen.getvalue()
+    assert printable(screen.getvalue())
+    assert printable(plain_text(error))
+    assert plain_text(error).count("\n") == 2
+    assert printable(last_line(error))
+
+
+class NoStart(Fake):
+    """Cannot be made inside a worker."""
+
+    def __init__(self, config: FakeConfig) -> None:
+        import multiprocessing
+
+        if multiprocessing.parent_process() is not None:
+            raise RuntimeError(HOSTILE_TEXT)
+        super().__init__(config)
+
+
+NO_START = BenchmarkPlugin(FakeConfig, NoStart, "cannot start")
+
+
+def test_nor_do_those_of_a_worker_that_cannot_start(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    code = main(["eval", "--policy.type=random", "--env.type=tests.unit.test_under_strain:NO_START",
+                 f"--output_dir={tmp_path / 'run'}"])  # fmt: skip
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+    said = capfd.readouterr().err
+    assert code != 0
+    assert "workers cannot start: RuntimeError: boom \\x1b[2J" in said
+    assert printable(said)
+
+
+def test_a_line_for_the_terminal_costs_no_more_for_a_longer_text() -> None:
+    began = time.perf_counter()
+    shown = one_line("\x1b" * 50_000_000)
+    assert time.perf_counter() - began < 1.0
+    assert len(shown) < 1100
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes", "found"),
+    [
+        ('"seed":1001', '"seed":7', "seed 7 in the journal, 1001 in the plan"),
+        ('"task":"point-0"', '"task":"else"', "task 'else' in the journal, 'point-0' in the plan"),
+        ('"init_state":null', '"init_state":3', "init state 3 in the journal, None in the plan"),
+        ('"world":"seed 1001"', '"world":"w"', "world 'w' in the journal, 'seed 1001' in the plan"),
+    ],
+)
+def test_a_journal_of_other_episodes_is_refused_on_resume(
+    run: Callable[..., Evaluation], was: str, becomes: str, found: str
+) -> None:
+    path = run(eval__n_episodes=2).path
+    lines = (path / FILE_NAME).read_text().splitlines(keepends=True)
+    changed = [line.replace(was, becomes) if '"seed":1001' in line else line for line in lines]
+    assert changed != lines
+    (path / FILE_NAME).write_text("".join(changed))
+    with pytest.raises(UsageError) as caught:
+        run(eval__n_episodes=3, resume=True, output_dir=str(path))
+    assert "('point', 0, 1)" in str(caught.value)
+    assert found in str(caught.value)
+
+
+def test_a_journal_from_before_worlds_were_written_down_is_resumed(
+    run: Callable[..., Evaluation],
+) -> None:
+    path = run(eval__n_episodes=2).path
+    text = (path / FILE_NAME).read_text()
+    (path / FILE_NAME).write_text(text.replace('"world":"seed 1001"', '"world":""'))
+    assert run(eval__n_episodes=3, resume=True, output_dir=str(path)).complete
