@@ -223,10 +223,10 @@ def _live_page(prepared: Prepared) -> Iterator[None]:
     if not config.live:
         yield
         return
-    from proctor.serve import serving
+    from proctor.live import serving
 
-    with serving(prepared.folder.path, config.live_host, config.live_port) as server:
-        print(f"live: {server.url}", file=sys.stderr, flush=True)
+    with serving(prepared.folder.path, config.live_host, config.live_port) as address:
+        print(f"live: {address}", file=sys.stderr, flush=True)
         yield
 
 

@@ -1,44 +1,49 @@
 """Serves run folders to a browser: one run while it goes on, or a folder of many.
 
 Only pages made from run folders and the videos inside them are served, to this machine only unless
-told otherwise; bound to another address, every request needs a token.
+told otherwise; bound to another address, every request needs a token. Whoever connects and says
+nothing, or says it slowly, is cut off, at once where others wait to be heard.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
+import math
 import os
 import re
+import resource
 import secrets
+import socket
+import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from urllib.parse import parse_qs, quote, unquote, urlsplit
+from typing import Any, BinaryIO
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from proctor.errors import ProctorError, UsageError
-from proctor.recorders.journal import FILE_NAME
-from proctor.report.document import inline_page, markup
-from proctor.report.page import page_html
-from proctor.report.page_data import page_data, read_run, title
-from proctor.report.summary import tally
 from proctor.run import RUN_FILE
+from proctor.served_pages import check_inside, list_page, live_page, version_of
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _COOKIE = "proctor_token"
-_DEEPEST = 5
+_RANGE = re.compile(r"bytes=([0-9]{1,18})-([0-9]{0,18})")
 _PART = 256 * 1024
-_LOOK_EVERY_S = 2.0
-_MOST_OF_THE_TIME = 0.05
+_SLOWEST_S = 10.0
+"""For a whole request to come in, and for each part of an answer to be taken."""
+_MOST_GUESTS = 64
+_NEVER = math.inf
 
 
 class RunServer(ThreadingHTTPServer):
     """Serves the run in ``root``, or the list of the runs below it."""
 
     daemon_threads = True
+    request_queue_size = 128
 
     def __init__(self, root: Path, host: str, port: int) -> None:
         """Bind to ``host`` and ``port`` (0: any free one).
@@ -48,6 +53,12 @@ class RunServer(ThreadingHTTPServer):
         """
         self.root = root.resolve()
         self.token = None if host in _LOOPBACK else secrets.token_urlsafe(16)
+        # A guest takes two descriptors, for the connection and a file; the rest is for reading.
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self.most_guests = max(1, min(_MOST_GUESTS, limit // 4))
+        self._guests: dict[socket.socket, float] = {}
+        """Since when each connection is silent; never, while it is answered or sent away."""
+        self._guests_lock = threading.Lock()
         try:
             super().__init__((host, port), _Handler)
         except OSError as error:
@@ -61,48 +72,47 @@ class RunServer(ThreadingHTTPServer):
         host, port = str(self.server_address[0]), self.server_address[1]
         return f"http://{host}:{port}/" + (f"?token={self.token}" if self.token else "")
 
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        """Hear a new guest, in place of the one that has been silent for longest."""
+        with self._guests_lock:
+            if len(self._guests) >= 2 * self.most_guests:
+                return False  # those who were sent away have not all gone yet
+            self._guests[request] = time.monotonic()
+            if len(self._guests) > self.most_guests:
+                self._send_away(min(self._guests, key=self._guests.__getitem__))
+        return True
 
-@contextmanager
-def serving(root: Path, host: str, port: int) -> Iterator[RunServer]:
-    """Serve ``root`` on a thread while the block runs."""
-    server = RunServer(root, host, port)
-    thread = threading.Thread(target=server.serve_forever, name="proctor-live", daemon=True)
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        server.server_close()
+    def shutdown_request(self, request: Any) -> None:
+        """Let a guest go."""
+        with self._guests_lock:
+            self._guests.pop(request, None)
+        super().shutdown_request(request)
 
+    def service_actions(self) -> None:
+        """Send guests away whose request is too long in coming; called twice a second."""
+        super().service_actions()
+        latest = time.monotonic() - _SLOWEST_S
+        with self._guests_lock:
+            for guest, since in list(self._guests.items()):
+                if since < latest:
+                    self._send_away(guest)
 
-def find_runs(root: Path) -> list[Path]:
-    """List the run folders in and below ``root``, newest first."""
-    patterns = ["/".join(["*"] * depth + [RUN_FILE]) for depth in range(_DEEPEST)]
-    files = [file for pattern in patterns for file in root.glob(pattern)]
-    return [file.parent for file in sorted(files, key=lambda f: f.stat().st_mtime, reverse=True)]
+    def silent_since(self, guest: socket.socket, since: float) -> None:
+        """Note since when a guest's next request is awaited, or that it has come (``_NEVER``)."""
+        with self._guests_lock:
+            if guest in self._guests:
+                self._guests[guest] = since
 
+    def _send_away(self, guest: socket.socket) -> None:
+        """Make the thread that waits for this guest hear that nothing more will come."""
+        self._guests[guest] = _NEVER
+        with contextlib.suppress(OSError):  # it went by itself
+            guest.shutdown(socket.SHUT_RDWR)
 
-def list_page(root: Path) -> str:
-    """Return the page that lists the runs below ``root``."""
-    rows = "".join(_list_row(root, run) for run in find_runs(root))
-    head = "<tr><th>Run</th><th>What</th><th>Success</th><th>Episodes</th></tr>"
-    body = f"<table class='log'>{head}{rows}</table>" if rows else "<p>No runs here yet.</p>"
-    heading = f"Runs in {root.name}"
-    header = f"<header><h1>{markup(heading)}</h1></header>"
-    return inline_page(heading, f"{header}<main>{body}</main>")
-
-
-def _list_row(root: Path, folder: Path) -> str:
-    place = folder.relative_to(root).as_posix()
-    try:
-        run = read_run(folder)
-    except ProctorError as error:
-        return f"<tr><td>{markup(place)}</td><td colspan='3'>{markup(str(error))}</td></tr>"
-    planned = run.record.planned_episodes
-    done = f"{len(run.rows)} of {planned}" if planned is not None else str(len(run.rows))
-    what = title(run.record)
-    cells = "".join(f"<td>{markup(text)}</td>" for text in (what, str(tally(run.rows)), done))
-    return f"<tr><td><a href='/{quote(os.fsencode(place))}/'>{markup(place)}</a></td>{cells}</tr>"
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Show what is wrong with us; that a guest went away is not."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
 
 
 class _NoAddress(Exception):
@@ -113,9 +123,16 @@ class _Handler(BaseHTTPRequestHandler):
     server: RunServer
     protocol_version = "HTTP/1.1"
     default_request_version = "HTTP/1.0"  # without a version too, the answer has a status
+    timeout = _SLOWEST_S
+
+    def handle_one_request(self) -> None:
+        """Wait for a request, not for ever, and answer it."""
+        self.server.silent_since(self.connection, time.monotonic())
+        super().handle_one_request()
 
     def do_GET(self) -> None:
         """Answer with a page, a version or a video; with 404 to anything else."""
+        self.server.silent_since(self.connection, _NEVER)
         try:
             if self._allowed():
                 self._answer()
@@ -123,13 +140,20 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(HTTPStatus.NOT_FOUND, str(error), "text/plain")
         except _NoAddress:
             self._send(HTTPStatus.BAD_REQUEST, "that is no address", "text/plain")
-        except (BrokenPipeError, ConnectionResetError):
+        except (ConnectionError, TimeoutError):
             self.close_connection = True  # the browser went away
+        except OSError:  # the run was removed while we read it
+            self._send(HTTPStatus.NOT_FOUND, "there is nothing here any more", "text/plain")
+
+    def do_HEAD(self) -> None:
+        """Answer as to GET, without the body."""
+        self.do_GET()
 
     def _answer(self) -> None:
         path, target = self._asked_for()
         inside = target.is_relative_to(self.server.root)
         if inside and path.endswith("/") and (target / RUN_FILE).is_file():
+            check_inside(target, self.server.root)
             self._send(HTTPStatus.OK, live_page(target), "text/html")
         elif inside and target == self.server.root and path == "/":
             self._send(HTTPStatus.OK, list_page(self.server.root), "text/html")
@@ -188,56 +212,33 @@ class _Handler(BaseHTTPRequestHandler):
             cookie = f"{_COOKIE}={self.server.token}; HttpOnly; SameSite=Strict; Path=/"
             self.send_header("Set-Cookie", cookie)
         self.end_headers()
-        self.wfile.write(body)
+        self._send_parts(io.BytesIO(body), len(body))
 
     def _send_video(self, file: Path) -> None:
         """Send a video, or the part of it that a player asks for."""
-        size = file.stat().st_size
-        asked = re.fullmatch(r"bytes=([0-9]{1,18})-([0-9]{0,18})", self.headers.get("Range", ""))
-        first = int(asked[1]) if asked else 0
-        last = min(int(asked[2]) if asked and asked[2] else size - 1, size - 1)
-        if first > last:
-            self._send(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, "no such part", "text/plain")
-            return
-        self.send_response(HTTPStatus.PARTIAL_CONTENT if asked else HTTPStatus.OK)
-        self.send_header("Content-Type", "video/mp4")
-        self.send_header("Accept-Ranges", "bytes")
-        self.send_header("Content-Length", str(last - first + 1))
-        if asked:
-            self.send_header("Content-Range", f"bytes {first}-{last}/{size}")
-        self.end_headers()
         with file.open("rb") as video:
+            size = os.fstat(video.fileno()).st_size
+            asked = _RANGE.fullmatch(self.headers.get("Range", ""))
+            first = int(asked[1]) if asked else 0
+            last = min(int(asked[2]) if asked and asked[2] else size - 1, size - 1)
+            if asked and first > last:
+                self._send(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, "no such part", "text/plain")
+                return
+            self.send_response(HTTPStatus.PARTIAL_CONTENT if asked else HTTPStatus.OK)
+            self.send_header("Content-Type", "video/mp4")
+            self.send_header("Accept-Ranges", "bytes")
+            self.send_header("Content-Length", str(last - first + 1))
+            if asked:
+                self.send_header("Content-Range", f"bytes {first}-{last}/{size}")
+            self.end_headers()
             video.seek(first)
-            left = last - first + 1
-            while left > 0 and (part := video.read(min(left, _PART))):
-                self.wfile.write(part)
-                left -= len(part)
+            self._send_parts(video, last - first + 1)
+
+    def _send_parts(self, content: BinaryIO, left: int) -> None:
+        """Send a body, part by part: each has its own time to be taken. HEAD asks for none."""
+        while left > 0 and self.command != "HEAD" and (part := content.read(min(left, _PART))):
+            self.wfile.write(part)
+            left -= len(part)
 
     def log_message(self, *words: object) -> None:
         """Keep the terminal for the run."""
-
-
-def live_page(folder: Path) -> str:
-    """Return the run's page, one that looks for news while the run goes on."""
-    version, begun_s = version_of(folder), time.thread_time()
-    run = page_data(read_run(folder))
-    run["folder"] = "."
-    run["live"] = version
-    run["look_every_s"] = look_every_s(time.thread_time() - begun_s)
-    return page_html(run)
-
-
-def look_every_s(made_in_s: float) -> float:
-    """Return how often a page looks for news that takes so much CPU time to make.
-
-    The process that serves it runs the evaluation, which is to keep nearly all of its time: the
-    page of 10,000 episodes takes a third of a second.
-    """
-    return max(_LOOK_EVERY_S, made_in_s / _MOST_OF_THE_TIME)
-
-
-def version_of(folder: Path) -> str:
-    """Return what changes with every episode that ends."""
-    journal, record = folder / FILE_NAME, folder / RUN_FILE
-    size = journal.stat().st_size if journal.exists() else 0
-    return f"{size}-{record.stat().st_mtime_ns}"

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from proctor.recorders.journal import FILE_NAME
-from proctor.serve import serving
 from tests.run_folders import eight_episodes, write_run
+from tests.served import served
 
 pytestmark = pytest.mark.browser
 
@@ -25,7 +25,7 @@ def text_of(browser: Any, selector: str) -> str:
 def test_a_live_page_follows_the_run_and_keeps_the_search(browser: Any, tmp_path: Path) -> None:
     rows = eight_episodes()
     folder = write_run(tmp_path, rows[:5])
-    with serving(folder, "127.0.0.1", 0) as server:
+    with served(folder) as server:
         browser.get(server.url)
         assert text_of(browser, "#shown").startswith("5 of 5")
         browser.find_element("id", "search").send_keys("point")
@@ -42,7 +42,7 @@ def test_a_live_page_follows_the_run_and_keeps_the_search(browser: Any, tmp_path
 
 def test_the_list_opens_a_run(browser: Any, tmp_path: Path) -> None:
     write_run(tmp_path / "mine", eight_episodes())
-    with serving(tmp_path, "127.0.0.1", 0) as server:
+    with served(tmp_path) as server:
         browser.get(server.url)
         browser.find_element("link text", "mine").click()
         assert text_of(browser, "#title") == "random on fake"

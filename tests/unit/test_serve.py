@@ -15,7 +15,9 @@ import pytest
 
 from proctor.errors import UsageError
 from proctor.evaluation import Evaluation
-from proctor.serve import RunServer, look_every_s, serving, version_of
+from proctor.serve import RunServer
+from proctor.served_pages import look_every_s, version_of
+from tests.served import served
 
 
 @pytest.fixture
@@ -32,7 +34,7 @@ def runs(run: Callable[..., Evaluation], tmp_path: Path) -> Path:
 
 @pytest.fixture
 def server(runs: Path) -> Iterator[RunServer]:
-    with serving(runs, "127.0.0.1", 0) as server:
+    with served(runs) as server:
         yield server
 
 
@@ -123,7 +125,7 @@ def test_who_asks_without_a_version_is_answered_with_a_status(server: RunServer)
 
 
 def test_a_cookie_that_is_none_is_refused(runs: Path) -> None:
-    with serving(runs, "0.0.0.0", 0) as server:
+    with served(runs, "0.0.0.0") as server:
         plain = f"http://127.0.0.1:{server.server_address[1]}/"
         assert get(plain, Cookie="a/b=(c)=\x01; proctor_token")[0] in (400, 403)
 
@@ -139,7 +141,7 @@ def test_another_sites_name_for_this_machine_is_refused(server: RunServer) -> No
 
 
 def test_another_address_needs_the_token(runs: Path) -> None:
-    with serving(runs, "0.0.0.0", 0) as server:
+    with served(runs, "0.0.0.0") as server:
         assert server.token is not None
         plain = f"http://127.0.0.1:{server.server_address[1]}/"
         assert get(plain)[0] == 403

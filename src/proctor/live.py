@@ -1,0 +1,75 @@
+"""The page of a run that goes on, served by a process of its own.
+
+What browsers, or whoever connects, take of descriptors, memory and time is not the evaluation's.
+The page is made from the run folder, so the two have nothing to tell each other.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from proctor.engine.fork_server import PARENTS_SIGNALS
+from proctor.engine.pool import without_main_module
+from proctor.errors import UsageError
+from proctor.serve import RunServer
+
+_START_S, _END_S = 60.0, 5.0
+
+
+@contextmanager
+def serving(root: Path, host: str, port: int) -> Iterator[str]:
+    """Serve the run in ``root`` while the block runs, and give the address to open.
+
+    Raises:
+        UsageError: the port is taken, or the address is none of this machine's.
+    """
+    ours, theirs = multiprocessing.Pipe()
+    process = multiprocessing.get_context("spawn").Process(
+        target=_serve, args=(root.absolute(), host, port, theirs), name="proctor-live", daemon=True
+    )
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, PARENTS_SIGNALS)
+    try:
+        with without_main_module():
+            process.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+    theirs.close()
+    try:
+        yield _address_from(ours)
+    finally:
+        ours.close()  # by which it hears that it may go
+        process.join(_END_S)
+        process.kill()
+        process.join()
+        process.close()
+
+
+def _address_from(server: Connection) -> str:
+    try:
+        answer = server.recv() if server.poll(_START_S) else None
+    except EOFError:
+        answer = None
+    if isinstance(answer, str):
+        return answer
+    raise answer or UsageError("--live: the process that serves the page did not start")
+
+
+def _serve(root: Path, host: str, port: int, evaluation: Connection) -> None:
+    """Serve ``root`` until the evaluation hangs up or is gone."""
+    for signum in PARENTS_SIGNALS:
+        signal.signal(signum, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, PARENTS_SIGNALS)
+    try:
+        server = RunServer(root, host, port)
+    except UsageError as error:
+        evaluation.send(error)
+        return
+    evaluation.send(server.url)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    evaluation.poll(None)  # nothing is ever sent: readable is what a closed end is

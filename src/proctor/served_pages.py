@@ -1,0 +1,104 @@
+"""The pages that are served: the list of runs, and a run's page that follows it."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from urllib.parse import quote
+
+from proctor.errors import ProctorError, RunFolderError
+from proctor.recorders.journal import FILE_NAME, VIDEO_FOLDER
+from proctor.report.document import inline_page, markup
+from proctor.report.page import page_html
+from proctor.report.page_data import page_data, read_run, title
+from proctor.report.summary import tally
+from proctor.run import RUN_FILE
+
+_DEEPEST = 5
+_LOOK_EVERY_S = 2.0
+_MOST_OF_THE_TIME = 0.05
+
+
+def find_runs(root: Path) -> list[Path]:
+    """List the run folders in and below ``root``, newest first."""
+    patterns = ["/".join(["*"] * depth + [RUN_FILE]) for depth in range(_DEEPEST)]
+    found = []
+    for file in (file for pattern in patterns for file in root.glob(pattern)):
+        try:
+            found.append((file.stat().st_mtime, file.parent))
+        except OSError:
+            continue  # removed while we looked
+    return [folder for _, folder in sorted(found, reverse=True)]
+
+
+def list_page(root: Path) -> str:
+    """Return the page that lists the runs below ``root``."""
+    rows = "".join(_list_row(root, run) for run in find_runs(root))
+    head = "<tr><th>Run</th><th>What</th><th>Success</th><th>Episodes</th></tr>"
+    body = f"<table class='log'>{head}{rows}</table>" if rows else "<p>No runs here yet.</p>"
+    heading = f"Runs in {root.name}"
+    header = f"<header><h1>{markup(heading)}</h1></header>"
+    return inline_page(heading, f"{header}<main>{body}</main>")
+
+
+def _list_row(root: Path, folder: Path) -> str:
+    place = folder.relative_to(root).as_posix()
+    try:
+        check_inside(folder, root)
+        run = read_run(folder)
+    except FileNotFoundError:
+        return ""  # removed while we looked
+    except ProctorError as error:
+        return f"<tr><td>{markup(place)}</td><td colspan='3'>{markup(str(error))}</td></tr>"
+    planned = run.record.planned_episodes
+    done = f"{len(run.rows)} of {planned}" if planned is not None else str(len(run.rows))
+    what = title(run.record)
+    cells = "".join(f"<td>{markup(text)}</td>" for text in (what, str(tally(run.rows)), done))
+    return f"<tr><td><a href='/{quote(os.fsencode(place))}/'>{markup(place)}</a></td>{cells}</tr>"
+
+
+def check_inside(folder: Path, root: Path) -> None:
+    """Refuse a run that is not below ``root``, or of which a link leads out of it.
+
+    Raises:
+        RunFolderError: naming what leads out.
+        FileNotFoundError: the run is gone.
+    """
+    links = [path for path in folder.iterdir() if path.is_symlink()]
+    links += [path for path in folder.glob(f"{VIDEO_FOLDER}/*") if path.is_symlink()]
+    for path in [folder, *links]:
+        if not Path(os.path.realpath(path)).is_relative_to(root):
+            raise RunFolderError(f"{path.name} is a link that leads out of the folder")
+
+
+def live_page(folder: Path) -> str:
+    """Return the run's page, one that looks for news while the run goes on.
+
+    Raises:
+        OSError: the run was removed meanwhile.
+    """
+    version, begun_s = version_of(folder), time.thread_time()
+    run = page_data(read_run(folder))
+    run["folder"] = "."
+    run["live"] = version
+    run["look_every_s"] = look_every_s(time.thread_time() - begun_s)
+    return page_html(run)
+
+
+def look_every_s(made_in_s: float) -> float:
+    """Return how often a page looks for news that takes so much CPU time to make.
+
+    The cores belong to the evaluation, which is to keep nearly all of their time: the page of
+    10,000 episodes takes a third of a second.
+    """
+    return max(_LOOK_EVERY_S, made_in_s / _MOST_OF_THE_TIME)
+
+
+def version_of(folder: Path) -> str:
+    """Return what changes with every episode that ends."""
+    try:
+        size = (folder / FILE_NAME).stat().st_size
+    except FileNotFoundError:
+        size = 0
+    return f"{size}-{(folder / RUN_FILE).stat().st_mtime_ns}"
