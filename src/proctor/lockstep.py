@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from proctor.benchmarks.base import Benchmark
-from proctor.errors import PolicyError, RunFolderError, WorkerError
+from proctor.errors import PolicyError, RunFolderError, WorkerError, last_line
 from proctor.policies.base import Batch, Policy, Query
 from proctor.policies.chunks import checked_chunks
 from proctor.recorders.base import Pulse, Recorder
@@ -73,7 +73,7 @@ class Lockstep:
                 raise
             except Exception as error:
                 raise WorkerError(
-                    f"a simulator of {task.name} broke in lockstep: {error!r}; "
+                    f"a simulator of {task.name} broke in lockstep: {last_line(str(error))}; "
                     "--eval.scheduler=continuous replaces broken simulators"
                 ) from error
             finally:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -27,6 +27,7 @@ from proctor.engine.breakage import cause_of, describe
 from proctor.engine.episode import Episode, check_observation
 from proctor.engine.pool import start_fork_server, without_main_module
 from proctor.engine.worker import die_with_the_parent
+from proctor.errors import WorkerError, plain_text
 from proctor.generators import WHILE_OPENING, OwnGenerators, seed_generators
 from proctor.types import (
     ENVIRONMENT_STATE,
@@ -132,7 +133,7 @@ class SimEnv(gymnasium.Env[Any, Any]):
         if spec is None:
             self._episode = None
             return self._nothing(), {"is_success": False}
-        with self._own_generators():
+        with self._plainly(), self._own_generators():
             self._begin(spec)
             return self._observe(), {"is_success": False}
 
@@ -147,14 +148,18 @@ class SimEnv(gymnasium.Env[Any, Any]):
         """Take one step and observe everything, as gymnasium environments do."""
         if self._episode is None:
             return self._nothing(), 0.0, False, False, {"is_success": False}
+        with self._plainly(), self._own_generators():
+            return self._step_or_diverge(self._episode, action)
+
+    def _step_or_diverge(
+        self, episode: Episode, action: Array
+    ) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
         try:
-            with self._own_generators():
-                return self._step(self._episode, action)
+            return self._step(episode, action)
         except Exception as error:
-            with self._own_generators():
-                if not (self._only_given_specs and self._breaks_again(self._episode, error)):
-                    raise
-            result = self._episode.diverged(self._position)
+            if not (self._only_given_specs and self._breaks_again(episode, error)):
+                raise
+            result = episode.diverged(self._position)
             result.error, result.attempts = describe(error), 2
             self._discard()
             info = {"is_success": False, "result": result}
@@ -210,6 +215,19 @@ class SimEnv(gymnasium.Env[Any, Any]):
         with contextlib.suppress(Exception):  # it broke, and that has been reported
             self.close()
         self._sim = self._episode = None
+
+    @contextlib.contextmanager
+    def _plainly(self) -> Iterator[None]:
+        """Make errors fit for a terminal where specs are given, and a run waits for the episode.
+
+        gymnasium prints what a sub-environment raises, of whatever length and content.
+        """
+        try:
+            yield
+        except Exception as error:
+            if not self._only_given_specs:
+                raise
+            raise WorkerError(plain_text(describe(error))) from None
 
     def _own_generators(self) -> contextlib.AbstractContextManager[None]:
         """Leave the generators of whoever else is in this process alone."""

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 
+from proctor.recorders.effort import FILE_NAME as SESSIONS_FILE
 from proctor.recorders.journal import FILE_NAME
 from proctor.run import RUN_FILE
 from tests.chaos.scenario import WATCHDOG_S, Attack, Damage, Moment
@@ -134,6 +135,21 @@ def _terminate(target: Target) -> bool:
     return True
 
 
+def _hang_up(target: Target) -> bool:
+    target.signal(signal.SIGHUP)
+    return True
+
+
+def _block_session_log(target: Target) -> bool:
+    """Put a folder where the session's last line goes: closing that recorder fails."""
+    path = target.folder / SESSIONS_FILE
+    if not target.folder.exists():
+        return False
+    path.unlink(missing_ok=True)
+    path.mkdir(exist_ok=True)
+    return True
+
+
 def _suspend(target: Target) -> bool:
     """Ctrl-Z for longer than the watchdog waits, then fg; the parent moves before the workers."""
     os.killpg(target.process.pid, signal.SIGSTOP)
@@ -187,6 +203,8 @@ _ATTACKS: dict[Attack, Callable[[Target], bool]] = {
     Attack.INTERRUPT: _interrupt,
     Attack.INTERRUPT_TWICE: _interrupt_twice,
     Attack.TERMINATE: _terminate,
+    Attack.HANG_UP: _hang_up,
+    Attack.BLOCK_SESSION_LOG: _block_session_log,
     Attack.SUSPEND: _suspend,
     Attack.FILL_DISK: _fill_disk,
     Attack.SHRINK_MEMORY: _shrink_memory,

@@ -35,10 +35,12 @@ class Attack(Enum):
     INTERRUPT = "SIGINT"
     INTERRUPT_TWICE = "SIGINT twice"
     TERMINATE = "SIGTERM"
+    HANG_UP = "SIGHUP"
     SUSPEND = "everything is stopped, then continued"
     FILL_DISK = "the disk fills up"
     SHRINK_MEMORY = "the shared memory is cut off"
     SECOND_RUN = "a second run in the folder"
+    BLOCK_SESSION_LOG = "a recorder fails to close"
 
 
 class Damage(Enum):
@@ -52,6 +54,16 @@ class Damage(Enum):
 
 
 @dataclass(frozen=True)
+class Moment:
+    """When to strike: so long after the session has finished so many episodes."""
+
+    episodes: int
+    delay_s: float
+    begun: bool = True
+    """With no episodes: after the run folder is there, not after the process is."""
+
+
+@dataclass(frozen=True)
 class Kind:
     """One kind of fault, and how runs that it can meet are run."""
 
@@ -61,6 +73,10 @@ class Kind:
     policy_fault: PolicyFault | None = None
     attack: Attack | None = None
     damage: Damage | None = None
+    flags: tuple[str, ...] = ()
+    """In place of those that the mode would have."""
+    moment: Moment | None = None
+    """When to strike; None: at any time."""
 
 
 _ENDLESS = (Fault.HANG, Fault.STOP, Fault.LEAK)
@@ -74,7 +90,14 @@ _SURVIVED = (
     Attack.SECOND_RUN,
 )
 """What a run gets over by itself, without being resumed."""
-_ANY_MODE = (Attack.KILL_PARENT, Attack.INTERRUPT, Attack.INTERRUPT_TWICE, Attack.TERMINATE)
+_ANY_MODE = (
+    Attack.KILL_PARENT,
+    Attack.INTERRUPT,
+    Attack.INTERRUPT_TWICE,
+    Attack.TERMINATE,
+    Attack.HANG_UP,
+    Attack.BLOCK_SESSION_LOG,
+)
 
 
 def _kinds() -> list[Kind]:
@@ -94,20 +117,28 @@ def _kinds() -> list[Kind]:
         Kind(f"power cut: {damage.value}", everywhere, attack=Attack.KILL_PARENT, damage=damage)
         for damage in Damage
     ]
-    return kinds
+    return [
+        *kinds,
+        # One worker hangs for as long as the watchdog waits; the others have nothing left to do.
+        Kind(
+            "the fork server is killed, workers idle",
+            processes,
+            fault=Fault.HANG,
+            attack=Attack.KILL_FORK_SERVER,
+            flags=("--eval.batch_size=8",),
+            moment=Moment(len(PLAN) - 1, 0.2),
+        ),
+        Kind(
+            "a worker is stopped while filming",
+            processes,
+            attack=Attack.STOP_WORKER,
+            flags=("--video.which=all", "--video.episodes=1", "--video.every=1"),
+            moment=Moment(len(PLAN), 0.3),
+        ),
+    ]
 
 
 KINDS = _kinds()
-
-
-@dataclass(frozen=True)
-class Moment:
-    """When to strike: so long after the session has finished so many episodes."""
-
-    episodes: int
-    delay_s: float
-    begun: bool = True
-    """With no episodes: after the run folder is there, not after the process is."""
 
 
 @dataclass(frozen=True)
@@ -147,16 +178,22 @@ def make_scenario(seed: int, number: int, home: Path) -> Scenario:
     kind = KINDS[number % len(KINDS)]
     weights = [4 if mode is Mode.PROCESSES else 1 for mode in kind.modes]
     (mode,) = rng.choices(kind.modes, weights)
-    sessions = rng.choice((1, 1, 1, 2)) if kind.attack is not None else 1
+    sessions = rng.choice((1, 1, 1, 2)) if kind.attack is not None and not kind.moment else 1
     return Scenario(
         seed=seed,
         number=number,
         kind=kind,
         mode=mode,
-        flags=(*_mode_flags(mode, rng), *_fault_flags(kind, rng, marks_in(home))),
-        moments=tuple(_moment(rng) for _ in range(sessions)),
+        flags=_flags(kind, mode, rng, marks_in(home)),
+        moments=tuple(kind.moment or _moment(rng) for _ in range(sessions)),
         to_group=rng.random() < 0.5,
     )
+
+
+def _flags(kind: Kind, mode: Mode, rng: random.Random, marks: Path) -> tuple[str, ...]:
+    own = {flag.split("=")[0] for flag in kind.flags}
+    usual = (*_mode_flags(mode, rng), *_fault_flags(kind, rng, marks))
+    return (*(flag for flag in usual if flag.split("=")[0] not in own), *kind.flags)
 
 
 def common_flags(placement: str) -> list[str]:

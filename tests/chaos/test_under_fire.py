@@ -25,6 +25,7 @@ SAMPLE = [
     "SIGINT",
     "the disk fills up",
     "power cut: last line ends in zeros",
+    "the fork server is killed, workers idle",
 ]
 
 
@@ -50,9 +51,9 @@ def test_a_run_under_fire_is_completed_as_if_nothing_had_been(
 
 
 def test_the_driver_decides_the_same_from_the_same_seed(tmp_path: Path) -> None:
-    trials = [make_scenario(SEED, number, tmp_path) for number in range(66)]
-    assert trials == [make_scenario(SEED, number, tmp_path) for number in range(66)]
-    assert trials != [make_scenario(SEED + 1, number, tmp_path) for number in range(66)]
+    trials = [make_scenario(SEED, number, tmp_path) for number in range(2 * len(KINDS))]
+    assert trials == [make_scenario(SEED, number, tmp_path) for number in range(2 * len(KINDS))]
+    assert trials != [make_scenario(SEED + 1, number, tmp_path) for number in range(2 * len(KINDS))]
     assert {trial.kind.name for trial in trials} == {kind.name for kind in KINDS}
 
 

@@ -21,6 +21,7 @@ from proctor.types import EpisodeKey, Outcome
 from tests.chaos import leftovers
 from tests.chaos.attacks import (
     FILLER,
+    SESSIONS_FILE,
     Target,
     damage_journal,
     episodes_in,
@@ -127,6 +128,8 @@ class _Trial:
                 self.verdict.complaints.append(f"the run did not get over it and ended with {code}")
             self.verdict.left += leftovers.orphans(self._mark)
             (self.disk / FILLER).unlink(missing_ok=True)
+            if (self.folder / SESSIONS_FILE).is_dir():
+                (self.folder / SESSIONS_FILE).rmdir()
             if kind.damage is not None:
                 cut = self._rng.random()
                 self.verdict.landed &= damage_journal(kind.damage, self.folder, cut)
@@ -210,6 +213,8 @@ class _Trial:
         interrupted_before_main = code == -signal.SIGINT  # Python's own traceback, not ours
         if b"Traceback" in said.read_bytes() and not (expected or interrupted_before_main):
             self.verdict.complaints.append(f"a traceback, see {said}")
+        if any(byte < ord(" ") and byte != ord("\n") for byte in said.read_bytes()):
+            self.verdict.complaints.append(f"control codes, see {said}")
         return code
 
 

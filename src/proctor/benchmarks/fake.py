@@ -35,6 +35,8 @@ from proctor.types import (
 
 _GOAL_RADIUS = 0.05
 _LEAK_BYTES = 2**28
+_TALK_WORDS = 2_000_000
+_CODES = "\x1b[2J\x1b]0;title\x07\r"
 
 
 class Fault(Enum):
@@ -54,6 +56,8 @@ class Fault(Enum):
     """Its world is no longer made of numbers."""
     SHAPE = "shape"
     """It observes something of another shape, from there on."""
+    TALK = "talk"
+    """It raises with a text of megabytes, and with codes for the terminal."""
 
 
 @dataclass
@@ -203,6 +207,8 @@ class FakeSim:
                 raise RuntimeError(f"the simulator broke at {place}")
             case Fault.MEMORY:
                 raise MemoryError
+            case Fault.TALK:
+                raise RuntimeError(f"{_CODES}{'talk ' * _TALK_WORDS}\n{_CODES}broke at {place}")
             case Fault.LEAK:
                 _leak()
             case Fault.HANG:
