@@ -8,6 +8,7 @@ ProctorError                  one line for the user: what, where, what to do
 ├── PolicyError               the policy returned something that is not an action chunk
 ├── RunFolderError            the run folder cannot be used or written
 └── WorkerError               a worker or its simulator broke (retried, then an errored episode)
+    └── CannotOpen            no simulator of a task can be opened here: the run ends, exit code 1
 """
 
 from __future__ import annotations
@@ -54,6 +55,13 @@ class RunFolderError(ProctorError):
 
 class WorkerError(ProctorError):
     """A worker died, hung or raised; carries what is known about why."""
+
+
+class CannotOpen(WorkerError):
+    """No simulator of a task can be opened, always for the same reason: there is no use going on.
+
+    Its cause is a WorkerError with the traceback.
+    """
 
 
 def exit_code_of(stop: KeyboardInterrupt) -> int:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from proctor.errors import UsageError, exit_code_of, one_line
+from proctor.errors import CannotOpen, UsageError, exit_code_of, one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -89,6 +90,9 @@ def evaluate(settings: dict[str, Any]) -> tuple[Prepared, int]:
         _say_how_to_resume(prepared)
         _say_where_the_report_is(prepared.folder.path)
         return prepared, exit_code_of(stop)
+    except CannotOpen as error:
+        _say_what_cannot_be_opened(prepared, error)
+        return prepared, EXIT_ERRORED_EPISODES
     _show(evaluation, Console())
     return prepared, EXIT_ERRORED_EPISODES if evaluation.tally.errors else 0
 
@@ -124,6 +128,15 @@ def _say_what_renders(prepared: Prepared) -> None:
         choice = describe_choice()
         if choice is not None:
             print(choice, file=sys.stderr)
+
+
+def _say_what_cannot_be_opened(prepared: Prepared, error: CannotOpen) -> None:
+    """Say it in one line; the traceback is kept where the simulators' own words are."""
+    log = prepared.folder.path / "workers.log"
+    with contextlib.suppress(OSError), log.open("a", errors="replace") as file:
+        file.write(f"{error.__cause__}\n")  # on a full disk, the line below still matters
+    where = f"traceback: {log}; `proctor doctor` tries all that is installed"
+    print(one_line(f"proctor: error: {error} ({where})"), file=sys.stderr)
 
 
 def _say_how_to_resume(prepared: Prepared) -> None:

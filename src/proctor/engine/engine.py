@@ -22,6 +22,7 @@ from proctor.engine.messages import (
     SimClosed,
     Started,
 )
+from proctor.engine.openings import Openings
 from proctor.engine.pool import InProcessPool, Pool, ProcessPool
 from proctor.engine.scheduler import Scheduler
 from proctor.engine.worker import WorkerSetup
@@ -90,6 +91,7 @@ class Engine:
         self._starts_failed = 0
         self._beats_before: dict[int, int] = {}  # of the slots' episodes
         self._broke: dict[EpisodeKey, set[_Breakage]] = {}  # how episodes that go on broke before
+        self._openings = Openings()
         self._pulse_at = 0.0
         self._begin_counting()
 
@@ -113,7 +115,7 @@ class Engine:
 
         Raises:
             PolicyError: the policy returned no usable actions.
-            WorkerError: no worker can be started.
+            WorkerError: no worker can be started, or no simulator of a task can be opened.
         """
         self._recorders, self._camera, self._actions = recorders, camera, actions or {}
         self._begin_counting()
@@ -132,6 +134,7 @@ class Engine:
                     stopping = True
                     self._scheduler.finish_rounds()
                 self._send_pulse()
+            self._finished += self._openings.rest()
         finally:
             self._record_finished()
             self._send_pulse(force=True)
@@ -190,6 +193,7 @@ class Engine:
     def _needs_actions(self, slot: int, step: int) -> None:
         spec = self._scheduler.running(slot)
         assert spec is not None
+        self._finished += self._openings.opened(spec.task.key)
         earlier = self._turns.get(slot)
         state = earlier.state if earlier is not None else self._policy.new_episode(spec)
         self._turns[slot] = Query(spec, step, state)
@@ -197,6 +201,7 @@ class Engine:
 
     def _ended(self, slot: int, result: EpisodeResult) -> None:
         spec = self._scheduler.finish(slot)
+        self._finished += self._openings.opened(spec.task.key)
         self._broke.pop(spec.key, None)
         result.attempts = self._scheduler.attempts(spec)
         self._turns.pop(slot, None)
@@ -223,6 +228,8 @@ class Engine:
         spec = self._scheduler.running(slot)
         assert spec is not None
         given = int(self._arena.beats[slot]) - self._beats_before[slot]
+        if given:
+            self._finished += self._openings.opened(spec.task.key)
         earlier = self._broke.setdefault(spec.key, set())
         diverged = given > 0 and (given, broken.cause) in earlier
         if broken.cause is not None:
@@ -234,7 +241,7 @@ class Engine:
         result = _diverged(spec, given, broken) if diverged else _given_up(spec)
         result.error, result.worker = broken.reason, slot
         result.attempts = self._scheduler.attempts(spec)
-        self._finished.append(result)
+        self._finished += [result] if given else self._openings.failed(result)
 
     def _assign_free_workers(self) -> None:
         for slot in sorted(self._free):
