@@ -17,6 +17,7 @@ from proctor.flags import Flag, check_known, decode, flags_of, flatten
 from proctor.policies.base import PolicyConfig
 from proctor.recorders.wandb import WandbConfig
 from proctor.report.sequential import parse_stop_rule
+from proctor.report.statistics import LEAST_ALPHA
 from proctor.settings import EvalSettings, SchedulerKind, VideoSettings, at_least, between
 from proctor.types import MOST_EPISODES
 
@@ -102,8 +103,9 @@ class EvalConfig:
             raise UsageError(f"--eval.watchdog_s must be at most 1e6, got {self.eval.watchdog_s:g}")
         if not 0 <= self.live_port <= 65535:
             raise UsageError(f"--live_port must be 0 to 65535, got {self.live_port}")
-        if not 0 < self.alpha < 0.5:
-            raise UsageError(f"--alpha must be above 0 and below 0.5, got {self.alpha:g}")
+        if not LEAST_ALPHA <= self.alpha < 0.5:
+            least = f"{LEAST_ALPHA:g}"
+            raise UsageError(f"--alpha must be from {least} to below 0.5, got {self.alpha:g}")
         self.video.validate()
         if self.may_stop:
             self._validate_stopping()

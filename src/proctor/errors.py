@@ -7,6 +7,7 @@ ProctorError                  one line for the user: what, where, what to do
 │   └── SpecMismatch          the policy's inputs are not what the benchmark offers
 ├── PolicyError               the policy returned something that is not an action chunk
 ├── RunFolderError            the run folder cannot be used or written
+│   └── FolderInUse           another process works in it
 └── WorkerError               a worker or its simulator broke (retried, then an errored episode)
     └── CannotOpen            no simulator of a task can be opened here: the run ends, exit code 1
 """
@@ -51,6 +52,10 @@ class PolicyError(ProctorError):
 
 class RunFolderError(ProctorError):
     """The run folder is taken, foreign, unwritable or full."""
+
+
+class FolderInUse(RunFolderError):
+    """Another process works in the run folder."""
 
 
 class WorkerError(ProctorError):

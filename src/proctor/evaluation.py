@@ -18,7 +18,7 @@ from proctor.engine.pool import check_importable
 from proctor.errors import RunFolderError, SpecMismatch, UsageError, did_you_mean
 from proctor.filming import Filmed, filming_environment
 from proctor.head_start import begin_early
-from proctor.plan import make_plan, workers_for
+from proctor.plan import descriptors_for, make_plan, workers_for, workers_within
 from proctor.prepared import Prepared
 from proctor.recorders.base import Recorder
 from proctor.recorders.effort import read_effort
@@ -32,7 +32,13 @@ from proctor.report.summary import Tally, eval_info, tally
 from proctor.report.worlds import world_warnings
 from proctor.run import EVAL_INFO_FILE, RunFolder, RunRecord, write_json
 from proctor.session import FilmRecorders, Rest, Session
-from proctor.system import git_commit, usable_cores, usable_memory_bytes, versions
+from proctor.system import (
+    allow_descriptors,
+    git_commit,
+    usable_cores,
+    usable_memory_bytes,
+    versions,
+)
 from proctor.tracking import tracked
 from proctor.types import EpisodeSpec
 
@@ -78,6 +84,8 @@ def prepare(config: EvalConfig) -> Prepared:
     make_benchmark = partial(registry.find_benchmark(config.env.type).make, config.env)
     benchmark = make_benchmark()
     plugin = registry.find_policy(config.policy.type)
+    if config.eval.use_async_envs:  # first: what workers are forked from has the limit it finds
+        allow_descriptors(descriptors_for(config.eval.batch_size))
     begin_early(benchmark, in_workers=config.eval.use_async_envs, images=plugin.has_network)
     policy = plugin.make(config.policy, benchmark)
     if not hasattr(policy, "act"):
@@ -102,6 +110,7 @@ def prepare(config: EvalConfig) -> Prepared:
     )
     check_importable(prepared.worker_setup)
     _check_memory(prepared)
+    _check_descriptors(prepared)
     return prepared
 
 
@@ -114,6 +123,22 @@ def _check_memory(prepared: Prepared) -> None:
         raise UsageError(
             f"the observations of {workers} simulators take {needed / 2**30:.1f} GiB of this "
             f"machine's {there / 2**30:.1f}; lower --eval.batch_size or the size of the images"
+        )
+
+
+def _check_descriptors(prepared: Prepared) -> None:
+    """Refuse more workers than this process may have open files for."""
+    if not prepared.config.eval.use_async_envs:
+        return
+    workers = workers_for(prepared.config.eval.batch_size, len(prepared.plan), usable_cores())
+    needed = descriptors_for(workers)
+    allowed = allow_descriptors(needed)
+    if allowed < needed:
+        fits = workers_within(allowed)
+        way_out = f"--eval.batch_size={fits} fits" if fits else "allow more"
+        raise UsageError(
+            f"{workers} simulators take {needed} open files and {allowed} are allowed here "
+            f"(ulimit -n); {way_out}"
         )
 
 

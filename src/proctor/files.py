@@ -1,4 +1,4 @@
-"""Reading files that someone else may have put there: plain ones only, and none too large."""
+"""Files that someone else may have put there: only plain ones are read, and none too large."""
 
 from __future__ import annotations
 
@@ -11,6 +11,22 @@ MOST_JSON = 64 * 2**20
 """Bytes of a file of settings or results."""
 MOST_LINES = 2 * 2**30
 """Bytes of a journal: as many episodes as a run may have, each with a long error."""
+
+
+_CANNOT_SYNC = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP)
+
+
+def sync(fd: int) -> None:
+    """Wait until what was written is on the disk; a file system that cannot say is not asked again.
+
+    Raises:
+        OSError: the disk did not take it.
+    """
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        if error.errno not in _CANNOT_SYNC:
+            raise
 
 
 def read_plain(path: Path, most: int = MOST_JSON) -> bytes:

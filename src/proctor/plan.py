@@ -33,3 +33,17 @@ def workers_for(batch_size: int, n_episodes: int, cores: int) -> int:
     """
     wanted = batch_size or min(int(0.7 * cores), 64)
     return max(1, min(wanted, n_episodes))
+
+
+_FOR_EACH_WORKER = 3
+_FOR_THE_REST = 64
+
+
+def descriptors_for(workers: int) -> int:
+    """Return how many descriptors a run with so many workers takes, with some to spare."""
+    return _FOR_THE_REST + _FOR_EACH_WORKER * workers
+
+
+def workers_within(descriptors: int) -> int:
+    """Return how many workers so many descriptors allow."""
+    return max(0, (descriptors - _FOR_THE_REST) // _FOR_EACH_WORKER)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import itertools
 import json
-import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -19,14 +17,14 @@ from typing import Annotated, Any
 import msgspec
 
 from proctor.errors import RunFolderError, UsageError
-from proctor.files import read_plain
+from proctor.files import read_plain, sync
+from proctor.locks import CLAIM_FILE, LOCK_FILE, take_lock
 from proctor.recorders.base import Seconds
 from proctor.recorders.journal import VIDEO_FOLDER
 
 RUN_FILE = "run.json"
 WANDB_FOLDER = "wandb"
 EVAL_INFO_FILE = "eval_info.json"
-LOCK_FILE = ".lock"
 _SUFFIXES = (".json", ".jsonl", ".html", ".log", ".mp4", ".part")
 """Of the files that a run writes."""
 _LEAST_FREE_BYTES = 16 * 2**20
@@ -101,18 +99,10 @@ class RunFolder:
             elif not self.path.is_dir():
                 raise NotADirectoryError(errno.ENOTDIR, "Not a directory")
             refuse_what_is_in_the_way(self.path)
-            fd = os.open(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+            lock = take_lock(self.path)  # a folder in use stays: it is the other one's
         except OSError as error:
             raise RunFolderError(f"cannot write to {self.path}: {error.strerror}") from None
         try:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                made = False  # the other one's, whoever was first
-                raise RunFolderError(
-                    f"{self.path} is in use by another process; wait for it or choose another "
-                    "--output_dir"
-                ) from None
             if shutil.disk_usage(self.path).free < _LEAST_FREE_BYTES:
                 raise RunFolderError(
                     f"the disk of {self.path} is full; make room or choose another --output_dir"
@@ -121,7 +111,7 @@ class RunFolder:
         finally:
             if made:
                 _remove_if_unused(self.path)
-            os.close(fd)
+            lock.release()
 
     def read(self) -> RunRecord | None:
         """Return what ``run.json`` says; None when this is no run folder.
@@ -207,8 +197,10 @@ def new_folder(path: Path) -> Path:
 def _remove_if_unused(folder: Path) -> None:
     """Take away a folder that holds nothing but its lock."""
     with contextlib.suppress(OSError):
-        if [entry.name for entry in folder.iterdir()] == [LOCK_FILE]:
-            (folder / LOCK_FILE).unlink()
+        locks = {LOCK_FILE, CLAIM_FILE}
+        if {entry.name for entry in folder.iterdir()} <= locks:
+            for name in locks:
+                (folder / name).unlink(missing_ok=True)
             folder.rmdir()
 
 
@@ -295,7 +287,7 @@ def write_whole(path: Path, text: str) -> None:
         with temporary.open("x", encoding="utf-8") as file:  # never through a link
             file.write(text)
             file.flush()
-            os.fsync(file.fileno())
+            sync(file.fileno())
         temporary.replace(path)
     except BaseException as error:  # Ctrl-C too leaves nothing half-written behind
         with contextlib.suppress(OSError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import resource
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
@@ -53,6 +54,19 @@ def cgroup_memory_bytes(membership: Path, root: Path) -> int | None:
             with contextlib.suppress(OSError):
                 limits.append((folder / name).read_text().strip())
     return min((int(limit) for limit in limits if limit != "max"), default=None)
+
+
+def allow_descriptors(wanted: int) -> int:
+    """Return how many descriptors this process may have, after asking for ``wanted``.
+
+    A shell's limit (ulimit -n) is soft: a process may raise it up to the hard one.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft == resource.RLIM_INFINITY or soft >= most:
+        return wanted if soft == resource.RLIM_INFINITY else soft
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    return most
 
 
 def _cgroups(membership: Path, root: Path, controller: str) -> Iterator[Path]:

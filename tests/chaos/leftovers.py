@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from proctor.run import LOCK_FILE
+from proctor.locks import LOCK_FILE
 
 MARK = "PROCTOR_CHAOS"
 """An environment variable that every process of a trial inherits, however often it is orphaned."""

@@ -422,7 +422,8 @@ def test_a_reference_without_the_planned_episodes_is_refused_before_anything_sta
     [
         ({"eval__scheduler": "lockstep"}, "lockstep runs one after the other"),
         ({"env__max_parallel_tasks": 1}, "--env.max_parallel_tasks=1 does not allow"),
-        ({"alpha": 0.7}, "--alpha must be above 0 and below 0.5, got 0.7"),
+        ({"alpha": 0.7}, "--alpha must be from 1e-09 to below 0.5, got 0.7"),
+        ({"alpha": 1e-17}, "--alpha must be from 1e-09 to below 0.5, got 1e-17"),
     ],
 )
 def test_what_cannot_be_stopped_fairly_is_refused(

@@ -7,6 +7,7 @@ import pty
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from proctor.engine import fork_server
+from proctor.errors import UsageError
 from proctor.recorders.journal import read_journal
 from tests.unit.test_cli import PROCTOR, SLOW_RUN, wait_for_episodes
 
@@ -39,6 +42,15 @@ def piped(tmp_path: Path, own: dict[str, str]) -> Iterator[subprocess.Popen[str]
         start_new_session=True,
     ) as process:  # fmt: skip
         yield process
+
+
+def proctor_where_nothing_locks(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run a command on file systems without locks."""
+    path = str(Path(__file__).parents[1] / "no_locks")
+    return subprocess.run(
+        [*PROCTOR, *words], capture_output=True, text=True, timeout=60,
+        env={**os.environ, "PYTHONPATH": path},
+    )  # fmt: skip
 
 
 def outcomes(folder: Path) -> list[str]:
@@ -165,3 +177,74 @@ def test_a_working_directory_that_is_gone_is_one_line(tmp_path: Path) -> None:
         "proctor: error: the working directory is gone; change to one that exists\n"
     )
     assert not (tmp_path / "run").exists()
+
+
+def test_a_working_directory_that_goes_while_a_worker_has_to_be_replaced_is_one_line(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "gone").mkdir()
+    process = subprocess.Popen(
+        [*PROCTOR, *SLOW_RUN, f"--output_dir={tmp_path / 'run'}"],
+        cwd=tmp_path / "gone", stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    wait_for_episodes(tmp_path / "run", 2)
+    (tmp_path / "gone").rmdir()
+    (server,) = psutil.Process(process.pid).children()[-1:]
+    for worker in server.children():
+        worker.kill()
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 2
+    assert said.splitlines()[-1] == (
+        "proctor: error: no worker can start: the working directory or the temporary folder is gone"
+    )
+    assert "Traceback" not in said
+
+
+def test_a_temporary_folder_with_a_long_name_will_do(tmp_path: Path) -> None:
+    """A socket's name has 108 bytes; multiprocessing puts one there."""
+    long = tmp_path / ("t" * 100)
+    long.mkdir()
+    done = subprocess.run(
+        [*PROCTOR, *QUICK_RUN, f"--output_dir={tmp_path / 'run'}"],
+        env={**os.environ, "TMPDIR": str(long)}, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert list(long.iterdir()) == []
+
+
+def test_a_temporary_folder_too_long_with_none_beside_it_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / ("t" * 100)))
+    monkeypatch.setattr(fork_server, "_SHORT_PLACES", ())
+    with pytest.raises(UsageError, match=r"TMPDIR=.*t{100} is too long for a socket's name; 71"):
+        fork_server.socket_folder()
+    assert tempfile.tempdir == str(tmp_path / ("t" * 100))
+
+
+def limited(soft: int, hard: int, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in a shell that allows so many open files."""
+    command = f'ulimit -Sn {soft} && ulimit -Hn {hard} && exec "$@"'
+    return subprocess.run(
+        ["bash", "-c", command, "bash", *PROCTOR, *words],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+
+
+def test_more_workers_than_open_files_are_refused_before_anything_starts(tmp_path: Path) -> None:
+    words = ["eval", "--policy.type=random", "--env.type=fake", "--eval.n_episodes=200"]
+    done = limited(256, 256, *words, "--eval.batch_size=120", f"--output_dir={tmp_path / 'run'}")
+    assert done.returncode == 2
+    assert done.stderr == (
+        "proctor: error: 120 simulators take 424 open files and 256 are allowed here (ulimit -n); "
+        "--eval.batch_size=64 fits\n"
+    )
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_soft_limit_of_open_files_is_raised_as_far_as_needed(tmp_path: Path) -> None:
+    words = [word for word in QUICK_RUN if not word.startswith(("--eval.n_ep", "--eval.batch"))]
+    words += ["--eval.n_episodes=8", "--eval.batch_size=8"]
+    done = limited(40, 88, *words, f"--output_dir={tmp_path / 'run'}")
+    assert done.returncode == 0, done.stderr
+    assert sorted(set(outcomes(tmp_path / "run"))) in (["failure"], ["failure", "success"])

@@ -108,23 +108,26 @@ def _as_json(comparison: Comparison, worse: bool) -> dict[str, Any]:
 
 def _criteria(flags: dict[str, str]) -> Criteria:
     from proctor.report.comparison import Criteria
+    from proctor.report.statistics import LEAST_ALPHA
 
     unpaired = flags.get("unpaired", "false").lower()
     if unpaired not in ("true", "false"):
         raise UsageError(f"--unpaired is true or false, not {unpaired!r}")
+    alpha, margin = flags.get("alpha", str(Criteria.alpha)), flags.get("fail-if-worse", "0")
     return Criteria(
-        alpha=_number("alpha", flags.get("alpha", str(Criteria.alpha)), "above 0 and below 0.5"),
-        margin=_number("fail-if-worse", flags.get("fail-if-worse", "0"), "from 0 to below 1"),
+        alpha=_number("alpha", alpha, LEAST_ALPHA, 0.5),
+        margin=_number("fail-if-worse", margin, 0.0, 1.0),
         paired=unpaired == "false",
     )
 
 
-def _number(name: str, text: str, meaning: str) -> float:
+def _number(name: str, text: str, least: float, below: float) -> float:
     try:
         value = float(text)
     except ValueError:
         value = float("nan")
-    inside = 0 < value < 0.5 if name == "alpha" else 0 <= value < 1
-    if not inside:
-        raise UsageError(f"--{name} must be a number {meaning}, got {text!r}")
+    if not least <= value < below:
+        raise UsageError(
+            f"--{name} must be a number from {least:g} to below {below:g}, got {text!r}"
+        )
     return value

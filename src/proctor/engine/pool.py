@@ -14,14 +14,14 @@ import types
 from collections import defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from multiprocessing import forkserver, resource_tracker, util
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import ForkServerProcess
 from typing import Any, Protocol
 
 from proctor.engine.arena import Arena
 from proctor.engine.breakage import broken_by, broken_by_death
 from proctor.engine.channel import EngineEnd, make_line
-from proctor.engine.fork_server import PARENTS_SIGNALS, SOCKET_FOLDER
+from proctor.engine.fork_server import PARENTS_SIGNALS, SOCKET_FOLDER, socket_folder
 from proctor.engine.messages import Broken, Order, Report, Started
 from proctor.engine.worker import Worker, WorkerSetup, worker_main
 from proctor.errors import UsageError, WorkerError
@@ -156,6 +156,10 @@ class ProcessPool:
                 return
             except (EOFError, ConnectionError):
                 time.sleep(_SERVER_GONE_S)
+            except FileNotFoundError:
+                raise WorkerError(
+                    "no worker can start: the working directory or the temporary folder is gone"
+                ) from None
         raise WorkerError(
             f"the process that workers are forked from died {_MAX_LAUNCHES} times; "
             "--eval.use_async_envs=false does without it and shows why"
@@ -301,7 +305,7 @@ def _fork_server_variables(environment: dict[str, str]) -> dict[str, str]:
         # the way (Meta-World steps 1.2x faster without them).
         "OPENBLAS_NUM_THREADS": "1",
         "OMP_NUM_THREADS": "1",
-        SOCKET_FOLDER: util.get_temp_dir(),
+        SOCKET_FOLDER: socket_folder(),
         **environment,
     }
 

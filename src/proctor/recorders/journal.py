@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import re
@@ -12,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from proctor.errors import RunFolderError
-from proctor.files import MOST_LINES, read_plain
+from proctor.files import MOST_LINES, read_plain, sync
 from proctor.recorders.base import Number, Pulse, Seconds, Whole
 from proctor.types import EpisodeKey, EpisodeResult, EpisodeSpec, Outcome, WorldKey, usual_world
 
@@ -154,25 +155,39 @@ class Journal:
         try:
             while line:
                 line = line[os.write(self._fd, line) :]
-            if time.monotonic() - self._synced_at > _SYNC_EVERY_S:
-                os.fsync(self._fd)
-                self._synced_at = time.monotonic()
         except OSError as error:
-            os.ftruncate(self._fd, size)  # half a line would look like a finished episode's
+            with contextlib.suppress(OSError):  # else --resume cuts it off
+                os.ftruncate(self._fd, size)  # half a line would look like a finished episode's
             raise RunFolderError(
-                f"cannot write {self._path}: {error.strerror}; "
+                f"cannot write {self._path}: {error.strerror}; what it holds is kept: "
                 "make room, then run again with --resume"
             ) from error
+        if time.monotonic() - self._synced_at > _SYNC_EVERY_S:
+            self._sync()
+            self._synced_at = time.monotonic()
 
     def pulse(self, pulse: Pulse) -> None:
         """The journal holds episodes only."""
 
     def close(self) -> None:
-        """Sync and close the file."""
+        """Sync and close the file.
+
+        Raises:
+            RunFolderError: the disk did not take the last episodes.
+        """
         try:
-            os.fsync(self._fd)
+            self._sync()
         finally:
             os.close(self._fd)
+
+    def _sync(self) -> None:
+        try:
+            sync(self._fd)
+        except OSError as error:
+            raise RunFolderError(
+                f"the disk did not take the last episodes of {self._path}: {error.strerror}; those "
+                "before are kept: see to the disk, then run again with --resume"
+            ) from error
 
 
 @dataclass(frozen=True)

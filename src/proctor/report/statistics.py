@@ -15,6 +15,9 @@ from proctor.types import WorldKey
 
 Interval: TypeAlias = tuple[float, float]
 
+LEAST_ALPHA = 1e-9
+"""Of a test: far below, 1 - alpha cannot be told from 1."""
+
 
 class Worlds:
     """Counts the different worlds that episodes started from, and what those episodes are worth.
