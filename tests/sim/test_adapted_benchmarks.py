@@ -14,11 +14,13 @@ from gymnasium.utils.env_checker import check_env
 from proctor import evaluate, make_env
 from proctor.cli import main
 from proctor.evaluation import Evaluation
+from proctor.policies.base import Batch, PolicyPlugin
+from proctor.policies.random import RandomConfig, RandomPolicy
 from proctor.recorders.journal import read_journal
 from proctor.report.reproduce import episode_base, episode_flag, task_flags
 from proctor.run import RunFolder
 from proctor.testing import check_sim
-from proctor.types import FeatureKind
+from proctor.types import Array, FeatureKind, Outcome
 from proctor.vector import SimEnv, SimEnvParts, observed_keys
 from tests.sim.adapted_benchmarks import ALL, ALOHA, PUSHT, made
 
@@ -194,6 +196,30 @@ def test_the_physics_of_aloha_is_that_of_gym_aloha(
     state = sim.observe(["observation.state"])["observation.state"]
     np.testing.assert_array_equal(state, seen["agent_pos"].astype(np.float32))
     sim.close()
+
+
+class WildPolicy(RandomPolicy):
+    """Asks for joint positions that blow up the physics."""
+
+    def act(self, batch: Batch) -> Array:
+        return np.sign(super().act(batch)) * np.float32(1e4)
+
+
+WILD = PolicyPlugin(RandomConfig, WildPolicy, "wild")
+
+
+def test_a_policy_that_blows_up_the_physics_of_aloha_has_failed(tmp_path: Path) -> None:
+    run = evaluate(
+        policy={"type": "tests.sim.test_adapted_benchmarks:WILD"},
+        env={**ALOHA, "task": "AlohaTransferCube-v0", "episode_length": 30},
+        eval={"n_episodes": 1},
+        output_dir=tmp_path / "run",
+    )
+    (row,) = run.rows
+    assert (row.outcome, row.attempts) == (Outcome.DIVERGED, 2)
+    assert row.error is not None
+    assert "PhysicsError" in row.error
+    assert (run.tally.episodes, run.tally.errors) == (1, 0)
 
 
 def test_aloha_is_solved_when_the_left_hand_holds_the_cube() -> None:
