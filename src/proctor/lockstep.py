@@ -19,9 +19,10 @@ from proctor.benchmarks.base import Benchmark
 from proctor.errors import PolicyError, RunFolderError, WorkerError, last_line
 from proctor.policies.base import Batch, Policy, Query
 from proctor.policies.chunks import checked_chunks
+from proctor.raw_names import from_raw
 from proctor.recorders.base import Pulse, Recorder
 from proctor.types import Array, EpisodeResult, EpisodeSpec, FeatureKind, Observation
-from proctor.vector import LazyVectorEnv, SimEnvParts, from_raw
+from proctor.vector import LazyVectorEnv, SimEnvParts
 
 
 @dataclass

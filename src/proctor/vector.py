@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -29,24 +29,14 @@ from proctor.engine.pool import start_fork_server, without_main_module
 from proctor.engine.worker import die_with_the_parent
 from proctor.errors import WorkerError, plain_text
 from proctor.generators import WHILE_OPENING, OwnGenerators, seed_generators
+from proctor.raw_names import space_of, to_raw
 from proctor.types import (
-    ENVIRONMENT_STATE,
-    IMAGE,
-    IMAGES,
-    STATE,
     Array,
     EpisodeSpec,
     Feature,
     FeatureKind,
-    Observation,
     Task,
 )
-
-_RAW_NAMES = {
-    IMAGE: "pixels",
-    STATE: "agent_pos",
-    ENVIRONMENT_STATE: "environment_state",
-}
 
 
 def make_env(
@@ -117,7 +107,7 @@ class SimEnv(gymnasium.Env[Any, Any]):
         modes = [] if self._camera is None else ["rgb_array"]
         self.metadata = {"render_modes": modes, "render_fps": parts.task.fps}
         self.render_mode = modes[0] if modes else None
-        self.observation_space = _space_of(self._features)
+        self.observation_space = space_of(self._features)
         low, high = self._benchmark.action.bounds
         self.action_space = spaces.Box(low.copy(), high.copy(), dtype=np.float32)
         self._sim: Sim | None = None
@@ -338,45 +328,3 @@ def _make_sub_env(parts: SimEnvParts, position: int, parent: int) -> SimEnv:
         die_with_the_parent()
         os.environ.update(parts.environment)
     return SimEnv(parts, position, alone=alone)
-
-
-def to_raw(observation: Observation) -> dict[str, Any]:
-    """Rename policy keys to LeRobot's raw ones; named cameras go into a ``pixels`` dict."""
-    raw: dict[str, Any] = {}
-    for key, value in observation.items():
-        _put_raw(raw, key, value)
-    return raw
-
-
-def from_raw(raw: dict[str, Any], keys: Sequence[str]) -> Observation:
-    """Undo ``to_raw`` for ``keys``."""
-    return {
-        key: raw["pixels"][key.removeprefix(IMAGES)]
-        if key.startswith(IMAGES)
-        else raw[_raw_name(key)]
-        for key in keys
-    }
-
-
-def _put_raw(raw: dict[str, Any], key: str, value: Any) -> None:
-    if key.startswith(IMAGES):
-        raw.setdefault("pixels", {})[key.removeprefix(IMAGES)] = value
-    else:
-        raw[_raw_name(key)] = value
-
-
-def _raw_name(key: str) -> str:
-    return _RAW_NAMES.get(key, key.removeprefix("observation."))
-
-
-def _space_of(features: dict[str, Feature]) -> spaces.Dict:
-    nested: dict[str, Any] = {}
-    for key, feature in features.items():
-        _put_raw(nested, key, _box(feature))
-    return spaces.Dict({k: spaces.Dict(v) if isinstance(v, dict) else v for k, v in nested.items()})
-
-
-def _box(feature: Feature) -> spaces.Box:
-    if feature.kind in (FeatureKind.VISUAL, FeatureKind.FILM):
-        return spaces.Box(0, 255, feature.shape, np.uint8)
-    return spaces.Box(-np.inf, np.inf, feature.shape, np.dtype(feature.dtype).type)

@@ -12,8 +12,8 @@ import psutil
 import pytest
 
 from proctor.benchmarks.fake import Fake, FakeConfig, Fault
+from proctor.engine.in_process import InProcessPool
 from proctor.engine.messages import Order
-from proctor.engine.pool import InProcessPool
 from proctor.errors import PolicyError, WorkerError
 from proctor.evaluation import Evaluation
 from proctor.policies.base import Batch, PolicyPlugin

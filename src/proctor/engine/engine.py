@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from proctor.engine.arena import Arena
+from proctor.engine.in_process import InProcessPool
 from proctor.engine.inference import Inference, InlineInference, ThreadInference
 from proctor.engine.messages import (
     Begin,
@@ -23,7 +24,7 @@ from proctor.engine.messages import (
     Started,
 )
 from proctor.engine.openings import Openings
-from proctor.engine.pool import InProcessPool, Pool, ProcessPool
+from proctor.engine.pool import Pool, ProcessPool
 from proctor.engine.scheduler import Scheduler
 from proctor.engine.worker import WorkerSetup
 from proctor.errors import PolicyError, WorkerError, last_line
@@ -75,14 +76,19 @@ class Engine:
         self._arena = Arena(setup.n_workers, setup.features, setup.policy.n_obs_steps)
         self._pool: Pool
         self._inference: Inference
-        if setup.in_process:
-            self._pool = InProcessPool(setup.worker, self._arena)
-            self._inference = InlineInference(setup.policy, setup.action)
-        else:
-            self._pool = ProcessPool(setup.worker, self._arena, setup.watchdog_s)
-            self._inference = ThreadInference(setup.policy, setup.action, self._pool.wake)
-            if hasattr(setup.policy, "warm_up"):
-                self._inference.warm_up(setup.policy.warm_up(setup.features, setup.n_workers))
+        with contextlib.ExitStack() as undo:  # what cannot be made leaves nothing open
+            undo.callback(self._arena.close)
+            if setup.in_process:
+                self._pool = InProcessPool(setup.worker, self._arena)
+                self._inference = InlineInference(setup.policy, setup.action)
+            else:
+                self._pool = ProcessPool(setup.worker, self._arena, setup.watchdog_s)
+                undo.callback(self._pool.close)
+                self._inference = ThreadInference(setup.policy, setup.action, self._pool.wake)
+                undo.callback(self._inference.close)
+                if hasattr(setup.policy, "warm_up"):
+                    self._inference.warm_up(setup.policy.warm_up(setup.features, setup.n_workers))
+            undo.pop_all()
         self._free: set[int] = set()
         self._finished: list[EpisodeResult] = []  # not yet recorded
         self._turns: dict[int, Query] = {}  # what the episode in each slot asks or asked last

@@ -1,4 +1,4 @@
-"""Where workers live: one process each, or all inside this process. Both speak one language."""
+"""Workers as processes. Those of ``in_process`` share one; both speak the language of ``Pool``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import sys
 import threading
 import time
 import types
-from collections import defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing import forkserver, resource_tracker
@@ -19,13 +18,12 @@ from multiprocessing.context import ForkServerProcess
 from typing import Any, Protocol
 
 from proctor.engine.arena import Arena
-from proctor.engine.breakage import broken_by, broken_by_death
+from proctor.engine.breakage import broken_by_death
 from proctor.engine.channel import EngineEnd, make_line
 from proctor.engine.fork_server import PARENTS_SIGNALS, SOCKET_FOLDER, socket_folder
-from proctor.engine.messages import Broken, Order, Report, Started
-from proctor.engine.worker import Worker, WorkerSetup, worker_main
+from proctor.engine.messages import Broken, Order, Report
+from proctor.engine.worker import WorkerSetup, worker_main
 from proctor.errors import UsageError, WorkerError
-from proctor.generators import OwnGenerators
 from proctor.variables import variables_set
 
 _START_GRACE_S = 60.0
@@ -51,50 +49,6 @@ class Pool(Protocol):
 
     def close(self) -> None:
         """End all workers."""
-
-
-class InProcessPool:
-    """All workers in this process: an order is carried out while it is sent."""
-
-    def __init__(self, setup: WorkerSetup, arena: Arena) -> None:
-        self._setup = setup
-        self._arena = arena
-        self._workers: dict[int, Worker] = {}
-        self._generators: defaultdict[int, OwnGenerators] = defaultdict(OwnGenerators)
-        self._reports: deque[tuple[int, Report]] = deque()
-
-    def start(self, slot: int) -> None:
-        """Make the worker of ``slot`` anew, closing the simulator of the old one."""
-        if slot in self._workers:
-            with contextlib.suppress(Exception):  # it broke, and that has been reported
-                self._workers.pop(slot).close_sim()
-        self._workers[slot] = Worker(self._setup, self._arena, slot)
-        self._reports.append((slot, Started()))
-
-    def send(self, slot: int, order: Order) -> None:
-        """Carry out ``order`` now; a simulator that raises breaks its worker."""
-        try:
-            with self._generators[slot].in_use():
-                report: Report = self._workers[slot].handle(order)
-        except Exception as error:  # noqa: BLE001  the worker's edge, as in worker_main
-            report = broken_by(error, self._workers[slot].so_far())
-        self._reports.append((slot, report))
-
-    def poll(self, timeout_s: float) -> list[tuple[int, Report]]:
-        """Return what was reported since the last call; there is nothing to wait for."""
-        reports = list(self._reports)
-        self._reports.clear()
-        return reports
-
-    def wake(self) -> None:
-        """Nothing waits here."""
-
-    def close(self) -> None:
-        """Close every simulator."""
-        with contextlib.ExitStack() as closing:
-            for worker in self._workers.values():
-                closing.callback(worker.close_sim)
-            self._workers.clear()
 
 
 @dataclass
@@ -252,7 +206,8 @@ class ProcessPool:
             if worker.busy_since is None:
                 continue
             if worker.beats != self._beats(slot) or looked_away:
-                worker.beats, worker.busy_since = self._beats(slot), now
+                worker.beats = self._beats(slot)
+                worker.busy_since = max(now, worker.busy_since)  # one that starts keeps its grace
             elif now - worker.busy_since > self._watchdog_s:
                 self._remove(slot)
                 hung.append((slot, Broken(f"no sign of life for {self._watchdog_s:g} s; killed")))

@@ -181,7 +181,7 @@ def _episodes(
     episodes = {name: [value(row) for row in run.rows] for name, value in columns.items()}
     episodes["start"] = [_number(span.start_s, 3) for span in timeline.spans]
     episodes["duration"] = [
-        _number(span.duration_s, 4) if row.outcome.counts else None
+        None if row.sim_s is None else _number(span.duration_s, 4)
         for row, span in zip(run.rows, timeline.spans, strict=True)
     ]
     return episodes
