@@ -94,7 +94,5 @@ def _write(config: CheckpointConfig, world: World, folder: Path) -> Path:
         numbers = PICTURE if is_picture else world.usual
         stats[key] = {name: torch.full(shape, value) for name, value in numbers.items()}
     pre, post = default_pipelines(config, stats, stats)
-    write_checkpoint(
-        Parts(config, network, plugin.prefix, pre, post, "random"), folder, LEAST_LEROBOT
-    )
+    write_checkpoint(Parts(config, network, plugin.prefix, pre, post), folder, LEAST_LEROBOT)
     return folder

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
+from proctor.definition import FORMAT, changed_fields, in_words
 from proctor.engine.engine import Engine, EngineSetup
 from proctor.engine.scheduler import Bounds, Scheduler
 from proctor.errors import UsageError
@@ -16,6 +18,7 @@ from proctor.prepared import Prepared
 from proctor.recorders.again import Comparison
 from proctor.recorders.base import Pulse
 from proctor.recorders.journal import EpisodeRow, row_of
+from proctor.run import RunRecord
 from proctor.types import EpisodeResult, EpisodeSpec
 
 
@@ -24,10 +27,13 @@ def audit(
     rows: Sequence[EpisodeRow],
     n_episodes: int,
     on_result: Callable[[Comparison], None],
+    *,
+    exact: bool = True,
 ) -> list[Comparison]:
     """Run ``n_episodes`` of the recorded ones again, each on a simulator of its own.
 
     Which ones is decided by a fixed seed, spread over the tasks. Errored episodes are left out.
+    ``exact`` asks for the same bits, else for the same outcome and nearly the same returns.
 
     Raises:
         UsageError: the journal holds episodes that are not planned.
@@ -43,10 +49,34 @@ def audit(
     for row in _sample(sound, n_episodes):
         # A policy that broke the simulator may break this process too, so it is given another.
         in_process = row.outcome.whole
-        comparison = Comparison(row, run_alone(prepared, specs[row.key], in_process=in_process))
+        again = run_alone(prepared, specs[row.key], in_process=in_process)
+        comparison = Comparison(row, again, exact)
         on_result(comparison)
         comparisons.append(comparison)
     return comparisons
+
+
+def require_unchanged(record: RunRecord, prepared: Prepared, path: Path) -> None:
+    """Refuse to audit a run whose policy, benchmark or versions are not what they were.
+
+    Raises:
+        UsageError: naming what has changed.
+    """
+    changed = changed_fields(record.protocol, prepared.protocol())
+    if changed:
+        raise UsageError(
+            f"{path} cannot be audited: what defines its episodes has changed since "
+            f"({in_words(changed)})"
+        )
+
+
+def why_not_exact(record: RunRecord, prepared: Prepared) -> str | None:
+    """Return why an episode need not be the same bit by bit; None where it must be."""
+    if record.protocol.get("format") != FORMAT:
+        return "another version of Proctor made them, in another way"
+    if not (record.bit_reproducible and prepared.bit_reproducible):
+        return "bits depend on the load when a policy is on an accelerator without --eval.strict"
+    return None
 
 
 def run_alone(prepared: Prepared, spec: EpisodeSpec, *, in_process: bool) -> EpisodeRow:

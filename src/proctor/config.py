@@ -6,12 +6,12 @@ import dataclasses
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
 from proctor import registry
 from proctor.benchmarks.base import BenchmarkConfig
+from proctor.definition import PRESENTATION, plain
 from proctor.errors import UsageError
 from proctor.flags import Flag, check_known, decode, flags_of, flatten
 from proctor.policies.base import PolicyConfig
@@ -40,11 +40,12 @@ class EvalConfig:
     policy: PolicyConfig
     env: BenchmarkConfig
     eval: EvalSettings = field(default_factory=EvalSettings)
-    video: VideoSettings = field(default_factory=VideoSettings)
-    wandb: WandbConfig = field(default_factory=WandbConfig)
+    video: VideoSettings = field(default_factory=VideoSettings, metadata=PRESENTATION)
+    wandb: WandbConfig = field(default_factory=WandbConfig, metadata=PRESENTATION)
     output_dir: Path | None = field(
         default=None,
-        metadata={"help": "the run folder (default: outputs/eval/DATE/TIME_ENV_POLICY)"},
+        metadata={"help": "the run folder (default: outputs/eval/DATE/TIME_ENV_POLICY)"}
+        | PRESENTATION,
     )
     seed: int = field(default=1000, metadata={"help": "seed of the first episode of every task"})
     resume: bool = field(
@@ -52,25 +53,33 @@ class EvalConfig:
         metadata={
             "help": "run the episodes that are missing in output_dir; needs no other flag, but "
             "types that are MODULE:NAME again"
-        },
+        }
+        | PRESENTATION,
     )
     against: Path | None = field(
         default=None,
         metadata={
             "help": "a run to compare with: runs its episodes (its --env, --seed and "
             "--eval.n_episodes unless given) and stops once better or worse is shown"
-        },
+        }
+        | PRESENTATION,
     )
-    alpha: float = field(default=0.05, metadata={"help": "level of the test of --against"})
+    alpha: float = field(
+        default=0.05, metadata={"help": "level of the test of --against"} | PRESENTATION
+    )
 
     live: bool = field(
-        default=False, metadata={"help": "serve the report page while the run goes on"}
+        default=False,
+        metadata={"help": "serve the report page while the run goes on"} | PRESENTATION,
     )
     live_host: str = field(
         default="127.0.0.1",
-        metadata={"help": "address to serve it on; other than this machine's own needs a token"},
+        metadata={"help": "address to serve it on; other than this machine's own needs a token"}
+        | PRESENTATION,
     )
-    live_port: int = field(default=8642, metadata={"help": "port to serve it on; 0: any free one"})
+    live_port: int = field(
+        default=8642, metadata={"help": "port to serve it on; 0: any free one"} | PRESENTATION
+    )
 
     @property
     def may_stop(self) -> bool:
@@ -125,19 +134,13 @@ class EvalConfig:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the config as JSON values, such that ``config_from`` gives the same again."""
-        plain: dict[str, Any] = _plain(self)
-        return plain
+        told: dict[str, Any] = plain(self, _is_shown)
+        return told
 
 
-def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value):
-        shown = [f for f in dataclasses.fields(value) if not f.metadata.get("hidden")]
-        return {f.name: _plain(getattr(value, f.name)) for f in shown}
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, Enum):
-        return value.value
-    return str(value) if isinstance(value, Path) else value
+def _is_shown(owner: type, field_name: str) -> bool:
+    known = {f.name: f for f in dataclasses.fields(owner)}
+    return not known[field_name].metadata.get("hidden")
 
 
 def common_flags() -> list[Flag]:
@@ -172,7 +175,7 @@ def config_from(settings: dict[str, Any]) -> EvalConfig:
         env=decode(benchmark.config, values, "env."),
         **_fields(decode(_Common, values)),
     )
-    if config.eval.strict:
+    if config.eval.strict and config.policy.pad_to is None:
         config.policy.pad_to = STRICT_BATCH
     config.validate()
     return config

@@ -27,6 +27,7 @@ from proctor.recorders.video import read_warnings, remove_unfinished
 from proctor.recorders.wandb import read_run_id, require_wandb
 from proctor.report.comparison import load_run, pair_key
 from proctor.report.page import write_page
+from proctor.report.protocols import require_same_worlds
 from proctor.report.sequential import PairedTest, Stopper, StopRule, parse_stop_rule
 from proctor.report.summary import Tally, eval_info, tally
 from proctor.report.worlds import world_warnings
@@ -35,6 +36,7 @@ from proctor.session import FilmRecorders, Rest, Session
 from proctor.system import (
     allow_descriptors,
     git_commit,
+    torch_machine,
     usable_cores,
     usable_memory_bytes,
     versions,
@@ -153,6 +155,12 @@ def make_stopper(prepared: Prepared) -> Stopper:
     rules: list[StopRule] = [] if rule is None else [rule]
     if config.against is not None:
         reference = load_run(config.against)
+        protocols = reference.record.protocol, prepared.protocol()
+        require_same_worlds(
+            *protocols,
+            f"--against: {config.against} and this run",
+            "leave out the --env flags to run its own",
+        )
         outcomes = {pair_key(row): row.outcome for row in reference.rows}
         shared = {
             spec.key: outcomes[pair_key(spec)]
@@ -265,9 +273,11 @@ def _record(prepared: Prepared, given: dict[str, Any]) -> RunRecord:
             "platform": platform.platform(),
             "usable_cores": usable_cores(),
             "git_commit": git_commit(),
+            **torch_machine(),
         },
         sessions=[time.time()],
         planned_episodes=len(prepared.plan),
+        bit_reproducible=prepared.bit_reproducible,
     )
 
 

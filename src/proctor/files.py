@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import stat
 from pathlib import Path
@@ -44,3 +45,13 @@ def read_plain(path: Path, most: int = MOST_JSON) -> bytes:
         if found.st_size > most:
             raise OSError(errno.EFBIG, f"{found.st_size} bytes, expected at most {most}", str(path))
         return file.read(found.st_size)  # not ``most``: that much would be set aside at once
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file's content, in hex digits.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

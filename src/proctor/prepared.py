@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from proctor import registry
 from proctor.benchmarks.base import Benchmark
 from proctor.config import EvalConfig
+from proctor.definition import FORMAT, defining
 from proctor.engine.worker import WorkerSetup
 from proctor.policies.base import Placement, Policy
 from proctor.run import RunFolder
+from proctor.source_files import source_hashes
 from proctor.system import versions
 from proctor.types import EpisodeSpec, Feature
 
@@ -41,21 +46,55 @@ class Prepared:
         return WorkerSetup(self.make_benchmark, make_policy, self.environment, log_file)
 
     def protocol(self) -> dict[str, Any]:
-        """Return all that defines an episode of this evaluation."""
-        return {
-            "benchmark": {"type": self.config.env.type, **self.benchmark.protocol()},
+        """Return all that defines an episode of this evaluation, as JSON values.
+
+        That is every field of the config that is not marked as presentation, and what a policy and
+        a benchmark say of themselves: one whose config is resolved further (by a checkpoint's) says
+        its own ``config``.
+        """
+        told = {name: value for name, value in defining(self.config).items() if value != {}}
+        env, policy = told.pop("env"), told.pop("policy")
+        defined = {
+            "format": FORMAT,
+            "benchmark": {
+                "type": env.pop("type"),
+                "config": env,
+                "code": _code("benchmarks", self.config.env.type),
+                **self.benchmark.protocol(),
+            },
             "policy": {
-                "type": self.config.policy.type,
+                "type": policy.pop("type"),
+                "config": policy,
+                "code": _code("policies", self.config.policy.type),
                 "inputs": list(self.policy.inputs),
                 "n_obs_steps": self.policy.n_obs_steps,
                 "replan_steps": self.policy.n_action_steps,
                 **self.policy.protocol(),
             },
-            "seed": self.config.seed,
             "environment": self.environment,
-            "versions": {
-                name: version
-                for name, version in versions(self.benchmark.distributions).items()
-                if name in self.benchmark.distributions
-            },
+            "versions": self._versions(),
+            **told,
         }
+        as_written: dict[str, Any] = json.loads(json.dumps(defined))
+        return as_written
+
+    @property
+    def bit_reproducible(self) -> bool:
+        """Whether an episode of this evaluation gives the same bits whatever the load."""
+        return bool(getattr(self.policy, "bit_exact", True))
+
+    def _versions(self) -> dict[str, str]:
+        """Return the versions of what runs; the policy's libraries stand in what it says itself."""
+        names = {*self.benchmark.distributions, "numpy", "proctor"}
+        known = versions((*self.benchmark.distributions, "numpy"))
+        python = ".".join(known["python"].split(".")[:2])
+        return {name: known[name] for name in sorted(names & known.keys())} | {"python": python}
+
+
+def _code(kind: str, name: str) -> dict[str, str]:
+    """Return the hashes of a plug-in's files, where it is not our own: ours have a version."""
+    module = registry.module_of(kind, name)
+    file = None if module is None else getattr(sys.modules.get(module), "__file__", None)
+    if module is None or file is None:
+        return {}
+    return source_hashes(Path(file), module.count(".") + Path(file).stem.count("__init__"))

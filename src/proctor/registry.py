@@ -64,6 +64,16 @@ def known(kind: str) -> list[str]:
     return sorted({*_own(kind), *_entry_points(kind)})
 
 
+def module_of(kind: str, name: str) -> str | None:
+    """Return the module that a plug-in of somebody else's is found in; None for our own."""
+    if ":" in name:
+        return name.partition(":")[0]
+    if name in _own(kind):
+        return None
+    module: str = _entry_points(kind)[name].module
+    return module
+
+
 def _find(kind: str, flag: str, name: str) -> Any:
     if not name:
         raise UsageError(f"{flag} is missing (choose from: {', '.join(known(kind))})")

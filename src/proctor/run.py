@@ -16,6 +16,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from proctor.definition import changed_fields, in_words
 from proctor.errors import RunFolderError, UsageError
 from proctor.files import read_plain, sync
 from proctor.locks import CLAIM_FILE, LOCK_FILE, take_lock
@@ -44,6 +45,9 @@ class RunRecord:
     """When each process that worked on this run began, in seconds since 1970."""
     planned_episodes: int | None = None
     """How many episodes the whole run has; None in folders from before this was written down."""
+    bit_reproducible: bool | None = None
+    """Whether an episode gives the same bits whatever the load: on a CPU, or with --eval.strict.
+    None in folders from before this was written down."""
 
     @property
     def fingerprint(self) -> str:
@@ -71,6 +75,7 @@ class _Written:
     machine: dict[str, Any]
     sessions: list[Seconds]
     planned_episodes: _Count | None = None
+    bit_reproducible: bool | None = None
 
 
 class RunFolder:
@@ -138,6 +143,7 @@ class RunFolder:
             machine=written.machine,
             sessions=[float(second) for second in written.sessions],
             planned_episodes=written.planned_episodes,
+            bit_reproducible=written.bit_reproducible,
         )
 
     def write(self, record: RunRecord) -> None:
@@ -150,6 +156,7 @@ class RunFolder:
             "machine": record.machine,
             "sessions": record.sessions,
             "planned_episodes": record.planned_episodes,
+            "bit_reproducible": record.bit_reproducible,
         }
         write_json(self.path / RUN_FILE, content)
 
@@ -233,34 +240,17 @@ def refuse_what_is_in_the_way(folder: Path) -> None:
 def _check_same_episodes(path: Path, earlier: RunRecord, now: RunRecord) -> None:
     if earlier.fingerprint == now.fingerprint:
         return
-    changed = changed_fields(earlier.protocol, now.protocol)
-    fields = "; ".join(
-        f"{key} was {was!r}, now {is_now!r}" for key, (was, is_now) in changed.items()
-    )
+    if earlier.protocol.get("format") != now.protocol.get("format"):
+        raise UsageError(
+            f"--resume: {path} was begun by a Proctor that wrote down less of what defines an "
+            "episode, so nobody can tell whether the rest would be of the same policy; choose "
+            "another --output_dir"
+        )
+    fields = in_words(changed_fields(earlier.protocol, now.protocol))
     raise UsageError(
         f"--resume: the episodes in {path} are defined differently ({fields}); choose another "
         "--output_dir"
     )
-
-
-def changed_fields(before: dict[str, Any], after: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return every field that differs, by its dotted name, as it was and as it is."""
-    was, is_now = _flat(before), _flat(after)
-    return {
-        key: (was.get(key), is_now.get(key))
-        for key in sorted(was.keys() | is_now.keys())
-        if was.get(key) != is_now.get(key)
-    }
-
-
-def _flat(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in nested.items():
-        if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{key}.")
-        else:
-            flat[prefix + key] = value
-    return flat
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import Enum
 
+from proctor.definition import PRESENTATION
 from proctor.errors import UsageError
 from proctor.report.sequential import NEVER
 
@@ -21,42 +22,51 @@ class SchedulerKind(Enum):
 class EvalSettings:
     """How the episodes are run. None of it may change what an episode gives."""
 
-    n_episodes: int = field(default=50, metadata={"help": "episodes per task"})
+    n_episodes: int = field(default=50, metadata={"help": "episodes per task"} | PRESENTATION)
     episodes: list[int] | None = field(
-        default=None, metadata={"help": "only these of each task's n_episodes, as [0,3]"}
+        default=None,
+        metadata={"help": "only these of each task's n_episodes, as [0,3]"} | PRESENTATION,
     )
     batch_size: int = field(
         default=0,
         metadata={
             "help": "simulators at once; 0: 0.7 x usable cores, at most 64 and one an episode"
-        },
+        }
+        | PRESENTATION,
     )
     use_async_envs: bool = field(
-        default=True, metadata={"help": "one process per simulator; false: all in this process"}
+        default=True,
+        metadata={"help": "one process per simulator; false: all in this process"} | PRESENTATION,
     )
     scheduler: SchedulerKind = field(
         default=SchedulerKind.CONTINUOUS,
-        metadata={"help": "continuous batching, or the classic lockstep loop as a reference"},
+        metadata={"help": "continuous batching, or the classic lockstep loop as a reference"}
+        | PRESENTATION,
     )
     watchdog_s: float = field(
         default=120.0,
-        metadata={"help": "seconds without a simulator step after which a worker is replaced"},
+        metadata={"help": "seconds without a simulator step after which a worker is replaced"}
+        | PRESENTATION,
     )
     max_retries: int = field(
-        default=2, metadata={"help": "how often an episode whose simulator broke is tried again"}
+        default=2,
+        metadata={"help": "how often an episode whose simulator broke is tried again"}
+        | PRESENTATION,
     )
     stop_when: str = field(
         default=NEVER,
         metadata={
             "help": "stop early: ci_width<0.05 (95% interval of all episodes), task_ci_width<0.2 "
             "(of every task) or never; tasks are then interleaved"
-        },
+        }
+        | PRESENTATION,
     )
     strict: bool = field(
         default=False,
         metadata={
             "help": "on an accelerator, run every batch at one size: same bits whatever the load"
-        },
+        }
+        | PRESENTATION,
     )
 
     @property

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from proctor import __version__
 
@@ -110,6 +111,15 @@ def versions(distributions: Iterable[str]) -> dict[str, str]:
     if "torch" in sys.modules:
         found["torch"] = str(sys.modules["torch"].__version__)
     return found
+
+
+def torch_machine() -> dict[str, Any]:
+    """Return what of this machine decides how torch rounds, where torch is loaded."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return {}
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    return {"torch_threads": torch.get_num_threads(), "gpu": gpu}
 
 
 def installed_version(distribution: str) -> str | None:

@@ -106,7 +106,7 @@ def make_parts(config) -> Parts:
         low = torch.rand(shape)
         stats[key] = {"mean": low, "std": low + 0.5, "min": -low, "max": low + 1}
     pre, post = default_pipelines(config, stats, stats)
-    return Parts(config, network, plugin.prefix, pre, post, "test")
+    return Parts(config, network, plugin.prefix, pre, post)
 
 
 def our_chunk(parts: Parts, inputs) -> np.ndarray:

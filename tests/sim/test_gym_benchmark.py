@@ -271,7 +271,7 @@ class TestHub:
         settings = {**HUB, "path": "someone/something:world.py", "revision": commit}
         benchmark = made({**settings, "task_ids": [1]})
         assert asked == [("someone/something", commit)]
-        assert benchmark.protocol()["code"] == commit
+        assert list(benchmark.protocol()["files"]) == ["world.py"]
         assert [task.task_id for task in benchmark.tasks()] == [1]
 
     @pytest.mark.parametrize(

@@ -29,7 +29,8 @@ def test_the_run_folder_tells_everything_about_the_run(run: Callable[..., Evalua
     assert content["protocol"]["policy"]["replan_steps"] == 1
     assert {"python", "proctor", "numpy"} <= content["versions"].keys()
     assert len(content["fingerprint"]) == 16
-    assert {"platform", "usable_cores", "git_commit"} == content["machine"].keys()
+    assert {"platform", "usable_cores", "git_commit"} <= content["machine"].keys()
+    assert content["bit_reproducible"] is True
 
 
 def test_the_journal_has_one_line_per_episode_with_every_field(

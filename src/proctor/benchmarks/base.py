@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from proctor.definition import PRESENTATION
 from proctor.types import (
     ActionSpec,
     Array,
@@ -23,12 +24,16 @@ class BenchmarkConfig:
     """Flags every benchmark has. A benchmark's own config inherits from this one."""
 
     type: str = field(default="", metadata={"help": "which benchmark"})
-    task: str = field(default="", metadata={"help": "tasks or groups of tasks, comma-separated"})
+    task: str = field(
+        default="", metadata={"help": "tasks or groups of tasks, comma-separated"} | PRESENTATION
+    )
     task_ids: list[int] | None = field(
-        default=None, metadata={"help": "only these task ids of each group, as [0,3]"}
+        default=None,
+        metadata={"help": "only these task ids of each group, as [0,3]"} | PRESENTATION,
     )
     max_parallel_tasks: int = field(
-        default=0, metadata={"help": "most different tasks with live simulators (0: no bound)"}
+        default=0,
+        metadata={"help": "most different tasks with live simulators (0: no bound)"} | PRESENTATION,
     )
 
 

@@ -21,6 +21,7 @@ import numpy as np
 
 from proctor.benchmarks.base import BenchmarkConfig, BenchmarkPlugin, Expert
 from proctor.benchmarks.selection import LARGEST_SIDE, ids_in_group, require_positive
+from proctor.definition import PRESENTATION
 from proctor.errors import UsageError
 from proctor.types import (
     ActionSpec,
@@ -66,18 +67,23 @@ class FakeConfig(BenchmarkConfig):
 
     type: str = "fake"
     task: str = field(default="point", metadata={"help": "only: point"})
-    n_tasks: int = field(default=1, metadata={"help": "how many tasks there are"})
+    n_tasks: int = field(default=1, metadata={"help": "how many tasks there are"} | PRESENTATION)
     episode_length: int = field(default=50, metadata={"help": "steps after which an episode ends"})
     image_size: int = field(default=16, metadata={"help": "height and width of the image"})
-    step_ms: float = field(default=0.0, metadata={"help": "milliseconds a step takes"})
-    open_ms: float = field(default=0.0, metadata={"help": "milliseconds opening a simulator takes"})
+    step_ms: float = field(
+        default=0.0, metadata={"help": "milliseconds a step takes"} | PRESENTATION
+    )
+    open_ms: float = field(
+        default=0.0, metadata={"help": "milliseconds opening a simulator takes"} | PRESENTATION
+    )
     endless: bool = field(default=False, metadata={"help": "never succeed: every episode is full"})
     faults: dict[str, Fault] = field(
         default_factory=dict,
-        metadata={"help": 'where to break, as {"TASK/EPISODE/STEP": KIND}'},
+        metadata={"help": 'where to break, as {"TASK/EPISODE/STEP": KIND}'} | PRESENTATION,
     )
     break_once_in: str | None = field(
-        default=None, metadata={"help": "a folder that remembers faults, so that each comes once"}
+        default=None,
+        metadata={"help": "a folder that remembers faults, so that each comes once"} | PRESENTATION,
     )
 
 

@@ -10,6 +10,7 @@ from proctor.benchmarks.base import BenchmarkConfig, Expert, Sim
 from proctor.benchmarks.gym_probe import EnvFacts, Opener, Question, TaskFacts, learn
 from proctor.benchmarks.gym_success import CHOICES, SuccessRule, parse_success
 from proctor.benchmarks.selection import ids_in_group, names_in, require_positive
+from proctor.definition import PRESENTATION
 from proctor.errors import UsageError, did_you_mean
 from proctor.types import ActionSpec, EpisodeSpec, Feature, Task
 
@@ -30,7 +31,7 @@ class AdaptedConfig(BenchmarkConfig):
     episode_length: int | None = field(
         default=None, metadata={"help": "most steps of an episode (default: the environment's own)"}
     )
-    facts: EnvFacts | None = field(default=None, metadata={"hidden": True})
+    facts: EnvFacts | None = field(default=None, metadata={"hidden": True} | PRESENTATION)
     """What the parent has learnt of the environments, such that workers need not."""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import re
 from dataclasses import dataclass, field
@@ -11,8 +10,10 @@ from typing import Any
 
 from proctor.benchmarks.base import BenchmarkPlugin
 from proctor.benchmarks.gym_benchmark import Adapted, AdaptedConfig
+from proctor.definition import PRESENTATION
 from proctor.errors import MissingExtra, UsageError
 from proctor.hub import HUB_ID, download
+from proctor.source_files import source_hashes
 
 _DEFAULT_FILE = "env.py"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -26,15 +27,18 @@ class HubConfig(AdaptedConfig):
     task: str = field(default="", metadata={"help": "suites of its make_env, comma-separated"})
     path: str = field(
         default="",
-        metadata={"help": "owner/repo, owner/repo:file.py, or a file here, with make_env in it"},
+        metadata={"help": "owner/repo, owner/repo:file.py, or a file here, with make_env in it"}
+        | PRESENTATION,
     )
     revision: str | None = field(
         default=None, metadata={"help": "the commit of a Hub repository, 40 hex digits"}
     )
     trust_remote_code: bool = field(
-        default=False, metadata={"help": "run its code, with all your rights (--trust_remote_code)"}
+        default=False,
+        metadata={"help": "run its code, with all your rights (--trust_remote_code)"}
+        | PRESENTATION,
     )
-    file: str | None = field(default=None, metadata={"hidden": True})
+    file: str | None = field(default=None, metadata={"hidden": True} | PRESENTATION)
     """Where the code is, once the parent has found it."""
 
 
@@ -46,13 +50,13 @@ class Hub(Adapted):
             config.file = str(_locate(config))
         from proctor.benchmarks.hub_env import HubOpener
 
-        self._code = config.revision or hashlib.sha256(Path(config.file).read_bytes()).hexdigest()
+        self._files = source_hashes(Path(config.file))
         opener = HubOpener(Path(config.file), _name(config.path), config.kwargs)
         super().__init__("hub", config, opener)
 
     def protocol(self) -> dict[str, Any]:
         """Return the rules that define an episode, and which code they are in."""
-        return {**super().protocol(), "code": self._code}
+        return {**super().protocol(), "files": self._files}
 
 
 def _locate(config: HubConfig) -> Path:

@@ -34,6 +34,7 @@ from proctor.benchmarks.selection import (
     require_positive,
     tasks_of_suite,
 )
+from proctor.definition import PRESENTATION
 from proctor.errors import UsageError, did_you_mean
 from proctor.types import (
     ENVIRONMENT_STATE,
@@ -112,7 +113,8 @@ class LiberoConfig(BenchmarkConfig):
         default=None, metadata={"help": "most steps of an episode, in place of the suite's"}
     )
     assets: str | None = field(
-        default=None, metadata={"help": "folder of LIBERO's meshes, textures and scenes"}
+        default=None,
+        metadata={"help": "folder of LIBERO's meshes, textures and scenes"} | PRESENTATION,
     )
 
 

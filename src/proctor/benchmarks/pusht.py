@@ -11,6 +11,7 @@ from typing import Any
 
 from proctor.benchmarks.base import BenchmarkConfig, BenchmarkPlugin, Expert, Sim
 from proctor.benchmarks.selection import ids_in_group, names_in, require_positive
+from proctor.definition import PRESENTATION
 from proctor.errors import MissingExtra, UsageError
 from proctor.types import (
     ENVIRONMENT_STATE,
@@ -49,8 +50,12 @@ class PushTConfig(BenchmarkConfig):
     )
     observation_height: int = field(default=96, metadata={"help": "image height in pixels"})
     observation_width: int = field(default=96, metadata={"help": "image width in pixels"})
-    visualization_height: int = field(default=384, metadata={"help": "height of videos"})
-    visualization_width: int = field(default=384, metadata={"help": "width of videos"})
+    visualization_height: int = field(
+        default=384, metadata={"help": "height of videos"} | PRESENTATION
+    )
+    visualization_width: int = field(
+        default=384, metadata={"help": "width of videos"} | PRESENTATION
+    )
     episode_length: int = field(default=300, metadata={"help": "most steps of an episode"})
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from proctor.commands.eval import (
     SWITCHES,
@@ -19,6 +21,7 @@ proctor audit --policy.type=NAME --env.type=NAME [the flags of eval] [--episodes
 
 Runs a sample of a run's finished episodes again, one at a time, each on a fresh simulator in this
 process, and reports every difference. The second form evaluates first. Exit code 1: they differ.
+Exit code 2: the policy's files, the config or a version is not what it was, so nothing is run.
 """
 
 
@@ -45,7 +48,7 @@ def run(words: list[str]) -> int:
 def _audit_folder(path: Path, n_episodes: int, flags: Mapping[str, str]) -> int:
     from rich.console import Console
 
-    from proctor.audit import audit
+    from proctor.audit import audit, require_unchanged, why_not_exact
     from proctor.config import TRUST, config_from, trusted
     from proctor.evaluation import prepare
     from proctor.recorders.again import Comparison
@@ -61,6 +64,9 @@ def _audit_folder(path: Path, n_episodes: int, flags: Mapping[str, str]) -> int:
     prepared = prepare(
         config_from({**given, **trust, "eval.use_async_envs": False, "output_dir": str(path)})
     )
+    require_unchanged(record, prepared, path)
+    why_not = why_not_exact(record, prepared)
+    _say_what_is_compared(why_not, record.machine)
     console = Console()
 
     def show(comparison: Comparison) -> None:
@@ -69,7 +75,7 @@ def _audit_folder(path: Path, n_episodes: int, flags: Mapping[str, str]) -> int:
         line = one_line(f"{row.task} episode {row.episode_index}: {verdict}")
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
-    comparisons = audit(prepared, rows, n_episodes, show)
+    comparisons = audit(prepared, rows, n_episodes, show, exact=why_not is None)
     if not comparisons:
         raise UsageError(f"{path} holds no finished episode to audit")
     different = sum(bool(comparison.differences) for comparison in comparisons)
@@ -79,6 +85,23 @@ def _audit_folder(path: Path, n_episodes: int, flags: Mapping[str, str]) -> int:
         highlight=False,
     )
     return 1 if different else 0
+
+
+def _say_what_is_compared(why_not_exact: str | None, machine: Mapping[str, Any]) -> None:
+    """Say where less than all bits is compared, or where they may differ by the machine."""
+    from proctor.recorders.again import RETURN_TOLERANCE
+    from proctor.system import torch_machine
+
+    if why_not_exact is not None:
+        print(
+            f"digests are not compared ({why_not_exact}): outcomes must be the same, and returns "
+            f"within {RETURN_TOLERANCE:.0%}"
+        )
+        return
+    for name, here in torch_machine().items():
+        if name in machine and machine[name] != here:
+            line = f"note: {name} was {machine[name]!r}, here {here!r}: the last bits may differ"
+            print(one_line(line), file=sys.stderr)
 
 
 def _positive(name: str, text: str) -> int:

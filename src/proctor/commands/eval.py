@@ -109,7 +109,7 @@ def _headline(prepared: Prepared, done: int) -> str:
 
 def _warn_of_differences(prepared: Prepared) -> None:
     """Name what differs, besides the policy, from the run to compare with."""
-    from proctor.report.comparison import changed_protocol
+    from proctor.report.protocols import changed_protocol
     from proctor.run import RunFolder
 
     against = prepared.config.against

@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Any, Protocol
 
 from proctor.benchmarks.base import Benchmark
+from proctor.definition import PRESENTATION
 from proctor.types import Array, EpisodeSpec
 
 
@@ -16,7 +17,7 @@ class PolicyConfig:
     """Flags every policy has. A policy's own config inherits from this one."""
 
     type: str = field(default="", metadata={"help": "which policy"})
-    pad_to: int | None = field(default=None, metadata={"hidden": True})
+    pad_to: int | None = field(default=None, metadata={"hidden": True} | PRESENTATION)
     """Set by --eval.strict: run every batch at this size, whatever the load."""
 
 
@@ -56,7 +57,8 @@ class Policy(Protocol):
 
     One that is slow at first may have ``warm_up(features, most)``: a generator that prepares for
     batches of up to ``most`` queries. It runs while the simulators start, and is left where it is
-    when the first of them asks.
+    when the first of them asks. One whose last bits depend on the rest of the batch has
+    ``bit_exact = False``: an audit then compares outcomes and returns instead of digests.
     """
 
     name: str
@@ -76,7 +78,11 @@ class Policy(Protocol):
         """
 
     def protocol(self) -> dict[str, Any]:
-        """Return what of this policy defines an episode, as JSON values."""
+        """Return what, beside its config's fields, defines an episode, as JSON values.
+
+        Such as hashes of the files it was read from. A policy that resolves its config further says
+        the whole of it under ``config``.
+        """
 
 
 @dataclass(frozen=True)

@@ -7,20 +7,20 @@ policy_preprocessor.json, policy_postprocessor.json, and *.safetensors beside th
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import json
 import pkgutil
 import re
 import tempfile
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 from proctor.errors import MissingExtra, UsageError, did_you_mean
-from proctor.files import read_plain
+from proctor.files import read_plain, sha256_of
 
 try:
     import torch
@@ -115,15 +115,27 @@ def read_checkpoint(
     pre = pre.renaming(config.rename_map)
     if benchmark is not None:
         check_fit(config, benchmark, pre.rename_map)
-    with Undrawn():
-        network = _built(plugin, config)
-    unused = fill(network, tensors, plugin.prefix, str(weights_file))
+    with ThreadPoolExecutor(1) as thread:  # a second for each GB: while the network is made
+        hashes = thread.submit(lambda: {file.name: sha256_of(file) for file in _files_of(folder)})
+        with Undrawn():
+            network = _built(plugin, config)
+        unused = fill(network, tensors, plugin.prefix, str(weights_file))
     unused = [key for key in unused if not key.endswith("num_batches_tracked")]
     if unused:
         notes.append(f"{weights_file}: {len(unused)} tensors are of no use, such as {unused[0]}")
-    with weights_file.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return Parts(config, network, plugin.prefix, pre, post, digest, tuple(notes))
+    return Parts(config, network, plugin.prefix, pre, post, hashes.result(), tuple(notes))
+
+
+def _files_of(folder: Path) -> list[Path]:
+    """List the files of a checkpoint, once all of them have been read."""
+    files = [folder / "config.json", folder / "model.safetensors"]
+    for name in (PREPROCESSOR, POSTPROCESSOR):
+        file = folder / f"{name}.json"
+        if file.is_file():
+            steps = read_json(file).get("steps", [])
+            named = [step["state_file"] for step in steps if step.get("state_file") is not None]
+            files += [file, *(folder / state for state in named)]
+    return files
 
 
 def _require_stats(folder: Path, config: CheckpointConfig, inputs: Stats, outputs: Stats) -> None:
@@ -290,7 +302,7 @@ def fresh_policy(
         network = _built(plugin, config)
     pre, post = default_pipelines(config, {}, {})
     pre = pre.renaming(config.rename_map)
-    parts = Parts(config, network, plugin.prefix, pre, post, digest="untrained")
+    parts = Parts(config, network, plugin.prefix, pre, post)
     return ChunkPolicy(parts, config.device or "auto")
 
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from proctor.definition import defining
 from proctor.policies.base import Batch, Placement, Query
 from proctor.policies.config import ACTION, CheckpointConfig
 from proctor.policies.fit import benchmark_key
 from proctor.policies.network import Network
 from proctor.policies.processors import Pipeline
-from proctor.policies.runtime import make_runner, pick_device, pick_dtype
+from proctor.policies.runtime import make_runner, numerics, pick_device, pick_dtype
 from proctor.types import Array, EpisodeSpec, Feature
 
 NOISE = "noise"
@@ -32,8 +33,8 @@ class Parts:
     """What stands before the network's own names in model.safetensors."""
     preprocessor: Pipeline
     postprocessor: Pipeline
-    digest: str
-    """What tells these weights from others: a hash of the file, or "untrained"."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Every file that was read, with its SHA-256; none where the weights are drawn."""
     notes: tuple[str, ...] = ()
     """Lines the user should see once: unknown keys, defaults that had to be guessed."""
 
@@ -119,20 +120,25 @@ class ChunkPolicy:
         return self.network.chunk({k: v.to(self.dtype) for k, v in inputs.items()}, noise)
 
     def protocol(self) -> dict[str, Any]:
-        """Return the weights' hash, the replan interval, and what else changes the actions."""
-        config = self.parts.config
-        sampling = ("temporal_ensemble_coeff", "noise_scheduler_type", "num_inference_steps")
+        """Return all that the actions are made by: files, resolved config, pipelines, numerics."""
+        parts = self.parts
         return {
-            "type": config.type,
-            "weights": self.parts.digest,
+            "type": parts.config.type,
+            "weights": "from the files" if parts.files else "untrained, drawn by torch from seed 0",
+            "files": dict(parts.files),
             "n_obs_steps": self.n_obs_steps,
             "n_action_steps": self.n_action_steps,
-            "device": self.device.type,
-            "dtype": config.dtype,
-            "pad_to": config.pad_to,
-            "rename_map": self.parts.preprocessor.rename_map,
-            **{key: getattr(config, key) for key in sampling if hasattr(config, key)},
+            "config": defining(parts.config),
+            "preprocessor": parts.preprocessor.protocol(),
+            "postprocessor": parts.postprocessor.protocol(),
+            "noise": "torch's generator, keyed by (seed, task name, episode index, query)",
+            "numerics": numerics(self.device, parts.config.pad_to),
         }
+
+    @property
+    def bit_exact(self) -> bool:
+        """Whether the same observations give the same bits, whatever else is in the batch."""
+        return self.device.type == "cpu" or self.parts.config.pad_to is not None
 
 
 def _row_array(values: Array) -> Array:

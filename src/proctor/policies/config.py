@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from proctor.definition import PRESENTATION
 from proctor.errors import UsageError, did_you_mean
 from proctor.policies.base import PolicyConfig, PolicyPlugin
 
@@ -82,7 +83,9 @@ class CheckpointConfig(PolicyConfig):
     )
     input_features: dict[str, PolicyFeature] = field(default_factory=dict, metadata=NOT_A_FLAG)
     output_features: dict[str, PolicyFeature] = field(default_factory=dict, metadata=NOT_A_FLAG)
-    device: str | None = field(default=None, metadata={"help": "cpu, cuda, mps or auto"})
+    device: str | None = field(
+        default=None, metadata={"help": "cpu, cuda, mps or auto"} | PRESENTATION
+    )
     use_amp: bool = field(default=False, metadata=NOT_A_FLAG)
     use_peft: bool = field(default=False, metadata=NOT_A_FLAG)
     push_to_hub: bool = field(default=True, metadata=NOT_A_FLAG)
@@ -98,10 +101,12 @@ class CheckpointConfig(PolicyConfig):
     )
     compile: bool = field(default=False, metadata=run_flag("compile with torch.compile"))
     pad_to: int | None = field(
-        default=None, metadata=run_flag("on an accelerator, run every batch at this size")
+        default=None,
+        metadata=run_flag("on an accelerator, run every batch at this size") | PRESENTATION,
     )
     rename_map: dict[str, str] | None = field(
-        default=None, metadata=run_flag("benchmark's names to the policy's, as a JSON object")
+        default=None,
+        metadata=run_flag("benchmark's names to the policy's, as a JSON object") | PRESENTATION,
     )
     unknown: dict[str, Any] = field(default_factory=dict, metadata={"saved": False, "hidden": True})
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from proctor.benchmarks.base import Benchmark
+from proctor.definition import PRESENTATION
 from proctor.errors import UsageError
 from proctor.policies.base import Policy, PolicyConfig, PolicyPlugin
 
@@ -15,16 +16,19 @@ class PretrainedConfig(PolicyConfig):
     """Where the checkpoint is; any other --policy flag changes a field of its config."""
 
     type: str = "pretrained"
-    path: str = field(default="", metadata={"help": "checkpoint folder, or Hub id as user/name"})
+    path: str = field(
+        default="", metadata={"help": "checkpoint folder, or Hub id as user/name"} | PRESENTATION
+    )
     revision: str | None = field(
-        default=None, metadata={"help": "branch, tag or commit on the Hub"}
+        default=None, metadata={"help": "branch, tag or commit on the Hub"} | PRESENTATION
     )
     overrides: dict[str, Any] = field(
         default_factory=dict,
         metadata={
             "help": "fields of the checkpoint's config to change; "
             "--policy.n_action_steps=8 does the same for one"
-        },
+        }
+        | PRESENTATION,
     )
 
 

@@ -246,6 +246,18 @@ class Pipeline:
         maps = [step.rename_map for step in self.steps if isinstance(step, Rename)]
         return maps[0] if maps else {}
 
+    def protocol(self) -> dict[str, Any]:
+        """Return what the steps do, in their order; their numbers are in files that are hashed.
+
+        Without the device: where the checkpoint was trained says nothing about where it runs.
+        """
+        return {
+            f"{place}_{step.registry_name}": {
+                name: value for name, value in step.config().items() if name != "device"
+            }
+            for place, step in enumerate(self.steps)
+        }
+
     def lacks_stats(self, key: str) -> bool:
         """Whether ``key`` is to be normalised here, and there is nothing to do it by."""
         steps = [step for step in self.steps if isinstance(step, Normalize)]

@@ -12,8 +12,10 @@ sizes:
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -62,6 +64,30 @@ def pick_dtype(name: str) -> torch.dtype:
     if name not in DTYPES:
         raise UsageError(f"--policy.dtype is {name!r} (choose {', '.join(DTYPES)})")
     return DTYPES[name]
+
+
+def numerics(device: torch.device, pad_to: int | None) -> dict[str, Any]:
+    """Return what else decides the bits of a result, as far as it was chosen or installed.
+
+    Which model of processor or GPU it is and how many threads there are is the machine's: a run's
+    record has that beside its fingerprint.
+    """
+    told: dict[str, Any] = {
+        "torch": str(torch.__version__),
+        "device": device.type,
+        "float32_matmul_precision": torch.get_float32_matmul_precision(),
+    }
+    if device.type != "cpu":  # a CPU runs row by row, whatever the size
+        told["pad_to"] = pad_to
+    if device.type == "cuda":
+        told |= {
+            "tf32_in_products": torch.backends.cuda.matmul.allow_tf32,
+            "tf32_in_convolutions": torch.backends.cudnn.allow_tf32,
+            "NVIDIA_TF32_OVERRIDE": os.environ.get("NVIDIA_TF32_OVERRIDE"),
+            "cuda": torch.version.cuda,
+            "cudnn": torch.backends.cudnn.version(),  # type: ignore[no-untyped-call]
+        }
+    return told
 
 
 def make_runner(forward: Forward, device: torch.device, pad_to: int | None) -> Runner:

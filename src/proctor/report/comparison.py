@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from proctor.errors import UsageError
 from proctor.files import read_plain
@@ -25,9 +25,10 @@ from proctor.report.differences import (
     p_worse,
     probability_b_better,
 )
+from proctor.report.protocols import changed_protocol, require_same_worlds
 from proctor.report.statistics import Average, Interval, holm, mean_over_tasks
 from proctor.report.summary import tally
-from proctor.run import EVAL_INFO_FILE, RunFolder, RunRecord, changed_fields
+from proctor.run import EVAL_INFO_FILE, RunFolder, RunRecord
 from proctor.types import EpisodeSpec, Outcome
 
 PairKey: TypeAlias = tuple[str, int, int | None]
@@ -145,8 +146,12 @@ def compare(a: RunResults, b: RunResults, criteria: Criteria) -> Comparison:
     """Compare B with A.
 
     Raises:
-        UsageError: they share no episode or, when they are not to be paired, no task.
+        UsageError: they share no episode or, when they are not to be paired, no task; or they are
+            to be paired, and their seeds name different worlds.
     """
+    if criteria.paired:
+        protocols, what = (a.record.protocol, b.record.protocol), f"{a.path} and {b.path}"
+        require_same_worlds(*protocols, what, "add --unpaired to compare them as separate samples")
     sides = paired_episodes(a, b) if criteria.paired else _by_task(a, b)
     counted = {task: _count(of_a, of_b, criteria) for task, (of_a, of_b) in sides.items()}
     p_values = [p_value(counts) for counts in counted.values() if counts.difference is not None]
@@ -320,12 +325,3 @@ def warnings_of(a: RunResults, b: RunResults, criteria: Criteria) -> list[str]:
                 "not allow for that"
             )
     return lines + changed_protocol(a.record.protocol, b.record.protocol, seeds=criteria.paired)
-
-
-def changed_protocol(a: dict[str, Any], b: dict[str, Any], *, seeds: bool = True) -> list[str]:
-    """Name every field of the two protocols that differs, except what defines the policy."""
-    return [
-        f"protocols differ: {name} is {of_a!r} in A, {of_b!r} in B"
-        for name, (of_a, of_b) in changed_fields(a, b).items()
-        if not name.startswith("policy.") and (seeds or name != "seed")
-    ]

@@ -70,7 +70,7 @@ def make_parts(config: CheckpointConfig) -> Parts:
         some = torch.linspace(0.1, 0.9, int(np.prod(shape))).reshape(shape)
         stats[key] = {"mean": some, "std": some + 0.5, "min": -some, "max": some + 1}
     pre, post = default_pipelines(config, stats, stats)
-    return Parts(config, network, plugin.prefix, pre, post, "test")
+    return Parts(config, network, plugin.prefix, pre, post)
 
 
 def make_policy(config: CheckpointConfig) -> ChunkPolicy:

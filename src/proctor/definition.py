@@ -1,0 +1,90 @@
+"""What of a config defines an episode: every field, but for those that are marked.
+
+The fingerprint is taken over all of it. A field that nobody thought of is then in it, and costs a
+resume that is refused; left out, it would cost two policies mixed in one rate.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+FORMAT = 2
+"""Of a protocol: since 2 it names the whole policy (files, config, numerics) and environment."""
+PRESENTATION = {"presentation": True}
+"""Field metadata: how episodes are run or shown, or which of them are run; never what one is. Also
+for a path, where what lies there is hashed, and for what is resolved into another field."""
+
+_MOST_NAMED, _LONGEST_VALUE = 6, 80
+_HASH = re.compile(r"[0-9a-f]{64}")
+
+
+def defining(config: Any) -> dict[str, Any]:
+    """Return the fields of a config dataclass that define an episode, as JSON values."""
+    told: dict[str, Any] = plain(config, lambda owner, field: not is_presentation(owner, field))
+    return told
+
+
+def is_presentation(owner: type, field: str) -> bool:
+    """Whether a field is marked: where it was first defined, or where a class did so again."""
+    definitions = (getattr(base, "__dataclass_fields__", {}).get(field) for base in owner.__mro__)
+    return any(known is not None and known.metadata.get("presentation") for known in definitions)
+
+
+def plain(value: Any, keep: Callable[[type, str], bool] = lambda owner, field: True) -> Any:
+    """Return a value as JSON has it; of dataclasses the fields that ``keep`` says."""
+    if dataclasses.is_dataclass(value):
+        owner = value if isinstance(value, type) else type(value)
+        names = [field.name for field in dataclasses.fields(owner) if keep(owner, field.name)]
+        return {name: plain(getattr(value, name), keep) for name in names}
+    if isinstance(value, dict):
+        return {key: plain(item, keep) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item, keep) for item in value]
+    if isinstance(value, Enum):
+        return value.value
+    return str(value) if isinstance(value, Path) else value
+
+
+def changed_fields(before: dict[str, Any], after: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return every field that differs, by its dotted name, as it was and as it is.
+
+    Of protocols of two formats, the fields that both have: what one does not say is not different.
+    """
+    was, is_now = _flat(before), _flat(after)
+    names = was.keys() | is_now.keys()
+    if before.get("format") != after.get("format"):
+        names = was.keys() & is_now.keys()
+    return {
+        key: (was.get(key), is_now.get(key))
+        for key in sorted(names)
+        if was.get(key) != is_now.get(key)
+    }
+
+
+def in_words(changed: Mapping[str, tuple[Any, Any]]) -> str:
+    """Say in one line which fields differ, with short values; the first few of many."""
+    said = [f"{name} was {_short(was)}, now {_short(now)}" for name, (was, now) in changed.items()]
+    more = len(said) - _MOST_NAMED
+    return "; ".join(said[:_MOST_NAMED]) + (f"; and {more} more" if more > 0 else "")
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, str) and _HASH.fullmatch(value):
+        return value[:12]
+    text = repr(value)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."
+
+
+def _flat(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in nested.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat

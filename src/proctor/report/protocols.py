@@ -1,0 +1,51 @@
+"""The protocols of two runs side by side: what may differ, is said, or rules pairs out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from proctor.definition import FORMAT, changed_fields, in_words
+from proctor.errors import UsageError
+
+_POLICY = "policy."
+_WORLD = (
+    "benchmark.type",
+    "benchmark.code.",
+    "benchmark.files.",
+    "benchmark.seed_rule",
+    "benchmark.init_state_rule",
+    "benchmark.config.id",
+    "benchmark.config.revision",
+    "benchmark.config.kwargs",
+)
+"""Where one of these differs, a seed names two different worlds: their episodes are no pair."""
+
+
+def changed_protocol(a: dict[str, Any], b: dict[str, Any], *, seeds: bool = True) -> list[str]:
+    """Name every field of the two protocols that differs, except what defines the policy."""
+    return [
+        f"protocols differ: {name} is {of_a!r} in A, {of_b!r} in B"
+        for name, (of_a, of_b) in changed_fields(a, b).items()
+        if not name.startswith(_POLICY) and (seeds or name != "seed")
+    ]
+
+
+def require_same_worlds(a: dict[str, Any], b: dict[str, Any], what: str, advice: str) -> None:
+    """Refuse to pair the episodes of two runs whose seeds do not name the same worlds.
+
+    Of older runs, what they do not say is not held against them.
+
+    Raises:
+        UsageError: naming the fields that differ.
+    """
+    whole = a.get("format") == b.get("format") == FORMAT
+    worlds = {
+        name: both
+        for name, both in changed_fields(a, b).items()
+        if name.startswith(_WORLD) and (whole or None not in both)
+    }
+    if worlds:
+        raise UsageError(
+            f"{what} start from different worlds, so their episodes are no pairs "
+            f"({in_words(worlds)}); {advice}"
+        )
