@@ -7,7 +7,7 @@ BASE := $(VENV)/.base
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test check test-all test-browser chaos soak fuzz bench bench-scaling bench-peers format clean
+.PHONY: demo test check test-all test-browser test-extras chaos soak fuzz bench bench-scaling bench-peers format clean
 
 demo: $(BASE) graphics
 	@$(BIN)/python scripts/demo.py
@@ -19,8 +19,13 @@ test-all: $(STAMP) graphics libero-assets
 	$(BIN)/python -m pytest --timeout=1800 tests
 
 test-browser: $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[browser]'
+	@sh scripts/chromium.sh
+	$(PIP) -c constraints.txt -e '.[browser]'
 	$(BIN)/python -m pytest -m browser tests
+
+# Each extra alone in an empty venv, from the wheel (~20 min); WHICH=--only=gym for one of them.
+test-extras: $(STAMP) graphics
+	$(BIN)/python scripts/try_extras.py $(WHICH)
 
 # 300 runs, each disturbed, resumed and compared with an undisturbed one; SEED=n for others.
 RUNS ?= 300

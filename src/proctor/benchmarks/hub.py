@@ -73,7 +73,7 @@ def _locate(config: HubConfig) -> Path:
             "files, your network, your credentials; read it, then add --trust_remote_code"
         )
     if importlib.util.find_spec("gymnasium") is None:
-        raise MissingExtra("gymnasium", "gym")
+        raise MissingExtra("gymnasium", "hub")
     here = Path(config.path).expanduser()
     if here.exists():
         if config.revision is not None:

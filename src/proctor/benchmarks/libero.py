@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -291,6 +292,8 @@ def _check_versions() -> None:
             f"LIBERO does not run with MuJoCo {'.'.join(map(str, mujoco))} (robosuite 1.4 crashes "
             "from 3.10 on); run: pip install mujoco==3.3.0"
         )
+    if importlib.util.find_spec("bddl") is None:
+        raise not_installed()
 
 
 def _version_warnings() -> tuple[str, ...]:

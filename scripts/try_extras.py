@@ -1,0 +1,251 @@
+"""`make test-extras`: every extra alone, in an empty venv, from the built wheel, runs one episode.
+
+    python scripts/try_extras.py [--only=EXTRA | --by-commit]
+
+Each extra is tried with the versions of constraints.txt and with the newest that pip finds, as
+`pip install 'proctor[metaworld]'` would. torch is always the pinned one: the newest may come with
+gigabytes of CUDA. --by-commit tries the one extra that the commit's hash chooses, for CI.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PINS = ROOT / "constraints.txt"
+_INSTALL_LIMIT_S = 1800
+_EPISODE_LIMIT_S = 600
+_TAIL_LINES = 15
+_FAKE = ("--policy.type=random", "--env.type=fake")
+
+EPISODES: dict[str, tuple[str, ...]] = {
+    "metaworld": (
+        *("--policy.type=random", "--policy.inputs=observation.image"),
+        *("--env.type=metaworld", "--env.task=reach-v3", "--env.episode_length=10"),
+    ),
+    "libero": (
+        *("--policy.type=random", "--policy.inputs=observation.images.image"),
+        *("--env.type=libero", "--env.task_ids=[0]", "--env.episode_length=10"),
+    ),
+    "pusht": (
+        *("--policy.type=random", "--policy.inputs=observation.image"),
+        *("--env.type=pusht", "--env.episode_length=10"),
+    ),
+    "aloha": (
+        *("--policy.type=random", "--policy.inputs=observation.images.top"),
+        *("--env.type=aloha", "--env.episode_length=10"),
+    ),
+    "gym": (
+        *("--policy.type=random", "--env.type=gym"),
+        *("--env.id=MountainCar-v0", "--env.success=terminated"),
+    ),
+    "hub": (
+        *("--policy.type=random", "--env.type=hub", "--trust_remote_code"),
+        *("--env.path=env.py", "--env.success=terminated"),
+    ),
+    "torch": ("--policy.type=act", "--env.type=fake"),
+    "video": (*_FAKE, "--video.episodes=1", "--video.which=all"),
+    "wandb": (*_FAKE, "--wandb.enable", "--wandb.mode=offline"),
+}
+"""The flags of one episode that uses what the extra is for."""
+LEAVES = {"video": "videos/**/*.mp4", "wandb": "wandb/offline-run-*"}
+"""What the run folder must hold besides a result."""
+IMPORTS = {"browser": "selenium.webdriver", "dev": "hypothesis, pytest"}
+"""Extras for working on Proctor, which no episode uses."""
+_HUB_FILE = """
+import gymnasium
+def make_env(n_envs=1, use_async_envs=False, cfg=None):
+    return gymnasium.make("MountainCar-v0", render_mode="rgb_array")
+"""
+
+
+class TrialFailed(Exception):
+    """The command that failed, and the end of what it printed."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One extra with one set of versions."""
+
+    extra: str
+    pinned: bool
+
+    @property
+    def versions(self) -> str:
+        """Say which versions are installed."""
+        newest = "newest, torch pinned" if self.extra == "torch" else "newest"
+        return "constraints.txt" if self.pinned else newest
+
+    def constraints(self, folder: Path) -> Path:
+        """Return the file of versions that pip must keep to."""
+        if self.pinned:
+            return PINS
+        file = folder / "torch.txt"
+        lines = PINS.read_text().splitlines()
+        file.write_text("".join(f"{line}\n" for line in lines if line.startswith("torch==")))
+        return file
+
+
+def main() -> int:
+    """Try the chosen extras, print a row for each trial, and return 1 if one failed."""
+    extras = chosen(all_extras(), sys.argv[1:])
+    failed = []
+    with tempfile.TemporaryDirectory(prefix="proctor-extras-") as temporary:
+        wheel = build_wheel(Path(temporary))
+        print(f"{wheel.name}, each extra alone in an empty venv", flush=True)
+        print(row(("extra", "versions", "packages", "install", "episode", "result")), flush=True)
+        for trial in (Trial(extra, pinned) for extra in extras for pinned in (True, False)):
+            try:
+                print(row(tried(trial, wheel, Path(temporary) / "trial")), flush=True)
+            except TrialFailed as error:
+                print(row((trial.extra, trial.versions, "", "", "", "FAILED")), flush=True)
+                print(error, flush=True)
+                failed.append(trial)
+    print(f"{2 * len(extras) - len(failed)} passed, {len(failed)} failed")
+    return 1 if failed else 0
+
+
+def all_extras() -> list[str]:
+    """Return the names of all extras.
+
+    Raises:
+        SystemExit: one of them has nothing to be tried with.
+    """
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = list(project["optional-dependencies"])
+    untried = set(extras) ^ (EPISODES.keys() | IMPORTS.keys())
+    if untried:
+        raise SystemExit(f"{', '.join(untried)}: change EPISODES or IMPORTS in {__file__}")
+    return extras
+
+
+def chosen(extras: Sequence[str], words: Sequence[str]) -> list[str]:
+    """Return the extras that the command line asks for."""
+    parser = argparse.ArgumentParser(description="Try every extra alone, in an empty venv.")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--only", choices=extras, help="this extra alone")
+    which.add_argument("--by-commit", action="store_true", help="one, by the commit's hash")
+    arguments = parser.parse_args(words)
+    if arguments.by_commit:
+        commit = finished(["git", "-C", str(ROOT), "rev-parse", "HEAD"], ROOT, 60).strip()
+        return [extras[int(commit, 16) % len(extras)]]
+    return [arguments.only] if arguments.only else list(extras)
+
+
+def build_wheel(folder: Path) -> Path:
+    """Build the project's wheel."""
+    words = ["wheel", "--no-deps", "--wheel-dir", str(folder), str(ROOT)]
+    finished([sys.executable, "-m", "pip", *words], folder, _INSTALL_LIMIT_S)
+    (wheel,) = folder.glob("proctor-*.whl")
+    return wheel
+
+
+def tried(trial: Trial, wheel: Path, folder: Path) -> tuple[str, ...]:
+    """Install the extra into an empty venv, run its episode, and return the table's row."""
+    folder.mkdir()
+    try:
+        started = time.monotonic()
+        finished([sys.executable, "-m", "venv", str(folder / "venv")], folder, _INSTALL_LIMIT_S)
+        python = folder / "venv" / "bin" / "python"
+        words = ["-c", str(trial.constraints(folder)), f"{wheel}[{trial.extra}]"]
+        pip_install(python, words)
+        if trial.extra == "libero":
+            pip_install(python, second_command(folder))
+        installed = time.monotonic()
+        run_episode(trial.extra, folder)
+        ended = time.monotonic()
+        n_packages = len(finished([str(python), "-m", "pip", "freeze"], folder, 60).splitlines())
+    finally:
+        shutil.rmtree(folder)
+    times = (f"{installed - started:.0f} s", f"{ended - installed:.0f} s")
+    return (trial.extra, trial.versions, str(n_packages), *times, "ok")
+
+
+def pip_install(python: Path, words: Iterable[str]) -> None:
+    """Install into the venv of ``python``."""
+    command = [str(python), "-m", "pip", "install", "--no-compile", *words]
+    finished(command, python.parent, _INSTALL_LIMIT_S)
+
+
+def second_command(folder: Path) -> list[str]:
+    """Return what the error after `pip install 'proctor[libero]'` tells a user to install then."""
+    command = [str(folder / "venv" / "bin" / "proctor"), "eval", *EPISODES["libero"]]
+    try:
+        finished(command, folder, _EPISODE_LIMIT_S)
+    except TrialFailed as error:
+        told = re.search(r"&& pip install (--no-deps .*)", str(error))
+        if told is not None:
+            return told[1].split()
+        raise
+    raise TrialFailed("libero ran without the packages that the extra leaves out")
+
+
+def run_episode(extra: str, folder: Path) -> None:
+    """Run one episode, and see that it has a result."""
+    if extra in IMPORTS:
+        command = [str(folder / "venv" / "bin" / "python"), "-c", f"import {IMPORTS[extra]}"]
+        finished(command, folder, _EPISODE_LIMIT_S)
+        return
+    (folder / "env.py").write_text(_HUB_FILE)
+    run = folder / "run"
+    words = ["eval", *EPISODES[extra], "--eval.n_episodes=1", f"--output_dir={run}"]
+    said = finished([str(folder / "venv" / "bin" / "proctor"), *words], folder, _EPISODE_LIMIT_S)
+    if not re.search(r"^success \d+\.\d% .* n=1$", said, re.MULTILINE):
+        raise TrialFailed(f"no result of one episode in:\n{tail(said)}")
+    if extra in LEAVES and not list(run.glob(LEAVES[extra])):
+        raise TrialFailed(f"the run folder holds no {LEAVES[extra]}:\n{tail(said)}")
+
+
+def finished(command: Sequence[str], folder: Path, limit_s: float) -> str:
+    """Run a command that sees no Python but its own; return what it printed.
+
+    Raises:
+        TrialFailed: it failed, or did not end in time.
+    """
+    ours = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}
+    variables = {name: value for name, value in os.environ.items() if name not in ours}
+    variables |= {"PYTHONNOUSERSITE": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    try:
+        ended = subprocess.run(  # noqa: S603  our own words
+            command,
+            cwd=folder,
+            env=variables,
+            timeout=limit_s,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
+    except subprocess.TimeoutExpired:
+        raise TrialFailed(f"{' '.join(command)}: not finished after {limit_s:.0f} s") from None
+    if ended.returncode:
+        raise TrialFailed(f"{' '.join(command)}: exit {ended.returncode}\n{tail(ended.stdout)}")
+    return ended.stdout
+
+
+def tail(text: str) -> str:
+    """Return the end of a long text, indented."""
+    return "\n".join("    " + line for line in text.splitlines()[-_TAIL_LINES:])
+
+
+def row(cells: Sequence[str]) -> str:
+    """Return one line of the table."""
+    extra, versions, packages, install, episode, result = cells
+    return f"{extra:<10} {versions:<21} {packages:>8} {install:>8} {episode:>8}  {result}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
