@@ -95,6 +95,6 @@ def _code(kind: str, name: str) -> dict[str, str]:
     """Return the hashes of a plug-in's files, where it is not our own: ours have a version."""
     module = registry.module_of(kind, name)
     file = None if module is None else getattr(sys.modules.get(module), "__file__", None)
-    if module is None or file is None:
+    if module is None or file is None or not Path(file).is_file():  # as from a zip file
         return {}
     return source_hashes(Path(file), module.count(".") + Path(file).stem.count("__init__"))

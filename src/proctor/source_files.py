@@ -47,7 +47,7 @@ def _imported(file: Path, root: Path) -> Iterator[Path]:
         return
     try:
         tree = ast.parse(read_plain(file, MOST_JSON))
-    except (SyntaxError, ValueError, RecursionError):
+    except (OSError, SyntaxError, ValueError, RecursionError):
         return  # whoever imports it will say so
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

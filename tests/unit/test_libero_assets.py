@@ -231,3 +231,21 @@ def test_every_file_of_the_lists_stays_inside_its_folder() -> None:
         assert ".." not in Path(file.path).parts
         assert not Path(file.path).is_absolute()
         assert len(bytes.fromhex(file.sha256)) == 32
+
+
+def test_another_file_in_a_named_folder_is_part_of_the_fingerprint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = b"a mesh"
+    listed = AssetFile(hashlib.sha256(content).hexdigest(), len(content), "mesh.obj")
+    monkeypatch.setattr(libero_assets, "needed_files", lambda suites: (listed,))
+    monkeypatch.delenv(libero_assets.VARIABLE, raising=False)
+
+    def said() -> Any:
+        return Libero(LiberoConfig(assets=str(tmp_path))).protocol()["changed_assets"]
+
+    (tmp_path / "mesh.obj").write_bytes(content)
+    assert said() == {}
+    (tmp_path / "mesh.obj").write_bytes(b"A MESH")
+    assert said() == {"mesh.obj": hashlib.sha256(b"A MESH").hexdigest()}
+    assert Libero(LiberoConfig()).protocol()["changed_assets"] == {}

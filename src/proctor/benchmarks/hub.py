@@ -50,13 +50,13 @@ class Hub(Adapted):
             config.file = str(_locate(config))
         from proctor.benchmarks.hub_env import HubOpener
 
-        self._files = source_hashes(Path(config.file))
+        self._file = Path(config.file)
         opener = HubOpener(Path(config.file), _name(config.path), config.kwargs)
         super().__init__("hub", config, opener)
 
     def protocol(self) -> dict[str, Any]:
         """Return the rules that define an episode, and which code they are in."""
-        return {**super().protocol(), "files": self._files}
+        return {**super().protocol(), "files": source_hashes(self._file)}
 
 
 def _locate(config: HubConfig) -> Path:

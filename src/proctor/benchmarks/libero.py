@@ -6,12 +6,12 @@ import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import cache
+from functools import cache, cached_property
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from proctor.benchmarks.base import BenchmarkConfig, BenchmarkPlugin, Expert, Sim
-from proctor.benchmarks.libero_assets import find_assets
+from proctor.benchmarks.libero_assets import changed_files, find_assets
 from proctor.benchmarks.libero_download import download_assets
 from proctor.benchmarks.libero_expert import LiberoExpert, can_do
 from proctor.benchmarks.libero_problem import Problem, read_problem
@@ -177,7 +177,12 @@ class Libero:
             "fps": FPS,
             "image_size": [self._config.observation_height, self._config.observation_width],
             "cameras": {key: f"{name}, mirrored" for key, name in self._camera_of.items()},
+            "changed_assets": self._changed_assets,
         }
+
+    @cached_property
+    def _changed_assets(self) -> dict[str, str]:
+        return changed_files(self._config.assets, [task.suite for task in self._tasks])
 
     def preflight(self, keys: Sequence[str]) -> dict[str, str]:
         """Check LIBERO's packages, get its assets and, for images, check that GL works.

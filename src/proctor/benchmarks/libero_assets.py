@@ -11,6 +11,7 @@ from pathlib import Path
 
 from proctor.benchmarks.libero_tasks import STANDARD_SUITES
 from proctor.errors import UsageError
+from proctor.files import sha256_of
 
 VARIABLE = "PROCTOR_LIBERO_ASSETS"
 HUB_REPO = "lerobot/libero-assets"
@@ -60,6 +61,21 @@ def find_assets(given: str | None, suites: Sequence[str] = STANDARD_SUITES) -> P
     if not missing_files(cache_folder(), suites):
         return cache_folder()
     raise FileNotFoundError(cache_folder())
+
+
+def changed_files(given: str | None, suites: Sequence[str]) -> dict[str, str]:
+    """Return the files that ``suites`` need and that are not the listed ones, with their SHA-256.
+
+    Only a folder that somebody named is looked at (half a second): what was downloaded was compared
+    with the list then.
+    """
+    named = given or os.environ.get(VARIABLE)
+    if not named:
+        return {}
+    folder = Path(named).expanduser()
+    there = [file for file in needed_files(suites) if (folder / file.path).is_file()]
+    hashes = {file: sha256_of(folder / file.path) for file in there}
+    return {file.path: found for file, found in hashes.items() if found != file.sha256}
 
 
 def check_whole(folder: Path, source: str, suites: Sequence[str]) -> None:
