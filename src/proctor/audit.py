@@ -75,7 +75,7 @@ def why_not_exact(record: RunRecord, prepared: Prepared) -> str | None:
     if record.protocol.get("format") != FORMAT:
         return "another version of Proctor made them, in another way"
     if not (record.bit_reproducible and prepared.bit_reproducible):
-        return "bits depend on the load when a policy is on an accelerator without --eval.strict"
+        return "bits depend on the load when a policy is on an accelerator with --eval.strict=false"
     return None
 
 

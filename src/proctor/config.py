@@ -22,8 +22,10 @@ from proctor.settings import EvalSettings, SchedulerKind, VideoSettings, at_leas
 from proctor.types import MOST_EPISODES
 
 _MOST_WORKERS = 1024
-STRICT_BATCH = 16
-"""The one size of --eval.strict. It must not follow the number of workers: bits would."""
+STRICT_BATCH = 8
+"""The one size of --eval.strict. It must not follow the number of workers: bits would.
+
+For ACT with 14 simulators on an H200 it costs 5% from first episode to last, 16 would cost 9%."""
 
 
 _ALIASES = ("rename_map", "trust_remote_code")
