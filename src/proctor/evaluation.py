@@ -25,10 +25,12 @@ from proctor.recorders.effort import read_effort
 from proctor.recorders.journal import EpisodeRow, cut_torn_line, read_journal
 from proctor.recorders.video import read_warnings, remove_unfinished
 from proctor.recorders.wandb import read_run_id, require_wandb
-from proctor.report.comparison import load_run, pair_key
+from proctor.report.anytime import NOT_WATCHED, Watched, watched
 from proctor.report.page import write_page
+from proctor.report.pairing import RunResults, load_run, paired_outcomes
 from proctor.report.protocols import require_same_worlds
-from proctor.report.sequential import PairedTest, Stopper, StopRule, parse_stop_rule
+from proctor.report.sequential import Heard, PairedTest, Stopper, StopRule, parse_stop_rule
+from proctor.report.stopped import kind_of_interval, round_warnings
 from proctor.report.summary import Tally, eval_info, tally
 from proctor.report.worlds import world_warnings
 from proctor.run import EVAL_INFO_FILE, RunFolder, RunRecord, write_json
@@ -57,12 +59,14 @@ class Evaluation:
     rows: list[EpisodeRow]
     stopped: str | None = None
     """Why no further episode is needed, when a stop rule has decided."""
+    watched: Watched = NOT_WATCHED
+    """How a stop rule watched the rates."""
     filmed: Filmed = field(default_factory=Filmed)
 
     @property
     def tally(self) -> Tally:
         """What all episodes add up to."""
-        return tally(self.rows)
+        return tally(self.rows, self.watched.overall)
 
     @property
     def complete(self) -> bool:
@@ -161,19 +165,42 @@ def make_stopper(prepared: Prepared) -> Stopper:
             f"--against: {config.against} and this run",
             "leave out the --env flags to run its own",
         )
-        outcomes = {pair_key(row): row.outcome for row in reference.rows}
-        shared = {
-            spec.key: outcomes[pair_key(spec)]
-            for spec in prepared.plan
-            if pair_key(spec) in outcomes
-        }
-        if not shared:
-            raise UsageError(
-                f"--against: {config.against} has none of the planned episodes "
-                "(task, seed, init state); leave out --seed and --env.task to run its own"
-            )
+        shared = _whole_rounds(prepared.plan, reference)
         rules.append(PairedTest(shared, str(config.against), config.alpha))
     return Stopper(prepared.plan, rules)
+
+
+def _whole_rounds(plan: list[EpisodeSpec], reference: RunResults) -> list[Heard]:
+    """Return how the reference did in the rounds it holds of every planned task, up to a gap.
+
+    A round of some tasks only would bet on those alone; and past the first gap, a run that was
+    interrupted holds what had ended quickly.
+
+    Raises:
+        UsageError: there is no such round.
+    """
+    outcomes = paired_outcomes(plan, reference)
+    rounds: dict[int, list[EpisodeSpec]] = {}
+    for spec in plan:
+        rounds.setdefault(spec.index, []).append(spec)
+    whole: list[Heard] = []
+    for _, specs in sorted(rounds.items()):
+        if not all(spec.key in outcomes for spec in specs):
+            break
+        whole += [Heard(spec.key, spec.world_key, outcomes[spec.key]) for spec in specs]
+    if not outcomes:
+        raise UsageError(
+            f"--against: {reference.path} has none of the planned episodes "
+            "(task, seed, init state); leave out --seed and --env.task to run its own"
+        )
+    if not whole:
+        n_tasks = len({spec.task.key for spec in plan})
+        raise UsageError(
+            f"--against: {reference.path} does not hold episode {min(rounds)} of all {n_tasks} "
+            "planned tasks, so no round can be compared: complete it with --resume, or choose its "
+            "tasks with --env.task"
+        )
+    return whole
 
 
 def default_folder(config: EvalConfig) -> Path:
@@ -223,7 +250,14 @@ def run_evaluation(
             filmed = session.film(rows, film_recorders)
     order = {spec.key: place for place, spec in enumerate(prepared.plan)}
     rows.sort(key=lambda row: order[row.key])
-    return Evaluation(folder.path, len(prepared.plan), rows, stopper.decision, filmed)
+    return Evaluation(
+        path=folder.path,
+        planned=len(prepared.plan),
+        rows=rows,
+        stopped=stopper.decision,
+        watched=watched(record.resolved),
+        filmed=filmed,
+    )
 
 
 def _check_outputs(prepared: Prepared) -> None:
@@ -239,10 +273,13 @@ def _write_results(prepared: Prepared, record: RunRecord, stopper: Stopper) -> l
     """Write what the journal adds up to, also when a session ended early; return the episodes."""
     folder = prepared.folder.path
     rows = read_journal(folder).rows
-    info = eval_info(rows, len(prepared.plan), record.sessions, stopper.decision)
+    info = eval_info(
+        rows, len(prepared.plan), record.sessions, stopper.decision, watched(record.resolved)
+    )
     effort = read_effort(folder)
     info["proctor"] |= {"infer_s": effort.infer_s, "mean_batch": effort.mean_batch}
-    info["proctor"]["warnings"] = world_warnings(rows)
+    info["proctor"]["warnings"] = world_warnings(rows) + round_warnings(rows, record.resolved)
+    info["proctor"]["interval"] = kind_of_interval(record.resolved)
     write_json(folder / EVAL_INFO_FILE, info)
     if not isinstance(sys.exception(), RunFolderError):  # a full disk has no room for it
         write_page(folder)

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from proctor.errors import ProctorError, RunFolderError
 from proctor.recorders.journal import FILE_NAME, VIDEO_FOLDER
+from proctor.report.anytime import watched
 from proctor.report.document import inline_page, markup
 from proctor.report.page import page_html
 from proctor.report.page_data import page_data, read_run, title
@@ -54,7 +55,8 @@ def _list_row(root: Path, folder: Path) -> str:
     planned = run.record.planned_episodes
     done = f"{len(run.rows)} of {planned}" if planned is not None else str(len(run.rows))
     what = title(run.record)
-    cells = "".join(f"<td>{markup(text)}</td>" for text in (what, str(tally(run.rows)), done))
+    rate = str(tally(run.rows, watched(run.record.resolved).overall))
+    cells = "".join(f"<td>{markup(text)}</td>" for text in (what, rate, done))
     return f"<tr><td><a href='/{quote(os.fsencode(place))}/'>{markup(place)}</a></td>{cells}</tr>"
 
 

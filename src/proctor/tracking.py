@@ -12,6 +12,7 @@ from proctor.recorders.base import Counts, Recorder
 from proctor.recorders.journal import FILE_NAME as JOURNAL_FILE
 from proctor.recorders.journal import EpisodeRow, read_journal, videos_in
 from proctor.recorders.wandb import WandbLog, WandbResults
+from proctor.report.anytime import Watch, Watched, watched
 from proctor.report.page import REPORT_FILE
 from proctor.report.summary import by_task, tally
 from proctor.run import EVAL_INFO_FILE, RUN_FILE, RunRecord
@@ -34,13 +35,14 @@ def tracked(
         yield [log]
         failed = False
     finally:
-        log.finish(wandb_results(folder, len(prepared.plan)), failed=failed)
+        results = wandb_results(folder, len(prepared.plan), watched(record.resolved))
+        log.finish(results, failed=failed)
 
 
-def wandb_results(folder: Path, planned: int) -> WandbResults:
+def wandb_results(folder: Path, planned: int, how: Watched) -> WandbResults:
     """Read from a run folder what W&B is told at the end."""
     rows = sorted(read_journal(folder).rows, key=lambda row: row.key)
-    overall, filmed, videos = tally(rows), videos_in(folder), {}
+    overall, filmed, videos = tally(rows, how.overall), videos_in(folder), {}
     tasks = list(by_task(rows).values())
     for task_rows in tasks:
         paths = [folder / row.video for row in task_rows if row.video in filmed]
@@ -55,14 +57,14 @@ def wandb_results(folder: Path, planned: int) -> WandbResults:
             "mean_reward": overall.avg_sum_reward,
             "mean_steps_to_success": overall.mean_steps_to_success,
         },
-        tasks=[_task(task_rows) for task_rows in tasks],
+        tasks=[_task(task_rows, how.task) for task_rows in tasks],
         videos=videos,
         files=[path for path in files if path.exists()],
     )
 
 
-def _task(rows: Sequence[EpisodeRow]) -> dict[str, Any]:
-    added = tally(rows)
+def _task(rows: Sequence[EpisodeRow], watch: Watch | None) -> dict[str, Any]:
+    added = tally(rows, watch)
     low, high = added.interval or (None, None)
     return {
         "group": rows[0].suite,

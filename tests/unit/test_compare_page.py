@@ -14,7 +14,8 @@ import pytest
 from proctor.recorders.journal import EpisodeRow
 from proctor.report.compare_data import compare_data, link
 from proctor.report.compare_page import write_compare_page
-from proctor.report.comparison import Criteria, compare, load_run
+from proctor.report.comparison import Criteria, compare
+from proctor.report.pairing import load_run
 from proctor.types import Outcome
 from tests.run_folders import RECORD, eight_episodes, episode, infected, write_run
 
@@ -160,7 +161,7 @@ def test_nothing_from_outside_is_markup_and_nothing_is_fetched(tmp_path: Path) -
     assert written.count("http") == written.count("http-equiv") + 1, "the name space of SVG"
     values = embedded(page)
     assert values["title"] == f"{text}b against {text}a"
-    assert values["comparisons"][0]["tasks"][0]["name"] == text
+    assert values["comparisons"][0]["tasks"][0]["name"] == f"{text}/0 {text}", "one of two"
 
 
 def test_the_same_runs_give_the_same_page(tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ import pytest
 
 from proctor.errors import UsageError
 from proctor.recorders.journal import EpisodeRow, row_of
-from proctor.report.comparison import Criteria, RunResults, compare, regressions
+from proctor.report.comparison import Criteria, compare, regressions
 from proctor.report.comparison_table import comparison_lines
+from proctor.report.pairing import RunResults
 from proctor.run import RunRecord
 from proctor.types import EpisodeResult, EpisodeSpec, Outcome, Task
 
@@ -49,6 +50,74 @@ def test_episodes_are_paired_by_task_name_seed_and_init_state() -> None:
     assert (push.name, push.n_a, push.successes_a, push.successes_b) == ("push", 4, 2, 2)
     assert (push.only_a, push.only_b) == (1, 1)
     assert (comparison.left_out_a, comparison.left_out_b) == (2, 2)
+
+
+def test_two_suites_with_a_task_of_one_name_are_not_mixed_up() -> None:
+    a = a_run("a", rows("push", "ssss", suite="kitchen"), rows("push", "ffff", suite="garden"))
+    b = a_run("b", rows("push", "ffff", suite="garden"), rows("push", "ssss", suite="kitchen"))
+    for criteria in (Criteria(), UNPAIRED):
+        comparison = compare(a, b, criteria)
+        names = {task.name: (task.successes_a, task.successes_b) for task in comparison.tasks}
+        assert len(names) == 2
+        assert {name.partition("/")[0]: won for name, won in names.items()} == {
+            "kitchen": (4, 4),
+            "garden": (0, 0),
+        }
+
+
+def test_a_world_counts_once_however_often_it_was_played() -> None:
+    """LIBERO's episodes 0, 4 and 8 of four init states start alike."""
+    runs = []
+    for name, outcomes in (("a", "sfssssffssff"), ("b", "ssffffssffss")):
+        episodes = rows("push", outcomes)
+        for i, row in enumerate(episodes):
+            row.world = f"init {i % 4}"
+        runs.append(a_run(name, episodes))
+    paired = compare(runs[0], runs[1], Criteria())
+    assert (paired.overall.n_a, paired.overall.only_a, paired.overall.only_b) == (4, 2, 1)
+    assert (paired.repeated_a, paired.repeated_b, paired.left_out_a) == (8, 8, 0)
+    apart = compare(runs[0], runs[1], UNPAIRED)
+    assert (apart.overall.n_a, apart.overall.n_b) == (4, 4)
+    assert (apart.repeated_a, apart.repeated_b) == (8, 8)
+
+
+def test_a_world_whose_first_pair_errored_is_compared_by_the_next() -> None:
+    episodes = [rows("push", "es"), rows("push", "sf")]
+    for row in (*episodes[0], *episodes[1]):
+        row.world = "init 0"
+    overall = compare(a_run("a", episodes[0]), a_run("b", episodes[1]), Criteria()).overall
+    assert (overall.n_a, overall.only_a) == (1, 1)
+
+
+def test_worlds_that_repeat_raise_no_more_false_alarms() -> None:
+    """Policies without noise on ten worlds of each task, each played five times."""
+    rng, alarms, gate = np.random.default_rng(10), 0, 0
+    for _ in range(300):
+        runs = []
+        for name in ("a", "b"):
+            episodes = []
+            for task in range(2):
+                won = "".join("s" if one else "f" for one in rng.random(10) < 0.6)
+                episodes += rows(f"task-{task}", won * 5)
+            for row in episodes:
+                row.world = f"init {row.episode_index % 10}"
+            runs.append(a_run(name, episodes))
+        comparison = compare(runs[0], runs[1], Criteria(alpha=ALPHA))
+        assert comparison.overall.p_value is not None
+        alarms += comparison.overall.p_value <= ALPHA
+        gate += bool(regressions([comparison]))
+    assert alarms <= ALPHA * 300
+    assert gate <= ALPHA * 300
+    assert alarms > 0, "a test that never decides would pass, too"
+
+
+def test_worlds_that_overlap_but_are_not_the_same_are_warned_of() -> None:
+    a, b = a_run("a", rows("push", "s" * 50)), a_run("b", rows("push", "s" * 50, seed=1001))
+    share = "the runs share 49 of 50 worlds in A and 50 in B"
+    assert compare(a, b, Criteria()).warnings == [f"{share}: only those are compared"]
+    assert compare(a, b, UNPAIRED).warnings[0].startswith(f"{share}: they are no separate samples")
+    shorter = a_run("c", rows("push", "s" * 30))
+    assert compare(a, shorter, Criteria()).warnings == []
 
 
 def test_runs_whose_seeds_overlap_are_compared_where_they_do() -> None:
@@ -146,7 +215,8 @@ def test_what_differs_besides_the_policy_is_named() -> None:
     paired, unpaired = compare(a, b, Criteria()), compare(a, b, UNPAIRED)
     version = "protocols differ: versions.mujoco is '3.3.0' in A, '3.4.0' in B"
     assert paired.warnings == ["protocols differ: seed is 1000 in A, 1 in B", version]
-    assert unpaired.warnings == [version]
+    shared = "the runs share 2 of 2 worlds in A and 2 in B: they are no separate samples"
+    assert unpaired.warnings == [f"{shared}: p is too large", version]
     assert (
         compare(
             a, a_run("c", rows("push", "ss"), versions={"mujoco": "3.3.0"}), Criteria()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import tracemalloc
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from itertools import count
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 
 import msgspec
 import numpy as np
@@ -17,8 +17,11 @@ from proctor.engine.scheduler import Bounds, Scheduler
 from proctor.errors import UsageError
 from proctor.evaluation import Evaluation
 from proctor.recorders.journal import FILE_NAME, read_journal
+from proctor.report.anytime import anytime_interval, watched
+from proctor.report.page_data import page_data, read_run
 from proctor.report.sequential import (
     CIWidth,
+    Heard,
     PairedTest,
     Stopper,
     StopRule,
@@ -42,10 +45,18 @@ def plan(n_tasks: int, n_episodes: int) -> list[EpisodeSpec]:
     return [EpisodeSpec(task, index, index) for task in tasks for index in range(n_episodes)]
 
 
-def verdict(test: PairedTest, rounds: Iterator[dict[EpisodeKey, Outcome]]) -> str:
+def heard(outcomes: Mapping[EpisodeKey, Outcome], n_worlds: int = 10**6) -> list[Heard]:
+    """Say how episodes ended; those whose indices differ by ``n_worlds`` start alike."""
+    return [
+        Heard((suite, task, i), (suite, task, str(i % n_worlds)), ended)
+        for (suite, task, i), ended in outcomes.items()
+    ]
+
+
+def verdict(test: PairedTest, rounds: Iterator[Sequence[Heard]]) -> str:
     """Look after every round and stop at the first decision."""
-    for outcomes in rounds:
-        test.round_ended(outcomes)
+    for episodes in rounds:
+        test.round_ended(episodes)
         if test.decision is not None:
             return test.decision.split()[0]
     return "undecided"
@@ -61,10 +72,10 @@ def simulated(rng: np.random.Generator, rates: Sequence[tuple[float, float]], n_
         for key, won in zip(of_round, of_a, strict=True)
     }
     rounds = (
-        {key: outcome(won) for key, won in zip(of_round, of_b, strict=True)}
+        heard({key: outcome(won) for key, won in zip(of_round, of_b, strict=True)})
         for of_round, of_b in zip(keys, draws[:, :, 1], strict=True)
     )
-    return verdict(PairedTest(reference, "A", ALPHA), rounds)
+    return verdict(PairedTest(heard(reference), "A", ALPHA), rounds)
 
 
 def test_looking_after_every_pair_raises_at_most_alpha_false_alarms_in_2000_comparisons() -> None:
@@ -100,10 +111,10 @@ def test_counting_episodes_as_they_end_would_favour_successes_and_rounds_do_not(
     rng = np.random.default_rng(4)
     specs, naive, fair = plan(1, 32), 0, 0
     for _ in range(300):
-        reference = {spec.key: outcome(rng.random() < 0.5) for spec in specs}
+        reference = [Heard(spec.key, spec.world_key, outcome(rng.random() < 0.5)) for spec in specs]
         results = [result(spec, outcome(rng.random() < 0.5)) for spec in specs]
         as_they_end = sorted(results, key=lambda one: (one.outcome is LOST, rng.random()))
-        rounds = ({one.spec.key: one.outcome} for one in as_they_end)
+        rounds = ([Heard(one.spec.key, one.spec.world_key, one.outcome)] for one in as_they_end)
         naive += verdict(PairedTest(reference, "A", ALPHA), rounds) in ("better", "worse")
         stopper = Stopper(specs, [PairedTest(reference, "A", ALPHA)])
         for one in as_they_end:
@@ -134,17 +145,18 @@ def test_overwhelming_evidence_does_not_overflow() -> None:
 
 def test_pairs_with_an_error_say_nothing_and_all_pairs_used_up_is_undecided() -> None:
     keys: list[EpisodeKey] = [("suite", 0, i) for i in range(3)]
-    test = PairedTest({keys[0]: WON, keys[1]: Outcome.ERROR, keys[2]: WON}, "A", ALPHA)
-    test.round_ended({keys[0]: Outcome.ERROR, keys[1]: LOST})
+    test = PairedTest(heard({keys[0]: WON, keys[1]: Outcome.ERROR, keys[2]: WON}), "A", ALPHA)
+    test.round_ended(heard({keys[0]: Outcome.ERROR, keys[1]: LOST}))
     assert test.decision is None
-    test.round_ended({keys[2]: WON, ("suite", 0, 3): LOST})
+    test.round_ended(heard({keys[2]: WON, ("suite", 0, 3): LOST}))
     assert test.decision == "undecided against A at alpha 0.05 after 1 pair, 0 won to 0 lost"
 
 
 def test_an_episode_that_diverged_is_lost_to_one_that_succeeded() -> None:
     keys: list[EpisodeKey] = [("suite", 0, i) for i in range(3)]
-    test = PairedTest({keys[0]: WON, keys[1]: Outcome.DIVERGED, keys[2]: LOST}, "A", ALPHA)
-    test.round_ended({keys[0]: Outcome.DIVERGED, keys[1]: WON, keys[2]: Outcome.DIVERGED})
+    broke = Outcome.DIVERGED
+    test = PairedTest(heard({keys[0]: WON, keys[1]: broke, keys[2]: LOST}), "A", ALPHA)
+    test.round_ended(heard({keys[0]: broke, keys[1]: WON, keys[2]: broke}))
     assert (test.wins_a, test.wins_b) == (1, 1)
     assert test.decision == "undecided against A at alpha 0.05 after 3 pairs, 1 won to 1 lost"
 
@@ -156,8 +168,8 @@ class Rounds:
         self.heard: list[dict[EpisodeKey, Outcome]] = []
         self._enough = enough
 
-    def round_ended(self, outcomes: dict[EpisodeKey, Outcome]) -> None:
-        self.heard.append(outcomes)
+    def round_ended(self, episodes: Sequence[Heard]) -> None:
+        self.heard.append({one.key: one.outcome for one in episodes})
 
     @property
     def decision(self) -> str | None:
@@ -166,7 +178,7 @@ class Rounds:
 
 def test_rules_hear_whole_rounds_in_order_and_nothing_after_their_decision() -> None:
     specs, rule = plan(2, 4), Rounds(enough=2)
-    stopper = Stopper(specs, [rule])  # type: ignore[list-item]
+    stopper = Stopper(specs, [rule])
     first, second = specs[:4], specs[4:]
     for spec in [*first, second[1]]:
         stopper.episode_ended(result(spec, WON))
@@ -183,45 +195,126 @@ def test_rules_hear_whole_rounds_in_order_and_nothing_after_their_decision() -> 
     assert len(rule.heard) == 2
 
 
-def feed(rule: StopRule, n: int, *tasks: Outcome) -> None:
-    for index in range(n):
-        rule.round_ended({("suite", t, index): ended for t, ended in enumerate(tasks)})
+def feed(rule: StopRule, rounds: range, *tasks: Outcome, n_worlds: int = 10**6) -> None:
+    for index in rounds:
+        outcomes = {("suite", t, index): ended for t, ended in enumerate(tasks)}
+        rule.round_ended(heard(outcomes, n_worlds))
 
 
 def test_ci_width_stops_when_the_interval_of_all_episodes_is_narrow() -> None:
     rule = CIWidth(0.05)
-    feed(rule, 36, WON, WON)
+    feed(rule, range(71), WON, WON)
     assert rule.decision is None
-    feed(rule, 1, WON, WON)
-    assert rule.decision == "ci_width 0.0493 < 0.05 after 74 episodes"
+    feed(rule, range(71, 72), WON, WON)
+    assert rule.decision == "ci_width 0.0365 < 0.05 after 144 episodes"
 
 
 def test_task_ci_width_waits_for_the_task_that_is_least_known() -> None:
     rule = CIWidth(0.2, per_task=True)
-    feed(rule, 16, WON, Outcome.ERROR)
+    feed(rule, range(20), WON, Outcome.ERROR)
     assert rule.decision is None
-    feed(rule, 16, LOST, WON)
+    feed(rule, range(20, 40), LOST, WON)
     assert rule.decision is None, "the first task is at one half now"
-    feed(rule, 70, WON, WON)
+    feed(rule, range(40, 180), WON, WON)
     assert rule.decision is not None
 
 
-@pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
-def test_an_interval_reached_by_ci_width_still_covers(rate: float) -> None:
-    rng = np.random.default_rng(5)
-    covered = 0
-    for _ in range(400):
-        rule, successes = CIWidth(0.15), 0
-        for n in count(1):
-            won = bool(rng.random() < rate)
-            successes += won
-            rule.round_ended({("suite", 0, n): outcome(won)})
-            if rule.decision is not None:
-                break
-        interval = wilson_interval(successes, n)
-        assert interval is not None
-        covered += interval[0] <= rate <= interval[1]
-    assert covered >= 0.91 * 400
+def test_a_world_played_again_makes_no_interval_narrower() -> None:
+    rule = CIWidth(0.2)
+    feed(rule, range(1000), WON, n_worlds=10)
+    assert rule.decision is None
+    feed(rule, range(1000, 1030), WON)
+    assert rule.decision is not None
+
+
+def coverage_at_the_stop(rates: Sequence[float], width: float) -> float:
+    """Return exactly how often the interval of a stopped run holds the mean of its tasks' rates.
+
+    A walk over (episodes, successes), with what is likely enough to matter; where it stops, it is
+    asked whether it covers. Rounds have an episode of every task.
+    """
+    mean, n_tasks = float(np.mean(rates)), len(rates)
+    of_round = np.array([1.0])
+    for rate in rates:
+        of_round = np.convolve(of_round, [1 - rate, rate])
+    alive, n, covered, lost = np.array([1.0]), 0, 0.0, 0.0
+    while alive.sum() > 1e-7:
+        alive, n = np.convolve(alive, of_round), n + n_tasks
+        for k in np.flatnonzero(alive):
+            if alive[k] < 1e-12:
+                lost += alive[k]
+                alive[k] = 0.0
+                continue
+            low, high = interval(int(k), n, width)
+            if high - low < width:
+                covered += alive[k] * (low <= mean <= high)
+                alive[k] = 0.0
+    assert lost < 1e-4
+    return float(covered)
+
+
+@cache
+def interval(successes: int, n: int, width: float) -> tuple[float, float]:
+    ends = anytime_interval(successes, n, width)
+    assert ends is not None
+    return ends
+
+
+@pytest.mark.parametrize("width", [0.4, 0.3, 0.2])
+@pytest.mark.parametrize(
+    "rates",
+    [(0.02,), (0.1,), (0.3,), (0.5,), (0.93,), (0.1, 0.9), (0.5, 0.5, 0.95), (1.0, 0.8, 0.0, 0.4)],
+)
+def test_an_interval_reached_by_ci_width_covers_in_95_percent_of_runs_by_exact_calculation(
+    rates: tuple[float, ...], width: float
+) -> None:
+    assert coverage_at_the_stop(rates, width) >= 0.95
+
+
+def test_wilsons_interval_would_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "interval", lambda k, n, width: wilson_interval(k, n))
+    assert coverage_at_the_stop((0.3,), 0.3) < 0.93
+
+
+@pytest.mark.parametrize("width", [0.05, 0.3, None])
+def test_what_an_anytime_interval_leaves_out_lies_below_and_above_it_and_never_inside(
+    width: float | None,
+) -> None:
+    for k, n in [(0, 30), (1, 30), (15, 30), (29, 30), (30, 30), (180, 200)]:
+        ends, turned = anytime_interval(k, n, width), anytime_interval(n - k, n, width)
+        assert ends is not None
+        assert turned is not None
+        assert 0 <= ends[0] <= k / n <= ends[1] <= 1
+        assert turned == pytest.approx((1 - ends[1], 1 - ends[0]))
+    assert anytime_interval(0, 0, width) is None
+
+
+def test_an_interval_for_any_moment_covers_at_every_look_in_95_percent_of_runs() -> None:
+    rng = np.random.default_rng(8)
+    for rate in (0.05, 0.5):
+        missed = 0
+        for _ in range(300):
+            wins = np.cumsum(rng.random(150) < rate)
+            looks = (robbins(int(k), n) for n, k in enumerate(wins, start=1))
+            missed += any(not low <= rate <= high for low, high in looks)
+        assert missed <= ALPHA * 300
+
+
+@cache
+def robbins(successes: int, n: int) -> tuple[float, float]:
+    ends = anytime_interval(successes, n, None)
+    assert ends is not None
+    return ends
+
+
+def test_what_watched_a_run_is_read_from_its_settings() -> None:
+    assert watched({"eval": {"stop_when": "never"}, "against": None}).overall is None
+    assert watched({}).overall is None
+    one = watched({"eval": {"stop_when": " ci_width < 0.1"}})
+    assert (one.overall and one.overall.width, one.task and one.task.width) == (0.1, None)
+    each = watched({"eval": {"stop_when": "task_ci_width<0.2"}, "against": "there"})
+    assert (each.overall and each.overall.width, each.task and each.task.width) == (None, 0.2)
+    assert watched({"eval": {"stop_when": "never"}, "against": "there"}).overall is not None
 
 
 @pytest.mark.parametrize("text", ["ci_width<0.05", " ci_width < 5e-2 ", "task_ci_width<0.2"])
@@ -306,8 +399,8 @@ def test_a_stopped_run_is_balanced_says_why_and_can_be_completed(
     run: Callable[..., Evaluation], batch_size: int
 ) -> None:
     stopped = run(**STOPPING, eval__stop_when="ci_width<0.1", eval__batch_size=batch_size)
-    assert stopped.stopped == "ci_width 0.0964 < 0.1 after 36 episodes"  # 12 rounds of 3
-    assert 36 <= len(stopped.rows) < 180
+    assert stopped.stopped == "ci_width 0.0895 < 0.1 after 69 episodes"  # 23 rounds of 3
+    assert 69 <= len(stopped.rows) < 180
     assert not stopped.complete
     per_task = Counter(row.task for row in stopped.rows)
     assert len(per_task) == 3
@@ -315,6 +408,14 @@ def test_a_stopped_run_is_balanced_says_why_and_can_be_completed(
     info = json.loads((stopped.path / "eval_info.json").read_text())
     assert info["proctor"]["stopped"] == stopped.stopped
     assert info["proctor"]["complete"] is False
+    assert info["proctor"]["interval"].startswith("anytime-valid")
+    assert info["overall"]["pc_success_wilson95"] is None
+    low, high = info["overall"]["pc_success_interval95"]
+    assert high - low < 10
+    assert f"[{low:.1f}, {high:.1f}]" in str(stopped.tally)
+    page = page_data(read_run(stopped.path))
+    assert page["stopped"] == stopped.stopped
+    assert page["overall"]["interval"] == pytest.approx([low / 100, high / 100], abs=1e-6)
 
     words = {"output_dir": str(stopped.path), "resume": True, **STOPPING}
     again = run(**words, eval__stop_when="ci_width<0.1")
@@ -322,6 +423,7 @@ def test_a_stopped_run_is_balanced_says_why_and_can_be_completed(
     completed = run(**words)
     assert completed.complete
     assert completed.stopped is None
+    assert page_data(read_run(stopped.path))["interval"] == "Wilson"
     assert digests(completed) == digests(run(**STOPPING))
 
 
@@ -406,6 +508,78 @@ def test_a_policy_against_itself_uses_up_the_pairs_and_is_undecided(
     again = run(eval__n_episodes=40, against=str(reference.path))
     assert str(again.stopped).startswith("undecided against")
     assert len(again.rows) < 40, "episodes that have no partner are not run"
+
+
+def test_worlds_that_repeat_raise_no_more_false_alarms() -> None:
+    """Two equal policies without noise on ten worlds: a hundred rounds are ten, ten times."""
+    rng, alarms, naive = np.random.default_rng(9), 0, 0
+    for _ in range(300):
+        won = rng.random((10, 2)) < 0.5
+        of_a, of_b = (
+            {("suite", 0, i): outcome(won[i % 10, side]) for i in range(100)} for side in (0, 1)
+        )
+        for n_worlds in (10, 100):
+            test = PairedTest(heard(of_a, n_worlds), "A", ALPHA)
+            said = verdict(test, ([one] for one in heard(of_b, n_worlds)))
+            if n_worlds == 10:
+                alarms += said in ("better", "worse")
+            else:
+                naive += said in ("better", "worse")
+    assert alarms <= ALPHA * 300
+    assert naive > 0.2 * 300, "counted as if each were new"
+
+
+def test_when_no_new_world_is_left_to_bet_on_it_is_undecided() -> None:
+    outcomes = {("suite", 0, i): WON for i in range(6)}
+    test = PairedTest(heard(outcomes, 3), "A", ALPHA)
+    for one in heard(outcomes, 3)[:3]:
+        assert test.decision is None
+        test.round_ended([one])
+    assert str(test.decision).endswith("after 3 pairs, 0 won to 0 lost")
+
+
+def test_only_rounds_that_the_reference_holds_of_every_task_are_bet_on(
+    run: Callable[..., Evaluation],
+) -> None:
+    """An unfinished reference ran its tasks one after the other: 40 of the first, 2 of the next."""
+    load = {"env__n_tasks": 2, "eval__n_episodes": 40, "eval__batch_size": 1}
+    reference = run(**load, policy__type="zero")
+    journal = reference.path / FILE_NAME
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join(lines[:42]))
+    against = run(**load, policy__type="expert", against=str(reference.path))
+    assert "undecided" in str(against.stopped)
+    assert "after 4 pairs, 4 won to 0 lost" in str(against.stopped)
+
+    journal.write_bytes(b"".join(lines[:40]))
+    with pytest.raises(
+        UsageError, match="does not hold episode 0 of all 2 planned tasks"
+    ) as refusal:
+        run(**load, policy__type="expert", against=str(reference.path))
+    assert "\n" not in str(refusal.value)
+    assert not (reference.path.parent / "run2").exists()
+
+
+def test_past_a_gap_an_interrupted_reference_holds_quick_episodes_only(
+    run: Callable[..., Evaluation],
+) -> None:
+    load = {"eval__n_episodes": 40, "eval__batch_size": 1}
+    reference = run(**load, policy__type="zero")
+    journal = reference.path / FILE_NAME
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join(lines[:3] + lines[4:]))
+    against = run(**load, policy__type="expert", against=str(reference.path))
+    assert "after 3 pairs" in str(against.stopped)
+
+
+def test_a_run_interrupted_amid_its_rounds_says_so(run: Callable[..., Evaluation]) -> None:
+    stopped = run(**STOPPING, eval__stop_when="ci_width<0.3")
+    assert page_data(read_run(stopped.path))["warnings"] == []
+    journal = stopped.path / FILE_NAME
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join(lines[:-1]))
+    (warning,) = page_data(read_run(stopped.path))["warnings"]
+    assert warning.startswith("1 episode of rounds that have begun had not ended")
 
 
 def test_a_reference_without_the_planned_episodes_is_refused_before_anything_starts(

@@ -58,7 +58,8 @@ def run(words: list[str]) -> int:
 def _compare(paths: list[Path], criteria: Criteria, files: dict[str, Path], *, gate: bool) -> int:
     """Compare the runs; ``files`` says where the numbers (json) and the page (html) go."""
     from proctor.report.compare_page import write_compare_page
-    from proctor.report.comparison import compare, load_run, regressions
+    from proctor.report.comparison import compare, regressions
+    from proctor.report.pairing import load_run
     from proctor.run import write_json
 
     runs = [load_run(path) for path in paths]

@@ -156,7 +156,7 @@ def _show(evaluation: Evaluation, console: Console) -> None:
     from proctor.report.tables import results_table
     from proctor.report.worlds import world_warnings
 
-    console.print(results_table(evaluation.rows))
+    console.print(results_table(evaluation.rows, evaluation.watched))
     console.print(f"\nsuccess {evaluation.tally}", style="bold", highlight=False)
     clipped = sum(bool(row.clipped_steps) for row in evaluation.rows)
     if clipped:
@@ -171,7 +171,7 @@ def _show(evaluation: Evaluation, console: Console) -> None:
     if evaluation.stopped is not None:
         console.print(
             f"stopped: {evaluation.stopped} ({len(evaluation.rows)} of {evaluation.planned} "
-            "planned episodes were run)",
+            "planned episodes were run); the intervals above hold although it could stop itself",
             highlight=False,
             markup=False,
             soft_wrap=True,

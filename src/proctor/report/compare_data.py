@@ -12,14 +12,13 @@ from proctor.recorders.journal import EpisodeRow
 from proctor.report.comparison import (
     Change,
     Comparison,
-    RunResults,
-    paired_episodes,
     regressions,
 )
 from proctor.report.comparison_table import p_equals, p_text
 from proctor.report.page import REPORT_FILE
+from proctor.report.pairing import RunResults, paired_episodes
 from proctor.report.statistics import Interval, wilson_interval
-from proctor.types import Outcome
+from proctor.types import EpisodeKey, Outcome
 
 _ONLY_A, _ONLY_B, _NEITHER, _BOTH, _ERROR = range(5)
 """Who solved an episode, in the order in which a reader wants to see them."""
@@ -137,11 +136,14 @@ def _pairs(
 ) -> dict[str, list[Any]]:
     """Return the pairs as columns, those that only one run solved first."""
     place = {task.name: number for number, task in enumerate(comparison.tasks)}
-    sides = paired_episodes(a, b).values()
-    pairs = [pair for of_a, of_b in sides for pair in zip(of_a, of_b, strict=True)]
+    pairs: list[Pair] = []
+    task_of: dict[EpisodeKey, int] = {}
+    for task, (of_a, of_b) in paired_episodes(a, b).tasks.items():
+        pairs += zip(of_a, of_b, strict=True)
+        task_of |= {row.key: place[task] for row in of_b}
     pairs.sort(key=_kind)
     columns: dict[str, Callable[[Pair], Any]] = {
-        "task": lambda pair: place[pair[0].task],
+        "task": lambda pair: task_of[pair[1].key],
         "seed": lambda pair: pair[0].seed,
         "init_state": lambda pair: pair[0].init_state,
         "kind": _kind,

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from proctor.report.compare_data import compare_data
-from proctor.report.comparison import Comparison, RunResults
+from proctor.report.comparison import Comparison
 from proctor.report.document import document_html
+from proctor.report.pairing import RunResults
 from proctor.run import write_whole
 
 COMPARE_FILE = "compare.html"

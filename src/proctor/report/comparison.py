@@ -5,15 +5,12 @@ Pure functions of what two run folders hold. B is compared with A; A is the refe
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
 
 from proctor.errors import UsageError
-from proctor.files import read_plain
-from proctor.recorders.journal import FILE_NAME, EpisodeRow, read_journal
+from proctor.recorders.journal import FILE_NAME, EpisodeRow
 from proctor.report.differences import (
     Counts,
     Independent,
@@ -25,26 +22,16 @@ from proctor.report.differences import (
     p_worse,
     probability_b_better,
 )
+from proctor.report.pairing import (
+    RunResults,
+    overlap_warnings,
+    paired_episodes,
+    separate_samples,
+)
 from proctor.report.protocols import changed_protocol, require_same_worlds
 from proctor.report.statistics import Average, Interval, holm, mean_over_tasks
 from proctor.report.summary import tally
-from proctor.run import EVAL_INFO_FILE, RunFolder, RunRecord
-from proctor.types import EpisodeSpec, Outcome
-
-PairKey: TypeAlias = tuple[str, int, int | None]
-"""(task name, seed, init state): episodes that start from the same world have the same."""
-
-
-@dataclass(frozen=True)
-class RunResults:
-    """A run as it lies in its folder."""
-
-    path: Path
-    record: RunRecord
-    rows: list[EpisodeRow]
-    damaged: list[int]
-    stopped: str | None = None
-    """Why it was stopped before all its episodes had been run."""
+from proctor.types import Outcome
 
 
 @dataclass(frozen=True)
@@ -99,6 +86,9 @@ class Comparison:
     left_out_a: int
     left_out_b: int
     """Episodes without a partner in the other run."""
+    repeated_a: int
+    repeated_b: int
+    """Episodes left out because they start from a world that another one counts for."""
     warnings: list[str]
 
     def changed(self, sign: int) -> list[Change]:
@@ -113,35 +103,6 @@ class Comparison:
         ]
 
 
-def load_run(path: Path) -> RunResults:
-    """Read a run that has something to compare.
-
-    Raises:
-        UsageError: it is no run folder, or no episode of it was completed.
-    """
-    record = RunFolder(path).read()
-    if record is None:
-        raise UsageError(f"{path} is not a run folder (it has no run.json)")
-    journal = read_journal(path)
-    if not tally(journal.rows).episodes:
-        raise UsageError(f"{path} has no finished episode: its success rate is n/a")
-    return RunResults(path, record, journal.rows, journal.damaged, _why_stopped(path))
-
-
-def _why_stopped(path: Path) -> str | None:
-    try:
-        ours = json.loads(read_plain(path / EVAL_INFO_FILE))["proctor"]
-        return None if ours["complete"] or ours["stopped"] is None else str(ours["stopped"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return None  # the run goes on, was killed or is older than stop rules
-
-
-def pair_key(episode: EpisodeRow | EpisodeSpec) -> PairKey:
-    """Return what two episodes that start from the same world share."""
-    task = episode.task if isinstance(episode, EpisodeRow) else episode.task.name
-    return (task, episode.seed, episode.init_state)
-
-
 def compare(a: RunResults, b: RunResults, criteria: Criteria) -> Comparison:
     """Compare B with A.
 
@@ -152,18 +113,18 @@ def compare(a: RunResults, b: RunResults, criteria: Criteria) -> Comparison:
     if criteria.paired:
         protocols, what = (a.record.protocol, b.record.protocol), f"{a.path} and {b.path}"
         require_same_worlds(*protocols, what, "add --unpaired to compare them as separate samples")
-    sides = paired_episodes(a, b) if criteria.paired else _by_task(a, b)
-    counted = {task: _count(of_a, of_b, criteria) for task, (of_a, of_b) in sides.items()}
+    sides = paired_episodes(a, b) if criteria.paired else separate_samples(a, b)
+    counted = {task: _count(of_a, of_b, criteria) for task, (of_a, of_b) in sides.tasks.items()}
     p_values = [p_value(counts) for counts in counted.values() if counts.difference is not None]
     corrected = iter(holm(p_values))
     tasks = [
-        _change(task, counts, sides[task], criteria, corrected) for task, counts in counted.items()
+        _change(task, counts, sides.tasks[task], criteria, corrected)
+        for task, counts in counted.items()
     ]
     everything = _sum(list(counted.values()))
     if everything.difference is None:
         raise UsageError(f"{a.path} and {b.path} have no common episode that both completed: n/a")
-    rows_a = [row for of_a, _ in sides.values() for row in of_a]
-    rows_b = [row for _, of_b in sides.values() for row in of_b]
+    rows_a, rows_b = sides.rows_a, sides.rows_b
     return Comparison(
         a=a.path,
         b=b.path,
@@ -173,8 +134,10 @@ def compare(a: RunResults, b: RunResults, criteria: Criteria) -> Comparison:
         macro=mean_over_tasks([task.difference for task in tasks if task.difference is not None]),
         p_worse=p_worse(everything, criteria.margin),
         detectable=_detectable(everything, criteria.alpha),
-        left_out_a=len(a.rows) - len(rows_a),
-        left_out_b=len(b.rows) - len(rows_b),
+        left_out_a=len(a.rows) - len(rows_a) - sides.repeated_a,
+        left_out_b=len(b.rows) - len(rows_b) - sides.repeated_b,
+        repeated_a=sides.repeated_a,
+        repeated_b=sides.repeated_b,
         warnings=warnings_of(a, b, criteria),
     )
 
@@ -183,62 +146,6 @@ def regressions(comparisons: Sequence[Comparison]) -> list[Comparison]:
     """Return those whose B is worse by more than the margin, Holm-corrected for their number."""
     corrected = holm([comparison.p_worse for comparison in comparisons])
     return [c for c, p in zip(comparisons, corrected, strict=True) if p <= c.criteria.alpha]
-
-
-Sides: TypeAlias = dict[str, tuple[list[EpisodeRow], list[EpisodeRow]]]
-"""The episodes of A and of B that are compared, task by task."""
-
-
-def paired_episodes(a: RunResults, b: RunResults) -> Sides:
-    """Put episodes that start from the same world at the same place of both lists.
-
-    Raises:
-        UsageError: they share no episode.
-    """
-    in_a: dict[PairKey, EpisodeRow] = {}
-    for row in a.rows:
-        in_a.setdefault(pair_key(row), row)
-    sides: Sides = {}
-    for row in sorted(b.rows, key=lambda row: row.key):
-        partner = in_a.pop(pair_key(row), None)
-        if partner is not None:
-            of_a, of_b = sides.setdefault(row.task, ([], []))
-            of_a.append(partner)
-            of_b.append(row)
-    if not sides:
-        raise UsageError(
-            f"{a.path} and {b.path} have no common episode (task, seed, init state); "
-            "run B with A's --seed and tasks, or compare as separate samples with --unpaired"
-        )
-    return sides
-
-
-def _by_task(a: RunResults, b: RunResults) -> Sides:
-    """Take, of every task in both, as many completed episodes of A as of B.
-
-    Otherwise a run with more episodes of the easy tasks would look better than it is.
-    """
-    in_a, in_b = _rows_by_task(a.rows), _rows_by_task(b.rows)
-    sides: Sides = {}
-    for task in (task for task in in_a if task in in_b):
-        n = min(tally(in_a[task]).episodes, tally(in_b[task]).episodes)
-        sides[task] = _first_completed(in_a[task], n), _first_completed(in_b[task], n)
-    if not sides:
-        raise UsageError(f"{a.path} and {b.path} have no common task")
-    return sides
-
-
-def _rows_by_task(rows: Iterable[EpisodeRow]) -> dict[str, list[EpisodeRow]]:
-    tasks: dict[str, list[EpisodeRow]] = {}
-    for row in sorted(rows, key=lambda row: row.key):
-        tasks.setdefault(row.task, []).append(row)
-    return tasks
-
-
-def _first_completed(rows: list[EpisodeRow], n: int) -> list[EpisodeRow]:
-    """Return the first ``n`` completed episodes, with all that errored."""
-    done = [row for row in rows if row.outcome.counts]
-    return [row for row in rows if not row.outcome.counts] + done[:n]
 
 
 def _count(a: list[EpisodeRow], b: list[EpisodeRow], criteria: Criteria) -> Counts:
@@ -324,4 +231,5 @@ def warnings_of(a: RunResults, b: RunResults, criteria: Criteria) -> list[str]:
                 f"{run.path} stopped itself early ({run.stopped}): p-values and intervals here do "
                 "not allow for that"
             )
+    lines += overlap_warnings(a, b, paired=criteria.paired)
     return lines + changed_protocol(a.record.protocol, b.record.protocol, seeds=criteria.paired)

@@ -78,7 +78,10 @@
     byId("about").textContent = [run.policy_path, run.started, run.sessions > 1 ? `${run.sessions} sessions` : null,
       plural(run.tasks.length, "task"), `fingerprint ${run.fingerprint}`].filter(Boolean).join(" · ");
     const notices = [];
-    if (run.planned !== null && run.recorded < run.planned) {
+    if (run.stopped !== null) {
+      notices.push(`This run stopped itself early, after ${count(run.recorded)} of ${count(run.planned)} ` +
+        `planned episodes: ${run.stopped}. Its intervals allow for that.`);
+    } else if (run.planned !== null && run.recorded < run.planned) {
       notices.push(`This run is not complete: ${count(run.recorded)} of ${count(run.planned)} episodes ` +
         "have ended. To go on: proctor eval --resume --output_dir=FOLDER, with this page's folder.");
     }
@@ -96,7 +99,7 @@
     byId("rate").append(
       el("div", { class: "big" }, percent(all.rate)),
       el("div", { class: "interval" }, all.rate === null ? "no episode has ended with a result" :
-        `${interval(all.interval)} `, el("span", { class: "quiet" }, all.rate === null ? "" : `95% interval, n=${count(all.n)}${worlds(all)}`)));
+        `${interval(all.interval)} `, el("span", { class: "quiet" }, all.rate === null ? "" : `95% interval (${run.interval}), n=${count(all.n)}${worlds(all)}`)));
     byId("posterior").append(rateChart(all, null), axis());
     const figures = [["Succeeded", `${count(all.k)} of ${count(all.n)}`]];
     if (all.diverged) figures.push(["Broke the simulator, failed", count(all.diverged)]);

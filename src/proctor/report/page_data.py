@@ -15,7 +15,9 @@ from proctor.recorders.base import Pulse
 from proctor.recorders.effort import read_effort
 from proctor.recorders.journal import EpisodeRow, read_journal, videos_in
 from proctor.recorders.video import read_warnings
+from proctor.report.anytime import Watch, watched
 from proctor.report.reproduce import episode_base, episode_flag, run_command, task_flags
+from proctor.report.stopped import kind_of_interval, round_warnings, why_stopped
 from proctor.report.summary import by_group, by_task, tally
 from proctor.report.timeline import Timeline, limit_of, make_timeline, time_spent
 from proctor.report.worlds import world_warnings
@@ -39,6 +41,8 @@ class RunContent:
     filmed: frozenset[EpisodeKey]
     """The episodes whose video is there."""
     effort: Pulse
+    stopped: str | None
+    """Why a rule ended the run before all its episodes had been run."""
     film_warnings: list[str]
     """What is to be known of the videos."""
 
@@ -58,14 +62,22 @@ def read_run(folder: Path) -> RunContent:
     videos = videos_in(folder)
     filmed = frozenset(row.key for row in rows if row.video in videos)
     warnings = list(read_warnings(folder).values())
-    return RunContent(record, rows, journal.damaged, filmed, read_effort(folder), warnings)
+    return RunContent(
+        record=record,
+        rows=rows,
+        damaged=journal.damaged,
+        filmed=filmed,
+        effort=read_effort(folder),
+        stopped=why_stopped(folder),
+        film_warnings=warnings,
+    )
 
 
 def page_data(run: RunContent) -> dict[str, Any]:
     """Return all that the page shows."""
     record = run.record
     timeline = make_timeline(run.rows, record.sessions)
-    tasks, groups = by_task(run.rows), by_group(run.rows)
+    tasks, groups, how = by_task(run.rows), by_group(run.rows), watched(record.resolved)
     return {
         "title": title(record),
         "policy_path": _policy_path(record),
@@ -74,14 +86,16 @@ def page_data(run: RunContent) -> dict[str, Any]:
         "planned": record.planned_episodes,
         "recorded": len(run.rows),
         "damaged": run.damaged,
-        "warnings": world_warnings(run.rows),
-        "overall": _tally(run.rows) | _bounds(run.rows),
+        "stopped": run.stopped,
+        "interval": kind_of_interval(record.resolved),
+        "warnings": world_warnings(run.rows) + round_warnings(run.rows, record.resolved),
+        "overall": _tally(run.rows, how.overall) | _bounds(run.rows),
         "groups": [
-            {"name": suite, **_tally(rows)}
+            {"name": suite, **_tally(rows, how.group)}
             for suite, rows in groups.items()
             if 1 < len(groups) < len(tasks)
         ],
-        "tasks": [_task(rows) for rows in tasks.values()],
+        "tasks": [_task(rows, how.task) for rows in tasks.values()],
         "episodes": _episodes(run, timeline, list(tasks)),
         "errors": _errors(run.rows),
         "film_warnings": run.film_warnings,
@@ -117,18 +131,18 @@ def _policy_path(record: RunRecord) -> str | None:
     return path if isinstance(path, str) else None
 
 
-def _task(rows: Sequence[EpisodeRow]) -> dict[str, Any]:
+def _task(rows: Sequence[EpisodeRow], watch: Watch | None) -> dict[str, Any]:
     first = rows[0]
     return {
         "name": first.task,
         "group": first.suite,
         "flags": task_flags(first.suite, first.task_id),
-        **_tally(rows),
+        **_tally(rows, watch),
     }
 
 
-def _tally(rows: Sequence[EpisodeRow]) -> dict[str, Any]:
-    added = tally(rows)
+def _tally(rows: Sequence[EpisodeRow], watch: Watch | None) -> dict[str, Any]:
+    added = tally(rows, watch)
     interval = added.interval
     return {
         "k": added.successes,

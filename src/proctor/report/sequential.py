@@ -11,23 +11,34 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import NamedTuple, Protocol
 
 from proctor.errors import UsageError, did_you_mean
 from proctor.recorders.base import Pulse
-from proctor.report.statistics import wilson_interval
-from proctor.types import EpisodeKey, EpisodeResult, EpisodeSpec, Outcome
+from proctor.report.anytime import anytime_interval
+from proctor.types import EpisodeKey, EpisodeResult, EpisodeSpec, Outcome, WorldKey
 
 NEVER = "never"
-Round = Mapping[EpisodeKey, Outcome]
-"""How the episodes of one index ended, of every task."""
+
+
+class Heard(NamedTuple):
+    """How an episode ended, and where it had begun."""
+
+    key: EpisodeKey
+    world: WorldKey
+    outcome: Outcome
+
+
+Round = Sequence[Heard]
+"""The episodes of one index, of every task."""
 
 
 class StopRule(Protocol):
     """Decides when a run has shown enough."""
 
-    def round_ended(self, outcomes: Round) -> None:
+    def round_ended(self, episodes: Round) -> None:
         """Take the episodes of one index; rounds come in order, each once."""
 
     @property
@@ -36,25 +47,32 @@ class StopRule(Protocol):
 
 
 class CIWidth:
-    """Stops when the 95% Wilson interval, of all episodes or of every task, is narrow enough."""
+    """Stops when the 95% interval, of all episodes or of every task, is narrow enough.
+
+    The interval is one that holds although it is looked at after every round (``anytime``). Another
+    episode of a world may be a copy of the first: each world counts once.
+    """
 
     def __init__(self, width: float, *, per_task: bool = False) -> None:
         self._width = width
         self._per_task = per_task
         self._counts: dict[tuple[str, int] | None, list[int]] = {}  # [successes, episodes]
+        self._worlds: set[WorldKey] = set()
 
-    def round_ended(self, outcomes: Round) -> None:
+    def round_ended(self, episodes: Round) -> None:
         """Count the round."""
-        for (suite, task_id, _), outcome in outcomes.items():
+        for (suite, task_id, _), world, outcome in episodes:
             cell = (suite, task_id) if self._per_task else None
             counts = self._counts.setdefault(cell, [0, 0])
-            counts[0] += outcome is Outcome.SUCCESS
-            counts[1] += outcome.counts
+            if outcome.counts and world not in self._worlds:
+                self._worlds.add(world)
+                counts[0] += outcome is Outcome.SUCCESS
+                counts[1] += 1
 
     @property
     def decision(self) -> str | None:
         """Say how narrow the widest interval is, once it is narrow enough."""
-        intervals = [wilson_interval(*counts) for counts in self._counts.values()]
+        intervals = [anytime_interval(k, n, self._width) for k, n in self._counts.values()]
         widest = max((1.0 if i is None else i[1] - i[0] for i in intervals), default=1.0)
         if widest >= self._width:
             return None
@@ -74,21 +92,27 @@ class PairedTest:
     Unless B is better, no bet is expected to gain, so E ever reaches 2 / alpha with probability at
     most alpha / 2 (Ville's inequality), however often one looks. The same is bet on A. It holds
     at the ends of rounds when tasks differ in who is better but not on average: the expectation of
-    a round is prod_t (1 + s d_t) <= (1 + s mean_t d_t)^T <= 1.
+    a round is prod_t (1 + s d_t) <= (1 + s mean_t d_t)^T <= 1. Another pair of a world may be a
+    copy of the first: on every world one bet is made.
     """
 
-    def __init__(self, reference: Mapping[EpisodeKey, Outcome], name: str, alpha: float) -> None:
-        self._left = dict(reference)
+    def __init__(self, reference: Iterable[Heard], name: str, alpha: float) -> None:
+        self._left: dict[WorldKey, dict[EpisodeKey, Outcome]] = {}  # worlds without a bet
+        for key, world, outcome in reference:
+            self._left.setdefault(world, {})[key] = outcome
         self._name = name
         self._alpha = alpha
         self._pairs = 0
         self.wins_a = self.wins_b = 0
 
-    def round_ended(self, outcomes: Round) -> None:
+    def round_ended(self, episodes: Round) -> None:
         """Count who solved which episode; a pair with an error says nothing."""
-        for key, of_b in outcomes.items():
-            of_a = self._left.pop(key, Outcome.ERROR)
-            if not (of_a.counts and of_b.counts):
+        for key, world, of_b in episodes:
+            of_a = self._left.get(world, {}).pop(key, Outcome.ERROR)
+            says = of_a.counts and of_b.counts
+            if says or not self._left.get(world):
+                self._left.pop(world, None)
+            if not says:
                 continue
             self._pairs += 1
             self.wins_a += of_a is Outcome.SUCCESS and of_b.failed
@@ -109,6 +133,7 @@ class PairedTest:
         return None
 
 
+@lru_cache(maxsize=10_000)
 def evidence(wins: int, losses: int) -> float:
     """Return the e-value for "wins are likelier than losses": the capital of ``PairedTest``."""
     from scipy.special import betaincc, betaln
@@ -129,10 +154,12 @@ class Stopper:
     def __init__(self, plan: Iterable[EpisodeSpec], rules: Sequence[StopRule]) -> None:
         self._rules = rules
         self._missing: dict[int, set[EpisodeKey]] = {}
+        self._worlds: dict[EpisodeKey, WorldKey] = {}
         for spec in plan if rules else ():
             self._missing.setdefault(spec.index, set()).add(spec.key)
+            self._worlds[spec.key] = spec.world_key
         self._rounds = sorted(self._missing, reverse=True)  # those to come, the next one last
-        self._ended: dict[int, dict[EpisodeKey, Outcome]] = {index: {} for index in self._rounds}
+        self._ended: dict[int, list[Heard]] = {index: [] for index in self._rounds}
         self.decision: str | None = None
 
     def hear(self, key: EpisodeKey, outcome: Outcome) -> None:
@@ -141,11 +168,11 @@ class Stopper:
             return
         index = key[2]
         self._missing[index].discard(key)
-        self._ended[index][key] = outcome
+        self._ended[index].append(Heard(key, self._worlds[key], outcome))
         while self.decision is None and self._rounds and not self._missing[self._rounds[-1]]:
-            outcomes = self._ended[self._rounds.pop()]
+            episodes = self._ended[self._rounds.pop()]
             for rule in self._rules:
-                rule.round_ended(outcomes)
+                rule.round_ended(episodes)
             self.decision = next((r.decision for r in self._rules if r.decision is not None), None)
 
     def episode_ended(self, result: EpisodeResult) -> None:

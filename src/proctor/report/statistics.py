@@ -155,13 +155,16 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def rate_text(successes: int, n: int, worlds: Worlds | None = None) -> str:
+def rate_text(
+    successes: int, n: int, worlds: Worlds | None = None, interval: Interval | None = None
+) -> str:
     """Return ``71.3% [67.0, 75.3] n=450``, or ``n/a`` when nothing was measured.
 
-    Where episodes repeat worlds, the interval allows for it: ``n=450 (150 worlds)``.
+    Where episodes repeat worlds, the interval allows for it: ``n=450 (150 worlds)``. It is Wilson's
+    unless another is given.
     """
     worth = None if worlds is None else worlds.effective_n
-    interval = wilson_interval(successes, n, effective_n=worth)
+    interval = interval or wilson_interval(successes, n, effective_n=worth)
     if interval is None:
         return "n/a"
     low, high = interval

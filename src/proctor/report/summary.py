@@ -8,6 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from proctor.recorders.journal import EpisodeRow
+from proctor.report.anytime import NOT_WATCHED, Watch, Watched, anytime_interval
 from proctor.report.statistics import (
     Average,
     Interval,
@@ -35,6 +36,10 @@ class Tally:
     mean_steps_to_success: float | None
     worlds: Worlds
     """From which the completed episodes started."""
+    first: tuple[int, int]
+    """Successes and episodes where only the first completed one of every world counts."""
+    watch: Watch | None = None
+    """How a rule watched the rate, if one did which could stop the run."""
 
     @property
     def rate(self) -> float | None:
@@ -43,7 +48,13 @@ class Tally:
 
     @property
     def interval(self) -> Interval | None:
-        """The rate's 95% interval, which allows for worlds that repeat; None without a rate."""
+        """The rate's 95% interval, which allows for worlds that repeat; None without a rate.
+
+        Wilson's where the number of episodes was fixed in advance; else one that holds although
+        the run may have stopped at any moment.
+        """
+        if self.watch is not None:
+            return anytime_interval(*self.first, self.watch.width)
         worth = self.worlds.effective_n
         return wilson_interval(self.successes, self.episodes, effective_n=worth)
 
@@ -67,14 +78,16 @@ class Tally:
         """The rate and what is to be known of it, without the bounds: for a row of a table."""
         diverged = f", {self.diverged} diverged" if self.diverged else ""
         errors = f", {self.errors} error{'s' * (self.errors != 1)}" if self.errors else ""
-        return rate_text(self.successes, self.episodes, self.worlds) + diverged + errors
+        text = rate_text(self.successes, self.episodes, self.worlds, self.interval)
+        return text + diverged + errors
 
 
-def tally(rows: Iterable[EpisodeRow]) -> Tally:
-    """Add up episodes."""
-    rows = list(rows)
+def tally(rows: Iterable[EpisodeRow], watch: Watch | None = None) -> Tally:
+    """Add up episodes; ``watch`` says that a rule which could stop the run watched their rate."""
+    rows = sorted(rows, key=lambda row: row.key)
     done = [row for row in rows if row.outcome.counts]
     won = [row for row in done if row.outcome is Outcome.SUCCESS]
+    first = {row.world_key: row.outcome for row in reversed(done)}
     return Tally(
         episodes=len(done),
         successes=len(won),
@@ -85,6 +98,8 @@ def tally(rows: Iterable[EpisodeRow]) -> Tally:
         steps=sum(row.steps or 0 for row in done),
         mean_steps_to_success=_mean(row.steps for row in won),
         worlds=Worlds(row.world_key for row in done),
+        first=(sum(ended is Outcome.SUCCESS for ended in first.values()), len(first)),
+        watch=watch,
     )
 
 
@@ -103,21 +118,29 @@ def eval_info(
     planned: int,
     sessions: Sequence[float],
     stopped: str | None = None,
+    watched: Watched = NOT_WATCHED,
 ) -> dict[str, Any]:
     """Return the content of ``eval_info.json``: LeRobot's shape, with ours beside it.
 
-    ``stopped`` is why the run needs no further episode although some are planned.
+    ``stopped`` is why the run needs no further episode although some are planned; ``watched`` how
+    a rule watched it.
     """
     rows = sorted(rows, key=lambda row: row.key)
     eval_s = working_seconds(rows, sessions)
-    overall = _metrics(rows)
+    overall = _metrics(rows, watched.overall)
     overall |= {"eval_s": eval_s, "eval_ep_s": eval_s / len(rows) if rows else None}
     return {
         "per_task": [
-            {"task_group": suite, "task_id": task_id, "metrics": _task_metrics(episodes)}
+            {
+                "task_group": suite,
+                "task_id": task_id,
+                "metrics": _task_metrics(episodes, watched.task),
+            }
             for (suite, task_id), episodes in by_task(rows).items()
         ],
-        "per_group": {suite: _metrics(episodes) for suite, episodes in by_group(rows).items()},
+        "per_group": {
+            suite: _metrics(episodes, watched.group) for suite, episodes in by_group(rows).items()
+        },
         "overall": overall,
         "proctor": {**_ours(rows, planned), "stopped": stopped},
     }
@@ -132,7 +155,7 @@ def working_seconds(rows: Sequence[EpisodeRow], sessions: Sequence[float]) -> fl
     return total
 
 
-def _task_metrics(rows: list[EpisodeRow]) -> dict[str, Any]:
+def _task_metrics(rows: list[EpisodeRow], watch: Watch | None) -> dict[str, Any]:
     done = [row for row in rows if row.outcome.counts]
     return {
         "task": rows[0].task,
@@ -140,13 +163,13 @@ def _task_metrics(rows: list[EpisodeRow]) -> dict[str, Any]:
         "max_rewards": [row.max_reward for row in done],
         "successes": [row.success_once for row in done],
         "seeds": [row.seed for row in done],
-        **_metrics(rows),
+        **_metrics(rows, watch),
     }
 
 
-def _metrics(rows: list[EpisodeRow]) -> dict[str, Any]:
-    added = tally(rows)
-    interval = added.interval
+def _metrics(rows: list[EpisodeRow], watch: Watch | None) -> dict[str, Any]:
+    added = tally(rows, watch)
+    interval = None if added.interval is None else [100 * end for end in added.interval]
     return {
         "avg_sum_reward": added.avg_sum_reward,
         "avg_max_reward": added.avg_max_reward,
@@ -155,7 +178,8 @@ def _metrics(rows: list[EpisodeRow]) -> dict[str, Any]:
         "n_diverged": added.diverged,
         "n_worlds": added.worlds.distinct,
         "n_errors": added.errors,
-        "pc_success_wilson95": None if interval is None else [100 * end for end in interval],
+        "pc_success_interval95": interval,
+        "pc_success_wilson95": interval if watch is None else None,
         "pc_success_bounds": None if added.bounds is None else [100 * end for end in added.bounds],
     }
 

@@ -9,12 +9,14 @@ from rich.text import Text
 
 from proctor.errors import one_line
 from proctor.recorders.journal import EpisodeRow
+from proctor.report.anytime import NOT_WATCHED, Watched
 from proctor.report.summary import Tally, by_group, by_task, tally
 
 
-def results_table(rows: Sequence[EpisodeRow]) -> Table:
+def results_table(rows: Sequence[EpisodeRow], watched: Watched = NOT_WATCHED) -> Table:
     """Return the results per task, per group where there are several, and overall.
 
+    ``watched`` says how a rule that could stop the run watched its rates.
     ``steps`` is the mean number of steps to success.
     """
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -25,14 +27,14 @@ def results_table(rows: Sequence[EpisodeRow]) -> Table:
     table.add_column("steps", justify="right", no_wrap=True)
     tasks, groups = by_task(rows), by_group(rows)
     for (suite, _), episodes in tasks.items():
-        _add(table, suite, episodes[0].task, tally(episodes))
+        _add(table, suite, episodes[0].task, tally(episodes, watched.task))
     if 1 < len(groups) < len(tasks):
         table.add_section()
         for suite, episodes in groups.items():
-            _add(table, suite, "all", tally(episodes))
+            _add(table, suite, "all", tally(episodes, watched.group))
     if len(tasks) > 1:
         table.add_section()
-        _add(table, "all", "all", tally(rows), style="bold")
+        _add(table, "all", "all", tally(rows, watched.overall), style="bold")
     return table
 
 

@@ -1,0 +1,208 @@
+"""Which episodes of two runs are compared with each other. Pure functions of what two runs hold."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+from proctor.errors import UsageError
+from proctor.recorders.journal import EpisodeRow, read_journal
+from proctor.report.stopped import why_stopped
+from proctor.report.summary import tally
+from proctor.run import RunFolder, RunRecord
+from proctor.types import EpisodeKey, EpisodeSpec, Outcome
+
+
+@dataclass(frozen=True)
+class RunResults:
+    """A run as it lies in its folder."""
+
+    path: Path
+    record: RunRecord
+    rows: list[EpisodeRow]
+    damaged: list[int]
+    stopped: str | None = None
+    """Why it was stopped before all its episodes had been run."""
+
+
+def load_run(path: Path) -> RunResults:
+    """Read a run that has something to compare.
+
+    Raises:
+        UsageError: it is no run folder, or no episode of it was completed.
+    """
+    record = RunFolder(path).read()
+    if record is None:
+        raise UsageError(f"{path} is not a run folder (it has no run.json)")
+    journal = read_journal(path)
+    if not tally(journal.rows).episodes:
+        raise UsageError(f"{path} has no finished episode: its success rate is n/a")
+    return RunResults(path, record, journal.rows, journal.damaged, why_stopped(path))
+
+
+class _TaskOf(NamedTuple):
+    """The task of an episode, of a run or of a plan."""
+
+    suite: str
+    task_id: int
+    name: str
+
+
+def _task_of(episode: EpisodeRow | EpisodeSpec) -> _TaskOf:
+    if isinstance(episode, EpisodeRow):
+        return _TaskOf(episode.suite, episode.task_id, episode.task)
+    return _TaskOf(episode.task.suite, episode.task.task_id, episode.task.name)
+
+
+Episodes: TypeAlias = Sequence[EpisodeRow] | Sequence[EpisodeSpec]
+Label: TypeAlias = Callable[[EpisodeRow | EpisodeSpec], str]
+PairKey: TypeAlias = tuple[str, int, int | None]
+"""(task, seed, init state): episodes that start from the same world have the same."""
+
+
+def _labels(a: Episodes, b: Episodes) -> Label:
+    """Return what tells the tasks of two runs apart: the name, where it names one task in each.
+
+    A task may be in another suite there (push-v3 in mt10 and in mt50). Where two suites of one
+    run have tasks of one name, only the same suite's is the same task.
+    """
+    ambiguous: set[str] = set()
+    for episodes in (a, b):
+        tasks = {_task_of(episode) for episode in episodes}
+        names = Counter(task.name for task in tasks)
+        ambiguous |= {name for name, n in names.items() if n > 1}
+
+    def label(episode: EpisodeRow | EpisodeSpec) -> str:
+        suite, task_id, name = _task_of(episode)
+        return f"{suite}/{task_id} {name}" if name in ambiguous else name
+
+    return label
+
+
+def paired_outcomes(plan: list[EpisodeSpec], run: RunResults) -> dict[EpisodeKey, Outcome]:
+    """Return how the planned episodes that ``run`` holds, too, ended there."""
+    label = _labels(plan, run.rows)
+    outcomes = {_pair_key(row, label): row.outcome for row in run.rows}
+    keys = {spec.key: _pair_key(spec, label) for spec in plan}
+    return {key: outcomes[pair] for key, pair in keys.items() if pair in outcomes}
+
+
+def _pair_key(episode: EpisodeRow | EpisodeSpec, label: Label) -> PairKey:
+    return (label(episode), episode.seed, episode.init_state)
+
+
+@dataclass
+class Sides:
+    """The episodes of A and of B that are compared, task by task, each world once."""
+
+    tasks: dict[str, tuple[list[EpisodeRow], list[EpisodeRow]]] = field(default_factory=dict)
+    repeated_a: int = 0
+    repeated_b: int = 0
+    """Episodes left out because they start from a world that another one counts for."""
+
+    @property
+    def rows_a(self) -> list[EpisodeRow]:
+        """The episodes of A."""
+        return [row for of_a, _ in self.tasks.values() for row in of_a]
+
+    @property
+    def rows_b(self) -> list[EpisodeRow]:
+        """The episodes of B."""
+        return [row for _, of_b in self.tasks.values() for row in of_b]
+
+
+def paired_episodes(a: RunResults, b: RunResults) -> Sides:
+    """Put episodes that start from the same world at the same place of both lists.
+
+    Another pair of a world may be a copy of the first: it would count one thing twice.
+
+    Raises:
+        UsageError: they share no episode.
+    """
+    label = _labels(a.rows, b.rows)
+    in_a: dict[PairKey, EpisodeRow] = {}
+    for row in a.rows:
+        in_a.setdefault(_pair_key(row, label), row)
+    sides, worlds = Sides(), set()
+    for row in sorted(b.rows, key=lambda row: row.key):
+        partner = in_a.pop(_pair_key(row, label), None)
+        if partner is None:
+            continue
+        world = (label(row), row.world)
+        if world in worlds:
+            sides.repeated_a += 1
+            sides.repeated_b += 1
+            continue
+        if row.outcome.counts and partner.outcome.counts:
+            worlds.add(world)
+        of_a, of_b = sides.tasks.setdefault(label(row), ([], []))
+        of_a.append(partner)
+        of_b.append(row)
+    if not sides.tasks:
+        raise UsageError(
+            f"{a.path} and {b.path} have no common episode (task, seed, init state); "
+            "run B with A's --seed and tasks, or compare as separate samples with --unpaired"
+        )
+    return sides
+
+
+def separate_samples(a: RunResults, b: RunResults) -> Sides:
+    """Take, of every task in both, as many completed episodes of A as of B, each world once.
+
+    Otherwise a run with more episodes of the easy tasks would look better than it is.
+
+    Raises:
+        UsageError: they share no task.
+    """
+    label = _labels(a.rows, b.rows)
+    in_a, in_b = _by_label(a.rows, label), _by_label(b.rows, label)
+    sides = Sides()
+    for task in (task for task in in_a if task in in_b):
+        new_a, new_b = _new_worlds(in_a[task]), _new_worlds(in_b[task])
+        sides.repeated_a += len(in_a[task]) - len(new_a)
+        sides.repeated_b += len(in_b[task]) - len(new_b)
+        n = min(tally(new_a).episodes, tally(new_b).episodes)
+        sides.tasks[task] = _first_completed(new_a, n), _first_completed(new_b, n)
+    if not sides.tasks:
+        raise UsageError(f"{a.path} and {b.path} have no common task")
+    return sides
+
+
+def overlap_warnings(a: RunResults, b: RunResults, *, paired: bool) -> list[str]:
+    """Say that the runs' worlds overlap where they should be the same, or all be different."""
+    label = _labels(a.rows, b.rows)
+    of_a, of_b = ({(label(row), row.world) for row in run.rows} for run in (a, b))
+    shared = len(of_a & of_b)
+    apart = paired and (of_a <= of_b or of_b <= of_a)
+    if not shared or apart:
+        return []
+    so = "only those are compared" if paired else "they are no separate samples: p is too large"
+    return [f"the runs share {shared} of {len(of_a)} worlds in A and {len(of_b)} in B: {so}"]
+
+
+def _by_label(rows: Iterable[EpisodeRow], label: Label) -> dict[str, list[EpisodeRow]]:
+    tasks: dict[str, list[EpisodeRow]] = {}
+    for row in sorted(rows, key=lambda row: row.key):
+        tasks.setdefault(label(row), []).append(row)
+    return tasks
+
+
+def _new_worlds(rows: list[EpisodeRow]) -> list[EpisodeRow]:
+    """Leave out completed episodes of a world that another completed one has started from."""
+    worlds: set[str] = set()
+    new = []
+    for row in rows:
+        if row.world not in worlds:
+            new.append(row)
+        if row.outcome.counts:
+            worlds.add(row.world)
+    return new
+
+
+def _first_completed(rows: list[EpisodeRow], n: int) -> list[EpisodeRow]:
+    """Return the first ``n`` completed episodes, with all that errored."""
+    done = [row for row in rows if row.outcome.counts]
+    return [row for row in rows if not row.outcome.counts] + done[:n]
