@@ -71,6 +71,24 @@ def test_failures_come_first_then_errors(page: Path, open_page: OpenPage) -> Non
     assert outcomes == ["failure"] * 3 + ["error"] + ["success"] * 4
 
 
+def test_what_diverged_stands_after_the_failures_and_can_be_chosen(
+    tmp_path: Path, open_page: OpenPage
+) -> None:
+    rows = [*eight_episodes(), episode(0, 4, Outcome.DIVERGED)]
+    browser = open_page(write_page(write_run(tmp_path, rows)))
+    outcomes = column(browser, ".log", 1)
+    assert outcomes == ["failure"] * 3 + ["diverged", "error"] + ["success"] * 4
+    assert "Broke the simulator, failed" in browser.find_element("id", "figures").text
+    click(browser, "#outcomes button", 2)
+    assert column(browser, ".log", 1) == ["diverged"]
+    pressed = [
+        button.text
+        for button in browser.find_elements("css selector", "#outcomes button")
+        if button.get_attribute("aria-pressed") == "true"
+    ]
+    assert pressed == ["Diverged 1"]
+
+
 def test_a_click_on_a_header_sorts_and_a_second_one_turns_it(
     page: Path, open_page: OpenPage
 ) -> None:

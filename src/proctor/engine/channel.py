@@ -59,19 +59,24 @@ class EngineEnd:
         Raises:
             EOFError: the worker has hung up; messages that arrived before are returned first.
         """
-        ended = False
-        try:
-            while part := self._line.recv(_READ_BYTES):
-                self._incoming += part
-            ended = True
-        except BlockingIOError:
-            pass
-        except ConnectionError:
-            ended = True
+        ended = self._read()
         messages = self._take_messages()
         if ended and not messages:
             raise EOFError
         return messages
+
+    def _read(self) -> bool:
+        """Take what has arrived; whether the worker has hung up."""
+        try:
+            while part := self._line.recv(_READ_BYTES):
+                self._incoming += part
+                if len(part) < _READ_BYTES:  # that was all, and it is cheaper not to ask again
+                    return False
+        except BlockingIOError:
+            return False
+        except ConnectionError:
+            pass
+        return True
 
     def _take_messages(self) -> list[Any]:
         messages, start = [], 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from proctor.errors import PolicyError
+from proctor.errors import PolicyError, bounded
 from proctor.policies.base import Batch, Policy, Query
 from proctor.types import ActionSpec, Array
 
@@ -33,5 +33,5 @@ def checked_chunks(policy: Policy, batch: Batch, action: ActionSpec) -> Array:
 
 
 def _policy_error(policy: Policy, query: Query, what: str) -> PolicyError:
-    what = " ".join(what.split())
+    what = " ".join(bounded(what).split())
     return PolicyError(f"policy {policy.name!r} {what} on {query.spec} at step {query.step}")
