@@ -15,6 +15,7 @@ from pathlib import Path
 
 from proctor.benchmarks.gl_probe import REFERENCE_PIXELS, GlProbe, probe_backends
 from proctor.benchmarks.rendering import fastest, platform_backends, wanted_backend
+from proctor.plan import WORKER_MB
 from proctor.system import (
     installed_version,
     machine_memory_bytes,
@@ -26,7 +27,6 @@ TESTED = {"mujoco": "3.3.0", "metaworld": "3.1.1"}
 """The versions of constraints.txt, of those distributions that decide what an episode is."""
 
 _COLUMNS = 80
-_WORKER_MB = 250  # a Meta-World worker's bound; measured 151: docs/performance.md
 _LEAST_FREE_GB = 1.0
 _SOFTWARE = ("llvmpipe", "softpipe", "swrast", "swiftshader")
 _MEND_BACKEND = {
@@ -109,13 +109,13 @@ def memory_finding(usable_bytes: int, machine_bytes: int, cores: int) -> Finding
     usable_mb = usable_bytes / 2**20
     limited = ", the container's limit" if usable_bytes < machine_bytes else ""
     text = f"{usable_mb / 1024:.1f} GiB usable of {machine_bytes / 2**30:.1f}{limited}"
-    if usable_mb >= cores * _WORKER_MB:
+    if usable_mb >= cores * WORKER_MB:
         return Finding(Level.OK, "memory", text)
-    workers = max(1, int(usable_mb // _WORKER_MB))
+    workers = max(1, int(usable_mb // WORKER_MB))
     return Finding(
         Level.WARN,
         "memory",
-        f"{text}: too little for {cores} workers of up to {_WORKER_MB} MB",
+        f"{text}: too little for {cores} workers of up to {WORKER_MB} MB",
         f"proctor eval --eval.batch_size={workers} ...",
     )
 

@@ -18,7 +18,7 @@ from proctor.engine.pool import check_importable
 from proctor.errors import RunFolderError, SpecMismatch, UsageError, did_you_mean
 from proctor.filming import Filmed, filming_environment
 from proctor.head_start import begin_early
-from proctor.plan import descriptors_for, make_plan, workers_for, workers_within
+from proctor.plan import descriptors_for, make_plan, workers_within
 from proctor.prepared import Prepared
 from proctor.recorders.base import Recorder
 from proctor.recorders.effort import read_effort
@@ -123,7 +123,7 @@ def prepare(config: EvalConfig) -> Prepared:
 def _check_memory(prepared: Prepared) -> None:
     """Refuse observations that this machine cannot hold, before anything is reserved for them."""
     one = sum(feature.nbytes for feature in prepared.features.values())
-    workers = workers_for(prepared.config.eval.batch_size, len(prepared.plan), usable_cores())
+    workers = prepared.workers(len(prepared.plan))
     needed, there = workers * prepared.policy.n_obs_steps * one, usable_memory_bytes()
     if needed > there // 2:
         raise UsageError(
@@ -136,7 +136,7 @@ def _check_descriptors(prepared: Prepared) -> None:
     """Refuse more workers than this process may have open files for."""
     if not prepared.config.eval.use_async_envs:
         return
-    workers = workers_for(prepared.config.eval.batch_size, len(prepared.plan), usable_cores())
+    workers = prepared.workers(len(prepared.plan))
     needed = descriptors_for(workers)
     allowed = allow_descriptors(needed)
     if allowed < needed:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
+from enum import Enum
 
 from proctor.benchmarks.base import Benchmark
 from proctor.errors import UsageError
@@ -25,14 +27,57 @@ def make_plan(benchmark: Benchmark, indices: Collection[int], seed: int) -> list
     return [benchmark.spec(task, index, seed) for task in tasks for index in indices]
 
 
-def workers_for(batch_size: int, n_episodes: int, cores: int) -> int:
-    """Return how many simulators to run at once: as asked, or 0.7 of the cores when 0.
+class Thinking(Enum):
+    """Where the actions of a run are found, which decides how many simulators suit it."""
 
-    Never more than there are episodes, never fewer than one; 64 is past the point where one
-    parent keeps up with simulators that render.
+    BESIDE = "in the workers"
+    LIGHT = "in the engine, by next to no work"
+    CPU = "in the engine, by a network on the CPU"
+    ACCELERATOR = "in the engine, by a network on an accelerator"
+
+
+_PER_CORE = {
+    # Nobody else needs a core: the engine hears of whole episodes only.
+    Thinking.BESIDE: 1.0,
+    # The engine's own core is busy with requests when simulators are quick; they wait then.
+    Thinking.LIGHT: 1.0,
+    # Simulators wait while the network computes with all cores, and the other way round.
+    Thinking.CPU: 1.0,
+    # The engine and the thread that feeds the accelerator need 2 of 16 cores: 14 are best there.
+    Thinking.ACCELERATOR: 0.875,
+}
+_MOST = 64
+"""Past the point where one parent keeps up with simulators that render."""
+WORKER_MB = 250
+"""A Meta-World worker's bound; measured 151: docs/performance.md."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """What decides how many simulators are best."""
+
+    thinking: Thinking
+    cores: int
+    memory_bytes: int
+
+
+def best_simulators(load: Load) -> int:
+    """Return how many simulators keep this machine busy without being in each other's way.
+
+    Two at least where the engine thinks, so that one moves while the other is thought for.
+    ``benchmarks/workers.py`` measures what this costs against the best fixed number.
     """
-    wanted = batch_size or min(int(0.7 * cores), 64)
-    return max(1, min(wanted, n_episodes))
+    least = 1 if load.thinking is Thinking.BESIDE else 2
+    fitting = load.memory_bytes // (WORKER_MB * 2**20)
+    return max(1, min(max(least, round(_PER_CORE[load.thinking] * load.cores)), fitting, _MOST))
+
+
+def workers_for(batch_size: int, n_episodes: int, load: Load) -> int:
+    """Return how many simulators to run at once: as asked, or the best number when 0.
+
+    Never more than there are episodes, never fewer than one.
+    """
+    return max(1, min(batch_size or best_simulators(load), n_episodes))
 
 
 _FOR_EACH_WORKER = 3

@@ -15,10 +15,11 @@ from proctor.benchmarks.base import Benchmark
 from proctor.config import EvalConfig
 from proctor.definition import FORMAT, defining
 from proctor.engine.worker import WorkerSetup
+from proctor.plan import Load, Thinking, workers_for
 from proctor.policies.base import Placement, Policy
 from proctor.run import RunFolder
 from proctor.source_files import source_hashes
-from proctor.system import versions
+from proctor.system import usable_cores, usable_memory_bytes, versions
 from proctor.types import EpisodeSpec, Feature
 
 
@@ -44,6 +45,20 @@ class Prepared:
             make_policy = partial(make, self.config.policy)
         log_file = self.folder.path.absolute() / "workers.log"
         return WorkerSetup(self.make_benchmark, make_policy, self.environment, log_file)
+
+    def workers(self, n_episodes: int) -> int:
+        """Return how many simulators run so many of its episodes at once."""
+        load = Load(self._thinking, usable_cores(), usable_memory_bytes())
+        return workers_for(self.config.eval.batch_size, n_episodes, load)
+
+    @property
+    def _thinking(self) -> Thinking:
+        if self.policy.placement is Placement.WORKER:
+            return Thinking.BESIDE
+        device = getattr(self.policy, "computes_on", None)
+        if device is None:
+            return Thinking.LIGHT
+        return Thinking.CPU if device == "cpu" else Thinking.ACCELERATOR
 
     def protocol(self) -> dict[str, Any]:
         """Return all that defines an episode of this evaluation, as JSON values.

@@ -21,7 +21,6 @@ from proctor.filming import (
     make_camera,
     sees_images,
 )
-from proctor.plan import workers_for
 from proctor.prepared import Prepared
 from proctor.recorders.base import Recorder, close_all
 from proctor.recorders.effort import EffortLog
@@ -30,7 +29,6 @@ from proctor.recorders.video import remove_unfinished
 from proctor.report.page import write_page
 from proctor.report.sequential import Stopper
 from proctor.settings import SchedulerKind
-from proctor.system import usable_cores
 from proctor.types import EpisodeSpec
 
 FilmRecorders = Callable[[int], list[Recorder]]
@@ -151,7 +149,7 @@ class Session:
             policy=prepared.policy,
             features=prepared.features,
             action=prepared.benchmark.action,
-            n_workers=workers_for(settings.batch_size, n_episodes, usable_cores()),
+            n_workers=prepared.workers(n_episodes),
             in_process=not settings.use_async_envs,
             watchdog_s=settings.watchdog_s,
         )
@@ -163,7 +161,7 @@ class Session:
         Lockstep(
             make_benchmark=self._prepared.make_benchmark,
             policy=self._prepared.policy,
-            n_envs=workers_for(settings.batch_size, len(specs), usable_cores()),
+            n_envs=self._prepared.workers(len(specs)),
             use_async_envs=settings.use_async_envs,
             environment=self._prepared.environment,
             recorders=recorders,

@@ -30,7 +30,8 @@ class EvalSettings:
     batch_size: int = field(
         default=0,
         metadata={
-            "help": "simulators at once; 0: 0.7 x usable cores, at most 64 and one an episode"
+            "help": "simulators at once; 0: one a usable core (with a network on an accelerator "
+            "7 for 8), at most 64, one an episode, and what memory holds"
         }
         | PRESENTATION,
     )

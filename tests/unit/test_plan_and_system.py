@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from proctor.benchmarks.fake import Fake, FakeConfig
-from proctor.plan import make_plan, workers_for
+from proctor.config import config_from
+from proctor.evaluation import prepare
+from proctor.plan import Load, Thinking, best_simulators, make_plan, workers_for
 from proctor.system import cgroup_quota, usable_cores
 
 
@@ -16,15 +18,51 @@ def test_the_plan_lists_every_episode_of_every_task_with_its_seed() -> None:
     ]  # fmt: skip
 
 
+GIB = 2**30
+
+
 @pytest.mark.parametrize(
-    ("batch_size", "n_episodes", "cores", "workers"),
-    [(0, 100, 2, 1), (0, 100, 1, 1), (0, 100, 16, 11), (0, 5, 16, 5), (0, 500, 200, 64),
-     (7, 100, 2, 7), (7, 3, 2, 3), (100, 500, 2, 100)],
+    ("thinking", "cores", "workers"),
+    [(Thinking.BESIDE, 1, 1), (Thinking.BESIDE, 2, 2), (Thinking.BESIDE, 16, 16),
+     (Thinking.CPU, 1, 2), (Thinking.CPU, 2, 2), (Thinking.CPU, 16, 16),
+     (Thinking.ACCELERATOR, 1, 2), (Thinking.ACCELERATOR, 2, 2), (Thinking.ACCELERATOR, 16, 14),
+     (Thinking.LIGHT, 2, 2), (Thinking.LIGHT, 200, 64)],
 )  # fmt: skip
-def test_workers_follow_the_cores_or_the_flag(
-    batch_size: int, n_episodes: int, cores: int, workers: int
+def test_the_best_number_of_simulators_follows_the_cores_and_who_else_needs_them(
+    thinking: Thinking, cores: int, workers: int
 ) -> None:
-    assert workers_for(batch_size, n_episodes, cores) == workers
+    assert best_simulators(Load(thinking, cores, 500 * GIB)) == workers
+
+
+def test_no_more_simulators_are_started_by_default_than_memory_holds() -> None:
+    assert best_simulators(Load(Thinking.BESIDE, 16, GIB)) == 4
+    assert best_simulators(Load(Thinking.BESIDE, 16, GIB // 100)) == 1
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "n_episodes", "workers"),
+    [(0, 100, 16), (0, 5, 5), (7, 100, 7), (7, 3, 3), (100, 500, 100)],
+)
+def test_the_flag_decides_and_no_simulator_is_without_an_episode(
+    batch_size: int, n_episodes: int, workers: int
+) -> None:
+    assert workers_for(batch_size, n_episodes, Load(Thinking.BESIDE, 16, 500 * GIB)) == workers
+
+
+@pytest.mark.parametrize(
+    ("policy", "device", "workers"),
+    [("expert", None, 16), ("zero", None, 16), ("zero", "cpu", 16), ("zero", "cuda", 14)],
+)
+def test_a_run_asks_its_policy_where_it_thinks(
+    policy: str, device: str | None, workers: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("proctor.prepared.usable_cores", lambda: 16)
+    monkeypatch.setattr("proctor.prepared.usable_memory_bytes", lambda: 500 * GIB)
+    words = {"policy.type": policy, "env.type": "fake", "output_dir": str(tmp_path / "run")}
+    prepared = prepare(config_from(words))
+    if device is not None:
+        monkeypatch.setattr(prepared.policy, "computes_on", device, raising=False)
+    assert prepared.workers(100) == workers
 
 
 def write(path: Path, text: str) -> None:

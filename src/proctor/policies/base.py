@@ -59,6 +59,8 @@ class Policy(Protocol):
     batches of up to ``most`` queries. It runs while the simulators start, and is left where it is
     when the first of them asks. One whose last bits depend on the rest of the batch has
     ``bit_exact = False``: an audit then compares outcomes and returns instead of digests.
+    One with a network says in ``computes_on`` where that runs: "cpu", or an accelerator's name; the
+    default number of simulators depends on it.
     """
 
     name: str

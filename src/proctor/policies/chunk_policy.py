@@ -58,6 +58,7 @@ class ChunkPolicy:
         renames = parts.preprocessor.rename_map
         self.inputs = tuple(benchmark_key(key, renames) for key in config.input_features)
         self.device = pick_device(device)
+        self.computes_on = self.device.type
         self.dtype = pick_dtype(config.dtype)
         self.network = parts.network.eval().requires_grad_(False).to(self.device, self.dtype)
         if self.device.type == "cpu":
