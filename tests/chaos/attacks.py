@@ -6,6 +6,7 @@ import contextlib
 import os
 import resource
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from proctor.run import RUN_FILE
 from tests.chaos.scenario import WATCHDOG_S, Attack, Damage, Moment
 
 FILLER = "filler"
+_CROWD = 300
 _DISK_MB = 24  # a run is refused where less than 16 MB are free
 
 
@@ -135,11 +137,6 @@ def _terminate(target: Target) -> bool:
     return True
 
 
-def _hang_up(target: Target) -> bool:
-    target.signal(signal.SIGHUP)
-    return True
-
-
 def _block_session_log(target: Target) -> bool:
     """Put a folder where the session's last line goes: closing that recorder fails."""
     path = target.folder / SESSIONS_FILE
@@ -148,6 +145,38 @@ def _block_session_log(target: Target) -> bool:
     path.unlink(missing_ok=True)
     path.mkdir(exist_ok=True)
     return True
+
+
+def _hang_up(target: Target) -> bool:
+    """Twice, as from the kernel and from the shell."""
+    target.signal(signal.SIGHUP)
+    time.sleep(0.03)
+    target.signal(signal.SIGHUP)
+    return True
+
+
+def _close_pipe(target: Target) -> bool:
+    assert target.process.stdout is not None
+    target.process.stdout.close()
+    return True
+
+
+def _crowd(target: Target) -> bool:
+    """Connect more often than the server has room for, and stay until the run is over."""
+    ports = [
+        connection.laddr.port
+        for child in psutil.Process(target.process.pid).children()
+        for connection in child.net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN
+    ]
+    with contextlib.ExitStack() as crowd:
+        for port in ports * _CROWD:
+            with contextlib.suppress(ConnectionError):  # the run is over, and so is its server
+                crowd.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
+        if ports:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                target.process.wait(60)
+    return bool(ports)
 
 
 def _suspend(target: Target) -> bool:
@@ -204,6 +233,8 @@ _ATTACKS: dict[Attack, Callable[[Target], bool]] = {
     Attack.INTERRUPT_TWICE: _interrupt_twice,
     Attack.TERMINATE: _terminate,
     Attack.HANG_UP: _hang_up,
+    Attack.CLOSE_PIPE: _close_pipe,
+    Attack.CROWD: _crowd,
     Attack.BLOCK_SESSION_LOG: _block_session_log,
     Attack.SUSPEND: _suspend,
     Attack.FILL_DISK: _fill_disk,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from proctor.locks import LOCK_FILE
+from proctor.locks import CLAIM_FILE, LOCK_FILE
 
 MARK = "PROCTOR_CHAOS"
 """An environment variable that every process of a trial inherits, however often it is orphaned."""
@@ -67,6 +67,8 @@ def segments(folder: Path) -> list[str]:
 
 def held_lock(folder: Path) -> list[str]:
     """Say whether somebody still holds the folder's lock; the file itself stays, as it must."""
+    if (folder / CLAIM_FILE).exists():
+        return [f"claim {folder / CLAIM_FILE}"]
     path = folder / LOCK_FILE
     if not path.exists():
         return []

@@ -36,11 +36,22 @@ class Attack(Enum):
     INTERRUPT_TWICE = "SIGINT twice"
     TERMINATE = "SIGTERM"
     HANG_UP = "SIGHUP"
+    CLOSE_PIPE = "the reader of its output goes away"
+    CROWD = "a crowd connects to --live and says nothing"
     SUSPEND = "everything is stopped, then continued"
     FILL_DISK = "the disk fills up"
     SHRINK_MEMORY = "the shared memory is cut off"
     SECOND_RUN = "a second run in the folder"
     BLOCK_SESSION_LOG = "a recorder fails to close"
+
+
+class Surroundings(Enum):
+    """Where every session of a run is started."""
+
+    CLOSED = "streams that are closed"
+    FULL = "output to a full disk"
+    NO_LOCKS = "no locks"
+    FEW_FILES = "ulimit -n 40"
 
 
 class Damage(Enum):
@@ -73,6 +84,7 @@ class Kind:
     policy_fault: PolicyFault | None = None
     attack: Attack | None = None
     damage: Damage | None = None
+    surroundings: Surroundings | None = None
     flags: tuple[str, ...] = ()
     """In place of those that the mode would have."""
     moment: Moment | None = None
@@ -88,6 +100,8 @@ _SURVIVED = (
     Attack.SUSPEND,
     Attack.SHRINK_MEMORY,
     Attack.SECOND_RUN,
+    Attack.CLOSE_PIPE,
+    Attack.CROWD,
 )
 """What a run gets over by itself, without being resumed."""
 _ANY_MODE = (
@@ -96,6 +110,7 @@ _ANY_MODE = (
     Attack.INTERRUPT_TWICE,
     Attack.TERMINATE,
     Attack.HANG_UP,
+    Attack.CLOSE_PIPE,
     Attack.BLOCK_SESSION_LOG,
 )
 
@@ -116,6 +131,15 @@ def _kinds() -> list[Kind]:
     kinds += [
         Kind(f"power cut: {damage.value}", everywhere, attack=Attack.KILL_PARENT, damage=damage)
         for damage in Damage
+    ]
+    kinds += [
+        Kind(around.value, everywhere, surroundings=around)
+        for around in (Surroundings.CLOSED, Surroundings.FULL, Surroundings.FEW_FILES)
+    ]
+    no_locks = Surroundings.NO_LOCKS
+    kinds += [
+        Kind(f"{no_locks.value}: {attack.value}", modes, attack=attack, surroundings=no_locks)
+        for attack, modes in ((Attack.KILL_PARENT, everywhere), (Attack.SECOND_RUN, processes))
     ]
     return [
         *kinds,
@@ -158,8 +182,10 @@ class Scenario:
     @property
     def survived(self) -> bool:
         """Whether the disturbed session itself must end well."""
-        replaced = self.kind.fault is not None and self.mode is Mode.PROCESSES
-        return replaced or self.kind.attack in _SURVIVED
+        kind = self.kind
+        replaced = kind.fault is not None and self.mode is Mode.PROCESSES
+        only_around = kind.surroundings is not None and kind.attack is None
+        return replaced or only_around or kind.attack in _SURVIVED
 
     @property
     def replay(self) -> str:
@@ -236,6 +262,8 @@ def _fault_flags(kind: Kind, rng: random.Random, marks: Path) -> list[str]:
             f"--policy.fault_at={place}",
             f"--policy.break_once_in={marks}",
         ]
+    if kind.attack is Attack.CROWD:
+        return ["--live", "--live_port=0"]
     return []
 
 

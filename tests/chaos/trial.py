@@ -29,11 +29,33 @@ from tests.chaos.attacks import (
     strike,
     wait_for,
 )
-from tests.chaos.scenario import PLAN, Attack, Mode, Scenario, common_flags, marks_in
+from tests.chaos.scenario import (
+    PLAN,
+    Attack,
+    Mode,
+    Scenario,
+    Surroundings,
+    common_flags,
+    marks_in,
+)
 
 ROOT = Path(__file__).parents[2]
 _PROCTOR = [sys.executable, "-m", "proctor.cli", "eval"]
 _LONGEST_S = 90.0
+
+_CODES = {
+    Attack.INTERRUPT: (0, 130, -signal.SIGINT),
+    Attack.TERMINATE: (0, 130, -signal.SIGTERM),
+    Attack.HANG_UP: (0, 129, -signal.SIGHUP),
+}
+"""How a session may end that is asked to: done before, as documented, or before it listened."""
+
+_SHELL = {
+    Surroundings.CLOSED: [f'exec "$@" {how}' for how in (">&-", "2>&-", "<&- >&- 2>&-", "<&-")],
+    Surroundings.FULL: [f'exec "$@" {how}' for how in (">/dev/full", ">/dev/full 2>&1")],
+    Surroundings.FEW_FILES: ['ulimit -Sn 40 && exec "$@"'],
+}
+"""What starts a session in such surroundings."""
 
 Course = tuple[str, str | None, int | None]
 """Outcome, digest and steps: what must not change."""
@@ -124,6 +146,8 @@ class _Trial:
                 except AssertionError as wrong:
                     self.verdict.complaints.append(str(wrong))
             code = self._wait(target.process)
+            if code not in _CODES.get(kind.attack, (code,)):
+                self.verdict.complaints.append(f"it ended with {code}")
             if self._scenario.survived and not self._got_over(code):
                 self.verdict.complaints.append(f"the run did not get over it and ended with {code}")
             self.verdict.left += leftovers.orphans(self._mark)
@@ -134,7 +158,7 @@ class _Trial:
                 cut = self._rng.random()
                 self.verdict.landed &= damage_journal(kind.damage, self.folder, cut)
         if kind.attack is None:
-            self.verdict.landed = any(self._marks.iterdir())
+            self.verdict.landed = kind.surroundings is not None or any(self._marks.iterdir())
 
     def _got_over(self, code: int) -> bool:
         """Whether the session ended well; of two in one folder, one has done all the work."""
@@ -186,13 +210,19 @@ class _Trial:
         flags = ("--resume", *code) if resumes else self._scenario.flags
         own = {leftovers.MARK: self._mark, "TMPDIR": str(self._temporary)}
         command = [*_PROCTOR, *flags, f"--output_dir={self.folder}"]
+        around = self._scenario.kind.surroundings
+        if around is Surroundings.NO_LOCKS:
+            own["PYTHONPATH"] = str(ROOT / "tests" / "no_locks")
+        if around in _SHELL:
+            command = ["sh", "-c", self._rng.choice(_SHELL[around]), "sh", *command]
+        piped = self._scenario.kind.attack is Attack.CLOSE_PIPE
         with self._stderr().open("wb") as stderr:
             return subprocess.Popen(
                 leftovers.with_own_shared_memory(command, self._shared_memory),
                 cwd=ROOT,
                 env={**os.environ, **own},
-                stdout=subprocess.DEVNULL,
-                stderr=stderr,
+                stdout=subprocess.PIPE if piped else subprocess.DEVNULL,
+                stderr=subprocess.STDOUT if piped else stderr,
                 start_new_session=True,
             )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.fuzz import checkpoints, runs, words
+from tests.fuzz import checkpoints, runs, wire, words
 from tests.fuzz.hostile import Draw
 from tests.fuzz.yard import Yard
 
@@ -29,8 +29,9 @@ KINDS = [
     Kind("run folders: resume", 40, runs.resume),
     Kind("run folders: against", 25, runs.against),
     Kind("run folders: audit", 40, runs.audit),
+    Kind("run folders: no locks", 20, runs.claims),
     Kind("checkpoint folders", 120, checkpoints.folders),
     Kind("the Hub", 30, checkpoints.hub),
-    Kind("requests to view", 180, runs.requests),
-    Kind("lists of view", 22, runs.lists),
+    Kind("requests to view", 180, wire.requests),
+    Kind("lists of view", 22, wire.lists),
 ]

@@ -1,18 +1,20 @@
-"""Kinds of cases that come as run folders: report, compare, --resume, --against, audit and view."""
+"""Kinds of cases that come as run folders: report, compare, --resume, --against and audit."""
 
 from __future__ import annotations
 
-import io
+import errno
 import json
 import os
+import socket
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from hypothesis import strategies as st
 
-from proctor.serve import list_page
-from tests.fuzz.hostile import Draw, json_bytes, mutated, spoiled, texts
-from tests.fuzz.yard import SECRET, BrokenPromise, Yard
+from proctor.types import Outcome
+from tests.fuzz.hostile import Draw, json_bytes, mutated, spoiled, texts, values
+from tests.fuzz.yard import Yard
 
 Files = dict[str, bytes]
 """Name -> content of every file of a folder."""
@@ -52,8 +54,14 @@ def hostile_lines(draw: Draw, valid: bytes) -> bytes:
     lines = valid.splitlines()
     for _ in range(draw(st.integers(1, 2))):
         at = draw(st.integers(0, len(lines) - 1))
-        how = draw(st.sampled_from(["mutate", "mutate", "mutate", "spoil", "double", "whole"]))
-        if how == "mutate" and lines[at][:1] == b"{":
+        how = draw(
+            st.sampled_from(
+                ["mutate", "mutate", "mutate", "lie", "lie", "spoil", "double", "whole"]
+            )
+        )
+        if how == "lie" and lines[at][:1] == b"{":
+            lines[at] = json.dumps(_loaded(lines[at]) | draw(_lies)).encode()
+        elif how == "mutate" and lines[at][:1] == b"{":
             with_nan = draw(mutated(_loaded(lines[at])))
             lines[at] = json.dumps(with_nan).encode()
         elif how == "double":
@@ -61,6 +69,25 @@ def hostile_lines(draw: Draw, valid: bytes) -> bytes:
         else:
             lines[at] = draw(spoiled(lines[at]))
     return b"\n".join(lines) + draw(st.sampled_from([b"\n", b"", b"\n\n"]))
+
+
+_outcomes = st.one_of(st.sampled_from([outcome.value for outcome in Outcome]), texts)
+_flags = st.sampled_from([True, False, None])
+_lies = st.fixed_dictionaries(
+    {},
+    optional={
+        "outcome": _outcomes,
+        "success_once": _flags,
+        "success_at_end": _flags,
+        "world": st.one_of(st.sampled_from(["", "seed 1000", "init 0"]), values),
+        "init_state": st.sampled_from([None, 0, 1, 2**53, -1]),
+        "steps": st.sampled_from([None, 0, 1, 2**53]),
+        "digest": st.one_of(st.none(), texts),
+        "error": st.one_of(st.none(), texts, st.sampled_from(["x" * 100_000, "a\x1b[2J\n" * 50])),
+        "seed": st.sampled_from([0, 1000, 1001, 2**31]),
+    },
+)
+"""Fields that each may have, and that together say what cannot be."""
 
 
 def _loaded(line: bytes) -> Any:
@@ -128,89 +155,17 @@ def audit(draw: Draw, yard: Yard) -> None:
     yard.ask(["audit", str(_hostile_run(draw, yard)), "--episodes=2"], codes=(0, 1, 2))
 
 
-class _Wire:
-    """A connection that has said all it will say, and keeps the answer."""
-
-    def __init__(self, request: bytes) -> None:
-        self.request = request
-        self.answer = b""
-
-    def makefile(self, mode: str, size: int = -1) -> io.BytesIO:
-        return io.BytesIO(self.request)
-
-    def sendall(self, part: bytes) -> None:
-        self.answer += part
-
-    def settimeout(self, seconds: float | None) -> None:
-        """It never waits."""
-
-
-_PATHS = [
-    "/", "/run/", "/run/version", "/run/run.json", "/run/videos/point_0/episode_0.mp4",
-    "/../secret.mp4",
-    "/%2e%2e/outside/secret.mp4", "/run/..%2f..%2foutside/secret.mp4", "//", "/run", "/\0", "/%00",
-    "/run/%ff/", "//[", "http://[/", "*", "/" + "a" * 5000, "/" + "../" * 50 + "etc/passwd",
-    "/run/./",
-    "/link/", "/link.mp4", "/loop/", "/run/version?token=x", "/?token=" + "a" * 9000,
-    "/run/%0d%0aX: y/",
-    "/%uffff", "/run/\x1b[2J", "/run/é/", "/run//version", "/run/videos/",
-]  # fmt: skip
-_HEADERS = [
-    "Host: 127.0.0.1", "Host: localhost:1", "Host: [::1]", "Host: evil.example", "Host:", "X: y",
-    "Range: bytes=0-", "Range: bytes=5-2", "Range: bytes=" + "9" * 5000 + "-", "Range: bytes=-5",
-    "Range: bytes=0-0,1-1", "Cookie: proctor_token=x", 'Cookie: a="', "Cookie: =;;;",
-    "Cookie: \x01",
-    "Content-Length: 99999999999", "Transfer-Encoding: chunked", "Expect: 100-continue",
-    "A" * 70000,
-    "Connection: keep-alive", ": x", "no colon",
-]  # fmt: skip
-_paths = st.one_of(st.sampled_from(_PATHS), texts.map(lambda text: f"/{text}"))
-
-
-def requests(draw: Draw, yard: Yard) -> None:
-    """What a browser, or something else, sends to ``view``."""
-    folder = _served(draw, yard)
-    method = draw(
-        st.sampled_from(["GET"] * 8 + ["POST", "HEAD", "PUT", "TRACE", "", "get", "G\x00T"])
-    )
-    version = draw(st.sampled_from(["HTTP/1.0"] * 6 + ["HTTP/1.1", "HTTP/9.9", "HTTP/x", ""]))
-    head = ["Host: 127.0.0.1"] * draw(st.integers(0, 1))
-    head += [draw(st.sampled_from(_HEADERS)) for _ in range(draw(st.integers(0, 2)))]
-    lines = "\r\n".join([f"{method} {draw(_paths)} {version}", *head, "Connection: close", "", ""])
-    wire = _Wire(lines.encode("utf-8", "surrogatepass"))
-    server: Any = yard.server(folder, token=draw(st.sampled_from([None, None, "token"])))
-    with yard.watched(repr(lines[:300])):
-        server.RequestHandlerClass(wire, ("127.0.0.1", 1), server)
-    status = wire.answer[:12].decode("latin-1")
-    if wire.answer and not status.startswith("HTTP/"):
-        raise BrokenPromise("no status", repr(wire.answer[:300]))
-    if SECRET.encode() in wire.answer:
-        raise BrokenPromise("leaked", repr(lines[:300]))
-
-
-def _served(draw: Draw, yard: Yard) -> Path:
-    folder = yard.inputs / "served"
-    if draw(st.integers(0, 2)):
-        write_files(folder / "run", yard.run)
-    else:
-        write_files(folder / "run", draw(hostile_files(yard.run)))
-    (folder / "link.mp4").symlink_to(yard.outside / "secret.mp4")
-    (folder / "link").symlink_to(yard.outside)
-    (folder / "loop").symlink_to(folder / "loop")
-    return folder
-
-
-def lists(draw: Draw, yard: Yard) -> None:
-    """The list of runs that ``view`` makes of a folder with hostile runs and names."""
-    folder = yard.inputs / "served"
-    name = draw(texts).replace("/", "_").replace("\0", "_")[:80] or "x"
-    name = os.fsdecode(name.encode("utf-8", "surrogatepass"))  # what a disk can hold
-    write_files(folder / "run", draw(hostile_files(yard.run)))
-    odd = folder / (name if name not in (".", "..", "run") else "y")
-    write_files(odd, yard.run)
-    plant(draw, odd, yard)
-    with yard.watched(f"the list of {odd!r}"):
-        page = list_page(folder)
-        page.encode()
-    if "<script" in page.lower():
-        raise BrokenPromise("markup", page[:3000])
+def claims(draw: Draw, yard: Yard) -> None:
+    """``eval --resume`` on a file system without locks, in a folder that somebody claimed."""
+    folder = yard.inputs / "run"
+    write_files(folder, yard.run)
+    pids = st.sampled_from(["1", "0", "-1", "2147483647", "9" * 30, str(os.getpid()), "x"])
+    host = draw(st.sampled_from([socket.gethostname(), "elsewhere", "", "a b"]))
+    claim = f"{draw(pids)} {host}\n".encode()
+    (folder / ".claim").write_bytes(draw(st.one_of(st.just(claim), spoiled(claim))))
+    if not draw(st.integers(0, 9)):
+        (folder / ".claim").unlink()
+        (folder / ".claim").symlink_to(draw(st.sampled_from(["/dev/zero", "nowhere", ".claim"])))
+    reason = draw(st.sampled_from([errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EIO]))
+    with mock.patch("fcntl.flock", side_effect=OSError(reason, os.strerror(reason))):
+        yard.ask(["eval", "--resume", f"--output_dir={folder}"], codes=(0, 1, 2))
