@@ -199,7 +199,9 @@ def run_episode(extra: str, folder: Path) -> None:
         return
     (folder / "env.py").write_text(_HUB_FILE)
     run = folder / "run"
-    words = ["eval", *EPISODES[extra], "--eval.n_episodes=1", f"--output_dir={run}"]
+    # A first start compiles what it imports, which may take minutes on a busy machine.
+    patience = f"--eval.watchdog_s={_EPISODE_LIMIT_S}"
+    words = ["eval", *EPISODES[extra], "--eval.n_episodes=1", patience, f"--output_dir={run}"]
     said = finished([str(folder / "venv" / "bin" / "proctor"), *words], folder, _EPISODE_LIMIT_S)
     if not re.search(r"^success \d+\.\d% .* n=1$", said, re.MULTILINE):
         raise TrialFailed(f"no result of one episode in:\n{tail(said)}")
@@ -213,8 +215,8 @@ def finished(command: Sequence[str], folder: Path, limit_s: float) -> str:
     Raises:
         TrialFailed: it failed, or did not end in time.
     """
-    ours = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}
-    variables = {name: value for name, value in os.environ.items() if name not in ours}
+    ours = ("PYTHON", "VIRTUAL_ENV")
+    variables = {name: text for name, text in os.environ.items() if not name.startswith(ours)}
     variables |= {"PYTHONNOUSERSITE": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     try:
         ended = subprocess.run(  # noqa: S603  our own words
