@@ -50,19 +50,20 @@ class Played:
 
     rewards: list[float] = field(default_factory=list)
     success: bool = False
+    start: bytes = b""
     steps_hash: bytes = b""
-    physics: bytes = b""
+    end: bytes = b""
 
-    def add(self, result, physics: bytes) -> None:
+    def add(self, result, world: bytes) -> None:
         """Take note of one step and of the world after it."""
         self.rewards.append(float(result.reward))
         self.success |= bool(result.done)
         self.steps_hash += struct.pack("<d?", float(result.reward), bool(result.done))
-        self.physics = physics
+        self.end = world
 
     def summary(self) -> dict:
         """Return it as our journal has it, with the journal's digest."""
-        digest = hashlib.blake2b(self.steps_hash + self.physics, digest_size=16)
+        digest = hashlib.blake2b(self.start + self.steps_hash + self.end, digest_size=16)
         return {
             "success": self.success,
             "sum_reward": sum(self.rewards),
@@ -80,19 +81,27 @@ class Seen:
     played: list[Played] = field(default_factory=list)
 
 
+def world_of(benchmark) -> bytes:
+    """Return where the world is, as our digests see it (proctor.benchmarks.mujoco_world)."""
+    data = benchmark._env.sim.data
+    parts = (data.qpos, data.qvel, data.xpos, data.xquat, data.site_xpos)
+    return b"".join(part.tobytes() for part in parts)
+
+
 def watch(seen: Seen) -> None:
     """Take note of every episode and step of vla-eval's LIBERO."""
     reset, step = LIBEROBenchmark.reset, LIBEROBenchmark.step
 
     def watched_reset(benchmark, task):
         seen.began_at = seen.began_at or time.time()
-        seen.played.append(Played())
-        return reset(benchmark, task)
+        observed = reset(benchmark, task)
+        seen.played.append(Played(start=world_of(benchmark)))
+        return observed
 
     def watched_step(benchmark, action):
         result = step(benchmark, action)
         seen.first_step_at = seen.first_step_at or time.time()
-        seen.played[-1].add(result, benchmark._env.sim.data.qpos.tobytes())
+        seen.played[-1].add(result, world_of(benchmark))
         return result
 
     LIBEROBenchmark.reset, LIBEROBenchmark.step = watched_reset, watched_step

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from proctor.definition import FORMAT, changed_fields, in_words
 from proctor.engine.engine import Engine, EngineSetup
+from proctor.engine.episode import DIGEST
 from proctor.engine.scheduler import Bounds, Scheduler
 from proctor.errors import UsageError
 from proctor.prepared import Prepared
@@ -63,6 +64,7 @@ def require_unchanged(record: RunRecord, prepared: Prepared, path: Path) -> None
         UsageError: naming what has changed.
     """
     changed = changed_fields(record.protocol, prepared.protocol())
+    changed.pop("digest", None)  # that changes what can be compared, and no episode
     if changed:
         raise UsageError(
             f"{path} cannot be audited: what defines its episodes has changed since "
@@ -74,6 +76,9 @@ def why_not_exact(record: RunRecord, prepared: Prepared) -> str | None:
     """Return why an episode need not be the same bit by bit; None where it must be."""
     if record.protocol.get("format") != FORMAT:
         return "another version of Proctor made them, in another way"
+    definition = record.protocol.get("digest", 1)
+    if definition != DIGEST:
+        return f"those of the run are of definition {definition}, ours of {DIGEST}"
     if not (record.bit_reproducible and prepared.bit_reproducible):
         return "bits depend on the load when a policy is on an accelerator with --eval.strict=false"
     return None

@@ -14,6 +14,7 @@ from proctor import registry
 from proctor.benchmarks.base import Benchmark
 from proctor.config import EvalConfig
 from proctor.definition import FORMAT, defining
+from proctor.engine.episode import DIGEST
 from proctor.engine.worker import WorkerSetup
 from proctor.plan import Load, Thinking, workers_for
 from proctor.policies.base import Placement, Policy
@@ -86,6 +87,7 @@ class Prepared:
                 "replan_steps": self.policy.n_action_steps,
                 **self.policy.protocol(),
             },
+            "digest": DIGEST,
             "environment": self.environment,
             "versions": self._versions(),
             **told,

@@ -189,7 +189,8 @@ class Timings:
 class EpisodeResult:
     """One finished episode, as it stands in the journal.
 
-    ``digest`` is a hash over every reward, the success flags and the final physics state: two
+    ``digest`` is a hash over the world it started in, every reward, the success flags and the world
+    it ended in: two
     episodes with one digest were, for our purposes, the same episode.
     """
 

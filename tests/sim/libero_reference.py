@@ -13,6 +13,7 @@ import pytest
 from proctor.benchmarks.libero_assets import find_assets
 from proctor.benchmarks.libero_tasks import STANDARD_SUITES, bddl_file, read_init_states
 from proctor.benchmarks.libero_world import _without_textures, import_libero
+from proctor.benchmarks.mujoco_world import mujoco_world
 from proctor.errors import UsageError
 from proctor.types import Array, EpisodeSpec
 
@@ -35,7 +36,7 @@ def _has_assets(suites: Sequence[str]) -> bool:
 class Course:
     """What happened in one episode, moment by moment; the first is the start."""
 
-    qpos: list[Array]
+    worlds: list[Array]
     numbers: list[dict[str, Array]]
     successes: list[bool]
     fixtures: Array
@@ -56,10 +57,10 @@ def course_of(spec: EpisodeSpec, actions: Array, **cameras: Any) -> Course:
     env.set_init_state(read_init_states(task.suite, task.name)[spec.init_state])
     for _ in range(10):
         seen, *_ = env.step([0, 0, 0, 0, 0, 0, -1])
-    course = Course([env.sim.data.qpos.copy()], [seen], [], env.sim.model.body_pos.copy())
+    course = Course([mujoco_world(env.sim.data._data)], [seen], [], env.sim.model.body_pos.copy())
     for action in actions:
         seen, _, done, _ = env.step(action)
-        course.qpos.append(env.sim.data.qpos.copy())
+        course.worlds.append(mujoco_world(env.sim.data._data))
         course.numbers.append(seen)
         course.successes.append(done)
     env.close()

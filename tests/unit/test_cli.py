@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
+import re
 import resource
 import signal
 import subprocess
@@ -298,6 +300,27 @@ def test_an_audit_names_what_differs(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "point-0 episode 0: differs: steps 49 -> 50" in done.stdout
     assert "2 episodes run again, 1 different" in done.stdout
+
+
+def test_older_digests_are_not_compared_by_an_audit_nor_mixed_by_a_resume(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    words = ["--policy.type=zero", "--env.type=fake", "--eval.n_episodes=2"]
+    proctor("eval", *words, f"--output_dir={folder}")
+    record = json.loads((folder / "run.json").read_text())
+    assert record["protocol"].pop("digest") == 2
+    (folder / "run.json").write_text(json.dumps(record))
+    journal = folder / "episodes.jsonl"
+    journal.write_text(re.sub(r'"digest":"\w+"', '"digest":"older"', journal.read_text()))
+    done = proctor("audit", str(folder))
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (
+        0,
+        "2 episodes run again, 0 different",
+    )
+    assert "those of the run are of definition 1, ours of 2" in done.stdout
+    done = proctor("eval", "--resume", "--eval.n_episodes=3", f"--output_dir={folder}")
+    assert done.returncode == 2
+    assert "digest was None, now 2" in done.stderr
+    assert len(read_journal(folder).rows) == 2
 
 
 def test_info_tells_what_is_here() -> None:

@@ -128,3 +128,16 @@ def test_a_run_reports_exactly_the_renders_its_chunks_need(
 def test_a_policy_that_takes_no_image_costs_no_rendering(run: Callable[..., Evaluation]) -> None:
     evaluation = run(policy__inputs="observation.state")
     assert [row.renders for row in evaluation.rows] == [0, 0, 0, 0]
+
+
+def test_the_digest_sees_the_world_an_episode_started_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    digests = []
+    for moved in (0, 1):
+        with monkeypatch.context() as start:
+            start.setattr(
+                FakeSim, "physics", lambda sim, by=moved: np.full(2, by * (not sim._steps))
+            )
+            episode, _, _ = make_episode(max_steps=2)
+            episode.run(chunk(2))
+            digests.append(episode.result(0).digest)
+    assert digests[0] != digests[1]

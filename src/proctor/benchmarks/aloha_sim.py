@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from proctor.benchmarks.mujoco_log import log_mujoco_warnings
+from proctor.benchmarks.mujoco_world import mujoco_world
 from proctor.benchmarks.rendering import CameraRenderer
 from proctor.types import IMAGES, STATE, Array, EpisodeSpec, Observation, Step
 from proctor.variables import variables_set
@@ -81,8 +82,8 @@ class AlohaSim:
         return {key: self._observe(key) for key in keys}
 
     def physics(self) -> Array:
-        """Return MuJoCo's qpos."""
-        return np.array(self._physics.data.qpos, dtype=np.float64)
+        """Return joints, speeds, and the poses of bodies and sites."""
+        return mujoco_world(self._physics.data)
 
     def close(self) -> None:
         """Free the renderer and MuJoCo's model."""

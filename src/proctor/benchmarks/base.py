@@ -50,7 +50,8 @@ class Sim(Protocol):
         """Return the current observation for ``keys`` only; image keys render, others do not."""
 
     def physics(self) -> Array:
-        """Return the numbers that define where the world is now (MuJoCo: qpos), float64."""
+        """Return the numbers that define where the world is now, float64: all that moves and all
+        that a reset places (MuJoCo: qpos, qvel, poses of bodies and sites)."""
 
     def close(self) -> None:
         """Free the simulator, its renderer and its GL context."""

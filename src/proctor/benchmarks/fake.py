@@ -197,8 +197,8 @@ class FakeSim:
         return made
 
     def physics(self) -> Array:
-        """Return where the point is."""
-        return self._point.copy()
+        """Return where the point and the goal are."""
+        return np.concatenate([self._point, self._goal])
 
     def close(self) -> None:
         """Hold nothing."""

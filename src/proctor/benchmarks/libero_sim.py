@@ -15,6 +15,7 @@ import numpy as np
 from proctor.benchmarks.libero_problem import read_problem
 from proctor.benchmarks.libero_state import WorldState
 from proctor.benchmarks.libero_world import global_randomness, make_world
+from proctor.benchmarks.mujoco_world import mujoco_world
 from proctor.benchmarks.rendering import CameraRenderer, can_render, release_pages
 from proctor.types import ENVIRONMENT_STATE, STATE, Array, EpisodeSpec, Observation, Step
 
@@ -88,8 +89,8 @@ class LiberoSim:
         return {key: self._observe(key) for key in keys}
 
     def physics(self) -> Array:
-        """Return MuJoCo's qpos."""
-        return np.array(self._env.sim.data.qpos, dtype=np.float64)
+        """Return joints, speeds, and the poses of bodies and sites."""
+        return mujoco_world(self._env.sim.data._data)
 
     def close(self) -> None:
         """Free the renderer and the model."""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from proctor.benchmarks.mujoco_log import log_mujoco_warnings
+from proctor.benchmarks.mujoco_world import mujoco_world
 from proctor.benchmarks.rendering import CameraRenderer
 from proctor.types import ENVIRONMENT_STATE, STATE, Array, EpisodeSpec, Observation, Step, Task
 
@@ -49,8 +50,8 @@ class MetaworldSim:
         return {key: self._observe(key) for key in keys}
 
     def physics(self) -> Array:
-        """Return MuJoCo's qpos."""
-        return np.array(self._env.data.qpos, dtype=np.float64)
+        """Return joints, speeds, and the poses of bodies and sites."""
+        return mujoco_world(self._env.data)
 
     def close(self) -> None:
         """Free the renderer and the environment."""
