@@ -24,6 +24,8 @@ def make_env(n_envs: int = 1, use_async_envs: bool = False, cfg: Any = None) -> 
         one = [lambda: gymnasium.make("proctor/Reach-v0", goal=getattr(cfg, "goal", 1.0))]
         return SyncVectorEnv(one * n_envs, autoreset_mode=mode)
 
+    if getattr(cfg, "keeping", False):
+        return gymnasium.make("proctor/Keeping-v0")
     return {
         "reach": {
             0: vector(AutoresetMode.NEXT_STEP),

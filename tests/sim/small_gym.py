@@ -81,3 +81,32 @@ class Careless(gymnasium.Env[Any, Any]):
 
 
 gymnasium.register("proctor/Careless-v0", Careless, max_episode_steps=5)
+
+
+class Keeping(gymnasium.Env[Any, Any]):
+    """Does not forget how far it went; where ``all_over``, none of its kind does."""
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
+    opened = went_all_over = 0
+
+    def __init__(self, render_mode: str | None = None, all_over: bool = False) -> None:
+        Keeping.opened += 1
+        self.render_mode, self._all_over = render_mode, all_over
+        self.observation_space = spaces.Box(-1e9, 1e9, (1,), np.float64)
+        self.action_space = spaces.Box(-1, 1, (1,), np.float32)
+        self._went = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        kept = Keeping.went_all_over if self._all_over else self._went
+        self._place = float(self.np_random.uniform()) + kept
+        return np.array([self._place]), {}
+
+    def step(self, action: Any) -> Any:
+        self._went += 1
+        Keeping.went_all_over += 1
+        self._place += float(action[0])
+        return np.array([self._place]), self._place, False, False, {"is_success": False}
+
+
+gymnasium.register("proctor/Keeping-v0", Keeping, max_episode_steps=5)

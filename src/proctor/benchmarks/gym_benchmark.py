@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from proctor.benchmarks.base import BenchmarkConfig, Expert, Sim
+from proctor.benchmarks.gym_memory import Memory
 from proctor.benchmarks.gym_probe import EnvFacts, Opener, Question, TaskFacts, learn
 from proctor.benchmarks.gym_success import CHOICES, SuccessRule, parse_success
 from proctor.benchmarks.selection import ids_in_group, names_in, require_positive
@@ -35,6 +37,30 @@ class AdaptedConfig(BenchmarkConfig):
     """What the parent has learnt of the environments, such that workers need not."""
 
 
+_OWN_RESET = "the environment's own reset with the episode's seed"
+_RESET_RULES = {
+    Memory.NONE: _OWN_RESET,
+    Memory.CARRIES_OVER: f"a fresh environment for every episode, and {_OWN_RESET}",
+    Memory.UNSTEADY: f"a fresh environment for every episode (these differ), and {_OWN_RESET}",
+}
+
+
+def _said_of(memory: Memory, what: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return notes and warnings for who starts a run."""
+    if memory is Memory.CARRIES_OVER:
+        note = (
+            f"{what} carries state from one episode into the next: every episode gets a fresh one"
+        )
+        return (note,), ()
+    if memory is Memory.UNSTEADY:
+        warning = (
+            f"two fresh environments of {what} play the same seed differently: no episode of it "
+            "can be repeated, and rates may change with the number of workers"
+        )
+        return (), (warning,)
+    return (), ()
+
+
 class Adapted:
     """Gymnasium environments as a benchmark."""
 
@@ -54,6 +80,7 @@ class Adapted:
         self.action: ActionSpec = self._facts.action
         self.distributions = self._facts.distributions
         self._tasks = [self._task(facts) for facts in self._selected()]
+        self.notes, self.warnings = _said_of(self._facts.memory, opener.what)
 
     def tasks(self) -> list[Task]:
         """List the configured tasks."""
@@ -73,7 +100,7 @@ class Adapted:
             "kwargs": self._config.kwargs,
             "horizon": {f"{task.suite} {task.task_id}": task.max_steps for task in self._tasks},
             "seed_rule": "run seed + episode index, the same for every task",
-            "reset_rule": "the environment's own reset with the episode's seed",
+            "reset_rule": _RESET_RULES[self._facts.memory],
             "termination": "the environment's own end, or the horizon",
             "success": f"{self._config.success} at any step",
             "action": "Box: clipped to the space; Discrete: the highest number's action",
@@ -87,7 +114,8 @@ class Adapted:
         """Open the environment of ``task``."""
         from proctor.benchmarks.gym_sim import GymSim
 
-        return GymSim(self._opener.task(task.suite, task.task_id), self._rule)
+        open_env = partial(self._opener.task, task.suite, task.task_id)
+        return GymSim(open_env, self._rule, fresh=self._facts.memory is not Memory.NONE)
 
     def expert(self, task: Task) -> Expert:
         """There is none."""

@@ -13,12 +13,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from proctor.benchmarks.gym_memory import Memory, memory_of
 from proctor.benchmarks.gym_success import CHOICES, Source, SuccessRule
 from proctor.errors import UsageError
+from proctor.generators import WHILE_OPENING, seed_generators
 from proctor.types import FILM, ActionSpec, Feature, FeatureKind
 
 _LIMIT_S = 300
@@ -71,6 +73,8 @@ class EnvFacts:
     features: dict[str, Feature]
     action: ActionSpec
     distributions: tuple[str, ...]
+    memory: Memory = Memory.NONE
+    """The worst of what its environments keep of earlier episodes."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +125,7 @@ def look_at(question: Question) -> EnvFacts:
     """
     from proctor.benchmarks.gym_spaces import action_spec, entries_of
 
+    seed_generators(WHILE_OPENING)
     opened = question.opener.tasks()
     env = opened[0].env
     action = action_spec(env.action_space)
@@ -133,15 +138,39 @@ def look_at(question: Question) -> EnvFacts:
                 f"than task {opened[0].task_id} of {opened[0].suite}; choose with --env.task"
             )
     tasks = tuple(_facts_of(task) for task in opened)
+    memory, opened = _memory(question, opened)
+    env = opened[0].env
     env.reset(seed=0)
     picture = _picture(env)
     if picture is not None:
         features[FILM] = picture
     _play_until_judged(question, env, question.episode_length or tasks[0].horizon or 1)
-    facts = EnvFacts(tasks, features, action, _distributions(env))
+    facts = EnvFacts(tasks, features, action, _distributions(env), memory)
     for task in opened:
         task.env.close()
     return facts
+
+
+def _memory(question: Question, opened: list[OpenedTask]) -> tuple[Memory, list[OpenedTask]]:
+    """Find out what the first environment of every suite keeps, while they are fresh.
+
+    Returns the environments that are open then: one that keeps something was closed for another.
+    """
+    found, left, suites = Memory.NONE, list(opened), set[str]()
+    for place, task in enumerate(opened):
+        if task.suite in suites:
+            continue
+        suites.add(task.suite)
+
+        def open_another(task: OpenedTask = task) -> Any:
+            return question.opener.task(task.suite, task.task_id)
+
+        horizon = question.episode_length or task.horizon
+        memory = memory_of(task.env, open_another, horizon)
+        if memory is not Memory.NONE:
+            left[place] = replace(task, env=open_another())
+            found = memory if found is not Memory.UNSTEADY else found
+    return found, left
 
 
 def _facts_of(task: OpenedTask) -> TaskFacts:

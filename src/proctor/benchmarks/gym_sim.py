@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from proctor.benchmarks.gym_spaces import entries_of, numbers_in, to_env_action
 from proctor.benchmarks.gym_success import SuccessRule
 from proctor.benchmarks.rendering import gl_variables
 from proctor.errors import WorkerError
+from proctor.generators import WHILE_OPENING, seed_generators
 from proctor.types import FILM, Array, EpisodeSpec, Observation, Step
 
 _QUIET_PYGAME = {"PYGAME_HIDE_SUPPORT_PROMPT": "1", "SDL_VIDEODRIVER": "dummy"}
@@ -20,18 +21,30 @@ _QUIET_PYGAME = {"PYGAME_HIDE_SUPPORT_PROMPT": "1", "SDL_VIDEODRIVER": "dummy"}
 
 
 class GymSim:
-    """Plays episodes on one environment; remembers only the last observation it was given."""
+    """Plays episodes on one environment; remembers only the last observation it was given.
 
-    def __init__(self, env: Any, rule: SuccessRule) -> None:
-        self._env = env
+    Where the environment does not forget an episode, each of them gets one of its own: ``fresh``.
+    """
+
+    def __init__(self, open_env: Callable[[], Any], rule: SuccessRule, *, fresh: bool) -> None:
+        self._open = open_env
+        self._fresh = fresh
+        self._env = open_env()
+        self._used = False
         self._rule = rule
-        self._entries = {entry.key: entry for entry in entries_of(env.observation_space)}
+        self._entries = {entry.key: entry for entry in entries_of(self._env.observation_space)}
         self._seen: Any = None
         self._steps = self._horizon = 0
         self._judged = False
 
     def reset(self, spec: EpisodeSpec) -> None:
         """Reset the environment with the spec's seed."""
+        if self._fresh and self._used:
+            self._env.close()
+            seed_generators(WHILE_OPENING)
+            self._env = self._open()
+            seed_generators(spec.seed)
+        self._used = True
         self._seen, _ = self._env.reset(seed=spec.seed)
         self._steps, self._horizon = 0, spec.task.max_steps
         self._judged = False

@@ -76,7 +76,8 @@ def evaluate(settings: dict[str, Any]) -> tuple[Prepared, int]:
         for warning in warnings:
             line = one_line(f"warning: {warning}")
             console.print(line, style="bold red", soft_wrap=True, markup=False)
-        for note in getattr(prepared.policy, "notes", ()):
+        notes = (*getattr(prepared.benchmark, "notes", ()), *getattr(prepared.policy, "notes", ()))
+        for note in notes:
             console.print(one_line(f"note: {note}"), highlight=False, soft_wrap=True, markup=False)
         counts = Counts.of((row.outcome, row.world_key) for row in before)
         return [Progress(len(prepared.plan), counts, console), interrupts]
