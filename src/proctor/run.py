@@ -108,10 +108,7 @@ class RunFolder:
         except OSError as error:
             raise RunFolderError(f"cannot write to {self.path}: {error.strerror}") from None
         try:
-            if shutil.disk_usage(self.path).free < _LEAST_FREE_BYTES:
-                raise RunFolderError(
-                    f"the disk of {self.path} is full; make room or choose another --output_dir"
-                )
+            _check_room(self.path)
             yield
         finally:
             if made:
@@ -199,6 +196,17 @@ def new_folder(path: Path) -> Path:
         else:
             return candidate
     raise AssertionError("the numbers have ended")
+
+
+def _check_room(folder: Path) -> None:
+    try:
+        free = shutil.disk_usage(folder).free
+    except OSError as error:
+        raise RunFolderError(f"cannot write to {folder}: {error.strerror}") from None
+    if free < _LEAST_FREE_BYTES:
+        raise RunFolderError(
+            f"the disk of {folder} is full; make room or choose another --output_dir"
+        )
 
 
 def _remove_if_unused(folder: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import shutil
 import socket
 import subprocess
 from collections.abc import Callable
@@ -105,6 +106,18 @@ def test_a_lock_that_fails_for_another_reason_is_one_line(
     monkeypatch.setattr(fcntl, "flock", broken)
     with pytest.raises(RunFolderError, match=r"cannot write to .*: Input/output"):
         RunFolder(tmp_path).locked().__enter__()
+
+
+def test_a_disk_that_does_not_say_how_full_it_is_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(path: Path) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(shutil, "disk_usage", unknown)
+    with pytest.raises(RunFolderError, match=r"cannot write to .*: Input/output"):
+        RunFolder(tmp_path / "run").locked().__enter__()
+    assert not (tmp_path / "run").exists()
 
 
 def test_the_command_line_works_where_nothing_locks(tmp_path: Path) -> None:
