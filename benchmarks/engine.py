@@ -195,7 +195,7 @@ def report_limit(
 
 
 RENDER_LOOP = """
-import sys, time
+import json, sys, time
 from proctor.benchmarks.metaworld import Metaworld, MetaworldConfig
 benchmark = Metaworld(MetaworldConfig(task="reach-v3"))
 task = benchmark.tasks()[0]
@@ -203,15 +203,20 @@ sim = benchmark.make_sim(task)
 sim.reset(benchmark.spec(task, 0, 1000))
 sim.observe(["observation.image"])
 print("ready", flush=True); sys.stdin.readline()
-frames, end = 0, time.perf_counter() + 5
-while time.perf_counter() < end:
-    sim.observe(["observation.image"]); frames += 1
-print(frames / 5, flush=True)
+drawn, end = [], time.monotonic() + 5
+while time.monotonic() < end:
+    sim.observe(["observation.image"]); drawn.append(time.monotonic())
+print(json.dumps(drawn), flush=True)
 """
 
 
 def render_rate(processes: int) -> float:
     """Return the frames per second that ``processes`` render together, doing nothing else."""
+    return len(frames_drawn(processes)) / 5
+
+
+def frames_drawn(processes: int) -> list[float]:
+    """Return when frames were done, in 5 s of ``processes`` that do nothing but render."""
     from proctor.benchmarks.rendering import gl_variables
 
     environment = {**os.environ, **gl_variables(needed=True)}
@@ -229,7 +234,7 @@ def render_rate(processes: int) -> float:
         assert loop.stdin is not None
         loop.stdin.write("go\n")
         loop.stdin.flush()
-    return sum(float(loop.communicate()[0]) for loop in loops)
+    return [moment for loop in loops for moment in json.loads(loop.communicate()[0])]
 
 
 BENCHMARKS: dict[str, Callable[[Path], None]] = {

@@ -1,0 +1,92 @@
+"""The least time that the work of a run takes on its host, and what fraction of its time that is.
+
+Three things must be done: drawing, inference, physics. Each has a time that no schedule beats, and
+since they may overlap (drawing and inference share the GPU, but side by side), the least time of
+the run is the largest of the three, not their sum. Each is also bounded by what the run itself
+showed, so that a bad measurement beside the run cannot make the fraction exceed 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+WINDOW_S = 1.0
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a run did between its first episode and its last."""
+
+    span_s: float
+    renders: float
+    batches: int
+    requests: int
+    infer_s: float
+    """What its batches took, one after the other, while everything else went on."""
+    sim_s: float
+    workers: int
+    cores: int
+
+
+@dataclass(frozen=True)
+class Limit:
+    """The least seconds for each kind of work, and the run's own."""
+
+    drawing_s: float
+    inference_s: float
+    physics_s: float
+    span_s: float
+    measured_badly: tuple[str, ...] = ()
+    """What took longer by itself than in the run, and is bounded by the run: measure again."""
+
+    @property
+    def fraction(self) -> float:
+        """The largest of the three over what the run took; 1 cannot be beaten."""
+        return max(self.drawing_s, self.inference_s, self.physics_s) / self.span_s
+
+
+def limit_of(seen: Seen, frames_per_s: float, batch_s: Mapping[int, float]) -> Limit:
+    """Return the limit of a run.
+
+    ``frames_per_s`` is the best that this host was seen to draw with nothing else to do, and
+    ``batch_s`` the least time of a batch of each size on the idle GPU.
+    """
+    drawing_s = seen.renders / max(frames_per_s, 1e-9)
+    inference_s = seen.batches * least_mean(batch_s, seen.requests / max(1, seen.batches))
+    slower_alone = {"drawing": drawing_s > seen.span_s, "inference": inference_s > seen.infer_s}
+    return Limit(
+        drawing_s=min(drawing_s, seen.span_s),
+        inference_s=min(inference_s, seen.infer_s, seen.span_s),
+        # More workers than cores count time in which they wait for one.
+        physics_s=seen.sim_s / max(seen.cores, seen.workers),
+        span_s=seen.span_s,
+        measured_badly=tuple(name for name, slower in slower_alone.items() if slower),
+    )
+
+
+def least_mean(batch_s: Mapping[int, float], mean: float) -> float:
+    """Return the least mean time of batches whose mean size is ``mean``, whatever their sizes.
+
+    Only the mean is known, so this is the lower convex hull of the measured times there.
+    """
+    below = [size for size in batch_s if size <= mean]
+    above = [size for size in batch_s if size >= mean]
+    if not below or not above:
+        return min(batch_s.values())
+    return min(_between(batch_s, low, high, mean) for low in below for high in above)
+
+
+def _between(batch_s: Mapping[int, float], low: int, high: int, mean: float) -> float:
+    share = (mean - low) / (high - low) if high > low else 0.0
+    return (1 - share) * batch_s[low] + share * batch_s[high]
+
+
+def best_rate(moments: Sequence[float], window_s: float = WINDOW_S) -> float:
+    """Return the highest rate of events in any window."""
+    ordered, start, most = sorted(moments), 0, 0
+    for end, moment in enumerate(ordered):
+        while ordered[start] <= moment - window_s:
+            start += 1
+        most = max(most, end - start + 1)
+    return most / window_s
