@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -303,8 +304,10 @@ class LazyVectorEnv(VectorEnv[Any, Any, Any]):
             self._inner = None
 
     def kill(self) -> None:
-        """Close, without waiting for what the workers are doing."""
-        self.close(**({"terminate": True} if isinstance(self._inner, AsyncVectorEnv) else {}))
+        """Close, without waiting for what the workers are doing, which gymnasium warns of."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self.close(**({"terminate": True} if isinstance(self._inner, AsyncVectorEnv) else {}))
 
     def _opened(self) -> SyncVectorEnv | AsyncVectorEnv:
         if self._inner is None:

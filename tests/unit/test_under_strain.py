@@ -6,6 +6,8 @@ import gc
 import io
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -97,6 +99,21 @@ def test_a_worker_that_starts_slowly_is_not_taken_for_one_that_hangs() -> None:
     reports = poll_until_reported(pool)
     pool.close()
     assert reports == [(0, Started())]
+
+
+def test_a_terminal_that_hangs_up_ends_neither_fork_server_nor_resource_tracker() -> None:
+    program = (
+        "import signal, psutil\n"
+        "from proctor.engine.pool import start_fork_server\n"
+        "start_fork_server((), {})\n"
+        "children = psutil.Process().children()\n"
+        "for child in children:\n"
+        "    child.send_signal(signal.SIGHUP)\n"
+        "gone, alive = psutil.wait_procs(children, timeout=0.5)\n"
+        "print(len(gone), len(alive))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "0 2\n", done.stderr
 
 
 def test_a_message_longer_than_the_line_takes_arrives_whole_and_one_cut_short_never() -> None:

@@ -242,15 +242,27 @@ def _ensure_fork_server(environment: dict[str, str]) -> None:
     """Start the fork server, unless it is alive.
 
     It begins with Ctrl-C blocked (see ``fork_server``): one that comes while Python starts there
-    would show the user a traceback.
+    would show the user a traceback. multiprocessing's resource tracker ignores Ctrl-C by itself,
+    and a hang-up only because it is blocked when it begins.
     """
-    resource_tracker.ensure_running()  # first: starting it unblocks Ctrl-C
-    with without_main_module(), variables_set(_fork_server_variables(environment)):
-        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, PARENTS_SIGNALS)
-        try:
-            forkserver.ensure_running()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+    with (
+        without_main_module(),
+        variables_set(_fork_server_variables(environment)),
+        _blocked(PARENTS_SIGNALS),
+    ):
+        resource_tracker.ensure_running()
+        signal.pthread_sigmask(signal.SIG_BLOCK, PARENTS_SIGNALS)  # it has unblocked Ctrl-C
+        forkserver.ensure_running()
+
+
+@contextlib.contextmanager
+def _blocked(signals: set[signal.Signals]) -> Iterator[None]:
+    """Put ``signals`` off until the block has ended; processes that it starts keep them off."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _fork_server_variables(environment: dict[str, str]) -> dict[str, str]:
