@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
-from itertools import count
 
 import numpy as np
 
+from proctor.report.anytime import anytime_interval
 from proctor.report.differences import Paired, p_value, p_worse
 from proctor.report.sequential import evidence
-from proctor.report.statistics import Worlds, clopper_pearson_interval, wilson_interval
+from proctor.report.statistics import Interval, Worlds, clopper_pearson_interval, wilson_interval
 
 ALPHA = 0.05
 sure = cache(lambda wins, losses: evidence(wins, losses) >= 2 / ALPHA)
@@ -66,28 +66,54 @@ def peeking(rng: np.random.Generator) -> None:
     print(f"McNemar's test after every pair, 500 pairs: {alarms / 1000:.1%} false alarms")
 
 
-def coverage_when_stopped(rng: np.random.Generator) -> None:
-    print("stop_when, 1000 runs: 95% Wilson interval covers, mean episodes")
-    for width, rates in ((0.2, (0.05, 0.5, 0.9)), (0.1, (0.05, 0.5, 0.9)), (0.05, (0.05, 0.9))):
-        for rate in rates:
-            runs = [run_until(rng, width, rate) for _ in range(1000)]
-            inside = np.mean([low <= rate <= high for _, low, high in runs])
-            used = np.mean([n for n, *_ in runs])
-            print(f"  ci_width<{width:g} at {rate:.0%}: {inside:.1%} {used:.0f}")
+def coverage_when_stopped() -> None:
+    print("stop_when, exactly: covers and mean episodes, stopped by Wilson's interval and by ours")
+    for width in (0.3, 0.2, 0.1):
+        for rate in (0.02, 0.1, 0.3, 0.5):
+            figures = [walk(rate, width, way) for way in (wilson, anytime)]
+            text = "   ".join(f"{covered:.1%} {used:.0f}" for covered, used in figures)
+            print(f"  ci_width<{width:g} at {rate:.0%}: {text}")
 
 
-interval = cache(wilson_interval)
+Way = Callable[[int, int, float], Interval]
 
 
-def run_until(rng: np.random.Generator, width: float, rate: float) -> tuple[int, float, float]:
-    successes = 0
-    for n in count(1):
-        successes += bool(rng.random() < rate)
-        ends = interval(successes, n)
-        assert ends is not None
-        if ends[1] - ends[0] < width:
-            return n, *ends
-    raise AssertionError
+@cache
+def wilson(successes: int, n: int, width: float) -> Interval:
+    return wilson_interval(successes, n) or (0.0, 1.0)
+
+
+@cache
+def anytime(successes: int, n: int, width: float) -> Interval:
+    return anytime_interval(successes, n, width) or (0.0, 1.0)
+
+
+def walk(rate: float, width: float, way: Way) -> tuple[float, float]:
+    """Return how often the interval at the stop covers, and the mean number of episodes."""
+    alive, covered, used, n = np.array([1.0]), 0.0, 0.0, 0
+    while alive.sum() > 1e-7:
+        alive, n = np.convolve(alive, [1 - rate, rate]), n + 1
+        alive[alive < 1e-12] = 0.0
+        for k in np.flatnonzero(alive).tolist():
+            low, high = way(k, n, width)
+            if high - low < width:
+                covered += alive[k] * (low <= rate <= high)
+                used += n * alive[k]
+                alive[k] = 0.0
+    return covered, used
+
+
+def repeated_pairs(runs: int = 2000) -> None:
+    """Two equal policies without noise: another pair of a world is a copy of the first."""
+    rng = np.random.default_rng(2)
+    print("eval --against, 50 worlds: false alarms betting on every pair, and once on every world")
+    for times in (1, 2, 3, 5):
+        alarms = np.zeros(2)
+        for _ in range(runs):
+            scores = pairs(rng, 0.5, 0.5, 50)
+            alarms += [first_look(scores * times)[1] != 0, first_look(scores)[1] != 0]
+        every, once = alarms / runs
+        print(f"  each world {times} times: {every:.1%} {once:.1%}")
 
 
 def repeated_worlds(runs: int = 4000) -> None:
@@ -122,6 +148,21 @@ def gate(rng: np.random.Generator, runs: int = 20_000) -> None:
             print(f"  margin {margin:.0%}, worse by {loss:.0%}: {np.mean(alarms):.1%}")
 
 
+def gate_over_a_mix() -> None:
+    """Some pairs cannot differ, the others always do: the mean difference is the margin."""
+    from scipy.stats import binom
+
+    print("compare --fail-if-worse=M, exactly: most false alarms where some pairs cannot differ")
+    for n, margin in ((20, 0.05), (20, 0.1), (50, 0.02), (50, 0.1), (100, 0.02)):
+        most = 0.0
+        for unsure in range(max(5, round(n * margin)), n + 1):
+            a = np.arange(unsure + 1)
+            alarm = [worse(n, int(x), unsure - int(x), margin) for x in a]
+            chance = binom.pmf(a, unsure, (1 + n * margin / unsure) / 2)
+            most = max(most, float(chance[alarm].sum()))
+        print(f"  {n} pairs, M={margin:g}: {most:.1%}")
+
+
 def coverage_by_enumeration(n: int, rates: Sequence[float]) -> None:
     from scipy.stats import binom
 
@@ -140,6 +181,8 @@ if __name__ == "__main__":
     sequential(generator)
     as_they_end(generator)
     peeking(generator)
-    coverage_when_stopped(generator)
+    coverage_when_stopped()
     gate(generator)
+    gate_over_a_mix()
     repeated_worlds()
+    repeated_pairs()

@@ -24,6 +24,7 @@ from proctor.report.differences import (
 )
 from proctor.report.pairing import (
     RunResults,
+    Sides,
     overlap_warnings,
     paired_episodes,
     separate_samples,
@@ -138,7 +139,7 @@ def compare(a: RunResults, b: RunResults, criteria: Criteria) -> Comparison:
         left_out_b=len(b.rows) - len(rows_b) - sides.repeated_b,
         repeated_a=sides.repeated_a,
         repeated_b=sides.repeated_b,
-        warnings=warnings_of(a, b, criteria),
+        warnings=warnings_of(a, b, criteria) + _repeats(sides),
     )
 
 
@@ -217,6 +218,15 @@ def _detectable(counts: Counts, alpha: float) -> float | None:
     if isinstance(counts, Paired):
         return detectable_difference_paired(n, (counts.only_a + counts.only_b) / n, alpha)
     return detectable_difference(n, a / n, alpha)
+
+
+def _repeats(sides: Sides) -> list[str]:
+    if not (sides.repeated_a or sides.repeated_b):
+        return []
+    return [
+        f"{sides.repeated_a} episodes of A and {sides.repeated_b} of B are left out: they start "
+        "from a world that another one counts for"
+    ]
 
 
 def warnings_of(a: RunResults, b: RunResults, criteria: Criteria) -> list[str]:

@@ -73,11 +73,6 @@ def comparison_lines(comparison: Comparison) -> list[str]:
             f"episodes without a partner: {comparison.left_out_a} in A, "
             f"{comparison.left_out_b} in B"
         )
-    if comparison.repeated_a or comparison.repeated_b:
-        lines.append(
-            f"episodes that repeat a world, which counts once: {comparison.repeated_a} in A, "
-            f"{comparison.repeated_b} in B"
-        )
     return lines
 
 
