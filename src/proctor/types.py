@@ -57,6 +57,8 @@ class ActionSpec:
     size: int
     low: float | tuple[float, ...] | None = None
     high: float | tuple[float, ...] | None = None
+    clipped: bool = True
+    """Whether the benchmark clips actions to the range; otherwise it plays them as they are."""
 
     @property
     def bounds(self) -> tuple[Array, Array]:

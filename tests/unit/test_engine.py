@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import psutil
 import pytest
 
 from proctor.benchmarks.fake import Fake, FakeConfig, Fault
+from proctor.cli import main
 from proctor.engine.in_process import InProcessPool
 from proctor.engine.messages import Order
 from proctor.errors import PolicyError, WorkerError
@@ -190,6 +192,23 @@ def test_a_policy_that_returns_nonsense_stops_the_run_and_is_named(
             eval__scheduler=scheduler,
         )
     assert "policy 'random' " + message in str(caught.value)
+
+
+@pytest.mark.parametrize("clipped", [True, False])
+def test_what_happens_to_actions_out_of_range_is_what_the_benchmark_says(
+    clipped: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(Fake, "action", replace(Fake.action, clipped=clipped))
+    flags = ["--policy.type=tests.unit.test_engine:WILD", "--env.type=fake", "--eval.n_episodes=1"]
+    flags += ["--eval.use_async_envs=false", f"--output_dir={tmp_path / 'run'}"]
+    assert main(["eval", *flags]) == 0
+    fate = "are clipped" if clipped else "are not clipped but played as they are"
+    assert f"1 episodes the policy left the action range; such actions {fate}\n" in (
+        capsys.readouterr().out
+    )
 
 
 def test_out_of_range_actions_are_clipped_and_counted(run: Callable[..., Evaluation]) -> None:

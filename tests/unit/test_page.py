@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import time
 from collections.abc import Callable
@@ -151,7 +152,19 @@ def test_a_video_is_shown_when_its_file_is_there(tmp_path: Path) -> None:
 
 
 def test_a_video_never_lies_outside_the_run_folder() -> None:
-    assert video_path(("../../etc/x", 1, 2)) == "videos/______etc_x_1/episode_2.mp4"
+    place = video_path(("../../etc/x", 1, 2))
+    assert re.fullmatch(r"videos/______etc_x\.[0-9a-f]{12}_1/episode_2\.mp4", place)
+
+
+def test_no_two_episodes_share_a_video() -> None:
+    suites = ["kitchen.1", "kitchen 1", "kitchen_1", "kitchen/1", "küche", "k\ud800che", "k" * 300]
+    suites += ["k" * 301, "k" * 200, "", ".", "a_1", "a"]
+    keys = [(suite, task, index) for suite in suites for task in (0, 1, 10) for index in (0, 10)]
+    places = {video_path(key) for key in keys}
+    assert len(places) == len(keys)
+    assert all(len(part) <= 255 for place in places for part in place.split("/"))
+    assert video_path(("libero_10", 3, 4)) == "videos/libero_10_3/episode_4.mp4"
+    assert video_path(("reach-v3", 0, 4)) == "videos/reach-v3_0/episode_4.mp4"
 
 
 def test_long_and_repeated_errors_keep_the_page_small(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ class Sim(Protocol):
         """Put the world into the state that ``spec`` determines, whatever happened before."""
 
     def step(self, action: Array) -> Step:
-        """Advance the world by one action, clipping it as the benchmark defines."""
+        """Advance the world by one action, clipped where the benchmark's ``action`` says so."""
 
     def observe(self, keys: Sequence[str]) -> Observation:
         """Return the current observation for ``keys`` only; image keys render, others do not."""

@@ -63,7 +63,7 @@ class PushT:
     """The PushT benchmark."""
 
     name = "pusht"
-    action = ActionSpec(2, 0.0, 512.0)
+    action = ActionSpec(2, 0.0, 512.0, clipped=False)
     distributions: tuple[str, ...] = (
         "gym-pusht",
         "pymunk",

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from proctor.prepared import Prepared
     from proctor.recorders.base import Recorder
     from proctor.recorders.journal import EpisodeRow
+    from proctor.types import ActionSpec
 
 EXIT_ERRORED_EPISODES = 1
 SWITCHES = {
@@ -94,7 +95,7 @@ def evaluate(settings: dict[str, Any]) -> tuple[Prepared, int]:
     except CannotOpen as error:
         _say_what_cannot_be_opened(prepared, error)
         return prepared, EXIT_ERRORED_EPISODES
-    _show(evaluation, Console())
+    _show(evaluation, prepared.benchmark.action, Console())
     return prepared, EXIT_ERRORED_EPISODES if evaluation.tally.errors else 0
 
 
@@ -153,20 +154,17 @@ def _say_how_to_resume(prepared: Prepared) -> None:
     )
 
 
-def _show(evaluation: Evaluation, console: Console) -> None:
+def _show(evaluation: Evaluation, action: ActionSpec, console: Console) -> None:
     from proctor.report.tables import results_table
     from proctor.report.worlds import world_warnings
 
     console.print(results_table(evaluation.rows, evaluation.watched))
     console.print(f"\nsuccess {evaluation.tally}", style="bold", highlight=False)
-    clipped = sum(bool(row.clipped_steps) for row in evaluation.rows)
-    if clipped:
-        console.print(
-            f"note: in {clipped} episodes the policy left the action range; "
-            "such actions are clipped as the benchmark defines",
-            highlight=False,
-            soft_wrap=True,
-        )
+    left = sum(bool(row.clipped_steps) for row in evaluation.rows)
+    if left:
+        fate = "are clipped" if action.clipped else "are not clipped but played as they are"
+        note = f"in {left} episodes the policy left the action range; such actions {fate}"
+        console.print(f"note: {note}", highlight=False, soft_wrap=True)
     renders = sum(row.renders or 0 for row in evaluation.rows)
     console.print(f"{evaluation.tally.steps:,} steps, {renders:,} images rendered", highlight=False)
     if evaluation.stopped is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import os
 import re
@@ -20,6 +21,8 @@ from proctor.types import EpisodeKey, EpisodeResult, EpisodeSpec, Outcome, World
 FILE_NAME = "episodes.jsonl"
 VIDEO_FOLDER = "videos"
 _SYNC_EVERY_S = 1.0
+_LONGEST_NAME = 200
+"""Of a suite, where it is part of a file name."""
 
 
 @dataclass(slots=True)
@@ -93,7 +96,18 @@ def video_path(key: EpisodeKey) -> str:
     That the file is there is all that says so: a failure may be filmed after its line was written.
     """
     suite, task_id, index = key
-    return f"{VIDEO_FOLDER}/{re.sub(r'[^A-Za-z0-9_-]', '_', suite)}_{task_id}/episode_{index}.mp4"
+    return f"{VIDEO_FOLDER}/{_file_name(suite)}_{task_id}/episode_{index}.mp4"
+
+
+def _file_name(suite: str) -> str:
+    """Return the suite as a part of a file name: itself, or what is left of it and its hash.
+
+    No two suites share one; a dot is in none that stands for itself.
+    """
+    plain = re.sub(r"[^A-Za-z0-9_-]", "_", suite)[:_LONGEST_NAME]
+    if plain == suite:
+        return suite
+    return f"{plain}.{hashlib.sha256(suite.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}"
 
 
 def videos_in(folder: Path) -> frozenset[str]:

@@ -205,7 +205,7 @@
     if (episode.init_state !== null) facts.unshift(["Initial state", String(episode.init_state)]);
     if (OUTCOMES[episode.outcome] !== "error") {
       facts.push(["Reward", fixed(episode.reward, 3)], ["Best reward", fixed(episode.best, 3)],
-        ["Solved at the end", episode.at_end ? "yes" : "no"], ["Steps with clipped actions", count(episode.clipped)],
+        ["Solved at the end", episode.at_end ? "yes" : "no"], ["Steps out of the action range", count(episode.clipped)],
         ["Images", count(episode.renders)], ["Open", seconds(episode.open)], ["Simulate", seconds(episode.simulate)],
         ["Render", seconds(episode.render)], ["Wait", seconds(episode.wait)]);
     }

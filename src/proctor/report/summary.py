@@ -196,7 +196,7 @@ def _ours(rows: list[EpisodeRow], planned: int) -> dict[str, Any]:
         "steps": sum(row.steps or 0 for row in done),
         "renders": sum(row.renders or 0 for row in done),
         "retried_episodes": sum(row.attempts > 1 for row in rows),
-        "episodes_with_clipped_actions": sum(bool(row.clipped_steps) for row in done),
+        "episodes_out_of_action_range": sum(bool(row.clipped_steps) for row in done),
         "open_s": sum(row.open_s or 0 for row in done),
         "sim_s": sum(row.sim_s or 0 for row in done),
         "render_s": sum(row.render_s or 0 for row in done),
