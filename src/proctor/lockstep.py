@@ -7,6 +7,7 @@ against: both give the same episodes, bit for bit.
 from __future__ import annotations
 
 import time
+import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -68,8 +69,11 @@ class Lockstep:
             n_envs = min(self.n_envs, len(episodes))
             env = LazyVectorEnv(parts, n_envs, use_async_envs=self.use_async_envs)
             try:
-                for start in range(0, len(episodes), n_envs):
-                    self._roll_out(env, episodes[start : start + n_envs])
+                with warnings.catch_warnings():
+                    # gymnasium says in red, and at length, what it is about to raise
+                    warnings.filterwarnings("ignore", ".*ERROR: ")
+                    for start in range(0, len(episodes), n_envs):
+                        self._roll_out(env, episodes[start : start + n_envs])
             except (PolicyError, RunFolderError):
                 raise
             except Exception as error:

@@ -30,7 +30,7 @@ from proctor.engine.in_process import InProcessPool
 from proctor.engine.messages import Begin, Broken, Report, Started
 from proctor.engine.pool import ProcessPool
 from proctor.engine.worker import WorkerSetup
-from proctor.errors import UsageError, last_line, one_line, plain_text
+from proctor.errors import UsageError, WorkerError, last_line, one_line, plain_text
 from proctor.evaluation import Evaluation, prepare, run_evaluation
 from proctor.recorders.base import Counts, Pulse, close_all
 from proctor.recorders.journal import FILE_NAME
@@ -352,6 +352,26 @@ def test_control_codes_of_a_simulators_error_never_reach_the_terminal(
     assert printable(plain_text(error))
     assert plain_text(error).count("\n") == 2
     assert printable(last_line(error))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("use_async_envs", [True, False])
+def test_nor_do_those_of_one_that_breaks_in_lockstep(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], use_async_envs: bool
+) -> None:
+    with pytest.raises(WorkerError, match="broke in lockstep") as caught:
+        listened(
+            tmp_path / "run",
+            env__faults={"0/1/3": "talk"},
+            env__break_once_in=str(tmp_path),
+            eval__n_episodes=2,
+            eval__batch_size=2,
+            eval__scheduler="lockstep",
+            eval__use_async_envs=use_async_envs,
+        )
+    assert printable(f"{caught.value}{caught.value.__cause__}")
+    assert "broke at 0/1/3" in str(caught.value)
+    assert printable(capfd.readouterr().err)
 
 
 class NoStart(Fake):
