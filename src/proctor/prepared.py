@@ -114,4 +114,4 @@ def _code(kind: str, name: str) -> dict[str, str]:
     file = None if module is None else getattr(sys.modules.get(module), "__file__", None)
     if module is None or file is None or not Path(file).is_file():  # as from a zip file
         return {}
-    return source_hashes(Path(file), module.count(".") + Path(file).stem.count("__init__"))
+    return source_hashes(Path(file), module.count(".") + (Path(file).stem == "__init__"))

@@ -6,6 +6,7 @@ Found in the text, without running it: no process has to import it to know what 
 from __future__ import annotations
 
 import ast
+import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,9 +28,10 @@ def source_hashes(file: Path, package_depth: int = 0) -> dict[str, str]:
     """
     root = file.absolute().parents[package_depth]
     own = file.absolute().relative_to(root).parts[0]
-    installed = any(part in _INSTALLED for part in root.parts)
+    installed = is_installed(root)
     found: dict[Path, None] = {}
-    waiting = [file.absolute()]
+    packages = [folder / "__init__.py" for folder in file.absolute().parents[:package_depth]]
+    waiting = [file.absolute(), *(path for path in packages if path.is_file())]
     while waiting and len(found) < _MOST_FILES:
         current = waiting.pop()
         if current in found:
@@ -39,6 +41,28 @@ def source_hashes(file: Path, package_depth: int = 0) -> dict[str, str]:
             if not installed or imported.relative_to(root).parts[0] == own:
                 waiting.append(imported)
     return {path.relative_to(root).as_posix(): sha256_of(path) for path in sorted(found)}
+
+
+def module_hashes(name: str) -> dict[str, str]:
+    """Return the same of a module that is not installed; of one that is, nothing: it has a version.
+
+    The module is not imported.
+    """
+    top = importlib.util.find_spec(name.partition(".")[0]) if name else None
+    if top is None or (top.origin is None and not top.submodule_search_locations):
+        return {}
+    inside = top.submodule_search_locations
+    root = Path(next(iter(inside))).parent if inside else Path(str(top.origin)).parent
+    place = root.joinpath(*name.split("."))
+    for file in (place.with_name(f"{place.name}.py"), place / "__init__.py"):
+        if file.is_file() and not is_installed(file):
+            return source_hashes(file, len(file.relative_to(root).parts) - 1)
+    return {}
+
+
+def is_installed(path: Path) -> bool:
+    """Whether a file was put there by an installer."""
+    return any(part in _INSTALLED for part in path.parts)
 
 
 def _imported(file: Path, root: Path) -> Iterator[Path]:

@@ -24,7 +24,7 @@ from proctor.policies.random import RandomConfig, RandomPolicy
 from proctor.report.page import write_page
 from proctor.run import RunFolder
 from proctor.settings import EvalSettings
-from proctor.source_files import source_hashes
+from proctor.source_files import module_hashes, source_hashes
 from proctor.types import Array
 from tests.run_folders import RECORD, eight_episodes, write_run
 
@@ -137,6 +137,20 @@ def test_a_hub_environment_says_its_files(tmp_path: Path) -> None:
     before = protocol(**flags)
     (tmp_path / "helper.py").write_text("GRAVITY = 1.6\n")
     assert list(changed_fields(before, protocol(**flags))) == ["benchmark.files.helper.py"]
+
+
+def test_the_code_of_a_gym_package_that_is_not_installed_is_part_of_the_fingerprint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_worlds").mkdir()
+    (tmp_path / "my_worlds" / "__init__.py").write_text("from my_worlds.physics import G")
+    (tmp_path / "my_worlds" / "physics.py").write_text("G = 9.8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    files = ["my_worlds/__init__.py", "my_worlds/physics.py"]
+    assert sorted(module_hashes("my_worlds")) == files
+    assert sorted(module_hashes("my_worlds.physics")) == files
+    assert "my_worlds" not in sys.modules
+    assert module_hashes("numpy") == module_hashes("") == module_hashes("no_such_module") == {}
 
 
 def test_the_code_of_a_policy_by_name_is_part_of_the_fingerprint(

@@ -11,6 +11,7 @@ from proctor.benchmarks.base import BenchmarkPlugin
 from proctor.benchmarks.gym_benchmark import Adapted, AdaptedConfig
 from proctor.benchmarks.gym_probe import OpenedTask
 from proctor.errors import MissingExtra, UsageError, did_you_mean
+from proctor.source_files import module_hashes
 
 _NO_TIME_LIMIT = -1
 """The horizon is the engine's; gymnasium's own limit would end episodes that should go on."""
@@ -86,6 +87,18 @@ def _offers_pictures(entry_point: Any) -> bool:
     return isinstance(metadata, dict) and "rgb_array" in metadata.get("render_modes", ())
 
 
+class Gym(Adapted):
+    """One registered environment."""
+
+    def __init__(self, config: GymConfig) -> None:
+        super().__init__("gym", config, GymOpener(config.id, config.kwargs))
+        self._package = config.id.rpartition(":")[0]
+
+    def protocol(self) -> dict[str, Any]:
+        """Return the rules that define an episode, and the code of a package without a version."""
+        return {**super().protocol(), "files": module_hashes(self._package)}
+
+
 def make(config: GymConfig) -> Adapted:
     """Make the benchmark of one registered environment.
 
@@ -96,7 +109,7 @@ def make(config: GymConfig) -> Adapted:
         raise MissingExtra("gymnasium", "gym")
     if not config.id:
         raise UsageError("--env.id is missing: the environment's id, as --env.id=CartPole-v1")
-    return Adapted("gym", config, GymOpener(config.id, config.kwargs))
+    return Gym(config)
 
 
 PLUGIN = BenchmarkPlugin(

@@ -75,19 +75,33 @@ def numerics(device: torch.device, pad_to: int | None) -> dict[str, Any]:
     told: dict[str, Any] = {
         "torch": str(torch.__version__),
         "device": device.type,
-        "float32_matmul_precision": torch.get_float32_matmul_precision(),
+        "float32": _float32_precision(device),
     }
     if device.type != "cpu":  # a CPU runs row by row, whatever the size
         told["pad_to"] = pad_to
     if device.type == "cuda":
         told |= {
-            "tf32_in_products": torch.backends.cuda.matmul.allow_tf32,
-            "tf32_in_convolutions": torch.backends.cudnn.allow_tf32,
             "NVIDIA_TF32_OVERRIDE": os.environ.get("NVIDIA_TF32_OVERRIDE"),
             "cuda": torch.version.cuda,
             "cudnn": torch.backends.cudnn.version(),  # type: ignore[no-untyped-call]
         }
     return told
+
+
+def _float32_precision(device: torch.device) -> dict[str, Any]:
+    """Return what float32 is inside products and convolutions: itself, TF32 or bfloat16."""
+    backends: Any = torch.backends
+    if not hasattr(backends, "fp32_precision"):  # before torch 2.9
+        products = torch.get_float32_matmul_precision()
+        return {"products": products, "convolutions_tf32": backends.cudnn.allow_tf32}
+    # The older names raise where somebody has set the newer ones.
+    on_cuda = device.type == "cuda"
+    places = {
+        "products": backends.cuda.matmul if on_cuda else backends.mkldnn.matmul,
+        "convolutions": backends.cudnn.conv if on_cuda else backends.mkldnn.conv,
+    }
+    said = {name: place.fp32_precision for name, place in places.items()}
+    return {name: "ieee" if word == "none" else word for name, word in said.items()}
 
 
 def make_runner(forward: Forward, device: torch.device, pad_to: int | None) -> Runner:

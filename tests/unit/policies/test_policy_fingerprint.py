@@ -102,12 +102,23 @@ def test_tf32_and_the_torch_version_change_the_fingerprint(monkeypatch: pytest.M
     allowed = torch.backends.cudnn.allow_tf32
     try:
         torch.backends.cudnn.allow_tf32 = not allowed
-        assert list(changed_fields(before, numerics(device, None))) == ["tf32_in_convolutions"]
+        assert list(changed_fields(before, numerics(device, None))) == ["float32.convolutions"]
     finally:
         torch.backends.cudnn.allow_tf32 = allowed
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
     assert list(changed_fields(before, numerics(device, None))) == ["NVIDIA_TF32_OVERRIDE"]
     assert list(changed_fields(numerics(device, None), numerics(device, 16))) == ["pad_to"]
+
+
+def test_the_precision_of_products_changes_the_fingerprint_on_a_cpu_too() -> None:
+    cpu, before = torch.device("cpu"), torch.get_float32_matmul_precision()
+    exact = numerics(cpu, None)
+    try:
+        torch.set_float32_matmul_precision("medium")
+        assert list(changed_fields(exact, numerics(cpu, None))) == ["float32.products"]
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert numerics(cpu, None) == exact
 
 
 def test_a_cpu_and_a_gpu_are_told_apart_and_strict_is_nothing_on_a_cpu() -> None:
