@@ -22,6 +22,7 @@ from proctor.system import (
     usable_cores,
     usable_memory_bytes,
 )
+from proctor.trial import Found, Trial, try_all
 
 TESTED = {"mujoco": "3.3.0", "metaworld": "3.1.1"}
 """The versions of constraints.txt, of those distributions that decide what an episode is."""
@@ -97,6 +98,11 @@ def examine() -> Iterator[Finding]:
         backends = dict.fromkeys([*platform_backends(), *([wanted] if wanted else [])])
         probes = probe_backends(tuple(backends), always_time=True)
         yield from graphics_findings(probes, wanted, gpus)
+        chosen = fastest([probe for probe in probes if not wanted or probe.backend == wanted])
+        renders = {} if chosen is None else {"MUJOCO_GL": chosen.backend}  # not found out again
+    else:
+        renders = {}
+    yield from map(trial_finding, try_all(renders, usable_cores()))
 
 
 def cores_finding(usable: int, present: int) -> Finding:
@@ -158,6 +164,12 @@ def _mujoco_effects(version: str) -> list[str]:
     if numbers >= (3, 4):
         effects.append("changes LIBERO's contacts (since 3.4)")
     return effects or ["results may differ"]
+
+
+def trial_finding(trial: Trial) -> Finding:
+    """Say whether a benchmark opens; one that is not installed is nothing to mend."""
+    levels = {Found.LACKING: Level.WARN, Found.BROKEN: Level.FAIL}
+    return Finding(levels.get(trial.found, Level.OK), trial.name, trial.text, trial.fix)
 
 
 def find_gpus() -> Gpus:

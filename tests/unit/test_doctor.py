@@ -3,7 +3,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from proctor.benchmarks.gl_probe import GlProbe
 from proctor.doctor import Gpus, Level
 from proctor.errors import NoGraphics
 from proctor.system import cgroup_memory_bytes
+from proctor.trial import Found, Trial
 
 EGL = GlProbe("egl", frame_ms=12.34, device="NVIDIA H200/PCIe/SSE2")
 OSMESA = GlProbe("osmesa", frame_ms=40.0, device="llvmpipe (LLVM 15.0.6, 256 bits)")
@@ -41,6 +42,7 @@ def examine(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         mujoco: str | None = doctor.TESTED["mujoco"],
         metaworld: str | None = doctor.TESTED["metaworld"],
         memory: int = 64 * GIB,
+        trials: Sequence[Trial] = (),
     ) -> tuple[int, str]:
         versions = {"mujoco": mujoco, "metaworld": metaworld}
         monkeypatch.setattr(doctor, "installed_version", versions.get)
@@ -49,6 +51,7 @@ def examine(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         monkeypatch.setattr(doctor, "machine_memory_bytes", lambda: 64 * GIB)
         monkeypatch.setattr(doctor, "usable_memory_bytes", lambda: memory)
         monkeypatch.setattr(doctor, "probe_backends", lambda backends, always_time: probes)
+        monkeypatch.setattr(doctor, "try_all", lambda environment, at_once: trials)
         code = cli.main(["doctor"])
         return code, capsys.readouterr().out
 
@@ -68,6 +71,25 @@ def test_a_sound_machine_has_no_warnings_and_exit_code_0(examine: Examine) -> No
     assert "ok    rendering  egl: eval takes it when MUJOCO_GL is not set" in report
     assert "ok    cores      8 usable of " in report
     assert "fix:" not in report
+
+
+def test_a_benchmark_that_does_not_open_fails_and_one_that_is_not_installed_does_not(
+    examine: Examine,
+) -> None:
+    missing = Trial(
+        "pusht", Found.NOT_INSTALLED, "not installed; run: pip install 'proctor[pusht]'"
+    )
+    lacking = Trial("libero", Found.LACKING, "installed, but without assets", "proctor eval ...")
+    opened = Trial("aloha", Found.OPENED, "opens, resets, steps, draws")
+    code, report = examine(EGL, trials=[missing, lacking, opened])
+    assert code == 0
+    assert "ok    pusht      not installed; run: pip install 'proctor[pusht]'" in report
+    assert "warn  libero     installed, but without assets\n" in report
+    assert "fix: proctor eval ..." in report
+    broken = Trial("metaworld", Found.BROKEN, "No module named 'packaging'", "pip install ...")
+    code, report = examine(EGL, trials=[opened, broken])
+    assert code == 1
+    assert lines_of(report, Level.FAIL) == ["FAIL  metaworld  No module named 'packaging'"]
 
 
 def test_a_machine_that_cannot_render_fails_with_the_command_that_mends_it(

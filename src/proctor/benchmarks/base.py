@@ -73,7 +73,8 @@ Expert = Callable[[Observation], Array]
 class Benchmark(Protocol):
     """A set of tasks and how to run them.
 
-    Made from its config alone, cheaply and without a simulator; made again inside every worker.
+    Made from its config alone, cheaply and without a simulator; made again inside every worker. One
+    whose ``preflight`` downloads may have ``lacking()``, which says what, without doing so.
     """
 
     name: str

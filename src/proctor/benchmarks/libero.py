@@ -184,6 +184,22 @@ class Libero:
     def _changed_assets(self) -> dict[str, str]:
         return changed_files(self._config.assets, [task.suite for task in self._tasks])
 
+    def lacking(self) -> str | None:
+        """Say what an evaluation would download first, and by which command; None: nothing.
+
+        Raises:
+            MissingExtra: LIBERO is not installed.
+        """
+        _check_versions()
+        try:
+            find_assets(self._config.assets, [task.suite for task in self._tasks])
+        except FileNotFoundError as error:
+            return (
+                f"installed, but its assets are not in {error.args[0]}; run: proctor eval "
+                "--env.type=libero --policy.type=zero --env.task_ids=[0] --eval.n_episodes=1"
+            )
+        return None
+
     def preflight(self, keys: Sequence[str]) -> dict[str, str]:
         """Check LIBERO's packages, get its assets and, for images, check that GL works.
 

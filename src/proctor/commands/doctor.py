@@ -10,8 +10,9 @@ EXIT_BROKEN = 1
 def run(words: list[str]) -> int:
     """Run the command and return its exit code."""
     if words == ["--help"]:
-        print("proctor doctor: tries all ways to render, checks cores, memory, GPU, disk and")
-        print("versions, and names the command that mends each problem; exit code 1 when broken")
+        print("proctor doctor: tries all ways to render, opens every benchmark that is installed,")
+        print("checks cores, memory, GPU, disk and versions, and names the command that mends each")
+        print("problem; exit code 1 when something is broken")
         return 0
     if words:
         raise UsageError(f"doctor takes no arguments, got {words[0]!r}")
