@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 import proctor
-from proctor.errors import ProctorError
+from proctor.errors import ProctorError, UsageError
 from proctor.evaluation import Evaluation
+from proctor.recorders.journal import FILE_NAME
 from proctor.run import new_folder
 
 
@@ -127,3 +128,35 @@ def test_a_new_folder_is_never_one_that_is_there(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(OSError, match="file"):
         new_folder(tmp_path / "file" / "b")
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes", "found"),
+    [
+        ('"seed":1001', '"seed":7', "seed 7 in the journal, 1001 in the plan"),
+        ('"task":"point-0"', '"task":"else"', "task 'else' in the journal, 'point-0' in the plan"),
+        ('"init_state":null', '"init_state":3', "init state 3 in the journal, None in the plan"),
+        ('"world":"seed 1001"', '"world":"w"', "world 'w' in the journal, 'seed 1001' in the plan"),
+    ],
+)
+def test_a_journal_of_other_episodes_is_refused_on_resume(
+    run: Callable[..., Evaluation], was: str, becomes: str, found: str
+) -> None:
+    path = run(eval__n_episodes=2).path
+    lines = (path / FILE_NAME).read_text().splitlines(keepends=True)
+    changed = [line.replace(was, becomes) if '"seed":1001' in line else line for line in lines]
+    assert changed != lines
+    (path / FILE_NAME).write_text("".join(changed))
+    with pytest.raises(UsageError) as caught:
+        run(eval__n_episodes=3, resume=True, output_dir=str(path))
+    assert "('point', 0, 1)" in str(caught.value)
+    assert found in str(caught.value)
+
+
+def test_a_journal_from_before_worlds_were_written_down_is_resumed(
+    run: Callable[..., Evaluation],
+) -> None:
+    path = run(eval__n_episodes=2).path
+    text = (path / FILE_NAME).read_text()
+    (path / FILE_NAME).write_text(text.replace('"world":"seed 1001"', '"world":""'))
+    assert run(eval__n_episodes=3, resume=True, output_dir=str(path)).complete

@@ -1,9 +1,8 @@
-"""The engine when its parts are stopped, closed or killed at the wrong moment, and hostile text."""
+"""The engine when its parts are stopped, closed or killed at the wrong moment."""
 
 from __future__ import annotations
 
 import gc
-import io
 import os
 import signal
 import subprocess
@@ -18,11 +17,9 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from rich.console import Console
 
 from proctor.benchmarks.base import BenchmarkPlugin
 from proctor.benchmarks.fake import Fake, FakeConfig, FakeSim
-from proctor.cli import main
 from proctor.config import config_from
 from proctor.engine.arena import Arena
 from proctor.engine.channel import make_line
@@ -30,15 +27,11 @@ from proctor.engine.in_process import InProcessPool
 from proctor.engine.messages import Begin, Broken, Report, Started
 from proctor.engine.pool import ProcessPool
 from proctor.engine.worker import WorkerSetup
-from proctor.errors import UsageError, WorkerError, last_line, one_line, plain_text
 from proctor.evaluation import Evaluation, prepare, run_evaluation
-from proctor.recorders.base import Counts, Pulse, close_all
-from proctor.recorders.journal import FILE_NAME
-from proctor.recorders.progress import Progress
-from proctor.types import EpisodeResult, EpisodeSpec, Outcome, Task
+from proctor.recorders.base import Pulse, close_all
+from proctor.types import EpisodeResult, Task
 
 TAME = partial(Fake, FakeConfig())
-HOSTILE_TEXT = "boom \x1b[2J\x1b]0;owned\x07 \r\x9b31m \u202e end"
 
 
 def poll_until_reported(pool: ProcessPool, most_s: float = 20.0) -> list[tuple[int, Report]]:
@@ -295,147 +288,3 @@ def test_an_engine_that_cannot_be_made_keeps_no_descriptor(
     with pytest.raises(RuntimeError, match="can't start new thread"):
         listened(tmp_path / "run")
     assert open_descriptors() == descriptors
-
-
-class Talkative(FakeSim):
-    """Says far too much when it breaks."""
-
-    def reset(self, spec: EpisodeSpec) -> None:
-        raise RuntimeError("start " + HOSTILE_TEXT + "\n" + "talk\n" * 1_000_000 + HOSTILE_TEXT)
-
-
-class TalkativeBenchmark(Fake):
-    """The fake benchmark with that simulator."""
-
-    def make_sim(self, task: Task) -> FakeSim:
-        return Talkative(self._config, task)
-
-
-TALKATIVE = BenchmarkPlugin(FakeConfig, TalkativeBenchmark, "talks")
-
-
-@pytest.mark.parametrize("use_async_envs", [True, False])
-def test_an_error_of_5_megabytes_is_cut_where_it_is_made(
-    tmp_path: Path, use_async_envs: bool
-) -> None:
-    evaluation = listened(
-        tmp_path / "run",
-        env__type="tests.unit.test_under_strain:TALKATIVE",
-        eval__n_episodes=1,
-        eval__max_retries=0,
-        eval__use_async_envs=use_async_envs,
-    )
-    (row,) = evaluation.rows
-    assert row.error is not None
-    assert len(row.error) < 9000
-    assert row.error.startswith("Traceback")
-    assert "characters left out here" in row.error
-    assert row.error.endswith("end")
-    assert (tmp_path / "run" / FILE_NAME).stat().st_size < 60_000
-
-
-def printable(text: str) -> bool:
-    return all(char.isprintable() or char == "\n" for char in text)
-
-
-def test_control_codes_of_a_simulators_error_never_reach_the_terminal(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    screen = io.StringIO()
-    progress = Progress(1, Counts(), Console(file=screen, force_terminal=False))
-    spec = Fake(FakeConfig()).spec(Fake(FakeConfig()).tasks()[0], 0, 0)
-    error = f"Traceback\n  {HOSTILE_TEXT}\nRuntimeError: {HOSTILE_TEXT}"
-    progress.episode_ended(EpisodeResult(spec, Outcome.DIVERGED, error=error))
-    progress.close()
-    assert "diverged: point-0 episode 0 (seed 0): RuntimeError: boom \\x1b[2J" in screen.getvalue()
-    assert printable(screen.getvalue())
-    assert printable(plain_text(error))
-    assert plain_text(error).count("\n") == 2
-    assert printable(last_line(error))
-
-
-@pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("use_async_envs", [True, False])
-def test_nor_do_those_of_one_that_breaks_in_lockstep(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], use_async_envs: bool
-) -> None:
-    with pytest.raises(WorkerError, match="broke in lockstep") as caught:
-        listened(
-            tmp_path / "run",
-            env__faults={"0/1/3": "talk"},
-            env__break_once_in=str(tmp_path),
-            eval__n_episodes=2,
-            eval__batch_size=2,
-            eval__scheduler="lockstep",
-            eval__use_async_envs=use_async_envs,
-        )
-    assert printable(f"{caught.value}{caught.value.__cause__}")
-    assert "broke at 0/1/3" in str(caught.value)
-    assert printable(capfd.readouterr().err)
-
-
-class NoStart(Fake):
-    """Cannot be made inside a worker."""
-
-    def __init__(self, config: FakeConfig) -> None:
-        import multiprocessing
-
-        if multiprocessing.parent_process() is not None:
-            raise RuntimeError(HOSTILE_TEXT)
-        super().__init__(config)
-
-
-NO_START = BenchmarkPlugin(FakeConfig, NoStart, "cannot start")
-
-
-def test_nor_do_those_of_a_worker_that_cannot_start(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    code = main(["eval", "--policy.type=random", "--env.type=tests.unit.test_under_strain:NO_START",
-                 f"--output_dir={tmp_path / 'run'}"])  # fmt: skip
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
-    said = capfd.readouterr().err
-    assert code != 0
-    assert "workers cannot start: RuntimeError: boom \\x1b[2J" in said
-    assert printable(said)
-
-
-def test_a_line_for_the_terminal_costs_no_more_for_a_longer_text() -> None:
-    began = time.perf_counter()
-    shown = one_line("\x1b" * 50_000_000)
-    assert time.perf_counter() - began < 1.0
-    assert len(shown) < 1100
-
-
-@pytest.mark.parametrize(
-    ("was", "becomes", "found"),
-    [
-        ('"seed":1001', '"seed":7', "seed 7 in the journal, 1001 in the plan"),
-        ('"task":"point-0"', '"task":"else"', "task 'else' in the journal, 'point-0' in the plan"),
-        ('"init_state":null', '"init_state":3', "init state 3 in the journal, None in the plan"),
-        ('"world":"seed 1001"', '"world":"w"', "world 'w' in the journal, 'seed 1001' in the plan"),
-    ],
-)
-def test_a_journal_of_other_episodes_is_refused_on_resume(
-    run: Callable[..., Evaluation], was: str, becomes: str, found: str
-) -> None:
-    path = run(eval__n_episodes=2).path
-    lines = (path / FILE_NAME).read_text().splitlines(keepends=True)
-    changed = [line.replace(was, becomes) if '"seed":1001' in line else line for line in lines]
-    assert changed != lines
-    (path / FILE_NAME).write_text("".join(changed))
-    with pytest.raises(UsageError) as caught:
-        run(eval__n_episodes=3, resume=True, output_dir=str(path))
-    assert "('point', 0, 1)" in str(caught.value)
-    assert found in str(caught.value)
-
-
-def test_a_journal_from_before_worlds_were_written_down_is_resumed(
-    run: Callable[..., Evaluation],
-) -> None:
-    path = run(eval__n_episodes=2).path
-    text = (path / FILE_NAME).read_text()
-    (path / FILE_NAME).write_text(text.replace('"world":"seed 1001"', '"world":""'))
-    assert run(eval__n_episodes=3, resume=True, output_dir=str(path)).complete

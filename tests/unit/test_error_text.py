@@ -1,0 +1,119 @@
+"""What a simulator says when it breaks may be of any length and content; what is shown may not."""
+
+from __future__ import annotations
+
+import io
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from proctor.benchmarks.base import BenchmarkPlugin
+from proctor.benchmarks.fake import Fake, FakeConfig
+from proctor.cli import main
+from proctor.errors import WorkerError, last_line, one_line, plain_text
+from proctor.evaluation import Evaluation
+from proctor.recorders.base import Counts
+from proctor.recorders.journal import FILE_NAME
+from proctor.recorders.progress import Progress
+from proctor.types import EpisodeResult, Outcome
+
+HOSTILE_TEXT = "boom \x1b[2J\x1b]0;owned\x07 \r\x9b31m \u202e end"
+
+
+@pytest.mark.parametrize("use_async_envs", [True, False])
+def test_an_error_of_10_megabytes_is_cut_where_it_is_made(
+    run: Callable[..., Evaluation], use_async_envs: bool
+) -> None:
+    evaluation = run(
+        env__faults={"0/0/0": "talk"},
+        eval__n_episodes=1,
+        eval__max_retries=0,
+        eval__use_async_envs=use_async_envs,
+    )
+    (row,) = evaluation.rows
+    assert row.error is not None
+    assert len(row.error) < 9000
+    assert row.error.startswith("Traceback")
+    assert "characters left out here" in row.error
+    assert row.error.endswith("broke at 0/0/0")
+    assert (evaluation.path / FILE_NAME).stat().st_size < 60_000
+
+
+def printable(text: str) -> bool:
+    return all(char.isprintable() or char == "\n" for char in text)
+
+
+def test_control_codes_of_a_simulators_error_never_reach_the_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    screen = io.StringIO()
+    progress = Progress(1, Counts(), Console(file=screen, force_terminal=False))
+    spec = Fake(FakeConfig()).spec(Fake(FakeConfig()).tasks()[0], 0, 0)
+    error = f"Traceback\n  {HOSTILE_TEXT}\nRuntimeError: {HOSTILE_TEXT}"
+    progress.episode_ended(EpisodeResult(spec, Outcome.DIVERGED, error=error))
+    progress.close()
+    assert "diverged: point-0 episode 0 (seed 0): RuntimeError: boom \\x1b[2J" in screen.getvalue()
+    assert printable(screen.getvalue())
+    assert printable(plain_text(error))
+    assert plain_text(error).count("\n") == 2
+    assert printable(last_line(error))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("use_async_envs", [True, False])
+def test_nor_do_those_of_one_that_breaks_in_lockstep(
+    run: Callable[..., Evaluation],
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    use_async_envs: bool,
+) -> None:
+    with pytest.raises(WorkerError, match="broke in lockstep") as caught:
+        run(
+            env__faults={"0/1/3": "talk"},
+            env__break_once_in=str(tmp_path),
+            eval__n_episodes=2,
+            eval__scheduler="lockstep",
+            eval__use_async_envs=use_async_envs,
+        )
+    assert printable(f"{caught.value}{caught.value.__cause__}")
+    assert "broke at 0/1/3" in str(caught.value)
+    assert printable(capfd.readouterr().err)
+
+
+class NoStart(Fake):
+    """Cannot be made inside a worker."""
+
+    def __init__(self, config: FakeConfig) -> None:
+        import multiprocessing
+
+        if multiprocessing.parent_process() is not None:
+            raise RuntimeError(HOSTILE_TEXT)
+        super().__init__(config)
+
+
+NO_START = BenchmarkPlugin(FakeConfig, NoStart, "cannot start")
+
+
+def test_nor_do_those_of_a_worker_that_cannot_start(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    code = main(["eval", "--policy.type=random", "--env.type=tests.unit.test_error_text:NO_START",
+                 f"--output_dir={tmp_path / 'run'}"])  # fmt: skip
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+    said = capfd.readouterr().err
+    assert code != 0
+    assert "workers cannot start: RuntimeError: boom \\x1b[2J" in said
+    assert printable(said)
+
+
+def test_a_line_for_the_terminal_costs_no_more_for_a_longer_text() -> None:
+    began = time.perf_counter()
+    shown = one_line("\x1b" * 50_000_000)
+    assert time.perf_counter() - began < 1.0
+    assert len(shown) < 1100
