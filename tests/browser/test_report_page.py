@@ -62,7 +62,7 @@ def test_the_headline_says_rate_interval_and_errors(page: Path, open_page: OpenP
     browser = open_page(page)
     said = browser.find_element("id", "headline").text
     assert "57.1%" in said
-    assert "[25.0, 84.2] 95% interval, n=7" in said
+    assert "[25.0, 84.2] 95% interval (Wilson), n=7" in said
     assert "50.0% – 62.5%" in said
 
 

@@ -17,7 +17,7 @@ from proctor.engine.scheduler import Bounds, Scheduler
 from proctor.errors import UsageError
 from proctor.evaluation import Evaluation
 from proctor.recorders.journal import FILE_NAME, read_journal
-from proctor.report.anytime import anytime_interval, watched
+from proctor.report.anytime import Watch, anytime_interval, watched
 from proctor.report.page_data import page_data, read_run
 from proctor.report.sequential import (
     CIWidth,
@@ -315,6 +315,8 @@ def test_what_watched_a_run_is_read_from_its_settings() -> None:
     each = watched({"eval": {"stop_when": "task_ci_width<0.2"}, "against": "there"})
     assert (each.overall and each.overall.width, each.task and each.task.width) == (None, 0.2)
     assert watched({"eval": {"stop_when": "never"}, "against": "there"}).overall is not None
+    for text in ("ci_width<-1", "ci_width<nan", "soon", ["x"], 7):  # a run.json by somebody else
+        assert watched({"eval": {"stop_when": text}}).overall == Watch()
 
 
 @pytest.mark.parametrize("text", ["ci_width<0.05", " ci_width < 5e-2 ", "task_ci_width<0.2"])
@@ -542,7 +544,12 @@ def test_only_rounds_that_the_reference_holds_of_every_task_are_bet_on(
     run: Callable[..., Evaluation],
 ) -> None:
     """An unfinished reference ran its tasks one after the other: 40 of the first, 2 of the next."""
-    load = {"env__n_tasks": 2, "eval__n_episodes": 40, "eval__batch_size": 1}
+    load = {
+        "env__n_tasks": 2,
+        "eval__n_episodes": 40,
+        "eval__batch_size": 1,
+        "eval__use_async_envs": False,
+    }
     reference = run(**load, policy__type="zero")
     journal = reference.path / FILE_NAME
     lines = journal.read_bytes().splitlines(keepends=True)
@@ -563,7 +570,7 @@ def test_only_rounds_that_the_reference_holds_of_every_task_are_bet_on(
 def test_past_a_gap_an_interrupted_reference_holds_quick_episodes_only(
     run: Callable[..., Evaluation],
 ) -> None:
-    load = {"eval__n_episodes": 40, "eval__batch_size": 1}
+    load = {"eval__n_episodes": 40, "eval__batch_size": 1, "eval__use_async_envs": False}
     reference = run(**load, policy__type="zero")
     journal = reference.path / FILE_NAME
     lines = journal.read_bytes().splitlines(keepends=True)

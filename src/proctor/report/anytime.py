@@ -54,12 +54,14 @@ def watched(resolved: Mapping[str, Any]) -> Watched:
         return Watched(anyhow, anyhow, anyhow) if against else NOT_WATCHED
     name, _, number = rule.partition("<")
     try:
-        narrow = Watch(float(number))
-    except ValueError:  # written by somebody else
+        width = float(number)
+    except ValueError:
+        width = math.nan
+    if not 0 < width < 1:  # no rule of ours
         return Watched(anyhow, anyhow, anyhow)
     if name.strip() == "task_ci_width":
-        return Watched(anyhow, narrow, anyhow)
-    return Watched(narrow, anyhow, anyhow)
+        return Watched(anyhow, Watch(width), anyhow)
+    return Watched(Watch(width), anyhow, anyhow)
 
 
 def anytime_interval(

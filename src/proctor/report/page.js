@@ -79,8 +79,9 @@
       plural(run.tasks.length, "task"), `fingerprint ${run.fingerprint}`].filter(Boolean).join(" · ");
     const notices = [];
     if (run.stopped !== null) {
-      notices.push(`This run stopped itself early, after ${count(run.recorded)} of ${count(run.planned)} ` +
-        `planned episodes: ${run.stopped}. Its intervals allow for that.`);
+      const planned = run.planned === null ? "" : ` of ${count(run.planned)} planned`;
+      notices.push(`This run stopped itself early, after ${count(run.recorded)}${planned} episodes: ` +
+        `${run.stopped}. Its intervals allow for that.`);
     } else if (run.planned !== null && run.recorded < run.planned) {
       notices.push(`This run is not complete: ${count(run.recorded)} of ${count(run.planned)} episodes ` +
         "have ended. To go on: proctor eval --resume --output_dir=FOLDER, with this page's folder.");
