@@ -249,3 +249,15 @@ def test_another_file_in_a_named_folder_is_part_of_the_fingerprint(
     (tmp_path / "mesh.obj").write_bytes(b"A MESH")
     assert said() == {"mesh.obj": hashlib.sha256(b"A MESH").hexdigest()}
     assert Libero(LiberoConfig()).protocol()["changed_assets"] == {}
+
+
+def test_the_command_that_the_doctor_names_says_in_one_line_what_it_cannot_get(
+    index: Wheels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(*_: Any) -> Path:
+        raise libero_download._NoSource("no index answers")
+
+    monkeypatch.setattr(libero_download, "_downloaded", silent)
+    with pytest.raises(SystemExit, match=r"cannot be downloaded .*no index answers") as ended:
+        libero_download.main()
+    assert "\n" not in str(ended.value)

