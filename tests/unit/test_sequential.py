@@ -6,6 +6,7 @@ import json
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 
 import msgspec
@@ -29,6 +30,7 @@ from proctor.report.sequential import (
     parse_stop_rule,
 )
 from proctor.report.statistics import wilson_interval
+from proctor.run import RunFolder
 from proctor.types import EpisodeKey, EpisodeResult, EpisodeSpec, Outcome, Task
 from tests.conftest import digests
 
@@ -577,6 +579,19 @@ def test_past_a_gap_an_interrupted_reference_holds_quick_episodes_only(
     journal.write_bytes(b"".join(lines[:3] + lines[4:]))
     against = run(**load, policy__type="expert", against=str(reference.path))
     assert "after 3 pairs" in str(against.stopped)
+
+
+def test_a_run_that_goes_on_without_its_rule_has_not_stopped(
+    run: Callable[..., Evaluation],
+) -> None:
+    stopped = run(**STOPPING, eval__stop_when="ci_width<0.3")
+    assert page_data(read_run(stopped.path))["stopped"] == stopped.stopped
+    folder = RunFolder(stopped.path)
+    record = folder.read()
+    assert record is not None
+    settings = {**record.resolved["eval"], "stop_when": "never"}
+    folder.write(replace(record, resolved={**record.resolved, "eval": settings}))  # it begins
+    assert page_data(read_run(stopped.path))["stopped"] is None
 
 
 def test_a_run_interrupted_amid_its_rounds_says_so(run: Callable[..., Evaluation]) -> None:

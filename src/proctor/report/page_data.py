@@ -68,7 +68,7 @@ def read_run(folder: Path) -> RunContent:
         damaged=journal.damaged,
         filmed=filmed,
         effort=read_effort(folder),
-        stopped=why_stopped(folder),
+        stopped=why_stopped(folder, record.resolved),
         film_warnings=warnings,
     )
 

@@ -40,7 +40,9 @@ def load_run(path: Path) -> RunResults:
     journal = read_journal(path)
     if not tally(journal.rows).episodes:
         raise UsageError(f"{path} has no finished episode: its success rate is n/a")
-    return RunResults(path, record, journal.rows, journal.damaged, why_stopped(path))
+    return RunResults(
+        path, record, journal.rows, journal.damaged, why_stopped(path, record.resolved)
+    )
 
 
 class _TaskOf(NamedTuple):

@@ -16,8 +16,13 @@ FIXED = "Wilson"
 ANYTIME = "anytime-valid: it holds although the run could stop itself"
 
 
-def why_stopped(folder: Path) -> str | None:
-    """Return why a run was stopped before all its episodes had been run."""
+def why_stopped(folder: Path, resolved: Mapping[str, Any]) -> str | None:
+    """Return why a run was stopped before all its episodes had been run.
+
+    What an earlier session wrote is no longer true of a run that goes on without a rule.
+    """
+    if watched(resolved) == NOT_WATCHED:
+        return None
     try:
         ours = json.loads(read_plain(folder / EVAL_INFO_FILE))["proctor"]
         return None if ours["complete"] or ours["stopped"] is None else str(ours["stopped"])
