@@ -293,6 +293,7 @@ def test_an_audit_of_a_sound_run_finds_no_difference(tmp_path: Path) -> None:
 def test_an_audit_names_what_differs(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     words = ["--policy.type=zero", "--env.type=fake", "--eval.n_episodes=2"]
+    words.append("--eval.batch_size=1")  # the first line is of the first episode
     proctor("eval", *words, f"--output_dir={folder}")
     journal = folder / "episodes.jsonl"
     journal.write_text(journal.read_text().replace('"steps":50', '"steps":49', 1))
