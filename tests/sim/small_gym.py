@@ -89,8 +89,11 @@ class Keeping(gymnasium.Env[Any, Any]):
     metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
     opened = went_all_over = 0
 
-    def __init__(self, render_mode: str | None = None, all_over: bool = False) -> None:
+    def __init__(
+        self, render_mode: str | None = None, all_over: bool = False, shows_after: int = 0
+    ) -> None:
         Keeping.opened += 1
+        self._shows_after = shows_after
         self.render_mode, self._all_over = render_mode, all_over
         self.observation_space = spaces.Box(-1e9, 1e9, (1,), np.float64)
         self.action_space = spaces.Box(-1, 1, (1,), np.float32)
@@ -99,6 +102,7 @@ class Keeping(gymnasium.Env[Any, Any]):
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         super().reset(seed=seed)
         kept = Keeping.went_all_over if self._all_over else self._went
+        kept *= kept > self._shows_after
         self._place = float(self.np_random.uniform()) + kept
         return np.array([self._place]), {}
 

@@ -77,6 +77,12 @@ def test_an_environment_that_forgets_is_opened_once() -> None:
 
 
 @pytest.mark.usefixtures("in_this_process")
+def test_what_shows_after_many_episodes_only_is_found_too() -> None:
+    benchmark: Any = made({**KEEPING, "kwargs": {"shows_after": 40}})  # of 5 steps each
+    assert len(benchmark.notes) == 1
+
+
+@pytest.mark.usefixtures("in_this_process")
 def test_one_that_even_a_fresh_start_does_not_mend_is_warned_of() -> None:
     benchmark: Any = made({**KEEPING, "kwargs": {"all_over": True}})
     (warning,) = benchmark.warnings
