@@ -170,28 +170,33 @@ def test_a_ctrl_c_that_other_code_swallows_is_not_lost(tmp_path: Path) -> None:
         "import sys, time\n"
         "from proctor.benchmarks.fake import FakeSim\n"
         "from proctor.cli import main\n"
-        "step = FakeSim.step\n"
+        "step, calls = FakeSim.step, iter(range(10**6))\n"
         "def swallowing(self, action):\n"
         "    try:\n"
-        "        return step(self, action)\n"
+        "        if next(calls) == 7:  # in the second episode\n"
+        "            open(sys.argv[-1] + '.waiting', 'w').close()\n"
+        "            time.sleep(60)\n"
         "    except BaseException:\n"
         "        open(sys.argv[-1], 'w').close()\n"
-        "        return step(self, action)\n"
+        "    return step(self, action)\n"
         "FakeSim.step = swallowing\n"
         "sys.exit(main(sys.argv[1:-1]))\n"
     )
     folder, mark = tmp_path / "run", tmp_path / "swallowed"
     slow = [word for word in SLOW_RUN if "step_ms" not in word and "batch_size" not in word]
-    how = ["--env.step_ms=200", "--env.episode_length=5", "--eval.use_async_envs=false"]
+    how = ["--env.step_ms=20", "--env.episode_length=5", "--eval.use_async_envs=false"]
     words = [*slow, *how, f"--output_dir={folder}", str(mark)]
     process = subprocess.Popen(
         [sys.executable, "-c", program, *words], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
     )
-    wait_for_episodes(folder, 1)
+    deadline = time.monotonic() + 30
+    while not mark.with_name("swallowed.waiting").exists():
+        assert time.monotonic() < deadline, "no step came"
+        time.sleep(0.02)
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=10)
     assert process.returncode == 130
-    assert mark.exists(), "the signal fell outside the step"
+    assert mark.exists()
 
 
 def test_a_killed_parent_leaves_no_process_and_no_episode_behind(
