@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from proctor import registry
+from proctor import plugins as registry
 from proctor.policies.base import Batch, Query
 from proctor.policies.runtime import Runner
 from proctor.system import git_commit, usable_cores

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from proctor import registry
+from proctor import plugins as registry
 from proctor.benchmarks.base import BenchmarkConfig
 from proctor.definition import PRESENTATION, plain
 from proctor.errors import UsageError

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from proctor import registry
+from proctor import plugins as registry
 from proctor.config import EvalConfig
 from proctor.engine.pool import check_importable
 from proctor.errors import RunFolderError, SpecMismatch, UsageError, did_you_mean

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from proctor import registry
+from proctor import plugins as registry
 from proctor.benchmarks.base import Benchmark
 from proctor.config import EvalConfig
 from proctor.definition import FORMAT, defining

@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from proctor import registry
+from proctor import plugins as registry
 from proctor.benchmarks.base import Benchmark, pictures_to_show
 from proctor.errors import MissingExtra, NoGraphics, UsageError, last_line
 

@@ -21,7 +21,7 @@ from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from proctor import registry
+from proctor import plugins as registry
 from proctor.benchmarks.base import Benchmark, BenchmarkConfig, Sim, pictures_to_show
 from proctor.config import benchmark_config_from
 from proctor.engine.breakage import cause_of, describe

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from proctor import registry
+from proctor import plugins as registry
 from proctor.benchmarks.fake import Fake, FakeConfig, FakeSim
 from proctor.policies.base import Batch
 from proctor.policies.random import RandomConfig, RandomPolicy

@@ -8,7 +8,7 @@ from functools import cache
 import yaml
 from hypothesis import strategies as st
 
-from proctor import registry
+from proctor import plugins as registry
 from proctor.config import common_flags
 from proctor.flags import Flag, flags_of
 from tests.fuzz.hostile import Draw, mutated, numbers, spoiled, texts, values, words

@@ -7,7 +7,7 @@ from typing import Any
 
 from proctor.benchmarks.base import Benchmark
 from proctor.config import benchmark_config_from
-from proctor.registry import find_benchmark
+from proctor.plugins import find_benchmark
 
 HUB_FILE = str(Path(__file__).with_name("hub_environment.py"))
 GYM = {"type": "gym", "id": "tests.sim.small_gym:proctor/Reach-v0"}

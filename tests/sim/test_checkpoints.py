@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from proctor import evaluate, registry
+from proctor import evaluate
+from proctor import plugins as registry
 
 pytest.importorskip("torch", reason="policies need torch: pip install 'proctor[torch]'")
 pytestmark = pytest.mark.sim

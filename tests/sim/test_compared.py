@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from proctor import evaluate
-from proctor.registry import find_benchmark
+from proctor.plugins import find_benchmark
 from proctor.types import FeatureKind
 from tests.sim.adapted_benchmarks import ALOHA, PUSHT, made
 

@@ -15,8 +15,8 @@ from proctor.benchmarks.gym_success import Source, SuccessRule, parse_success
 from proctor.cli import main
 from proctor.config import benchmark_config_from
 from proctor.errors import UsageError
+from proctor.plugins import find_benchmark
 from proctor.policies.random import RandomConfig, RandomPolicy
-from proctor.registry import find_benchmark
 from proctor.types import ActionSpec
 
 
@@ -102,7 +102,7 @@ def test_an_opencv_that_does_not_load_is_said_before_the_run(
 def test_nothing_of_them_is_imported_to_read_their_flags() -> None:
     heavy = "gym_pusht pymunk pygame cv2 gym_aloha dm_control mujoco gymnasium huggingface_hub"
     program = (
-        "import sys; from proctor.registry import find_benchmark as find\n"
+        "import sys; from proctor.plugins import find_benchmark as find\n"
         "for name in ('pusht', 'aloha', 'gym', 'hub'): find(name).config()\n"
         "for name in ('pusht', 'aloha'): find(name).make(find(name).config()).features()\n"
         f"print(*set('{heavy}'.split()) & set(sys.modules))"

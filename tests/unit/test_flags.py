@@ -159,7 +159,7 @@ def test_the_resolved_config_can_be_given_again() -> None:
 
 
 def test_every_flag_has_a_line_of_meaning() -> None:
-    from proctor import registry
+    from proctor import plugins as registry
 
     flags = common_flags()
     for name in registry.known("benchmarks"):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from proctor import registry
+from proctor import plugins as registry
 from proctor.benchmarks.fake import Fake
 from proctor.config import config_from
 from proctor.evaluation import prepare

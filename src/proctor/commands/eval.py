@@ -260,7 +260,7 @@ def _with_episodes_of(path: Path, settings: dict[str, Any]) -> dict[str, Any]:
 
 def _flags_help(given: dict[str, str]) -> str:
     """Return the help of all flags, or of the chosen policy and benchmark only."""
-    from proctor import registry
+    from proctor import plugins as registry
     from proctor.config import common_flags
     from proctor.flags import flags_of, help_lines
 

@@ -7,7 +7,8 @@ import platform
 import re
 from importlib import metadata
 
-from proctor import __version__, registry
+from proctor import __version__
+from proctor import plugins as registry
 from proctor.errors import UsageError
 from proctor.system import installed_version, usable_cores
 

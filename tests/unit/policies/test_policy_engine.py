@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.conftest import digests
 
-from proctor import registry
+from proctor import plugins as registry
 from proctor.errors import SpecMismatch, UsageError
 from proctor.evaluation import Evaluation
 from proctor.policies.checkpoint import write_checkpoint

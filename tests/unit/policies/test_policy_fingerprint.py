@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from small_policies import FakeBenchmark, small_act, small_diffusion, write_small
 
-from proctor import registry
+from proctor import plugins as registry
 from proctor.commands.audit import run as audit
 from proctor.definition import changed_fields
 from proctor.errors import UsageError
