@@ -55,7 +55,7 @@ class Aloha:
     # Joint targets in rad leave the [-1, 1] that gym-aloha declares, so there is no range here.
     action = ActionSpec(14)
     distributions: tuple[str, ...] = ("gym-aloha", "dm_control", "mujoco", "gymnasium", "numpy")
-    preload: tuple[str, ...] = ("proctor.benchmarks.aloha_sim",)
+    preload: tuple[str, ...] = ("proctor.benchmarks.aloha.sim",)
     expert_inputs: tuple[str, ...] = ()
 
     def __init__(self, config: AlohaConfig) -> None:
@@ -104,7 +104,7 @@ class Aloha:
 
     def make_sim(self, task: Task) -> Sim:
         """Build the simulator of ``task``. No GL context is opened before the first image."""
-        from proctor.benchmarks.aloha_sim import AlohaSim
+        from proctor.benchmarks.aloha.sim import AlohaSim
 
         size = (self._config.observation_height, self._config.observation_width)
         return AlohaSim(task.name, size)

@@ -1,0 +1,1 @@
+"""ALOHA in simulation."""
