@@ -11,7 +11,7 @@ import pytest
 
 from proctor import evaluate, make_env
 from proctor.audit import run_alone
-from proctor.benchmarks.gym_probe import EnvFacts, Question, look_at
+from proctor.benchmarks.gym.probe import EnvFacts, Question, look_at
 from proctor.config import config_from
 from proctor.evaluation import prepare
 from proctor.generators import OwnGenerators
@@ -30,7 +30,7 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
         with OwnGenerators().in_use():
             return look_at(question)
 
-    monkeypatch.setattr("proctor.benchmarks.gym_benchmark.learn", learn)
+    monkeypatch.setattr("proctor.benchmarks.gym.benchmark.learn", learn)
 
 
 def settings(**how: Any) -> dict[str, Any]:

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from proctor import evaluate
-from proctor.benchmarks import gym_probe
-from proctor.benchmarks.gym import GymOpener
-from proctor.benchmarks.gym_probe import Question
-from proctor.benchmarks.gym_success import parse_success
+from proctor.benchmarks.gym import probe as gym_probe
+from proctor.benchmarks.gym.probe import Question
+from proctor.benchmarks.gym.registered import GymOpener
+from proctor.benchmarks.gym.success import parse_success
 from proctor.cli import main
 from proctor.errors import UsageError, WorkerError
 from tests.sim.adapted_benchmarks import GYM, HUB, HUB_FILE, made
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.sim
 @pytest.fixture
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look at environments here, which saves the second it takes to start a process."""
-    monkeypatch.setattr("proctor.benchmarks.gym_benchmark.learn", gym_probe.look_at)
+    monkeypatch.setattr("proctor.benchmarks.gym.benchmark.learn", gym_probe.look_at)
 
 
 @pytest.mark.usefixtures("in_this_process")
@@ -267,7 +267,7 @@ class TestHub:
             asked.append((repo, revision))
             return folder
 
-        monkeypatch.setattr("proctor.benchmarks.hub.download", download)
+        monkeypatch.setattr("proctor.benchmarks.gym.hub.download", download)
         settings = {**HUB, "path": "someone/something:world.py", "revision": commit}
         benchmark = made({**settings, "task_ids": [1]})
         assert asked == [("someone/something", commit)]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from proctor.benchmarks.gym_success import Source, SuccessRule, parse_success
+from proctor.benchmarks.gym.success import Source, SuccessRule, parse_success
 from proctor.cli import main
 from proctor.config import benchmark_config_from
 from proctor.errors import UsageError

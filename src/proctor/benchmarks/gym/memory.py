@@ -62,7 +62,7 @@ def _course(env: Any, seed: int, most_steps: int, most_s: float = math.inf) -> t
 
     With it comes how many steps there was time for.
     """
-    from proctor.benchmarks.gym_spaces import numbers_in
+    from proctor.benchmarks.gym.spaces import numbers_in
 
     seed_generators(seed)
     env.action_space.seed(seed)

@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any
 
 from proctor.benchmarks.base import BenchmarkConfig, Expert, Sim
-from proctor.benchmarks.gym_memory import Memory
-from proctor.benchmarks.gym_probe import EnvFacts, Opener, Question, TaskFacts, learn
-from proctor.benchmarks.gym_success import CHOICES, SuccessRule, parse_success
+from proctor.benchmarks.gym.memory import Memory
+from proctor.benchmarks.gym.probe import EnvFacts, Opener, Question, TaskFacts, learn
+from proctor.benchmarks.gym.success import CHOICES, SuccessRule, parse_success
 from proctor.benchmarks.selection import ids_in_group, names_in, require_positive
 from proctor.definition import PRESENTATION
 from proctor.errors import UsageError, did_you_mean
@@ -64,7 +64,7 @@ def _said_of(memory: Memory, what: str) -> tuple[tuple[str, ...], tuple[str, ...
 class Adapted:
     """Gymnasium environments as a benchmark."""
 
-    preload: tuple[str, ...] = ("gymnasium", "proctor.benchmarks.gym_sim")
+    preload: tuple[str, ...] = ("gymnasium", "proctor.benchmarks.gym.sim")
     expert_inputs: tuple[str, ...] = ()
 
     def __init__(self, name: str, config: AdaptedConfig, opener: Opener) -> None:
@@ -112,7 +112,7 @@ class Adapted:
 
     def make_sim(self, task: Task) -> Sim:
         """Open the environment of ``task``."""
-        from proctor.benchmarks.gym_sim import GymSim
+        from proctor.benchmarks.gym.sim import GymSim
 
         open_env = partial(self._opener.task, task.suite, task.task_id)
         return GymSim(open_env, self._rule, fresh=self._facts.memory is not Memory.NONE)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from proctor.benchmarks.base import BenchmarkPlugin
-from proctor.benchmarks.gym_benchmark import Adapted, AdaptedConfig
-from proctor.benchmarks.gym_probe import OpenedTask
+from proctor.benchmarks.gym.benchmark import Adapted, AdaptedConfig
+from proctor.benchmarks.gym.probe import OpenedTask
 from proctor.errors import MissingExtra, UsageError, did_you_mean
 from proctor.source_files import module_hashes
 

@@ -14,7 +14,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import SyncVectorEnv, VectorEnv
 
-from proctor.benchmarks.gym_probe import OpenedTask
+from proctor.benchmarks.gym.probe import OpenedTask
 from proctor.errors import UsageError
 
 _MODULE = "proctor_hub_environment"

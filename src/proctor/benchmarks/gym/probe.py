@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from proctor.benchmarks.gym_memory import Memory, memory_of
-from proctor.benchmarks.gym_success import CHOICES, Source, SuccessRule
+from proctor.benchmarks.gym.memory import Memory, memory_of
+from proctor.benchmarks.gym.success import CHOICES, Source, SuccessRule
 from proctor.errors import UsageError
 from proctor.generators import WHILE_OPENING, seed_generators
 from proctor.types import FILM, ActionSpec, Feature, FeatureKind
@@ -123,7 +123,7 @@ def look_at(question: Question) -> EnvFacts:
     Raises:
         UsageError: the environments cannot be played, or info lacks the key that tells success.
     """
-    from proctor.benchmarks.gym_spaces import action_spec, entries_of
+    from proctor.benchmarks.gym.spaces import action_spec, entries_of
 
     seed_generators(WHILE_OPENING)
     opened = question.opener.tasks()
@@ -184,7 +184,7 @@ def _picture(env: Any) -> Feature | None:
     """Return the picture for people, if the environment makes one in this way of rendering."""
     from gymnasium.error import DependencyNotInstalled
 
-    from proctor.benchmarks.gym_sim import render
+    from proctor.benchmarks.gym.sim import render
 
     if env.render_mode != "rgb_array":
         return None
@@ -226,7 +226,7 @@ def _distributions(env: Any) -> tuple[str, ...]:
 
 
 def _main(asked: str, answer: str) -> None:
-    from proctor.benchmarks.gym_probe import look_at  # by its own name, not __main__'s
+    from proctor.benchmarks.gym.probe import look_at  # by its own name, not __main__'s
 
     question = pickle.loads(Path(asked).read_bytes())  # noqa: S301  our own, just written
     Path(answer).write_bytes(pickle.dumps(look_at(question)))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from proctor.benchmarks.base import BenchmarkPlugin
-from proctor.benchmarks.gym_benchmark import Adapted, AdaptedConfig
+from proctor.benchmarks.gym.benchmark import Adapted, AdaptedConfig
 from proctor.definition import PRESENTATION
 from proctor.errors import MissingExtra, UsageError
 from proctor.hub import HUB_ID, download
@@ -48,7 +48,7 @@ class Hub(Adapted):
     def __init__(self, config: HubConfig) -> None:
         if config.file is None:
             config.file = str(_locate(config))
-        from proctor.benchmarks.hub_env import HubOpener
+        from proctor.benchmarks.gym.hub_env import HubOpener
 
         self._file = Path(config.file)
         opener = HubOpener(Path(config.file), _name(config.path), config.kwargs)

@@ -1,0 +1,1 @@
+"""Any gymnasium environment, registered here or kept on the Hub."""
