@@ -74,7 +74,7 @@ def stepping(folder: Path) -> None:
     """Control steps without rendering: ours, LIBERO's, and 25 pure mj_step."""
     import mujoco
 
-    from proctor.benchmarks.libero_sim import LiberoSim
+    from proctor.benchmarks.libero.sim import LiberoSim
 
     os.environ["MUJOCO_GL"] = "disable"
     benchmark, task = _benchmark()
@@ -122,7 +122,7 @@ def _backend() -> str:
 
 
 def _benchmark() -> tuple[Any, Any]:
-    from proctor.benchmarks.libero import Libero, LiberoConfig
+    from proctor.benchmarks.libero.benchmark import Libero, LiberoConfig
 
     benchmark = Libero(
         LiberoConfig(
@@ -133,9 +133,9 @@ def _benchmark() -> tuple[Any, Any]:
 
 
 def _libero_env(task: Any, **flags: Any) -> Any:
-    from proctor.benchmarks.libero_assets import find_assets
-    from proctor.benchmarks.libero_tasks import bddl_file
-    from proctor.benchmarks.libero_world import import_libero
+    from proctor.benchmarks.libero.assets import find_assets
+    from proctor.benchmarks.libero.tasks import bddl_file
+    from proctor.benchmarks.libero.world import import_libero
 
     import_libero()
     import libero.libero
@@ -149,7 +149,7 @@ def _libero_env(task: Any, **flags: Any) -> Any:
 
 
 def _timed_libero(benchmark: Any, task: Any) -> tuple[float, float]:
-    from proctor.benchmarks.libero_tasks import read_init_states
+    from proctor.benchmarks.libero.tasks import read_init_states
 
     start = time.perf_counter()
     env = _libero_env(task, camera_heights=SIZE, camera_widths=SIZE)

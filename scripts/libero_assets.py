@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import sys
 
-from proctor.benchmarks.libero_assets import find_assets
-from proctor.benchmarks.libero_download import download_assets
-from proctor.benchmarks.libero_tasks import SUITES
+from proctor.benchmarks.libero.assets import find_assets
+from proctor.benchmarks.libero.download import download_assets
+from proctor.benchmarks.libero.tasks import SUITES
 from proctor.errors import UsageError
 
 

@@ -1,4 +1,4 @@
-"""Write where the objects of every LIBERO task settle: src/proctor/benchmarks/libero_settled.json.
+"""Write where the objects of every LIBERO task settle: src/proctor/benchmarks/libero/settled.json.
 
     python scripts/libero_settled.py
 
@@ -12,10 +12,10 @@ import os
 from importlib.metadata import version
 from pathlib import Path
 
-from proctor.benchmarks.libero import Libero, LiberoConfig
-from proctor.benchmarks.libero_probe import probe_spec
-from proctor.benchmarks.libero_sim import LiberoSim
-from proctor.benchmarks.libero_tasks import SUITES
+from proctor.benchmarks.libero.benchmark import Libero, LiberoConfig
+from proctor.benchmarks.libero.probe import probe_spec
+from proctor.benchmarks.libero.sim import LiberoSim
+from proctor.benchmarks.libero.tasks import SUITES
 
 TABLE = Path(__file__).parents[1] / "src" / "proctor" / "benchmarks" / "libero_settled.json"
 

@@ -28,7 +28,7 @@ from benchmarks.peers.sides import (
     run_vla_eval,
 )
 
-from proctor.benchmarks.libero_assets import find_assets
+from proctor.benchmarks.libero.assets import find_assets
 
 HEAD = (
     "| | wall | past start-up | episodes/s | steps/s | renders | peak memory | ratio | target |\n"

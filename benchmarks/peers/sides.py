@@ -16,7 +16,7 @@ from benchmarks.peers.cases import LEROBOTS_VIDEOS, SEED, Case, Peer
 from benchmarks.peers.install import ROOT, peer_python, vla_python
 from benchmarks.peers.measure import Usage, measure
 
-from proctor.benchmarks.libero_assets import find_assets
+from proctor.benchmarks.libero.assets import find_assets
 from proctor.benchmarks.rendering import gl_variables
 from proctor.recorders.journal import read_journal
 

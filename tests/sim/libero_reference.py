@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from proctor.benchmarks.libero_assets import find_assets
-from proctor.benchmarks.libero_tasks import STANDARD_SUITES, bddl_file, read_init_states
-from proctor.benchmarks.libero_world import _without_textures, import_libero
+from proctor.benchmarks.libero.assets import find_assets
+from proctor.benchmarks.libero.tasks import STANDARD_SUITES, bddl_file, read_init_states
+from proctor.benchmarks.libero.world import _without_textures, import_libero
 from proctor.benchmarks.mujoco_world import mujoco_world
 from proctor.errors import UsageError
 from proctor.types import Array, EpisodeSpec

@@ -23,5 +23,5 @@ def test_libero_without_assets_is_told_and_not_downloaded(tmp_path: Path) -> Non
     pytest.importorskip("robosuite")
     trial = try_one("libero", {"XDG_CACHE_HOME": str(tmp_path), "PROCTOR_LIBERO_ASSETS": ""})
     assert trial.found is Found.LACKING
-    assert trial.fix == "python -m proctor.benchmarks.libero_download"
+    assert trial.fix == "python -m proctor.benchmarks.libero.download"
     assert not any(tmp_path.iterdir())

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from proctor.benchmarks.base import Sim
-from proctor.benchmarks.libero import Libero, LiberoConfig
-from proctor.benchmarks.libero_scene import COLUMNS, ROWS
+from proctor.benchmarks.libero.benchmark import Libero, LiberoConfig
+from proctor.benchmarks.libero.scene import COLUMNS, ROWS
 from proctor.errors import UsageError
 from proctor.policies.expert import ExpertConfig, ExpertPolicy
 from proctor.types import ENVIRONMENT_STATE, Task

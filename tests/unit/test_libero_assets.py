@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
-from proctor.benchmarks import libero_assets, libero_download
-from proctor.benchmarks.libero import Libero, LiberoConfig
-from proctor.benchmarks.libero_assets import AssetFile, cache_folder, find_assets, needed_files
-from proctor.benchmarks.libero_download import download_assets
-from proctor.benchmarks.libero_tasks import STANDARD_SUITES, SUITES
+from proctor.benchmarks.libero import assets as libero_assets
+from proctor.benchmarks.libero import download as libero_download
+from proctor.benchmarks.libero.assets import AssetFile, cache_folder, find_assets, needed_files
+from proctor.benchmarks.libero.benchmark import Libero, LiberoConfig
+from proctor.benchmarks.libero.download import download_assets
+from proctor.benchmarks.libero.tasks import STANDARD_SUITES, SUITES
 from proctor.errors import UsageError
 
 CONTENTS = {"scenes/floor.xml": b"<floor/>", "cup.stl": b"a cup" * 1000, "cup.png": b"pixels"}

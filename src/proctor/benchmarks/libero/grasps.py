@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from proctor.benchmarks.libero_hand import UP
-from proctor.benchmarks.libero_scene import Part, Scene
+from proctor.benchmarks.libero.hand import UP
+from proctor.benchmarks.libero.scene import Part, Scene
 from proctor.types import Array
 
 WIDEST_M = 0.07

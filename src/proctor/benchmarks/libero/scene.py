@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from proctor.benchmarks.libero_problem import Problem
+from proctor.benchmarks.libero.problem import Problem
 from proctor.types import Array
 
 ROWS, COLUMNS = 20, 14

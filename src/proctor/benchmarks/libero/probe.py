@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from proctor.benchmarks.libero_sim import LiberoSim
+from proctor.benchmarks.libero.sim import LiberoSim
 from proctor.types import EpisodeSpec, Task
 
 _TABLE = "libero_settled.json"

@@ -9,7 +9,7 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 
-from proctor.benchmarks.libero_tasks import STANDARD_SUITES
+from proctor.benchmarks.libero.tasks import STANDARD_SUITES
 from proctor.errors import UsageError
 from proctor.files import sha256_of
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from proctor.benchmarks.libero_world import import_libero
+from proctor.benchmarks.libero.world import import_libero
 
 import_libero()
 

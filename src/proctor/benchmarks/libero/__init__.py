@@ -1,0 +1,1 @@
+"""LIBERO: five suites of tasks on robosuite."""
