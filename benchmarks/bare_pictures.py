@@ -11,7 +11,7 @@ import os
 import sys
 import time
 
-from proctor.benchmarks.metaworld import Metaworld, MetaworldConfig
+from proctor.benchmarks.metaworld.benchmark import Metaworld, MetaworldConfig
 from proctor.benchmarks.rendering import gl_variables
 
 

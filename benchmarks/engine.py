@@ -196,7 +196,7 @@ def report_limit(
 
 RENDER_LOOP = """
 import json, sys, time
-from proctor.benchmarks.metaworld import Metaworld, MetaworldConfig
+from proctor.benchmarks.metaworld.benchmark import Metaworld, MetaworldConfig
 benchmark = Metaworld(MetaworldConfig(task="reach-v3"))
 task = benchmark.tasks()[0]
 sim = benchmark.make_sim(task)

@@ -13,8 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from proctor.benchmarks.metaworld import ENVIRONMENT_STATE, STATE, Metaworld, MetaworldConfig
-from proctor.benchmarks.metaworld_tasks import TASKS
+from proctor.benchmarks.metaworld.benchmark import (
+    ENVIRONMENT_STATE,
+    STATE,
+    Metaworld,
+    MetaworldConfig,
+)
+from proctor.benchmarks.metaworld.tasks import TASKS
 from proctor.benchmarks.rendering import find_gl_backend
 from proctor.types import Array
 
@@ -299,7 +304,7 @@ def test_images_come_even_when_mujoco_was_imported_with_rendering_disabled(
         "os.environ['MUJOCO_GL'] = 'disable'\n"
         "import mujoco\n"
         f"os.environ['MUJOCO_GL'] = {gl_backend!r}\n"
-        "from proctor.benchmarks.metaworld import Metaworld, MetaworldConfig\n"
+        "from proctor.benchmarks.metaworld.benchmark import Metaworld, MetaworldConfig\n"
         "config = MetaworldConfig(task='reach', observation_height=32, observation_width=32)\n"
         "benchmark = Metaworld(config)\n"
         "(task,) = benchmark.tasks()\n"

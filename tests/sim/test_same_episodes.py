@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from proctor import evaluate
-from proctor.benchmarks.metaworld_tasks import TASKS
+from proctor.benchmarks.metaworld.tasks import TASKS
 from proctor.evaluation import Evaluation
 from proctor.policies.base import Batch, PolicyPlugin
 from proctor.policies.random import RandomConfig, RandomPolicy

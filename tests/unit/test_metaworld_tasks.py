@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from proctor.benchmarks import metaworld
-from proctor.benchmarks.metaworld import Metaworld, MetaworldConfig
-from proctor.benchmarks.metaworld_tasks import SPLITS, TASKS
+from proctor.benchmarks.metaworld import benchmark as metaworld
+from proctor.benchmarks.metaworld.benchmark import Metaworld, MetaworldConfig
+from proctor.benchmarks.metaworld.tasks import SPLITS, TASKS
 from proctor.errors import MissingExtra, NoGraphics, UsageError
 from proctor.types import EpisodeSpec, Feature, FeatureKind, Task
 
@@ -205,7 +205,7 @@ def test_tasks_and_config_travel_between_processes() -> None:
 def test_listing_tasks_imports_no_simulator() -> None:
     script = (
         "import sys\n"
-        "from proctor.benchmarks.metaworld import PLUGIN\n"
+        "from proctor.benchmarks.metaworld.benchmark import PLUGIN\n"
         "benchmark = PLUGIN.make(PLUGIN.config(task='easy,push'))\n"
         "assert len(benchmark.tasks()) == 29 and benchmark.features() and benchmark.protocol()\n"
         "heavy = {'metaworld', 'mujoco', 'gymnasium', 'OpenGL', 'scipy', 'torch'}\n"

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from proctor.benchmarks.base import BenchmarkConfig, BenchmarkPlugin, Expert, Sim
-from proctor.benchmarks.metaworld_sim import (
+from proctor.benchmarks.metaworld.sim import (
     MOVED_CAMERAS,
     TURNED_CAMERAS,
     MetaworldSim,
 )
-from proctor.benchmarks.metaworld_tasks import SPLITS, TASKS
+from proctor.benchmarks.metaworld.tasks import SPLITS, TASKS
 from proctor.benchmarks.rendering import gl_variables
 from proctor.benchmarks.selection import (
     LARGEST_SIDE,
