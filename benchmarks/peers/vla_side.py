@@ -82,7 +82,7 @@ class Seen:
 
 
 def world_of(benchmark) -> bytes:
-    """Return where the world is, as our digests see it (proctor.benchmarks.mujoco_world)."""
+    """Return where the world is, as our digests see it (proctor.benchmarks.mujoco.world)."""
     data = benchmark._env.sim.data
     parts = (data.qpos, data.qvel, data.xpos, data.xquat, data.site_xpos)
     return b"".join(part.tobytes() for part in parts)

@@ -14,7 +14,7 @@ from enum import Enum
 from pathlib import Path
 
 from proctor.benchmarks.gl_probe import REFERENCE_PIXELS, GlProbe, probe_backends
-from proctor.benchmarks.rendering import fastest, platform_backends, wanted_backend
+from proctor.benchmarks.mujoco.rendering import fastest, platform_backends, wanted_backend
 from proctor.plan import WORKER_MB
 from proctor.system import (
     installed_version,

@@ -13,7 +13,7 @@ import pytest
 from proctor.benchmarks.libero.assets import find_assets
 from proctor.benchmarks.libero.tasks import STANDARD_SUITES, bddl_file, read_init_states
 from proctor.benchmarks.libero.world import _without_textures, import_libero
-from proctor.benchmarks.mujoco_world import mujoco_world
+from proctor.benchmarks.mujoco.world import mujoco_world
 from proctor.errors import UsageError
 from proctor.types import Array, EpisodeSpec
 

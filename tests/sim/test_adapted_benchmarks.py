@@ -12,7 +12,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from proctor import evaluate, make_env
-from proctor.benchmarks.mujoco_world import mujoco_world
+from proctor.benchmarks.mujoco.world import mujoco_world
 from proctor.cli import main
 from proctor.evaluation import Evaluation
 from proctor.policies.base import Batch, PolicyPlugin

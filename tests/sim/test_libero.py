@@ -14,7 +14,7 @@ from proctor import evaluate, make_env
 from proctor.benchmarks.libero import probe as libero_probe
 from proctor.benchmarks.libero.benchmark import ControlMode, Libero, LiberoConfig
 from proctor.benchmarks.libero.sim import SETTLE_ACTION, LiberoSim, axis_angle
-from proctor.benchmarks.rendering import find_gl_backend
+from proctor.benchmarks.mujoco.rendering import find_gl_backend
 from proctor.engine.episode import Episode
 from proctor.testing import check_sim
 from proctor.types import Array, Task

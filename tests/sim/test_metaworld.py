@@ -20,7 +20,7 @@ from proctor.benchmarks.metaworld.benchmark import (
     MetaworldConfig,
 )
 from proctor.benchmarks.metaworld.tasks import TASKS
-from proctor.benchmarks.rendering import find_gl_backend
+from proctor.benchmarks.mujoco.rendering import find_gl_backend
 from proctor.types import Array
 
 pytest.importorskip("metaworld")

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from proctor import cli, doctor
-from proctor.benchmarks import gl_probe, rendering
+from proctor.benchmarks import gl_probe
 from proctor.benchmarks.gl_probe import GlProbe
+from proctor.benchmarks.mujoco import rendering
 from proctor.doctor import Gpus, Level
 from proctor.errors import NoGraphics
 from proctor.system import cgroup_memory_bytes

@@ -124,7 +124,7 @@ def _warn_of_differences(prepared: Prepared) -> None:
 def _say_what_renders(prepared: Prepared) -> None:
     """Name the GL backend that was chosen, when images are needed and MUJOCO_GL did not say."""
     from proctor.benchmarks.gl_probe import OFF
-    from proctor.benchmarks.rendering import describe_choice
+    from proctor.benchmarks.mujoco.rendering import describe_choice
 
     if prepared.environment.get("MUJOCO_GL", OFF[0]) not in OFF:
         choice = describe_choice()

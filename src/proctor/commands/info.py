@@ -43,7 +43,7 @@ def info_lines() -> list[str]:
 def _graphics() -> str:
     if installed_version("mujoco") is None:
         return "unknown (mujoco is not installed)"
-    from proctor.benchmarks.rendering import find_gl_backend
+    from proctor.benchmarks.mujoco.rendering import find_gl_backend
 
     backend = find_gl_backend()
     return f"{backend} works" if backend else "no working GL backend found"

@@ -11,7 +11,7 @@ import numpy as np
 
 from proctor.benchmarks.gym.spaces import entries_of, numbers_in, to_env_action
 from proctor.benchmarks.gym.success import SuccessRule
-from proctor.benchmarks.rendering import gl_variables
+from proctor.benchmarks.mujoco.rendering import gl_variables
 from proctor.errors import WorkerError
 from proctor.generators import WHILE_OPENING, seed_generators
 from proctor.types import FILM, Array, EpisodeSpec, Observation, Step

@@ -25,7 +25,7 @@ from proctor.benchmarks.libero.tasks import (
     read_init_states,
     task_names,
 )
-from proctor.benchmarks.rendering import gl_variables
+from proctor.benchmarks.mujoco.rendering import gl_variables
 from proctor.benchmarks.selection import (
     LARGEST_SIDE,
     check_cameras,

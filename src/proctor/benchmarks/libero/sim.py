@@ -15,8 +15,8 @@ import numpy as np
 from proctor.benchmarks.libero.problem import read_problem
 from proctor.benchmarks.libero.state import WorldState
 from proctor.benchmarks.libero.world import global_randomness, make_world
-from proctor.benchmarks.mujoco_world import mujoco_world
-from proctor.benchmarks.rendering import CameraRenderer, can_render, release_pages
+from proctor.benchmarks.mujoco.rendering import CameraRenderer, can_render, release_pages
+from proctor.benchmarks.mujoco.world import mujoco_world
 from proctor.types import ENVIRONMENT_STATE, STATE, Array, EpisodeSpec, Observation, Step
 
 SETTLE_STEPS = 10

@@ -17,7 +17,7 @@ from proctor.benchmarks.metaworld.sim import (
     MetaworldSim,
 )
 from proctor.benchmarks.metaworld.tasks import SPLITS, TASKS
-from proctor.benchmarks.rendering import gl_variables
+from proctor.benchmarks.mujoco.rendering import gl_variables
 from proctor.benchmarks.selection import (
     LARGEST_SIDE,
     check_cameras,

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from proctor.benchmarks.mujoco_log import log_mujoco_warnings
-from proctor.benchmarks.mujoco_world import mujoco_world
-from proctor.benchmarks.rendering import CameraRenderer
+from proctor.benchmarks.mujoco.log import log_mujoco_warnings
+from proctor.benchmarks.mujoco.rendering import CameraRenderer
+from proctor.benchmarks.mujoco.world import mujoco_world
 from proctor.types import ENVIRONMENT_STATE, STATE, Array, EpisodeSpec, Observation, Step, Task
 
 # LeRobot moves this one camera closer; every public Meta-World checkpoint was trained on that view.
