@@ -73,7 +73,7 @@ class PushT:
         "gymnasium",
         "numpy",
     )
-    preload: tuple[str, ...] = ("proctor.benchmarks.pusht_sim",)
+    preload: tuple[str, ...] = ("proctor.benchmarks.pusht.sim",)
     expert_inputs: tuple[str, ...] = ()
 
     def __init__(self, config: PushTConfig) -> None:
@@ -143,7 +143,7 @@ class PushT:
 
     def make_sim(self, task: Task) -> Sim:
         """Build the simulator."""
-        from proctor.benchmarks.pusht_sim import PushTSim
+        from proctor.benchmarks.pusht.sim import PushTSim
 
         config = self._config
         return PushTSim(
