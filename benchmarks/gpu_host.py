@@ -26,7 +26,7 @@ from typing import Any
 from engine import evaluate, frames_drawn, say, total
 from gpu_limit import Limit, Seen, best_rate, limit_of
 
-from proctor.config import STRICT_BATCH
+from proctor.config.evaluation import STRICT_BATCH
 from proctor.recorders.effort import read_effort
 from proctor.system import git_commit, usable_cores
 

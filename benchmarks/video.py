@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from proctor.config import config_from
+from proctor.config.evaluation import config_from
 from proctor.evaluation import prepare, run_evaluation
 from proctor.recorders.base import Recorder
 from proctor.system import git_commit, usable_cores

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proctor.config import config_from
+from proctor.config.evaluation import config_from
 from proctor.evaluation import Evaluation, prepare, run_evaluation
 
 

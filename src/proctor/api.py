@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from proctor.config import config_from
+from proctor.config.evaluation import config_from
 from proctor.evaluation import Evaluation, prepare, run_evaluation
 from proctor.streams import open_what_is_closed
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from proctor import plugins as registry
-from proctor.config import EvalConfig
+from proctor.config.evaluation import EvalConfig
 from proctor.engine.pool import check_importable
 from proctor.errors import RunFolderError, SpecMismatch, UsageError, did_you_mean
 from proctor.filming import Filmed, filming_environment

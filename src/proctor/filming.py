@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from proctor.benchmarks.base import Benchmark, pictures_to_show
+from proctor.config.sections import VideoSettings, Which
 from proctor.engine.engine import Engine
 from proctor.errors import PolicyError, UsageError, WorkerError, last_line
 from proctor.policies.base import Policy
@@ -26,7 +27,6 @@ from proctor.recorders.video import (
     require_encoder,
 )
 from proctor.run import write_json
-from proctor.settings import VideoSettings, Which
 from proctor.types import Array, EpisodeKey, EpisodeResult, FeatureKind, Outcome
 
 _MOST_BYTES = 256 * 2**20

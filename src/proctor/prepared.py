@@ -12,7 +12,7 @@ from typing import Any
 
 from proctor import plugins as registry
 from proctor.benchmarks.base import Benchmark
-from proctor.config import EvalConfig
+from proctor.config.evaluation import EvalConfig
 from proctor.definition import FORMAT, defining
 from proctor.engine.episode import DIGEST
 from proctor.engine.worker import WorkerSetup

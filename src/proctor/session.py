@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
+from proctor.config.sections import SchedulerKind
 from proctor.engine.engine import Engine, EngineSetup
 from proctor.engine.scheduler import Bounds, Scheduler
 from proctor.errors import UsageError
@@ -28,7 +29,6 @@ from proctor.recorders.journal import EpisodeRow, Journal, video_path, videos_in
 from proctor.recorders.video import remove_unfinished
 from proctor.report.page import write_page
 from proctor.report.sequential import Stopper
-from proctor.settings import SchedulerKind
 from proctor.types import EpisodeSpec
 
 FilmRecorders = Callable[[int], list[Recorder]]

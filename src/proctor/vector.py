@@ -23,7 +23,7 @@ from gymnasium.vector.utils import batch_space
 
 from proctor import plugins as registry
 from proctor.benchmarks.base import Benchmark, BenchmarkConfig, Sim, pictures_to_show
-from proctor.config import benchmark_config_from
+from proctor.config.evaluation import benchmark_config_from
 from proctor.engine.breakage import cause_of, describe
 from proctor.engine.episode import Episode, check_observation
 from proctor.engine.pool import start_fork_server, without_main_module

@@ -9,8 +9,8 @@ import yaml
 from hypothesis import strategies as st
 
 from proctor import plugins as registry
-from proctor.config import common_flags
-from proctor.flags import Flag, flags_of
+from proctor.config.evaluation import common_flags
+from proctor.config.flags import Flag, flags_of
 from tests.fuzz.hostile import Draw, mutated, numbers, spoiled, texts, values, words
 from tests.fuzz.yard import Yard
 

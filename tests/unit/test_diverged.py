@@ -13,7 +13,7 @@ import pytest
 from proctor.audit import audit
 from proctor.benchmarks.base import BenchmarkPlugin
 from proctor.benchmarks.fake import Fake, FakeConfig, FakeSim
-from proctor.config import config_from
+from proctor.config.evaluation import config_from
 from proctor.evaluation import Evaluation, prepare, run_evaluation
 from proctor.recorders.again import Comparison
 from proctor.recorders.journal import EpisodeRow

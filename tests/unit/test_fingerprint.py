@@ -15,7 +15,8 @@ import pytest
 
 from proctor.commands.audit import run as audit
 from proctor.commands.compare import run as compare
-from proctor.config import EvalConfig, config_from
+from proctor.config.evaluation import EvalConfig, config_from
+from proctor.config.sections import EvalSettings
 from proctor.definition import changed_fields, defining, in_words, is_presentation
 from proctor.errors import UsageError
 from proctor.evaluation import Evaluation, prepare
@@ -23,7 +24,6 @@ from proctor.policies.base import Batch
 from proctor.policies.random import RandomConfig, RandomPolicy
 from proctor.report.page import write_page
 from proctor.run import RunFolder
-from proctor.settings import EvalSettings
 from proctor.source_files import module_hashes, source_hashes
 from proctor.types import Array
 from tests.run_folders import RECORD, eight_episodes, write_run

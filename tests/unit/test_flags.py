@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from proctor.benchmarks.fake import Fault
-from proctor.config import EvalConfig, common_flags, config_from
+from proctor.config.evaluation import EvalConfig, common_flags, config_from
+from proctor.config.flags import flags_of, help_lines, read_config_file, split_argv
+from proctor.config.sections import SchedulerKind
 from proctor.errors import UsageError
-from proctor.flags import flags_of, help_lines, read_config_file, split_argv
-from proctor.settings import SchedulerKind
 
 BASE = {"policy.type": "random", "env.type": "fake"}
 

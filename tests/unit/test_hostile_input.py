@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from proctor import cli
-from proctor.config import config_from
+from proctor.config.evaluation import config_from
+from proctor.config.flags import path_of, read_config_file
 from proctor.errors import RunFolderError, UsageError
 from proctor.evaluation import Evaluation, prepare
-from proctor.flags import path_of, read_config_file
 from proctor.report.page import write_page
 from proctor.run import RunFolder, write_whole
 from proctor.serve import list_page

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from proctor.cli import main
-from proctor.config import config_from
+from proctor.config.evaluation import config_from
 from proctor.errors import RunFolderError, UsageError
 from proctor.evaluation import Evaluation
 from proctor.recorders.journal import FILE_NAME, read_journal, video_path

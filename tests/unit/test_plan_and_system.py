@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from proctor.benchmarks.fake import Fake, FakeConfig
-from proctor.config import config_from
+from proctor.config.evaluation import config_from
 from proctor.evaluation import prepare
 from proctor.plan import Load, Thinking, best_simulators, make_plan, workers_for
 from proctor.system import cgroup_quota, usable_cores

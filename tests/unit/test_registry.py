@@ -7,7 +7,7 @@ import pytest
 
 from proctor import plugins as registry
 from proctor.benchmarks.fake import Fake
-from proctor.config import config_from
+from proctor.config.evaluation import config_from
 from proctor.evaluation import prepare
 
 

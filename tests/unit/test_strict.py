@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proctor.config import STRICT_BATCH, config_from
+from proctor.config.evaluation import STRICT_BATCH, config_from
 
 ASKED = {"policy": {"type": "act"}, "env": {"type": "fake"}}
 

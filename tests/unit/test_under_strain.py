@@ -20,7 +20,7 @@ import pytest
 
 from proctor.benchmarks.base import BenchmarkPlugin
 from proctor.benchmarks.fake import Fake, FakeConfig, FakeSim
-from proctor.config import config_from
+from proctor.config.evaluation import config_from
 from proctor.engine.arena import Arena
 from proctor.engine.channel import make_line
 from proctor.engine.in_process import InProcessPool

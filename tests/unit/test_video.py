@@ -21,6 +21,7 @@ from rich.console import Console
 
 from proctor import filming
 from proctor.benchmarks.fake import Fake, FakeConfig, FakeSim
+from proctor.config.sections import VideoSettings, Which
 from proctor.engine.filming import FilmedSim
 from proctor.errors import MissingExtra, NoGraphics, UsageError
 from proctor.evaluation import Evaluation
@@ -40,7 +41,6 @@ from proctor.recorders.video import (
 )
 from proctor.report.page_data import page_data, read_run
 from proctor.run import RunFolder
-from proctor.settings import VideoSettings, Which
 from proctor.types import Array, EpisodeResult, EpisodeSpec, Observation, Outcome, Task
 from tests.conftest import digests
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from proctor.config import config_from
+from proctor.config.evaluation import config_from
 from proctor.errors import MissingExtra, RunFolderError, UsageError
 from proctor.evaluation import Evaluation, prepare, run_evaluation
 from proctor.recorders import wandb as recorder

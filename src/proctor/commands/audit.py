@@ -27,8 +27,8 @@ Exit code 2: the policy's files, the config or a version is not what it was, so 
 
 def run(words: list[str]) -> int:
     """Run the command and return its exit code."""
-    from proctor.config import CODE_NAMES, TRUST
-    from proctor.flags import path_of, split_argv
+    from proctor.config.evaluation import CODE_NAMES, TRUST
+    from proctor.config.flags import path_of, split_argv
 
     positional, flags = split_argv(words, SWITCHES)
     if "help" in flags:
@@ -49,7 +49,7 @@ def _audit_folder(path: Path, n_episodes: int, flags: Mapping[str, str]) -> int:
     from rich.console import Console
 
     from proctor.audit import audit, require_unchanged, why_not_exact
-    from proctor.config import TRUST, config_from, trusted
+    from proctor.config.evaluation import TRUST, config_from, trusted
     from proctor.evaluation import prepare
     from proctor.recorders.again import Comparison
     from proctor.recorders.journal import read_journal

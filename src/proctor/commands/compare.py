@@ -39,7 +39,7 @@ with charts, all pairs and their videos side by side: B/compare.html.
 
 def run(words: list[str]) -> int:
     """Run the command and return its exit code."""
-    from proctor.flags import check_known, path_of, split_argv
+    from proctor.config.flags import check_known, path_of, split_argv
 
     positional, flags = split_argv(words, {"help", "unpaired"})
     check_known(flags, [], _FLAGS)

@@ -55,7 +55,7 @@ def evaluate(settings: dict[str, Any]) -> tuple[Prepared, int]:
     """Evaluate, show the results, and return what was run with the exit code."""
     from rich.console import Console
 
-    from proctor.config import config_from
+    from proctor.config.evaluation import config_from
     from proctor.evaluation import prepare, run_evaluation
     from proctor.recorders.base import Counts
     from proctor.recorders.interrupts import Interrupts
@@ -142,7 +142,7 @@ def _say_what_cannot_be_opened(prepared: Prepared, error: CannotOpen) -> None:
 
 
 def _say_how_to_resume(prepared: Prepared) -> None:
-    from proctor.config import code_flags
+    from proctor.config.evaluation import code_flags
     from proctor.recorders.journal import read_journal
 
     path, config = prepared.folder.path, prepared.config
@@ -200,7 +200,7 @@ def _say_where_the_report_is(path: Path) -> None:
 
 def read_flags(words: list[str]) -> dict[str, str]:
     """Read flags, of which none may stand alone as a word."""
-    from proctor.flags import split_argv
+    from proctor.config.flags import split_argv
 
     positional, given = split_argv(words, SWITCHES)
     if positional:
@@ -210,8 +210,8 @@ def read_flags(words: list[str]) -> dict[str, str]:
 
 def settings_from(given: dict[str, str]) -> dict[str, Any]:
     """Join what a resumed run was given, the config file and the flags; the later ones win."""
-    from proctor.config import trusted
-    from proctor.flags import path_of, read_config_file
+    from proctor.config.evaluation import trusted
+    from proctor.config.flags import path_of, read_config_file
     from proctor.run import RunFolder
 
     settings: dict[str, Any] = dict(given)
@@ -233,7 +233,7 @@ def settings_from(given: dict[str, str]) -> dict[str, Any]:
 
 def _with_episodes_of(path: Path, settings: dict[str, Any]) -> dict[str, Any]:
     """Take benchmark, seed and number of episodes from the run to compare with, unless given."""
-    from proctor.config import trusted
+    from proctor.config.evaluation import trusted
     from proctor.run import RunFolder
 
     reference = RunFolder(path).read()
@@ -261,8 +261,8 @@ def _with_episodes_of(path: Path, settings: dict[str, Any]) -> dict[str, Any]:
 def _flags_help(given: dict[str, str]) -> str:
     """Return the help of all flags, or of the chosen policy and benchmark only."""
     from proctor import plugins as registry
-    from proctor.config import common_flags
-    from proctor.flags import flags_of, help_lines
+    from proctor.config.evaluation import common_flags
+    from proctor.config.flags import flags_of, help_lines
 
     lines = ["Flags of every evaluation:", *help_lines(common_flags())]
     lines += [

@@ -14,7 +14,7 @@ shows without a network; videos stay in the run folder.
 
 def run(words: list[str]) -> int:
     """Run the command and return its exit code."""
-    from proctor.flags import path_of, split_argv
+    from proctor.config.flags import path_of, split_argv
     from proctor.report.page import write_page
 
     positional, flags = split_argv(words, {"help"})

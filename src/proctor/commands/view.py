@@ -16,7 +16,7 @@ that is going on. On another host than this machine's own address, the printed a
 
 def run(words: list[str]) -> int:
     """Run the command and return its exit code."""
-    from proctor.flags import path_of, split_argv
+    from proctor.config.flags import path_of, split_argv
     from proctor.serve import RunServer
 
     positional, flags = split_argv(words, {"help"})

@@ -11,14 +11,14 @@ from typing import Any
 
 from proctor import plugins as registry
 from proctor.benchmarks.base import BenchmarkConfig
+from proctor.config.flags import Flag, check_known, decode, flags_of, flatten
+from proctor.config.sections import EvalSettings, SchedulerKind, VideoSettings, at_least, between
 from proctor.definition import PRESENTATION, plain
 from proctor.errors import UsageError
-from proctor.flags import Flag, check_known, decode, flags_of, flatten
 from proctor.policies.base import PolicyConfig
 from proctor.recorders.wandb import WandbConfig
 from proctor.report.sequential import parse_stop_rule
 from proctor.report.statistics import LEAST_ALPHA
-from proctor.settings import EvalSettings, SchedulerKind, VideoSettings, at_least, between
 from proctor.types import MOST_EPISODES
 
 _MOST_WORKERS = 1024
