@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from proctor.benchmarks.base import Benchmark
+from proctor.engine.chunks import checked_chunks
 from proctor.errors import PolicyError, RunFolderError, WorkerError, last_line
 from proctor.policies.base import Batch, Policy, Query
-from proctor.policies.chunks import checked_chunks
 from proctor.raw_names import from_raw
 from proctor.recorders.base import Pulse, Recorder
 from proctor.types import Array, EpisodeResult, EpisodeSpec, FeatureKind, Observation

@@ -16,9 +16,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from proctor.benchmarks.base import Benchmark, Sim
-from proctor.generators import WHILE_OPENING, OwnGenerators, seed_generators
+from proctor.engine.chunks import checked_chunks
+from proctor.engine.generators import WHILE_OPENING, OwnGenerators, seed_generators
 from proctor.policies.base import Batch, Policy, Query
-from proctor.policies.chunks import checked_chunks
 from proctor.types import Array, EpisodeSpec, Feature, FeatureKind, Observation, Task
 
 

@@ -22,7 +22,7 @@ from rich.console import Console
 from proctor import filming
 from proctor.benchmarks.fake import Fake, FakeConfig, FakeSim
 from proctor.config.sections import VideoSettings, Which
-from proctor.engine.filming import FilmedSim
+from proctor.engine.filmed_sim import FilmedSim
 from proctor.errors import MissingExtra, NoGraphics, UsageError
 from proctor.evaluation import Evaluation
 from proctor.filming import Remembered

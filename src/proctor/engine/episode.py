@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from proctor.benchmarks.base import Sim
+from proctor.engine.generators import seed_generators
 from proctor.errors import WorkerError
-from proctor.generators import seed_generators
 from proctor.types import (
     ActionSpec,
     Array,

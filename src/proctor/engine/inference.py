@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+from proctor.engine.chunks import checked_chunks
 from proctor.policies.base import Batch, Policy
-from proctor.policies.chunks import checked_chunks
 from proctor.types import ActionSpec, Array
 
 

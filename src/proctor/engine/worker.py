@@ -25,8 +25,10 @@ from proctor.benchmarks.base import Benchmark, Sim
 from proctor.engine.arena import Arena
 from proctor.engine.breakage import broken_by, describe
 from proctor.engine.channel import WorkerEnd
+from proctor.engine.chunks import checked_chunks
 from proctor.engine.episode import ObservedEpisode, Window
-from proctor.engine.filming import FilmedSim
+from proctor.engine.filmed_sim import FilmedSim
+from proctor.engine.generators import WHILE_OPENING, seed_generators
 from proctor.engine.messages import (
     Begin,
     Chunk,
@@ -39,9 +41,7 @@ from proctor.engine.messages import (
     Started,
 )
 from proctor.errors import PolicyError, bounded
-from proctor.generators import WHILE_OPENING, seed_generators
 from proctor.policies.base import Batch, Policy, Query
-from proctor.policies.chunks import checked_chunks
 from proctor.types import EpisodeResult, Task
 
 

@@ -19,8 +19,8 @@ from typing import Any, Protocol
 
 from proctor.benchmarks.gym.memory import Memory, memory_of
 from proctor.benchmarks.gym.success import CHOICES, Source, SuccessRule
+from proctor.engine.generators import WHILE_OPENING, seed_generators
 from proctor.errors import UsageError
-from proctor.generators import WHILE_OPENING, seed_generators
 from proctor.types import FILM, ActionSpec, Feature, FeatureKind
 
 _LIMIT_S = 300
