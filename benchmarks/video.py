@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from proctor.config.evaluation import config_from
-from proctor.evaluation import prepare, run_evaluation
+from proctor.evaluation.run import prepare, run_evaluation
 from proctor.recorders.base import Recorder
 from proctor.system import git_commit, usable_cores
 

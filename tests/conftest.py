@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proctor.config.evaluation import config_from
-from proctor.evaluation import Evaluation, prepare, run_evaluation
+from proctor.evaluation.run import Evaluation, prepare, run_evaluation
 
 
 @pytest.fixture

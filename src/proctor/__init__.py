@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from proctor.api import evaluate
-    from proctor.vector import make_env
+    from proctor.evaluation.vector import make_env
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "evaluate", "make_env"]
@@ -22,7 +22,7 @@ def __getattr__(name: str) -> Any:
 
         return evaluate
     if name == "make_env":
-        from proctor.vector import make_env
+        from proctor.evaluation.vector import make_env
 
         return make_env
     raise AttributeError(f"module 'proctor' has no attribute {name!r}")

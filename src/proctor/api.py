@@ -6,7 +6,7 @@ import warnings
 from typing import Any
 
 from proctor.config.evaluation import config_from
-from proctor.evaluation import Evaluation, prepare, run_evaluation
+from proctor.evaluation.run import Evaluation, prepare, run_evaluation
 from proctor.streams import open_what_is_closed
 
 

@@ -15,14 +15,14 @@ from pathlib import Path
 
 from proctor.benchmarks.gl_probe import REFERENCE_PIXELS, GlProbe, probe_backends
 from proctor.benchmarks.mujoco.rendering import fastest, platform_backends, wanted_backend
-from proctor.plan import WORKER_MB
+from proctor.evaluation.plan import WORKER_MB
+from proctor.evaluation.trial import Found, Trial, try_all
 from proctor.system import (
     installed_version,
     machine_memory_bytes,
     usable_cores,
     usable_memory_bytes,
 )
-from proctor.trial import Found, Trial, try_all
 
 TESTED = {"mujoco": "3.3.0", "metaworld": "3.1.1"}
 """The versions of constraints.txt, of those distributions that decide what an episode is."""

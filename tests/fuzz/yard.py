@@ -18,10 +18,11 @@ from types import FrameType
 from typing import Any
 from unittest import mock
 
-from proctor import cli, evaluation
-from proctor.filming import Filmed
+from proctor import cli
+from proctor.evaluation import run as evaluation
+from proctor.evaluation.filming import Filmed
+from proctor.evaluation.session import Session
 from proctor.serve import RunServer
-from proctor.session import Session
 from proctor.types import Outcome
 from tests.fuzz.sentinel import CANARY, Sentinel
 
@@ -250,7 +251,7 @@ def _patches(yard: Yard) -> list[Any]:
         mock.patch.object(Session, "film", return_value=Filmed()),
         mock.patch.object(evaluation, "tracked", return_value=contextlib.nullcontext([])),
         mock.patch.object(evaluation, "git_commit", return_value=None),
-        mock.patch("proctor.audit.run_alone", _recorded_again),
+        mock.patch("proctor.evaluation.audit.run_alone", _recorded_again),
         mock.patch("proctor.benchmarks.mujoco.rendering.probe_backends", return_value=[]),
         mock.patch.object(sys, "path", [*sys.path, str(yard.outside)]),
         mock.patch.object(sys, "dont_write_bytecode", True),

@@ -14,7 +14,8 @@ from gymnasium.utils.env_checker import check_env
 from proctor import evaluate, make_env
 from proctor.benchmarks.mujoco.world import mujoco_world
 from proctor.cli import main
-from proctor.evaluation import Evaluation
+from proctor.evaluation.run import Evaluation
+from proctor.evaluation.vector import SimEnv, SimEnvParts, observed_keys
 from proctor.policies.base import Batch, PolicyPlugin
 from proctor.policies.random import RandomConfig, RandomPolicy
 from proctor.recorders.journal import read_journal
@@ -22,7 +23,6 @@ from proctor.report.reproduce import episode_base, episode_flag, task_flags
 from proctor.run import RunFolder
 from proctor.testing import check_sim
 from proctor.types import Array, FeatureKind, Outcome
-from proctor.vector import SimEnv, SimEnvParts, observed_keys
 from tests.sim.adapted_benchmarks import ALL, ALOHA, PUSHT, made
 
 pytest.importorskip("gym_pusht")

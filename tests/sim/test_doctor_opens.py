@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from proctor.trial import Found, try_one
+from proctor.evaluation.trial import Found, try_one
 
 pytest.importorskip("metaworld")
 pytestmark = pytest.mark.sim

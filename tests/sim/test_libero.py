@@ -16,9 +16,9 @@ from proctor.benchmarks.libero.benchmark import ControlMode, Libero, LiberoConfi
 from proctor.benchmarks.libero.sim import SETTLE_ACTION, LiberoSim, axis_angle
 from proctor.benchmarks.mujoco.rendering import find_gl_backend
 from proctor.engine.episode import Episode
+from proctor.evaluation.vector import LazyVectorEnv, SimEnv
 from proctor.testing import check_sim
 from proctor.types import Array, Task
-from proctor.vector import LazyVectorEnv, SimEnv
 from tests.sim.libero_reference import course_of, needs_assets, state_of, without_textures
 
 pytestmark = [pytest.mark.sim, needs_assets()]

@@ -14,7 +14,7 @@ import pytest
 
 from proctor import evaluate
 from proctor.benchmarks.metaworld.tasks import TASKS
-from proctor.evaluation import Evaluation
+from proctor.evaluation.run import Evaluation
 from proctor.policies.base import Batch, PolicyPlugin
 from proctor.policies.random import RandomConfig, RandomPolicy
 from proctor.types import Array, EpisodeSpec

@@ -13,7 +13,7 @@ import pytest
 
 from proctor.benchmarks.base import BenchmarkPlugin
 from proctor.benchmarks.fake import Fake, FakeConfig, FakeSim
-from proctor.evaluation import Evaluation
+from proctor.evaluation.run import Evaluation
 from proctor.types import Array, EpisodeSpec, Step, Task
 
 ROOT = Path(__file__).resolve().parents[2]

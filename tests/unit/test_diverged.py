@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from proctor.audit import audit
 from proctor.benchmarks.base import BenchmarkPlugin
 from proctor.benchmarks.fake import Fake, FakeConfig, FakeSim
 from proctor.config.evaluation import config_from
-from proctor.evaluation import Evaluation, prepare, run_evaluation
+from proctor.evaluation.audit import audit
+from proctor.evaluation.run import Evaluation, prepare, run_evaluation
 from proctor.recorders.again import Comparison
 from proctor.recorders.journal import EpisodeRow
 from proctor.types import Array, Outcome, Step, Task

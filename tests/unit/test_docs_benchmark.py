@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from proctor.errors import UsageError
-from proctor.evaluation import Evaluation
+from proctor.evaluation.run import Evaluation
 from proctor.testing import check_sim
 from tests.conftest import digests
 

@@ -14,8 +14,8 @@ from proctor.benchmarks.gl_probe import GlProbe
 from proctor.benchmarks.mujoco import rendering
 from proctor.doctor import Gpus, Level
 from proctor.errors import NoGraphics
+from proctor.evaluation.trial import Found, Trial
 from proctor.system import cgroup_memory_bytes
-from proctor.trial import Found, Trial
 
 EGL = GlProbe("egl", frame_ms=12.34, device="NVIDIA H200/PCIe/SSE2")
 OSMESA = GlProbe("osmesa", frame_ms=40.0, device="llvmpipe (LLVM 15.0.6, 256 bits)")

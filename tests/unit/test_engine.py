@@ -17,7 +17,7 @@ from proctor.cli import main
 from proctor.engine.in_process import InProcessPool
 from proctor.engine.messages import Order
 from proctor.errors import PolicyError, WorkerError
-from proctor.evaluation import Evaluation
+from proctor.evaluation.run import Evaluation
 from proctor.policies.base import Batch, PolicyPlugin
 from proctor.policies.random import RandomConfig, RandomPolicy
 from proctor.types import Array, Outcome

@@ -8,7 +8,7 @@ import pytest
 
 from proctor.benchmarks.fake import Fake, FakeConfig, FakeSim
 from proctor.engine.episode import ObservedEpisode, Window
-from proctor.evaluation import Evaluation
+from proctor.evaluation.run import Evaluation
 from proctor.types import EpisodeSpec
 
 

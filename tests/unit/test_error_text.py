@@ -15,7 +15,7 @@ from proctor.benchmarks.base import BenchmarkPlugin
 from proctor.benchmarks.fake import Fake, FakeConfig
 from proctor.cli import main
 from proctor.errors import WorkerError, last_line, one_line, plain_text
-from proctor.evaluation import Evaluation
+from proctor.evaluation.run import Evaluation
 from proctor.recorders.base import Counts
 from proctor.recorders.journal import FILE_NAME
 from proctor.recorders.progress import Progress

@@ -19,7 +19,7 @@ from proctor.config.evaluation import EvalConfig, config_from
 from proctor.config.sections import EvalSettings
 from proctor.definition import changed_fields, defining, in_words, is_presentation
 from proctor.errors import UsageError
-from proctor.evaluation import Evaluation, prepare
+from proctor.evaluation.run import Evaluation, prepare
 from proctor.policies.base import Batch
 from proctor.policies.random import RandomConfig, RandomPolicy
 from proctor.report.page import write_page

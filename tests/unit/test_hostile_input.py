@@ -16,7 +16,7 @@ from proctor import cli
 from proctor.config.evaluation import config_from
 from proctor.config.flags import path_of, read_config_file
 from proctor.errors import RunFolderError, UsageError
-from proctor.evaluation import Evaluation, prepare
+from proctor.evaluation.run import Evaluation, prepare
 from proctor.report.page import write_page
 from proctor.run import RunFolder, write_whole
 from proctor.serve import list_page

@@ -15,7 +15,7 @@ from proctor.benchmarks.libero import benchmark as libero
 from proctor.benchmarks.libero import tasks as libero_tasks
 from proctor.benchmarks.libero.benchmark import Horizons, Libero, LiberoConfig, ObservationType
 from proctor.errors import MissingExtra, UsageError
-from proctor.plan import make_plan
+from proctor.evaluation.plan import make_plan
 
 
 def refused(**flags: Any) -> str:

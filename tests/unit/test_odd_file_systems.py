@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from proctor.errors import FolderInUse, RunFolderError
-from proctor.evaluation import Evaluation
+from proctor.evaluation.run import Evaluation
 from proctor.locks import CLAIM_FILE, take_lock
 from proctor.recorders.journal import read_journal
 from proctor.run import RunFolder

@@ -12,7 +12,7 @@ from proctor.benchmarks.base import BenchmarkPlugin
 from proctor.benchmarks.fake import Fake, FakeConfig, FakeSim
 from proctor.engine.openings import Openings
 from proctor.errors import CannotOpen
-from proctor.evaluation import Evaluation
+from proctor.evaluation.run import Evaluation
 from proctor.recorders.journal import read_journal
 from proctor.types import EpisodeResult, EpisodeSpec, Outcome, Task
 

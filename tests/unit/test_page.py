@@ -16,7 +16,7 @@ import pytest
 from proctor.cli import main
 from proctor.config.evaluation import config_from
 from proctor.errors import RunFolderError, UsageError
-from proctor.evaluation import Evaluation
+from proctor.evaluation.run import Evaluation
 from proctor.recorders.journal import FILE_NAME, read_journal, video_path
 from proctor.recorders.video import WARNINGS_FILE
 from proctor.report.page import page_html, write_page

@@ -6,8 +6,8 @@ import pytest
 
 from proctor.benchmarks.fake import Fake, FakeConfig
 from proctor.config.evaluation import config_from
-from proctor.evaluation import prepare
-from proctor.plan import Load, Thinking, best_simulators, make_plan, workers_for
+from proctor.evaluation.plan import Load, Thinking, best_simulators, make_plan, workers_for
+from proctor.evaluation.run import prepare
 from proctor.system import cgroup_quota, usable_cores
 
 
@@ -56,8 +56,8 @@ def test_the_flag_decides_and_no_simulator_is_without_an_episode(
 def test_a_run_asks_its_policy_where_it_thinks(
     policy: str, device: str | None, workers: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("proctor.prepared.usable_cores", lambda: 16)
-    monkeypatch.setattr("proctor.prepared.usable_memory_bytes", lambda: 500 * GIB)
+    monkeypatch.setattr("proctor.evaluation.prepared.usable_cores", lambda: 16)
+    monkeypatch.setattr("proctor.evaluation.prepared.usable_memory_bytes", lambda: 500 * GIB)
     words = {"policy.type": policy, "env.type": "fake", "output_dir": str(tmp_path / "run")}
     prepared = prepare(config_from(words))
     if device is not None:

@@ -13,7 +13,7 @@ import pytest
 
 import proctor
 from proctor.errors import ProctorError, UsageError
-from proctor.evaluation import Evaluation
+from proctor.evaluation.run import Evaluation
 from proctor.recorders.journal import FILE_NAME
 from proctor.run import new_folder
 

@@ -8,7 +8,7 @@ import pytest
 from proctor import plugins as registry
 from proctor.benchmarks.fake import Fake
 from proctor.config.evaluation import config_from
-from proctor.evaluation import prepare
+from proctor.evaluation.run import prepare
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from proctor.errors import RunFolderError, UsageError
-from proctor.evaluation import Evaluation
+from proctor.evaluation.run import Evaluation
 from proctor.recorders.journal import FILE_NAME, read_journal, videos_in
 from proctor.run import RunFolder
 from proctor.types import Outcome

@@ -16,7 +16,7 @@ from scipy import integrate
 
 from proctor.engine.scheduler import Bounds, Scheduler
 from proctor.errors import UsageError
-from proctor.evaluation import Evaluation
+from proctor.evaluation.run import Evaluation
 from proctor.recorders.journal import FILE_NAME, read_journal
 from proctor.report.anytime import Watch, anytime_interval, watched
 from proctor.report.page_data import page_data, read_run

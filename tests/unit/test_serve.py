@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from proctor.errors import UsageError
-from proctor.evaluation import Evaluation
+from proctor.evaluation.run import Evaluation
 from proctor.serve import RunServer
 from proctor.served_pages import look_every_s, version_of
 from tests.served import served

@@ -9,7 +9,7 @@ import pytest
 from proctor.benchmarks.base import BenchmarkPlugin
 from proctor.benchmarks.fake import Fake, FakeConfig, FakeSim
 from proctor.errors import MissingExtra, NoGraphics, UsageError
-from proctor.trial import Found, attempt, try_all, try_one
+from proctor.evaluation.trial import Found, attempt, try_all, try_one
 from proctor.types import Task
 
 HERE = "tests.unit.test_trial"
@@ -74,7 +74,7 @@ def test_a_benchmark_that_works_is_reset_stepped_and_drawn() -> None:
 def test_a_simulator_that_crashes_is_a_finding() -> None:
     trial = try_one(f"{HERE}:CRASHES", {})
     assert (trial.found, trial.text) == (Found.BROKEN, "crashes (SIGABRT)")
-    assert trial.fix == f"python -m proctor.trial {HERE}:CRASHES"
+    assert trial.fix == f"python -m proctor.evaluation.trial {HERE}:CRASHES"
 
 
 def test_a_simulator_that_hangs_is_a_finding() -> None:
@@ -116,6 +116,8 @@ def test_every_benchmark_that_opens_without_further_flags_is_tried(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tried: list[str] = []
-    monkeypatch.setattr("proctor.trial.try_one", lambda name, environment: tried.append(name))
+    monkeypatch.setattr(
+        "proctor.evaluation.trial.try_one", lambda name, environment: tried.append(name)
+    )
     list(try_all({}, at_once=1))
     assert tried == ["aloha", "gym", "libero", "metaworld", "pusht"]

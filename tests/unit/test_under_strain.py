@@ -27,7 +27,7 @@ from proctor.engine.in_process import InProcessPool
 from proctor.engine.messages import Begin, Broken, Report, Started
 from proctor.engine.pool import ProcessPool
 from proctor.engine.worker import WorkerSetup
-from proctor.evaluation import Evaluation, prepare, run_evaluation
+from proctor.evaluation.run import Evaluation, prepare, run_evaluation
 from proctor.recorders.base import Pulse, close_all
 from proctor.types import EpisodeResult, Task
 

@@ -19,13 +19,13 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from proctor import filming
 from proctor.benchmarks.fake import Fake, FakeConfig, FakeSim
 from proctor.config.sections import VideoSettings, Which
 from proctor.engine.filmed_sim import FilmedSim
 from proctor.errors import MissingExtra, NoGraphics, UsageError
-from proctor.evaluation import Evaluation
-from proctor.filming import Remembered
+from proctor.evaluation import filming
+from proctor.evaluation.filming import Remembered
+from proctor.evaluation.run import Evaluation
 from proctor.policies.base import Batch, PolicyPlugin
 from proctor.policies.random import RandomConfig, RandomPolicy
 from proctor.recorders.base import Pulse

@@ -16,7 +16,7 @@ import pytest
 
 from proctor.config.evaluation import config_from
 from proctor.errors import MissingExtra, RunFolderError, UsageError
-from proctor.evaluation import Evaluation, prepare, run_evaluation
+from proctor.evaluation.run import Evaluation, prepare, run_evaluation
 from proctor.recorders import wandb as recorder
 from proctor.recorders.base import Pulse
 from proctor.recorders.journal import read_journal

@@ -12,7 +12,7 @@ import pytest
 
 from proctor.benchmarks.fake import Fake
 from proctor.cli import main
-from proctor.evaluation import Evaluation
+from proctor.evaluation.run import Evaluation
 from proctor.recorders.base import Counts
 from proctor.recorders.wandb import rate_figures
 from proctor.report.page_data import page_data, read_run

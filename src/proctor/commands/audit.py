@@ -48,9 +48,9 @@ def run(words: list[str]) -> int:
 def _audit_folder(path: Path, n_episodes: int, flags: Mapping[str, str]) -> int:
     from rich.console import Console
 
-    from proctor.audit import audit, require_unchanged, why_not_exact
     from proctor.config.evaluation import TRUST, config_from, trusted
-    from proctor.evaluation import prepare
+    from proctor.evaluation.audit import audit, require_unchanged, why_not_exact
+    from proctor.evaluation.run import prepare
     from proctor.recorders.again import Comparison
     from proctor.recorders.journal import read_journal
     from proctor.run import RunFolder

@@ -14,8 +14,8 @@ from proctor.errors import CannotOpen, UsageError, exit_code_of, one_line
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from proctor.evaluation import Evaluation
-    from proctor.prepared import Prepared
+    from proctor.evaluation.prepared import Prepared
+    from proctor.evaluation.run import Evaluation
     from proctor.recorders.base import Recorder
     from proctor.recorders.journal import EpisodeRow
     from proctor.types import ActionSpec
@@ -56,7 +56,7 @@ def evaluate(settings: dict[str, Any]) -> tuple[Prepared, int]:
     from rich.console import Console
 
     from proctor.config.evaluation import config_from
-    from proctor.evaluation import prepare, run_evaluation
+    from proctor.evaluation.run import prepare, run_evaluation
     from proctor.recorders.base import Counts
     from proctor.recorders.interrupts import Interrupts
     from proctor.recorders.progress import FilmingProgress, Progress

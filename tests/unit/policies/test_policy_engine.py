@@ -11,7 +11,7 @@ from tests.conftest import digests
 
 from proctor import plugins as registry
 from proctor.errors import SpecMismatch, UsageError
-from proctor.evaluation import Evaluation
+from proctor.evaluation.run import Evaluation
 from proctor.policies.checkpoint import write_checkpoint
 
 SMALL_ACT = {

@@ -17,7 +17,7 @@ from proctor import plugins as registry
 from proctor.commands.audit import run as audit
 from proctor.definition import changed_fields
 from proctor.errors import UsageError
-from proctor.evaluation import Evaluation
+from proctor.evaluation.run import Evaluation
 from proctor.policies.checkpoint import load_policy, write_checkpoint
 from proctor.policies.runtime import numerics
 

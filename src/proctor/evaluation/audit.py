@@ -15,7 +15,7 @@ from proctor.engine.engine import Engine, EngineSetup
 from proctor.engine.episode import DIGEST
 from proctor.engine.scheduler import Bounds, Scheduler
 from proctor.errors import UsageError
-from proctor.prepared import Prepared
+from proctor.evaluation.prepared import Prepared
 from proctor.recorders.again import Comparison
 from proctor.recorders.base import Pulse
 from proctor.recorders.journal import EpisodeRow, row_of

@@ -19,11 +19,11 @@ import numpy as np
 from proctor.benchmarks.base import Benchmark
 from proctor.engine.chunks import checked_chunks
 from proctor.errors import PolicyError, RunFolderError, WorkerError, last_line
+from proctor.evaluation.raw_names import from_raw
+from proctor.evaluation.vector import LazyVectorEnv, SimEnvParts
 from proctor.policies.base import Batch, Policy, Query
-from proctor.raw_names import from_raw
 from proctor.recorders.base import Pulse, Recorder
 from proctor.types import Array, EpisodeResult, EpisodeSpec, FeatureKind, Observation
-from proctor.vector import LazyVectorEnv, SimEnvParts
 
 
 @dataclass

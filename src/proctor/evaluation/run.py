@@ -16,10 +16,12 @@ from proctor import plugins as registry
 from proctor.config.evaluation import EvalConfig
 from proctor.engine.pool import check_importable
 from proctor.errors import RunFolderError, SpecMismatch, UsageError, did_you_mean
-from proctor.filming import Filmed, filming_environment
-from proctor.head_start import begin_early
-from proctor.plan import descriptors_for, make_plan, workers_within
-from proctor.prepared import Prepared
+from proctor.evaluation.filming import Filmed, filming_environment
+from proctor.evaluation.head_start import begin_early
+from proctor.evaluation.plan import descriptors_for, make_plan, workers_within
+from proctor.evaluation.prepared import Prepared
+from proctor.evaluation.session import FilmRecorders, Rest, Session
+from proctor.evaluation.tracking import tracked
 from proctor.recorders.base import Recorder
 from proctor.recorders.effort import read_effort
 from proctor.recorders.journal import EpisodeRow, cut_torn_line, read_journal
@@ -34,7 +36,6 @@ from proctor.report.stopped import kind_of_interval, round_warnings
 from proctor.report.summary import Tally, eval_info, tally
 from proctor.report.worlds import world_warnings
 from proctor.run import EVAL_INFO_FILE, RunFolder, RunRecord, write_json
-from proctor.session import FilmRecorders, Rest, Session
 from proctor.system import (
     allow_descriptors,
     git_commit,
@@ -43,7 +44,6 @@ from proctor.system import (
     usable_memory_bytes,
     versions,
 )
-from proctor.tracking import tracked
 from proctor.types import EpisodeSpec
 
 MakeRecorders = Callable[[Prepared, Sequence[EpisodeRow]], list[Recorder]]
@@ -293,7 +293,7 @@ def _live_page(prepared: Prepared) -> Iterator[None]:
     if not config.live:
         yield
         return
-    from proctor.live import serving
+    from proctor.evaluation.live import serving
 
     with serving(prepared.folder.path, config.live_host, config.live_port) as address:
         print(f"live: {address}", file=sys.stderr, flush=True)

@@ -1,6 +1,6 @@
 """Opens a benchmark as an evaluation would: its imports, one reset, one step, one picture.
 
-    python -m proctor.trial metaworld
+    python -m proctor.evaluation.trial metaworld
 
 Each is tried in a process of its own, so that a crash or a hang is a finding and not the end.
 """
@@ -63,7 +63,7 @@ def try_all(environment: Mapping[str, str], at_once: int) -> Iterator[Trial]:
 def try_one(name: str, environment: Mapping[str, str], limit_s: float = LIMIT_S) -> Trial:
     """Try one benchmark in a process of its own."""
     process = subprocess.Popen(  # noqa: S603  our own words
-        [sys.executable, "-m", "proctor.trial", name],
+        [sys.executable, "-m", "proctor.evaluation.trial", name],
         env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -102,7 +102,7 @@ def _broken(name: str, text: str) -> Trial:
     told, _, command = text.partition("; run: ")
     if not command and "No module named" in text and registry.module_of("benchmarks", name) is None:
         command = f"pip install --upgrade 'proctor[{name}]'"
-    return Trial(name, Found.BROKEN, told, command or f"python -m proctor.trial {name}")
+    return Trial(name, Found.BROKEN, told, command or f"python -m proctor.evaluation.trial {name}")
 
 
 def attempt(name: str) -> Trial:

@@ -16,7 +16,7 @@ from proctor.config.evaluation import EvalConfig
 from proctor.definition import FORMAT, defining
 from proctor.engine.episode import DIGEST
 from proctor.engine.worker import WorkerSetup
-from proctor.plan import Load, Thinking, workers_for
+from proctor.evaluation.plan import Load, Thinking, workers_for
 from proctor.policies.base import Placement, Policy
 from proctor.run import RunFolder
 from proctor.source_files import source_hashes

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from proctor.prepared import Prepared
+from proctor.evaluation.prepared import Prepared
 from proctor.recorders.base import Counts, Recorder
 from proctor.recorders.journal import FILE_NAME as JOURNAL_FILE
 from proctor.recorders.journal import EpisodeRow, read_journal, videos_in

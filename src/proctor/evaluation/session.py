@@ -13,7 +13,7 @@ from proctor.config.sections import SchedulerKind
 from proctor.engine.engine import Engine, EngineSetup
 from proctor.engine.scheduler import Bounds, Scheduler
 from proctor.errors import UsageError
-from proctor.filming import (
+from proctor.evaluation.filming import (
     Filmed,
     Remembered,
     choose,
@@ -22,7 +22,7 @@ from proctor.filming import (
     make_camera,
     sees_images,
 )
-from proctor.prepared import Prepared
+from proctor.evaluation.prepared import Prepared
 from proctor.recorders.base import Recorder, close_all
 from proctor.recorders.effort import EffortLog
 from proctor.recorders.journal import EpisodeRow, Journal, video_path, videos_in
@@ -155,7 +155,7 @@ class Session:
         )
 
     def _run_lockstep(self, specs: Sequence[EpisodeSpec], recorders: Sequence[Recorder]) -> None:
-        from proctor.lockstep import Lockstep
+        from proctor.evaluation.lockstep import Lockstep
 
         settings = self._prepared.config.eval
         Lockstep(

@@ -30,7 +30,7 @@ from proctor.engine.generators import WHILE_OPENING, OwnGenerators, seed_generat
 from proctor.engine.pool import start_fork_server, without_main_module
 from proctor.engine.worker import die_with_the_parent
 from proctor.errors import WorkerError, plain_text
-from proctor.raw_names import space_of, to_raw
+from proctor.evaluation.raw_names import space_of, to_raw
 from proctor.types import (
     Array,
     EpisodeSpec,

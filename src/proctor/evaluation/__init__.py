@@ -1,0 +1,1 @@
+"""One evaluation, from its config to its results."""
