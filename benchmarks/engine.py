@@ -20,8 +20,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from proctor.machine.system import git_commit, usable_cores
 from proctor.recorders.journal import EpisodeRow, read_journal
-from proctor.system import git_commit, usable_cores
 
 PROCTOR = [sys.executable, "-m", "proctor.cli"]
 

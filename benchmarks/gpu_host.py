@@ -27,8 +27,8 @@ from engine import evaluate, frames_drawn, say, total
 from gpu_limit import Limit, Seen, best_rate, limit_of
 
 from proctor.config.evaluation import STRICT_BATCH
+from proctor.machine.system import git_commit, usable_cores
 from proctor.recorders.effort import read_effort
-from proctor.system import git_commit, usable_cores
 
 
 @dataclass(frozen=True)

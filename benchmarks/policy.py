@@ -21,9 +21,9 @@ import numpy as np
 import torch
 
 from proctor import plugins as registry
+from proctor.machine.system import git_commit, usable_cores
 from proctor.policies.base import Batch, Query
 from proctor.policies.runtime import Runner
-from proctor.system import git_commit, usable_cores
 
 
 def seconds(work: Callable[[], Any], device: torch.device, repeats: int) -> float:

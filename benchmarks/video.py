@@ -20,8 +20,8 @@ from typing import Any
 
 from proctor.config.evaluation import config_from
 from proctor.evaluation.run import prepare, run_evaluation
+from proctor.machine.system import git_commit, usable_cores
 from proctor.recorders.base import Recorder
-from proctor.system import git_commit, usable_cores
 
 OPTIONS = {
     "env": "metaworld",

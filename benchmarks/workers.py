@@ -20,8 +20,8 @@ from pathlib import Path
 
 from engine import evaluate, machine
 
+from proctor.machine.system import usable_cores
 from proctor.recorders.journal import EpisodeRow
-from proctor.system import usable_cores
 
 ACT = (
     "--policy.type=act", "--policy.chunk_size=20", "--policy.n_action_steps=20",

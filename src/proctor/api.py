@@ -7,7 +7,7 @@ from typing import Any
 
 from proctor.config.evaluation import config_from
 from proctor.evaluation.run import Evaluation, prepare, run_evaluation
-from proctor.streams import open_what_is_closed
+from proctor.machine.streams import open_what_is_closed
 
 
 def evaluate(**settings: Any) -> Evaluation:

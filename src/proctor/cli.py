@@ -21,7 +21,7 @@ from proctor.errors import (
     one_line,
     plain_text,
 )
-from proctor.streams import last, say_what_is_lost
+from proctor.machine.streams import last, say_what_is_lost
 
 COMMANDS = {
     "eval": "evaluate a policy on a benchmark: a success rate with its interval",

@@ -18,8 +18,8 @@ import msgspec
 
 from proctor.definition import changed_fields, in_words
 from proctor.errors import RunFolderError, UsageError
-from proctor.files import read_plain, sync
-from proctor.locks import CLAIM_FILE, LOCK_FILE, take_lock
+from proctor.machine.files import read_plain, sync
+from proctor.machine.locks import CLAIM_FILE, LOCK_FILE, take_lock
 from proctor.recorders.base import Seconds
 from proctor.recorders.journal import VIDEO_FOLDER
 

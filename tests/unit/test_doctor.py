@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from proctor import cli, doctor
-from proctor.benchmarks import gl_probe
-from proctor.benchmarks.gl_probe import GlProbe
+from proctor import cli
 from proctor.benchmarks.mujoco import rendering
-from proctor.doctor import Gpus, Level
 from proctor.errors import NoGraphics
 from proctor.evaluation.trial import Found, Trial
-from proctor.system import cgroup_memory_bytes
+from proctor.machine import doctor, gl_probe
+from proctor.machine.doctor import Gpus, Level
+from proctor.machine.gl_probe import GlProbe
+from proctor.machine.system import cgroup_memory_bytes
 
 EGL = GlProbe("egl", frame_ms=12.34, device="NVIDIA H200/PCIe/SSE2")
 OSMESA = GlProbe("osmesa", frame_ms=40.0, device="llvmpipe (LLVM 15.0.6, 256 bits)")
@@ -355,6 +355,6 @@ def test_glfw_is_tried_only_where_there_is_a_display(monkeypatch: pytest.MonkeyP
 
 
 def test_torch_and_mujoco_are_not_imported_by_the_doctor_itself() -> None:
-    script = "import sys, proctor.doctor; print({'torch', 'mujoco'} & set(sys.modules))"
+    script = "import sys, proctor.machine.doctor; print({'torch', 'mujoco'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.stdout.strip() == "set()", done.stderr

@@ -15,7 +15,7 @@ import pytest
 
 from proctor.errors import FolderInUse, RunFolderError
 from proctor.evaluation.run import Evaluation
-from proctor.locks import CLAIM_FILE, take_lock
+from proctor.machine.locks import CLAIM_FILE, take_lock
 from proctor.recorders.journal import read_journal
 from proctor.run import RunFolder
 from tests.unit.test_shell import QUICK_RUN, proctor_where_nothing_locks

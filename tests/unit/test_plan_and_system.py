@@ -8,7 +8,7 @@ from proctor.benchmarks.fake import Fake, FakeConfig
 from proctor.config.evaluation import config_from
 from proctor.evaluation.plan import Load, Thinking, best_simulators, make_plan, workers_for
 from proctor.evaluation.run import prepare
-from proctor.system import cgroup_quota, usable_cores
+from proctor.machine.system import cgroup_quota, usable_cores
 
 
 def test_the_plan_lists_every_episode_of_every_task_with_its_seed() -> None:

@@ -89,8 +89,8 @@ def _audit_folder(path: Path, n_episodes: int, flags: Mapping[str, str]) -> int:
 
 def _say_what_is_compared(why_not_exact: str | None, machine: Mapping[str, Any]) -> None:
     """Say where less than all bits is compared, or where they may differ by the machine."""
+    from proctor.machine.system import torch_machine
     from proctor.recorders.again import RETURN_TOLERANCE
-    from proctor.system import torch_machine
 
     if why_not_exact is not None:
         print(

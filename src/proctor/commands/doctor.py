@@ -16,7 +16,7 @@ def run(words: list[str]) -> int:
         return 0
     if words:
         raise UsageError(f"doctor takes no arguments, got {words[0]!r}")
-    from proctor.doctor import Level, examine
+    from proctor.machine.doctor import Level, examine
 
     findings = []
     for finding in examine():

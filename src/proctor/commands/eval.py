@@ -123,8 +123,8 @@ def _warn_of_differences(prepared: Prepared) -> None:
 
 def _say_what_renders(prepared: Prepared) -> None:
     """Name the GL backend that was chosen, when images are needed and MUJOCO_GL did not say."""
-    from proctor.benchmarks.gl_probe import OFF
     from proctor.benchmarks.mujoco.rendering import describe_choice
+    from proctor.machine.gl_probe import OFF
 
     if prepared.environment.get("MUJOCO_GL", OFF[0]) not in OFF:
         choice = describe_choice()

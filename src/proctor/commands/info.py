@@ -10,7 +10,7 @@ from importlib import metadata
 from proctor import __version__
 from proctor import plugins as registry
 from proctor.errors import UsageError
-from proctor.system import installed_version, usable_cores
+from proctor.machine.system import installed_version, usable_cores
 
 
 def run(words: list[str]) -> int:

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from proctor.errors import UsageError, did_you_mean
-from proctor.files import read_plain
+from proctor.machine.files import read_plain
 
 T = TypeVar("T")
 _DEEPEST_CONFIG, _MOST_CONFIG = 32, 2**20

@@ -24,7 +24,7 @@ from proctor.engine.fork_server import PARENTS_SIGNALS, SOCKET_FOLDER, socket_fo
 from proctor.engine.messages import Broken, Order, Report
 from proctor.engine.worker import WorkerSetup, worker_main
 from proctor.errors import UsageError, WorkerError
-from proctor.variables import variables_set
+from proctor.machine.variables import variables_set
 
 _START_GRACE_S = 60.0
 _MAX_LAUNCHES = 5

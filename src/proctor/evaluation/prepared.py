@@ -17,10 +17,10 @@ from proctor.definition import FORMAT, defining
 from proctor.engine.episode import DIGEST
 from proctor.engine.worker import WorkerSetup
 from proctor.evaluation.plan import Load, Thinking, workers_for
+from proctor.machine.source_files import source_hashes
+from proctor.machine.system import usable_cores, usable_memory_bytes, versions
 from proctor.policies.base import Placement, Policy
 from proctor.run import RunFolder
-from proctor.source_files import source_hashes
-from proctor.system import usable_cores, usable_memory_bytes, versions
 from proctor.types import EpisodeSpec, Feature
 
 

@@ -22,6 +22,14 @@ from proctor.evaluation.plan import descriptors_for, make_plan, workers_within
 from proctor.evaluation.prepared import Prepared
 from proctor.evaluation.session import FilmRecorders, Rest, Session
 from proctor.evaluation.tracking import tracked
+from proctor.machine.system import (
+    allow_descriptors,
+    git_commit,
+    torch_machine,
+    usable_cores,
+    usable_memory_bytes,
+    versions,
+)
 from proctor.recorders.base import Recorder
 from proctor.recorders.effort import read_effort
 from proctor.recorders.journal import EpisodeRow, cut_torn_line, read_journal
@@ -36,14 +44,6 @@ from proctor.report.stopped import kind_of_interval, round_warnings
 from proctor.report.summary import Tally, eval_info, tally
 from proctor.report.worlds import world_warnings
 from proctor.run import EVAL_INFO_FILE, RunFolder, RunRecord, write_json
-from proctor.system import (
-    allow_descriptors,
-    git_commit,
-    torch_machine,
-    usable_cores,
-    usable_memory_bytes,
-    versions,
-)
 from proctor.types import EpisodeSpec
 
 MakeRecorders = Callable[[Prepared, Sequence[EpisodeRow]], list[Recorder]]

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from proctor.errors import MissingExtra, UsageError, did_you_mean
-from proctor.files import read_plain, sha256_of
+from proctor.machine.files import read_plain, sha256_of
 
 try:
     import torch

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from proctor.errors import UsageError
-from proctor.hub import HUB_ID, download
+from proctor.machine.hub import HUB_ID, download
 
 FILES = ["config.json", "model.safetensors", "policy_*"]
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from proctor.errors import UsageError
-from proctor.files import MOST_JSON
+from proctor.machine.files import MOST_JSON
 from proctor.policies.config import CheckpointConfig
 from proctor.policies.network import Network
 from proctor.policies.processors import Stats, Tensors

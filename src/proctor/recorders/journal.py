@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from proctor.errors import RunFolderError
-from proctor.files import MOST_LINES, read_plain, sync
+from proctor.machine.files import MOST_LINES, read_plain, sync
 from proctor.recorders.base import Number, Pulse, Seconds, Whole
 from proctor.types import EpisodeKey, EpisodeResult, EpisodeSpec, Outcome, WorldKey, usual_world
 

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from proctor.errors import MissingExtra, RunFolderError
-from proctor.files import read_plain
+from proctor.machine.files import read_plain
 from proctor.recorders.journal import VIDEO_FOLDER
 from proctor.types import Array
 

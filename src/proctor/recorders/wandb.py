@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from proctor.errors import MissingExtra, RunFolderError, UsageError
+from proctor.machine.variables import variables_set
 from proctor.recorders.base import Counts, Pulse
 from proctor.report.statistics import wilson_interval
 from proctor.types import EpisodeResult
-from proctor.variables import variables_set
 
 FILE_NAME = "wandb.json"
 _LOG_EVERY_S = 1.0

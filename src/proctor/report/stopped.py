@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from proctor.files import read_plain
+from proctor.machine.files import read_plain
 from proctor.recorders.journal import EpisodeRow
 from proctor.report.anytime import NOT_WATCHED, watched
 from proctor.run import EVAL_INFO_FILE

@@ -12,8 +12,8 @@ from proctor.benchmarks.base import BenchmarkPlugin
 from proctor.benchmarks.gym.benchmark import Adapted, AdaptedConfig
 from proctor.definition import PRESENTATION
 from proctor.errors import MissingExtra, UsageError
-from proctor.hub import HUB_ID, download
-from proctor.source_files import source_hashes
+from proctor.machine.hub import HUB_ID, download
+from proctor.machine.source_files import source_hashes
 
 _DEFAULT_FILE = "env.py"
 _COMMIT = re.compile(r"[0-9a-f]{40}")

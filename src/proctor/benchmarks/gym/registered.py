@@ -11,7 +11,7 @@ from proctor.benchmarks.base import BenchmarkPlugin
 from proctor.benchmarks.gym.benchmark import Adapted, AdaptedConfig
 from proctor.benchmarks.gym.probe import OpenedTask
 from proctor.errors import MissingExtra, UsageError, did_you_mean
-from proctor.source_files import module_hashes
+from proctor.machine.source_files import module_hashes
 
 _NO_TIME_LIMIT = -1
 """The horizon is the engine's; gymnasium's own limit would end episodes that should go on."""

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from proctor.benchmarks.mujoco.log import log_mujoco_warnings
-from proctor.variables import variables_set
+from proctor.machine.variables import variables_set
 
 _CONTROL_HZ = 20
 

@@ -10,8 +10,8 @@ import platform
 from collections.abc import Sequence
 from typing import Any
 
-from proctor.benchmarks.gl_probe import OFF, GlProbe, probe_backends
 from proctor.errors import NoGraphics
+from proctor.machine.gl_probe import OFF, GlProbe, probe_backends
 from proctor.types import Array
 
 _CLEARLY_FASTER = 1.5

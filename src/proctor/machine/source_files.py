@@ -10,7 +10,7 @@ import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
 
-from proctor.files import MOST_JSON, read_plain, sha256_of
+from proctor.machine.files import MOST_JSON, read_plain, sha256_of
 
 _MOST_FILES = 5_000
 _INSTALLED = ("site-packages", "dist-packages")

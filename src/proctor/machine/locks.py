@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from proctor.errors import FolderInUse
-from proctor.files import read_plain
+from proctor.machine.files import read_plain
 
 LOCK_FILE, CLAIM_FILE = ".lock", ".claim"
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP)

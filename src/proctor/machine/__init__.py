@@ -1,0 +1,1 @@
+"""The machine Proctor runs on: files, graphics, the Hub."""
