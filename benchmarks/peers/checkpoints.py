@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from benchmarks.peers.cases import LIBERO_CAMERAS, LIBERO_SIZE
 
-from proctor.policies import act, diffusion
-from proctor.policies.act import ActConfig
+from proctor.policies import diffusion
+from proctor.policies.act import config as act
+from proctor.policies.act.config import ActConfig
 from proctor.policies.checkpoint import default_pipelines, write_checkpoint
 from proctor.policies.chunk_policy import Parts
 from proctor.policies.config import CheckpointConfig, FeatureType, PolicyFeature

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from proctor.benchmarks.fake import Fake, FakeConfig
-from proctor.policies import act, diffusion
-from proctor.policies.act import ActConfig
+from proctor.policies import diffusion
+from proctor.policies.act import config as act
+from proctor.policies.act.config import ActConfig
 from proctor.policies.checkpoint import default_pipelines, fresh_policy, write_checkpoint
 from proctor.policies.config import ENV_STATE, STATE, FeatureType, PolicyFeature
 from proctor.policies.diffusion import DiffusionConfig

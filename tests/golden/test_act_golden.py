@@ -6,8 +6,8 @@ import pytest
 import torch
 from recipes import assert_close, fill_weights, load_case
 
-from proctor.policies.act import ActConfig
-from proctor.policies.act_model import Act, TemporalEnsemble, image_positions
+from proctor.policies.act.config import ActConfig
+from proctor.policies.act.network import Act, TemporalEnsemble, image_positions
 from proctor.policies.config import decode_config
 
 FORWARD = 1e-5

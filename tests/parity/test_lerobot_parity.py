@@ -17,8 +17,9 @@ import pytest
 torch = pytest.importorskip("torch", reason="policies need torch: pip install 'proctor[torch]'")
 from safetensors.torch import load_file, save_file  # noqa: E402
 
-from proctor.policies import act, diffusion  # noqa: E402
-from proctor.policies.act import ActConfig  # noqa: E402
+from proctor.policies import diffusion  # noqa: E402
+from proctor.policies.act import config as act  # noqa: E402
+from proctor.policies.act.config import ActConfig  # noqa: E402
 from proctor.policies.base import Batch, Query  # noqa: E402
 from proctor.policies.checkpoint import (  # noqa: E402
     default_pipelines,

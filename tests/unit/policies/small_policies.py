@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from proctor.policies import act, diffusion
-from proctor.policies.act import ActConfig
+from proctor.policies import diffusion
+from proctor.policies.act import config as act
+from proctor.policies.act.config import ActConfig
 from proctor.policies.base import Batch, Query
 from proctor.policies.checkpoint import default_pipelines, write_checkpoint
 from proctor.policies.chunk_policy import ChunkPolicy, Parts

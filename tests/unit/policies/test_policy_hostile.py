@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from small_policies import FakeBenchmark, small_act, small_diffusion, write_small
 
 from proctor.errors import UsageError
-from proctor.policies.act import PLUGIN as ACT
+from proctor.policies.act.config import PLUGIN as ACT
 from proctor.policies.checkpoint import fresh_policy, load_policy
 from proctor.policies.diffusion import PLUGIN as DIFFUSION
 from proctor.policies.runtime import pick_device

@@ -7,7 +7,7 @@ import torch
 from small_policies import IMAGE, STATE, small_act, small_diffusion
 from torch import nn
 
-from proctor.policies.act_model import Act, TemporalEnsemble
+from proctor.policies.act.network import Act, TemporalEnsemble
 from proctor.policies.diffusion_model import Diffusion, RgbEncoder
 from proctor.policies.noise_schedule import NoiseSchedule
 from proctor.policies.resnet import FrozenBatchNorm2d, ResNet, feature_map_size, group_norm

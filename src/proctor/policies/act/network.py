@@ -26,7 +26,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 (torch's own convention)
 from torch import Tensor, nn
 
-from proctor.policies.act import ActConfig
+from proctor.policies.act.config import ActConfig
 from proctor.policies.config import ACTION, ENV_STATE, STATE
 from proctor.policies.network import Network
 from proctor.policies.resnet import OUT_CHANNELS, FrozenBatchNorm2d, ResNet

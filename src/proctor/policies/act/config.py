@@ -119,7 +119,7 @@ class ActConfig(CheckpointConfig):
 
 def network(config: ActConfig) -> Network:
     """Build the network, on torch's current default device."""
-    from proctor.policies.act_model import Act
+    from proctor.policies.act.network import Act
 
     return Act(config)
 

@@ -1,0 +1,1 @@
+"""Action Chunking with Transformers."""
