@@ -16,11 +16,11 @@ import torch
 import torch.nn.functional as F  # noqa: N812 (torch's own convention)
 from torch import Tensor, nn
 
+from proctor.policies.blocks.resnet import OUT_CHANNELS, ResNet, feature_map_size, group_norm
 from proctor.policies.config import ACTION, ENV_STATE, STATE
 from proctor.policies.diffusion import DiffusionConfig
 from proctor.policies.network import Network
 from proctor.policies.noise_schedule import NoiseSchedule
-from proctor.policies.resnet import OUT_CHANNELS, ResNet, feature_map_size, group_norm
 from proctor.policies.unet1d import UNet1d
 
 

@@ -8,9 +8,9 @@ from small_policies import IMAGE, STATE, small_act, small_diffusion
 from torch import nn
 
 from proctor.policies.act.network import Act, TemporalEnsemble
+from proctor.policies.blocks.resnet import FrozenBatchNorm2d, ResNet, feature_map_size, group_norm
 from proctor.policies.diffusion_model import Diffusion, RgbEncoder
 from proctor.policies.noise_schedule import NoiseSchedule
-from proctor.policies.resnet import FrozenBatchNorm2d, ResNet, feature_map_size, group_norm
 
 
 def training_batch(config, n_obs_steps=None):

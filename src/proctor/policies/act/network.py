@@ -27,9 +27,9 @@ import torch.nn.functional as F  # noqa: N812 (torch's own convention)
 from torch import Tensor, nn
 
 from proctor.policies.act.config import ActConfig
+from proctor.policies.blocks.resnet import OUT_CHANNELS, FrozenBatchNorm2d, ResNet
 from proctor.policies.config import ACTION, ENV_STATE, STATE
 from proctor.policies.network import Network
-from proctor.policies.resnet import OUT_CHANNELS, FrozenBatchNorm2d, ResNet
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
 

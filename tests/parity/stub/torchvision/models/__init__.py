@@ -1,6 +1,6 @@
 from torch import nn
 
-from proctor.policies.resnet import ResNet
+from proctor.policies.blocks.resnet import ResNet
 from torchvision.models import _utils
 
 

@@ -1,3 +1,3 @@
-from proctor.policies.resnet import FrozenBatchNorm2d
+from proctor.policies.blocks.resnet import FrozenBatchNorm2d
 
 __all__ = ["FrozenBatchNorm2d"]
