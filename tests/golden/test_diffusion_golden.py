@@ -7,8 +7,8 @@ import torch
 from recipes import assert_close, fill_weights, load_case
 
 from proctor.policies.config import decode_config
-from proctor.policies.diffusion import DiffusionConfig
-from proctor.policies.diffusion_model import Diffusion
+from proctor.policies.diffusion.config import DiffusionConfig
+from proctor.policies.diffusion.network import Diffusion
 
 FORWARD = 1e-5
 SAMPLED = 1e-4

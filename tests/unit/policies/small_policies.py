@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from proctor.policies import diffusion
 from proctor.policies.act import config as act
 from proctor.policies.act.config import ActConfig
 from proctor.policies.base import Batch, Query
 from proctor.policies.checkpoint import default_pipelines, write_checkpoint
 from proctor.policies.chunk_policy import ChunkPolicy, Parts
 from proctor.policies.config import CheckpointConfig, FeatureType, PolicyFeature
-from proctor.policies.diffusion import DiffusionConfig
+from proctor.policies.diffusion import config as diffusion
+from proctor.policies.diffusion.config import DiffusionConfig
 from proctor.types import ActionSpec, EpisodeSpec, Feature, FeatureKind, Task
 
 STATE = "observation.state"

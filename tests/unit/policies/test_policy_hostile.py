@@ -15,7 +15,7 @@ from small_policies import FakeBenchmark, small_act, small_diffusion, write_smal
 from proctor.errors import UsageError
 from proctor.policies.act.config import PLUGIN as ACT
 from proctor.policies.checkpoint import fresh_policy, load_policy
-from proctor.policies.diffusion import PLUGIN as DIFFUSION
+from proctor.policies.diffusion.config import PLUGIN as DIFFUSION
 from proctor.policies.runtime import pick_device
 from proctor.policies.weights import read_tensors
 

@@ -9,8 +9,8 @@ from torch import nn
 
 from proctor.policies.act.network import Act, TemporalEnsemble
 from proctor.policies.blocks.resnet import FrozenBatchNorm2d, ResNet, feature_map_size, group_norm
-from proctor.policies.diffusion_model import Diffusion, RgbEncoder
-from proctor.policies.noise_schedule import NoiseSchedule
+from proctor.policies.diffusion.network import Diffusion, RgbEncoder
+from proctor.policies.diffusion.schedule import NoiseSchedule
 
 
 def training_batch(config, n_obs_steps=None):

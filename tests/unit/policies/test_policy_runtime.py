@@ -22,11 +22,12 @@ from small_policies import (
     write_small,
 )
 
-from proctor.policies import diffusion, hub
+from proctor.policies import hub
 from proctor.policies.act import config as act
 from proctor.policies.base import Policy
 from proctor.policies.checkpoint import load_policy, read_checkpoint, write_checkpoint
 from proctor.policies.chunk_policy import ChunkPolicy
+from proctor.policies.diffusion import config as diffusion
 from proctor.policies.runtime import Runner, fill_up
 
 CPU = torch.device("cpu")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from proctor.policies.diffusion import DiffusionConfig
+from proctor.policies.diffusion.config import DiffusionConfig
 
 
 def betas(name: str, n_steps: int, start: float, end: float) -> Tensor:

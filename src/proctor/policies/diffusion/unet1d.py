@@ -14,7 +14,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from proctor.policies.diffusion import DiffusionConfig
+from proctor.policies.diffusion.config import DiffusionConfig
 
 
 class TimestepEmbedding(nn.Module):

@@ -210,7 +210,7 @@ def _choose(name: str, value: str, known: tuple[str, ...]) -> None:
 
 def network(config: DiffusionConfig) -> Network:
     """Build the network, on torch's current default device."""
-    from proctor.policies.diffusion_model import Diffusion
+    from proctor.policies.diffusion.network import Diffusion
 
     return Diffusion(config)
 
