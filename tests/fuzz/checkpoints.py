@@ -16,10 +16,10 @@ from safetensors.torch import load_file, save_file
 from proctor.benchmarks.fake import Fake, FakeConfig
 from proctor.policies.act import config as act
 from proctor.policies.act.config import ActConfig
-from proctor.policies.checkpoint import default_pipelines, fresh_policy, write_checkpoint
-from proctor.policies.config import ENV_STATE, STATE, FeatureType, PolicyFeature
 from proctor.policies.diffusion import config as diffusion
 from proctor.policies.diffusion.config import DiffusionConfig
+from proctor.policies.lerobot.checkpoint import default_pipelines, fresh_policy, write_checkpoint
+from proctor.policies.lerobot.config import ENV_STATE, STATE, FeatureType, PolicyFeature
 from tests.fuzz.hostile import BOMBS, Draw, json_bytes, mutated, numbers, spoiled, texts, words
 from tests.fuzz.runs import Files, write_files
 from tests.fuzz.sentinel import CANARY

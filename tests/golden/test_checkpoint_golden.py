@@ -11,15 +11,15 @@ from recipes import GOLDEN, assert_close
 from safetensors.torch import load_file
 
 from proctor.policies.base import Batch, Query
-from proctor.policies.checkpoint import (
+from proctor.policies.chunk_policy import ChunkPolicy
+from proctor.policies.lerobot.checkpoint import (
     read_checkpoint,
     read_config,
     read_pipeline,
     write_checkpoint,
 )
-from proctor.policies.chunk_policy import ChunkPolicy
-from proctor.policies.config import FeatureType, NormMode, PolicyFeature
-from proctor.policies.processors import Normalize, Unnormalize
+from proctor.policies.lerobot.config import FeatureType, NormMode, PolicyFeature
+from proctor.policies.lerobot.processors import Normalize, Unnormalize
 from proctor.types import EpisodeSpec, Task
 
 VINTAGES = ["act_env_full", "act_env_legacy_v0.3.3"]

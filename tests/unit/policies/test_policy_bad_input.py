@@ -11,9 +11,9 @@ from safetensors.torch import load_file, save_file
 from small_policies import FakeBenchmark, small_act, small_diffusion, write_small
 
 from proctor.errors import ProctorError, SpecMismatch, UsageError
-from proctor.policies.checkpoint import load_policy
-from proctor.policies.config import NormMode
-from proctor.policies.weights import read_tensors
+from proctor.policies.lerobot.checkpoint import load_policy
+from proctor.policies.lerobot.config import NormMode
+from proctor.policies.lerobot.weights import read_tensors
 
 NORMALIZER = "policy_preprocessor_step_3_normalizer_processor.safetensors"
 

@@ -6,8 +6,8 @@ import pytest
 from small_policies import ACTION, IMAGE, INPUTS, STATE, FakeBenchmark, small_act
 
 from proctor.errors import SpecMismatch
-from proctor.policies.config import FeatureType, PolicyFeature
-from proctor.policies.fit import check_fit, features_of
+from proctor.policies.lerobot.config import FeatureType, PolicyFeature
+from proctor.policies.lerobot.fit import check_fit, features_of
 from proctor.types import ActionSpec, FeatureKind
 
 WRIST = "observation.images.wrist"

@@ -14,10 +14,10 @@ from small_policies import FakeBenchmark, small_act, small_diffusion, write_smal
 
 from proctor.errors import UsageError
 from proctor.policies.act.config import PLUGIN as ACT
-from proctor.policies.checkpoint import fresh_policy, load_policy
 from proctor.policies.diffusion.config import PLUGIN as DIFFUSION
+from proctor.policies.lerobot.checkpoint import fresh_policy, load_policy
+from proctor.policies.lerobot.weights import read_tensors
 from proctor.policies.runtime import pick_device
-from proctor.policies.weights import read_tensors
 
 NORMALIZER = "policy_preprocessor_step_3_normalizer_processor.safetensors"
 

@@ -22,12 +22,12 @@ from small_policies import (
     write_small,
 )
 
-from proctor.policies import hub
 from proctor.policies.act import config as act
 from proctor.policies.base import Policy
-from proctor.policies.checkpoint import load_policy, read_checkpoint, write_checkpoint
 from proctor.policies.chunk_policy import ChunkPolicy
 from proctor.policies.diffusion import config as diffusion
+from proctor.policies.lerobot import location as hub
+from proctor.policies.lerobot.checkpoint import load_policy, read_checkpoint, write_checkpoint
 from proctor.policies.runtime import Runner, fill_up
 
 CPU = torch.device("cpu")
@@ -204,7 +204,7 @@ def test_reading_a_checkpoint_does_not_load_torchs_compiler(tmp_path):
     folder = write_small(small_act(), tmp_path / "act")
     code = (
         "import sys; from pathlib import Path\n"
-        "from proctor.policies.checkpoint import read_checkpoint\n"
+        "from proctor.policies.lerobot.checkpoint import read_checkpoint\n"
         f"read_checkpoint(Path({str(folder)!r}))\n"
         "assert 'torch._dynamo' not in sys.modules\n"
     )

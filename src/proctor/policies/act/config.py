@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from proctor.benchmarks.base import Benchmark
 from proctor.errors import UsageError
 from proctor.policies.base import Policy
-from proctor.policies.config import (
+from proctor.policies.lerobot.config import (
     MOST_LAYERS,
     MOST_STEPS,
     MOST_WIDTH,
@@ -126,7 +126,7 @@ def network(config: ActConfig) -> Network:
 
 def make(config: ActConfig, benchmark: Benchmark) -> Policy:
     """Make an ACT with fresh random weights for the benchmark's cameras and state."""
-    from proctor.policies.checkpoint import fresh_policy
+    from proctor.policies.lerobot.checkpoint import fresh_policy
 
     return fresh_policy(PLUGIN, config, benchmark)
 

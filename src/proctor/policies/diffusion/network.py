@@ -17,10 +17,10 @@ import torch.nn.functional as F  # noqa: N812 (torch's own convention)
 from torch import Tensor, nn
 
 from proctor.policies.blocks.resnet import OUT_CHANNELS, ResNet, feature_map_size, group_norm
-from proctor.policies.config import ACTION, ENV_STATE, STATE
 from proctor.policies.diffusion.config import DiffusionConfig
 from proctor.policies.diffusion.schedule import NoiseSchedule
 from proctor.policies.diffusion.unet1d import UNet1d
+from proctor.policies.lerobot.config import ACTION, ENV_STATE, STATE
 from proctor.policies.network import Network
 
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from proctor.errors import UsageError
-from proctor.policies.config import ACTION, ENV_STATE, STATE, NormMode, PolicyFeature
+from proctor.policies.lerobot.config import ACTION, ENV_STATE, STATE, NormMode, PolicyFeature
 
 Tensors: TypeAlias = dict[str, Tensor]
 Stats: TypeAlias = dict[str, dict[str, Tensor]]

@@ -6,7 +6,13 @@ import json
 
 from proctor.benchmarks.base import Benchmark
 from proctor.errors import SpecMismatch
-from proctor.policies.config import ENV_STATE, STATE, CheckpointConfig, FeatureType, PolicyFeature
+from proctor.policies.lerobot.config import (
+    ENV_STATE,
+    STATE,
+    CheckpointConfig,
+    FeatureType,
+    PolicyFeature,
+)
 from proctor.types import Feature, FeatureKind
 
 

@@ -15,9 +15,9 @@ from torch.overrides import TorchFunctionMode
 
 from proctor.errors import UsageError
 from proctor.machine.files import MOST_JSON
-from proctor.policies.config import CheckpointConfig
+from proctor.policies.lerobot.config import CheckpointConfig
+from proctor.policies.lerobot.processors import Stats, Tensors
 from proctor.policies.network import Network
-from proctor.policies.processors import Stats, Tensors
 
 LEGACY = re.compile(r"^(normalize_inputs|normalize_targets|unnormalize_outputs)\.(?:buffer_)?(.+)$")
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")

@@ -31,7 +31,7 @@ except ImportError as error:
 import proctor.policies
 from proctor.benchmarks.base import Benchmark
 from proctor.policies.chunk_policy import ChunkPolicy, Parts
-from proctor.policies.config import (
+from proctor.policies.lerobot.config import (
     ACTION,
     CheckpointConfig,
     CheckpointPlugin,
@@ -43,9 +43,8 @@ from proctor.policies.config import (
     is_saved,
     override,
 )
-from proctor.policies.fit import check_fit, features_of
-from proctor.policies.network import Network
-from proctor.policies.processors import (
+from proctor.policies.lerobot.fit import check_fit, features_of
+from proctor.policies.lerobot.processors import (
     Normalize,
     Pipeline,
     Rename,
@@ -58,7 +57,8 @@ from proctor.policies.processors import (
     build_step,
     check_stats,
 )
-from proctor.policies.weights import Undrawn, fill, read_tensors, split_legacy
+from proctor.policies.lerobot.weights import Undrawn, fill, read_tensors, split_legacy
+from proctor.policies.network import Network
 
 PREPROCESSOR = "policy_preprocessor"
 POSTPROCESSOR = "policy_postprocessor"
@@ -79,7 +79,7 @@ def load_policy(
         UsageError: the checkpoint is not there, not whole, or not of a kind we know.
         SpecMismatch: it does not fit the benchmark.
     """
-    from proctor.policies.hub import locate
+    from proctor.policies.lerobot.location import locate
 
     located = locate(path, revision)
     parts = read_checkpoint(located.folder, overrides, benchmark)

@@ -36,7 +36,7 @@ def make(config: PretrainedConfig, benchmark: Benchmark) -> Policy:
     """Load the checkpoint, whole or not at all, and check that it fits ``benchmark``."""
     if not config.path:
         raise UsageError("--policy.path is missing (a checkpoint folder, or a Hub id)")
-    from proctor.policies.checkpoint import load_policy
+    from proctor.policies.lerobot.checkpoint import load_policy
 
     overrides = dict(config.overrides)
     if config.pad_to is not None:
