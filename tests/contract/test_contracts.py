@@ -8,7 +8,7 @@ import pytest
 from proctor import plugins as registry
 from proctor.benchmarks.fake import Fake, FakeConfig, FakeSim
 from proctor.policies.base import Batch
-from proctor.policies.random import RandomConfig, RandomPolicy
+from proctor.policies.scripted.random import RandomConfig, RandomPolicy
 from proctor.testing import check_policy, check_sim
 from proctor.types import Array, EpisodeSpec, Observation, Task
 

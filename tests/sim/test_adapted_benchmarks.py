@@ -17,7 +17,7 @@ from proctor.cli import main
 from proctor.evaluation.run import Evaluation
 from proctor.evaluation.vector import SimEnv, SimEnvParts, observed_keys
 from proctor.policies.base import Batch, PolicyPlugin
-from proctor.policies.random import RandomConfig, RandomPolicy
+from proctor.policies.scripted.random import RandomConfig, RandomPolicy
 from proctor.recorders.journal import read_journal
 from proctor.report.reproduce import episode_base, episode_flag, task_flags
 from proctor.run import RunFolder

@@ -14,7 +14,7 @@ from proctor.benchmarks.base import Sim
 from proctor.benchmarks.libero.benchmark import Libero, LiberoConfig
 from proctor.benchmarks.libero.scene import COLUMNS, ROWS
 from proctor.errors import UsageError
-from proctor.policies.expert import ExpertConfig, ExpertPolicy
+from proctor.policies.scripted.expert import ExpertConfig, ExpertPolicy
 from proctor.types import ENVIRONMENT_STATE, Task
 from tests.sim.libero_reference import needs_assets
 

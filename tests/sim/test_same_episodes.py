@@ -16,7 +16,7 @@ from proctor import evaluate
 from proctor.benchmarks.metaworld.tasks import TASKS
 from proctor.evaluation.run import Evaluation
 from proctor.policies.base import Batch, PolicyPlugin
-from proctor.policies.random import RandomConfig, RandomPolicy
+from proctor.policies.scripted.random import RandomConfig, RandomPolicy
 from proctor.types import Array, EpisodeSpec
 
 pytestmark = pytest.mark.sim

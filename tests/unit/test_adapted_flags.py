@@ -16,7 +16,7 @@ from proctor.cli import main
 from proctor.config.evaluation import benchmark_config_from
 from proctor.errors import UsageError
 from proctor.plugins import find_benchmark
-from proctor.policies.random import RandomConfig, RandomPolicy
+from proctor.policies.scripted.random import RandomConfig, RandomPolicy
 from proctor.types import ActionSpec
 
 

@@ -19,7 +19,7 @@ from proctor.engine.messages import Order
 from proctor.errors import PolicyError, WorkerError
 from proctor.evaluation.run import Evaluation
 from proctor.policies.base import Batch, PolicyPlugin
-from proctor.policies.random import RandomConfig, RandomPolicy
+from proctor.policies.scripted.random import RandomConfig, RandomPolicy
 from proctor.types import Array, Outcome
 from tests.conftest import digests
 

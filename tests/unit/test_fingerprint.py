@@ -22,7 +22,7 @@ from proctor.errors import UsageError
 from proctor.evaluation.run import Evaluation, prepare
 from proctor.machine.source_files import module_hashes, source_hashes
 from proctor.policies.base import Batch
-from proctor.policies.random import RandomConfig, RandomPolicy
+from proctor.policies.scripted.random import RandomConfig, RandomPolicy
 from proctor.report.page import write_page
 from proctor.run import RunFolder
 from proctor.types import Array
@@ -159,7 +159,7 @@ def test_the_code_of_a_policy_by_name_is_part_of_the_fingerprint(
     (tmp_path / "my_helper.py").write_text("SCALE = 1\n")
     (tmp_path / "my_policy.py").write_text(
         "from my_helper import SCALE\n"
-        "from proctor.policies.random import RandomConfig, RandomPolicy\n"
+        "from proctor.policies.scripted.random import RandomConfig, RandomPolicy\n"
         "def make(config: RandomConfig, benchmark): return RandomPolicy(config, benchmark)\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -266,7 +266,7 @@ def test_an_audit_refuses_a_run_whose_code_has_changed(
 ) -> None:
     file = tmp_path / "edited_policy.py"
     text = (
-        "from proctor.policies.zero import ZeroConfig, ZeroPolicy\n"
+        "from proctor.policies.scripted.zero import ZeroConfig, ZeroPolicy\n"
         "def make(config: ZeroConfig, benchmark): return ZeroPolicy(config, benchmark)\n"
     )
     file.write_text(text)

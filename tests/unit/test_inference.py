@@ -11,7 +11,7 @@ import pytest
 from proctor.benchmarks.fake import Fake, FakeConfig
 from proctor.engine.inference import Answer, ThreadInference
 from proctor.policies.base import Batch, Query
-from proctor.policies.zero import ZeroConfig, ZeroPolicy
+from proctor.policies.scripted.zero import ZeroConfig, ZeroPolicy
 
 
 class Asked:

@@ -18,7 +18,7 @@ def third_party(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "from proctor.benchmarks.base import BenchmarkPlugin\n"
         "from proctor.benchmarks.fake import Fake, FakeConfig\n"
         "from proctor.policies.base import PolicyPlugin\n"
-        "from proctor.policies.zero import ZeroConfig, ZeroPolicy\n"
+        "from proctor.policies.scripted.zero import ZeroConfig, ZeroPolicy\n"
         "POLICY = PolicyPlugin(ZeroConfig, ZeroPolicy, 'theirs')\n"
         "BENCHMARK = BenchmarkPlugin(FakeConfig, Fake, 'theirs')\n"
     )

@@ -27,7 +27,7 @@ from proctor.evaluation import filming
 from proctor.evaluation.filming import Remembered
 from proctor.evaluation.run import Evaluation
 from proctor.policies.base import Batch, PolicyPlugin
-from proctor.policies.random import RandomConfig, RandomPolicy
+from proctor.policies.scripted.random import RandomConfig, RandomPolicy
 from proctor.recorders.base import Pulse
 from proctor.recorders.journal import FILE_NAME, read_journal
 from proctor.recorders.progress import FilmingProgress
