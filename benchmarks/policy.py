@@ -23,7 +23,7 @@ import torch
 from proctor import plugins as registry
 from proctor.machine.system import git_commit, usable_cores
 from proctor.policies.base import Batch, Query
-from proctor.policies.runtime import Runner
+from proctor.policies.runtime.runner import Runner
 
 
 def seconds(work: Callable[[], Any], device: torch.device, repeats: int) -> float:

@@ -11,11 +11,11 @@ from benchmarks.peers.cases import LIBERO_CAMERAS, LIBERO_SIZE
 
 from proctor.policies.act import config as act
 from proctor.policies.act.config import ActConfig
-from proctor.policies.chunk_policy import Parts
 from proctor.policies.diffusion import config as diffusion
 from proctor.policies.diffusion.config import DiffusionConfig
 from proctor.policies.lerobot.checkpoint import default_pipelines, write_checkpoint
 from proctor.policies.lerobot.config import CheckpointConfig, FeatureType, PolicyFeature
+from proctor.policies.runtime.chunk_policy import Parts
 
 LEAST_LEROBOT = "0.4.4"
 """What this LeRobot loads, newer ones load too."""

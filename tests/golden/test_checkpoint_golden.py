@@ -11,7 +11,6 @@ from recipes import GOLDEN, assert_close
 from safetensors.torch import load_file
 
 from proctor.policies.base import Batch, Query
-from proctor.policies.chunk_policy import ChunkPolicy
 from proctor.policies.lerobot.checkpoint import (
     read_checkpoint,
     read_config,
@@ -20,6 +19,7 @@ from proctor.policies.lerobot.checkpoint import (
 )
 from proctor.policies.lerobot.config import FeatureType, NormMode, PolicyFeature
 from proctor.policies.lerobot.processors import Normalize, Unnormalize
+from proctor.policies.runtime.chunk_policy import ChunkPolicy
 from proctor.types import EpisodeSpec, Task
 
 VINTAGES = ["act_env_full", "act_env_legacy_v0.3.3"]

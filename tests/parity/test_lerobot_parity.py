@@ -20,7 +20,6 @@ from safetensors.torch import load_file, save_file  # noqa: E402
 from proctor.policies.act import config as act  # noqa: E402
 from proctor.policies.act.config import ActConfig  # noqa: E402
 from proctor.policies.base import Batch, Query  # noqa: E402
-from proctor.policies.chunk_policy import ChunkPolicy, Parts  # noqa: E402
 from proctor.policies.diffusion import config as diffusion  # noqa: E402
 from proctor.policies.diffusion.config import DiffusionConfig  # noqa: E402
 from proctor.policies.lerobot.checkpoint import (  # noqa: E402
@@ -29,6 +28,7 @@ from proctor.policies.lerobot.checkpoint import (  # noqa: E402
     write_checkpoint,
 )
 from proctor.policies.lerobot.config import FeatureType, PolicyFeature  # noqa: E402
+from proctor.policies.runtime.chunk_policy import ChunkPolicy, Parts  # noqa: E402
 from proctor.types import EpisodeSpec, Task  # noqa: E402
 
 HERE = Path(__file__).parent

@@ -12,11 +12,11 @@ import torch
 from proctor.policies.act import config as act
 from proctor.policies.act.config import ActConfig
 from proctor.policies.base import Batch, Query
-from proctor.policies.chunk_policy import ChunkPolicy, Parts
 from proctor.policies.diffusion import config as diffusion
 from proctor.policies.diffusion.config import DiffusionConfig
 from proctor.policies.lerobot.checkpoint import default_pipelines, write_checkpoint
 from proctor.policies.lerobot.config import CheckpointConfig, FeatureType, PolicyFeature
+from proctor.policies.runtime.chunk_policy import ChunkPolicy, Parts
 from proctor.types import ActionSpec, EpisodeSpec, Feature, FeatureKind, Task
 
 STATE = "observation.state"

@@ -24,11 +24,11 @@ from small_policies import (
 
 from proctor.policies.act import config as act
 from proctor.policies.base import Policy
-from proctor.policies.chunk_policy import ChunkPolicy
 from proctor.policies.diffusion import config as diffusion
 from proctor.policies.lerobot import location as hub
 from proctor.policies.lerobot.checkpoint import load_policy, read_checkpoint, write_checkpoint
-from proctor.policies.runtime import Runner, fill_up
+from proctor.policies.runtime.chunk_policy import ChunkPolicy
+from proctor.policies.runtime.runner import Runner, fill_up
 
 CPU = torch.device("cpu")
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")

@@ -26,7 +26,7 @@ from proctor.policies.lerobot.config import (
 )
 
 if TYPE_CHECKING:
-    from proctor.policies.network import Network
+    from proctor.policies.runtime.network import Network
 
 
 _MOST = {

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from proctor.policies.act.config import ActConfig
 from proctor.policies.blocks.resnet import OUT_CHANNELS, FrozenBatchNorm2d, ResNet
 from proctor.policies.lerobot.config import ACTION, ENV_STATE, STATE
-from proctor.policies.network import Network
+from proctor.policies.runtime.network import Network
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
 

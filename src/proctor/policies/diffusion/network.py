@@ -21,7 +21,7 @@ from proctor.policies.diffusion.config import DiffusionConfig
 from proctor.policies.diffusion.schedule import NoiseSchedule
 from proctor.policies.diffusion.unet1d import UNet1d
 from proctor.policies.lerobot.config import ACTION, ENV_STATE, STATE
-from proctor.policies.network import Network
+from proctor.policies.runtime.network import Network
 
 
 class Diffusion(Network):

@@ -30,7 +30,6 @@ except ImportError as error:
 
 import proctor.policies
 from proctor.benchmarks.base import Benchmark
-from proctor.policies.chunk_policy import ChunkPolicy, Parts
 from proctor.policies.lerobot.config import (
     ACTION,
     CheckpointConfig,
@@ -58,7 +57,8 @@ from proctor.policies.lerobot.processors import (
     check_stats,
 )
 from proctor.policies.lerobot.weights import Undrawn, fill, read_tensors, split_legacy
-from proctor.policies.network import Network
+from proctor.policies.runtime.chunk_policy import ChunkPolicy, Parts
+from proctor.policies.runtime.network import Network
 
 PREPROCESSOR = "policy_preprocessor"
 POSTPROCESSOR = "policy_postprocessor"

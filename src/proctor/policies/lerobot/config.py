@@ -18,7 +18,7 @@ from proctor.errors import UsageError, did_you_mean
 from proctor.policies.base import PolicyConfig, PolicyPlugin
 
 if TYPE_CHECKING:
-    from proctor.policies.network import Network
+    from proctor.policies.runtime.network import Network
 
 ACTION = "action"
 STATE = "observation.state"

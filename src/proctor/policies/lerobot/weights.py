@@ -17,7 +17,7 @@ from proctor.errors import UsageError
 from proctor.machine.files import MOST_JSON
 from proctor.policies.lerobot.config import CheckpointConfig
 from proctor.policies.lerobot.processors import Stats, Tensors
-from proctor.policies.network import Network
+from proctor.policies.runtime.network import Network
 
 LEGACY = re.compile(r"^(normalize_inputs|normalize_targets|unnormalize_outputs)\.(?:buffer_)?(.+)$")
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")

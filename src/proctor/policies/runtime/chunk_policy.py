@@ -16,8 +16,8 @@ from proctor.policies.base import Batch, Placement, Query
 from proctor.policies.lerobot.config import ACTION, CheckpointConfig
 from proctor.policies.lerobot.fit import benchmark_key
 from proctor.policies.lerobot.processors import Pipeline
-from proctor.policies.network import Network
-from proctor.policies.runtime import make_runner, numerics, pick_device, pick_dtype
+from proctor.policies.runtime.network import Network
+from proctor.policies.runtime.runner import make_runner, numerics, pick_device, pick_dtype
 from proctor.types import Array, EpisodeSpec, Feature
 
 NOISE = "noise"
