@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from proctor.serve import RunServer
+from proctor.report.serve import RunServer
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from proctor import cli
 from proctor.evaluation import run as evaluation
 from proctor.evaluation.filming import Filmed
 from proctor.evaluation.session import Session
-from proctor.serve import RunServer
+from proctor.report.serve import RunServer
 from proctor.types import Outcome
 from tests.fuzz.sentinel import CANARY, Sentinel
 

@@ -15,8 +15,8 @@ import pytest
 
 from proctor.errors import UsageError
 from proctor.evaluation.run import Evaluation
-from proctor.serve import RunServer
-from proctor.served_pages import look_every_s, version_of
+from proctor.report.serve import RunServer
+from proctor.report.served_pages import look_every_s, version_of
 from tests.served import served
 
 

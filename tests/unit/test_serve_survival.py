@@ -16,9 +16,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from proctor import serve
 from proctor.recorders.journal import read_journal
-from proctor.serve import RunServer
+from proctor.report import serve
+from proctor.report.serve import RunServer
 from tests.run_folders import eight_episodes, write_run
 from tests.served import served
 from tests.unit.test_cli import PROCTOR, SLOW_RUN
@@ -129,7 +129,9 @@ def test_runs_may_be_deleted_while_they_are_looked_at(
     assert capfd.readouterr().err == ""
 
 
-@pytest.mark.parametrize("gone", ["proctor.served_pages.read_run", "proctor.serve.version_of"])
+@pytest.mark.parametrize(
+    "gone", ["proctor.report.served_pages.read_run", "proctor.report.serve.version_of"]
+)
 def test_a_run_that_goes_while_it_is_read_is_not_there(
     server: RunServer, runs: Path, monkeypatch: pytest.MonkeyPatch, gone: str
 ) -> None:

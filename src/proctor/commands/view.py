@@ -17,7 +17,7 @@ that is going on. On another host than this machine's own address, the printed a
 def run(words: list[str]) -> int:
     """Run the command and return its exit code."""
     from proctor.config.flags import path_of, split_argv
-    from proctor.serve import RunServer
+    from proctor.report.serve import RunServer
 
     positional, flags = split_argv(words, {"help"})
     if "help" in flags:

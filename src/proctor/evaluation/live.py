@@ -17,7 +17,7 @@ from pathlib import Path
 from proctor.engine.fork_server import PARENTS_SIGNALS
 from proctor.engine.pool import without_main_module
 from proctor.errors import UsageError
-from proctor.serve import RunServer
+from proctor.report.serve import RunServer
 
 _START_S, _END_S = 60.0, 5.0
 

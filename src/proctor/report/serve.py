@@ -26,8 +26,8 @@ from typing import Any, BinaryIO
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from proctor.errors import ProctorError, UsageError
+from proctor.report.served_pages import check_inside, list_page, live_page, version_of
 from proctor.run import RUN_FILE
-from proctor.served_pages import check_inside, list_page, live_page, version_of
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _COOKIE = "proctor_token"
