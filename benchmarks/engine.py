@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from proctor.machine.system import git_commit, usable_cores
-from proctor.recorders.journal import EpisodeRow, read_journal
+from proctor.runs.journal import EpisodeRow, read_journal
 
 PROCTOR = [sys.executable, "-m", "proctor.cli"]
 

@@ -28,7 +28,7 @@ from gpu_limit import Limit, Seen, best_rate, limit_of
 
 from proctor.config.evaluation import STRICT_BATCH
 from proctor.machine.system import git_commit, usable_cores
-from proctor.recorders.effort import read_effort
+from proctor.runs.effort import read_effort
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from engine import total
 from plot import Panel, Series
 from watched import evaluate_watched, watch
 
-from proctor.recorders.journal import FILE_NAME, EpisodeRow, read_journal
+from proctor.runs.journal import FILE_NAME, EpisodeRow, read_journal
 
 Figures = dict[str, float | None]
 """One row of a part's table: what was varied comes first; None is what was not seen."""

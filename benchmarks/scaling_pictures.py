@@ -12,7 +12,7 @@ from plot import Panel, Series
 from scaling_parts import Figures, series, span_s
 from watched import evaluate_watched
 
-from proctor.recorders.journal import EpisodeRow
+from proctor.runs.journal import EpisodeRow
 
 
 def pictures(folder: Path, *, size: int, chunk: int, steps: int) -> tuple[float, list[EpisodeRow]]:

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 from engine import PROCTOR, pss_mb
 
-from proctor.recorders.journal import EpisodeRow, read_journal
+from proctor.runs.journal import EpisodeRow, read_journal
 
 _EVERY_S, _WORKERS_EVERY_S = 0.01, 0.2
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from engine import evaluate, machine
 
 from proctor.machine.system import usable_cores
-from proctor.recorders.journal import EpisodeRow
+from proctor.runs.journal import EpisodeRow
 
 ACT = (
     "--policy.type=act", "--policy.chunk_size=20", "--policy.n_action_steps=20",

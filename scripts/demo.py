@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from proctor.cli import main
-from proctor.run import new_folder
+from proctor.runs.folder import new_folder
 
 TASKS = "reach-v3,push-v3,drawer-open-v3,button-press-v3,peg-insert-side-v3"
 

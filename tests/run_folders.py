@@ -7,8 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from proctor.recorders.journal import FILE_NAME, EpisodeRow
-from proctor.run import RunFolder, RunRecord
+from proctor.runs.folder import RunFolder, RunRecord
+from proctor.runs.journal import FILE_NAME, EpisodeRow
 from proctor.types import Outcome
 
 BEGAN = 1_700_000_000.0

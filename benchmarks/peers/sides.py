@@ -18,7 +18,7 @@ from benchmarks.peers.measure import Usage, measure
 
 from proctor.benchmarks.libero.assets import find_assets
 from proctor.benchmarks.mujoco.rendering import gl_variables
-from proctor.recorders.journal import read_journal
+from proctor.runs.journal import read_journal
 
 STUB = ROOT / "tests" / "parity" / "stub"
 _LIBERO_PARTS = ("hf-libero", "robosuite", "mujoco", "numpy")

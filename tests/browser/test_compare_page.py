@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from proctor.recorders.journal import EpisodeRow
 from proctor.report.compare_page import write_compare_page
 from proctor.report.comparison import Criteria, compare
 from proctor.report.pairing import load_run
-from proctor.run import RunRecord
+from proctor.runs.folder import RunRecord
+from proctor.runs.journal import EpisodeRow
 from proctor.types import Outcome
 from tests.browser.test_report_page import (
     TINY_VIDEO,

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from proctor.recorders.journal import FILE_NAME
+from proctor.runs.journal import FILE_NAME
 from tests.run_folders import eight_episodes, write_run
 from tests.served import served
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import psutil
 
-from proctor.recorders.effort import FILE_NAME as SESSIONS_FILE
-from proctor.recorders.journal import FILE_NAME
-from proctor.run import RUN_FILE
+from proctor.runs.effort import FILE_NAME as SESSIONS_FILE
+from proctor.runs.folder import RUN_FILE
+from proctor.runs.journal import FILE_NAME
 from tests.chaos.scenario import WATCHDOG_S, Attack, Damage, Moment
 
 FILLER = "filler"

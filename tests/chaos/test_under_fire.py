@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from proctor.recorders.journal import FILE_NAME
-from proctor.run import RunFolder
+from proctor.runs.folder import RunFolder
+from proctor.runs.journal import FILE_NAME
 from proctor.types import EpisodeKey, Outcome
 from tests.chaos import leftovers
 from tests.chaos.scenario import KINDS, PLAN, Scenario, make_scenario

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import msgspec
 
-from proctor.recorders.journal import FILE_NAME, EpisodeRow, read_journal
-from proctor.run import RUN_FILE
+from proctor.runs.folder import RUN_FILE
+from proctor.runs.journal import FILE_NAME, EpisodeRow, read_journal
 from proctor.types import EpisodeKey, Outcome
 from tests.chaos import leftovers
 from tests.chaos.attacks import (

@@ -18,9 +18,9 @@ from proctor.evaluation.run import Evaluation
 from proctor.evaluation.vector import SimEnv, SimEnvParts, observed_keys
 from proctor.policies.base import Batch, PolicyPlugin
 from proctor.policies.scripted.random import RandomConfig, RandomPolicy
-from proctor.recorders.journal import read_journal
 from proctor.report.reproduce import episode_base, episode_flag, task_flags
-from proctor.run import RunFolder
+from proctor.runs.folder import RunFolder
+from proctor.runs.journal import read_journal
 from proctor.testing import check_sim
 from proctor.types import Array, FeatureKind, Outcome
 from tests.sim.adapted_benchmarks import ALL, ALOHA, PUSHT, made

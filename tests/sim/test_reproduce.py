@@ -9,9 +9,9 @@ import pytest
 
 from proctor import evaluate
 from proctor.cli import main
-from proctor.recorders.journal import read_journal
 from proctor.report.reproduce import episode_base, episode_flag, task_flags
-from proctor.run import RunFolder
+from proctor.runs.folder import RunFolder
+from proctor.runs.journal import read_journal
 
 pytestmark = pytest.mark.sim
 

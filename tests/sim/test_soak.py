@@ -16,7 +16,7 @@ import psutil
 import pytest
 from benchmarks.engine import pss_mb
 
-from proctor.recorders.journal import FILE_NAME, read_journal
+from proctor.runs.journal import FILE_NAME, read_journal
 
 pytestmark = [pytest.mark.sim, pytest.mark.slow]
 

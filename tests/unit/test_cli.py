@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from proctor.recorders.journal import read_journal
+from proctor.runs.journal import read_journal
 
 PROCTOR = [sys.executable, "-m", "proctor.cli"]
 SLOW_RUN = [

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from proctor.recorders.journal import EpisodeRow
 from proctor.report.compare_data import compare_data, link
 from proctor.report.compare_page import write_compare_page
 from proctor.report.comparison import Criteria, compare
 from proctor.report.pairing import load_run
+from proctor.runs.journal import EpisodeRow
 from proctor.types import Outcome
 from tests.run_folders import RECORD, eight_episodes, episode, infected, write_run
 

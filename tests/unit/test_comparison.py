@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from proctor.errors import UsageError
-from proctor.recorders.journal import EpisodeRow, row_of
 from proctor.report.comparison import Criteria, compare, regressions
 from proctor.report.comparison_table import comparison_lines
 from proctor.report.pairing import RunResults
-from proctor.run import RunRecord
+from proctor.runs.folder import RunRecord
+from proctor.runs.journal import EpisodeRow, row_of
 from proctor.types import EpisodeResult, EpisodeSpec, Outcome, Task
 
 ALPHA = 0.05

@@ -15,8 +15,8 @@ from proctor.benchmarks.fake import Fake, FakeConfig, FakeSim
 from proctor.config.evaluation import config_from
 from proctor.evaluation.audit import audit
 from proctor.evaluation.run import Evaluation, prepare, run_evaluation
-from proctor.recorders.again import Comparison
-from proctor.recorders.journal import EpisodeRow
+from proctor.runs.journal import EpisodeRow
+from proctor.runs.replayed import Comparison
 from proctor.types import Array, Outcome, Step, Task
 from tests.conftest import digests
 

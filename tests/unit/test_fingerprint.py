@@ -24,7 +24,7 @@ from proctor.machine.source_files import module_hashes, source_hashes
 from proctor.policies.base import Batch
 from proctor.policies.scripted.random import RandomConfig, RandomPolicy
 from proctor.report.page import write_page
-from proctor.run import RunFolder
+from proctor.runs.folder import RunFolder
 from proctor.types import Array
 from tests.run_folders import RECORD, eight_episodes, write_run
 

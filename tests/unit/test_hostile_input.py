@@ -19,7 +19,7 @@ from proctor.errors import RunFolderError, UsageError
 from proctor.evaluation.run import Evaluation, prepare
 from proctor.report.page import write_page
 from proctor.report.serve import list_page
-from proctor.run import RunFolder, write_whole
+from proctor.runs.folder import RunFolder, write_whole
 from tests.run_folders import eight_episodes, write_run
 
 BASE: dict[str, Any] = {"policy.type": "random", "env.type": "fake", "eval.n_episodes": 2}

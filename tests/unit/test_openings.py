@@ -13,7 +13,7 @@ from proctor.benchmarks.fake import Fake, FakeConfig, FakeSim
 from proctor.engine.openings import Openings
 from proctor.errors import CannotOpen
 from proctor.evaluation.run import Evaluation
-from proctor.recorders.journal import read_journal
+from proctor.runs.journal import read_journal
 from proctor.types import EpisodeResult, EpisodeSpec, Outcome, Task
 
 MISSING = "ModuleNotFoundError: No module named 'packaging'"

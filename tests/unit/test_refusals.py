@@ -14,8 +14,8 @@ import pytest
 import proctor
 from proctor.errors import ProctorError, UsageError
 from proctor.evaluation.run import Evaluation
-from proctor.recorders.journal import FILE_NAME
-from proctor.run import new_folder
+from proctor.runs.folder import new_folder
+from proctor.runs.journal import FILE_NAME
 
 
 def content(folder: Path) -> dict[str, bytes]:

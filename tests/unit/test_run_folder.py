@@ -13,8 +13,8 @@ import pytest
 
 from proctor.errors import RunFolderError, UsageError
 from proctor.evaluation.run import Evaluation
-from proctor.recorders.journal import FILE_NAME, read_journal, videos_in
-from proctor.run import RunFolder
+from proctor.runs.folder import RunFolder
+from proctor.runs.journal import FILE_NAME, read_journal, videos_in
 from proctor.types import Outcome
 from tests.conftest import digests
 from tests.run_folders import episode, write_run

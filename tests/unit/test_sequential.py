@@ -17,7 +17,6 @@ from scipy import integrate
 from proctor.engine.scheduler import Bounds, Scheduler
 from proctor.errors import UsageError
 from proctor.evaluation.run import Evaluation
-from proctor.recorders.journal import FILE_NAME, read_journal
 from proctor.report.anytime import Watch, anytime_interval, watched
 from proctor.report.page_data import page_data, read_run
 from proctor.report.sequential import (
@@ -30,7 +29,8 @@ from proctor.report.sequential import (
     parse_stop_rule,
 )
 from proctor.report.statistics import wilson_interval
-from proctor.run import RunFolder
+from proctor.runs.folder import RunFolder
+from proctor.runs.journal import FILE_NAME, read_journal
 from proctor.types import EpisodeKey, EpisodeResult, EpisodeSpec, Outcome, Task
 from tests.conftest import digests
 

@@ -16,9 +16,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from proctor.recorders.journal import read_journal
 from proctor.report import serve
 from proctor.report.serve import RunServer
+from proctor.runs.journal import read_journal
 from tests.run_folders import eight_episodes, write_run
 from tests.served import served
 from tests.unit.test_cli import PROCTOR, SLOW_RUN

@@ -17,7 +17,7 @@ import pytest
 
 from proctor.engine import fork_server
 from proctor.errors import UsageError
-from proctor.recorders.journal import read_journal
+from proctor.runs.journal import read_journal
 from tests.unit.test_cli import PROCTOR, SLOW_RUN, wait_for_episodes
 
 QUICK_RUN = [

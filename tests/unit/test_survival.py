@@ -23,9 +23,9 @@ from proctor.engine.pool import ProcessPool, start_fork_server
 from proctor.engine.worker import WorkerSetup
 from proctor.errors import RunFolderError, WorkerError
 from proctor.recorders.base import Pulse
-from proctor.recorders.effort import EffortLog
-from proctor.recorders.journal import read_journal
-from proctor.run import write_whole
+from proctor.runs.effort import EffortLog
+from proctor.runs.folder import write_whole
+from proctor.runs.journal import read_journal
 from proctor.types import Feature, FeatureKind
 from tests.unit.test_cli import PROCTOR, SLOW_RUN, wait_for_episodes
 

@@ -29,7 +29,6 @@ from proctor.evaluation.run import Evaluation
 from proctor.policies.base import Batch, PolicyPlugin
 from proctor.policies.scripted.random import RandomConfig, RandomPolicy
 from proctor.recorders.base import Pulse
-from proctor.recorders.journal import FILE_NAME, read_journal
 from proctor.recorders.progress import FilmingProgress
 from proctor.recorders.video import (
     WARNINGS_FILE,
@@ -40,7 +39,8 @@ from proctor.recorders.video import (
     side_by_side,
 )
 from proctor.report.page_data import page_data, read_run
-from proctor.run import RunFolder
+from proctor.runs.folder import RunFolder
+from proctor.runs.journal import FILE_NAME, read_journal
 from proctor.types import Array, EpisodeResult, EpisodeSpec, Observation, Outcome, Task
 from tests.conftest import digests
 

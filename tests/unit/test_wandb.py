@@ -19,7 +19,7 @@ from proctor.errors import MissingExtra, RunFolderError, UsageError
 from proctor.evaluation.run import Evaluation, prepare, run_evaluation
 from proctor.recorders import wandb as recorder
 from proctor.recorders.base import Pulse
-from proctor.recorders.journal import read_journal
+from proctor.runs.journal import read_journal
 from proctor.types import EpisodeResult
 
 pytest.importorskip("wandb", reason="W&B is not installed (proctor[wandb])")

@@ -51,9 +51,9 @@ def _audit_folder(path: Path, n_episodes: int, flags: Mapping[str, str]) -> int:
     from proctor.config.evaluation import TRUST, config_from, trusted
     from proctor.evaluation.audit import audit, require_unchanged, why_not_exact
     from proctor.evaluation.run import prepare
-    from proctor.recorders.again import Comparison
-    from proctor.recorders.journal import read_journal
-    from proctor.run import RunFolder
+    from proctor.runs.folder import RunFolder
+    from proctor.runs.journal import read_journal
+    from proctor.runs.replayed import Comparison
 
     record = RunFolder(path).read()
     if record is None:
@@ -90,7 +90,7 @@ def _audit_folder(path: Path, n_episodes: int, flags: Mapping[str, str]) -> int:
 def _say_what_is_compared(why_not_exact: str | None, machine: Mapping[str, Any]) -> None:
     """Say where less than all bits is compared, or where they may differ by the machine."""
     from proctor.machine.system import torch_machine
-    from proctor.recorders.again import RETURN_TOLERANCE
+    from proctor.runs.replayed import RETURN_TOLERANCE
 
     if why_not_exact is not None:
         print(

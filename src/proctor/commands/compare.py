@@ -60,7 +60,7 @@ def _compare(paths: list[Path], criteria: Criteria, files: dict[str, Path], *, g
     from proctor.report.compare_page import write_compare_page
     from proctor.report.comparison import compare, regressions
     from proctor.report.pairing import load_run
-    from proctor.run import write_json
+    from proctor.runs.folder import write_json
 
     runs = [load_run(path) for path in paths]
     comparisons = [compare(runs[0], other, criteria) for other in runs[1:]]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from proctor.evaluation.prepared import Prepared
     from proctor.evaluation.run import Evaluation
     from proctor.recorders.base import Recorder
-    from proctor.recorders.journal import EpisodeRow
+    from proctor.runs.journal import EpisodeRow
     from proctor.types import ActionSpec
 
 EXIT_ERRORED_EPISODES = 1
@@ -112,7 +112,7 @@ def _headline(prepared: Prepared, done: int) -> str:
 def _warn_of_differences(prepared: Prepared) -> None:
     """Name what differs, besides the policy, from the run to compare with."""
     from proctor.report.protocols import changed_protocol
-    from proctor.run import RunFolder
+    from proctor.runs.folder import RunFolder
 
     against = prepared.config.against
     reference = None if against is None else RunFolder(against).read()
@@ -143,7 +143,7 @@ def _say_what_cannot_be_opened(prepared: Prepared, error: CannotOpen) -> None:
 
 def _say_how_to_resume(prepared: Prepared) -> None:
     from proctor.config.evaluation import code_flags
-    from proctor.recorders.journal import read_journal
+    from proctor.runs.journal import read_journal
 
     path, config = prepared.folder.path, prepared.config
     done = len(read_journal(path).rows)
@@ -212,7 +212,7 @@ def settings_from(given: dict[str, str]) -> dict[str, Any]:
     """Join what a resumed run was given, the config file and the flags; the later ones win."""
     from proctor.config.evaluation import trusted
     from proctor.config.flags import path_of, read_config_file
-    from proctor.run import RunFolder
+    from proctor.runs.folder import RunFolder
 
     settings: dict[str, Any] = dict(given)
     if "config_path" in settings:
@@ -234,7 +234,7 @@ def settings_from(given: dict[str, str]) -> dict[str, Any]:
 def _with_episodes_of(path: Path, settings: dict[str, Any]) -> dict[str, Any]:
     """Take benchmark, seed and number of episodes from the run to compare with, unless given."""
     from proctor.config.evaluation import trusted
-    from proctor.run import RunFolder
+    from proctor.runs.folder import RunFolder
 
     reference = RunFolder(path).read()
     if reference is None:

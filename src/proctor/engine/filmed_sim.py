@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from proctor.benchmarks.base import Sim
-from proctor.recorders.journal import video_path
 from proctor.recorders.video import Camera, VideoFile, side_by_side
+from proctor.runs.journal import video_path
 from proctor.types import Array, EpisodeSpec, Observation, Step
 
 

@@ -16,10 +16,10 @@ from proctor.engine.episode import DIGEST
 from proctor.engine.scheduler import Bounds, Scheduler
 from proctor.errors import UsageError
 from proctor.evaluation.prepared import Prepared
-from proctor.recorders.again import Comparison
 from proctor.recorders.base import Pulse
-from proctor.recorders.journal import EpisodeRow, row_of
-from proctor.run import RunRecord
+from proctor.runs.folder import RunRecord
+from proctor.runs.journal import EpisodeRow, row_of
+from proctor.runs.replayed import Comparison
 from proctor.types import EpisodeResult, EpisodeSpec
 
 

@@ -17,16 +17,16 @@ from proctor.config.sections import VideoSettings, Which
 from proctor.engine.engine import Engine
 from proctor.errors import PolicyError, UsageError, WorkerError, last_line
 from proctor.policies.base import Policy
-from proctor.recorders.again import Comparison
 from proctor.recorders.base import Pulse, Recorder
-from proctor.recorders.journal import EpisodeRow, row_of, video_path
 from proctor.recorders.video import (
     WARNINGS_FILE,
     Camera,
     read_warnings,
     require_encoder,
 )
-from proctor.run import write_json
+from proctor.runs.folder import write_json
+from proctor.runs.journal import EpisodeRow, row_of, video_path
+from proctor.runs.replayed import Comparison
 from proctor.types import Array, EpisodeKey, EpisodeResult, FeatureKind, Outcome
 
 _MOST_BYTES = 256 * 2**20

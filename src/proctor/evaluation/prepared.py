@@ -20,7 +20,7 @@ from proctor.evaluation.plan import Load, Thinking, workers_for
 from proctor.machine.source_files import source_hashes
 from proctor.machine.system import usable_cores, usable_memory_bytes, versions
 from proctor.policies.base import Placement, Policy
-from proctor.run import RunFolder
+from proctor.runs.folder import RunFolder
 from proctor.types import EpisodeSpec, Feature
 
 

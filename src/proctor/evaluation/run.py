@@ -31,8 +31,6 @@ from proctor.machine.system import (
     versions,
 )
 from proctor.recorders.base import Recorder
-from proctor.recorders.effort import read_effort
-from proctor.recorders.journal import EpisodeRow, cut_torn_line, read_journal
 from proctor.recorders.video import read_warnings, remove_unfinished
 from proctor.recorders.wandb import read_run_id, require_wandb
 from proctor.report.anytime import NOT_WATCHED, Watched, watched
@@ -43,7 +41,9 @@ from proctor.report.sequential import Heard, PairedTest, Stopper, StopRule, pars
 from proctor.report.stopped import kind_of_interval, round_warnings
 from proctor.report.summary import Tally, eval_info, tally
 from proctor.report.worlds import world_warnings
-from proctor.run import EVAL_INFO_FILE, RunFolder, RunRecord, write_json
+from proctor.runs.effort import read_effort
+from proctor.runs.folder import EVAL_INFO_FILE, RunFolder, RunRecord, write_json
+from proctor.runs.journal import EpisodeRow, cut_torn_line, read_journal
 from proctor.types import EpisodeSpec
 
 MakeRecorders = Callable[[Prepared, Sequence[EpisodeRow]], list[Recorder]]

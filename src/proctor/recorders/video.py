@@ -13,7 +13,7 @@ import numpy as np
 
 from proctor.errors import MissingExtra, RunFolderError
 from proctor.machine.files import read_plain
-from proctor.recorders.journal import VIDEO_FOLDER
+from proctor.runs.journal import VIDEO_FOLDER
 from proctor.types import Array
 
 WARNINGS_FILE = f"{VIDEO_FOLDER}/warnings.json"

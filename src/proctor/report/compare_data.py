@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from proctor.recorders.journal import EpisodeRow
 from proctor.report.comparison import (
     Change,
     Comparison,
@@ -18,6 +17,7 @@ from proctor.report.comparison_table import p_equals, p_text
 from proctor.report.page import REPORT_FILE
 from proctor.report.pairing import RunResults, paired_episodes
 from proctor.report.statistics import Interval, wilson_interval
+from proctor.runs.journal import EpisodeRow
 from proctor.types import EpisodeKey, Outcome
 
 _ONLY_A, _ONLY_B, _NEITHER, _BOTH, _ERROR = range(5)

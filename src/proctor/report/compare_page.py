@@ -9,7 +9,7 @@ from proctor.report.compare_data import compare_data
 from proctor.report.comparison import Comparison
 from proctor.report.document import document_html
 from proctor.report.pairing import RunResults
-from proctor.run import write_whole
+from proctor.runs.folder import write_whole
 
 COMPARE_FILE = "compare.html"
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from proctor.errors import UsageError
-from proctor.recorders.journal import FILE_NAME, EpisodeRow
 from proctor.report.differences import (
     Counts,
     Independent,
@@ -32,6 +31,7 @@ from proctor.report.pairing import (
 from proctor.report.protocols import changed_protocol, require_same_worlds
 from proctor.report.statistics import Average, Interval, holm, mean_over_tasks
 from proctor.report.summary import tally
+from proctor.runs.journal import FILE_NAME, EpisodeRow
 from proctor.types import Outcome
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from proctor.report.document import document_html
 from proctor.report.page_data import page_data, read_run
-from proctor.run import write_whole
+from proctor.runs.folder import write_whole
 
 REPORT_FILE = "report.html"
 

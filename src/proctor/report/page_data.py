@@ -12,8 +12,6 @@ from typing import Any
 
 from proctor.errors import UsageError
 from proctor.recorders.base import Pulse
-from proctor.recorders.effort import read_effort
-from proctor.recorders.journal import EpisodeRow, read_journal, videos_in
 from proctor.recorders.video import read_warnings
 from proctor.report.anytime import Watch, watched
 from proctor.report.reproduce import episode_base, episode_flag, run_command, task_flags
@@ -21,7 +19,9 @@ from proctor.report.stopped import kind_of_interval, round_warnings, why_stopped
 from proctor.report.summary import by_group, by_task, tally
 from proctor.report.timeline import Timeline, limit_of, make_timeline, time_spent
 from proctor.report.worlds import world_warnings
-from proctor.run import RunFolder, RunRecord
+from proctor.runs.effort import read_effort
+from proctor.runs.folder import RunFolder, RunRecord
+from proctor.runs.journal import EpisodeRow, read_journal, videos_in
 from proctor.types import EpisodeKey, Outcome
 
 _LONGEST_ERROR = 1500

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from proctor.errors import UsageError
-from proctor.recorders.journal import EpisodeRow, read_journal
 from proctor.report.stopped import why_stopped
 from proctor.report.summary import tally
-from proctor.run import RunFolder, RunRecord
+from proctor.runs.folder import RunFolder, RunRecord
+from proctor.runs.journal import EpisodeRow, read_journal
 from proctor.types import EpisodeKey, EpisodeSpec, Outcome
 
 

@@ -27,7 +27,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from proctor.errors import ProctorError, UsageError
 from proctor.report.served_pages import check_inside, list_page, live_page, version_of
-from proctor.run import RUN_FILE
+from proctor.runs.folder import RUN_FILE
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _COOKIE = "proctor_token"

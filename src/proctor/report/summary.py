@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any
 
-from proctor.recorders.journal import EpisodeRow
 from proctor.report.anytime import NOT_WATCHED, Watch, Watched, anytime_interval
 from proctor.report.statistics import (
     Average,
@@ -18,6 +17,7 @@ from proctor.report.statistics import (
     rate_text,
     wilson_interval,
 )
+from proctor.runs.journal import EpisodeRow
 from proctor.types import Outcome
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from proctor.recorders.journal import EpisodeRow
+from proctor.runs.journal import EpisodeRow
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from proctor.recorders.journal import EpisodeRow
 from proctor.report.statistics import Worlds
+from proctor.runs.journal import EpisodeRow
 from proctor.types import EpisodeSpec
 
 

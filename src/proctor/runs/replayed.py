@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from proctor.recorders.journal import EpisodeRow
+from proctor.runs.journal import EpisodeRow
 
 _COMPARED = ("outcome", "steps", "sum_reward", "max_reward", "success_at_end", "digest")
 _COMPARED_ROUGHLY = ("outcome", "sum_reward", "max_reward")

@@ -8,7 +8,7 @@ import msgspec
 
 from proctor.errors import RunFolderError
 from proctor.recorders.base import Pulse
-from proctor.recorders.journal import read_lines
+from proctor.runs.journal import read_lines
 from proctor.types import EpisodeResult
 
 FILE_NAME = "sessions.jsonl"

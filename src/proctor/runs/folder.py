@@ -21,7 +21,7 @@ from proctor.errors import RunFolderError, UsageError
 from proctor.machine.files import read_plain, sync
 from proctor.machine.locks import CLAIM_FILE, LOCK_FILE, take_lock
 from proctor.recorders.base import Seconds
-from proctor.recorders.journal import VIDEO_FOLDER
+from proctor.runs.journal import VIDEO_FOLDER
 
 RUN_FILE = "run.json"
 WANDB_FOLDER = "wandb"

@@ -1,0 +1,1 @@
+"""The run folder: everything about one run, on disk."""
