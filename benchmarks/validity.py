@@ -7,10 +7,10 @@ from functools import cache
 
 import numpy as np
 
-from proctor.report.anytime import anytime_interval
-from proctor.report.differences import Paired, p_value, p_worse
-from proctor.report.sequential import evidence
-from proctor.report.statistics import Interval, Worlds, clopper_pearson_interval, wilson_interval
+from proctor.stats.anytime import anytime_interval
+from proctor.stats.differences import Paired, p_value, p_worse
+from proctor.stats.rates import Interval, Worlds, clopper_pearson_interval, wilson_interval
+from proctor.stats.stopping import evidence
 
 ALPHA = 0.05
 sure = cache(lambda wins, losses: evidence(wins, losses) >= 2 / ALPHA)

@@ -17,9 +17,12 @@ from scipy import integrate
 from proctor.engine.scheduler import Bounds, Scheduler
 from proctor.errors import UsageError
 from proctor.evaluation.run import Evaluation
-from proctor.report.anytime import Watch, anytime_interval, watched
 from proctor.report.page_data import page_data, read_run
-from proctor.report.sequential import (
+from proctor.runs.folder import RunFolder
+from proctor.runs.journal import FILE_NAME, read_journal
+from proctor.stats.anytime import Watch, anytime_interval, watched
+from proctor.stats.rates import wilson_interval
+from proctor.stats.stopping import (
     CIWidth,
     Heard,
     PairedTest,
@@ -28,9 +31,6 @@ from proctor.report.sequential import (
     evidence,
     parse_stop_rule,
 )
-from proctor.report.statistics import wilson_interval
-from proctor.runs.folder import RunFolder
-from proctor.runs.journal import FILE_NAME, read_journal
 from proctor.types import EpisodeKey, EpisodeResult, EpisodeSpec, Outcome, Task
 from tests.conftest import digests
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from scipy import integrate
 from scipy import stats as scipy_stats
 
-from proctor.report.differences import (
+from proctor.stats.differences import (
     Counts,
     Independent,
     Paired,
@@ -27,7 +27,7 @@ from proctor.report.differences import (
     p_worse,
     probability_b_better,
 )
-from proctor.report.statistics import (
+from proctor.stats.rates import (
     beta_interval,
     clopper_pearson_interval,
     holm,

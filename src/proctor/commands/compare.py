@@ -109,7 +109,7 @@ def _as_json(comparison: Comparison, worse: bool) -> dict[str, Any]:
 
 def _criteria(flags: dict[str, str]) -> Criteria:
     from proctor.report.comparison import Criteria
-    from proctor.report.statistics import LEAST_ALPHA
+    from proctor.stats.rates import LEAST_ALPHA
 
     unpaired = flags.get("unpaired", "false").lower()
     if unpaired not in ("true", "false"):

@@ -17,8 +17,8 @@ from proctor.definition import PRESENTATION, plain
 from proctor.errors import UsageError
 from proctor.policies.base import PolicyConfig
 from proctor.recorders.wandb import WandbConfig
-from proctor.report.sequential import parse_stop_rule
-from proctor.report.statistics import LEAST_ALPHA
+from proctor.stats.rates import LEAST_ALPHA
+from proctor.stats.stopping import parse_stop_rule
 from proctor.types import MOST_EPISODES
 
 _MOST_WORKERS = 1024

@@ -8,7 +8,7 @@ from enum import Enum
 
 from proctor.definition import PRESENTATION
 from proctor.errors import UsageError
-from proctor.report.sequential import NEVER
+from proctor.stats.stopping import NEVER
 
 
 class SchedulerKind(Enum):

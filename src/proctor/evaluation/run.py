@@ -33,17 +33,17 @@ from proctor.machine.system import (
 from proctor.recorders.base import Recorder
 from proctor.recorders.video import read_warnings, remove_unfinished
 from proctor.recorders.wandb import read_run_id, require_wandb
-from proctor.report.anytime import NOT_WATCHED, Watched, watched
 from proctor.report.page import write_page
 from proctor.report.pairing import RunResults, load_run, paired_outcomes
 from proctor.report.protocols import require_same_worlds
-from proctor.report.sequential import Heard, PairedTest, Stopper, StopRule, parse_stop_rule
 from proctor.report.stopped import kind_of_interval, round_warnings
 from proctor.report.summary import Tally, eval_info, tally
 from proctor.report.worlds import world_warnings
 from proctor.runs.effort import read_effort
 from proctor.runs.folder import EVAL_INFO_FILE, RunFolder, RunRecord, write_json
 from proctor.runs.journal import EpisodeRow, cut_torn_line, read_journal
+from proctor.stats.anytime import NOT_WATCHED, Watched, watched
+from proctor.stats.stopping import Heard, PairedTest, Stopper, StopRule, parse_stop_rule
 from proctor.types import EpisodeSpec
 
 MakeRecorders = Callable[[Prepared, Sequence[EpisodeRow]], list[Recorder]]

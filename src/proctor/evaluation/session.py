@@ -26,9 +26,9 @@ from proctor.evaluation.prepared import Prepared
 from proctor.recorders.base import Recorder, close_all
 from proctor.recorders.video import remove_unfinished
 from proctor.report.page import write_page
-from proctor.report.sequential import Stopper
 from proctor.runs.effort import EffortLog
 from proctor.runs.journal import EpisodeRow, Journal, video_path, videos_in
+from proctor.stats.stopping import Stopper
 from proctor.types import EpisodeSpec
 
 FilmRecorders = Callable[[int], list[Recorder]]

@@ -8,7 +8,7 @@ from typing import Annotated, Protocol, Self
 
 import msgspec
 
-from proctor.report.statistics import Worlds
+from proctor.stats.rates import Worlds
 from proctor.types import EpisodeResult, Outcome, WorldKey
 
 Number = Annotated[float, msgspec.Meta(ge=-1e300, le=1e300)]

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from proctor.errors import last_line, one_line
 from proctor.recorders.base import Counts, Pulse
-from proctor.report.statistics import rate_text
+from proctor.stats.rates import rate_text
 from proctor.types import EpisodeResult
 
 _PLAIN_EVERY_S = 5.0

@@ -16,8 +16,8 @@ from proctor.report.comparison import (
 from proctor.report.comparison_table import p_equals, p_text
 from proctor.report.page import REPORT_FILE
 from proctor.report.pairing import RunResults, paired_episodes
-from proctor.report.statistics import Interval, wilson_interval
 from proctor.runs.journal import EpisodeRow
+from proctor.stats.rates import Interval, wilson_interval
 from proctor.types import EpisodeKey, Outcome
 
 _ONLY_A, _ONLY_B, _NEITHER, _BOTH, _ERROR = range(5)

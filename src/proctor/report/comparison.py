@@ -10,7 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from proctor.errors import UsageError
-from proctor.report.differences import (
+from proctor.report.pairing import (
+    RunResults,
+    Sides,
+    overlap_warnings,
+    paired_episodes,
+    separate_samples,
+)
+from proctor.report.protocols import changed_protocol, require_same_worlds
+from proctor.report.summary import tally
+from proctor.runs.journal import FILE_NAME, EpisodeRow
+from proctor.stats.differences import (
     Counts,
     Independent,
     Paired,
@@ -21,17 +31,7 @@ from proctor.report.differences import (
     p_worse,
     probability_b_better,
 )
-from proctor.report.pairing import (
-    RunResults,
-    Sides,
-    overlap_warnings,
-    paired_episodes,
-    separate_samples,
-)
-from proctor.report.protocols import changed_protocol, require_same_worlds
-from proctor.report.statistics import Average, Interval, holm, mean_over_tasks
-from proctor.report.summary import tally
-from proctor.runs.journal import FILE_NAME, EpisodeRow
+from proctor.stats.rates import Average, Interval, holm, mean_over_tasks
 from proctor.types import Outcome
 
 

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from proctor.errors import one_line
 from proctor.report.comparison import Change, Comparison
-from proctor.report.statistics import rate_text
+from proctor.stats.rates import rate_text
 
 
 def comparison_table(comparison: Comparison) -> Table:

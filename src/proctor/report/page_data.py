@@ -13,7 +13,6 @@ from typing import Any
 from proctor.errors import UsageError
 from proctor.recorders.base import Pulse
 from proctor.recorders.video import read_warnings
-from proctor.report.anytime import Watch, watched
 from proctor.report.reproduce import episode_base, episode_flag, run_command, task_flags
 from proctor.report.stopped import kind_of_interval, round_warnings, why_stopped
 from proctor.report.summary import by_group, by_task, tally
@@ -22,6 +21,7 @@ from proctor.report.worlds import world_warnings
 from proctor.runs.effort import read_effort
 from proctor.runs.folder import RunFolder, RunRecord
 from proctor.runs.journal import EpisodeRow, read_journal, videos_in
+from proctor.stats.anytime import Watch, watched
 from proctor.types import EpisodeKey, Outcome
 
 _LONGEST_ERROR = 1500

@@ -8,13 +8,13 @@ from pathlib import Path
 from urllib.parse import quote
 
 from proctor.errors import ProctorError, RunFolderError
-from proctor.report.anytime import watched
 from proctor.report.document import inline_page, markup
 from proctor.report.page import page_html
 from proctor.report.page_data import page_data, read_run, title
 from proctor.report.summary import tally
 from proctor.runs.folder import RUN_FILE
 from proctor.runs.journal import FILE_NAME, VIDEO_FOLDER
+from proctor.stats.anytime import watched
 
 _DEEPEST = 5
 _LOOK_EVERY_S = 2.0

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from proctor.machine.files import read_plain
-from proctor.report.anytime import NOT_WATCHED, watched
 from proctor.runs.folder import EVAL_INFO_FILE
 from proctor.runs.journal import EpisodeRow
+from proctor.stats.anytime import NOT_WATCHED, watched
 
 FIXED = "Wilson"
 ANYTIME = "anytime-valid: it holds although the run could stop itself"

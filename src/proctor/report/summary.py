@@ -7,8 +7,9 @@ from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any
 
-from proctor.report.anytime import NOT_WATCHED, Watch, Watched, anytime_interval
-from proctor.report.statistics import (
+from proctor.runs.journal import EpisodeRow
+from proctor.stats.anytime import NOT_WATCHED, Watch, Watched, anytime_interval
+from proctor.stats.rates import (
     Average,
     Interval,
     Worlds,
@@ -17,7 +18,6 @@ from proctor.report.statistics import (
     rate_text,
     wilson_interval,
 )
-from proctor.runs.journal import EpisodeRow
 from proctor.types import Outcome
 
 

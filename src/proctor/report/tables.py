@@ -8,9 +8,9 @@ from rich.table import Table
 from rich.text import Text
 
 from proctor.errors import one_line
-from proctor.report.anytime import NOT_WATCHED, Watched
 from proctor.report.summary import Tally, by_group, by_task, tally
 from proctor.runs.journal import EpisodeRow
+from proctor.stats.anytime import NOT_WATCHED, Watched
 
 
 def results_table(rows: Sequence[EpisodeRow], watched: Watched = NOT_WATCHED) -> Table:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from proctor.report.statistics import Worlds
 from proctor.runs.journal import EpisodeRow
+from proctor.stats.rates import Worlds
 from proctor.types import EpisodeSpec
 
 

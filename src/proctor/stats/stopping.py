@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 
 from proctor.errors import UsageError, did_you_mean
 from proctor.recorders.base import Pulse
-from proctor.report.anytime import anytime_interval
+from proctor.stats.anytime import anytime_interval
 from proctor.types import EpisodeKey, EpisodeResult, EpisodeSpec, Outcome, WorldKey
 
 NEVER = "never"

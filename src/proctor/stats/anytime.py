@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from proctor.report.statistics import Interval
+from proctor.stats.rates import Interval
 
 _HALVINGS = 50
 

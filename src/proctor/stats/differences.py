@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from proctor.report.statistics import Interval, clopper_pearson_interval, wilson_interval
+from proctor.stats.rates import Interval, clopper_pearson_interval, wilson_interval
 from proctor.types import Array
 
 _NUISANCE_RISK = 1e-4

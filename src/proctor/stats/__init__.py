@@ -1,0 +1,1 @@
+"""Rates, differences and when to stop."""
