@@ -12,7 +12,7 @@ import sys
 import time
 
 from proctor.benchmarks.metaworld.benchmark import Metaworld, MetaworldConfig
-from proctor.benchmarks.mujoco.rendering import gl_variables
+from proctor.machine.gl import gl_variables
 
 
 def picture_ms(size: int, *, shadows: bool, repeats: int = 6) -> float:

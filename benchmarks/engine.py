@@ -217,7 +217,7 @@ def render_rate(processes: int) -> float:
 
 def frames_drawn(processes: int) -> list[float]:
     """Return when frames were done, in 5 s of ``processes`` that do nothing but render."""
-    from proctor.benchmarks.mujoco.rendering import gl_variables
+    from proctor.machine.gl import gl_variables
 
     environment = {**os.environ, **gl_variables(needed=True)}
     loops = [

@@ -114,7 +114,7 @@ def memory(folder: Path) -> None:
 
 
 def _backend() -> str:
-    from proctor.benchmarks.mujoco.rendering import find_gl_backend
+    from proctor.machine.gl import find_gl_backend
 
     backend = find_gl_backend()
     assert backend is not None

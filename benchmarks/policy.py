@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from proctor import plugins as registry
+from proctor import plugins
 from proctor.machine.system import git_commit, usable_cores
 from proctor.policies.base import Batch, Query
 from proctor.policies.runtime.runner import Runner
@@ -46,11 +46,11 @@ def _wait(device: torch.device) -> None:
 
 
 def make(kind: str, device: str, size: int, **fields: Any) -> tuple[Any, Any]:
-    benchmark = registry.find_benchmark("metaworld")
+    benchmark = plugins.find_benchmark("metaworld")
     config: Any = benchmark.config(task="mt50")
     config.observation_height = config.observation_width = size
     made = benchmark.make(config)
-    plugin = registry.find_policy(kind)
+    plugin = plugins.find_policy(kind)
     return plugin.make(plugin.config(device=device, **fields), made), made
 
 

@@ -17,7 +17,7 @@ from proctor.benchmarks.libero.probe import probe_spec
 from proctor.benchmarks.libero.sim import LiberoSim
 from proctor.benchmarks.libero.tasks import SUITES
 
-TABLE = Path(__file__).parents[1] / "src" / "proctor" / "benchmarks" / "libero_settled.json"
+TABLE = Path(__file__).parents[1] / "src" / "proctor" / "benchmarks" / "libero" / "settled.json"
 
 
 def main() -> None:

@@ -13,8 +13,9 @@ from benchmarks.peers.cases import LIBERO_CAMERAS
 from benchmarks.peers.same_actions import chunk_of_actions
 
 from proctor.benchmarks.base import Benchmark
+from proctor.features import STATE, Array
 from proctor.policies.base import Batch, Placement, PolicyConfig
-from proctor.types import STATE, Array, EpisodeSpec
+from proctor.types import EpisodeSpec
 
 
 @dataclass

@@ -17,7 +17,7 @@ from benchmarks.peers.install import ROOT, peer_python, vla_python
 from benchmarks.peers.measure import Usage, measure
 
 from proctor.benchmarks.libero.assets import find_assets
-from proctor.benchmarks.mujoco.rendering import gl_variables
+from proctor.machine.gl import gl_variables
 from proctor.runs.journal import read_journal
 
 STUB = ROOT / "tests" / "parity" / "stub"

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from proctor.version import __version__
+
 if TYPE_CHECKING:
     from proctor.api import evaluate
     from proctor.evaluation.vector import make_env
 
-__version__ = "0.1.0"
 __all__ = ["__version__", "evaluate", "make_env"]
 
 

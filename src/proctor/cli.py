@@ -73,7 +73,7 @@ def _run(words: list[str]) -> int:
         print(_OVERVIEW.format(commands="\n".join(lines)), end="")
         return 0
     if words[0] == "--version":
-        from proctor import __version__
+        from proctor.version import __version__
 
         print(f"proctor {__version__}")
         return 0

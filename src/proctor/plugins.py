@@ -1,6 +1,6 @@
-"""Finds plug-ins by name: a module of ours, an entry point, or ``package.module:ATTRIBUTE``.
+"""Finds plug-ins by name: in the table here, by entry point, or as ``package.module:ATTRIBUTE``.
 
-A plug-in is a module attribute ``PLUGIN``; a policy may also be named by its factory alone.
+A plug-in is a module's attribute; a policy may also be named by its factory alone.
 Nothing is imported before it is asked for.
 """
 
@@ -9,12 +9,32 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
-from pathlib import Path
 from typing import Any
 
 from proctor.benchmarks.base import BenchmarkPlugin
 from proctor.errors import UsageError, did_you_mean
 from proctor.policies.base import PolicyConfig, PolicyPlugin
+from proctor.policies.lerobot.families import FAMILIES
+
+BUILT_IN = {
+    "benchmarks": {
+        "aloha": "proctor.benchmarks.aloha.benchmark:PLUGIN",
+        "fake": "proctor.benchmarks.fake:PLUGIN",
+        "gym": "proctor.benchmarks.gym.registered:PLUGIN",
+        "hub": "proctor.benchmarks.gym.hub:PLUGIN",
+        "libero": "proctor.benchmarks.libero.benchmark:PLUGIN",
+        "metaworld": "proctor.benchmarks.metaworld.benchmark:PLUGIN",
+        "pusht": "proctor.benchmarks.pusht.benchmark:PLUGIN",
+    },
+    "policies": {
+        **FAMILIES,
+        "expert": "proctor.policies.scripted.expert:PLUGIN",
+        "pretrained": "proctor.policies.lerobot.pretrained:PLUGIN",
+        "random": "proctor.policies.scripted.random:PLUGIN",
+        "zero": "proctor.policies.scripted.zero:PLUGIN",
+    },
+}
+"""All that comes with Proctor: a new benchmark or policy is one line here."""
 
 _ATTRIBUTE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 
@@ -61,14 +81,14 @@ def _from_factory(factory: Any, name: str) -> PolicyPlugin:
 
 def known(kind: str) -> list[str]:
     """List the names that ``kind`` ("benchmarks" or "policies") can be found by."""
-    return sorted({*_own(kind), *_entry_points(kind)})
+    return sorted({*BUILT_IN[kind], *_entry_points(kind)})
 
 
 def module_of(kind: str, name: str) -> str | None:
     """Return the module that a plug-in of somebody else's is found in; None for our own."""
     if ":" in name:
         return name.partition(":")[0]
-    if name in _own(kind):
+    if name in BUILT_IN[kind]:
         return None
     module: str = _entry_points(kind)[name].module
     return module
@@ -79,8 +99,8 @@ def _find(kind: str, flag: str, name: str) -> Any:
         raise UsageError(f"{flag} is missing (choose from: {', '.join(known(kind))})")
     if ":" in name:
         return _load_attribute(flag, name)
-    if name in _own(kind):
-        return importlib.import_module(f"proctor.{kind}.{name}").PLUGIN
+    if name in BUILT_IN[kind]:
+        return _load_attribute(flag, BUILT_IN[kind][name])
     outside = _entry_points(kind)
     if name in outside:
         return outside[name].load()
@@ -100,17 +120,6 @@ def _load_attribute(flag: str, path: str) -> Any:
     if not hasattr(module, attribute):
         raise UsageError(f"{flag}={path}: module {module_name} has no {attribute!r}")
     return getattr(module, attribute)
-
-
-def _own(kind: str) -> list[str]:
-    """Names of our modules that define PLUGIN.
-
-    Found in their text: what stands beside the plug-ins may import torch, and --help must not.
-    """
-    package = importlib.import_module(f"proctor.{kind}")
-    folder = Path(next(iter(package.__path__)))
-    files = sorted(folder.glob("*.py"))
-    return [file.stem for file in files if "\nPLUGIN = " in file.read_text(encoding="utf-8")]
 
 
 def _entry_points(kind: str) -> dict[str, Any]:

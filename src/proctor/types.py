@@ -7,74 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-import numpy as np
-import numpy.typing as npt
-
-Array: TypeAlias = npt.NDArray[Any]
-Observation: TypeAlias = dict[str, Array]
-"""Feature key ("observation.image", "observation.state", ...) -> array, without a batch axis."""
-IMAGE = "observation.image"
-IMAGES = "observation.images."
-"""The keys of a benchmark's only camera, and what those of several begin with."""
-STATE = "observation.state"
-ENVIRONMENT_STATE = "observation.environment_state"
-FILM = "observation.film"
-
-
-class FeatureKind(Enum):
-    """What a feature means; the values are LeRobot's feature type names, but for the last."""
-
-    STATE = "STATE"
-    ENV = "ENV"
-    VISUAL = "VISUAL"
-    FILM = "FILM"
-    """A picture for people: videos show it instead of the cameras, no policy is given it."""
-
-
-@dataclass(frozen=True)
-class Feature:
-    """The shape and type of one observation key. Images are uint8 [H, W, 3]."""
-
-    kind: FeatureKind
-    shape: tuple[int, ...]
-    dtype: str
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of one observation of this feature."""
-        return int(np.prod(self.shape)) * np.dtype(self.dtype).itemsize
-
-
-@dataclass(frozen=True)
-class ActionSpec:
-    """The length of an action and, where the benchmark bounds it, its range.
-
-    A bound is one number for all dimensions or one for each, infinite where there is none.
-    """
-
-    size: int
-    low: float | tuple[float, ...] | None = None
-    high: float | tuple[float, ...] | None = None
-    clipped: bool = True
-    """Whether the benchmark clips actions to the range; otherwise it plays them as they are."""
-
-    @property
-    def bounds(self) -> tuple[Array, Array]:
-        """The range of every dimension, infinite where the benchmark has none."""
-        low = -np.inf if self.low is None else self.low
-        high = np.inf if self.high is None else self.high
-        shape = (self.size,)
-        return (
-            np.broadcast_to(np.asarray(low, np.float32), shape),
-            np.broadcast_to(np.asarray(high, np.float32), shape),
-        )
-
-    def count_out_of_range(self, actions: Array) -> int:
-        """Count the actions (rows of ``actions``) that leave the range anywhere."""
-        low, high = self.bounds
-        return int(np.count_nonzero(((actions < low) | (actions > high)).any(axis=-1)))
+from proctor.features import Array
 
 
 @dataclass(frozen=True)

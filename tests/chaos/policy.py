@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from proctor.benchmarks.base import Benchmark
+from proctor.features import Array
 from proctor.policies.base import Batch, Placement, PolicyConfig, PolicyPlugin
-from proctor.types import Array, EpisodeSpec
+from proctor.types import EpisodeSpec
 
 
 class PolicyFault(Enum):

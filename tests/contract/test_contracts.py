@@ -5,12 +5,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from proctor import plugins as registry
+from proctor import plugins
 from proctor.benchmarks.fake import Fake, FakeConfig, FakeSim
+from proctor.features import Array, Observation
 from proctor.policies.base import Batch
 from proctor.policies.scripted.random import RandomConfig, RandomPolicy
 from proctor.testing import check_policy, check_sim
-from proctor.types import Array, EpisodeSpec, Observation, Task
+from proctor.types import EpisodeSpec, Task
 
 
 @pytest.fixture
@@ -24,7 +25,7 @@ def test_the_fake_benchmark_keeps_the_contract(benchmark_under_test: Fake) -> No
 
 @pytest.mark.sim
 def test_meta_world_keeps_the_contract() -> None:
-    plugin = registry.find_benchmark("metaworld")
+    plugin = plugins.find_benchmark("metaworld")
     config: Any = plugin.config(task="push-v3,drawer-open-v3")
     config.observation_height = config.observation_width = 48
     benchmark = plugin.make(config)
@@ -34,7 +35,7 @@ def test_meta_world_keeps_the_contract() -> None:
 
 @pytest.mark.parametrize("name", ["expert", "random", "zero"])
 def test_every_policy_keeps_the_contract(name: str, benchmark_under_test: Fake) -> None:
-    plugin = registry.find_policy(name)
+    plugin = plugins.find_policy(name)
     check_policy(plugin.make(plugin.config(), benchmark_under_test), benchmark_under_test)
 
 

@@ -8,7 +8,7 @@ from functools import cache
 import yaml
 from hypothesis import strategies as st
 
-from proctor import plugins as registry
+from proctor import plugins
 from proctor.config.evaluation import common_flags
 from proctor.config.flags import Flag, flags_of
 from tests.fuzz.hostile import Draw, mutated, numbers, spoiled, texts, values, words
@@ -29,8 +29,8 @@ def flags_for(env: str, policy: str) -> list[Flag]:
     """Return all flags of an evaluation but those that would open a port of this machine."""
     flags = [
         *common_flags(),
-        *flags_of(registry.find_benchmark(env).config, "env."),
-        *flags_of(registry.find_policy(policy).config, "policy."),
+        *flags_of(plugins.find_benchmark(env).config, "env."),
+        *flags_of(plugins.find_policy(policy).config, "policy."),
     ]
     return [flag for flag in flags if not flag.name.startswith("live")]
 

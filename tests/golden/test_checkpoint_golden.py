@@ -10,6 +10,7 @@ import torch
 from recipes import GOLDEN, assert_close
 from safetensors.torch import load_file
 
+from proctor.features import NormMode
 from proctor.policies.base import Batch, Query
 from proctor.policies.lerobot.checkpoint import (
     read_checkpoint,
@@ -17,7 +18,7 @@ from proctor.policies.lerobot.checkpoint import (
     read_pipeline,
     write_checkpoint,
 )
-from proctor.policies.lerobot.config import FeatureType, NormMode, PolicyFeature
+from proctor.policies.lerobot.config import FeatureType, PolicyFeature
 from proctor.policies.lerobot.processors import Normalize, Unnormalize
 from proctor.policies.runtime.chunk_policy import ChunkPolicy
 from proctor.types import EpisodeSpec, Task

@@ -15,7 +15,8 @@ from proctor.benchmarks.libero.tasks import STANDARD_SUITES, bddl_file, read_ini
 from proctor.benchmarks.libero.world import _without_textures, import_libero
 from proctor.benchmarks.mujoco.world import mujoco_world
 from proctor.errors import UsageError
-from proctor.types import Array, EpisodeSpec
+from proctor.features import Array
+from proctor.types import EpisodeSpec
 
 
 def needs_assets(suites: Sequence[str] = STANDARD_SUITES) -> pytest.MarkDecorator:

@@ -16,13 +16,14 @@ from proctor.benchmarks.mujoco.world import mujoco_world
 from proctor.cli import main
 from proctor.evaluation.run import Evaluation
 from proctor.evaluation.vector import SimEnv, SimEnvParts, observed_keys
+from proctor.features import Array, FeatureKind
 from proctor.policies.base import Batch, PolicyPlugin
 from proctor.policies.scripted.random import RandomConfig, RandomPolicy
 from proctor.report.reproduce import episode_base, episode_flag, task_flags
 from proctor.runs.folder import RunFolder
 from proctor.runs.journal import read_journal
 from proctor.testing import check_sim
-from proctor.types import Array, FeatureKind, Outcome
+from proctor.types import Outcome
 from tests.sim.adapted_benchmarks import ALL, ALOHA, PUSHT, made
 
 pytest.importorskip("gym_pusht")

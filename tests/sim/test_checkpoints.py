@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from proctor import evaluate
-from proctor import plugins as registry
+from proctor import evaluate, plugins
 
 pytest.importorskip("torch", reason="policies need torch: pip install 'proctor[torch]'")
 pytestmark = pytest.mark.sim
@@ -25,9 +24,9 @@ ENV = {
 def write(folder: Path, kind: str, **fields: Any) -> Path:
     from proctor.policies.lerobot.checkpoint import write_checkpoint
 
-    benchmark = registry.find_benchmark("metaworld")
+    benchmark = plugins.find_benchmark("metaworld")
     settings = {key: value for key, value in ENV.items() if key != "type"}
-    plugin = registry.find_policy(kind)
+    plugin = plugins.find_policy(kind)
     policy: Any = plugin.make(plugin.config(**fields), benchmark.make(benchmark.config(**settings)))
     write_checkpoint(policy.parts, folder / kind)
     return folder / kind

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from proctor import evaluate
+from proctor.features import FeatureKind
 from proctor.plugins import find_benchmark
-from proctor.types import FeatureKind
 from tests.sim.adapted_benchmarks import ALOHA, PUSHT, made
 
 pytestmark = pytest.mark.sim

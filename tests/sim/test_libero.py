@@ -14,11 +14,12 @@ from proctor import evaluate, make_env
 from proctor.benchmarks.libero import probe as libero_probe
 from proctor.benchmarks.libero.benchmark import ControlMode, Libero, LiberoConfig
 from proctor.benchmarks.libero.sim import SETTLE_ACTION, LiberoSim, axis_angle
-from proctor.benchmarks.mujoco.rendering import find_gl_backend
 from proctor.engine.episode import Episode
 from proctor.evaluation.vector import LazyVectorEnv, SimEnv
+from proctor.features import Array
+from proctor.machine.gl import find_gl_backend
 from proctor.testing import check_sim
-from proctor.types import Array, Task
+from proctor.types import Task
 from tests.sim.libero_reference import course_of, needs_assets, state_of, without_textures
 
 pytestmark = [pytest.mark.sim, needs_assets()]

@@ -14,8 +14,9 @@ from proctor.benchmarks.base import Sim
 from proctor.benchmarks.libero.benchmark import Libero, LiberoConfig
 from proctor.benchmarks.libero.scene import COLUMNS, ROWS
 from proctor.errors import UsageError
+from proctor.features import ENVIRONMENT_STATE
 from proctor.policies.scripted.expert import ExpertConfig, ExpertPolicy
-from proctor.types import ENVIRONMENT_STATE, Task
+from proctor.types import Task
 from tests.sim.libero_reference import needs_assets
 
 pytestmark = [pytest.mark.sim, needs_assets()]

@@ -20,8 +20,8 @@ from proctor.benchmarks.metaworld.benchmark import (
     MetaworldConfig,
 )
 from proctor.benchmarks.metaworld.tasks import TASKS
-from proctor.benchmarks.mujoco.rendering import find_gl_backend
-from proctor.types import Array
+from proctor.features import Array
+from proctor.machine.gl import find_gl_backend
 
 pytest.importorskip("metaworld")
 pytestmark = [

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from proctor.benchmarks.mujoco.rendering import find_gl_backend
+from proctor.machine.gl import find_gl_backend
 
 pytest.importorskip("mujoco")
 pytestmark = pytest.mark.sim

@@ -15,9 +15,10 @@ import pytest
 from proctor import evaluate
 from proctor.benchmarks.metaworld.tasks import TASKS
 from proctor.evaluation.run import Evaluation
+from proctor.features import Array
 from proctor.policies.base import Batch, PolicyPlugin
 from proctor.policies.scripted.random import RandomConfig, RandomPolicy
-from proctor.types import Array, EpisodeSpec
+from proctor.types import EpisodeSpec
 
 pytestmark = pytest.mark.sim
 

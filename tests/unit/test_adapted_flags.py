@@ -15,9 +15,9 @@ from proctor.benchmarks.gym.success import Source, SuccessRule, parse_success
 from proctor.cli import main
 from proctor.config.evaluation import benchmark_config_from
 from proctor.errors import UsageError
+from proctor.features import ActionSpec
 from proctor.plugins import find_benchmark
 from proctor.policies.scripted.random import RandomConfig, RandomPolicy
-from proctor.types import ActionSpec
 
 
 def made(**settings: Any) -> Any:

@@ -14,7 +14,8 @@ import pytest
 from proctor.benchmarks.base import BenchmarkPlugin
 from proctor.benchmarks.fake import Fake, FakeConfig, FakeSim
 from proctor.evaluation.run import Evaluation
-from proctor.types import Array, EpisodeSpec, Step, Task
+from proctor.features import Array
+from proctor.types import EpisodeSpec, Step, Task
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMED = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")

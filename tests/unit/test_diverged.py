@@ -15,9 +15,10 @@ from proctor.benchmarks.fake import Fake, FakeConfig, FakeSim
 from proctor.config.evaluation import config_from
 from proctor.evaluation.audit import audit
 from proctor.evaluation.run import Evaluation, prepare, run_evaluation
+from proctor.features import Array
 from proctor.runs.journal import EpisodeRow
 from proctor.runs.replayed import Comparison
-from proctor.types import Array, Outcome, Step, Task
+from proctor.types import Outcome, Step, Task
 from tests.conftest import digests
 
 POLICYS = ["raise", "nan", "shape", "segfault", "exit"]

@@ -18,9 +18,10 @@ from proctor.engine.in_process import InProcessPool
 from proctor.engine.messages import Order
 from proctor.errors import PolicyError, WorkerError
 from proctor.evaluation.run import Evaluation
+from proctor.features import Array
 from proctor.policies.base import Batch, PolicyPlugin
 from proctor.policies.scripted.random import RandomConfig, RandomPolicy
-from proctor.types import Array, Outcome
+from proctor.types import Outcome
 from tests.conftest import digests
 
 FAULTS = [fault.value for fault in Fault]

@@ -16,9 +16,9 @@ from proctor.benchmarks.fake import Fake, FakeConfig
 from proctor.cli import main
 from proctor.errors import WorkerError, last_line, one_line, plain_text
 from proctor.evaluation.run import Evaluation
-from proctor.recorders.base import Counts
 from proctor.recorders.progress import Progress
 from proctor.runs.journal import FILE_NAME
+from proctor.runs.records import Counts
 from proctor.types import EpisodeResult, Outcome
 
 HOSTILE_TEXT = "boom \x1b[2J\x1b]0;owned\x07 \r\x9b31m \u202e end"

@@ -20,12 +20,12 @@ from proctor.config.sections import EvalSettings
 from proctor.definition import changed_fields, defining, in_words, is_presentation
 from proctor.errors import UsageError
 from proctor.evaluation.run import Evaluation, prepare
+from proctor.features import Array
 from proctor.machine.source_files import module_hashes, source_hashes
 from proctor.policies.base import Batch
 from proctor.policies.scripted.random import RandomConfig, RandomPolicy
 from proctor.report.page import write_page
 from proctor.runs.folder import RunFolder
-from proctor.types import Array
 from tests.run_folders import RECORD, eight_episodes, write_run
 
 HUB_ENV = """

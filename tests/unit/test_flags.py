@@ -159,13 +159,13 @@ def test_the_resolved_config_can_be_given_again() -> None:
 
 
 def test_every_flag_has_a_line_of_meaning() -> None:
-    from proctor import plugins as registry
+    from proctor import plugins
 
     flags = common_flags()
-    for name in registry.known("benchmarks"):
-        flags += flags_of(registry.find_benchmark(name).config, "env.")
-    for name in registry.known("policies"):
-        flags += flags_of(registry.find_policy(name).config, "policy.")
+    for name in plugins.known("benchmarks"):
+        flags += flags_of(plugins.find_benchmark(name).config, "env.")
+    for name in plugins.known("policies"):
+        flags += flags_of(plugins.find_policy(name).config, "policy.")
     missing = [flag.name for flag in flags if not flag.help and not flag.name.endswith(".type")]
     assert missing == []
     assert any("continuous|lockstep" in line for line in help_lines(flags))

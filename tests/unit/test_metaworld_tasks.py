@@ -13,7 +13,8 @@ from proctor.benchmarks.metaworld import benchmark as metaworld
 from proctor.benchmarks.metaworld.benchmark import Metaworld, MetaworldConfig
 from proctor.benchmarks.metaworld.tasks import SPLITS, TASKS
 from proctor.errors import MissingExtra, NoGraphics, UsageError
-from proctor.types import EpisodeSpec, Feature, FeatureKind, Task
+from proctor.features import Feature, FeatureKind
+from proctor.types import EpisodeSpec, Task
 
 
 def make(**flags: Any) -> Metaworld:

@@ -17,12 +17,12 @@ from proctor.cli import main
 from proctor.config.evaluation import config_from
 from proctor.errors import RunFolderError, UsageError
 from proctor.evaluation.run import Evaluation
-from proctor.recorders.video import WARNINGS_FILE
 from proctor.report.page import page_html, write_page
 from proctor.report.page_data import page_data, read_run
 from proctor.report.reproduce import episode_base, run_command
 from proctor.report.timeline import limit_of, make_timeline, time_spent
 from proctor.runs.journal import FILE_NAME, read_journal, video_path
+from proctor.runs.videos import WARNINGS_FILE
 from proctor.types import Outcome
 from tests.run_folders import BEGAN, RECORD, eight_episodes, episode, infected, write_run
 

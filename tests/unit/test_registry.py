@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from proctor import plugins as registry
+from proctor import plugins
 from proctor.benchmarks.fake import Fake
 from proctor.config.evaluation import config_from
 from proctor.evaluation.run import prepare
@@ -34,17 +34,17 @@ def third_party(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_plugins_of_others_are_found_by_their_entry_points(third_party: None) -> None:
-    assert "theirs" in registry.known("policies")
-    assert "their_world" in registry.known("benchmarks")
+    assert "theirs" in plugins.known("policies")
+    assert "their_world" in plugins.known("benchmarks")
     prepared = prepare(config_from({"policy.type": "theirs", "env.type": "their_world"}))
     assert isinstance(prepared.benchmark, Fake)
     assert prepared.policy.name == "zero"
 
 
 def test_ours_are_listed_without_importing_what_stands_beside_them() -> None:
-    assert registry.known("benchmarks") == [
+    assert plugins.known("benchmarks") == [
         "aloha", "fake", "gym", "hub", "libero", "metaworld", "pusht",
     ]  # fmt: skip
-    assert registry.known("policies") == [
+    assert plugins.known("policies") == [
         "act", "diffusion", "expert", "pretrained", "random", "zero",
     ]  # fmt: skip

@@ -17,20 +17,13 @@ from scipy import integrate
 from proctor.engine.scheduler import Bounds, Scheduler
 from proctor.errors import UsageError
 from proctor.evaluation.run import Evaluation
+from proctor.recorders.stopper import Stopper
 from proctor.report.page_data import page_data, read_run
 from proctor.runs.folder import RunFolder
 from proctor.runs.journal import FILE_NAME, read_journal
 from proctor.stats.anytime import Watch, anytime_interval, watched
 from proctor.stats.rates import wilson_interval
-from proctor.stats.stopping import (
-    CIWidth,
-    Heard,
-    PairedTest,
-    Stopper,
-    StopRule,
-    evidence,
-    parse_stop_rule,
-)
+from proctor.stats.stopping import CIWidth, Heard, PairedTest, StopRule, evidence, parse_stop_rule
 from proctor.types import EpisodeKey, EpisodeResult, EpisodeSpec, Outcome, Task
 from tests.conftest import digests
 

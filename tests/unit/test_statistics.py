@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from scipy import integrate
 from scipy import stats as scipy_stats
 
+from proctor.features import Array
 from proctor.stats.differences import (
     Counts,
     Independent,
@@ -36,7 +37,6 @@ from proctor.stats.rates import (
     rate_text,
     wilson_interval,
 )
-from proctor.types import Array
 
 EXACT = 1e-9
 

@@ -22,11 +22,11 @@ from proctor.engine.messages import Started
 from proctor.engine.pool import ProcessPool, start_fork_server
 from proctor.engine.worker import WorkerSetup
 from proctor.errors import RunFolderError, WorkerError
-from proctor.recorders.base import Pulse
+from proctor.features import Feature, FeatureKind
 from proctor.runs.effort import EffortLog
 from proctor.runs.folder import write_whole
 from proctor.runs.journal import read_journal
-from proctor.types import Feature, FeatureKind
+from proctor.runs.records import Pulse
 from tests.unit.test_cli import PROCTOR, SLOW_RUN, wait_for_episodes
 
 STATE = {"observation.state": Feature(FeatureKind.STATE, (2,), "float32")}

@@ -28,7 +28,8 @@ from proctor.engine.messages import Begin, Broken, Report, Started
 from proctor.engine.pool import ProcessPool
 from proctor.engine.worker import WorkerSetup
 from proctor.evaluation.run import Evaluation, prepare, run_evaluation
-from proctor.recorders.base import Pulse, close_all
+from proctor.recorders.base import close_all
+from proctor.runs.records import Pulse
 from proctor.types import EpisodeResult, Task
 
 TAME = partial(Fake, FakeConfig())

@@ -26,22 +26,17 @@ from proctor.errors import MissingExtra, NoGraphics, UsageError
 from proctor.evaluation import filming
 from proctor.evaluation.filming import Remembered
 from proctor.evaluation.run import Evaluation
+from proctor.features import Array, Observation
 from proctor.policies.base import Batch, PolicyPlugin
 from proctor.policies.scripted.random import RandomConfig, RandomPolicy
-from proctor.recorders.base import Pulse
 from proctor.recorders.progress import FilmingProgress
-from proctor.recorders.video import (
-    WARNINGS_FILE,
-    Camera,
-    VideoFile,
-    default_every,
-    read_warnings,
-    side_by_side,
-)
+from proctor.recorders.video import Camera, VideoFile, default_every, side_by_side
 from proctor.report.page_data import page_data, read_run
 from proctor.runs.folder import RunFolder
 from proctor.runs.journal import FILE_NAME, read_journal
-from proctor.types import Array, EpisodeResult, EpisodeSpec, Observation, Outcome, Task
+from proctor.runs.records import Pulse
+from proctor.runs.videos import WARNINGS_FILE, read_warnings
+from proctor.types import EpisodeResult, EpisodeSpec, Outcome, Task
 from tests.conftest import digests
 
 av = pytest.importorskip("av", reason="PyAV is not installed (proctor[video])")

@@ -18,8 +18,8 @@ from proctor.config.evaluation import config_from
 from proctor.errors import MissingExtra, RunFolderError, UsageError
 from proctor.evaluation.run import Evaluation, prepare, run_evaluation
 from proctor.recorders import wandb as recorder
-from proctor.recorders.base import Pulse
 from proctor.runs.journal import read_journal
+from proctor.runs.records import Pulse
 from proctor.types import EpisodeResult
 
 pytest.importorskip("wandb", reason="W&B is not installed (proctor[wandb])")

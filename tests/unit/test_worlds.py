@@ -13,11 +13,11 @@ import pytest
 from proctor.benchmarks.fake import Fake
 from proctor.cli import main
 from proctor.evaluation.run import Evaluation
-from proctor.recorders.base import Counts
 from proctor.recorders.wandb import rate_figures
 from proctor.report.page_data import page_data, read_run
 from proctor.report.summary import eval_info, tally
 from proctor.report.worlds import planned_repeats, world_warnings
+from proctor.runs.records import Counts
 from proctor.stats.rates import Worlds, rate_text, wilson_interval
 from proctor.types import EpisodeSpec, Outcome, Task, WorldKey
 from tests.run_folders import episode, write_run

@@ -7,16 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from proctor.definition import PRESENTATION
-from proctor.types import (
-    ActionSpec,
-    Array,
-    EpisodeSpec,
-    Feature,
-    FeatureKind,
-    Observation,
-    Step,
-    Task,
-)
+from proctor.features import ActionSpec, Array, Feature, FeatureKind, Observation
+from proctor.types import EpisodeSpec, Step, Task
 
 
 @dataclass

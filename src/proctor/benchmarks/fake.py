@@ -23,16 +23,8 @@ from proctor.benchmarks.base import BenchmarkConfig, BenchmarkPlugin, Expert
 from proctor.benchmarks.selection import LARGEST_SIDE, ids_in_group, require_positive
 from proctor.definition import PRESENTATION
 from proctor.errors import UsageError
-from proctor.types import (
-    ActionSpec,
-    Array,
-    EpisodeSpec,
-    Feature,
-    FeatureKind,
-    Observation,
-    Step,
-    Task,
-)
+from proctor.features import ActionSpec, Array, Feature, FeatureKind, Observation
+from proctor.types import EpisodeSpec, Step, Task
 
 _GOAL_RADIUS = 0.05
 _LEAK_BYTES = 2**28

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from proctor.errors import UsageError
-from proctor.types import IMAGES, Task
+from proctor.features import IMAGES
+from proctor.types import Task
 
 LARGEST_SIDE = 4096
 """Of an image, in pixels; more than any camera of a robot has."""

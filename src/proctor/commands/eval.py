@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
     from proctor.evaluation.prepared import Prepared
     from proctor.evaluation.run import Evaluation
+    from proctor.features import ActionSpec
     from proctor.recorders.base import Recorder
     from proctor.runs.journal import EpisodeRow
-    from proctor.types import ActionSpec
 
 EXIT_ERRORED_EPISODES = 1
 SWITCHES = {
@@ -57,10 +57,10 @@ def evaluate(settings: dict[str, Any]) -> tuple[Prepared, int]:
 
     from proctor.config.evaluation import config_from
     from proctor.evaluation.run import prepare, run_evaluation
-    from proctor.recorders.base import Counts
     from proctor.recorders.interrupts import Interrupts
     from proctor.recorders.progress import FilmingProgress, Progress
     from proctor.report.worlds import planned_repeats
+    from proctor.runs.records import Counts
 
     interrupts = Interrupts()
     prepared = prepare(config_from(settings))
@@ -123,7 +123,7 @@ def _warn_of_differences(prepared: Prepared) -> None:
 
 def _say_what_renders(prepared: Prepared) -> None:
     """Name the GL backend that was chosen, when images are needed and MUJOCO_GL did not say."""
-    from proctor.benchmarks.mujoco.rendering import describe_choice
+    from proctor.machine.gl import describe_choice
     from proctor.machine.gl_probe import OFF
 
     if prepared.environment.get("MUJOCO_GL", OFF[0]) not in OFF:
@@ -260,7 +260,7 @@ def _with_episodes_of(path: Path, settings: dict[str, Any]) -> dict[str, Any]:
 
 def _flags_help(given: dict[str, str]) -> str:
     """Return the help of all flags, or of the chosen policy and benchmark only."""
-    from proctor import plugins as registry
+    from proctor import plugins
     from proctor.config.evaluation import common_flags
     from proctor.config.flags import flags_of, help_lines
 
@@ -275,8 +275,8 @@ def _flags_help(given: dict[str, str]) -> str:
     ]
     for kind, part in (("benchmarks", "env"), ("policies", "policy")):
         chosen = given.get(f"{part}.type")
-        for name in [chosen] if chosen else registry.known(kind):
-            find: Any = registry.find_benchmark if part == "env" else registry.find_policy
+        for name in [chosen] if chosen else plugins.known(kind):
+            find: Any = plugins.find_benchmark if part == "env" else plugins.find_policy
             plugin = find(name)
             lines += ["", f"--{part}.type={name}: {plugin.summary}"]
             lines += help_lines(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from proctor import plugins as registry
+from proctor import plugins
 from proctor.benchmarks.base import BenchmarkConfig
 from proctor.config.flags import Flag, check_known, decode, flags_of, flatten
 from proctor.config.sections import EvalSettings, SchedulerKind, VideoSettings, at_least, between
@@ -157,8 +157,8 @@ def config_from(settings: dict[str, Any]) -> EvalConfig:
     Raises:
         UsageError: an unknown setting, plug-in or a wrong value.
     """
-    benchmark = registry.find_benchmark(_setting("env", "type", settings))
-    policy = registry.find_policy(_policy_type(settings))
+    benchmark = plugins.find_benchmark(_setting("env", "type", settings))
+    policy = plugins.find_policy(_policy_type(settings))
     flags = [
         *common_flags(),
         *flags_of(benchmark.config, "env."),
@@ -233,7 +233,7 @@ def benchmark_config_from(settings: Mapping[str, Any]) -> BenchmarkConfig:
     Raises:
         UsageError: an unknown setting, plug-in or a wrong value.
     """
-    config_class = registry.find_benchmark(str(settings.get("type", ""))).config
+    config_class = plugins.find_benchmark(str(settings.get("type", ""))).config
     flags = flags_of(config_class, "env.")
     values = flatten({"env": dict(settings)}, flags)
     check_known(values, flags, ())

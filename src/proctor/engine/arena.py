@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from proctor.types import Array, Feature
+from proctor.features import Array, Feature
 
 _ALIGN = 64
 

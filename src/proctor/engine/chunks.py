@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from proctor.errors import PolicyError, bounded
+from proctor.features import ActionSpec, Array
 from proctor.policies.base import Batch, Policy, Query
-from proctor.types import ActionSpec, Array
 
 
 def checked_chunks(policy: Policy, batch: Batch, action: ActionSpec) -> Array:

@@ -28,18 +28,12 @@ from proctor.engine.pool import Pool, ProcessPool
 from proctor.engine.scheduler import Scheduler
 from proctor.engine.worker import WorkerSetup
 from proctor.errors import PolicyError, WorkerError, last_line
+from proctor.features import ActionSpec, Array, Feature
 from proctor.policies.base import Batch, Policy, Query
-from proctor.recorders.base import Pulse, Recorder
+from proctor.recorders.base import Recorder
 from proctor.recorders.video import Camera
-from proctor.types import (
-    ActionSpec,
-    Array,
-    EpisodeKey,
-    EpisodeResult,
-    EpisodeSpec,
-    Feature,
-    Outcome,
-)
+from proctor.runs.records import Pulse
+from proctor.types import EpisodeKey, EpisodeResult, EpisodeSpec, Outcome
 
 _POLL_S = 0.2
 _MAX_FAILED_STARTS = 3

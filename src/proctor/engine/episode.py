@@ -14,18 +14,8 @@ import numpy as np
 from proctor.benchmarks.base import Sim
 from proctor.engine.generators import seed_generators
 from proctor.errors import WorkerError
-from proctor.types import (
-    ActionSpec,
-    Array,
-    EpisodeResult,
-    EpisodeSpec,
-    Feature,
-    FeatureKind,
-    Observation,
-    Outcome,
-    Step,
-    Timings,
-)
+from proctor.features import ActionSpec, Array, Feature, FeatureKind, Observation
+from proctor.types import EpisodeResult, EpisodeSpec, Outcome, Step, Timings
 
 DIGEST = 2
 """The definition of the digest. 1 did not see the world that an episode started in, and of the one

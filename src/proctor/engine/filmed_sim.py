@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from proctor.benchmarks.base import Sim
+from proctor.features import Array, Observation
 from proctor.recorders.video import Camera, VideoFile, side_by_side
 from proctor.runs.journal import video_path
-from proctor.types import Array, EpisodeSpec, Observation, Step
+from proctor.types import EpisodeSpec, Step
 
 
 class FilmedSim:

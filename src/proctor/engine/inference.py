@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from proctor.engine.chunks import checked_chunks
+from proctor.features import ActionSpec, Array
 from proctor.policies.base import Batch, Policy
-from proctor.types import ActionSpec, Array
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from proctor.features import Array
 from proctor.recorders.video import Camera
-from proctor.types import Array, EpisodeResult, EpisodeSpec
+from proctor.types import EpisodeResult, EpisodeSpec
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from proctor.engine.episode import DIGEST
 from proctor.engine.scheduler import Bounds, Scheduler
 from proctor.errors import UsageError
 from proctor.evaluation.prepared import Prepared
-from proctor.recorders.base import Pulse
 from proctor.runs.folder import RunRecord
 from proctor.runs.journal import EpisodeRow, row_of
+from proctor.runs.records import Pulse
 from proctor.runs.replayed import Comparison
 from proctor.types import EpisodeResult, EpisodeSpec
 

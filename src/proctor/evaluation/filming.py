@@ -16,18 +16,16 @@ from proctor.benchmarks.base import Benchmark, pictures_to_show
 from proctor.config.sections import VideoSettings, Which
 from proctor.engine.engine import Engine
 from proctor.errors import PolicyError, UsageError, WorkerError, last_line
+from proctor.features import Array, FeatureKind
 from proctor.policies.base import Policy
-from proctor.recorders.base import Pulse, Recorder
-from proctor.recorders.video import (
-    WARNINGS_FILE,
-    Camera,
-    read_warnings,
-    require_encoder,
-)
+from proctor.recorders.base import Recorder
+from proctor.recorders.video import Camera, require_encoder
 from proctor.runs.folder import write_json
 from proctor.runs.journal import EpisodeRow, row_of, video_path
+from proctor.runs.records import Pulse
 from proctor.runs.replayed import Comparison
-from proctor.types import Array, EpisodeKey, EpisodeResult, FeatureKind, Outcome
+from proctor.runs.videos import WARNINGS_FILE, read_warnings
+from proctor.types import EpisodeKey, EpisodeResult, Outcome
 
 _MOST_BYTES = 256 * 2**20
 """Of actions that are kept for the camera: some 10,000 episodes; the policy plays the rest."""

@@ -21,9 +21,11 @@ from proctor.engine.chunks import checked_chunks
 from proctor.errors import PolicyError, RunFolderError, WorkerError, last_line
 from proctor.evaluation.raw_names import from_raw
 from proctor.evaluation.vector import LazyVectorEnv, SimEnvParts
+from proctor.features import Array, FeatureKind, Observation
 from proctor.policies.base import Batch, Policy, Query
-from proctor.recorders.base import Pulse, Recorder
-from proctor.types import Array, EpisodeResult, EpisodeSpec, FeatureKind, Observation
+from proctor.recorders.base import Recorder
+from proctor.runs.records import Pulse
+from proctor.types import EpisodeResult, EpisodeSpec
 
 
 @dataclass

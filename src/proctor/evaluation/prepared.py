@@ -10,18 +10,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from proctor import plugins as registry
+from proctor import plugins
 from proctor.benchmarks.base import Benchmark
 from proctor.config.evaluation import EvalConfig
 from proctor.definition import FORMAT, defining
 from proctor.engine.episode import DIGEST
 from proctor.engine.worker import WorkerSetup
 from proctor.evaluation.plan import Load, Thinking, workers_for
+from proctor.features import Feature
 from proctor.machine.source_files import source_hashes
 from proctor.machine.system import usable_cores, usable_memory_bytes, versions
 from proctor.policies.base import Placement, Policy
 from proctor.runs.folder import RunFolder
-from proctor.types import EpisodeSpec, Feature
+from proctor.types import EpisodeSpec
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Prepared:
         """What workers are made from."""
         make_policy = None
         if self.policy.placement is Placement.WORKER:
-            make = registry.find_policy(self.config.policy.type).make
+            make = plugins.find_policy(self.config.policy.type).make
             make_policy = partial(make, self.config.policy)
         log_file = self.folder.path.absolute() / "workers.log"
         return WorkerSetup(self.make_benchmark, make_policy, self.environment, log_file)
@@ -110,7 +111,7 @@ class Prepared:
 
 def _code(kind: str, name: str) -> dict[str, str]:
     """Return the hashes of a plug-in's files, where it is not our own: ours have a version."""
-    module = registry.module_of(kind, name)
+    module = plugins.module_of(kind, name)
     file = None if module is None else getattr(sys.modules.get(module), "__file__", None)
     if module is None or file is None or not Path(file).is_file():  # as from a zip file
         return {}

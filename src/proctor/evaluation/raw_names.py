@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from proctor.types import (
+from proctor.features import (
     ENVIRONMENT_STATE,
     IMAGE,
     IMAGES,

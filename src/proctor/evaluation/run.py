@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from proctor import plugins as registry
+from proctor import plugins
 from proctor.config.evaluation import EvalConfig
 from proctor.engine.pool import check_importable
 from proctor.errors import RunFolderError, SpecMismatch, UsageError, did_you_mean
@@ -31,7 +31,7 @@ from proctor.machine.system import (
     versions,
 )
 from proctor.recorders.base import Recorder
-from proctor.recorders.video import read_warnings, remove_unfinished
+from proctor.recorders.stopper import Stopper
 from proctor.recorders.wandb import read_run_id, require_wandb
 from proctor.report.page import write_page
 from proctor.report.pairing import RunResults, load_run, paired_outcomes
@@ -42,8 +42,9 @@ from proctor.report.worlds import world_warnings
 from proctor.runs.effort import read_effort
 from proctor.runs.folder import EVAL_INFO_FILE, RunFolder, RunRecord, write_json
 from proctor.runs.journal import EpisodeRow, cut_torn_line, read_journal
+from proctor.runs.videos import read_warnings, remove_unfinished
 from proctor.stats.anytime import NOT_WATCHED, Watched, watched
-from proctor.stats.stopping import Heard, PairedTest, Stopper, StopRule, parse_stop_rule
+from proctor.stats.stopping import Heard, PairedTest, StopRule, parse_stop_rule
 from proctor.types import EpisodeSpec
 
 MakeRecorders = Callable[[Prepared, Sequence[EpisodeRow]], list[Recorder]]
@@ -87,9 +88,9 @@ def prepare(config: EvalConfig) -> Prepared:
     """
     default = config.output_dir is None
     folder = RunFolder(config.output_dir or default_folder(config), or_next=default)
-    make_benchmark = partial(registry.find_benchmark(config.env.type).make, config.env)
+    make_benchmark = partial(plugins.find_benchmark(config.env.type).make, config.env)
     benchmark = make_benchmark()
-    plugin = registry.find_policy(config.policy.type)
+    plugin = plugins.find_policy(config.policy.type)
     if config.eval.use_async_envs:  # first: what workers are forked from has the limit it finds
         allow_descriptors(descriptors_for(config.eval.batch_size))
     begin_early(benchmark, in_workers=config.eval.use_async_envs, images=plugin.has_network)

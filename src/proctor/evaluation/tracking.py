@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from proctor.evaluation.prepared import Prepared
-from proctor.recorders.base import Counts, Recorder
+from proctor.recorders.base import Recorder
 from proctor.recorders.wandb import WandbLog, WandbResults
 from proctor.report.page import REPORT_FILE
 from proctor.report.summary import by_task, tally
 from proctor.runs.folder import EVAL_INFO_FILE, RUN_FILE, RunRecord
 from proctor.runs.journal import FILE_NAME as JOURNAL_FILE
 from proctor.runs.journal import EpisodeRow, read_journal, videos_in
+from proctor.runs.records import Counts
 from proctor.stats.anytime import Watch, Watched, watched
 
 

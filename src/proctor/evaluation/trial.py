@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from proctor import plugins as registry
+from proctor import plugins
 from proctor.benchmarks.base import Benchmark, pictures_to_show
 from proctor.errors import MissingExtra, NoGraphics, UsageError, last_line
 
@@ -55,7 +55,7 @@ class Trial:
 
 def try_all(environment: Mapping[str, str], at_once: int) -> Iterator[Trial]:
     """Try every benchmark there is, so many at once; ``environment`` is set beside our own."""
-    names = [name for name in registry.known("benchmarks") if name not in _LEFT_OUT]
+    names = [name for name in plugins.known("benchmarks") if name not in _LEFT_OUT]
     with ThreadPoolExecutor(max(1, min(at_once, len(names)))) as threads:
         yield from threads.map(lambda name: try_one(name, environment), names)
 
@@ -100,7 +100,7 @@ def _cause_of_death(code: int, stderr: str) -> str:
 def _broken(name: str, text: str) -> Trial:
     """Return what is broken, with the command that mends it or else shows where it breaks."""
     told, _, command = text.partition("; run: ")
-    if not command and "No module named" in text and registry.module_of("benchmarks", name) is None:
+    if not command and "No module named" in text and plugins.module_of("benchmarks", name) is None:
         command = f"pip install --upgrade 'proctor[{name}]'"
     return Trial(name, Found.BROKEN, told, command or f"python -m proctor.evaluation.trial {name}")
 
@@ -136,7 +136,7 @@ def _opened(name: str) -> Trial:
 
 def _make(name: str) -> Benchmark:
     """Make the benchmark with small pictures."""
-    plugin = registry.find_benchmark(name)
+    plugin = plugins.find_benchmark(name)
     config: Any = plugin.config(**_FIELDS.get(name, {}))
     for field in ("observation_height", "observation_width"):
         if hasattr(config, field):

@@ -21,7 +21,7 @@ from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from proctor import plugins as registry
+from proctor import plugins
 from proctor.benchmarks.base import Benchmark, BenchmarkConfig, Sim, pictures_to_show
 from proctor.config.evaluation import benchmark_config_from
 from proctor.engine.breakage import cause_of, describe
@@ -31,13 +31,8 @@ from proctor.engine.pool import start_fork_server, without_main_module
 from proctor.engine.worker import die_with_the_parent
 from proctor.errors import WorkerError, plain_text
 from proctor.evaluation.raw_names import space_of, to_raw
-from proctor.types import (
-    Array,
-    EpisodeSpec,
-    Feature,
-    FeatureKind,
-    Task,
-)
+from proctor.features import Array, Feature, FeatureKind
+from proctor.types import EpisodeSpec, Task
 
 
 def make_env(
@@ -55,7 +50,7 @@ def make_env(
     """
     if not isinstance(config, BenchmarkConfig):
         config = benchmark_config_from(config)
-    make_benchmark = partial(registry.find_benchmark(config.type).make, config)
+    make_benchmark = partial(plugins.find_benchmark(config.type).make, config)
     benchmark = make_benchmark()
     keys = observed_keys(benchmark.features())
     environment = benchmark.preflight(keys)

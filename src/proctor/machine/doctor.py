@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from proctor.benchmarks.mujoco.rendering import fastest, platform_backends, wanted_backend
 from proctor.evaluation.plan import WORKER_MB
 from proctor.evaluation.trial import Found, Trial, try_all
+from proctor.machine.gl import fastest, platform_backends, wanted_backend
 from proctor.machine.gl_probe import REFERENCE_PIXELS, GlProbe, probe_backends
 from proctor.machine.system import (
     installed_version,

@@ -13,7 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from proctor import __version__
+from proctor.version import __version__
 
 
 def usable_cores() -> int:

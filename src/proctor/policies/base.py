@@ -9,7 +9,8 @@ from typing import Any, Protocol
 
 from proctor.benchmarks.base import Benchmark
 from proctor.definition import PRESENTATION
-from proctor.types import Array, EpisodeSpec
+from proctor.features import Array
+from proctor.types import EpisodeSpec
 
 
 @dataclass

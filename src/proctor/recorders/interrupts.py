@@ -6,7 +6,7 @@ import signal
 import time
 from typing import Any
 
-from proctor.recorders.base import Pulse
+from proctor.runs.records import Pulse
 from proctor.types import EpisodeResult
 
 _LOST_AFTER_S = 0.5

@@ -9,7 +9,7 @@ from rich.live import Live
 from rich.text import Text
 
 from proctor.errors import last_line, one_line
-from proctor.recorders.base import Counts, Pulse
+from proctor.runs.records import Counts, Pulse
 from proctor.stats.rates import rate_text
 from proctor.types import EpisodeResult
 

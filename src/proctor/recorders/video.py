@@ -8,16 +8,12 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 
-from proctor.errors import MissingExtra, RunFolderError
-from proctor.machine.files import read_plain
-from proctor.runs.journal import VIDEO_FOLDER
-from proctor.types import Array
+from proctor.errors import MissingExtra
+from proctor.features import Array
+from proctor.runs.videos import UNFINISHED
 
-WARNINGS_FILE = f"{VIDEO_FOLDER}/warnings.json"
-_UNFINISHED = ".part"
 _LEAST_FPS = 8
 _ENCODER = {"preset": "veryfast", "crf": "23"}
 
@@ -30,29 +26,6 @@ def require_encoder() -> None:
     """
     if importlib.util.find_spec("av") is None:
         raise MissingExtra("the video encoder", "video")
-
-
-def remove_unfinished(folder: Path) -> None:
-    """Remove what a process that was killed while it filmed has left in the run folder."""
-    for path in folder.glob(f"{VIDEO_FOLDER}/*/*{_UNFINISHED}"):
-        path.unlink()
-
-
-def read_warnings(folder: Path) -> dict[str, str]:
-    """Return what is to be known of the run's videos, by their places in the run folder.
-
-    Raises:
-        RunFolderError: the file is damaged, or is none.
-    """
-    path = folder / WARNINGS_FILE
-    try:
-        return msgspec.json.decode(read_plain(path), type=dict[str, str])
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise RunFolderError(f"cannot read {path}: {error.strerror}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        raise RunFolderError(f"{path} is damaged; remove it") from None
 
 
 @dataclass(frozen=True)
@@ -121,7 +94,7 @@ class VideoFile:
 
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path
-        self._unfinished = path.with_name(path.name + _UNFINISHED)
+        self._unfinished = path.with_name(path.name + UNFINISHED)
         self._camera = camera
         self._frame_rate = camera.frame_rate(task_fps)
         self._container = av.open(

@@ -23,7 +23,7 @@ from typing import Any
 
 from proctor.errors import MissingExtra, RunFolderError, UsageError
 from proctor.machine.variables import variables_set
-from proctor.recorders.base import Counts, Pulse
+from proctor.runs.records import Counts, Pulse
 from proctor.stats.rates import wilson_interval
 from proctor.types import EpisodeResult
 

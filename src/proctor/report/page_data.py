@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from proctor.errors import UsageError
-from proctor.recorders.base import Pulse
-from proctor.recorders.video import read_warnings
 from proctor.report.reproduce import episode_base, episode_flag, run_command, task_flags
 from proctor.report.stopped import kind_of_interval, round_warnings, why_stopped
 from proctor.report.summary import by_group, by_task, tally
@@ -21,6 +19,8 @@ from proctor.report.worlds import world_warnings
 from proctor.runs.effort import read_effort
 from proctor.runs.folder import RunFolder, RunRecord
 from proctor.runs.journal import EpisodeRow, read_journal, videos_in
+from proctor.runs.records import Pulse
+from proctor.runs.videos import read_warnings
 from proctor.stats.anytime import Watch, watched
 from proctor.types import EpisodeKey, Outcome
 

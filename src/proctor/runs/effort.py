@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 
 from proctor.errors import RunFolderError
-from proctor.recorders.base import Pulse
 from proctor.runs.journal import read_lines
+from proctor.runs.records import Pulse
 from proctor.types import EpisodeResult
 
 FILE_NAME = "sessions.jsonl"

@@ -20,8 +20,8 @@ from proctor.definition import changed_fields, in_words
 from proctor.errors import RunFolderError, UsageError
 from proctor.machine.files import read_plain, sync
 from proctor.machine.locks import CLAIM_FILE, LOCK_FILE, take_lock
-from proctor.recorders.base import Seconds
 from proctor.runs.journal import VIDEO_FOLDER
+from proctor.runs.records import Seconds
 
 RUN_FILE = "run.json"
 WANDB_FOLDER = "wandb"

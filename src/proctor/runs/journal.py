@@ -15,7 +15,7 @@ import msgspec
 
 from proctor.errors import RunFolderError
 from proctor.machine.files import MOST_LINES, read_plain, sync
-from proctor.recorders.base import Number, Pulse, Seconds, Whole
+from proctor.runs.records import Number, Pulse, Seconds, Whole
 from proctor.types import EpisodeKey, EpisodeResult, EpisodeSpec, Outcome, WorldKey, usual_world
 
 FILE_NAME = "episodes.jsonl"

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from proctor.features import Array
 from proctor.stats.rates import Interval, clopper_pearson_interval, wilson_interval
-from proctor.types import Array
 
 _NUISANCE_RISK = 1e-4
 """The chance, added to p-values, that the nuisance lies outside its interval (Berger, Boos)."""

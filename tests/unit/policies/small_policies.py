@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from proctor.features import ActionSpec, Feature, FeatureKind
 from proctor.policies.act import config as act
 from proctor.policies.act.config import ActConfig
 from proctor.policies.base import Batch, Query
@@ -17,7 +18,7 @@ from proctor.policies.diffusion.config import DiffusionConfig
 from proctor.policies.lerobot.checkpoint import default_pipelines, write_checkpoint
 from proctor.policies.lerobot.config import CheckpointConfig, FeatureType, PolicyFeature
 from proctor.policies.runtime.chunk_policy import ChunkPolicy, Parts
-from proctor.types import ActionSpec, EpisodeSpec, Feature, FeatureKind, Task
+from proctor.types import EpisodeSpec, Task
 
 STATE = "observation.state"
 IMAGE = "observation.image"

@@ -11,8 +11,8 @@ from safetensors.torch import load_file, save_file
 from small_policies import FakeBenchmark, small_act, small_diffusion, write_small
 
 from proctor.errors import ProctorError, SpecMismatch, UsageError
+from proctor.features import NormMode
 from proctor.policies.lerobot.checkpoint import load_policy
-from proctor.policies.lerobot.config import NormMode
 from proctor.policies.lerobot.weights import read_tensors
 
 NORMALIZER = "policy_preprocessor_step_3_normalizer_processor.safetensors"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.conftest import digests
 
-from proctor import plugins as registry
+from proctor import plugins
 from proctor.errors import SpecMismatch, UsageError
 from proctor.evaluation.run import Evaluation
 from proctor.policies.lerobot.checkpoint import write_checkpoint
@@ -27,8 +27,8 @@ SMALL_DIFFUSION = {
 
 def checkpoint(folder: Path, kind: str, **fields: Any) -> str:
     """Write a checkpoint with random weights that fits the fake benchmark's camera and state."""
-    benchmark = registry.find_benchmark("fake")
-    plugin = registry.find_policy(kind)
+    benchmark = plugins.find_benchmark("fake")
+    plugin = plugins.find_policy(kind)
     policy: Any = plugin.make(
         plugin.config(**fields), benchmark.make(benchmark.config(image_size=32))
     )

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from small_policies import FakeBenchmark, small_act, small_diffusion, write_small
 
-from proctor import plugins as registry
+from proctor import plugins
 from proctor.commands.audit import run as audit
 from proctor.definition import changed_fields
 from proctor.errors import UsageError
@@ -137,7 +137,7 @@ def test_where_a_checkpoint_lies_and_how_it_is_called_is_no_part_of_it(
 
 def test_untrained_networks_of_different_widths_are_told_apart() -> None:
     made = [
-        registry.find_policy("act").make(small_act(dim_model=width, device="cpu"), FakeBenchmark())
+        plugins.find_policy("act").make(small_act(dim_model=width, device="cpu"), FakeBenchmark())
         for width in (32, 64)
     ]
     narrow, wide = (policy.protocol() for policy in made)
@@ -151,7 +151,7 @@ def _gpu() -> bool:
 def test_resume_and_audit_refuse_another_policy_and_say_which_field(
     run: Callable[..., Evaluation], tmp_path: Path
 ) -> None:
-    benchmark, plugin = registry.find_benchmark("fake"), registry.find_policy("act")
+    benchmark, plugin = plugins.find_benchmark("fake"), plugins.find_policy("act")
     config = small_act(input_features={}, output_features={}, device="cpu")
     made: Any = plugin.make(config, benchmark.make(benchmark.config(image_size=32)))
     path = tmp_path / "checkpoint"

@@ -6,9 +6,9 @@ import pytest
 from small_policies import ACTION, IMAGE, INPUTS, STATE, FakeBenchmark, small_act
 
 from proctor.errors import SpecMismatch
+from proctor.features import ActionSpec, FeatureKind
 from proctor.policies.lerobot.config import FeatureType, PolicyFeature
 from proctor.policies.lerobot.fit import check_fit, features_of
-from proctor.types import ActionSpec, FeatureKind
 
 WRIST = "observation.images.wrist"
 

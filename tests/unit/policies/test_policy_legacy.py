@@ -10,8 +10,9 @@ from safetensors.torch import load_file, save_file
 from small_policies import INPUTS, STATE, make_parts, small_diffusion
 
 from proctor.errors import UsageError
+from proctor.features import NormMode
 from proctor.policies.lerobot.checkpoint import read_checkpoint, write_checkpoint
-from proctor.policies.lerobot.config import FeatureType, NormMode, PolicyFeature
+from proctor.policies.lerobot.config import FeatureType, PolicyFeature
 from proctor.policies.lerobot.processors import Normalize, Rename, ToBatch, ToDevice, Unnormalize
 
 WRIST = "observation.images.wrist_cam"

@@ -10,8 +10,9 @@ import numpy as np
 from proctor.benchmarks.mujoco.log import log_mujoco_warnings
 from proctor.benchmarks.mujoco.rendering import CameraRenderer
 from proctor.benchmarks.mujoco.world import mujoco_world
+from proctor.features import IMAGES, STATE, Array, Observation
 from proctor.machine.variables import variables_set
-from proctor.types import IMAGES, STATE, Array, EpisodeSpec, Observation, Step
+from proctor.types import EpisodeSpec, Step
 
 # Else dm_control loads GL, with a backend of its own choice, which we never use.
 with variables_set({"MUJOCO_GL": "disable"}):

@@ -14,7 +14,8 @@ from proctor.benchmarks.gym.success import CHOICES, SuccessRule, parse_success
 from proctor.benchmarks.selection import ids_in_group, names_in, require_positive
 from proctor.definition import PRESENTATION
 from proctor.errors import UsageError, did_you_mean
-from proctor.types import ActionSpec, EpisodeSpec, Feature, Task
+from proctor.features import ActionSpec, Feature
+from proctor.types import EpisodeSpec, Task
 
 
 @dataclass

@@ -21,7 +21,7 @@ from proctor.benchmarks.gym.memory import Memory, memory_of
 from proctor.benchmarks.gym.success import CHOICES, Source, SuccessRule
 from proctor.engine.generators import WHILE_OPENING, seed_generators
 from proctor.errors import UsageError
-from proctor.types import FILM, ActionSpec, Feature, FeatureKind
+from proctor.features import FILM, ActionSpec, Feature, FeatureKind
 
 _LIMIT_S = 300
 _DEFAULT_FPS = 30

@@ -11,10 +11,11 @@ import numpy as np
 
 from proctor.benchmarks.gym.spaces import entries_of, numbers_in, to_env_action
 from proctor.benchmarks.gym.success import SuccessRule
-from proctor.benchmarks.mujoco.rendering import gl_variables
 from proctor.engine.generators import WHILE_OPENING, seed_generators
 from proctor.errors import WorkerError
-from proctor.types import FILM, Array, EpisodeSpec, Observation, Step
+from proctor.features import FILM, Array, Observation
+from proctor.machine.gl import gl_variables
+from proctor.types import EpisodeSpec, Step
 
 _QUIET_PYGAME = {"PYGAME_HIDE_SUPPORT_PROMPT": "1", "SDL_VIDEODRIVER": "dummy"}
 """Many environments draw by pygame, which greets, and looks for a screen it does not need."""

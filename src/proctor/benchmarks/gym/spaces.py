@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import Space, spaces
 
 from proctor.errors import UsageError
-from proctor.types import (
+from proctor.features import (
     ENVIRONMENT_STATE,
     IMAGE,
     IMAGES,

@@ -15,8 +15,8 @@ from proctor.machine.files import sha256_of
 
 VARIABLE = "PROCTOR_LIBERO_ASSETS"
 HUB_REPO = "lerobot/libero-assets"
-_STANDARD_LIST = "libero_assets.txt"
-_FURTHER_LIST = "libero_90_assets.txt"
+_STANDARD_LIST = "assets.txt"
+_FURTHER_LIST = "assets_90.txt"
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def needed_files(suites: Sequence[str]) -> tuple[AssetFile, ...]:
 
 @cache
 def _listed(name: str) -> tuple[AssetFile, ...]:
-    text = resources.files("proctor.benchmarks").joinpath(name).read_text(encoding="utf-8")
+    text = resources.files("proctor.benchmarks.libero").joinpath(name).read_text(encoding="utf-8")
     rows = (line.split(" ", 2) for line in text.splitlines())
     return tuple(AssetFile(sha256, int(size), path) for sha256, size, path in rows)
 

@@ -25,7 +25,6 @@ from proctor.benchmarks.libero.tasks import (
     read_init_states,
     task_names,
 )
-from proctor.benchmarks.mujoco.rendering import gl_variables
 from proctor.benchmarks.selection import (
     LARGEST_SIDE,
     check_cameras,
@@ -37,15 +36,9 @@ from proctor.benchmarks.selection import (
 )
 from proctor.definition import PRESENTATION
 from proctor.errors import UsageError, did_you_mean
-from proctor.types import (
-    ENVIRONMENT_STATE,
-    STATE,
-    ActionSpec,
-    EpisodeSpec,
-    Feature,
-    FeatureKind,
-    Task,
-)
+from proctor.features import ENVIRONMENT_STATE, STATE, ActionSpec, Feature, FeatureKind
+from proctor.machine.gl import gl_variables
+from proctor.types import EpisodeSpec, Task
 
 FPS = 20
 N_INIT_STATES = 50

@@ -20,7 +20,7 @@ from proctor.benchmarks.libero.grasps import BOXES, HOLDS, Grasp, choose_grasp, 
 from proctor.benchmarks.libero.hand import UP, Actions, Fingers, Hand, turned
 from proctor.benchmarks.libero.problem import Goal, Problem, Relation
 from proctor.benchmarks.libero.scene import Scene
-from proctor.types import ENVIRONMENT_STATE, Array, Observation
+from proctor.features import ENVIRONMENT_STATE, Array, Observation
 
 _CLEAR_M = 0.04
 _LIFT_M = 0.08

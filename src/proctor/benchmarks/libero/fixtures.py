@@ -9,7 +9,7 @@ import numpy as np
 from proctor.benchmarks.libero.hand import UP, Actions, Fingers, Hand, turned
 from proctor.benchmarks.libero.problem import Problem
 from proctor.benchmarks.libero.scene import Scene
-from proctor.types import Array
+from proctor.features import Array
 
 _CLEAR_M = 0.05
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from proctor.benchmarks.libero.hand import UP
 from proctor.benchmarks.libero.scene import Part, Scene
-from proctor.types import Array
+from proctor.features import Array
 
 WIDEST_M = 0.07
 """The fingers open to 0.08; a centimetre is left for the error of the approach."""

@@ -11,7 +11,7 @@ from enum import Enum
 import numpy as np
 
 from proctor.benchmarks.libero.scene import Scene
-from proctor.types import Array
+from proctor.features import Array
 
 Actions = Iterator[Array]
 

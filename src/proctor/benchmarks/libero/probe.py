@@ -17,14 +17,14 @@ import numpy as np
 from proctor.benchmarks.libero.sim import LiberoSim
 from proctor.types import EpisodeSpec, Task
 
-_TABLE = "libero_settled.json"
+_TABLE = "settled.json"
 _TOLERANCE_M = 0.01
 
 
 @cache
 def settled() -> dict[str, Any]:
     """Return the versions the table was made with, and where the objects of each task settled."""
-    text = resources.files("proctor.benchmarks").joinpath(_TABLE).read_text(encoding="utf-8")
+    text = resources.files("proctor.benchmarks.libero").joinpath(_TABLE).read_text(encoding="utf-8")
     table: dict[str, Any] = json.loads(text)
     return table
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from proctor.benchmarks.libero.problem import Problem
-from proctor.types import Array
+from proctor.features import Array
 
 ROWS, COLUMNS = 20, 14
 

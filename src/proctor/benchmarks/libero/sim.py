@@ -15,9 +15,11 @@ import numpy as np
 from proctor.benchmarks.libero.problem import read_problem
 from proctor.benchmarks.libero.state import WorldState
 from proctor.benchmarks.libero.world import global_randomness, make_world
-from proctor.benchmarks.mujoco.rendering import CameraRenderer, can_render, release_pages
+from proctor.benchmarks.mujoco.rendering import CameraRenderer, release_pages
 from proctor.benchmarks.mujoco.world import mujoco_world
-from proctor.types import ENVIRONMENT_STATE, STATE, Array, EpisodeSpec, Observation, Step
+from proctor.features import ENVIRONMENT_STATE, STATE, Array, Observation
+from proctor.machine.gl import can_render
+from proctor.types import EpisodeSpec, Step
 
 SETTLE_STEPS = 10
 SETTLE_ACTION = np.array([0, 0, 0, 0, 0, 0, -1], np.float32)

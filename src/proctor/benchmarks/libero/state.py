@@ -9,7 +9,7 @@ import numpy as np
 
 from proctor.benchmarks.libero.problem import Problem
 from proctor.benchmarks.libero.scene import COLUMNS, ROWS
-from proctor.types import Array
+from proctor.features import Array
 
 
 class WorldState:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from proctor.errors import MissingExtra, UsageError
-from proctor.types import Array
+from proctor.features import Array
 
 STANDARD_SUITES = ("libero_spatial", "libero_object", "libero_goal", "libero_10")
 SUITES = (*STANDARD_SUITES, "libero_90")

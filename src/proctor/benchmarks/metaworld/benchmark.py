@@ -17,7 +17,6 @@ from proctor.benchmarks.metaworld.sim import (
     MetaworldSim,
 )
 from proctor.benchmarks.metaworld.tasks import SPLITS, TASKS
-from proctor.benchmarks.mujoco.rendering import gl_variables
 from proctor.benchmarks.selection import (
     LARGEST_SIDE,
     check_cameras,
@@ -29,18 +28,18 @@ from proctor.benchmarks.selection import (
     tasks_of_suite,
 )
 from proctor.errors import MissingExtra, UsageError, did_you_mean
-from proctor.types import (
+from proctor.features import (
     ENVIRONMENT_STATE,
     IMAGE,
     STATE,
     ActionSpec,
     Array,
-    EpisodeSpec,
     Feature,
     FeatureKind,
     Observation,
-    Task,
 )
+from proctor.machine.gl import gl_variables
+from proctor.types import EpisodeSpec, Task
 
 FPS = 80
 CAMERAS = ("corner", "corner2", "corner3", "corner4", "topview", "behindGripper", "gripperPOV")

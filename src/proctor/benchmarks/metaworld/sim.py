@@ -11,7 +11,8 @@ import numpy as np
 from proctor.benchmarks.mujoco.log import log_mujoco_warnings
 from proctor.benchmarks.mujoco.rendering import CameraRenderer
 from proctor.benchmarks.mujoco.world import mujoco_world
-from proctor.types import ENVIRONMENT_STATE, STATE, Array, EpisodeSpec, Observation, Step, Task
+from proctor.features import ENVIRONMENT_STATE, STATE, Array, Observation
+from proctor.types import EpisodeSpec, Step, Task
 
 # LeRobot moves this one camera closer; every public Meta-World checkpoint was trained on that view.
 MOVED_CAMERAS = {"corner2": (0.75, 0.075, 0.7)}

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from proctor.types import Array
+from proctor.features import Array
 
 
 def mujoco_world(data: Any) -> Array:

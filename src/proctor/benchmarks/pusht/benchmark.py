@@ -13,17 +13,8 @@ from proctor.benchmarks.base import BenchmarkConfig, BenchmarkPlugin, Expert, Si
 from proctor.benchmarks.selection import ids_in_group, names_in, require_positive
 from proctor.definition import PRESENTATION
 from proctor.errors import MissingExtra, UsageError
-from proctor.types import (
-    ENVIRONMENT_STATE,
-    FILM,
-    IMAGE,
-    STATE,
-    ActionSpec,
-    EpisodeSpec,
-    Feature,
-    FeatureKind,
-    Task,
-)
+from proctor.features import ENVIRONMENT_STATE, FILM, IMAGE, STATE, ActionSpec, Feature, FeatureKind
+from proctor.types import EpisodeSpec, Task
 
 FPS = 10
 

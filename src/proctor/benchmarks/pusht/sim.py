@@ -8,16 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from proctor.types import (
-    ENVIRONMENT_STATE,
-    FILM,
-    IMAGE,
-    STATE,
-    Array,
-    EpisodeSpec,
-    Observation,
-    Step,
-)
+from proctor.features import ENVIRONMENT_STATE, FILM, IMAGE, STATE, Array, Observation
+from proctor.types import EpisodeSpec, Step
 
 os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from proctor.benchmarks.base import Benchmark
 from proctor.errors import UsageError
+from proctor.features import NormMode
 from proctor.policies.base import Policy
 from proctor.policies.lerobot.config import (
     MOST_PIXELS,
@@ -20,7 +21,6 @@ from proctor.policies.lerobot.config import (
     NOT_A_FLAG,
     CheckpointConfig,
     CheckpointPlugin,
-    NormMode,
     check_backbone,
     check_sizes,
 )

@@ -7,15 +7,12 @@ policy_preprocessor.json, policy_postprocessor.json, and *.safetensors beside th
 
 from __future__ import annotations
 
-import importlib
 import json
-import pkgutil
 import re
 import tempfile
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -28,20 +25,20 @@ try:
 except ImportError as error:
     raise MissingExtra(error.name or "torch", "torch") from None
 
-import proctor.policies
 from proctor.benchmarks.base import Benchmark
+from proctor.features import NormMode
 from proctor.policies.lerobot.config import (
     ACTION,
     CheckpointConfig,
     CheckpointPlugin,
     FeatureType,
-    NormMode,
     PolicyFeature,
     decode_config,
     encode_config,
     is_saved,
     override,
 )
+from proctor.policies.lerobot.families import families
 from proctor.policies.lerobot.fit import check_fit, features_of
 from proctor.policies.lerobot.processors import (
     Normalize,
@@ -176,7 +173,7 @@ def read_config(folder: Path) -> tuple[CheckpointPlugin, CheckpointConfig, list[
     file = folder / "config.json"
     raw = read_json(file)
     notes = []
-    known = plugins()
+    known = families()
     kind = raw.get("type")
     if kind is None:
         matching = [name for name, plugin in known.items() if plugin.tell_tale <= raw.keys()]
@@ -196,25 +193,6 @@ def read_config(folder: Path) -> tuple[CheckpointPlugin, CheckpointConfig, list[
     if missing:
         notes.append(f"{file}: not stated, so LeRobot 0.6's defaults: {', '.join(missing)}")
     return plugin, config, notes
-
-
-def plugins() -> dict[str, CheckpointPlugin]:
-    """Return the policies that checkpoints can hold, by the ``type`` in their config.json.
-
-    Ours are found by file name, those of others by their entry points.
-    """
-    found = {}
-    for entry in entry_points(group="proctor.policies"):
-        plugin = entry.load()
-        if isinstance(plugin, CheckpointPlugin):
-            found[entry.name] = plugin
-    for module in pkgutil.iter_modules(proctor.policies.__path__):
-        if module.name == "checkpoint":
-            continue
-        plugin = getattr(importlib.import_module(f"proctor.policies.{module.name}"), "PLUGIN", None)
-        if isinstance(plugin, CheckpointPlugin):
-            found[module.name] = plugin
-    return found
 
 
 def _config_class(plugin: CheckpointPlugin) -> type[CheckpointConfig]:

@@ -15,6 +15,7 @@ import msgspec
 
 from proctor.definition import PRESENTATION
 from proctor.errors import UsageError, did_you_mean
+from proctor.features import NormMode
 from proctor.policies.base import PolicyConfig, PolicyPlugin
 
 if TYPE_CHECKING:
@@ -38,16 +39,6 @@ class FeatureType(Enum):
     ACTION = "ACTION"
     REWARD = "REWARD"
     LANGUAGE = "LANGUAGE"
-
-
-class NormMode(Enum):
-    """How a feature is normalised; the formulas are in processors.py."""
-
-    MEAN_STD = "MEAN_STD"
-    MIN_MAX = "MIN_MAX"
-    QUANTILES = "QUANTILES"
-    QUANTILE10 = "QUANTILE10"
-    IDENTITY = "IDENTITY"
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import json
 
 from proctor.benchmarks.base import Benchmark
 from proctor.errors import SpecMismatch
+from proctor.features import Feature, FeatureKind
 from proctor.policies.lerobot.config import (
     ENV_STATE,
     STATE,
@@ -13,7 +14,6 @@ from proctor.policies.lerobot.config import (
     FeatureType,
     PolicyFeature,
 )
-from proctor.types import Feature, FeatureKind
 
 
 def benchmark_key(key: str, rename_map: dict[str, str]) -> str:

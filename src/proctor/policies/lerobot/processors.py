@@ -20,7 +20,8 @@ import torch
 from torch import Tensor
 
 from proctor.errors import UsageError
-from proctor.policies.lerobot.config import ACTION, ENV_STATE, STATE, NormMode, PolicyFeature
+from proctor.features import NormMode
+from proctor.policies.lerobot.config import ACTION, ENV_STATE, STATE, PolicyFeature
 
 Tensors: TypeAlias = dict[str, Tensor]
 Stats: TypeAlias = dict[str, dict[str, Tensor]]

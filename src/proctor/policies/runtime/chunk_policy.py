@@ -12,13 +12,14 @@ import torch
 from torch import Tensor
 
 from proctor.definition import defining
+from proctor.features import Array, Feature
 from proctor.policies.base import Batch, Placement, Query
 from proctor.policies.lerobot.config import ACTION, CheckpointConfig
 from proctor.policies.lerobot.fit import benchmark_key
 from proctor.policies.lerobot.processors import Pipeline
 from proctor.policies.runtime.network import Network
 from proctor.policies.runtime.runner import make_runner, numerics, pick_device, pick_dtype
-from proctor.types import Array, EpisodeSpec, Feature
+from proctor.types import EpisodeSpec
 
 NOISE = "noise"
 

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from proctor.errors import UsageError
-from proctor.types import Array
+from proctor.features import Array
 
 Forward = Callable[[dict[str, Tensor]], Tensor]
 """Device-side work: named rows on the device -> [B, ...] on the device."""

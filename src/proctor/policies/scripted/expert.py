@@ -9,8 +9,9 @@ import numpy as np
 
 from proctor.benchmarks.base import Benchmark, Expert
 from proctor.errors import UsageError
+from proctor.features import Array
 from proctor.policies.base import Batch, Placement, PolicyConfig, PolicyPlugin
-from proctor.types import Array, EpisodeSpec
+from proctor.types import EpisodeSpec
 
 
 @dataclass

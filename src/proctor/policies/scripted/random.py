@@ -10,8 +10,9 @@ import numpy as np
 
 from proctor.benchmarks.base import Benchmark
 from proctor.errors import SpecMismatch, UsageError, did_you_mean
+from proctor.features import ActionSpec, Array
 from proctor.policies.base import Batch, Placement, PolicyConfig, PolicyPlugin
-from proctor.types import ActionSpec, Array, EpisodeSpec
+from proctor.types import EpisodeSpec
 
 
 @dataclass

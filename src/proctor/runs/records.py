@@ -1,0 +1,81 @@
+"""What files of a run hold besides episodes: bounded numbers, how a session goes, counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Annotated, Self
+
+import msgspec
+
+from proctor.stats.rates import Worlds
+from proctor.types import Outcome, WorldKey
+
+Number = Annotated[float, msgspec.Meta(ge=-1e300, le=1e300)]
+"""In a file: a million of them still have a sum."""
+
+
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e11)]
+"""In a file: a duration, or a moment since 1970 while years have four digits."""
+
+
+Whole = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+"""In a file: a count, a number or a seed, as exact in a browser as here."""
+
+
+@dataclass(frozen=True)
+class Pulse:
+    """How the run goes at this moment."""
+
+    elapsed_s: Seconds
+    steps: Whole
+    """Simulator steps taken so far by all workers of this session."""
+    batches: Whole
+    batched_requests: Whole
+    infer_s: Seconds = 0.0
+    """Seconds the policy has worked."""
+
+    @property
+    def steps_per_s(self) -> float:
+        """Simulator steps per second since the start."""
+        return self.steps / self.elapsed_s if self.elapsed_s > 0 else 0.0
+
+    @property
+    def mean_batch(self) -> float | None:
+        """Mean number of episodes answered by one call of the policy; None when none was needed."""
+        return self.batched_requests / self.batches if self.batches else None
+
+
+@dataclass
+class Counts:
+    """Episodes by how they ended."""
+
+    successes: int = 0
+    failures: int = 0
+    """Those that diverged included."""
+    diverged: int = 0
+    errors: int = 0
+    worlds: Worlds = field(default_factory=Worlds)
+    """From which the completed episodes started."""
+
+    @classmethod
+    def of(cls, ended: Iterable[tuple[Outcome, WorldKey]]) -> Self:
+        """Count episodes that have ended before."""
+        counts = cls()
+        for outcome, world in ended:
+            counts.add(outcome, world)
+        return counts
+
+    def add(self, outcome: Outcome, world: WorldKey) -> None:
+        """Count one episode."""
+        if outcome.counts:
+            self.worlds.add(world)
+        self.successes += outcome is Outcome.SUCCESS
+        self.failures += outcome.failed
+        self.diverged += outcome is Outcome.DIVERGED
+        self.errors += outcome is Outcome.ERROR
+
+    @property
+    def total(self) -> int:
+        """All episodes that ended, errors included."""
+        return self.successes + self.failures + self.errors
