@@ -48,17 +48,17 @@ fuzz: $(STAMP)
 	$(BIN)/python -m tests.fuzz
 
 bench: $(STAMP) graphics libero-assets
-	$(BIN)/python benchmarks/engine.py
-	$(BIN)/python benchmarks/libero.py
+	$(BIN)/python measurements/engine.py
+	$(BIN)/python measurements/libero.py
 
 bench-scaling: $(STAMP) graphics
-	$(BIN)/python benchmarks/scaling.py
+	$(BIN)/python measurements/scaling.py
 
 # LeRobot in .venv-peers and vla-eval in .venv-peers-vla, or where PROCTOR_PEER_VENV and
 # PROCTOR_VLA_VENV say, then each beside Proctor.
 bench-peers: $(STAMP) graphics libero-assets
-	$(BIN)/python benchmarks/peers/install.py
-	$(BIN)/python -m benchmarks.peers
+	$(BIN)/python measurements/peers/install.py
+	$(BIN)/python -m measurements.peers
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

@@ -20,7 +20,7 @@ DANGEROUS_CALLS = {
 ALLOWED = {
     ("testing.py", "pickle"): "check_sim pickles a task that it has just been given, in memory",
     (
-        "benchmarks/metaworld_sim.py",
+        "measurements/metaworld_sim.py",
         "pickle",
     ): "dumps for Meta-World's own set_task, of our numbers",
     ("flags.py", "yaml.load"): "with a subclass of SafeLoader that also bounds the depth",
@@ -28,15 +28,18 @@ ALLOWED = {
     ("registry.py", "importlib.import_module"): "plug-ins; from a file only if a flag names it too",
     ("policies/checkpoint.py", "importlib.import_module"): "our own modules, listed by pkgutil",
     (
-        "benchmarks/gym.py",
+        "measurements/gym.py",
         "importlib.import_module",
     ): "--env.id; from a file only if a flag says so",
     ("engine/channel.py", "pickle"): "between us and our own workers, by unnamed sockets",
-    ("benchmarks/gym_probe.py", "pickle"): "question and answer of our own child, in a new folder",
-    ("benchmarks/libero_tasks.py", "pickle"): "an unpickler that makes arrays and nothing else",
-    ("benchmarks/libero_world.py", "importlib.import_module"): "LIBERO's own modules, by name",
-    ("benchmarks/pusht.py", "importlib.import_module"): "OpenCV, to see whether it loads",
-    ("benchmarks/rendering.py", "importlib.import_module"): "a name from a table of GL backends",
+    (
+        "measurements/gym_probe.py",
+        "pickle",
+    ): "question and answer of our own child, in a new folder",
+    ("measurements/libero_tasks.py", "pickle"): "an unpickler that makes arrays and nothing else",
+    ("measurements/libero_world.py", "importlib.import_module"): "LIBERO's own modules, by name",
+    ("measurements/pusht.py", "importlib.import_module"): "OpenCV, to see whether it loads",
+    ("measurements/rendering.py", "importlib.import_module"): "a name from a table of GL backends",
 }
 """(file, what) -> why it runs nothing that was read."""
 

@@ -65,7 +65,7 @@ def best_simulators(load: Load) -> int:
     """Return how many simulators keep this machine busy without being in each other's way.
 
     Two at least where the engine thinks, so that one moves while the other is thought for.
-    ``benchmarks/workers.py`` measures what this costs against the best fixed number.
+    ``measurements/workers.py`` measures what this costs against the best fixed number.
     """
     least = 1 if load.thinking is Thinking.BESIDE else 2
     fitting = load.memory_bytes // (WORKER_MB * 2**20)

@@ -1,0 +1,202 @@
+"""On a GPU host: a whole evaluation against what the host could do at most, and where time went.
+
+    PROCTOR_BENCH_WORKERS=14 python measurements/gpu_host.py [--tasks=mt50 --episodes=4 --every=20
+        --dtype=float32 --policy=act|diffusion --strict]
+
+A policy of full size with random weights on Meta-World's 480x480 pictures. The fraction it states
+is that of the least time the run's work takes on this host, as gpu_limit.py defines it: the largest
+of drawing (pictures / the best rate that as many processes reach in any second of doing nothing
+else), inference (the least time of the network alone, of many tries, for its batches) and physics
+(seconds in the simulator / cores), over the time from the first episode to the last.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import tempfile
+import threading
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from engine import evaluate, frames_drawn, say, total
+from gpu_limit import Limit, Seen, best_rate, limit_of
+
+from proctor.config.evaluation import STRICT_BATCH
+from proctor.machine.system import git_commit, usable_cores
+from proctor.runs.effort import read_effort
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is evaluated."""
+
+    policy: str
+    tasks: str
+    episodes: int
+    every: int
+    dtype: str
+    strict: bool
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The policy's own settings."""
+        fields: dict[str, Any] = {"n_action_steps": self.every, "dtype": self.dtype}
+        if self.policy == "act":
+            return fields | {"chunk_size": self.every}
+        sampling = {"noise_scheduler_type": "DDIM", "num_inference_steps": 10}
+        return fields | sampling | {"crop_shape": [420, 420]}
+
+    @property
+    def flags(self) -> list[str]:
+        """The words of ``proctor eval``."""
+        return [
+            f"--policy.type={self.policy}",
+            *(f"--policy.{name}={value}" for name, value in self.fields.items()),
+            "--env.type=metaworld",
+            f"--env.task={self.tasks}",
+            f"--eval.n_episodes={self.episodes}",
+            f"--eval.strict={str(self.strict).lower()}",
+        ]
+
+
+def parse() -> Case:
+    """Read the command line."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--policy", choices=("act", "diffusion"), default="act")
+    parser.add_argument("--tasks", default="mt50")
+    parser.add_argument("--episodes", type=int, default=4)
+    parser.add_argument("--every", type=int, default=20, help="n_action_steps")
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--strict", action="store_true", help="as --eval.strict")
+    return Case(**vars(parser.parse_args()))
+
+
+def idle_batch_s(case: Case, most: int) -> dict[int, float]:
+    """Return the least seconds of the network for batches of 1 to ``most`` on an idle GPU."""
+    from policy import batch_for, make
+
+    fields = case.fields | ({"pad_to": STRICT_BATCH} if case.strict else {})
+    policy, benchmark = make(case.policy, "cuda", 480, **fields)
+    runner, replay_s = policy.runner, dict[int, float]()
+    for size in range(1, most + 1):
+        left, pieces = size, []
+        while left > 0:
+            pieces.append(runner.size_for(left))
+            left -= pieces[-1]
+        for piece in {*pieces} - {*replay_s}:
+            policy.act(batch_for(policy, benchmark, piece))  # captures the graph
+            replay_s[piece] = _least_replay_s(runner.graphs[piece], runner.stream)
+        replay_s[size] = sum(replay_s[piece] for piece in pieces)
+    return {size: replay_s[size] for size in range(1, most + 1)}
+
+
+def _least_replay_s(graph: Any, stream: Any, tries: int = 50) -> float:
+    """Return the shortest of many replays, by the GPU's own clock, nothing else in its queue."""
+    import torch
+
+    times = []
+    with torch.cuda.stream(stream):
+        for _ in range(tries):
+            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            torch.cuda.synchronize()
+            begin.record(stream)
+            graph.graph.replay()
+            end.record(stream)
+            torch.cuda.synchronize()
+            times.append(begin.elapsed_time(end) / 1000)
+    return min(times)
+
+
+class GpuLoad:
+    """Samples nvidia-smi until told to stop."""
+
+    def __init__(self) -> None:
+        self._over = threading.Event()
+        self._percents: list[tuple[float, int]] = []
+        self._thread = threading.Thread(target=self._sample)
+
+    def __enter__(self) -> GpuLoad:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def between(self, begin: float, end: float) -> float | None:
+        """Return the mean utilisation in percent between two moments."""
+        inside = [percent for moment, percent in self._percents if begin <= moment <= end]
+        return sum(inside) / len(inside) if inside else None
+
+    def _sample(self) -> None:
+        command = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"]
+        while not self._over.wait(0.5):
+            answer = subprocess.run(command, capture_output=True, text=True)  # noqa: S603  our own
+            if answer.returncode == 0:
+                self._percents.append((time.time(), int(answer.stdout.split()[0])))
+
+
+def main() -> None:
+    case = parse()
+    workers = int(os.environ["PROCTOR_BENCH_WORKERS"])
+    machine = {"commit": git_commit(), "cores": usable_cores(), "workers": workers}
+    print(json.dumps(machine | asdict(case)))
+    drawn = frames_drawn(workers)
+    rate = len(drawn) / 5
+    best = best_rate(drawn)
+    say(f"rendering alone, 480x480, {workers} processes", f"{rate:.0f} frames/s")
+    say("  in the best second", f"{best:.0f} frames/s")
+    with tempfile.TemporaryDirectory() as folder, GpuLoad() as load:
+        began = time.time()
+        run = Path(folder) / "run"
+        wall_s, rows = evaluate(run, *case.flags, f"--eval.batch_size={workers}")
+        effort = read_effort(run)
+    first = min(row.start_time for row in rows)
+    last = max(row.end_time for row in rows)
+    name = f"{case.policy}, {case.tasks} x {case.episodes}, n_action_steps={case.every}"
+    steps_per_s = f"{total(rows, 'steps') / wall_s:,.0f} steps/s, start-up included"
+    say(f"{name}{', strict' * case.strict}: wall", f"{wall_s:.1f} s", steps_per_s)
+    say("  frames/s, first episode to last", f"{total(rows, 'renders') / (last - first):.0f}")
+    say("  command to first episode", f"{first - began:.1f} s")
+    say("  first episode to last", f"{last - first:.1f} s")
+    say("  last episode to the end of the command", f"{began + wall_s - last:.1f} s")
+    busy = (last - first) * workers
+    for name in ("open_s", "sim_s", "render_s", "wait_s"):
+        say(f"  {name}, share of worker time", f"{total(rows, name) / busy:.2f}")
+    say("  inference with the way there and back, share of the session",
+        f"{effort.infer_s / (last - first):.2f}")  # fmt: skip
+    say("  mean batch", "n/a" if effort.mean_batch is None else f"{effort.mean_batch:.1f}")
+    seen = Seen(
+        span_s=last - first,
+        renders=total(rows, "renders"),
+        batches=effort.batches,
+        requests=effort.batched_requests,
+        infer_s=effort.infer_s,
+        sim_s=total(rows, "sim_s"),
+        workers=workers,
+        cores=usable_cores(),
+    )
+    percent = load.between(first, last)
+    say("  GPU utilisation", "n/a" if percent is None else f"{percent:.0f}%")
+    say_limit(limit_of(seen, best, idle_batch_s(case, workers)), wall_s)
+
+
+def say_limit(limit: Limit, wall_s: float) -> None:
+    """Print the least times and what fraction of the run's time the largest is."""
+    say("  least time for drawing", f"{limit.drawing_s:.1f} s")
+    say("  least time for inference", f"{limit.inference_s:.1f} s")
+    say("  least time for physics", f"{limit.physics_s:.1f} s")
+    say("  drawing, share of first episode to last", f"{limit.drawing_s / limit.span_s:.2f}")
+    say("  FRACTION OF THE LIMIT, first episode to last", f"{limit.fraction:.2f}")
+    say("  the same over the whole command", f"{limit.fraction * limit.span_s / wall_s:.2f}")
+    for kind in limit.measured_badly:
+        say(f"  {kind} took longer alone than in the run", "measure again")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,190 @@
+"""LIBERO's cost: episodes, opening, resetting, stepping and memory, as ratios in one run.
+
+    python measurements/libero.py [episodes open step memory]
+
+The baseline of `episodes` is the in-tree lockstep loop; of `open` and `step` it is LIBERO's own
+environment, used as LeRobot uses it (a hard reset and a render of every camera at every step).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from engine import evaluate, machine, say, total
+from watched import evaluate_watched
+
+# This file's own name hides the package it measures.
+sys.path[:] = [path for path in sys.path if Path(path).resolve() != Path(__file__).resolve().parent]
+
+SIZE = 256
+CAMERAS = "observation.images.image,observation.images.image2,observation.state"
+
+
+def episodes(folder: Path) -> None:
+    """Continuous batching with chunks against the in-tree lockstep loop, same episodes."""
+    walls = {}
+    for scheduler in ("lockstep", "continuous"):
+        walls[scheduler], rows = evaluate(
+            folder / scheduler, "--policy.type=random", f"--policy.inputs={CAMERAS}",
+            "--policy.n_action_steps=10", "--env.type=libero", "--env.task=libero_spatial",
+            "--env.task_ids=[0,1,2,3]", f"--env.observation_height={SIZE}",
+            f"--env.observation_width={SIZE}", "--env.episode_length=60", "--eval.n_episodes=4",
+            "--eval.batch_size=2", f"--eval.scheduler={scheduler}",
+        )  # fmt: skip
+        say(
+            f"4 tasks x 4 episodes, 2 cameras {SIZE}x{SIZE}, {scheduler}: wall",
+            f"{walls[scheduler]:.1f} s",
+            f"{total(rows, 'renders'):.0f} renders, {total(rows, 'steps'):.0f} steps",
+        )
+    say("  lockstep / continuous", f"{walls['lockstep'] / walls['continuous']:.2f}x", ">= 4")
+
+
+def opening(folder: Path) -> None:
+    """Opening and resetting with two cameras: LIBERO's environment, then our simulator."""
+    os.environ["MUJOCO_GL"] = _backend()
+    benchmark, task = _benchmark()
+    _timed_libero(benchmark, task)  # fills MuJoCo's cache of meshes and textures, for both
+    opened_s, reset_s = _timed_libero(benchmark, task)
+    say("LIBERO's own: open", f"{opened_s:.2f} s")
+    say("LIBERO's own: reset, init state, settle, observe", f"{reset_s:.2f} s")
+    start = time.perf_counter()
+    sim = benchmark.make_sim(task)
+    ours_s = time.perf_counter() - start
+    keys = CAMERAS.split(",")
+    sim.reset(benchmark.spec(task, 0, 1000))
+    sim.observe(keys)  # opens the renderer, once
+    start = time.perf_counter()
+    for index in (1, 2, 3):
+        sim.reset(benchmark.spec(task, index, 1000))
+        sim.observe(keys)
+    ours_reset_s = (time.perf_counter() - start) / 3
+    say("ours: open", f"{ours_s:.2f} s", f"{opened_s / ours_s:.1f}x")
+    say("ours: reset, settle, observe", f"{ours_reset_s:.2f} s", f"{reset_s / ours_reset_s:.1f}x")
+    sim.close()
+
+
+def stepping(folder: Path) -> None:
+    """Control steps without rendering: ours, LIBERO's, and 25 pure mj_step."""
+    import mujoco
+
+    from proctor.benchmarks.libero.sim import LiberoSim
+
+    os.environ["MUJOCO_GL"] = "disable"
+    benchmark, task = _benchmark()
+    actions = np.random.default_rng(0).uniform(-1, 1, (100, 7)).astype(np.float32)
+    sim = benchmark.make_sim(task)
+    assert isinstance(sim, LiberoSim)
+    sim.reset(benchmark.spec(task, 0, 1000))
+    ours_ms = _mean_ms(sim.step, actions)
+    model, data = sim._env.sim.model._model, sim._env.sim.data._data
+    bound_ms = _mean_ms(lambda _: [mujoco.mj_step(model, data) for _ in range(25)], actions)
+    sim.close()
+    env = _libero_env(task, has_offscreen_renderer=False, use_camera_obs=False)
+    env.seed(1000)
+    env.env.reset()
+    theirs_ms = _mean_ms(env.step, actions)
+    env.close()
+    say("a control step: LIBERO's own", f"{theirs_ms:.1f} ms")
+    say("a control step: ours, the same bits", f"{ours_ms:.1f} ms", f"{theirs_ms / ours_ms:.2f}x")
+    say("25 x mj_step, nothing else", f"{bound_ms:.1f} ms", f"{bound_ms / ours_ms:.2f} of ours")
+
+
+def memory(folder: Path) -> None:
+    """Proportional set size of workers, without and with rendering."""
+    os.environ.pop("MUJOCO_GL", None)  # the other parts set it for this process
+    shared = [
+        "--policy.type=random", "--env.type=libero", "--env.task=libero_spatial,libero_object",
+        "--env.task_ids=[0,1]", "--env.episode_length=20", "--eval.n_episodes=2",
+        "--eval.batch_size=2",
+    ]  # fmt: skip
+    pixels = [
+        f"--policy.inputs={CAMERAS}", "--policy.n_action_steps=10",
+        f"--env.observation_height={SIZE}", f"--env.observation_width={SIZE}",
+    ]  # fmt: skip
+    for name, flags in (("without rendering", shared), ("with two cameras", shared + pixels)):
+        watched, _ = evaluate_watched(folder / name.replace(" ", "-"), *flags)
+        say(f"worker {name}: peak PSS", f"{watched.worker_mb:.0f} MB")
+
+
+def _backend() -> str:
+    from proctor.machine.gl import find_gl_backend
+
+    backend = find_gl_backend()
+    assert backend is not None
+    return backend
+
+
+def _benchmark() -> tuple[Any, Any]:
+    from proctor.benchmarks.libero.benchmark import Libero, LiberoConfig
+
+    benchmark = Libero(
+        LiberoConfig(
+            task="libero_spatial", task_ids=[0], observation_height=SIZE, observation_width=SIZE
+        )
+    )
+    return benchmark, benchmark.tasks()[0]
+
+
+def _libero_env(task: Any, **flags: Any) -> Any:
+    from proctor.benchmarks.libero.assets import find_assets
+    from proctor.benchmarks.libero.tasks import bddl_file
+    from proctor.benchmarks.libero.world import import_libero
+
+    import_libero()
+    import libero.libero
+    from libero.libero.envs.env_wrapper import ControlEnv
+    from robosuite.renderers.context.egl_context import EGLGLContext
+    from robosuite.utils import binding_utils
+
+    binding_utils.GLContext = EGLGLContext
+    libero.libero._assets_path_cache = str(find_assets(None))
+    return ControlEnv(bddl_file_name=str(bddl_file(task.suite, task.name)), **flags)
+
+
+def _timed_libero(benchmark: Any, task: Any) -> tuple[float, float]:
+    from proctor.benchmarks.libero.tasks import read_init_states
+
+    start = time.perf_counter()
+    env = _libero_env(task, camera_heights=SIZE, camera_widths=SIZE)
+    opened_s = time.perf_counter() - start
+    states = read_init_states(task.suite, task.name)
+    start = time.perf_counter()
+    env.seed(1000)
+    env.env.reset()
+    env.set_init_state(states[0])
+    for _ in range(10):
+        env.step([0, 0, 0, 0, 0, 0, -1])
+    reset_s = time.perf_counter() - start
+    env.close()
+    return opened_s, reset_s
+
+
+def _mean_ms(step: Callable[[Any], Any], actions: Any) -> float:
+    start = time.perf_counter()
+    for action in actions:
+        step(action)
+    return 1000 * (time.perf_counter() - start) / len(actions)
+
+
+PARTS = {"episodes": episodes, "open": opening, "step": stepping, "memory": memory}
+
+
+def main(names: list[str]) -> None:
+    unknown = [name for name in names if name not in PARTS]
+    if unknown:
+        raise SystemExit(f"unknown: {', '.join(unknown)} (choose from: {', '.join(PARTS)})")
+    print(machine())
+    with tempfile.TemporaryDirectory() as folder:
+        for name in names or PARTS:
+            PARTS[name](Path(folder))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,99 @@
+"""Checkpoints with random weights that LeRobot and Proctor both load."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from measurements.peers.cases import LIBERO_CAMERAS, LIBERO_SIZE
+
+from proctor.policies.act import config as act
+from proctor.policies.act.config import ActConfig
+from proctor.policies.diffusion import config as diffusion
+from proctor.policies.diffusion.config import DiffusionConfig
+from proctor.policies.lerobot.checkpoint import default_pipelines, write_checkpoint
+from proctor.policies.lerobot.config import CheckpointConfig, FeatureType, PolicyFeature
+from proctor.policies.runtime.chunk_policy import Parts
+
+LEAST_LEROBOT = "0.4.4"
+"""What this LeRobot loads, newer ones load too."""
+
+PICTURE = {"mean": 0.5, "std": 0.25, "min": 0.0, "max": 1.0}
+
+
+@dataclass(frozen=True)
+class World:
+    """What a policy sees and does in one benchmark, and what numbers are usual there."""
+
+    size: int
+    state: int
+    action: int
+    usual: dict[str, float]
+    cameras: tuple[str, ...] = ("observation.image",)
+
+    @property
+    def inputs(self) -> dict[str, PolicyFeature]:
+        """The cameras and the state."""
+        picture = PolicyFeature(FeatureType.VISUAL, (3, self.size, self.size))
+        state = PolicyFeature(FeatureType.STATE, (self.state,))
+        return {**dict.fromkeys(self.cameras, picture), "observation.state": state}
+
+    @property
+    def outputs(self) -> dict[str, PolicyFeature]:
+        """The action."""
+        return {"action": PolicyFeature(FeatureType.ACTION, (self.action,))}
+
+
+METAWORLD = World(480, 4, 4, {"mean": 0.0, "std": 0.5, "min": -1.0, "max": 1.0})
+LIBERO = World(LIBERO_SIZE, 8, 7, METAWORLD.usual, LIBERO_CAMERAS)
+PUSHT = World(96, 2, 2, {"mean": 256.0, "std": 100.0, "min": 0.0, "max": 512.0})
+
+
+def write_checkpoints(folder: Path) -> dict[str, Path]:
+    """Write one ACT for each benchmark and a Diffusion Policy for PushT; return where they are.
+
+    ACT has LeRobot's sizes but for its chunk of 20 (LeRobot: 100). The Diffusion Policy has half
+    the channels of LeRobot's and 5 DDIM steps instead of 100 DDPM ones, to end soon on a CPU.
+    """
+    made: dict[str, Path] = {}
+    worlds = {"act-metaworld": METAWORLD, "act-pusht": PUSHT, "act-libero": LIBERO}
+    for name, world in worlds.items():
+        config = ActConfig(**_shared(world), chunk_size=20, n_action_steps=20)
+        made[name] = _write(config, world, folder / name)
+    config = DiffusionConfig(
+        **_shared(PUSHT),
+        horizon=16,
+        n_action_steps=8,
+        crop_shape=[84, 84],
+        down_dims=[256, 512, 1024],
+        noise_scheduler_type="DDIM",
+        num_inference_steps=5,
+    )
+    made["diffusion-pusht"] = _write(config, PUSHT, folder / "diffusion-pusht")
+    return made
+
+
+def _shared(world: World) -> dict[str, Any]:
+    return {
+        "input_features": world.inputs,
+        "output_features": world.outputs,
+        "pretrained_backbone_weights": None,
+        "device": "cpu",
+    }
+
+
+def _write(config: CheckpointConfig, world: World, folder: Path) -> Path:
+    plugin = act.PLUGIN if config.type == "act" else diffusion.PLUGIN
+    torch.manual_seed(0)
+    network = plugin.network(config).eval()
+    stats = {}
+    for key, feature in {**world.inputs, **world.outputs}.items():
+        is_picture = feature.type is FeatureType.VISUAL
+        shape = (3, 1, 1) if is_picture else feature.shape
+        numbers = PICTURE if is_picture else world.usual
+        stats[key] = {name: torch.full(shape, value) for name, value in numbers.items()}
+    pre, post = default_pipelines(config, stats, stats)
+    write_checkpoint(Parts(config, network, plugin.prefix, pre, post), folder, LEAST_LEROBOT)
+    return folder

@@ -1,0 +1,182 @@
+"""How each side is run, and what of its results can be compared."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from benchmarks.engine import PROCTOR, total
+from measurements.peers.cases import LEROBOTS_VIDEOS, SEED, Case, Peer
+from measurements.peers.install import ROOT, peer_python, vla_python
+from measurements.peers.measure import Usage, measure
+
+from proctor.benchmarks.libero.assets import find_assets
+from proctor.machine.gl import gl_variables
+from proctor.runs.journal import read_journal
+
+STUB = ROOT / "tests" / "parity" / "stub"
+_LIBERO_PARTS = ("hf-libero", "robosuite", "mujoco", "numpy")
+
+
+@dataclass(frozen=True)
+class Episode:
+    """What both sides say about an episode."""
+
+    success: bool
+    sum_reward: float
+    max_reward: float
+    digest: str | None = None
+    """Over rewards, success and the physics it ended in; where both played the same numbers."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One evaluation by one side."""
+
+    usage: Usage
+    steps: int
+    renders: int
+    start_up_s: float
+    """From the command to the beginning of its first episode."""
+    first_step_s: float
+    """From the command to the end of the first step; of ours: of the first episode, so that it is
+    right where episodes have one step."""
+    episodes: list[Episode]
+
+    @property
+    def past_start_s(self) -> float:
+        """What grows with the number of episodes: from the first one's beginning to the end."""
+        return self.usage.wall_s - self.start_up_s
+
+
+def run_proctor(case: Case, checkpoint: Path | None, folder: Path) -> Outcome:
+    """Evaluate with ``proctor eval``, as a user would; without a checkpoint, the actions given."""
+    policy = case.checkpoint_flags(checkpoint) if checkpoint else given_actions(case)
+    command = [*PROCTOR, "eval", *policy, *case.shared_flags]
+    command += [f"--output_dir={folder}", *([] if case.video else ["--video.episodes=0"])]
+    usage = measure(command, os.environ, folder.with_suffix(".log"))
+    rows = sorted(read_journal(folder).rows, key=lambda row: row.episode_index)
+    return Outcome(
+        usage=usage,
+        steps=int(total(rows, "steps")),
+        renders=int(total(rows, "renders")),
+        start_up_s=min(row.start_time for row in rows) - usage.started_at,
+        first_step_s=min(row.end_time for row in rows) - usage.started_at,
+        episodes=[
+            Episode(
+                bool(row.success_once),
+                row.sum_reward or 0.0,
+                row.max_reward or 0.0,
+                None if checkpoint else row.digest,
+            )
+            for row in rows
+        ],
+    )
+
+
+def given_actions(case: Case) -> list[str]:
+    """Return the flags of the policy that plays the actions vla-eval's model plays."""
+    name = "measurements.peers.same_policy:SamePolicy"
+    return [f"--policy.type={name}", f"--policy.n_action_steps={case.n_action_steps}"]
+
+
+def run_lerobot(case: Case, checkpoint: Path, folder: Path) -> Outcome:
+    """Evaluate with LeRobot's own command, in its own venv."""
+    seen_file = folder.with_suffix(".json")
+    horizon = case.horizon if case.benchmark == "metaworld" else 0
+    assets = str(find_assets(None)) if case.benchmark == "libero" else ""
+    videos = LEROBOTS_VIDEOS if case.video else 0
+    command = [str(peer_python()), str(Path(__file__).with_name("lerobot_side.py"))]
+    command += [str(seen_file), str(horizon), str(videos), assets]
+    command += [*case.checkpoint_flags(checkpoint), *_understood(case), f"--output_dir={folder}"]
+    usage = measure(command, lerobot_environment(), folder.with_suffix(".log"))
+    seen = json.loads(seen_file.read_text())
+    (task,) = json.loads((folder / "eval_info.json").read_text())["per_task"]
+    metrics = task["metrics"]
+    episodes = [
+        Episode(bool(success), total_reward, most)
+        for success, total_reward, most in zip(
+            metrics["successes"], metrics["sum_rewards"], metrics["max_rewards"], strict=True
+        )
+    ]
+    return _outcome(usage, seen, episodes)
+
+
+def run_vla_eval(case: Case, folder: Path) -> Outcome:
+    """Evaluate with vla-eval, without a container, the model in the same process."""
+    seen_file = folder.with_suffix(".json")
+    command = [str(vla_python()), str(Path(__file__).with_name("vla_side.py"))]
+    command += [str(seen_file), str(folder), str(find_assets(None)), case.task]
+    command += [str(case.n_episodes), str(case.horizon), str(case.n_action_steps), str(SEED)]
+    usage = measure(command, peer_environment(), folder.with_suffix(".log"))
+    seen = json.loads(seen_file.read_text())
+    return _outcome(usage, seen, [Episode(**episode) for episode in seen["episodes"]])
+
+
+def _outcome(usage: Usage, seen: Mapping[str, Any], episodes: list[Episode]) -> Outcome:
+    """Return what a peer did, by what was seen inside its process."""
+    return Outcome(
+        usage=usage,
+        steps=seen["steps"],
+        renders=seen["renders"],
+        start_up_s=seen["began_at"] - usage.started_at,
+        first_step_s=seen["first_step_at"] - usage.started_at,
+        episodes=episodes,
+    )
+
+
+def peer_environment() -> dict[str, str]:
+    """Return what both peers need: the GL that we use too, and no network."""
+    return {**os.environ, **gl_variables(needed=True), "HF_HUB_OFFLINE": "1"}
+
+
+def _understood(case: Case) -> list[str]:
+    """Return the flags as LeRobot can take them.
+
+    It does not heed Meta-World's length of episodes. 0.6 runs a batch in workers unless told not
+    to, and PushT's crash: they have not imported gym-pusht, so its name is unknown to them.
+    """
+    if case.benchmark == "metaworld":
+        return [flag for flag in case.shared_flags if "episode_length" not in flag]
+    in_process = ["--eval.use_async_envs=false"] if case.benchmark == "pusht" else []
+    return [*case.shared_flags, *in_process]
+
+
+def lerobot_environment() -> Mapping[str, str]:
+    """Return what LeRobot needs besides: a torchvision."""
+    environment = peer_environment()
+    if not has_torchvision():
+        environment["PYTHONPATH"] = os.pathsep.join([str(STUB), str(ROOT / "src")])
+    return environment
+
+
+@cache
+def has_torchvision() -> bool:
+    """Whether the peer's venv has a torchvision that loads; else ours stands in for its ResNet."""
+    tried = subprocess.run([peer_python(), "-c", "import torchvision"], capture_output=True)  # noqa: S603  our own words
+    return tried.returncode == 0
+
+
+def peer_versions(peer: Peer) -> str:
+    """Return what the peer consists of, in one line."""
+    if peer is Peer.VLA_EVAL:
+        return _versions(vla_python(), ["vla-eval", "torch", *_LIBERO_PARTS])
+    parts = ["lerobot", "torch", "metaworld", "gymnasium", *_LIBERO_PARTS]
+    ours = "" if has_torchvision() else ", with our stand-in for torchvision"
+    return _versions(peer_python(), parts) + ours
+
+
+def _versions(python: Path, distributions: Sequence[str]) -> str:
+    asked = (
+        "import sys; from importlib.metadata import version; "
+        f"print(*(f'{{name}} {{version(name)}}' for name in {list(distributions)!r}), "
+        "'Python', sys.version.split()[0])"
+    )
+    done = subprocess.run([python, "-c", asked], capture_output=True, text=True, check=True)  # noqa: S603  our own words
+    return done.stdout.strip()

@@ -1,0 +1,199 @@
+"""What `make chaos` found, each as a test of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from proctor.benchmarks.fake import Fake, FakeConfig, FakeSim, Fault
+from proctor.engine.arena import Arena
+from proctor.engine.episode import Episode, Window
+from proctor.engine.messages import Started
+from proctor.engine.pool import ProcessPool, start_fork_server
+from proctor.engine.worker import WorkerSetup
+from proctor.errors import RunFolderError, WorkerError
+from proctor.features import Feature, FeatureKind
+from proctor.runs.effort import EffortLog
+from proctor.runs.folder import write_whole
+from proctor.runs.journal import read_journal
+from proctor.runs.records import Pulse
+from tests.unit.commands.test_cli import PROCTOR, SLOW_RUN, wait_for_episodes
+
+STATE = {"observation.state": Feature(FeatureKind.STATE, (2,), "float32")}
+
+
+def start(folder: Path, *words: str) -> subprocess.Popen[bytes]:
+    """Start a slow run in a session, and with a temporary folder, of its own."""
+    temporary = folder.parent / "tmp"
+    temporary.mkdir()
+    given = {word.split("=")[0] for word in words}
+    return subprocess.Popen(
+        [*PROCTOR, *[word for word in SLOW_RUN if word.split("=")[0] not in given], *words,
+         f"--output_dir={folder}"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "TMPDIR": str(temporary)},
+        start_new_session=True,
+    )  # fmt: skip
+
+
+def fork_server_of(process: subprocess.Popen[bytes]) -> psutil.Process:
+    children = psutil.Process(process.pid).children()
+    (server,) = [child for child in children if "forkserver" in " ".join(child.cmdline())]
+    return server
+
+
+def test_a_killed_parent_takes_a_stopped_worker_and_its_socket_with_it(tmp_path: Path) -> None:
+    process = start(tmp_path / "run")
+    wait_for_episodes(tmp_path / "run", 2)
+    server = fork_server_of(process)
+    family = [server, *server.children()]
+    assert len(family) == 3
+    assert list((tmp_path / "tmp").iterdir()), "there is a socket to be removed"
+    family[1].suspend()
+    process.kill()
+    process.wait()
+    assert psutil.wait_procs(family, timeout=10)[1] == []
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_a_killed_fork_server_is_replaced_by_one_like_it(tmp_path: Path) -> None:
+    process = start(tmp_path / "run")
+    wait_for_episodes(tmp_path / "run", 2)
+    first = fork_server_of(process)
+    threads = first.environ()["OPENBLAS_NUM_THREADS"]
+    first.kill()
+    wait_for_episodes(tmp_path / "run", 6)
+    second = fork_server_of(process)
+    assert second.pid != first.pid
+    assert second.environ()["OPENBLAS_NUM_THREADS"] == threads == "1"
+    assert process.wait(60) == 0
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_a_fork_server_that_dies_while_it_forks_is_replaced() -> None:
+    start_fork_server(Fake.preload, {})
+    (server,) = [
+        child
+        for child in psutil.Process().children()
+        if "forkserver" in " ".join(child.cmdline()) and child.status() != psutil.STATUS_ZOMBIE
+    ]
+    pool = ProcessPool(WorkerSetup(partial(Fake, FakeConfig())), Arena(1, {}, 1), 60.0)
+    server.suspend()  # so that it takes the request and does not answer
+    threading.Timer(0.3, server.kill).start()
+    pool.start(0)
+    assert pool.poll(30.0) == [(0, Started())]
+    pool.close()
+
+
+def test_ctrl_c_while_the_fork_server_starts_shows_no_traceback() -> None:
+    program = (
+        "import signal, psutil\n"
+        "from pathlib import Path\n"
+        "from proctor.engine.pool import start_fork_server\n"
+        "start_fork_server((), {})\n"
+        "assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())\n"
+        "(server,) = [c for c in psutil.Process().children() if 'forkserver' in str(c.cmdline())]\n"
+        "print(Path(f'/proc/{server.pid}/status').read_text())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    masks = dict(line.split(":\t", 1) for line in done.stdout.splitlines() if ":\t" in line)
+    deaf = int(masks["SigBlk"], 16) | int(masks["SigIgn"], 16)
+    assert deaf & (1 << (signal.SIGINT - 1))
+
+
+def test_a_pause_is_not_taken_for_a_hang(tmp_path: Path) -> None:
+    """Steps of a second: the pause falls into one of each worker."""
+    slow = ["--env.step_ms=1000", "--env.episode_length=2", "--env.n_tasks=1"]
+    process = start(tmp_path / "run", *slow, "--eval.n_episodes=4", "--eval.watchdog_s=2")
+    wait_for_episodes(tmp_path / "run", 2)
+    time.sleep(0.9)
+    os.killpg(process.pid, signal.SIGSTOP)
+    time.sleep(2.5)
+    os.kill(process.pid, signal.SIGCONT)  # the parent looks before any worker has moved
+    time.sleep(0.5)
+    os.killpg(process.pid, signal.SIGCONT)
+    assert process.wait(60) == 0
+    assert {row.attempts for row in read_journal(tmp_path / "run").rows} == {1}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a memfd is Linux's")
+def test_nobody_can_cut_the_shared_memory_off() -> None:
+    arena = Arena(2, STATE, n_obs_steps=1)
+    with Path(f"/proc/self/fd/{arena._fd}").open("r+b") as file, pytest.raises(PermissionError):
+        os.ftruncate(file.fileno(), 0)
+    arena.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a memfd is Linux's")
+def test_shared_memory_has_no_name_that_could_be_removed() -> None:
+    before = set(Path("/dev/shm").iterdir())
+    arena = Arena(2, STATE, n_obs_steps=1)
+    assert set(Path("/dev/shm").iterdir()) <= before
+    arena.close()
+
+
+@pytest.mark.parametrize(
+    ("seen", "complaint"),
+    [
+        (np.zeros(1, np.float32), r"observation.state of shape \(1,\), not \(2,\)"),
+        (np.zeros((1, 2), np.float32), r"observation.state of shape \(1, 2\), not \(2,\)"),
+        (np.array([0, np.nan], np.float32), "observation.state that is not finite"),
+        (np.array([np.inf, 0], np.float32), "observation.state that is not finite"),
+    ],
+)
+def test_an_observation_that_is_none_breaks_the_simulator_not_the_policy(
+    seen: np.ndarray, complaint: str
+) -> None:
+    window = Window({"observation.state": np.zeros((1, 2), np.float32)}, STATE, 1)
+    with pytest.raises(WorkerError, match=complaint):
+        window.push({"observation.state": seen}, first=True)
+
+
+def test_a_reward_that_is_no_number_breaks_the_simulator_not_the_policy() -> None:
+    config = FakeConfig(faults={"0/0/2": Fault.NAN})
+    benchmark = Fake(config)
+    task = benchmark.tasks()[0]
+    sim = FakeSim(config, task)
+    episode = Episode(sim, benchmark.spec(task, 0, 7), benchmark.action)
+    episode.reset()
+    episode.step(np.zeros(2))
+    with pytest.raises(WorkerError, match="reward nan at step 2"):
+        episode.step(np.zeros(2))
+    with pytest.raises(WorkerError, match="world is not finite after step 1"):
+        episode.result(worker=0)
+
+
+def test_a_session_log_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    log = EffortLog(tmp_path)
+    log.pulse(Pulse(1.0, 2, 3, 4))
+    (tmp_path / "sessions.jsonl").mkdir()
+    with pytest.raises(RunFolderError, match=r"cannot write .*sessions\.jsonl"):
+        log.close()
+
+
+def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The interruption comes while the content goes to the disk: before the file has its name."""
+
+    def interrupted(fd: int) -> None:
+        raise KeyboardInterrupt
+
+    write_whole(tmp_path / "run.json", "old")
+    monkeypatch.setattr(os, "fsync", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_whole(tmp_path / "run.json", "new")
+    assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
+    assert (tmp_path / "run.json").read_text() == "old"

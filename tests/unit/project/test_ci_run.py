@@ -1,0 +1,97 @@
+"""`.ci/run` itself, in a project whose Makefile only says what it was asked for and what it saw."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+RUN = Path(__file__).parents[3] / ".ci" / "run"
+RATE = "success 97.0% [91.5, 99.0] n=100"
+TARGETS = ["demo", "check", "test", "test-browser", "test-extras"]
+
+
+class Project:
+    """A repository with `.ci/run`, and a folder for what would be temporary."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.temporary = root / "project", root / "tmp"
+        (self.root / ".ci").mkdir(parents=True)
+        self.temporary.mkdir()
+        shutil.copy(RUN, self.root / ".ci" / "run")
+
+    def commit(self, *, demo: str = RATE, failing: str = "") -> None:
+        targets = (
+            f"{name}:\n\t@echo 'target {name}'; env; ls -A $$HOME | sed 's/^/home: /'\n"
+            f"\t@echo '{demo if name == 'demo' else ''}'; test {name} != '{failing}'\n"
+            for name in TARGETS
+        )
+        (self.root / "Makefile").write_text("".join(targets))
+        git = ["git", "-C", str(self.root), "-c", "user.name=x", "-c", "user.email=x@localhost"]
+        subprocess.run([*git, "init", "-q"], check=True)
+        subprocess.run([*git, "add", "-A"], check=True)
+        subprocess.run([*git, "commit", "-qm", "all"], check=True)
+
+    def ci(self, **variables: str) -> subprocess.CompletedProcess[str]:
+        command = ["bash", str(self.root / ".ci" / "run")]
+        environment = os.environ | {"TMPDIR": str(self.temporary)} | variables
+        ended = subprocess.run(command, env=environment, capture_output=True, text=True)
+        assert not list(self.temporary.iterdir()), "something was left behind"
+        return ended
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+def asked_for(ended: subprocess.CompletedProcess[str]) -> list[str]:
+    return [line.split()[1] for line in ended.stdout.splitlines() if line.startswith("target ")]
+
+
+def test_everything_is_asked_for_in_a_clone_that_knows_nothing_of_this_machine(
+    project: Project, tmp_path: Path
+) -> None:
+    settings = tmp_path / "config" / "pip" / "pip.conf"
+    settings.parent.mkdir(parents=True)
+    settings.touch()
+    project.commit()
+    (project.root / "Makefile").write_text("demo:\n\t@echo not committed\n")
+    ended = project.ci(
+        SECRET="of this machine",
+        PYTHONPATH="/somewhere",
+        PIP_INDEX_URL="scheme://index/?key=abc==",
+        https_proxy="scheme://proxy",
+        XDG_CONFIG_HOME=str(tmp_path / "config"),
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert asked_for(ended) == TARGETS
+    assert "note: only what is committed is tested" in ended.stdout
+    seen = set(ended.stdout.splitlines())
+    assert {
+        "PIP_INDEX_URL=scheme://index/?key=abc==",
+        "https_proxy=scheme://proxy",
+        f"PIP_CONFIG_FILE={settings}",
+    } <= seen
+    assert not any(line.startswith(("SECRET", "PYTHONPATH", "XDG_", "home: ")) for line in seen)
+    (home,) = {line for line in seen if line.startswith("HOME=")}
+    assert home.startswith(f"HOME={project.temporary}")
+
+
+def test_another_rate_of_the_demo_ends_it(project: Project) -> None:
+    project.commit(demo="success 96.0% [90.2, 98.4] n=100")
+    ended = project.ci()
+    assert ended.returncode == 1
+    assert asked_for(ended) == ["demo"]
+    assert f"make demo did not print: {RATE}" in ended.stdout
+
+
+@pytest.mark.parametrize("failing", TARGETS)
+def test_a_target_that_fails_ends_it(project: Project, failing: str) -> None:
+    project.commit(failing=failing)
+    ended = project.ci()
+    assert ended.returncode != 0
+    assert asked_for(ended)[-1] == failing

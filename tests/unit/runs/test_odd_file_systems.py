@@ -1,0 +1,155 @@
+"""File systems that cannot lock, cannot sync, or fail to."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from proctor.errors import FolderInUse, RunFolderError
+from proctor.evaluation.run import Evaluation
+from proctor.machine.locks import CLAIM_FILE, take_lock
+from proctor.runs.folder import RunFolder
+from proctor.runs.journal import read_journal
+from tests.unit.commands.test_shell import QUICK_RUN, proctor_where_nothing_locks
+
+
+@pytest.fixture(params=[errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
+def no_locks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(fd: int, how: int) -> None:
+        raise OSError(request.param, os.strerror(request.param))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+
+
+def ended_process() -> int:
+    process = subprocess.Popen(["true"])
+    process.wait()
+    return process.pid
+
+
+@pytest.mark.usefixtures("no_locks")
+def test_a_run_needs_no_locks_and_leaves_no_claim(run: Callable[..., Evaluation]) -> None:
+    evaluation = run()
+    assert evaluation.complete
+    assert not (evaluation.path / CLAIM_FILE).exists()
+    assert run(resume=True, output_dir=str(evaluation.path)).complete
+
+
+@pytest.mark.usefixtures("no_locks")
+def test_without_locks_a_second_process_is_kept_out_too(tmp_path: Path) -> None:
+    with RunFolder(tmp_path).locked():
+        owner = f"process {os.getpid()} of {socket.gethostname()}"
+        with pytest.raises(FolderInUse, match=f"in use by {owner}; .* remove .*{CLAIM_FILE}"):
+            take_lock(tmp_path)
+        assert (tmp_path / CLAIM_FILE).exists()
+    with RunFolder(tmp_path).locked():
+        pass
+
+
+@pytest.mark.usefixtures("no_locks")
+def test_what_a_killed_process_claimed_is_free(tmp_path: Path) -> None:
+    (tmp_path / CLAIM_FILE).write_text(f"{ended_process()} {socket.gethostname()}\n")
+    take_lock(tmp_path).release()
+    (tmp_path / CLAIM_FILE).write_text(f"{os.getpid()} {socket.gethostname()}\n")
+    take_lock(tmp_path).release()  # an earlier process had our number, as in containers
+    assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+
+
+@pytest.mark.usefixtures("no_locks")
+@pytest.mark.parametrize(
+    "said", ["", "x", "1 2 3", "-1 HOST", "0 HOST", "9" * 40 + " HOST", "\xff"]
+)
+def test_a_claim_that_nobody_can_judge_holds(tmp_path: Path, said: str) -> None:
+    content = said.replace("HOST", socket.gethostname())
+    (tmp_path / CLAIM_FILE).write_text(content, encoding="latin-1")
+    with pytest.raises(FolderInUse, match="remove"):
+        take_lock(tmp_path)
+    (tmp_path / CLAIM_FILE).write_text(f"{ended_process()} another-machine\n")
+    with pytest.raises(FolderInUse, match="of another-machine"):
+        take_lock(tmp_path)
+
+
+@pytest.mark.usefixtures("no_locks")
+def test_who_comes_late_to_a_left_claim_puts_the_new_one_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process sees the same left claim, removes it, and makes its own before we do."""
+    claim = tmp_path / CLAIM_FILE
+    claim.write_text(f"{ended_process()} {socket.gethostname()}\n")
+    rename = Path.rename
+
+    def late(self: Path, target: Path) -> Path:
+        if self == claim:
+            claim.write_text("1 first\n")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", late)
+    with pytest.raises(FolderInUse):
+        take_lock(tmp_path)
+    assert claim.read_text() == "1 first\n"
+
+
+def test_a_lock_that_fails_for_another_reason_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(fd: int, how: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(fcntl, "flock", broken)
+    with pytest.raises(RunFolderError, match=r"cannot write to .*: Input/output"):
+        RunFolder(tmp_path).locked().__enter__()
+
+
+def test_a_disk_that_does_not_say_how_full_it_is_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(path: Path) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(shutil, "disk_usage", unknown)
+    with pytest.raises(RunFolderError, match=r"cannot write to .*: Input/output"):
+        RunFolder(tmp_path / "run").locked().__enter__()
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_command_line_works_where_nothing_locks(tmp_path: Path) -> None:
+    done = proctor_where_nothing_locks(*QUICK_RUN, f"--output_dir={tmp_path / 'run'}")
+    assert (done.returncode, len(read_journal(tmp_path / "run").rows)) == (0, 4), done.stderr
+
+
+def test_a_disk_that_cannot_sync_is_no_reason_to_stop(
+    run: Callable[..., Evaluation], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cannot(fd: int) -> None:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(os, "fsync", cannot)
+    monkeypatch.setattr("proctor.runs.journal._SYNC_EVERY_S", 0.0)
+    assert run().complete
+
+
+@pytest.mark.parametrize("every_s", [0.0, 1000.0], ids=["after an episode", "at the end"])
+def test_a_journal_that_the_disk_does_not_take_is_one_line_that_says_what_is_kept(
+    run: Callable[..., Evaluation], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, every_s: float
+) -> None:
+    def failing(fd: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("proctor.runs.journal._SYNC_EVERY_S", every_s)
+        patch.setattr("proctor.runs.journal.sync", failing)
+        with pytest.raises(RunFolderError) as raised:
+            run(output_dir=str(tmp_path / "run"))
+    assert str(raised.value) == (
+        f"the disk did not take the last episodes of {tmp_path / 'run' / 'episodes.jsonl'}: "
+        "Input/output error; those before are kept: see to the disk, then run again with --resume"
+    )
+    assert run(output_dir=str(tmp_path / "run"), resume=True).complete
