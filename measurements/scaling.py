@@ -1,6 +1,7 @@
 """What an evaluation costs as it grows: episodes, workers, tasks, image size, chunk length.
 
-    python measurements/scaling.py [episodes workers metaworld tasks pixels chunks] [--output=FOLDER]
+    python measurements/scaling.py [episodes workers metaworld tasks pixels chunks]
+        [--output=FOLDER]
 
 Every part prints a table and leaves scaling-PART.json (the figures) and scaling-PART.svg (a plot)
 in FOLDER, outputs/scaling unless told otherwise. docs/performance.md shows them with command,

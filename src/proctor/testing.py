@@ -17,8 +17,8 @@ import numpy as np
 
 from proctor.benchmarks.base import Benchmark, Sim
 from proctor.engine.chunks import checked_chunks
-from proctor.engine.generators import WHILE_OPENING, OwnGenerators, seed_generators
 from proctor.features import Array, Feature, FeatureKind, Observation
+from proctor.machine.generators import WHILE_OPENING, OwnGenerators, seed_generators
 from proctor.policies.base import Batch, Policy, Query
 from proctor.types import EpisodeSpec, Task
 

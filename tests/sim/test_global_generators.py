@@ -12,9 +12,9 @@ import pytest
 from proctor import evaluate, make_env
 from proctor.benchmarks.gym.probe import EnvFacts, Question, look_at
 from proctor.config.evaluation import config_from
-from proctor.engine.generators import OwnGenerators
 from proctor.evaluation.audit import run_alone
 from proctor.evaluation.run import prepare
+from proctor.machine.generators import OwnGenerators
 from proctor.testing import check_sim
 from tests.sim.adapted_benchmarks import made
 

@@ -18,7 +18,7 @@ from proctor.errors import WorkerError, last_line, one_line, plain_text
 from proctor.evaluation.run import Evaluation
 from proctor.recorders.progress import Progress
 from proctor.runs.journal import FILE_NAME
-from proctor.runs.records import Counts
+from proctor.stats.counts import Counts
 from proctor.types import EpisodeResult, Outcome
 
 HOSTILE_TEXT = "boom \x1b[2J\x1b]0;owned\x07 \r\x9b31m \u202e end"

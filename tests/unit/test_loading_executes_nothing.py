@@ -19,27 +19,18 @@ DANGEROUS_CALLS = {
 }  # fmt: skip
 ALLOWED = {
     ("testing.py", "pickle"): "check_sim pickles a task that it has just been given, in memory",
-    (
-        "measurements/metaworld_sim.py",
-        "pickle",
-    ): "dumps for Meta-World's own set_task, of our numbers",
-    ("flags.py", "yaml.load"): "with a subclass of SafeLoader that also bounds the depth",
+    ("benchmarks/metaworld/sim.py", "pickle"): "dumps for Meta-World's set_task, of our numbers",
+    ("config/flags.py", "yaml.load"): "with a subclass of SafeLoader that also bounds the depth",
     ("cli.py", "importlib.import_module"): "a name from COMMANDS, never from outside",
-    ("registry.py", "importlib.import_module"): "plug-ins; from a file only if a flag names it too",
-    ("policies/checkpoint.py", "importlib.import_module"): "our own modules, listed by pkgutil",
-    (
-        "measurements/gym.py",
-        "importlib.import_module",
-    ): "--env.id; from a file only if a flag says so",
+    ("plugins.py", "importlib.import_module"): "plug-ins; from a file only if a flag names it too",
+    ("policies/lerobot/families.py", "importlib.import_module"): "a name from a table of ours",
+    ("benchmarks/gym/registered.py", "importlib.import_module"): "--env.id; if a flag says so",
     ("engine/channel.py", "pickle"): "between us and our own workers, by unnamed sockets",
-    (
-        "measurements/gym_probe.py",
-        "pickle",
-    ): "question and answer of our own child, in a new folder",
-    ("measurements/libero_tasks.py", "pickle"): "an unpickler that makes arrays and nothing else",
-    ("measurements/libero_world.py", "importlib.import_module"): "LIBERO's own modules, by name",
-    ("measurements/pusht.py", "importlib.import_module"): "OpenCV, to see whether it loads",
-    ("measurements/rendering.py", "importlib.import_module"): "a name from a table of GL backends",
+    ("benchmarks/gym/probe.py", "pickle"): "question and answer of our own child, in a new folder",
+    ("benchmarks/libero/tasks.py", "pickle"): "an unpickler that makes arrays and nothing else",
+    ("benchmarks/libero/world.py", "importlib.import_module"): "LIBERO's own modules, by name",
+    ("benchmarks/pusht/benchmark.py", "importlib.import_module"): "OpenCV, to see whether it loads",
+    ("benchmarks/mujoco/rendering.py", "importlib.import_module"): "a name from a table of ours",
 }
 """(file, what) -> why it runs nothing that was read."""
 

@@ -16,10 +16,11 @@ def run(words: list[str]) -> int:
         return 0
     if words:
         raise UsageError(f"doctor takes no arguments, got {words[0]!r}")
+    from proctor.evaluation.trial import open_benchmarks
     from proctor.machine.doctor import Level, examine
 
     findings = []
-    for finding in examine():
+    for finding in examine(open_benchmarks):
         print(finding, flush=True)
         findings.append(finding)
     return EXIT_BROKEN if any(finding.level is Level.FAIL for finding in findings) else 0

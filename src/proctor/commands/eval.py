@@ -60,7 +60,7 @@ def evaluate(settings: dict[str, Any]) -> tuple[Prepared, int]:
     from proctor.recorders.interrupts import Interrupts
     from proctor.recorders.progress import FilmingProgress, Progress
     from proctor.report.worlds import planned_repeats
-    from proctor.runs.records import Counts
+    from proctor.stats.counts import Counts
 
     interrupts = Interrupts()
     prepared = prepare(config_from(settings))

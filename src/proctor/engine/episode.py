@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from proctor.benchmarks.base import Sim
-from proctor.engine.generators import seed_generators
 from proctor.errors import WorkerError
 from proctor.features import ActionSpec, Array, Feature, FeatureKind, Observation
+from proctor.machine.generators import seed_generators
 from proctor.types import EpisodeResult, EpisodeSpec, Outcome, Step, Timings
 
 DIGEST = 2

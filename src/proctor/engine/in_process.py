@@ -7,9 +7,9 @@ from collections import defaultdict, deque
 
 from proctor.engine.arena import Arena
 from proctor.engine.breakage import broken_by
-from proctor.engine.generators import OwnGenerators
 from proctor.engine.messages import Order, Report, Started
 from proctor.engine.worker import Worker, WorkerSetup
+from proctor.machine.generators import OwnGenerators
 
 
 class InProcessPool:

@@ -28,7 +28,6 @@ from proctor.engine.channel import WorkerEnd
 from proctor.engine.chunks import checked_chunks
 from proctor.engine.episode import ObservedEpisode, Window
 from proctor.engine.filmed_sim import FilmedSim
-from proctor.engine.generators import WHILE_OPENING, seed_generators
 from proctor.engine.messages import (
     Begin,
     Chunk,
@@ -41,6 +40,7 @@ from proctor.engine.messages import (
     Started,
 )
 from proctor.errors import PolicyError, bounded
+from proctor.machine.generators import WHILE_OPENING, seed_generators
 from proctor.policies.base import Batch, Policy, Query
 from proctor.types import EpisodeResult, Task
 

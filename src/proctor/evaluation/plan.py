@@ -8,6 +8,7 @@ from enum import Enum
 
 from proctor.benchmarks.base import Benchmark
 from proctor.errors import UsageError
+from proctor.machine.system import WORKER_MB
 from proctor.types import MOST_EPISODES, EpisodeSpec
 
 
@@ -48,8 +49,6 @@ _PER_CORE = {
 }
 _MOST = 64
 """Past the point where one parent keeps up with simulators that render."""
-WORKER_MB = 250
-"""A Meta-World worker's bound; measured 151: docs/performance.md."""
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from proctor.report.summary import by_task, tally
 from proctor.runs.folder import EVAL_INFO_FILE, RUN_FILE, RunRecord
 from proctor.runs.journal import FILE_NAME as JOURNAL_FILE
 from proctor.runs.journal import EpisodeRow, read_journal, videos_in
-from proctor.runs.records import Counts
 from proctor.stats.anytime import Watch, Watched, watched
+from proctor.stats.counts import Counts
 
 
 @contextmanager

@@ -23,6 +23,10 @@ import msgspec
 from proctor import plugins
 from proctor.benchmarks.base import Benchmark, pictures_to_show
 from proctor.errors import MissingExtra, NoGraphics, UsageError, last_line
+from proctor.machine.doctor import Finding, Level
+from proctor.machine.system import (
+    usable_cores,
+)
 
 LIMIT_S = 180.0
 """Imports from a cold disk are slow."""
@@ -51,6 +55,11 @@ class Trial:
     text: str
     fix: str = ""
     """The command that mends it, or shows more."""
+
+
+def open_benchmarks(environment: Mapping[str, str]) -> Iterator[Finding]:
+    """Try every benchmark, as many at once as there are cores, and say what was found."""
+    yield from map(trial_finding, try_all(environment, usable_cores()))
 
 
 def try_all(environment: Mapping[str, str], at_once: int) -> Iterator[Trial]:
@@ -167,3 +176,9 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+
+
+def trial_finding(trial: Trial) -> Finding:
+    """Say whether a benchmark opens; one that is not installed is nothing to mend."""
+    levels = {Found.LACKING: Level.WARN, Found.BROKEN: Level.FAIL}
+    return Finding(levels.get(trial.found, Level.OK), trial.name, trial.text, trial.fix)

@@ -26,12 +26,12 @@ from proctor.benchmarks.base import Benchmark, BenchmarkConfig, Sim, pictures_to
 from proctor.config.evaluation import benchmark_config_from
 from proctor.engine.breakage import cause_of, describe
 from proctor.engine.episode import Episode, check_observation
-from proctor.engine.generators import WHILE_OPENING, OwnGenerators, seed_generators
 from proctor.engine.pool import start_fork_server, without_main_module
 from proctor.engine.worker import die_with_the_parent
 from proctor.errors import WorkerError, plain_text
 from proctor.evaluation.raw_names import space_of, to_raw
 from proctor.features import Array, Feature, FeatureKind
+from proctor.machine.generators import WHILE_OPENING, OwnGenerators, seed_generators
 from proctor.types import EpisodeSpec, Task
 
 

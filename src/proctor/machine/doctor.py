@@ -8,16 +8,15 @@ import shutil
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from proctor.evaluation.plan import WORKER_MB
-from proctor.evaluation.trial import Found, Trial, try_all
 from proctor.machine.gl import fastest, platform_backends, wanted_backend
 from proctor.machine.gl_probe import REFERENCE_PIXELS, GlProbe, probe_backends
 from proctor.machine.system import (
+    WORKER_MB,
     installed_version,
     machine_memory_bytes,
     usable_cores,
@@ -85,8 +84,12 @@ class Gpus:
     """Why torch cannot be imported, or empty."""
 
 
-def examine() -> Iterator[Finding]:
-    """Yield what is found on this machine, as it is found."""
+OpenBenchmarks = Callable[[Mapping[str, str]], Iterable[Finding]]
+"""Opens every benchmark with these variables set, and says what was found."""
+
+
+def examine(open_benchmarks: OpenBenchmarks) -> Iterator[Finding]:
+    """Yield what is found on this machine, as it is found; the benchmarks come last."""
     yield cores_finding(usable_cores(), os.cpu_count() or 1)
     yield memory_finding(usable_memory_bytes(), machine_memory_bytes(), usable_cores())
     yield disk_finding(Path.cwd())
@@ -102,7 +105,7 @@ def examine() -> Iterator[Finding]:
         renders = {} if chosen is None else {"MUJOCO_GL": chosen.backend}  # not found out again
     else:
         renders = {}
-    yield from map(trial_finding, try_all(renders, usable_cores()))
+    yield from open_benchmarks(renders)
 
 
 def cores_finding(usable: int, present: int) -> Finding:
@@ -164,12 +167,6 @@ def _mujoco_effects(version: str) -> list[str]:
     if numbers >= (3, 4):
         effects.append("changes LIBERO's contacts (since 3.4)")
     return effects or ["results may differ"]
-
-
-def trial_finding(trial: Trial) -> Finding:
-    """Say whether a benchmark opens; one that is not installed is nothing to mend."""
-    levels = {Found.LACKING: Level.WARN, Found.BROKEN: Level.FAIL}
-    return Finding(levels.get(trial.found, Level.OK), trial.name, trial.text, trial.fix)
 
 
 def find_gpus() -> Gpus:

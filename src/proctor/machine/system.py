@@ -143,3 +143,7 @@ def git_commit() -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return described.stdout.strip() or None if described.returncode == 0 else None
+
+
+WORKER_MB = 250
+"""A Meta-World worker's bound; measured 151: docs/performance.md."""

@@ -9,7 +9,8 @@ from rich.live import Live
 from rich.text import Text
 
 from proctor.errors import last_line, one_line
-from proctor.runs.records import Counts, Pulse
+from proctor.runs.records import Pulse
+from proctor.stats.counts import Counts
 from proctor.stats.rates import rate_text
 from proctor.types import EpisodeResult
 

@@ -23,7 +23,8 @@ from typing import Any
 
 from proctor.errors import MissingExtra, RunFolderError, UsageError
 from proctor.machine.variables import variables_set
-from proctor.runs.records import Counts, Pulse
+from proctor.runs.records import Pulse
+from proctor.stats.counts import Counts
 from proctor.stats.rates import wilson_interval
 from proctor.types import EpisodeResult
 

@@ -21,9 +21,9 @@ from proctor.report.protocols import changed_protocol, require_same_worlds
 from proctor.report.summary import tally
 from proctor.runs.journal import FILE_NAME, EpisodeRow
 from proctor.stats.differences import (
-    Counts,
     Independent,
     Paired,
+    Samples,
     detectable_difference,
     detectable_difference_paired,
     difference_interval,
@@ -149,7 +149,7 @@ def regressions(comparisons: Sequence[Comparison]) -> list[Comparison]:
     return [c for c, p in zip(comparisons, corrected, strict=True) if p <= c.criteria.alpha]
 
 
-def _count(a: list[EpisodeRow], b: list[EpisodeRow], criteria: Criteria) -> Counts:
+def _count(a: list[EpisodeRow], b: list[EpisodeRow], criteria: Criteria) -> Samples:
     if not criteria.paired:
         of_a, of_b = tally(a), tally(b)
         return Independent(of_a.successes, of_a.episodes, of_b.successes, of_b.episodes)
@@ -166,7 +166,7 @@ def _count(a: list[EpisodeRow], b: list[EpisodeRow], criteria: Criteria) -> Coun
     )
 
 
-def _sum(counts: list[Counts]) -> Counts:
+def _sum(counts: list[Samples]) -> Samples:
     kind = type(counts[0])
     names = kind.__dataclass_fields__
     return kind(**{name: sum(getattr(one, name) for one in counts) for name in names})
@@ -174,7 +174,7 @@ def _sum(counts: list[Counts]) -> Counts:
 
 def _change(
     name: str,
-    counts: Counts,
+    counts: Samples,
     sides: tuple[list[EpisodeRow], list[EpisodeRow]],
     criteria: Criteria,
     corrected: Iterator[float] | None,
@@ -204,14 +204,14 @@ def _change(
     )
 
 
-def _margins(counts: Counts) -> tuple[int, int, int, int]:
+def _margins(counts: Samples) -> tuple[int, int, int, int]:
     """Return the successes of A and B and the episodes of A and B."""
     if isinstance(counts, Independent):
         return counts.a, counts.b, counts.n_a, counts.n_b
     return counts.both + counts.only_a, counts.both + counts.only_b, counts.n, counts.n
 
 
-def _detectable(counts: Counts, alpha: float) -> float | None:
+def _detectable(counts: Samples, alpha: float) -> float | None:
     a, _, n, _ = _margins(counts)
     if not n:
         return None

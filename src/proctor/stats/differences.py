@@ -53,10 +53,10 @@ class Paired:
         return (self.only_b - self.only_a) / self.n if self.n else None
 
 
-Counts = Independent | Paired
+Samples = Independent | Paired
 
 
-def difference_interval(counts: Counts, confidence: float = 0.95) -> Interval | None:
+def difference_interval(counts: Samples, confidence: float = 0.95) -> Interval | None:
     """Return Newcombe's hybrid score interval of B - A; None when there is nothing to judge.
 
     Independent rates: his method 10 of 1998 (Statistics in Medicine 17, 873-890). Paired: method
@@ -96,7 +96,7 @@ def _correlation(counts: Paired) -> float:
     return excess / math.sqrt(margins)
 
 
-def p_value(counts: Counts) -> float:
+def p_value(counts: Samples) -> float:
     """Return the exact two-sided p-value of "A and B are equally good"; 1 without evidence.
 
     Paired: McNemar's exact test, a fair coin for every episode that only one of them solved.
@@ -116,7 +116,7 @@ def p_value(counts: Counts) -> float:
             return min(1.0, 2 * float(bdtr(less, n, 0.5)))
 
 
-def p_worse(counts: Counts, margin: float) -> float:
+def p_worse(counts: Samples, margin: float) -> float:
     """Return the one-sided p-value of "B is worse than A by at most ``margin``, on average".
 
     Small: B is worse by more than that. Pairs: as many further pairs as the margin allows for are
@@ -172,7 +172,7 @@ def _clipped_sum(probabilities: Array) -> float:
     return float(min(1.0, max(0.0, probabilities.sum())))
 
 
-def probability_b_better(counts: Counts) -> float:
+def probability_b_better(counts: Samples) -> float:
     """Return P(rate of B > rate of A) given the episodes, under flat priors.
 
     Independent: Beta(1, 1) for each rate. Paired: Beta(1, 1) for the chance that B is the one that

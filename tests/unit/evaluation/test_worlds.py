@@ -17,7 +17,7 @@ from proctor.recorders.wandb import rate_figures
 from proctor.report.page_data import page_data, read_run
 from proctor.report.summary import eval_info, tally
 from proctor.report.worlds import planned_repeats, world_warnings
-from proctor.runs.records import Counts
+from proctor.stats.counts import Counts
 from proctor.stats.rates import Worlds, rate_text, wilson_interval
 from proctor.types import EpisodeSpec, Outcome, Task, WorldKey
 from tests.run_folders import episode, write_run

@@ -11,6 +11,7 @@ import pytest
 from proctor import cli
 from proctor.benchmarks.mujoco import rendering
 from proctor.errors import NoGraphics
+from proctor.evaluation import trial
 from proctor.evaluation.trial import Found, Trial
 from proctor.machine import doctor, gl_probe
 from proctor.machine.doctor import Gpus, Level
@@ -52,7 +53,7 @@ def examine(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         monkeypatch.setattr(doctor, "machine_memory_bytes", lambda: 64 * GIB)
         monkeypatch.setattr(doctor, "usable_memory_bytes", lambda: memory)
         monkeypatch.setattr(doctor, "probe_backends", lambda backends, always_time: probes)
-        monkeypatch.setattr(doctor, "try_all", lambda environment, at_once: trials)
+        monkeypatch.setattr(trial, "try_all", lambda environment, at_once: trials)
         code = cli.main(["doctor"])
         return code, capsys.readouterr().out
 

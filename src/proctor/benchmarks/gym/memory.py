@@ -13,7 +13,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
-from proctor.engine.generators import WHILE_OPENING, seed_generators
+from proctor.machine.generators import WHILE_OPENING, seed_generators
 
 _MOST_STEPS = 100
 _ENOUGH_S = 5.0

@@ -19,9 +19,9 @@ from typing import Any, Protocol
 
 from proctor.benchmarks.gym.memory import Memory, memory_of
 from proctor.benchmarks.gym.success import CHOICES, Source, SuccessRule
-from proctor.engine.generators import WHILE_OPENING, seed_generators
 from proctor.errors import UsageError
 from proctor.features import FILM, ActionSpec, Feature, FeatureKind
+from proctor.machine.generators import WHILE_OPENING, seed_generators
 
 _LIMIT_S = 300
 _DEFAULT_FPS = 30

@@ -11,9 +11,9 @@ import numpy as np
 
 from proctor.benchmarks.gym.spaces import entries_of, numbers_in, to_env_action
 from proctor.benchmarks.gym.success import SuccessRule
-from proctor.engine.generators import WHILE_OPENING, seed_generators
 from proctor.errors import WorkerError
 from proctor.features import FILM, Array, Observation
+from proctor.machine.generators import WHILE_OPENING, seed_generators
 from proctor.machine.gl import gl_variables
 from proctor.types import EpisodeSpec, Step
 

@@ -5,8 +5,8 @@ Names of classes as strings: nothing is imported before it is asked for.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
-from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -28,4 +28,4 @@ def _found() -> Iterator[tuple[str, Any]]:
         yield entry.name, entry.load()
     for name, place in FAMILIES.items():
         module, _, attribute = place.partition(":")
-        yield name, getattr(import_module(module), attribute)
+        yield name, getattr(importlib.import_module(module), attribute)
