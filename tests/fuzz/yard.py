@@ -252,7 +252,7 @@ def _patches(yard: Yard) -> list[Any]:
         mock.patch.object(evaluation, "tracked", return_value=contextlib.nullcontext([])),
         mock.patch.object(evaluation, "git_commit", return_value=None),
         mock.patch("proctor.evaluation.audit.run_alone", _recorded_again),
-        mock.patch("proctor.benchmarks.mujoco.rendering.probe_backends", return_value=[]),
+        mock.patch("proctor.machine.gl.probe_backends", return_value=[]),
         mock.patch.object(sys, "path", [*sys.path, str(yard.outside)]),
         mock.patch.object(sys, "dont_write_bytecode", True),
         mock.patch.dict(os.environ, {"HF_HUB_OFFLINE": "1", "HF_HOME": str(yard.root / "hub")}),

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from proctor import cli
-from proctor.benchmarks.mujoco import rendering
 from proctor.errors import NoGraphics
 from proctor.evaluation import trial
 from proctor.evaluation.trial import Found, Trial
-from proctor.machine import doctor, gl_probe
+from proctor.machine import doctor, gl, gl_probe
 from proctor.machine.doctor import Gpus, Level
 from proctor.machine.gl_probe import GlProbe
 from proctor.machine.system import cgroup_memory_bytes
@@ -245,14 +244,14 @@ def test_version_one_memory_limits_are_read(tmp_path: Path) -> None:
 def test_the_fastest_backend_is_taken_and_egl_when_it_is_close(
     egl_ms: float, osmesa_ms: float, chosen: str
 ) -> None:
-    best = rendering.fastest([GlProbe("egl", frame_ms=egl_ms), GlProbe("osmesa", "", osmesa_ms)])
+    best = gl.fastest([GlProbe("egl", frame_ms=egl_ms), GlProbe("osmesa", "", osmesa_ms)])
     assert best is not None
     assert best.backend == chosen
 
 
 def test_two_ways_to_the_same_device_are_equally_fast_whatever_the_clock_says() -> None:
     probes = [GlProbe("egl", frame_ms=90, device="llvmpipe"), GlProbe("osmesa", "", 9, "llvmpipe")]
-    assert rendering.fastest(probes) is probes[0]
+    assert gl.fastest(probes) is probes[0]
 
 
 @pytest.mark.parametrize(
@@ -266,8 +265,8 @@ def test_two_ways_to_the_same_device_are_equally_fast_whatever_the_clock_says() 
 def test_the_choice_is_told_in_one_line(
     probes: tuple[GlProbe, ...], line: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rendering, "probe_backends", lambda backends: probes)
-    assert rendering.describe_choice() == line
+    monkeypatch.setattr(gl, "probe_backends", lambda backends: probes)
+    assert gl.describe_choice() == line
 
 
 def test_mujoco_gl_leaves_no_choice(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,16 +277,16 @@ def test_mujoco_gl_leaves_no_choice(monkeypatch: pytest.MonkeyPatch) -> None:
         tried.append(backends)
         return (OSMESA,)
 
-    monkeypatch.setattr(rendering, "probe_backends", probe)
-    assert rendering.gl_variables(needed=True) == {"MUJOCO_GL": "osmesa"}
+    monkeypatch.setattr(gl, "probe_backends", probe)
+    assert gl.gl_variables(needed=True) == {"MUJOCO_GL": "osmesa"}
     assert set(tried) == {("osmesa",)}
-    assert rendering.describe_choice() is None
+    assert gl.describe_choice() is None
 
 
 def test_no_backend_at_all_is_an_error_that_names_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rendering, "probe_backends", lambda backends: (NO_EGL, NO_GLFW))
+    monkeypatch.setattr(gl, "probe_backends", lambda backends: (NO_EGL, NO_GLFW))
     with pytest.raises(NoGraphics, match=r"tried egl: its library is not installed; glfw: X11"):
-        rendering.gl_variables(needed=True)
+        gl.gl_variables(needed=True)
 
 
 FAKE_PROGRAM = """

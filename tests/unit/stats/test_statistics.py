@@ -18,9 +18,9 @@ from scipy import stats as scipy_stats
 
 from proctor.features import Array
 from proctor.stats.differences import (
-    Counts,
     Independent,
     Paired,
+    Samples,
     detectable_difference,
     detectable_difference_paired,
     difference_interval,
@@ -313,7 +313,7 @@ def test_the_gate_on_separate_samples_raises_at_most_alpha_false_alarms_by_enume
         (Independent(80, 100, 45, 100), Independent(80, 100, 75, 100)),
     ],
 )
-def test_the_gate_sees_a_large_loss_and_lets_a_small_one_pass(lost: Counts, kept: Counts) -> None:
+def test_the_gate_sees_a_large_loss_and_lets_a_small_one_pass(lost: Samples, kept: Samples) -> None:
     assert p_worse(lost, 0.02) < 0.001
     assert p_worse(kept, 0.02) > 0.2
     assert p_worse(lost, 0.0) < p_worse(lost, 0.1) < p_worse(lost, 0.3)
