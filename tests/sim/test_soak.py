@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from benchmarks.engine import pss_mb
+from measurements.command import pss_mb
 
 from proctor.runs.journal import FILE_NAME, read_journal
 
