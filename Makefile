@@ -41,7 +41,7 @@ check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/python scripts/audit_deps.py
+	$(BIN)/python scripts/vulnerable_pins.py
 
 # Hostile input: 100,000 cases of every kind, in this process, without simulators.
 fuzz: $(STAMP)

@@ -11,7 +11,7 @@ from engine import total
 from plot import Panel, Series
 from watched import evaluate_watched, watch
 
-from proctor.runs.journal import FILE_NAME, EpisodeRow, read_journal
+from proctor.runs.journal import JOURNAL_FILE, EpisodeRow, read_journal
 
 Figures = dict[str, float | None]
 """One row of a part's table: what was varied comes first; None is what was not seen."""
@@ -83,8 +83,8 @@ def episodes(folder: Path) -> list[Figures]:
 
 def _cut_journal(run: Path, *, lines: int) -> None:
     """Forget the last episodes, as if the run had been killed before them."""
-    kept = (run / FILE_NAME).read_bytes().splitlines(keepends=True)[:-lines]
-    (run / FILE_NAME).write_bytes(b"".join(kept))
+    kept = (run / JOURNAL_FILE).read_bytes().splitlines(keepends=True)[:-lines]
+    (run / JOURNAL_FILE).write_bytes(b"".join(kept))
 
 
 def episodes_panels(table: list[Figures]) -> list[Panel]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from proctor.runs.folder import RunFolder, RunRecord
-from proctor.runs.journal import FILE_NAME, EpisodeRow
+from proctor.runs.journal import JOURNAL_FILE, EpisodeRow
 from proctor.types import Outcome
 
 BEGAN = 1_700_000_000.0
@@ -70,7 +70,7 @@ def write_run(folder: Path, rows: list[EpisodeRow], record: RunRecord = RECORD) 
     folder.mkdir(parents=True, exist_ok=True)
     RunFolder(folder).write(record)
     lines = [msgspec.json.encode(row) + b"\n" for row in rows]
-    (folder / FILE_NAME).write_bytes(b"".join(lines))
+    (folder / JOURNAL_FILE).write_bytes(b"".join(lines))
     return folder
 
 

@@ -21,7 +21,7 @@ BUILT_IN = {
         "aloha": "proctor.benchmarks.aloha.benchmark:PLUGIN",
         "fake": "proctor.benchmarks.fake:PLUGIN",
         "gym": "proctor.benchmarks.gym.registered:PLUGIN",
-        "hub": "proctor.benchmarks.gym.hub:PLUGIN",
+        "hub": "proctor.benchmarks.gym.remote_code:PLUGIN",
         "libero": "proctor.benchmarks.libero.benchmark:PLUGIN",
         "metaworld": "proctor.benchmarks.metaworld.benchmark:PLUGIN",
         "pusht": "proctor.benchmarks.pusht.benchmark:PLUGIN",

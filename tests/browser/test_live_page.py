@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from proctor.runs.journal import FILE_NAME
+from proctor.runs.journal import JOURNAL_FILE
 from tests.run_folders import eight_episodes, write_run
 from tests.served import served
 
@@ -29,7 +29,7 @@ def test_a_live_page_follows_the_run_and_keeps_the_search(browser: Any, tmp_path
         browser.get(server.url)
         assert text_of(browser, "#shown").startswith("5 of 5")
         browser.find_element("id", "search").send_keys("point")
-        with (folder / FILE_NAME).open("ab") as journal:
+        with (folder / JOURNAL_FILE).open("ab") as journal:
             journal.write(msgspec.json.encode(rows[5]) + b"\n")
         deadline = time.monotonic() + 10
         while not text_of(browser, "#shown").startswith("6 of 6"):

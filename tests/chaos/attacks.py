@@ -15,9 +15,9 @@ from pathlib import Path
 
 import psutil
 
-from proctor.runs.effort import FILE_NAME as SESSIONS_FILE
+from proctor.runs.effort import SESSIONS_FILE
 from proctor.runs.folder import RUN_FILE
-from proctor.runs.journal import FILE_NAME
+from proctor.runs.journal import JOURNAL_FILE
 from tests.chaos.scenario import WATCHDOG_S, Attack, Damage, Moment
 
 FILLER = "filler"
@@ -58,7 +58,7 @@ class Target:
 
 def episodes_in(folder: Path) -> int:
     """Count the lines of the journal."""
-    path = folder / FILE_NAME
+    path = folder / JOURNAL_FILE
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
@@ -257,7 +257,7 @@ def small_disk(path: Path) -> Iterator[None]:
 
 def damage_journal(damage: Damage, folder: Path, cut: float) -> bool:
     """Do to the last line what a power cut does; False where there is none."""
-    path = folder / FILE_NAME
+    path = folder / JOURNAL_FILE
     content = path.read_bytes() if path.exists() else b""
     if not content.endswith(b"\n"):
         return False

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from proctor.runs.folder import RunFolder
-from proctor.runs.journal import FILE_NAME
+from proctor.runs.journal import JOURNAL_FILE
 from proctor.types import EpisodeKey, Outcome
 from tests.chaos import leftovers
 from tests.chaos.scenario import KINDS, PLAN, Scenario, make_scenario
@@ -76,8 +76,8 @@ def test_the_driver_decides_the_same_from_the_same_seed(tmp_path: Path) -> None:
 def test_the_driver_counts_what_is_lost_duplicated_and_changed(
     base: Path, expected: dict[EpisodeKey, Course], tmp_path: Path
 ) -> None:
-    journal = (base / "undisturbed" / FILE_NAME).read_bytes().splitlines(keepends=True)
-    (tmp_path / FILE_NAME).write_bytes(b"".join([*journal[1:], journal[5], b'{"suite":\n']))
+    journal = (base / "undisturbed" / JOURNAL_FILE).read_bytes().splitlines(keepends=True)
+    (tmp_path / JOURNAL_FILE).write_bytes(b"".join([*journal[1:], journal[5], b'{"suite":\n']))
     rows = whole_rows(tmp_path)
     rows[0] = replace(rows[0], digest="another")
     rows.insert(3, replace(rows[3], outcome=Outcome.ERROR, digest=None))  # and was tried again

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from proctor.runs.folder import RUN_FILE
-from proctor.runs.journal import FILE_NAME, EpisodeRow, read_journal
+from proctor.runs.journal import JOURNAL_FILE, EpisodeRow, read_journal
 from proctor.types import EpisodeKey, Outcome
 from tests.chaos import leftovers
 from tests.chaos.attacks import (
@@ -251,7 +251,7 @@ class _Trial:
 def whole_rows(folder: Path) -> list[EpisodeRow]:
     """Return every line that can be read, also those that come twice."""
     rows = []
-    path = folder / FILE_NAME
+    path = folder / JOURNAL_FILE
     for line in path.read_bytes().splitlines() if path.exists() else ():
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
             rows.append(msgspec.json.decode(line, type=EpisodeRow))

@@ -267,7 +267,7 @@ class TestHub:
             asked.append((repo, revision))
             return folder
 
-        monkeypatch.setattr("proctor.benchmarks.gym.hub.download", download)
+        monkeypatch.setattr("proctor.benchmarks.gym.remote_code.download", download)
         settings = {**HUB, "path": "someone/something:world.py", "revision": commit}
         benchmark = made({**settings, "task_ids": [1]})
         assert asked == [("someone/something", commit)]

@@ -16,7 +16,7 @@ import psutil
 import pytest
 from measurements.command import pss_mb
 
-from proctor.runs.journal import FILE_NAME, read_journal
+from proctor.runs.journal import JOURNAL_FILE, read_journal
 
 pytestmark = [pytest.mark.sim, pytest.mark.slow]
 
@@ -51,7 +51,7 @@ def watch(
                 workers.sort(key=lambda worker: worker.create_time())
                 samples.append(
                     Sample(
-                        episodes=(folder / FILE_NAME).read_bytes().count(b"\n"),
+                        episodes=(folder / JOURNAL_FILE).read_bytes().count(b"\n"),
                         parent_mb=process.memory_info().rss / 2**20,
                         worker_mb=max(pss_mb(worker.pid) for worker in workers),
                         oldest_worker_mb=pss_mb(workers[0].pid),

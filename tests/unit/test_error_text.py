@@ -17,7 +17,7 @@ from proctor.cli import main
 from proctor.errors import WorkerError, last_line, one_line, plain_text
 from proctor.evaluation.run import Evaluation
 from proctor.recorders.progress import Progress
-from proctor.runs.journal import FILE_NAME
+from proctor.runs.journal import JOURNAL_FILE
 from proctor.stats.counts import Counts
 from proctor.types import EpisodeResult, Outcome
 
@@ -40,7 +40,7 @@ def test_an_error_of_10_megabytes_is_cut_where_it_is_made(
     assert row.error.startswith("Traceback")
     assert "characters left out here" in row.error
     assert row.error.endswith("broke at 0/0/0")
-    assert (evaluation.path / FILE_NAME).stat().st_size < 60_000
+    assert (evaluation.path / JOURNAL_FILE).stat().st_size < 60_000
 
 
 def printable(text: str) -> bool:

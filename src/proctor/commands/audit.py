@@ -53,7 +53,7 @@ def _audit_folder(path: Path, n_episodes: int, flags: Mapping[str, str]) -> int:
     from proctor.evaluation.run import prepare
     from proctor.runs.folder import RunFolder
     from proctor.runs.journal import read_journal
-    from proctor.runs.replayed import Comparison
+    from proctor.runs.replayed import Replayed
 
     record = RunFolder(path).read()
     if record is None:
@@ -69,18 +69,18 @@ def _audit_folder(path: Path, n_episodes: int, flags: Mapping[str, str]) -> int:
     _say_what_is_compared(why_not, record.machine)
     console = Console()
 
-    def show(comparison: Comparison) -> None:
-        row, differences = comparison.recorded, comparison.differences
+    def show(replay: Replayed) -> None:
+        row, differences = replay.recorded, replay.differences
         verdict = "differs: " + ", ".join(differences) if differences else "same"
         line = one_line(f"{row.task} episode {row.episode_index}: {verdict}")
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
-    comparisons = audit(prepared, rows, n_episodes, show, exact=why_not is None)
-    if not comparisons:
+    replays = audit(prepared, rows, n_episodes, show, exact=why_not is None)
+    if not replays:
         raise UsageError(f"{path} holds no finished episode to audit")
-    different = sum(bool(comparison.differences) for comparison in comparisons)
+    different = sum(bool(replay.differences) for replay in replays)
     console.print(
-        f"{len(comparisons)} episodes run again, {different} different",
+        f"{len(replays)} episodes run again, {different} different",
         style="bold",
         highlight=False,
     )

@@ -16,10 +16,10 @@ from proctor.engine.episode import DIGEST
 from proctor.engine.scheduler import Bounds, Scheduler
 from proctor.errors import UsageError
 from proctor.evaluation.prepared import Prepared
+from proctor.recorders.base import Recorder
 from proctor.runs.folder import RunRecord
 from proctor.runs.journal import EpisodeRow, row_of
-from proctor.runs.records import Pulse
-from proctor.runs.replayed import Comparison
+from proctor.runs.replayed import Replayed
 from proctor.types import EpisodeResult, EpisodeSpec
 
 
@@ -27,10 +27,10 @@ def audit(
     prepared: Prepared,
     rows: Sequence[EpisodeRow],
     n_episodes: int,
-    on_result: Callable[[Comparison], None],
+    on_result: Callable[[Replayed], None],
     *,
     exact: bool = True,
-) -> list[Comparison]:
+) -> list[Replayed]:
     """Run ``n_episodes`` of the recorded ones again, each on a simulator of its own.
 
     Which ones is decided by a fixed seed, spread over the tasks. Errored episodes are left out.
@@ -46,15 +46,15 @@ def audit(
         if (found := row.disagreement(specs[row.key])) is not None:
             raise UsageError(f"the run's journal has {row.key} of another episode: {found}")
     sound = [row for row in rows if row.outcome.counts]
-    comparisons = []
+    replays = []
     for row in _sample(sound, n_episodes):
         # A policy that broke the simulator may break this process too, so it is given another.
         in_process = row.outcome.whole
         again = run_alone(prepared, specs[row.key], in_process=in_process)
-        comparison = Comparison(row, again, exact)
-        on_result(comparison)
-        comparisons.append(comparison)
-    return comparisons
+        replay = Replayed(row, again, exact)
+        on_result(replay)
+        replays.append(replay)
+    return replays
 
 
 def require_unchanged(record: RunRecord, prepared: Prepared, path: Path) -> None:
@@ -100,7 +100,7 @@ def run_alone(prepared: Prepared, spec: EpisodeSpec, *, in_process: bool) -> Epi
     return row_of(kept.results[0])
 
 
-class _Keep:
+class _Keep(Recorder):
     """A recorder that keeps results in memory."""
 
     def __init__(self) -> None:
@@ -108,12 +108,6 @@ class _Keep:
 
     def episode_ended(self, result: EpisodeResult) -> None:
         self.results.append(result)
-
-    def pulse(self, pulse: Pulse) -> None:
-        """Nobody watches."""
-
-    def close(self) -> None:
-        """There is nothing to close."""
 
 
 def _sample(rows: Sequence[EpisodeRow], n: int) -> list[EpisodeRow]:

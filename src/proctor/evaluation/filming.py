@@ -22,8 +22,7 @@ from proctor.recorders.base import Recorder
 from proctor.recorders.video import Camera, require_encoder
 from proctor.runs.folder import write_json
 from proctor.runs.journal import EpisodeRow, row_of, video_path
-from proctor.runs.records import Pulse
-from proctor.runs.replayed import Comparison
+from proctor.runs.replayed import Replayed
 from proctor.runs.videos import WARNINGS_FILE, read_warnings
 from proctor.types import EpisodeKey, EpisodeResult, Outcome
 
@@ -134,7 +133,7 @@ def _keep_warnings(folder: Path, compared: _Compared) -> None:
         write_json(folder / WARNINGS_FILE, kept)
 
 
-class Remembered:
+class Remembered(Recorder):
     """A recorder that keeps the actions of the episodes that will be filmed if the run ends so."""
 
     def __init__(self, settings: VideoSettings) -> None:
@@ -157,14 +156,8 @@ class Remembered:
             self.actions[key] = actions.copy()
             self._bytes += actions.nbytes
 
-    def pulse(self, pulse: Pulse) -> None:
-        """Episodes that go on have nothing to keep."""
 
-    def close(self) -> None:
-        """They are needed after the run."""
-
-
-class _Compared:
+class _Compared(Recorder):
     """A recorder that holds each filmed episode against its line in the journal."""
 
     def __init__(self, rows: Sequence[EpisodeRow], folder: Path) -> None:
@@ -182,20 +175,14 @@ class _Compared:
             reason = last_line(result.error)
             self.warnings[video] = f"{result.spec} could not be filmed: {reason}"
             return
-        comparison = Comparison(self._rows[result.spec.key], row_of(result))
-        if not comparison.differences:
+        replay = Replayed(self._rows[result.spec.key], row_of(result))
+        if not replay.differences:
             return
         fate = "kept"
-        if comparison.again.outcome is not comparison.recorded.outcome:
+        if replay.again.outcome is not replay.recorded.outcome:
             (self._folder / video).unlink()
             fate = "removed"
         self.warnings[video] = (
             f"{result.spec} came out differently for the camera "
-            f"({', '.join(comparison.differences)}); its video is {fate}"
+            f"({', '.join(replay.differences)}); its video is {fate}"
         )
-
-    def pulse(self, pulse: Pulse) -> None:
-        """Nobody watches."""
-
-    def close(self) -> None:
-        """There is nothing to close."""

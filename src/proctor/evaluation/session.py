@@ -24,10 +24,10 @@ from proctor.evaluation.filming import (
 )
 from proctor.evaluation.prepared import Prepared
 from proctor.recorders.base import Recorder, close_all
+from proctor.recorders.on_disk import EffortLog, Journal
 from proctor.recorders.stopper import Stopper
 from proctor.report.page import write_page
-from proctor.runs.effort import EffortLog
-from proctor.runs.journal import EpisodeRow, Journal, video_path, videos_in
+from proctor.runs.journal import EpisodeRow, video_path, videos_in
 from proctor.runs.videos import remove_unfinished
 from proctor.types import EpisodeSpec
 

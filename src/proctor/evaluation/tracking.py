@@ -13,8 +13,7 @@ from proctor.recorders.wandb import WandbLog, WandbResults
 from proctor.report.page import REPORT_FILE
 from proctor.report.summary import by_task, tally
 from proctor.runs.folder import EVAL_INFO_FILE, RUN_FILE, RunRecord
-from proctor.runs.journal import FILE_NAME as JOURNAL_FILE
-from proctor.runs.journal import EpisodeRow, read_journal, videos_in
+from proctor.runs.journal import JOURNAL_FILE, EpisodeRow, read_journal, videos_in
 from proctor.stats.anytime import Watch, Watched, watched
 from proctor.stats.counts import Counts
 

@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
 
 from proctor.runs.records import Pulse
 from proctor.types import EpisodeResult
+
+
+class Recorder:
+    """An output of a run. Hears nothing by itself: one that is made from it says what it hears."""
+
+    def episode_ended(self, result: EpisodeResult) -> None:
+        """Take one finished episode. It is called once for each, as it ends."""
+
+    def pulse(self, pulse: Pulse) -> None:
+        """Hear how the run goes, a few times a second."""
+
+    def close(self) -> None:
+        """The run is over, finished or not."""
 
 
 def close_all(recorders: Iterable[Recorder]) -> None:
@@ -19,16 +31,3 @@ def close_all(recorders: Iterable[Recorder]) -> None:
             first = first or error
     if first is not None:
         raise first
-
-
-class Recorder(Protocol):
-    """An output of a run."""
-
-    def episode_ended(self, result: EpisodeResult) -> None:
-        """Take one finished episode. It is called once for each, as it ends."""
-
-    def pulse(self, pulse: Pulse) -> None:
-        """Hear how the run goes, a few times a second."""
-
-    def close(self) -> None:
-        """The run is over, finished or not."""

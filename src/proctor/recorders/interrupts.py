@@ -6,14 +6,16 @@ import signal
 import time
 from typing import Any
 
+from proctor.recorders.base import Recorder
 from proctor.runs.records import Pulse
-from proctor.types import EpisodeResult
 
 _LOST_AFTER_S = 0.5
 
 
-class Interrupts:
+class Interrupts(Recorder):
     """Turns signals that ask to stop into KeyboardInterrupt, and again if that was swallowed.
+
+    The handlers stay when the run is over: the report is still being written.
 
     SIGHUP says that the terminal is gone (a dropped ssh); under ``nohup`` it is ignored and stays
     so. The kernel and the shell may both send one, and the second must not stop the report.
@@ -36,14 +38,8 @@ class Interrupts:
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
         raise KeyboardInterrupt(self._asked_by)
 
-    def episode_ended(self, result: EpisodeResult) -> None:
-        """Episodes do not matter here."""
-
     def pulse(self, pulse: Pulse) -> None:
         """Interrupt a run that is still alive long after it was told to stop."""
         if self._asked_at is not None and time.monotonic() - self._asked_at > _LOST_AFTER_S:
             self._asked_at = None
             raise KeyboardInterrupt(self._asked_by)
-
-    def close(self) -> None:
-        """The handlers stay: the report is still being written."""

@@ -9,6 +9,7 @@ from rich.live import Live
 from rich.text import Text
 
 from proctor.errors import last_line, one_line
+from proctor.recorders.base import Recorder
 from proctor.runs.records import Pulse
 from proctor.stats.counts import Counts
 from proctor.stats.rates import rate_text
@@ -47,7 +48,7 @@ class _Line:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-class Progress:
+class Progress(Recorder):
     """Shows episodes done, the rate with its interval, throughput, mean batch and time left."""
 
     def __init__(self, planned: int, counts: Counts, console: Console) -> None:
@@ -94,7 +95,7 @@ class Progress:
         return time_left(done, self._planned - self._counts.total, self._pulse.elapsed_s)
 
 
-class FilmingProgress:
+class FilmingProgress(Recorder):
     """Shows how many of the chosen episodes have been filmed."""
 
     def __init__(self, planned: int, console: Console) -> None:

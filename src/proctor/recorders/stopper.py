@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from proctor.runs.records import Pulse
+from proctor.recorders.base import Recorder
 from proctor.stats.stopping import Heard, StopRule
 from proctor.types import EpisodeKey, EpisodeResult, EpisodeSpec, Outcome, WorldKey
 
 
-class Stopper:
+class Stopper(Recorder):
     """A recorder that gathers episodes into rounds and says, once and for all, when to stop.
 
     Without rules it never does, and keeps no episode in mind however many there are.
@@ -42,12 +42,6 @@ class Stopper:
     def episode_ended(self, result: EpisodeResult) -> None:
         """Take one finished episode."""
         self.hear(result.spec.key, result.outcome)
-
-    def pulse(self, pulse: Pulse) -> None:
-        """Only episodes matter."""
-
-    def close(self) -> None:
-        """There is nothing to close."""
 
     @property
     def decided(self) -> bool:

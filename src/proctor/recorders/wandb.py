@@ -23,12 +23,13 @@ from typing import Any
 
 from proctor.errors import MissingExtra, RunFolderError, UsageError
 from proctor.machine.variables import variables_set
+from proctor.recorders.base import Recorder
 from proctor.runs.records import Pulse
 from proctor.stats.counts import Counts
 from proctor.stats.rates import wilson_interval
 from proctor.types import EpisodeResult
 
-FILE_NAME = "wandb.json"
+_ID_FILE = "wandb.json"
 _LOG_EVERY_S = 1.0
 _BEGIN_S, _FINISH_S = 30.0, 60.0
 """How long W&B may take to answer at all, and to upload the rest once the run is over."""
@@ -108,7 +109,7 @@ def run_id(folder: Path) -> str:
     known = read_run_id(folder)
     if known is None:
         known = secrets.token_hex(4)
-        (folder / FILE_NAME).write_text(json.dumps({"id": known}) + "\n", encoding="utf-8")
+        (folder / _ID_FILE).write_text(json.dumps({"id": known}) + "\n", encoding="utf-8")
     return known
 
 
@@ -118,7 +119,7 @@ def read_run_id(folder: Path) -> str | None:
     Raises:
         RunFolderError: ``wandb.json`` is damaged.
     """
-    path = folder / FILE_NAME
+    path = folder / _ID_FILE
     if not path.exists():
         return None
     try:
@@ -129,7 +130,7 @@ def read_run_id(folder: Path) -> str | None:
         ) from None
 
 
-class WandbLog:
+class WandbLog(Recorder):
     """A recorder that tells W&B how the run goes. Whatever fails there is one warning."""
 
     def __init__(

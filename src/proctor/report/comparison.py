@@ -19,7 +19,7 @@ from proctor.report.pairing import (
 )
 from proctor.report.protocols import changed_protocol, require_same_worlds
 from proctor.report.summary import tally
-from proctor.runs.journal import FILE_NAME, EpisodeRow
+from proctor.runs.journal import JOURNAL_FILE, EpisodeRow
 from proctor.stats.differences import (
     Independent,
     Paired,
@@ -235,7 +235,7 @@ def warnings_of(a: RunResults, b: RunResults, criteria: Criteria) -> list[str]:
     for run in (a, b):
         if run.damaged:
             numbers = ", ".join(map(str, run.damaged))
-            lines.append(f"{run.path}: skipped unreadable lines of {FILE_NAME}: {numbers}")
+            lines.append(f"{run.path}: skipped unreadable lines of {JOURNAL_FILE}: {numbers}")
         if run.stopped is not None:
             lines.append(
                 f"{run.path} stopped itself early ({run.stopped}): p-values and intervals here do "

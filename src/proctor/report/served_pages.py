@@ -13,7 +13,7 @@ from proctor.report.page import page_html
 from proctor.report.page_data import page_data, read_run, title
 from proctor.report.summary import tally
 from proctor.runs.folder import RUN_FILE
-from proctor.runs.journal import FILE_NAME, VIDEO_FOLDER
+from proctor.runs.journal import JOURNAL_FILE, VIDEO_FOLDER
 from proctor.stats.anytime import watched
 
 _DEEPEST = 5
@@ -100,7 +100,7 @@ def look_every_s(made_in_s: float) -> float:
 def version_of(folder: Path) -> str:
     """Return what changes with every episode that ends."""
     try:
-        size = (folder / FILE_NAME).stat().st_size
+        size = (folder / JOURNAL_FILE).stat().st_size
     except FileNotFoundError:
         size = 0
     return f"{size}-{(folder / RUN_FILE).stat().st_mtime_ns}"

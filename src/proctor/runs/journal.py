@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import io
 import os
 import re
-import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 
 from proctor.errors import RunFolderError
-from proctor.machine.files import MOST_LINES, read_plain, sync
-from proctor.runs.records import Number, Pulse, Seconds, Whole
+from proctor.machine.files import MOST_LINES, read_plain
+from proctor.runs.records import Number, Seconds, Whole
 from proctor.types import EpisodeKey, EpisodeResult, EpisodeSpec, Outcome, WorldKey, usual_world
 
-FILE_NAME = "episodes.jsonl"
+JOURNAL_FILE = "episodes.jsonl"
 VIDEO_FOLDER = "videos"
-_SYNC_EVERY_S = 1.0
 _LONGEST_NAME = 200
 """Of a suite, where it is part of a file name."""
 
@@ -150,60 +147,6 @@ def row_of(result: EpisodeResult) -> EpisodeRow:
     )
 
 
-class Journal:
-    """Appends finished episodes to ``episodes.jsonl``, one whole line at a time."""
-
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / FILE_NAME
-        self._fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        self._synced_at = time.monotonic()
-
-    def episode_ended(self, result: EpisodeResult) -> None:
-        """Write the episode's line to the operating system, and to the disk every second.
-
-        Raises:
-            RunFolderError: the disk is full or gone.
-        """
-        line = msgspec.json.encode(row_of(result)) + b"\n"
-        size = os.fstat(self._fd).st_size
-        try:
-            while line:
-                line = line[os.write(self._fd, line) :]
-        except OSError as error:
-            with contextlib.suppress(OSError):  # else --resume cuts it off
-                os.ftruncate(self._fd, size)  # half a line would look like a finished episode's
-            raise RunFolderError(
-                f"cannot write {self._path}: {error.strerror}; what it holds is kept: "
-                "make room, then run again with --resume"
-            ) from error
-        if time.monotonic() - self._synced_at > _SYNC_EVERY_S:
-            self._sync()
-            self._synced_at = time.monotonic()
-
-    def pulse(self, pulse: Pulse) -> None:
-        """The journal holds episodes only."""
-
-    def close(self) -> None:
-        """Sync and close the file.
-
-        Raises:
-            RunFolderError: the disk did not take the last episodes.
-        """
-        try:
-            self._sync()
-        finally:
-            os.close(self._fd)
-
-    def _sync(self) -> None:
-        try:
-            sync(self._fd)
-        except OSError as error:
-            raise RunFolderError(
-                f"the disk did not take the last episodes of {self._path}: {error.strerror}; those "
-                "before are kept: see to the disk, then run again with --resume"
-            ) from error
-
-
 @dataclass(frozen=True)
 class JournalContent:
     """What a journal holds: its episodes, each once, and the numbers of lines nobody can read."""
@@ -221,7 +164,7 @@ def read_journal(folder: Path) -> JournalContent:
     Raises:
         RunFolderError: the journal is there but is no plain file, or cannot be read.
     """
-    content = read_lines(folder / FILE_NAME)
+    content = read_lines(folder / JOURNAL_FILE)
     whole = content[: content.rfind(b"\n") + 1]
     rows: dict[EpisodeKey, EpisodeRow] = {}
     damaged = []
@@ -255,7 +198,7 @@ def read_lines(path: Path) -> bytes:
 
 def cut_torn_line(folder: Path) -> None:
     """Remove a last line that was cut short, so that the next one starts on its own."""
-    path = folder / FILE_NAME
+    path = folder / JOURNAL_FILE
     content = read_lines(path)
     end = content.rfind(b"\n") + 1
     if end < len(content):

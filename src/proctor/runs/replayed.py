@@ -16,7 +16,7 @@ did on a GPU, whose sums of rewards moved by up to 0.1% from batches of 14 to 1 
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Replayed:
     """One episode as it was recorded and as it came out now."""
 
     recorded: EpisodeRow

@@ -17,7 +17,7 @@ from proctor.evaluation.audit import audit
 from proctor.evaluation.run import Evaluation, prepare, run_evaluation
 from proctor.features import Array
 from proctor.runs.journal import EpisodeRow
-from proctor.runs.replayed import Comparison
+from proctor.runs.replayed import Replayed
 from proctor.types import Outcome, Step, Task
 from tests.conftest import digests
 
@@ -167,10 +167,10 @@ def test_the_audit_expects_it_to_diverge_again(tmp_path: Path, fault: str) -> No
                 "eval.n_episodes": 2, "env.faults": {"0/1/3": fault}}  # fmt: skip
     evaluation = run_evaluation(prepare(config_from(settings)), settings)
     assert evaluation.tally.diverged == 1
-    again = partial(audit, rows=evaluation.rows, n_episodes=2, on_result=lambda comparison: None)
+    again = partial(audit, rows=evaluation.rows, n_episodes=2, on_result=lambda replay: None)
 
-    def differences(comparisons: list[Comparison]) -> list[list[str]]:
-        return [comparison.differences for comparison in comparisons]
+    def differences(replays: list[Replayed]) -> list[list[str]]:
+        return [replay.differences for replay in replays]
 
     assert differences(again(prepare(config_from(settings)))) == [[], []]
     healthy = prepare(config_from({**settings, "env.faults": {}}))

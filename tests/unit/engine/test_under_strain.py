@@ -28,8 +28,7 @@ from proctor.engine.messages import Begin, Broken, Report, Started
 from proctor.engine.pool import ProcessPool
 from proctor.engine.worker import WorkerSetup
 from proctor.evaluation.run import Evaluation, prepare, run_evaluation
-from proctor.recorders.base import close_all
-from proctor.runs.records import Pulse
+from proctor.recorders.base import Recorder, close_all
 from proctor.types import EpisodeResult, Task
 
 TAME = partial(Fake, FakeConfig())
@@ -136,7 +135,7 @@ def test_a_message_longer_than_the_line_takes_arrives_whole_and_one_cut_short_ne
     ours.close()
 
 
-class Listener:
+class Listener(Recorder):
     """A recorder that does what it is told when episodes end or it is closed."""
 
     def __init__(
@@ -144,11 +143,13 @@ class Listener:
         on_episode: Callable[[EpisodeResult], None] = lambda result: None,
         on_close: Callable[[], None] = lambda: None,
     ) -> None:
-        self.episode_ended = on_episode
-        self.close = on_close
+        self._on_episode, self._on_close = on_episode, on_close
 
-    def pulse(self, pulse: Pulse) -> None:
-        """Nothing to hear."""
+    def episode_ended(self, result: EpisodeResult) -> None:
+        self._on_episode(result)
+
+    def close(self) -> None:
+        self._on_close()
 
 
 def listened(folder: Path, *listeners: Listener, **flags: Any) -> Evaluation:

@@ -15,7 +15,7 @@ import proctor
 from proctor.errors import ProctorError, UsageError
 from proctor.evaluation.run import Evaluation
 from proctor.runs.folder import new_folder
-from proctor.runs.journal import FILE_NAME
+from proctor.runs.journal import JOURNAL_FILE
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -143,10 +143,10 @@ def test_a_journal_of_other_episodes_is_refused_on_resume(
     run: Callable[..., Evaluation], was: str, becomes: str, found: str
 ) -> None:
     path = run(eval__n_episodes=2).path
-    lines = (path / FILE_NAME).read_text().splitlines(keepends=True)
+    lines = (path / JOURNAL_FILE).read_text().splitlines(keepends=True)
     changed = [line.replace(was, becomes) if '"seed":1001' in line else line for line in lines]
     assert changed != lines
-    (path / FILE_NAME).write_text("".join(changed))
+    (path / JOURNAL_FILE).write_text("".join(changed))
     with pytest.raises(UsageError) as caught:
         run(eval__n_episodes=3, resume=True, output_dir=str(path))
     assert "('point', 0, 1)" in str(caught.value)
@@ -157,6 +157,6 @@ def test_a_journal_from_before_worlds_were_written_down_is_resumed(
     run: Callable[..., Evaluation],
 ) -> None:
     path = run(eval__n_episodes=2).path
-    text = (path / FILE_NAME).read_text()
-    (path / FILE_NAME).write_text(text.replace('"world":"seed 1001"', '"world":""'))
+    text = (path / JOURNAL_FILE).read_text()
+    (path / JOURNAL_FILE).write_text(text.replace('"world":"seed 1001"', '"world":""'))
     assert run(eval__n_episodes=3, resume=True, output_dir=str(path)).complete

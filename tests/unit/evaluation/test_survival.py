@@ -23,7 +23,7 @@ from proctor.engine.pool import ProcessPool, start_fork_server
 from proctor.engine.worker import WorkerSetup
 from proctor.errors import RunFolderError, WorkerError
 from proctor.features import Feature, FeatureKind
-from proctor.runs.effort import EffortLog
+from proctor.recorders.on_disk import EffortLog
 from proctor.runs.folder import write_whole
 from proctor.runs.journal import read_journal
 from proctor.runs.records import Pulse

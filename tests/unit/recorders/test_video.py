@@ -33,7 +33,7 @@ from proctor.recorders.progress import FilmingProgress
 from proctor.recorders.video import Camera, VideoFile, default_every, side_by_side
 from proctor.report.page_data import page_data, read_run
 from proctor.runs.folder import RunFolder
-from proctor.runs.journal import FILE_NAME, read_journal
+from proctor.runs.journal import JOURNAL_FILE, read_journal
 from proctor.runs.records import Pulse
 from proctor.runs.videos import WARNINGS_FILE, read_warnings
 from proctor.types import EpisodeResult, EpisodeSpec, Outcome, Task
@@ -348,13 +348,13 @@ def test_a_run_killed_while_filming_lost_nothing_and_is_resumed(tmp_path: Path) 
         time.sleep(0.01)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    journal = (folder / FILE_NAME).read_bytes()
+    journal = (folder / JOURNAL_FILE).read_bytes()
     assert len(read_journal(folder).rows) == 2
     assert not list(folder.glob("videos/*/*.mp4"))
     done = subprocess.run(
         [*command, "--resume"], capture_output=True, text=True, timeout=60, check=True
     )
-    assert (folder / FILE_NAME).read_bytes() == journal
+    assert (folder / JOURNAL_FILE).read_bytes() == journal
     assert "filming 2/2  done in " in done.stderr
     assert f"videos: 2 in {folder / 'videos'}\n" in done.stdout
     assert {path.name for path in folder.glob("videos/*/*")} == {"episode_0.mp4", "episode_1.mp4"}

@@ -18,8 +18,8 @@ from proctor.config.evaluation import config_from
 from proctor.errors import MissingExtra, RunFolderError, UsageError
 from proctor.evaluation.run import Evaluation, prepare, run_evaluation
 from proctor.recorders import wandb as recorder
+from proctor.recorders.base import Recorder
 from proctor.runs.journal import read_journal
-from proctor.runs.records import Pulse
 from proctor.types import EpisodeResult
 
 pytest.importorskip("wandb", reason="W&B is not installed (proctor[wandb])")
@@ -138,7 +138,7 @@ def test_all_files_of_it_are_in_the_run_folder(run: Run, tmp_path: Path) -> None
     assert list((evaluation.path / "wandb").glob("artifacts/staging/*"))  # wandb sync needs them
 
 
-class CtrlC:
+class CtrlC(Recorder):
     """A recorder that interrupts the run at its second episode."""
 
     def __init__(self) -> None:
@@ -148,10 +148,6 @@ class CtrlC:
         self._ended += 1
         if self._ended == 2:
             raise KeyboardInterrupt
-
-    def pulse(self, pulse: Pulse) -> None: ...
-
-    def close(self) -> None: ...
 
 
 def test_an_interrupted_run_is_marked_as_failed(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from proctor.report.page import page_html, write_page
 from proctor.report.page_data import page_data, read_run
 from proctor.report.reproduce import episode_base, run_command
 from proctor.report.timeline import limit_of, make_timeline, time_spent
-from proctor.runs.journal import FILE_NAME, read_journal, video_path
+from proctor.runs.journal import JOURNAL_FILE, read_journal, video_path
 from proctor.runs.videos import WARNINGS_FILE
 from proctor.types import Outcome
 from tests.run_folders import BEGAN, RECORD, eight_episodes, episode, infected, write_run
@@ -86,7 +86,7 @@ def test_groups_appear_only_where_they_say_more_than_tasks(tmp_path: Path) -> No
 
 def test_damaged_lines_are_skipped_and_named(tmp_path: Path) -> None:
     write_run(tmp_path, eight_episodes())
-    journal = tmp_path / FILE_NAME
+    journal = tmp_path / JOURNAL_FILE
     lines = journal.read_bytes().splitlines(keepends=True)
     lines[2], lines[5] = b'{"suite": 7}\n', b"\xff\xfe not json\n"
     journal.write_bytes(b"".join(lines) + b'{"cut sho')

@@ -132,7 +132,7 @@ def test_a_disk_that_cannot_sync_is_no_reason_to_stop(
         raise OSError(errno.EINVAL, "Invalid argument")
 
     monkeypatch.setattr(os, "fsync", cannot)
-    monkeypatch.setattr("proctor.runs.journal._SYNC_EVERY_S", 0.0)
+    monkeypatch.setattr("proctor.recorders.on_disk._SYNC_EVERY_S", 0.0)
     assert run().complete
 
 
@@ -144,8 +144,8 @@ def test_a_journal_that_the_disk_does_not_take_is_one_line_that_says_what_is_kep
         raise OSError(errno.EIO, "Input/output error")
 
     with monkeypatch.context() as patch:
-        patch.setattr("proctor.runs.journal._SYNC_EVERY_S", every_s)
-        patch.setattr("proctor.runs.journal.sync", failing)
+        patch.setattr("proctor.recorders.on_disk._SYNC_EVERY_S", every_s)
+        patch.setattr("proctor.recorders.on_disk.sync", failing)
         with pytest.raises(RunFolderError) as raised:
             run(output_dir=str(tmp_path / "run"))
     assert str(raised.value) == (

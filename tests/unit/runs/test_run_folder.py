@@ -14,7 +14,7 @@ import pytest
 from proctor.errors import RunFolderError, UsageError
 from proctor.evaluation.run import Evaluation
 from proctor.runs.folder import RunFolder
-from proctor.runs.journal import FILE_NAME, read_journal, videos_in
+from proctor.runs.journal import JOURNAL_FILE, read_journal, videos_in
 from proctor.types import Outcome
 from tests.conftest import digests
 from tests.run_folders import episode, write_run
@@ -37,7 +37,7 @@ def test_the_journal_has_one_line_per_episode_with_every_field(
     run: Callable[..., Evaluation],
 ) -> None:
     evaluation = run()
-    lines = (evaluation.path / FILE_NAME).read_text().splitlines()
+    lines = (evaluation.path / JOURNAL_FILE).read_text().splitlines()
     assert len(lines) == 4
     assert " ".join(json.loads(lines[0])) == (
         "suite task task_id episode_index seed outcome success_once success_at_end steps "
@@ -49,7 +49,7 @@ def test_the_journal_has_one_line_per_episode_with_every_field(
 def test_a_journal_from_before_worlds_has_those_of_its_init_states_or_seeds(tmp_path: Path) -> None:
     rows = [episode(0, index, Outcome.SUCCESS) for index in range(3)]
     rows[1].init_state = 1
-    path = write_run(tmp_path, rows) / FILE_NAME
+    path = write_run(tmp_path, rows) / JOURNAL_FILE
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     for line in lines:
         del line["world"]
@@ -102,7 +102,7 @@ def test_resume_needs_a_run(run: Callable[..., Evaluation], tmp_path: Path) -> N
 
 def test_resume_runs_exactly_the_missing_episodes(run: Callable[..., Evaluation]) -> None:
     first = run(env__n_tasks=2)
-    journal = first.path / FILE_NAME
+    journal = first.path / JOURNAL_FILE
     lines = journal.read_bytes().splitlines(keepends=True)
     journal.write_bytes(b"".join(lines[:3]) + lines[3][:20])  # killed while it wrote the fourth
     second = run(env__n_tasks=2, output_dir=str(first.path), resume=True)
@@ -116,7 +116,7 @@ def test_a_damaged_line_in_the_middle_costs_that_episode_only(
     run: Callable[..., Evaluation],
 ) -> None:
     first = run()
-    journal = first.path / FILE_NAME
+    journal = first.path / JOURNAL_FILE
     lines = journal.read_bytes().splitlines(keepends=True)
     journal.write_bytes(lines[0] + b"\0\0\xff{\n" + b"".join(lines[2:]))
     assert read_journal(first.path).damaged == [2]
@@ -144,7 +144,7 @@ def test_resume_tries_errored_episodes_again_and_the_later_line_wins(
     third = run(**again)
     assert (third.tally.errors, len(third.rows)) == (0, 4)
     assert sorted(row.attempts for row in third.rows) == [1, 1, 2, 3], "of all sessions together"
-    lines = (first.path / FILE_NAME).read_text().splitlines()
+    lines = (first.path / JOURNAL_FILE).read_text().splitlines()
     assert len(lines) == 7, "4 at first, then 2 and 1 that were tried again"
     assert json.loads((first.path / "eval_info.json").read_text())["overall"]["n_errors"] == 0
 
@@ -245,7 +245,7 @@ def test_a_disk_that_fills_up_is_one_line_and_leaves_whole_lines_only(tmp_path: 
     rows = read_journal(tmp_path / "run")
     assert 0 < len(rows.rows) < 50
     assert rows.damaged == []
-    assert (tmp_path / "run" / FILE_NAME).read_bytes().endswith(b"\n")
+    assert (tmp_path / "run" / JOURNAL_FILE).read_bytes().endswith(b"\n")
 
 
 def test_a_damaged_run_file_is_one_line(run: Callable[..., Evaluation]) -> None:
@@ -273,7 +273,7 @@ def test_a_full_disk_is_refused_before_anything_starts(
 
 def test_reading_a_long_journal_takes_one_copy_of_it_beside_its_episodes(tmp_path: Path) -> None:
     write_run(tmp_path, [episode(0, index, Outcome.SUCCESS) for index in range(5_000)])
-    size = (tmp_path / FILE_NAME).stat().st_size
+    size = (tmp_path / JOURNAL_FILE).stat().st_size
     tracemalloc.start()
     try:
         rows = read_journal(tmp_path).rows

@@ -20,7 +20,7 @@ from proctor.evaluation.run import Evaluation
 from proctor.recorders.stopper import Stopper
 from proctor.report.page_data import page_data, read_run
 from proctor.runs.folder import RunFolder
-from proctor.runs.journal import FILE_NAME, read_journal
+from proctor.runs.journal import JOURNAL_FILE, read_journal
 from proctor.stats.anytime import Watch, anytime_interval, watched
 from proctor.stats.rates import wilson_interval
 from proctor.stats.stopping import CIWidth, Heard, PairedTest, StopRule, evidence, parse_stop_rule
@@ -432,7 +432,7 @@ def test_a_resume_completes_the_rounds_that_earlier_sessions_began_and_no_other(
     whole = run(**STOPPING, eval__batch_size=1)
     stopped = run(**rule)
     decided = stopped.rows[-1].episode_index
-    journal, begun = stopped.path / FILE_NAME, decided + 2
+    journal, begun = stopped.path / JOURNAL_FILE, decided + 2
     lines = {row.key: msgspec.json.encode(row) + b"\n" for row in whole.rows}
     kept = [line for (_, _, index), line in lines.items() if index <= decided]
     journal.write_bytes(b"".join([*kept, lines["point", 1, begun]]))
@@ -546,7 +546,7 @@ def test_only_rounds_that_the_reference_holds_of_every_task_are_bet_on(
         "eval__use_async_envs": False,
     }
     reference = run(**load, policy__type="zero")
-    journal = reference.path / FILE_NAME
+    journal = reference.path / JOURNAL_FILE
     lines = journal.read_bytes().splitlines(keepends=True)
     journal.write_bytes(b"".join(lines[:42]))
     against = run(**load, policy__type="expert", against=str(reference.path))
@@ -567,7 +567,7 @@ def test_past_a_gap_an_interrupted_reference_holds_quick_episodes_only(
 ) -> None:
     load = {"eval__n_episodes": 40, "eval__batch_size": 1, "eval__use_async_envs": False}
     reference = run(**load, policy__type="zero")
-    journal = reference.path / FILE_NAME
+    journal = reference.path / JOURNAL_FILE
     lines = journal.read_bytes().splitlines(keepends=True)
     journal.write_bytes(b"".join(lines[:3] + lines[4:]))
     against = run(**load, policy__type="expert", against=str(reference.path))
@@ -590,7 +590,7 @@ def test_a_run_that_goes_on_without_its_rule_has_not_stopped(
 def test_a_run_interrupted_amid_its_rounds_says_so(run: Callable[..., Evaluation]) -> None:
     stopped = run(**STOPPING, eval__stop_when="ci_width<0.3")
     assert page_data(read_run(stopped.path))["warnings"] == []
-    journal = stopped.path / FILE_NAME
+    journal = stopped.path / JOURNAL_FILE
     lines = journal.read_bytes().splitlines(keepends=True)
     journal.write_bytes(b"".join(lines[:-1]))
     (warning,) = page_data(read_run(stopped.path))["warnings"]

@@ -48,7 +48,7 @@ class Hub(Adapted):
     def __init__(self, config: HubConfig) -> None:
         if config.file is None:
             config.file = str(_locate(config))
-        from proctor.benchmarks.gym.hub_env import HubOpener
+        from proctor.benchmarks.gym.made_env import HubOpener
 
         self._file = Path(config.file)
         opener = HubOpener(Path(config.file), _name(config.path), config.kwargs)
