@@ -13,8 +13,9 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-FORMAT = 2
-"""Of a protocol: since 2 it names the whole policy (files, config, numerics) and environment."""
+PROTOCOL_FORMAT = 2
+"""Of a protocol: since 2 it names the whole policy (files, config, numerics) and environment. One
+without a number is of format 1, as all records of a run are that have none."""
 PRESENTATION = {"presentation": True}
 """Field metadata: how episodes are run or shown, or which of them are run; never what one is. Also
 for a path, where what lies there is hashed, and for what is resolved into another field."""

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from proctor.definition import FORMAT, changed_fields, in_words
+from proctor.definition import PROTOCOL_FORMAT, changed_fields, in_words
 from proctor.engine.engine import Engine, EngineSetup
 from proctor.engine.episode import DIGEST
 from proctor.engine.scheduler import Bounds, Scheduler
@@ -74,7 +74,7 @@ def require_unchanged(record: RunRecord, prepared: Prepared, path: Path) -> None
 
 def why_not_exact(record: RunRecord, prepared: Prepared) -> str | None:
     """Return why an episode need not be the same bit by bit; None where it must be."""
-    if record.protocol.get("format") != FORMAT:
+    if record.protocol.get("format") != PROTOCOL_FORMAT:
         return "another version of Proctor made them, in another way"
     definition = record.protocol.get("digest", 1)
     if definition != DIGEST:

@@ -13,7 +13,7 @@ from typing import Any
 from proctor import plugins
 from proctor.benchmarks.base import Benchmark
 from proctor.config.evaluation import EvalConfig
-from proctor.definition import FORMAT, defining
+from proctor.definition import PROTOCOL_FORMAT, defining
 from proctor.engine.episode import DIGEST
 from proctor.engine.worker import WorkerSetup
 from proctor.evaluation.plan import Load, Thinking, workers_for
@@ -72,7 +72,7 @@ class Prepared:
         told = {name: value for name, value in defining(self.config).items() if value != {}}
         env, policy = told.pop("env"), told.pop("policy")
         defined = {
-            "format": FORMAT,
+            "format": PROTOCOL_FORMAT,
             "benchmark": {
                 "type": env.pop("type"),
                 "config": env,

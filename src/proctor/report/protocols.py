@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from proctor.definition import FORMAT, changed_fields, in_words
+from proctor.definition import PROTOCOL_FORMAT, changed_fields, in_words
 from proctor.errors import UsageError
 
 _POLICY = "policy."
@@ -39,7 +39,7 @@ def require_same_worlds(a: dict[str, Any], b: dict[str, Any], what: str, advice:
     Raises:
         UsageError: naming the fields that differ.
     """
-    whole = a.get("format") == b.get("format") == FORMAT
+    whole = a.get("format") == b.get("format") == PROTOCOL_FORMAT
     worlds = {
         name: both
         for name, both in changed_fields(a, b).items()

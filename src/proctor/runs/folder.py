@@ -16,12 +16,12 @@ from typing import Annotated, Any
 
 import msgspec
 
-from proctor.definition import changed_fields, in_words
+from proctor.definition import PROTOCOL_FORMAT, changed_fields, in_words
 from proctor.errors import RunFolderError, UsageError
 from proctor.machine.files import read_plain, sync
 from proctor.machine.locks import CLAIM_FILE, LOCK_FILE, take_lock
 from proctor.runs.journal import VIDEO_FOLDER
-from proctor.runs.records import Seconds
+from proctor.runs.records import RECORD_FORMAT, Seconds, refuse_newer
 
 RUN_FILE = "run.json"
 WANDB_FOLDER = "wandb"
@@ -76,6 +76,7 @@ class _Written:
     sessions: list[Seconds]
     planned_episodes: _Count | None = None
     bit_reproducible: bool | None = None
+    format: _Count = RECORD_FORMAT
 
 
 class RunFolder:
@@ -119,12 +120,13 @@ class RunFolder:
         """Return what ``run.json`` says; None when this is no run folder.
 
         Raises:
-            RunFolderError: the file is damaged.
+            RunFolderError: the file is damaged, or of a format that only a newer Proctor knows.
         """
         path = self.path / RUN_FILE
         try:
             # Not msgspec's own reader: a path that is no UTF-8 is written as a lone surrogate.
             plain = json.loads(read_plain(path), parse_constant=_no_number)
+            _refuse_newer_formats(plain, path)
             written = msgspec.convert(plain, type=_Written)
         except (FileNotFoundError, NotADirectoryError):
             return None
@@ -146,6 +148,7 @@ class RunFolder:
     def write(self, record: RunRecord) -> None:
         """Write ``run.json`` in one step."""
         content = {
+            "format": RECORD_FORMAT,
             "fingerprint": record.fingerprint,
             "config": {"given": record.given, "resolved": record.resolved},
             "protocol": record.protocol,
@@ -217,6 +220,14 @@ def _remove_if_unused(folder: Path) -> None:
             for name in locks:
                 (folder / name).unlink(missing_ok=True)
             folder.rmdir()
+
+
+def _refuse_newer_formats(content: Any, path: Path) -> None:
+    """Look at formats before anything else: what a newer one holds need not look like ours."""
+    if isinstance(content, dict):
+        refuse_newer(content.get("format"), RECORD_FORMAT, str(path))
+        if isinstance(protocol := content.get("protocol"), dict):
+            refuse_newer(protocol.get("format"), PROTOCOL_FORMAT, f"the protocol in {path}")
 
 
 def _no_number(name: str) -> None:

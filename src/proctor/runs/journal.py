@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import os
@@ -13,11 +14,12 @@ import msgspec
 
 from proctor.errors import RunFolderError
 from proctor.machine.files import MOST_LINES, read_plain
-from proctor.runs.records import Number, Seconds, Whole
+from proctor.runs.records import RECORD_FORMAT, Number, Seconds, Whole, refuse_newer
 from proctor.types import EpisodeKey, EpisodeResult, EpisodeSpec, Outcome, WorldKey, usual_world
 
 JOURNAL_FILE = "episodes.jsonl"
 VIDEO_FOLDER = "videos"
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _LONGEST_NAME = 200
 """Of a suite, where it is part of a file name."""
 
@@ -52,6 +54,7 @@ class EpisodeRow:
     init_state: Whole | None = None
     world: str = ""
     """As in the spec; journals from before it was written down have what it would have been."""
+    format: Whole = RECORD_FORMAT
 
     def __post_init__(self) -> None:
         if not self.world:
@@ -147,6 +150,12 @@ def row_of(result: EpisodeResult) -> EpisodeRow:
     )
 
 
+class _Formatted(msgspec.Struct):
+    """What a line says of any format."""
+
+    format: int = RECORD_FORMAT
+
+
 @dataclass(frozen=True)
 class JournalContent:
     """What a journal holds: its episodes, each once, and the numbers of lines nobody can read."""
@@ -162,16 +171,18 @@ def read_journal(folder: Path) -> JournalContent:
     Whoever succeeded or failed has done so: no later line changes that.
 
     Raises:
-        RunFolderError: the journal is there but is no plain file, or cannot be read.
+        RunFolderError: the journal is there but is no plain file, cannot be read, or has a line of
+            a format that only a newer Proctor knows.
     """
     content = read_lines(folder / JOURNAL_FILE)
     whole = content[: content.rfind(b"\n") + 1]
     rows: dict[EpisodeKey, EpisodeRow] = {}
     damaged = []
     for number, line in enumerate(io.BytesIO(whole), start=1):
-        try:
-            row = msgspec.json.decode(line, type=EpisodeRow)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        row, written = _decoded(line)
+        if written > RECORD_FORMAT:
+            refuse_newer(written, RECORD_FORMAT, f"line {number} of {folder / JOURNAL_FILE}")
+        if row is None:
             damaged.append(number)
             continue
         earlier = rows.get(row.key)
@@ -180,6 +191,16 @@ def read_journal(folder: Path) -> JournalContent:
         elif earlier.outcome is Outcome.ERROR:
             rows[row.key] = replace(row, attempts=earlier.attempts + row.attempts)
     return JournalContent(list(rows.values()), damaged)
+
+
+def _decoded(line: bytes) -> tuple[EpisodeRow | None, int]:
+    """Return the episode of a line, None where it is none of ours; and the line's format."""
+    with contextlib.suppress(*_UNREADABLE):
+        row = msgspec.json.decode(line, type=EpisodeRow)
+        return row, row.format
+    with contextlib.suppress(*_UNREADABLE):
+        return None, msgspec.json.decode(line, type=_Formatted).format
+    return None, RECORD_FORMAT
 
 
 def read_lines(path: Path) -> bytes:

@@ -1,4 +1,4 @@
-"""What files of a run hold besides episodes: bounded numbers, how a session goes, counts."""
+"""What files of a run hold besides episodes: their format, bounded numbers, how a session goes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,12 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import msgspec
+
+from proctor.errors import RunFolderError
+
+RECORD_FORMAT = 1
+"""Of ``run.json`` and of a journal's line: goes up when who knows this one would misread them. A
+record without a number is from before it was written down, and of format 1."""
 
 Number = Annotated[float, msgspec.Meta(ge=-1e300, le=1e300)]
 """In a file: a million of them still have a sum."""
@@ -17,6 +23,19 @@ Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e11)]
 
 Whole = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 """In a file: a count, a number or a seed, as exact in a browser as here."""
+
+
+def refuse_newer(found: object, known: int, what: str) -> None:
+    """Refuse a record whose format is higher than the one we know; lower ones are read.
+
+    Raises:
+        RunFolderError: naming both.
+    """
+    if isinstance(found, int) and found > known:
+        raise RunFolderError(
+            f"{what} is of format {found}, this Proctor reads up to {known}; "
+            "run: pip install --upgrade proctor"
+        )
 
 
 @dataclass(frozen=True)

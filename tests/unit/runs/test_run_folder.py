@@ -31,6 +31,7 @@ def test_the_run_folder_tells_everything_about_the_run(run: Callable[..., Evalua
     assert len(content["fingerprint"]) == 16
     assert {"platform", "usable_cores", "git_commit"} <= content["machine"].keys()
     assert content["bit_reproducible"] is True
+    assert content["format"] == 1
 
 
 def test_the_journal_has_one_line_per_episode_with_every_field(
@@ -42,7 +43,7 @@ def test_the_journal_has_one_line_per_episode_with_every_field(
     assert " ".join(json.loads(lines[0])) == (
         "suite task task_id episode_index seed outcome success_once success_at_end steps "
         "sum_reward max_reward start_time end_time worker attempts renders clipped_steps open_s "
-        "sim_s render_s wait_s digest error init_state world"
+        "sim_s render_s wait_s digest error init_state world format"
     )
 
 
