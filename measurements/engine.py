@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import resource
 import subprocess
 import sys
@@ -19,32 +18,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from command import PROCTOR
+from command import PROCTOR, evaluate, machine, say, total
 
-from proctor.machine.system import git_commit, usable_cores
-from proctor.runs.journal import EpisodeRow, read_journal
-
-
-def evaluate(folder: Path, *flags: str) -> tuple[float, list[EpisodeRow]]:
-    """Run ``proctor eval`` as a user would; return its wall time and its episodes."""
-    start = time.perf_counter()
-    done = subprocess.run(  # noqa: S603  our own words
-        [*PROCTOR, "eval", *flags, "--video.episodes=0", f"--output_dir={folder}"],
-        capture_output=True,
-        text=True,
-    )
-    wall_s = time.perf_counter() - start
-    if done.returncode:
-        raise SystemExit(done.stderr)
-    return wall_s, read_journal(folder).rows
-
-
-def total(rows: list[EpisodeRow], field: str) -> float:
-    return float(sum(getattr(row, field) or 0 for row in rows))
-
-
-def say(name: str, figure: str, target: str = "") -> None:
-    print(f"{name:<58} {figure:>16}   {target}", flush=True)
+from proctor.machine.system import usable_cores
+from proctor.runs.journal import EpisodeRow
 
 
 def efficiency(folder: Path) -> None:
@@ -234,18 +211,6 @@ BENCHMARKS: dict[str, Callable[[Path], None]] = {
     "memory": memory,
     "limit": limit,
 }
-
-
-def machine() -> str:
-    """Return what a figure must be read with: commit, cores, platform, Python."""
-    return json.dumps(
-        {
-            "commit": git_commit(),
-            "cores": usable_cores(),
-            "platform": platform.platform(),
-            "python": platform.python_version(),
-        }
-    )
 
 
 def main() -> None:

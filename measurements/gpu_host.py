@@ -23,7 +23,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from engine import evaluate, frames_drawn, say, total
+from command import evaluate, say, total
+from engine import frames_drawn
 from gpu_limit import Limit, Seen, best_rate, limit_of
 
 from proctor.config.evaluation import STRICT_BATCH

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from engine import evaluate, machine, say, total
+from command import evaluate, machine, say, total
 from watched import evaluate_watched
 
 # This file's own name hides the package it measures.

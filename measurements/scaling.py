@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine import machine
+from command import machine
 from plot import Panel, draw
 from scaling_parts import (
     Figures,

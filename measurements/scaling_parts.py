@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from engine import total
+from command import total
 from plot import Panel, Series
 from watched import evaluate_watched, watch
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from engine import total
+from command import total
 from plot import Panel, Series
 from scaling_parts import Figures, series, span_s
 from watched import evaluate_watched

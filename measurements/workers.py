@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from engine import evaluate, machine
+from command import evaluate, machine
 
 from proctor.machine.system import usable_cores
 from proctor.runs.journal import EpisodeRow

@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.engine import machine
+from measurements.command import machine
 from measurements.peers.agreement import agreement
 from measurements.peers.cases import CASES, STARTS, Case, Peer
 from measurements.peers.checkpoints import write_checkpoints

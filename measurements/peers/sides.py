@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from benchmarks.engine import PROCTOR, total
+from measurements.command import PROCTOR, total
 from measurements.peers.cases import LEROBOTS_VIDEOS, SEED, Case, Peer
 from measurements.peers.install import ROOT, peer_python, vla_python
 from measurements.peers.measure import Usage, measure
