@@ -21,6 +21,7 @@ import numpy as np
 import torch
 
 from proctor import plugins
+from proctor.benchmarks.base import interface_of
 from proctor.machine.system import git_commit, usable_cores
 from proctor.policies.base import Batch, Query
 from proctor.policies.runtime.runner import Runner
@@ -51,7 +52,7 @@ def make(kind: str, device: str, size: int, **fields: Any) -> tuple[Any, Any]:
     config.observation_height = config.observation_width = size
     made = benchmark.make(config)
     plugin = plugins.find_policy(kind)
-    return plugin.make(plugin.config(device=device, **fields), made), made
+    return plugin.make(plugin.config(device=device, **fields), interface_of(made)), made
 
 
 def batch_for(policy: Any, benchmark: Any, n: int) -> Batch:

@@ -12,8 +12,7 @@ import numpy as np
 from measurements.peers.cases import LIBERO_CAMERAS
 from measurements.peers.same_actions import chunk_of_actions
 
-from proctor.benchmarks.base import Benchmark
-from proctor.features import STATE, Array
+from proctor.features import STATE, Array, Interface
 from proctor.policies.base import Batch, Placement, PolicyConfig
 from proctor.types import EpisodeSpec
 
@@ -33,7 +32,7 @@ class SamePolicy:
     n_obs_steps = 1
     placement = Placement.ENGINE
 
-    def __init__(self, config: SameConfig, benchmark: Benchmark) -> None:
+    def __init__(self, config: SameConfig, interface: Interface) -> None:
         self.n_action_steps = config.n_action_steps
 
     def new_episode(self, spec: EpisodeSpec) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+from proctor.types import Task
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -84,6 +87,34 @@ class ActionSpec:
         """Count the actions (rows of ``actions``) that leave the range anywhere."""
         low, high = self.bounds
         return int(np.count_nonzero(((actions < low) | (actions > high)).any(axis=-1)))
+
+
+Expert: TypeAlias = Callable[[Observation], Array]
+"""A scripted policy for one task: the privileged observation of one moment -> one action."""
+
+
+@dataclass(frozen=True)
+class Scripts:
+    """The scripted policies that come with an interface: one for each of its tasks."""
+
+    inputs: tuple[str, ...]
+    """The observation keys they look at."""
+    tasks: tuple[Task, ...]
+    make: Callable[[Task], Expert]
+    """Raises UsageError for a task that has none."""
+
+
+@dataclass(frozen=True)
+class Interface:
+    """What a benchmark, a dataset or a robot offers: all that a policy is made for."""
+
+    name: str
+    features: Mapping[str, Feature]
+    """What can be observed, key by key."""
+    action: ActionSpec
+    fps: int | None = None
+    """Actions a second; None where its tasks differ."""
+    scripts: Scripts | None = None
 
 
 class NormMode(Enum):

@@ -62,7 +62,7 @@ def find_policy(name: str) -> PolicyPlugin:
 
 
 def _from_factory(factory: Any, name: str) -> PolicyPlugin:
-    """Make a plug-in of anything that can be called with (config, benchmark).
+    """Make a plug-in of anything that can be called with (config, interface).
 
     Its flags are those of the config class that its first parameter is annotated with.
     """
@@ -71,7 +71,7 @@ def _from_factory(factory: Any, name: str) -> PolicyPlugin:
         signature.bind(None, None)
     except (TypeError, ValueError):
         raise UsageError(
-            f"--policy.type={name} is neither a PolicyPlugin nor callable as (config, benchmark)"
+            f"--policy.type={name} is neither a PolicyPlugin nor callable as (config, interface)"
         ) from None
     annotated = next(iter(signature.parameters.values())).annotation
     is_config = isinstance(annotated, type) and issubclass(annotated, PolicyConfig)

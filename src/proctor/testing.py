@@ -1,7 +1,7 @@
 """The contracts as functions: call them on your own benchmark or policy, in a test or a shell.
 
     check_sim(MyBenchmark(config))
-    check_policy(MyPolicy(config, benchmark), benchmark)
+    check_policy(MyPolicy(config, interface_of(benchmark)), benchmark)
 
 Each raises AssertionError with the sentence that does not hold.
 """

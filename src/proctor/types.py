@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from proctor.features import Array
+import numpy.typing as npt
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class EpisodeResult:
     error: str | None = None
     measured: bool = True
     """False where a dead worker took everything but the number of steps with it."""
-    actions: Array | None = field(default=None, compare=False, repr=False)
+    actions: npt.NDArray[Any] | None = field(default=None, compare=False, repr=False)
     """All that were played, [steps, action size]; too many for the journal."""
 
     @property

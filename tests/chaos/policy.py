@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from proctor.benchmarks.base import Benchmark
-from proctor.features import Array
+from proctor.features import Array, Interface
 from proctor.policies.base import Batch, Placement, PolicyConfig, PolicyPlugin
 from proctor.types import EpisodeSpec
 
@@ -45,7 +44,7 @@ class ChaosPolicy:
     n_action_steps = 3
     placement = Placement.ENGINE
 
-    def __init__(self, config: ChaosConfig, benchmark: Benchmark) -> None:
+    def __init__(self, config: ChaosConfig, interface: Interface) -> None:
         self._config = config
 
     def new_episode(self, spec: EpisodeSpec) -> np.random.Generator:

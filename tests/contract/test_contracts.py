@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from proctor import plugins
+from proctor.benchmarks.base import interface_of
 from proctor.benchmarks.fake import Fake, FakeConfig, FakeSim
 from proctor.features import Array, Observation
 from proctor.policies.base import Batch
@@ -36,14 +37,15 @@ def test_meta_world_keeps_the_contract() -> None:
 @pytest.mark.parametrize("name", ["expert", "random", "zero"])
 def test_every_policy_keeps_the_contract(name: str, benchmark_under_test: Fake) -> None:
     plugin = plugins.find_policy(name)
-    check_policy(plugin.make(plugin.config(), benchmark_under_test), benchmark_under_test)
+    made = plugin.make(plugin.config(), interface_of(benchmark_under_test))
+    check_policy(made, benchmark_under_test)
 
 
 def test_a_random_policy_that_pretends_to_see_keeps_the_contract(
     benchmark_under_test: Fake,
 ) -> None:
     config = RandomConfig(n_action_steps=4, n_obs_steps=2, inputs=["observation.image"])
-    check_policy(RandomPolicy(config, benchmark_under_test), benchmark_under_test)
+    check_policy(RandomPolicy(config, interface_of(benchmark_under_test)), benchmark_under_test)
 
 
 class Leaking(Fake):
@@ -134,6 +136,6 @@ class Remembering(RandomPolicy):
 def test_the_contract_catches_a_broken_policy(
     broken: type[RandomPolicy], sentence: str, benchmark_under_test: Fake
 ) -> None:
-    policy = broken(RandomConfig(), benchmark_under_test)
+    policy = broken(RandomConfig(), interface_of(benchmark_under_test))
     with pytest.raises(AssertionError, match=sentence):
         check_policy(policy, benchmark_under_test)

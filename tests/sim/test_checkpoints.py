@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from proctor import evaluate, plugins
+from proctor.benchmarks.base import interface_of
 
 pytest.importorskip("torch", reason="policies need torch: pip install 'proctor[torch]'")
 pytestmark = pytest.mark.sim
@@ -27,7 +28,8 @@ def write(folder: Path, kind: str, **fields: Any) -> Path:
     benchmark = plugins.find_benchmark("metaworld")
     settings = {key: value for key, value in ENV.items() if key != "type"}
     plugin = plugins.find_policy(kind)
-    policy: Any = plugin.make(plugin.config(**fields), benchmark.make(benchmark.config(**settings)))
+    interface = interface_of(benchmark.make(benchmark.config(**settings)))
+    policy: Any = plugin.make(plugin.config(**fields), interface)
     write_checkpoint(policy.parts, folder / kind)
     return folder / kind
 

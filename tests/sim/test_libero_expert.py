@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from proctor.benchmarks.base import Sim
+from proctor.benchmarks.base import Sim, interface_of
 from proctor.benchmarks.libero.benchmark import Libero, LiberoConfig
 from proctor.benchmarks.libero.scene import COLUMNS, ROWS
 from proctor.errors import UsageError
@@ -84,7 +84,7 @@ def test_the_privileged_table_shows_the_hand_and_every_part_and_nothing_else(sau
 def test_a_task_without_a_skill_is_refused_in_one_line_that_names_those_it_can_do() -> None:
     benchmark = Libero(LiberoConfig(task="libero_10"))
     with pytest.raises(UsageError) as refusal:
-        ExpertPolicy(ExpertConfig(), benchmark)
+        ExpertPolicy(ExpertConfig(), interface_of(benchmark))
     text = str(refusal.value)
     assert "libero_10 task 9 (put the yellow and white mug in the microwave" in text
     assert "--env.task_ids=[0,1,2,3,4,5,6,7,8]" in text

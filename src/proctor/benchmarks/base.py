@@ -7,7 +7,16 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from proctor.definition import PRESENTATION
-from proctor.features import ActionSpec, Array, Feature, FeatureKind, Observation
+from proctor.features import (
+    ActionSpec,
+    Array,
+    Expert,
+    Feature,
+    FeatureKind,
+    Interface,
+    Observation,
+    Scripts,
+)
 from proctor.types import EpisodeSpec, Step, Task
 
 
@@ -58,10 +67,6 @@ def pictures_to_show(features: Mapping[str, Feature]) -> tuple[str, ...]:
     return ()
 
 
-Expert = Callable[[Observation], Array]
-"""A scripted policy for one task: the privileged observation of one moment -> one action."""
-
-
 class Benchmark(Protocol):
     """A set of tasks and how to run them.
 
@@ -108,6 +113,20 @@ class Benchmark(Protocol):
         Raises:
             UsageError: there is none.
         """
+
+
+def interface_of(benchmark: Benchmark) -> Interface:
+    """Return what ``benchmark`` offers a policy. Creates no simulator."""
+    tasks = tuple(benchmark.tasks())
+    rates = {task.fps for task in tasks}
+    scripts = Scripts(benchmark.expert_inputs, tasks, benchmark.expert)
+    return Interface(
+        name=benchmark.name,
+        features=benchmark.features(),
+        action=benchmark.action,
+        fps=rates.pop() if len(rates) == 1 else None,
+        scripts=scripts if benchmark.expert_inputs else None,
+    )
 
 
 @dataclass(frozen=True)

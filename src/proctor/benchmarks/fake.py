@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from proctor.benchmarks.base import BenchmarkConfig, BenchmarkPlugin, Expert
+from proctor.benchmarks.base import BenchmarkConfig, BenchmarkPlugin
 from proctor.benchmarks.selection import LARGEST_SIDE, ids_in_group, require_positive
 from proctor.definition import PRESENTATION
 from proctor.errors import UsageError
-from proctor.features import ActionSpec, Array, Feature, FeatureKind, Observation
+from proctor.features import ActionSpec, Array, Expert, Feature, FeatureKind, Observation
 from proctor.types import EpisodeSpec, Step, Task
 
 _GOAL_RADIUS = 0.05

@@ -21,7 +21,7 @@ from multiprocessing import connection, parent_process
 from pathlib import Path
 from typing import Any
 
-from proctor.benchmarks.base import Benchmark, Sim
+from proctor.benchmarks.base import Benchmark, Sim, interface_of
 from proctor.engine.arena import Arena
 from proctor.engine.breakage import broken_by, describe
 from proctor.engine.channel import WorkerEnd
@@ -40,6 +40,7 @@ from proctor.engine.messages import (
     Started,
 )
 from proctor.errors import PolicyError, bounded
+from proctor.features import Interface
 from proctor.machine.generators import WHILE_OPENING, seed_generators
 from proctor.policies.base import Batch, Policy, Query
 from proctor.types import EpisodeResult, Task
@@ -50,7 +51,7 @@ class WorkerSetup:
     """What a worker is made from; picklable."""
 
     make_benchmark: Callable[[], Benchmark]
-    make_policy: Callable[[Benchmark], Policy] | None = None
+    make_policy: Callable[[Interface], Policy] | None = None
     """Set when the policy runs beside the simulator instead of in the engine."""
     environment: dict[str, str] = field(default_factory=dict)
     """Variables to set in a worker that has a process of its own."""
@@ -65,7 +66,9 @@ class Worker:
         self._beats = arena.beats
         self._window = Window(arena.slot(slot), arena.features, arena.n_obs_steps)
         self._benchmark = setup.make_benchmark()
-        self._policy = setup.make_policy(self._benchmark) if setup.make_policy else None
+        self._policy = (
+            setup.make_policy(interface_of(self._benchmark)) if setup.make_policy else None
+        )
         self._sim: Sim | None = None
         self._task: Task | None = None
         self._episode: ObservedEpisode | None = None

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from proctor import plugins
+from proctor.benchmarks.base import interface_of
 from proctor.config.evaluation import EvalConfig
 from proctor.engine.pool import check_importable
-from proctor.errors import RunFolderError, SpecMismatch, UsageError, did_you_mean
+from proctor.errors import RunFolderError, UsageError
 from proctor.evaluation.filming import Filmed, filming_environment
 from proctor.evaluation.head_start import begin_early
 from proctor.evaluation.plan import descriptors_for, make_plan, workers_within
@@ -30,6 +31,7 @@ from proctor.machine.system import (
     usable_memory_bytes,
     versions,
 )
+from proctor.policies.fit import check_offered
 from proctor.recorders.base import Recorder
 from proctor.recorders.stopper import Stopper
 from proctor.recorders.wandb import read_run_id, require_wandb
@@ -94,23 +96,18 @@ def prepare(config: EvalConfig) -> Prepared:
     if config.eval.use_async_envs:  # first: what workers are forked from has the limit it finds
         allow_descriptors(descriptors_for(config.eval.batch_size))
     begin_early(benchmark, in_workers=config.eval.use_async_envs, images=plugin.has_network)
-    policy = plugin.make(config.policy, benchmark)
+    interface = interface_of(benchmark)
+    policy = plugin.make(config.policy, interface)
     if not hasattr(policy, "act"):
         made = type(policy).__name__
         raise UsageError(f"--policy.type={config.policy.type} makes a {made}, which is no policy")
-    offered = benchmark.features()
-    for key in policy.inputs:
-        if key not in offered:
-            near = did_you_mean(key, offered) or f" (it offers: {', '.join(offered)})"
-            raise SpecMismatch(
-                f"policy {policy.name!r} needs {key!r}, {benchmark.name} has none{near}"
-            )
+    check_offered(policy.inputs, interface, f"policy {policy.name!r}")
     prepared = Prepared(
         config=config,
         make_benchmark=make_benchmark,
         benchmark=benchmark,
         policy=policy,
-        features={key: offered[key] for key in policy.inputs},
+        features={key: interface.features[key] for key in policy.inputs},
         plan=make_plan(benchmark, config.eval.indices, config.seed),
         environment=benchmark.preflight(policy.inputs),
         folder=folder,

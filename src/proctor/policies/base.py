@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol
 
-from proctor.benchmarks.base import Benchmark
 from proctor.definition import PRESENTATION
-from proctor.features import Array
+from proctor.features import Array, Interface
 from proctor.types import EpisodeSpec
 
 
@@ -90,10 +89,10 @@ class Policy(Protocol):
 
 @dataclass(frozen=True)
 class PolicyPlugin:
-    """How a policy is found: its config class and how to make it for a benchmark."""
+    """How a policy is found: its config class and how to make it for an interface."""
 
     config: type[PolicyConfig]
-    make: Callable[[Any, Benchmark], Policy]
+    make: Callable[[Any, Interface], Policy]
     summary: str
     open_field: str | None = None
     """The config's field that takes --policy flags it does not know by name; None: refuse them."""

@@ -135,8 +135,8 @@ def test_the_error_text_holds_the_traceback(run: Callable[..., Evaluation]) -> N
 class BadPolicy(RandomPolicy):
     """Returns nonsense at a given step."""
 
-    def __init__(self, config: BadConfig, benchmark: Any) -> None:
-        super().__init__(config, benchmark)
+    def __init__(self, config: BadConfig, interface: Any) -> None:
+        super().__init__(config, interface)
         self._fault = config.fault
 
     def act(self, batch: Batch) -> Array:
@@ -161,9 +161,9 @@ class BadConfig(RandomConfig):
 
 
 def make_bad(fault: str) -> PolicyPlugin:
-    def make(config: Any, benchmark: Any) -> BadPolicy:
+    def make(config: Any, interface: Any) -> BadPolicy:
         config.fault = fault
-        return BadPolicy(config, benchmark)
+        return BadPolicy(config, interface)
 
     return PolicyPlugin(RandomConfig, make, "bad")
 
@@ -231,9 +231,9 @@ class WildPolicy(RandomPolicy):
 WILD = PolicyPlugin(RandomConfig, WildPolicy, "wild")
 
 
-def quiet(config: RandomConfig, benchmark: Any) -> RandomPolicy:
+def quiet(config: RandomConfig, interface: Any) -> RandomPolicy:
     """Random, by a factory."""
-    return RandomPolicy(config, benchmark)
+    return RandomPolicy(config, interface)
 
 
 def test_a_policy_may_be_named_by_its_factory_alone(run: Callable[..., Evaluation]) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from proctor.benchmarks.base import interface_of
 from proctor.benchmarks.fake import Fake, FakeConfig
 from proctor.engine.inference import Answer, ThreadInference
 from proctor.policies.base import Batch, Query
@@ -20,7 +21,7 @@ class Asked:
     def __init__(self) -> None:
         benchmark = Fake(FakeConfig())
         self.answered = threading.Event()
-        policy = ZeroPolicy(ZeroConfig(), benchmark)
+        policy = ZeroPolicy(ZeroConfig(), interface_of(benchmark))
         self.thread = ThreadInference(policy, benchmark.action, self.answered.set)
         self.batch = Batch([Query(benchmark.spec(benchmark.tasks()[0], 0, 0), 0, None)], {})
 

@@ -160,7 +160,7 @@ def test_the_code_of_a_policy_by_name_is_part_of_the_fingerprint(
     (tmp_path / "my_policy.py").write_text(
         "from my_helper import SCALE\n"
         "from proctor.policies.scripted.random import RandomConfig, RandomPolicy\n"
-        "def make(config: RandomConfig, benchmark): return RandomPolicy(config, benchmark)\n"
+        "def make(config: RandomConfig, interface): return RandomPolicy(config, interface)\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     before = protocol(policy__type="my_policy:make")
@@ -216,8 +216,8 @@ class OnAnAccelerator(RandomPolicy):
         return wobble
 
 
-def make_rounding(config: RandomConfig, benchmark: Any) -> OnAnAccelerator:
-    return OnAnAccelerator(config, benchmark)
+def make_rounding(config: RandomConfig, interface: Any) -> OnAnAccelerator:
+    return OnAnAccelerator(config, interface)
 
 
 def rounding_run(run: Callable[..., Evaluation]) -> tuple[Path, str]:
@@ -267,7 +267,7 @@ def test_an_audit_refuses_a_run_whose_code_has_changed(
     file = tmp_path / "edited_policy.py"
     text = (
         "from proctor.policies.scripted.zero import ZeroConfig, ZeroPolicy\n"
-        "def make(config: ZeroConfig, benchmark): return ZeroPolicy(config, benchmark)\n"
+        "def make(config: ZeroConfig, interface): return ZeroPolicy(config, interface)\n"
     )
     file.write_text(text)
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -1,15 +1,15 @@
-"""Small policies, checkpoints and a benchmark without a simulator, for the tests beside."""
+"""Small policies, checkpoints and an interface without a simulator, for the tests beside."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from proctor.features import ActionSpec, Feature, FeatureKind
+from proctor.features import ActionSpec, Feature, FeatureKind, Interface
 from proctor.policies.act import config as act
 from proctor.policies.act.config import ActConfig
 from proctor.policies.base import Batch, Query
@@ -107,25 +107,24 @@ def fresh_queries(policy: ChunkPolicy, specs: list[EpisodeSpec], step: int = 0) 
     return [Query(spec, step, policy.new_episode(spec)) for spec in specs]
 
 
-@dataclass
-class FakeBenchmark:
-    """A benchmark's promises without its worlds."""
+OFFERED = Interface(
+    name="fake",
+    features={
+        STATE: Feature(FeatureKind.STATE, (4,), "float32"),
+        IMAGE: Feature(FeatureKind.VISUAL, (64, 64, 3), "uint8"),
+    },
+    action=ActionSpec(3, -1.0, 1.0),
+    fps=10,
+)
+"""A benchmark's promises without its worlds."""
 
-    name: str = "fake"
-    action: ActionSpec = field(default_factory=lambda: ActionSpec(3, -1.0, 1.0))
-    offered: dict[str, Feature] = field(
-        default_factory=lambda: {
-            STATE: Feature(FeatureKind.STATE, (4,), "float32"),
-            IMAGE: Feature(FeatureKind.VISUAL, (64, 64, 3), "uint8"),
-        }
-    )
 
-    def features(self) -> dict[str, Feature]:
-        return self.offered
+def without(key: str, interface: Interface = OFFERED) -> Interface:
+    return replace(interface, features={k: v for k, v in interface.features.items() if k != key})
 
-    def without(self, key: str) -> FakeBenchmark:
-        return replace(self, offered={k: v for k, v in self.offered.items() if k != key})
 
-    def offering(self, key: str, kind: FeatureKind, shape: tuple[int, ...]) -> FakeBenchmark:
-        dtype = "uint8" if kind is FeatureKind.VISUAL else "float32"
-        return replace(self, offered={**self.offered, key: Feature(kind, shape, dtype)})
+def offering(
+    key: str, kind: FeatureKind, shape: tuple[int, ...], interface: Interface = OFFERED
+) -> Interface:
+    feature = Feature(kind, shape, "uint8" if kind is FeatureKind.VISUAL else "float32")
+    return replace(interface, features={**interface.features, key: feature})

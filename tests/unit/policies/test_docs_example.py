@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_policies import FakeBenchmark, episode
+from small_policies import OFFERED, episode
 
 from proctor.policies.base import Batch, PolicyPlugin, Query
 
@@ -30,7 +30,7 @@ def circles(monkeypatch):
 def test_the_example_acts(circles):
     plugin = circles.PLUGIN
     assert isinstance(plugin, PolicyPlugin)
-    policy = plugin.make(plugin.config(radius=0.3), FakeBenchmark())
+    policy = plugin.make(plugin.config(radius=0.3), OFFERED)
     specs = [episode(index) for index in range(3)]
     seen = {"observation.state": np.zeros((3, 1, 4))}
     together = policy.act(Batch([Query(s, 0, policy.new_episode(s)) for s in specs], seen))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from small_policies import FakeBenchmark, small_act, small_diffusion, write_small
+from small_policies import OFFERED, small_act, small_diffusion, write_small
 
 from proctor.errors import ProctorError, SpecMismatch, UsageError
 from proctor.features import NormMode
@@ -25,7 +25,7 @@ def folder(tmp_path):
 
 def refusal(folder, overrides=None, kind=UsageError) -> str:
     with pytest.raises(kind) as caught:
-        load_policy(str(folder), None, {"device": "cpu", **(overrides or {})}, FakeBenchmark())
+        load_policy(str(folder), None, {"device": "cpu", **(overrides or {})}, OFFERED)
     message = str(caught.value)
     assert "\n" not in message
     assert isinstance(caught.value, ProctorError)
@@ -54,7 +54,7 @@ def spoil(value):
 
 
 def test_a_good_checkpoint_loads(folder):
-    policy = load_policy(str(folder), None, {"device": "cpu"}, FakeBenchmark())
+    policy = load_policy(str(folder), None, {"device": "cpu"}, OFFERED)
     assert policy.inputs == ("observation.state", "observation.image")
     assert not any(p.is_meta for p in policy.network.parameters())
 
@@ -98,13 +98,13 @@ def test_a_value_of_the_wrong_type(folder):
 
 def test_unknown_keys_are_tolerated_with_a_note(folder):
     edit_json(folder / "config.json", from_the_future=1)
-    policy = load_policy(str(folder), None, {"device": "cpu"}, FakeBenchmark())
+    policy = load_policy(str(folder), None, {"device": "cpu"}, OFFERED)
     assert any("from_the_future" in note for note in policy.notes)
 
 
 def test_missing_keys_are_noted(folder):
     edit_json(folder / "config.json", kl_weight="DELETE")
-    policy = load_policy(str(folder), None, {"device": "cpu"}, FakeBenchmark())
+    policy = load_policy(str(folder), None, {"device": "cpu"}, OFFERED)
     assert any("kl_weight" in note for note in policy.notes)
 
 
@@ -182,7 +182,7 @@ def test_a_checkpoint_that_normalises_nothing_needs_no_processor_files(tmp_path)
     folder = write_small(small_act(normalization_mapping=identity), tmp_path / "plain")
     for file in folder.glob("policy_*"):
         file.unlink()
-    load_policy(str(folder), None, {"device": "cpu"}, FakeBenchmark())
+    load_policy(str(folder), None, {"device": "cpu"}, OFFERED)
 
 
 def test_statistics_that_were_never_written_are_noted(folder):
@@ -190,7 +190,7 @@ def test_statistics_that_were_never_written_are_noted(folder):
     steps = json.loads(pipeline.read_text())["steps"]
     del steps[3]["state_file"]
     edit_json(pipeline, steps=steps)
-    policy = load_policy(str(folder), None, {"device": "cpu"}, FakeBenchmark())
+    policy = load_policy(str(folder), None, {"device": "cpu"}, OFFERED)
     note = "no statistics for observation.state, observation.image: used as they come"
     assert any(note in line for line in policy.notes)
 
@@ -240,7 +240,7 @@ def test_an_unreachable_hub(monkeypatch, tmp_path):
 
 def test_a_revision_is_for_the_hub(folder):
     with pytest.raises(UsageError, match="a revision is for checkpoints on the Hub"):
-        load_policy(str(folder), "main", {"device": "cpu"}, FakeBenchmark())
+        load_policy(str(folder), "main", {"device": "cpu"}, OFFERED)
 
 
 @pytest.mark.parametrize(
@@ -289,9 +289,7 @@ def test_a_missing_camera_names_the_flag(folder, monkeypatch):
     file.write_text(file.read_text().replace("observation.image", "observation.images.top"))
     message = refusal(folder, kind=SpecMismatch)
     assert '--rename_map=\'{"observation.image": "observation.images.top"}\'' in message
-    policy = load_policy(
-        str(folder), None, {"device": "cpu", "rename_map": rename}, FakeBenchmark()
-    )
+    policy = load_policy(str(folder), None, {"device": "cpu", "rename_map": rename}, OFFERED)
     assert policy.inputs == ("observation.state", "observation.image")
 
 

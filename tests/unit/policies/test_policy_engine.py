@@ -10,6 +10,7 @@ import pytest
 from tests.conftest import digests
 
 from proctor import plugins
+from proctor.benchmarks.base import interface_of
 from proctor.errors import SpecMismatch, UsageError
 from proctor.evaluation.run import Evaluation
 from proctor.policies.lerobot.checkpoint import write_checkpoint
@@ -29,9 +30,8 @@ def checkpoint(folder: Path, kind: str, **fields: Any) -> str:
     """Write a checkpoint with random weights that fits the fake benchmark's camera and state."""
     benchmark = plugins.find_benchmark("fake")
     plugin = plugins.find_policy(kind)
-    policy: Any = plugin.make(
-        plugin.config(**fields), benchmark.make(benchmark.config(image_size=32))
-    )
+    interface = interface_of(benchmark.make(benchmark.config(image_size=32)))
+    policy: Any = plugin.make(plugin.config(**fields), interface)
     write_checkpoint(policy.parts, folder / kind)
     return str(folder / kind)
 

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from small_policies import FakeBenchmark, small_act, small_diffusion, write_small
+from small_policies import OFFERED, small_act, small_diffusion, write_small
 
 from proctor import plugins
+from proctor.benchmarks.base import interface_of
 from proctor.commands.audit import run as audit
 from proctor.definition import changed_fields
 from proctor.errors import UsageError
@@ -31,7 +32,7 @@ def folder(tmp_path: Path) -> Path:
 
 def protocol(folder: Path, **flags: Any) -> dict[str, Any]:
     """What the policy says of itself, as run.json holds it."""
-    policy = load_policy(str(folder), None, {"device": "cpu", **flags}, FakeBenchmark())
+    policy = load_policy(str(folder), None, {"device": "cpu", **flags}, OFFERED)
     written: dict[str, Any] = json.loads(json.dumps(policy.protocol()))
     return written
 
@@ -137,7 +138,7 @@ def test_where_a_checkpoint_lies_and_how_it_is_called_is_no_part_of_it(
 
 def test_untrained_networks_of_different_widths_are_told_apart() -> None:
     made = [
-        plugins.find_policy("act").make(small_act(dim_model=width, device="cpu"), FakeBenchmark())
+        plugins.find_policy("act").make(small_act(dim_model=width, device="cpu"), OFFERED)
         for width in (32, 64)
     ]
     narrow, wide = (policy.protocol() for policy in made)
@@ -153,7 +154,7 @@ def test_resume_and_audit_refuse_another_policy_and_say_which_field(
 ) -> None:
     benchmark, plugin = plugins.find_benchmark("fake"), plugins.find_policy("act")
     config = small_act(input_features={}, output_features={}, device="cpu")
-    made: Any = plugin.make(config, benchmark.make(benchmark.config(image_size=32)))
+    made: Any = plugin.make(config, interface_of(benchmark.make(benchmark.config(image_size=32))))
     path = tmp_path / "checkpoint"
     write_checkpoint(made.parts, path)
     flags = {

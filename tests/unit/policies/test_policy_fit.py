@@ -1,9 +1,11 @@
-"""Policy and benchmark are compared before anything starts."""
+"""Policy and interface are compared before anything starts."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from small_policies import ACTION, IMAGE, INPUTS, STATE, FakeBenchmark, small_act
+from small_policies import ACTION, IMAGE, INPUTS, OFFERED, STATE, offering, small_act, without
 
 from proctor.errors import SpecMismatch
 from proctor.features import ActionSpec, FeatureKind
@@ -13,37 +15,37 @@ from proctor.policies.lerobot.fit import check_fit, features_of
 WRIST = "observation.images.wrist"
 
 
-def mismatch(config, benchmark, rename_map=None) -> str:
+def mismatch(config, interface, rename_map=None) -> str:
     with pytest.raises(SpecMismatch) as caught:
-        check_fit(config, benchmark, rename_map)
+        check_fit(config, interface, rename_map)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
 def test_a_fitting_policy_passes():
-    check_fit(small_act(), FakeBenchmark())
+    check_fit(small_act(), OFFERED)
 
 
 def test_another_action_size():
-    message = mismatch(small_act(), FakeBenchmark(action=ActionSpec(7)))
+    message = mismatch(small_act(), replace(OFFERED, action=ActionSpec(7)))
     assert "actions have 3 numbers, fake takes 7" in message
 
 
 def test_another_state_size():
-    benchmark = FakeBenchmark().offering(STATE, FeatureKind.STATE, (8,))
+    interface = offering(STATE, FeatureKind.STATE, (8,))
     assert "wants observation.state with 4 numbers, fake gives [8]" in mismatch(
-        small_act(), benchmark
+        small_act(), interface
     )
 
 
 def test_no_state():
-    message = mismatch(small_act(), FakeBenchmark().without(STATE))
+    message = mismatch(small_act(), without(STATE))
     assert "wants observation.state; fake offers only observation.image" in message
 
 
 def test_another_image_size_names_the_flags():
-    benchmark = FakeBenchmark().offering(IMAGE, FeatureKind.VISUAL, (480, 480, 3))
-    message = mismatch(small_act(), benchmark)
+    interface = offering(IMAGE, FeatureKind.VISUAL, (480, 480, 3))
+    message = mismatch(small_act(), interface)
     assert "at 64x64, fake gives 480x480" in message
     assert "--env.observation_height=64 --env.observation_width=64" in message
 
@@ -51,26 +53,26 @@ def test_another_image_size_names_the_flags():
 def test_one_camera_too_many():
     camera = PolicyFeature(FeatureType.VISUAL, (3, 64, 64))
     config = small_act(input_features={**INPUTS, WRIST: camera})
-    assert "all of them in use" in mismatch(config, FakeBenchmark())
-    benchmark = FakeBenchmark().offering("observation.image2", FeatureKind.VISUAL, (64, 64, 3))
-    message = mismatch(config, benchmark)
+    assert "all of them in use" in mismatch(config, OFFERED)
+    interface = offering("observation.image2", FeatureKind.VISUAL, (64, 64, 3))
+    message = mismatch(config, interface)
     assert '--rename_map=\'{"observation.image2": "observation.images.wrist"}\'' in message
     assert "--env.camera_name_mapping" in message
-    check_fit(config, benchmark, {"observation.image2": WRIST})
+    check_fit(config, interface, {"observation.image2": WRIST})
 
 
 def test_a_blind_benchmark():
-    assert "fake offers no images" in mismatch(small_act(), FakeBenchmark().without(IMAGE))
+    assert "fake offers no images" in mismatch(small_act(), without(IMAGE))
 
 
 def test_renaming_what_is_not_there():
-    message = mismatch(small_act(), FakeBenchmark(), {"observation.top": IMAGE})
+    message = mismatch(small_act(), OFFERED, {"observation.top": IMAGE})
     assert "--rename_map renames observation.top, which fake does not offer" in message
 
 
 def test_an_untrained_policy_looks_at_cameras_and_state():
-    assert features_of(FakeBenchmark()) == INPUTS
+    assert features_of(OFFERED) == INPUTS
     env = "observation.environment_state"
-    blind = FakeBenchmark().without(IMAGE).offering(env, FeatureKind.ENV, (39,))
+    blind = offering(env, FeatureKind.ENV, (39,), without(IMAGE))
     assert list(features_of(blind)) == [STATE, env]
     assert ACTION["action"].shape == (3,)

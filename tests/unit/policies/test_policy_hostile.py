@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from small_policies import FakeBenchmark, small_act, small_diffusion, write_small
+from small_policies import OFFERED, small_act, small_diffusion, write_small
 
 from proctor.errors import UsageError
 from proctor.policies.act.config import PLUGIN as ACT
@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
 
 def refusal(folder: Any) -> str:
     with pytest.raises(UsageError) as caught:
-        load_policy(str(folder), None, {"device": "cpu"}, FakeBenchmark())
+        load_policy(str(folder), None, {"device": "cpu"}, OFFERED)
     return str(caught.value)
 
 
@@ -103,7 +103,7 @@ def test_sizes_that_no_act_has_are_refused(folder: Path, field: str, value: int)
     edit(folder / "config.json", lambda tree: tree.update({field: value}))
     assert field in refusal(folder)
     with pytest.raises(UsageError, match=field):
-        fresh_policy(ACT, small_act(**{field: value}), FakeBenchmark())
+        fresh_policy(ACT, small_act(**{field: value}), OFFERED)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_sizes_that_no_act_has_are_refused(folder: Path, field: str, value: int)
 )
 def test_sizes_that_no_diffusion_has_are_refused(field: str, value: Any) -> None:
     with pytest.raises(UsageError, match=field):
-        fresh_policy(DIFFUSION, small_diffusion(**{field: value}), FakeBenchmark())
+        fresh_policy(DIFFUSION, small_diffusion(**{field: value}), OFFERED)
 
 
 @pytest.mark.parametrize("shape", [[], [0], [4, 4], [10**12]])
@@ -140,7 +140,7 @@ def test_a_layer_that_torch_cannot_build_is_named() -> None:
         fresh_policy(
             DIFFUSION,
             small_diffusion(beta_schedule="scaled_linear", beta_start=-1.0),
-            FakeBenchmark(),
+            OFFERED,
         )
 
 

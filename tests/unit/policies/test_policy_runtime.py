@@ -11,7 +11,7 @@ import pytest
 import torch
 from small_policies import (
     ACTION,
-    FakeBenchmark,
+    OFFERED,
     batch_of,
     episode,
     fresh_queries,
@@ -88,7 +88,7 @@ def test_lower_precision_gives_nearly_the_same_actions(make):
 def test_n_action_steps_shortens_the_chunk_and_stands_in_the_protocol(tmp_path):
     folder = write_small(small_act(), tmp_path / "checkpoint")
     policies = [
-        load_policy(str(folder), None, {"device": "cpu", "n_action_steps": k}, FakeBenchmark())
+        load_policy(str(folder), None, {"device": "cpu", "n_action_steps": k}, OFFERED)
         for k in (2, 6)
     ]
     batch = batch_of(policies[0], fresh_queries(policies[0], [episode(0)]))
@@ -100,7 +100,7 @@ def test_n_action_steps_shortens_the_chunk_and_stands_in_the_protocol(tmp_path):
 def test_flags_may_still_be_text(tmp_path):
     folder = write_small(small_diffusion(), tmp_path / "checkpoint")
     flags = {"device": "cpu", "n_action_steps": "2", "num_inference_steps": "5", "rename_map": "{}"}
-    policy = load_policy(str(folder), None, flags, FakeBenchmark())
+    policy = load_policy(str(folder), None, flags, OFFERED)
     assert policy.n_action_steps == 2
     assert len(policy.network.schedule.steps) == 5
     assert policy.parts.config.rename_map == {}
@@ -124,7 +124,7 @@ def test_unknown_keys_survive_a_round_trip(tmp_path):
 def test_an_untrained_policy_is_the_same_every_time(plugin):
     small = {"act": small_act, "diffusion": small_diffusion}[plugin.config().type]
     config = small(input_features={}, output_features={}, device="cpu")
-    first, second = (plugin.make(config, FakeBenchmark()) for _ in range(2))
+    first, second = (plugin.make(config, OFFERED) for _ in range(2))
     batch = batch_of(first, fresh_queries(first, [episode(0)]))
     np.testing.assert_array_equal(first.act(batch), second.act(batch))
     assert first.parts.config.output_features == ACTION
@@ -187,7 +187,7 @@ def test_graphs_of_all_sizes_live_together():
 def test_a_policy_that_was_warmed_up_acts_as_one_that_was_not(make):
     parts = make_parts(make())
     cold, warm = ChunkPolicy(parts, "cuda"), ChunkPolicy(parts, "cuda")
-    offered = FakeBenchmark().features()
+    offered = OFFERED.features
     for _ in warm.warm_up({key: offered[key] for key in warm.inputs}, most=3):
         pass
     assert sorted(warm.runner.graphs) == [1, 2, 3]

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from proctor.benchmarks.base import BenchmarkConfig, BenchmarkPlugin, Expert, Sim
+from proctor.benchmarks.base import BenchmarkConfig, BenchmarkPlugin, Sim
 from proctor.benchmarks.selection import each_once, names_in, require_positive, tasks_of_suite
 from proctor.errors import MissingExtra, UsageError, did_you_mean
-from proctor.features import IMAGES, STATE, ActionSpec, Feature, FeatureKind
+from proctor.features import IMAGES, STATE, ActionSpec, Expert, Feature, FeatureKind
 from proctor.machine.gl import gl_variables
 from proctor.types import EpisodeSpec, Task
 

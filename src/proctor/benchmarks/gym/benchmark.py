@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from proctor.benchmarks.base import BenchmarkConfig, Expert, Sim
+from proctor.benchmarks.base import BenchmarkConfig, Sim
 from proctor.benchmarks.gym.memory import Memory
 from proctor.benchmarks.gym.probe import EnvFacts, Opener, Question, TaskFacts, learn
 from proctor.benchmarks.gym.success import CHOICES, SuccessRule, parse_success
 from proctor.benchmarks.selection import ids_in_group, names_in, require_positive
 from proctor.definition import PRESENTATION
 from proctor.errors import UsageError, did_you_mean
-from proctor.features import ActionSpec, Feature
+from proctor.features import ActionSpec, Expert, Feature
 from proctor.types import EpisodeSpec, Task
 
 

@@ -10,7 +10,7 @@ from functools import cache, cached_property
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from proctor.benchmarks.base import BenchmarkConfig, BenchmarkPlugin, Expert, Sim
+from proctor.benchmarks.base import BenchmarkConfig, BenchmarkPlugin, Sim
 from proctor.benchmarks.libero.assets import changed_files, find_assets
 from proctor.benchmarks.libero.download import download_assets
 from proctor.benchmarks.libero.expert import LiberoExpert, can_do
@@ -36,7 +36,7 @@ from proctor.benchmarks.selection import (
 )
 from proctor.definition import PRESENTATION
 from proctor.errors import UsageError, did_you_mean
-from proctor.features import ENVIRONMENT_STATE, STATE, ActionSpec, Feature, FeatureKind
+from proctor.features import ENVIRONMENT_STATE, STATE, ActionSpec, Expert, Feature, FeatureKind
 from proctor.machine.gl import gl_variables
 from proctor.types import EpisodeSpec, Task
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from proctor.benchmarks.base import BenchmarkConfig, BenchmarkPlugin, Expert, Sim
+from proctor.benchmarks.base import BenchmarkConfig, BenchmarkPlugin, Sim
 from proctor.benchmarks.metaworld.sim import (
     MOVED_CAMERAS,
     TURNED_CAMERAS,
@@ -34,6 +34,7 @@ from proctor.features import (
     STATE,
     ActionSpec,
     Array,
+    Expert,
     Feature,
     FeatureKind,
     Observation,

@@ -9,11 +9,20 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from proctor.benchmarks.base import BenchmarkConfig, BenchmarkPlugin, Expert, Sim
+from proctor.benchmarks.base import BenchmarkConfig, BenchmarkPlugin, Sim
 from proctor.benchmarks.selection import ids_in_group, names_in, require_positive
 from proctor.definition import PRESENTATION
 from proctor.errors import MissingExtra, UsageError
-from proctor.features import ENVIRONMENT_STATE, FILM, IMAGE, STATE, ActionSpec, Feature, FeatureKind
+from proctor.features import (
+    ENVIRONMENT_STATE,
+    FILM,
+    IMAGE,
+    STATE,
+    ActionSpec,
+    Expert,
+    Feature,
+    FeatureKind,
+)
 from proctor.types import EpisodeSpec, Task
 
 FPS = 10

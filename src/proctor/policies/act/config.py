@@ -10,9 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from proctor.benchmarks.base import Benchmark
 from proctor.errors import UsageError
-from proctor.features import NormMode
+from proctor.features import Interface, NormMode
 from proctor.policies.base import Policy
 from proctor.policies.lerobot.config import (
     MOST_LAYERS,
@@ -124,11 +123,11 @@ def network(config: ActConfig) -> Network:
     return Act(config)
 
 
-def make(config: ActConfig, benchmark: Benchmark) -> Policy:
-    """Make an ACT with fresh random weights for the benchmark's cameras and state."""
+def make(config: ActConfig, interface: Interface) -> Policy:
+    """Make an ACT with fresh random weights for the interface's cameras and state."""
     from proctor.policies.lerobot.checkpoint import fresh_policy
 
-    return fresh_policy(PLUGIN, config, benchmark)
+    return fresh_policy(PLUGIN, config, interface)
 
 
 PLUGIN = CheckpointPlugin(

@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from proctor.benchmarks.base import Benchmark
 from proctor.errors import UsageError
-from proctor.features import NormMode
+from proctor.features import Interface, NormMode
 from proctor.policies.base import Policy
 from proctor.policies.lerobot.config import (
     MOST_PIXELS,
@@ -215,11 +214,11 @@ def network(config: DiffusionConfig) -> Network:
     return Diffusion(config)
 
 
-def make(config: DiffusionConfig, benchmark: Benchmark) -> Policy:
-    """Make a Diffusion Policy with fresh random weights for the benchmark's cameras and state."""
+def make(config: DiffusionConfig, interface: Interface) -> Policy:
+    """Make a Diffusion Policy with fresh random weights for the interface's cameras and state."""
     from proctor.policies.lerobot.checkpoint import fresh_policy
 
-    return fresh_policy(PLUGIN, config, benchmark)
+    return fresh_policy(PLUGIN, config, interface)
 
 
 PLUGIN = CheckpointPlugin(

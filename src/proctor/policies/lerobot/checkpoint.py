@@ -25,8 +25,7 @@ try:
 except ImportError as error:
     raise MissingExtra(error.name or "torch", "torch") from None
 
-from proctor.benchmarks.base import Benchmark
-from proctor.features import NormMode
+from proctor.features import Interface, NormMode
 from proctor.policies.lerobot.config import (
     ACTION,
     CheckpointConfig,
@@ -65,34 +64,34 @@ STATE_FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,200}\.safetensors")
 
 
 def load_policy(
-    path: str, revision: str | None, overrides: Mapping[str, Any], benchmark: Benchmark
+    path: str, revision: str | None, overrides: Mapping[str, Any], interface: Interface
 ) -> ChunkPolicy:
-    """Return the policy of a checkpoint (folder or Hub id), ready to act on ``benchmark``.
+    """Return the policy of a checkpoint (folder or Hub id), ready to act on ``interface``.
 
     ``overrides`` are fields of the policy's config given as flags: n_action_steps, device, dtype,
     compile, pad_to, rename_map, or any other.
 
     Raises:
         UsageError: the checkpoint is not there, not whole, or not of a kind we know.
-        SpecMismatch: it does not fit the benchmark.
+        SpecMismatch: it does not fit the interface.
     """
     from proctor.policies.lerobot.location import locate
 
     located = locate(path, revision)
-    parts = read_checkpoint(located.folder, overrides, benchmark)
+    parts = read_checkpoint(located.folder, overrides, interface)
     if located.commit is not None:
         parts = replace(parts, notes=(*parts.notes, f"{path} is at commit {located.commit}"))
     return ChunkPolicy(parts, overrides.get("device") or "auto")
 
 
 def read_checkpoint(
-    folder: Path, overrides: Mapping[str, Any] | None = None, benchmark: Benchmark | None = None
+    folder: Path, overrides: Mapping[str, Any] | None = None, interface: Interface | None = None
 ) -> Parts:
-    """Read and check everything in ``folder``; the benchmark is checked before the weights.
+    """Read and check everything in ``folder``; the interface is checked before the weights.
 
     Raises:
         UsageError: what is wrong, in which file.
-        SpecMismatch: the policy does not fit ``benchmark``.
+        SpecMismatch: the policy does not fit ``interface``.
     """
     plugin, config, notes = read_config(folder)
     config = override(config, overrides or {})
@@ -110,8 +109,8 @@ def read_checkpoint(
     if raw:
         notes.append(f"{folder} has no statistics for {', '.join(raw)}: used as they come")
     pre = pre.renaming(config.rename_map)
-    if benchmark is not None:
-        check_fit(config, benchmark, pre.rename_map)
+    if interface is not None:
+        check_fit(config, interface, pre.rename_map)
     with ThreadPoolExecutor(1) as thread:  # a second for each GB: while the network is made
         hashes = thread.submit(lambda: {file.name: sha256_of(file) for file in _files_of(folder)})
         with Undrawn():
@@ -265,16 +264,16 @@ def default_pipelines(
 
 
 def fresh_policy(
-    plugin: CheckpointPlugin, config: CheckpointConfig, benchmark: Benchmark
+    plugin: CheckpointPlugin, config: CheckpointConfig, interface: Interface
 ) -> ChunkPolicy:
-    """Return a policy with random weights, always the same ones, that fits ``benchmark``."""
+    """Return a policy with random weights, always the same ones, that fits ``interface``."""
     if not config.input_features:
-        action = PolicyFeature(FeatureType.ACTION, (benchmark.action.size,))
+        action = PolicyFeature(FeatureType.ACTION, (interface.action.size,))
         config = replace(
-            config, input_features=features_of(benchmark), output_features={ACTION: action}
+            config, input_features=features_of(interface), output_features={ACTION: action}
         )
     config.validate()
-    check_fit(config, benchmark)
+    check_fit(config, interface)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         network = _built(plugin, config)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from proctor.benchmarks.base import Benchmark
 from proctor.definition import PRESENTATION
 from proctor.errors import UsageError
+from proctor.features import Interface
 from proctor.policies.base import Policy, PolicyConfig, PolicyPlugin
 
 
@@ -32,8 +32,8 @@ class PretrainedConfig(PolicyConfig):
     )
 
 
-def make(config: PretrainedConfig, benchmark: Benchmark) -> Policy:
-    """Load the checkpoint, whole or not at all, and check that it fits ``benchmark``."""
+def make(config: PretrainedConfig, interface: Interface) -> Policy:
+    """Load the checkpoint, whole or not at all, and check that it fits ``interface``."""
     if not config.path:
         raise UsageError("--policy.path is missing (a checkpoint folder, or a Hub id)")
     from proctor.policies.lerobot.checkpoint import load_policy
@@ -41,7 +41,7 @@ def make(config: PretrainedConfig, benchmark: Benchmark) -> Policy:
     overrides = dict(config.overrides)
     if config.pad_to is not None:
         overrides.setdefault("pad_to", config.pad_to)
-    return load_policy(config.path, config.revision, overrides, benchmark)
+    return load_policy(config.path, config.revision, overrides, interface)
 
 
 PLUGIN = PolicyPlugin(

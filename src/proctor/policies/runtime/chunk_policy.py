@@ -14,8 +14,8 @@ from torch import Tensor
 from proctor.definition import defining
 from proctor.features import Array, Feature
 from proctor.policies.base import Batch, Placement, Query
+from proctor.policies.fit import offered_key
 from proctor.policies.lerobot.config import ACTION, CheckpointConfig
-from proctor.policies.lerobot.fit import benchmark_key
 from proctor.policies.lerobot.processors import Pipeline
 from proctor.policies.runtime.network import Network
 from proctor.policies.runtime.runner import make_runner, numerics, pick_device, pick_dtype
@@ -57,7 +57,7 @@ class ChunkPolicy:
         self.n_obs_steps = config.n_obs_steps
         self.n_action_steps = config.n_action_steps
         renames = parts.preprocessor.rename_map
-        self.inputs = tuple(benchmark_key(key, renames) for key in config.input_features)
+        self.inputs = tuple(offered_key(key, renames) for key in config.input_features)
         self.device = pick_device(device)
         self.computes_on = self.device.type
         self.dtype = pick_dtype(config.dtype)

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from proctor.benchmarks.base import Benchmark, Expert
 from proctor.errors import UsageError
-from proctor.features import Array
+from proctor.features import Array, Expert, Interface
 from proctor.policies.base import Batch, Placement, PolicyConfig, PolicyPlugin
 from proctor.types import EpisodeSpec
 
@@ -32,17 +31,18 @@ class ExpertPolicy:
     n_action_steps = 1
     placement = Placement.WORKER
 
-    def __init__(self, config: ExpertConfig, benchmark: Benchmark) -> None:
-        if not benchmark.expert_inputs:
-            raise UsageError(f"{benchmark.name} has no scripted expert; choose another policy")
-        for task in benchmark.tasks():
-            benchmark.expert(task)  # a task without a script is refused before anything starts
-        self.inputs = benchmark.expert_inputs
-        self._benchmark = benchmark
+    def __init__(self, config: ExpertConfig, interface: Interface) -> None:
+        scripts = interface.scripts
+        if scripts is None:
+            raise UsageError(f"{interface.name} has no scripted expert; choose another policy")
+        for task in scripts.tasks:
+            scripts.make(task)  # a task without a script is refused before anything starts
+        self.inputs = scripts.inputs
+        self._scripts = scripts
 
     def new_episode(self, spec: EpisodeSpec) -> Expert:
         """Return a fresh script for the episode's task."""
-        return self._benchmark.expert(spec.task)
+        return self._scripts.make(spec.task)
 
     def act(self, batch: Batch) -> Array:
         """Return one action for each episode, by its script."""

@@ -8,10 +8,10 @@ from zlib import crc32
 
 import numpy as np
 
-from proctor.benchmarks.base import Benchmark
-from proctor.errors import SpecMismatch, UsageError, did_you_mean
-from proctor.features import ActionSpec, Array
+from proctor.errors import UsageError
+from proctor.features import ActionSpec, Array, Interface
 from proctor.policies.base import Batch, Placement, PolicyConfig, PolicyPlugin
+from proctor.policies.fit import check_offered
 from proctor.types import EpisodeSpec
 
 
@@ -29,7 +29,7 @@ class RandomConfig(PolicyConfig):
 
 
 class RandomPolicy:
-    """Draws every action uniformly from the benchmark's range ([-1, 1] where it has none).
+    """Draws every action uniformly from the interface's range ([-1, 1] where it has none).
 
     A dimension bounded on one side only gets the two units next to its bound.
     """
@@ -37,7 +37,7 @@ class RandomPolicy:
     name = "random"
     placement = Placement.ENGINE
 
-    def __init__(self, config: RandomConfig, benchmark: Benchmark) -> None:
+    def __init__(self, config: RandomConfig, interface: Interface) -> None:
         for flag, value in (
             ("n_action_steps", config.n_action_steps),
             ("n_obs_steps", config.n_obs_steps),
@@ -46,16 +46,12 @@ class RandomPolicy:
                 raise UsageError(f"--policy.{flag} must be at least 1, got {value}")
             if value > 10_000:
                 raise UsageError(f"--policy.{flag} must be at most 10000, got {value}")
-        offered = benchmark.features()
-        for key in config.inputs:
-            if key not in offered:
-                near = did_you_mean(key, offered) or f" (choose from: {', '.join(offered)})"
-                raise SpecMismatch(f"--policy.inputs: {benchmark.name} offers no {key!r}{near}")
+        check_offered(config.inputs, interface, "--policy.inputs")
         self.inputs = tuple(config.inputs)
         self.n_obs_steps = config.n_obs_steps
         self.n_action_steps = config.n_action_steps
-        self._action = benchmark.action
-        self._range = _finite_range(benchmark.action)
+        self._action = interface.action
+        self._range = _finite_range(interface.action)
 
     def new_episode(self, spec: EpisodeSpec) -> np.random.Generator:
         """Return the episode's own generator, keyed by seed, task and index."""

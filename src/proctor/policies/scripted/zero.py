@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from proctor.benchmarks.base import Benchmark
-from proctor.features import Array
+from proctor.features import Array, Interface
 from proctor.policies.base import Batch, Placement, PolicyConfig, PolicyPlugin
 from proctor.types import EpisodeSpec
 
@@ -29,8 +28,8 @@ class ZeroPolicy:
     n_action_steps = 1
     placement = Placement.ENGINE
 
-    def __init__(self, config: ZeroConfig, benchmark: Benchmark) -> None:
-        self._size = benchmark.action.size
+    def __init__(self, config: ZeroConfig, interface: Interface) -> None:
+        self._size = interface.action.size
 
     def new_episode(self, spec: EpisodeSpec) -> None:
         """Keep nothing."""
