@@ -55,7 +55,9 @@ def test_every_scheduler_plays_the_same_episodes_and_none_twice(tmp_path: Path) 
 def test_an_audit_plays_them_again(tmp_path: Path) -> None:
     run = evaluate(**settings(batch_size=2), output_dir=tmp_path / "run")
     prepared = prepare(config_from({**settings(), "output_dir": str(tmp_path / "again")}))
-    assert run_alone(prepared, prepared.plan[4], in_process=True).digest == run.rows[4].digest
+    assert (
+        run_alone(prepared.players, prepared.plan[4], in_process=True).digest == run.rows[4].digest
+    )
 
 
 def test_the_users_own_generators_are_left_alone(tmp_path: Path) -> None:

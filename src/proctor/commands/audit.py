@@ -64,8 +64,9 @@ def _audit_folder(path: Path, n_episodes: int, flags: Mapping[str, str]) -> int:
     prepared = prepare(
         config_from({**given, **trust, "eval.use_async_envs": False, "output_dir": str(path)})
     )
-    require_unchanged(record, prepared, path)
-    why_not = why_not_exact(record, prepared)
+    definition = prepared.definition()
+    require_unchanged(record, definition, path)
+    why_not = why_not_exact(record, definition)
     _say_what_is_compared(why_not, record.machine)
     console = Console()
 
@@ -75,7 +76,8 @@ def _audit_folder(path: Path, n_episodes: int, flags: Mapping[str, str]) -> int:
         line = one_line(f"{row.task} episode {row.episode_index}: {verdict}")
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
-    replays = audit(prepared, rows, n_episodes, show, exact=why_not is None)
+    exact = why_not is None
+    replays = audit(prepared.players, prepared.plan, rows, n_episodes, show, exact=exact)
     if not replays:
         raise UsageError(f"{path} holds no finished episode to audit")
     different = sum(bool(replay.differences) for replay in replays)

@@ -67,7 +67,7 @@ def evaluate(settings: dict[str, Any]) -> tuple[Prepared, int]:
     _warn_of_differences(prepared)
     _say_what_renders(prepared)
 
-    def make_recorders(prepared: Prepared, before: Sequence[EpisodeRow]) -> list[Recorder]:
+    def make_recorders(before: Sequence[EpisodeRow]) -> list[Recorder]:
         console = Console(stderr=True)
         headline = _headline(prepared, len(before))
         console.print(headline, highlight=False, soft_wrap=True, markup=False)
@@ -117,7 +117,7 @@ def _warn_of_differences(prepared: Prepared) -> None:
     against = prepared.config.against
     reference = None if against is None else RunFolder(against).read()
     if reference is not None:
-        for line in changed_protocol(reference.protocol, prepared.protocol()):
+        for line in changed_protocol(reference.protocol, prepared.definition().protocol):
             print(one_line(f"warning: {line}"), file=sys.stderr)
 
 

@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from proctor.definition import PROTOCOL_FORMAT, changed_fields, in_words
-from proctor.engine.engine import Engine, EngineSetup
+from proctor.engine.engine import Engine
 from proctor.engine.episode import DIGEST
 from proctor.engine.scheduler import Bounds, Scheduler
 from proctor.errors import UsageError
-from proctor.evaluation.prepared import Prepared
+from proctor.evaluation.prepared import Definition, Players
 from proctor.recorders.base import Recorder
 from proctor.runs.folder import RunRecord
 from proctor.runs.journal import EpisodeRow, row_of
@@ -24,7 +24,8 @@ from proctor.types import EpisodeResult, EpisodeSpec
 
 
 def audit(
-    prepared: Prepared,
+    players: Players,
+    plan: Sequence[EpisodeSpec],
     rows: Sequence[EpisodeRow],
     n_episodes: int,
     on_result: Callable[[Replayed], None],
@@ -39,7 +40,7 @@ def audit(
     Raises:
         UsageError: the journal holds episodes that are not planned.
     """
-    specs = {spec.key: spec for spec in prepared.plan}
+    specs = {spec.key: spec for spec in plan}
     for row in rows:
         if row.key not in specs:
             raise UsageError(f"the run's journal has {row.key}, which its run.json does not plan")
@@ -50,20 +51,20 @@ def audit(
     for row in _sample(sound, n_episodes):
         # A policy that broke the simulator may break this process too, so it is given another.
         in_process = row.outcome.whole
-        again = run_alone(prepared, specs[row.key], in_process=in_process)
+        again = run_alone(players, specs[row.key], in_process=in_process)
         replay = Replayed(row, again, exact)
         on_result(replay)
         replays.append(replay)
     return replays
 
 
-def require_unchanged(record: RunRecord, prepared: Prepared, path: Path) -> None:
+def require_unchanged(record: RunRecord, now: Definition, path: Path) -> None:
     """Refuse to audit a run whose policy, benchmark or versions are not what they were.
 
     Raises:
         UsageError: naming what has changed.
     """
-    changed = changed_fields(record.protocol, prepared.protocol())
+    changed = changed_fields(record.protocol, now.protocol)
     changed.pop("digest", None)  # that changes what can be compared, and no episode
     if changed:
         raise UsageError(
@@ -72,28 +73,21 @@ def require_unchanged(record: RunRecord, prepared: Prepared, path: Path) -> None
         )
 
 
-def why_not_exact(record: RunRecord, prepared: Prepared) -> str | None:
+def why_not_exact(record: RunRecord, now: Definition) -> str | None:
     """Return why an episode need not be the same bit by bit; None where it must be."""
     if record.protocol.get("format") != PROTOCOL_FORMAT:
         return "another version of Proctor made them, in another way"
     definition = record.protocol.get("digest", 1)
     if definition != DIGEST:
         return f"those of the run are of definition {definition}, ours of {DIGEST}"
-    if not (record.bit_reproducible and prepared.bit_reproducible):
+    if not (record.bit_reproducible and now.bit_reproducible):
         return "bits depend on the load when a policy is on an accelerator with --eval.strict=false"
     return None
 
 
-def run_alone(prepared: Prepared, spec: EpisodeSpec, *, in_process: bool) -> EpisodeRow:
+def run_alone(players: Players, spec: EpisodeSpec, *, in_process: bool) -> EpisodeRow:
     """Run one episode on a fresh simulator, a second time if it breaks: that tells who did it."""
-    setup = EngineSetup(
-        worker=prepared.worker_setup,
-        policy=prepared.policy,
-        features=prepared.features,
-        action=prepared.benchmark.action,
-        n_workers=1,
-        in_process=in_process,
-    )
+    setup = players.engine_setup(1, in_process=in_process)
     kept = _Keep()
     with Engine(setup, Scheduler([spec], Bounds(max_batch=1, max_attempts=2))) as engine:
         engine.run([kept])

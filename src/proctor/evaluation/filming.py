@@ -24,7 +24,7 @@ from proctor.runs.folder import write_json
 from proctor.runs.journal import EpisodeRow, row_of, video_path
 from proctor.runs.replayed import Replayed
 from proctor.runs.videos import WARNINGS_FILE, read_warnings
-from proctor.types import EpisodeKey, EpisodeResult, Outcome
+from proctor.types import EpisodeKey, EpisodeResult, EpisodeSpec, Outcome
 
 _MOST_BYTES = 256 * 2**20
 """Of actions that are kept for the camera: some 10,000 episodes; the policy plays the rest."""
@@ -42,42 +42,57 @@ class Filmed:
     """Episodes that could not be filmed, or came out differently for the camera."""
 
 
-def sees_images(policy: Policy, benchmark: Benchmark) -> bool:
-    """Whether ``policy`` looks at images; filming one that does not may take longer than its run.
+@dataclass(frozen=True)
+class Filming:
+    """What the second phase is made from."""
 
-    Software renders 5 to 10 frames a second, a scripted policy plays hundreds of steps.
-    """
-    features = benchmark.features()
-    return any(features[key].kind is FeatureKind.VISUAL for key in policy.inputs)
+    settings: VideoSettings
+    benchmark: Benchmark
+    policy: Policy
+    plan: Sequence[EpisodeSpec]
+    folder: Path
 
+    def missing(self, rows: Sequence[EpisodeRow]) -> list[EpisodeSpec]:
+        """Return the episodes that are to be shown and have no video yet."""
+        keys = set(choose(rows, self.settings))
+        keys = {key for key in keys if not (self.folder / video_path(key)).exists()}
+        return [spec for spec in self.plan if spec.key in keys]
 
-def filming_environment(benchmark: Benchmark) -> dict[str, str]:
-    """Check that ``benchmark`` can be filmed here; return variables that workers need set.
+    @property
+    def worth_it(self) -> bool:
+        """Whether to film at all: when asked to, or when the policy looks at images.
 
-    Raises:
-        UsageError: it has no camera, the encoder is missing or nothing here can render.
-    """
-    require_encoder()
-    keys = pictures_to_show(benchmark.features())
-    if not keys:
-        raise UsageError(f"{benchmark.name} has no camera to film with")
-    return benchmark.preflight(keys)
+        Filming one that does not may take longer than its run: software renders 5 to 10 frames a
+        second, a scripted policy plays hundreds of steps.
+        """
+        features = self.benchmark.features()
+        sees = any(features[key].kind is FeatureKind.VISUAL for key in self.policy.inputs)
+        return self.settings.asked or sees
 
+    def environment(self) -> dict[str, str]:
+        """Check that the benchmark can be filmed here; return variables that workers need set.
 
-def make_camera(
-    settings: VideoSettings, benchmark: Benchmark, policy: Policy, folder: Path
-) -> Camera:
-    """Return the camera that shows all images of ``benchmark``."""
-    keys = pictures_to_show(benchmark.features())
-    return Camera(
-        folder=folder.absolute(),
-        keys=keys,
-        seen_every=policy.n_action_steps if set(keys) <= set(policy.inputs) else 0,
-        every=settings.every,
-        fps=settings.fps,
-        height=settings.height,
-        width=settings.width,
-    )
+        Raises:
+            UsageError: it has no camera, the encoder is missing or nothing here can render.
+        """
+        require_encoder()
+        keys = pictures_to_show(self.benchmark.features())
+        if not keys:
+            raise UsageError(f"{self.benchmark.name} has no camera to film with")
+        return self.benchmark.preflight(keys)
+
+    def camera(self) -> Camera:
+        """Return the camera that shows all images of the benchmark."""
+        keys, settings = pictures_to_show(self.benchmark.features()), self.settings
+        return Camera(
+            folder=self.folder.absolute(),
+            keys=keys,
+            seen_every=self.policy.n_action_steps if set(keys) <= set(self.policy.inputs) else 0,
+            every=settings.every,
+            fps=settings.fps,
+            height=settings.height,
+            width=settings.width,
+        )
 
 
 def choose(rows: Sequence[EpisodeRow], settings: VideoSettings) -> list[EpisodeKey]:

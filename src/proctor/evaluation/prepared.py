@@ -1,4 +1,8 @@
-"""An evaluation whose every part has been checked: what all of its phases are made from."""
+"""An evaluation whose every part has been checked, and the parts that its phases are handed.
+
+Episodes are played by ``Players``, resumed and audited by their ``Definition``; what films, tells
+W&B or serves a page is handed its own settings and the folder. Only ``run`` holds the whole.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +18,63 @@ from proctor import plugins
 from proctor.benchmarks.base import Benchmark
 from proctor.config.evaluation import EvalConfig
 from proctor.definition import PROTOCOL_FORMAT, defining
+from proctor.engine.engine import EngineSetup
 from proctor.engine.episode import DIGEST
 from proctor.engine.worker import WorkerSetup
 from proctor.evaluation.plan import Load, Thinking, workers_for
-from proctor.features import Feature
+from proctor.features import ActionSpec, Feature
 from proctor.machine.source_files import source_hashes
 from proctor.machine.system import usable_cores, usable_memory_bytes, versions
 from proctor.policies.base import Placement, Policy
 from proctor.runs.folder import RunFolder
 from proctor.types import EpisodeSpec
+
+
+@dataclass(frozen=True)
+class Players:
+    """Who plays episodes: simulators, and the policy."""
+
+    worker: WorkerSetup
+    policy: Policy
+    features: dict[str, Feature]
+    """What the policy is shown."""
+    action: ActionSpec
+    batch_size: int
+    """How many simulators at once were asked for; 0: as many as suit the machine."""
+
+    def engine_setup(self, n_workers: int, *, in_process: bool) -> EngineSetup:
+        """Return what an engine with so many simulators is made from."""
+        return EngineSetup(
+            worker=self.worker,
+            policy=self.policy,
+            features=self.features,
+            action=self.action,
+            n_workers=n_workers,
+            in_process=in_process,
+        )
+
+    def workers(self, n_episodes: int) -> int:
+        """Return how many simulators play so many episodes at once."""
+        load = Load(self._thinking, usable_cores(), usable_memory_bytes())
+        return workers_for(self.batch_size, n_episodes, load)
+
+    @property
+    def _thinking(self) -> Thinking:
+        if self.policy.placement is Placement.WORKER:
+            return Thinking.BESIDE
+        device = getattr(self.policy, "computes_on", None)
+        if device is None:
+            return Thinking.LIGHT
+        return Thinking.CPU if device == "cpu" else Thinking.ACCELERATOR
+
+
+@dataclass(frozen=True)
+class Definition:
+    """What an episode of an evaluation is."""
+
+    protocol: dict[str, Any]
+    bit_reproducible: bool
+    """Whether an episode gives the same bits whatever the load."""
 
 
 @dataclass(frozen=True)
@@ -39,30 +91,27 @@ class Prepared:
     folder: RunFolder
 
     @property
-    def worker_setup(self) -> WorkerSetup:
-        """What workers are made from."""
+    def players(self) -> Players:
+        """Who plays its episodes; workers log into the folder as it is named by now."""
         make_policy = None
         if self.policy.placement is Placement.WORKER:
             make = plugins.find_policy(self.config.policy.type).make
             make_policy = partial(make, self.config.policy)
         log_file = self.folder.path.absolute() / "workers.log"
-        return WorkerSetup(self.make_benchmark, make_policy, self.environment, log_file)
+        return Players(
+            worker=WorkerSetup(self.make_benchmark, make_policy, self.environment, log_file),
+            policy=self.policy,
+            features=self.features,
+            action=self.benchmark.action,
+            batch_size=self.config.eval.batch_size,
+        )
 
-    def workers(self, n_episodes: int) -> int:
-        """Return how many simulators run so many of its episodes at once."""
-        load = Load(self._thinking, usable_cores(), usable_memory_bytes())
-        return workers_for(self.config.eval.batch_size, n_episodes, load)
+    def definition(self) -> Definition:
+        """Return what an episode of this evaluation is."""
+        exact = bool(getattr(self.policy, "bit_exact", True))
+        return Definition(self._protocol(), exact)
 
-    @property
-    def _thinking(self) -> Thinking:
-        if self.policy.placement is Placement.WORKER:
-            return Thinking.BESIDE
-        device = getattr(self.policy, "computes_on", None)
-        if device is None:
-            return Thinking.LIGHT
-        return Thinking.CPU if device == "cpu" else Thinking.ACCELERATOR
-
-    def protocol(self) -> dict[str, Any]:
+    def _protocol(self) -> dict[str, Any]:
         """Return all that defines an episode of this evaluation, as JSON values.
 
         That is every field of the config that is not marked as presentation, and what a policy and
@@ -95,11 +144,6 @@ class Prepared:
         }
         as_written: dict[str, Any] = json.loads(json.dumps(defined))
         return as_written
-
-    @property
-    def bit_reproducible(self) -> bool:
-        """Whether an episode of this evaluation gives the same bits whatever the load."""
-        return bool(getattr(self.policy, "bit_exact", True))
 
     def _versions(self) -> dict[str, str]:
         """Return the versions of what runs; the policy's libraries stand in what it says itself."""

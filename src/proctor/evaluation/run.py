@@ -16,12 +16,14 @@ from proctor import plugins
 from proctor.benchmarks.base import interface_of
 from proctor.config.evaluation import EvalConfig
 from proctor.engine.pool import check_importable
+from proctor.engine.scheduler import Bounds
 from proctor.errors import RunFolderError, UsageError
-from proctor.evaluation.filming import Filmed, filming_environment
+from proctor.evaluation.filming import Filmed, Filming
 from proctor.evaluation.head_start import begin_early
 from proctor.evaluation.plan import descriptors_for, make_plan, workers_within
-from proctor.evaluation.prepared import Prepared
-from proctor.evaluation.session import FilmRecorders, Rest, Session
+from proctor.evaluation.prepared import Definition, Players, Prepared
+from proctor.evaluation.session import FilmRecorders, Rest, Session, SessionRules
+from proctor.evaluation.stop_rules import make_stopper
 from proctor.evaluation.tracking import tracked
 from proctor.machine.system import (
     allow_descriptors,
@@ -33,11 +35,8 @@ from proctor.machine.system import (
 )
 from proctor.policies.fit import check_offered
 from proctor.recorders.base import Recorder
-from proctor.recorders.stopper import Stopper
 from proctor.recorders.wandb import read_run_id, require_wandb
 from proctor.report.page import write_page
-from proctor.report.pairing import RunResults, load_run, paired_outcomes
-from proctor.report.protocols import require_same_worlds
 from proctor.report.stopped import kind_of_interval, round_warnings
 from proctor.report.summary import Tally, eval_info, tally
 from proctor.report.worlds import world_warnings
@@ -46,10 +45,9 @@ from proctor.runs.folder import EVAL_INFO_FILE, RunFolder, RunRecord, write_json
 from proctor.runs.journal import EpisodeRow, cut_torn_line, read_journal
 from proctor.runs.videos import read_warnings, remove_unfinished
 from proctor.stats.anytime import NOT_WATCHED, Watched, watched
-from proctor.stats.stopping import Heard, PairedTest, StopRule, parse_stop_rule
 from proctor.types import EpisodeSpec
 
-MakeRecorders = Callable[[Prepared, Sequence[EpisodeRow]], list[Recorder]]
+MakeRecorders = Callable[[Sequence[EpisodeRow]], list[Recorder]]
 """Makes the outputs of a session besides the journal, given the episodes that stay as they are."""
 
 
@@ -112,17 +110,19 @@ def prepare(config: EvalConfig) -> Prepared:
         environment=benchmark.preflight(policy.inputs),
         folder=folder,
     )
-    check_importable(prepared.worker_setup)
-    _check_memory(prepared)
-    _check_descriptors(prepared)
+    players = prepared.players
+    check_importable(players.worker)
+    workers = players.workers(len(prepared.plan))
+    _check_memory(players, workers)
+    if config.eval.use_async_envs:
+        _check_descriptors(workers)
     return prepared
 
 
-def _check_memory(prepared: Prepared) -> None:
+def _check_memory(players: Players, workers: int) -> None:
     """Refuse observations that this machine cannot hold, before anything is reserved for them."""
-    one = sum(feature.nbytes for feature in prepared.features.values())
-    workers = prepared.workers(len(prepared.plan))
-    needed, there = workers * prepared.policy.n_obs_steps * one, usable_memory_bytes()
+    one = sum(feature.nbytes for feature in players.features.values())
+    needed, there = workers * players.policy.n_obs_steps * one, usable_memory_bytes()
     if needed > there // 2:
         raise UsageError(
             f"the observations of {workers} simulators take {needed / 2**30:.1f} GiB of this "
@@ -130,11 +130,8 @@ def _check_memory(prepared: Prepared) -> None:
         )
 
 
-def _check_descriptors(prepared: Prepared) -> None:
+def _check_descriptors(workers: int) -> None:
     """Refuse more workers than this process may have open files for."""
-    if not prepared.config.eval.use_async_envs:
-        return
-    workers = prepared.workers(len(prepared.plan))
     needed = descriptors_for(workers)
     allowed = allow_descriptors(needed)
     if allowed < needed:
@@ -144,61 +141,6 @@ def _check_descriptors(prepared: Prepared) -> None:
             f"{workers} simulators take {needed} open files and {allowed} are allowed here "
             f"(ulimit -n); {way_out}"
         )
-
-
-def make_stopper(prepared: Prepared) -> Stopper:
-    """Return what decides when to stop.
-
-    Raises:
-        UsageError: the run to compare with cannot be, or has none of the planned episodes.
-    """
-    config = prepared.config
-    rule = parse_stop_rule(config.eval.stop_when)
-    rules: list[StopRule] = [] if rule is None else [rule]
-    if config.against is not None:
-        reference = load_run(config.against)
-        protocols = reference.record.protocol, prepared.protocol()
-        require_same_worlds(
-            *protocols,
-            f"--against: {config.against} and this run",
-            "leave out the --env flags to run its own",
-        )
-        shared = _whole_rounds(prepared.plan, reference)
-        rules.append(PairedTest(shared, str(config.against), config.alpha))
-    return Stopper(prepared.plan, rules)
-
-
-def _whole_rounds(plan: list[EpisodeSpec], reference: RunResults) -> list[Heard]:
-    """Return how the reference did in the rounds it holds of every planned task, up to a gap.
-
-    A round of some tasks only would bet on those alone; and past the first gap, a run that was
-    interrupted holds what had ended quickly.
-
-    Raises:
-        UsageError: there is no such round.
-    """
-    outcomes = paired_outcomes(plan, reference)
-    rounds: dict[int, list[EpisodeSpec]] = {}
-    for spec in plan:
-        rounds.setdefault(spec.index, []).append(spec)
-    whole: list[Heard] = []
-    for _, specs in sorted(rounds.items()):
-        if not all(spec.key in outcomes for spec in specs):
-            break
-        whole += [Heard(spec.key, spec.world_key, outcomes[spec.key]) for spec in specs]
-    if not outcomes:
-        raise UsageError(
-            f"--against: {reference.path} has none of the planned episodes "
-            "(task, seed, init state); leave out --seed and --env.task to run its own"
-        )
-    if not whole:
-        n_tasks = len({spec.task.key for spec in plan})
-        raise UsageError(
-            f"--against: {reference.path} does not hold episode {min(rounds)} of all {n_tasks} "
-            "planned tasks, so no round can be compared: complete it with --resume, or choose its "
-            "tasks with --env.task"
-        )
-    return whole
 
 
 def default_folder(config: EvalConfig) -> Path:
@@ -221,36 +163,39 @@ def run_evaluation(
         RunFolderError: the folder is in use or cannot be written.
         KeyboardInterrupt: passed on, after everything finished is on disk.
     """
-    folder, stopper = prepared.folder, make_stopper(prepared)
-    _check_outputs(prepared)
-    with folder.locked(), _live_page(prepared):
-        record = folder.joined(_record(prepared, given), resume=prepared.config.resume)
+    config, folder, plan = prepared.config, prepared.folder, prepared.plan
+    definition = prepared.definition()
+    stopper = make_stopper(config, plan, definition.protocol)
+    _check_outputs(config, _filming(prepared))
+    with folder.locked(), _live_page(config, folder):
+        record = folder.joined(_record(prepared, definition, given), resume=config.resume)
         done = read_journal(folder.path).rows
         read_effort(folder.path)  # what the end of the run reads must not fail only then
         read_warnings(folder.path)
-        if prepared.config.wandb.active:
+        if config.wandb.active:
             read_run_id(folder.path)
-        _check_planned(prepared.plan, done, folder.path)
+        _check_planned(plan, done, folder.path)
         folder.write(record)  # nothing is refused from here on
         cut_torn_line(folder.path)
         remove_unfinished(folder.path)
         before = [row for row in done if row.outcome.counts]
         for row in before:
             stopper.hear(row.key, row.outcome)
-        rest = _rest_of(prepared.plan, done, decided=stopper.decided)
-        with tracked(prepared, record, before) as trackers, Session(prepared) as session:
+        rest = _rest_of(plan, done, decided=stopper.decided)
+        session = Session(prepared.players, _session_rules(config), _filming(prepared))
+        with tracked(config.wandb, folder.path, record, before) as trackers, session:
             try:
                 if rest.specs:
-                    outputs = [] if make_recorders is None else make_recorders(prepared, before)
+                    outputs = [] if make_recorders is None else make_recorders(before)
                     session.run(rest, [*outputs, *trackers], stopper)
             finally:
-                rows = _write_results(prepared, record, stopper)
+                rows = _write_results(folder.path, len(plan), record, stopper.decision)
             filmed = session.film(rows, film_recorders)
-    order = {spec.key: place for place, spec in enumerate(prepared.plan)}
+    order = {spec.key: place for place, spec in enumerate(plan)}
     rows.sort(key=lambda row: order[row.key])
     return Evaluation(
         path=folder.path,
-        planned=len(prepared.plan),
+        planned=len(plan),
         rows=rows,
         stopped=stopper.decision,
         watched=watched(record.resolved),
@@ -258,22 +203,45 @@ def run_evaluation(
     )
 
 
-def _check_outputs(prepared: Prepared) -> None:
-    """Refuse before anything starts what was asked for and cannot be had here."""
-    video, wandb = prepared.config.video, prepared.config.wandb
-    if video.asked and video.per_task:
-        filming_environment(prepared.benchmark)
-    if wandb.active:
-        require_wandb(wandb)
-
-
-def _write_results(prepared: Prepared, record: RunRecord, stopper: Stopper) -> list[EpisodeRow]:
-    """Write what the journal adds up to, also when a session ended early; return the episodes."""
-    folder = prepared.folder.path
-    rows = read_journal(folder).rows
-    info = eval_info(
-        rows, len(prepared.plan), record.sessions, stopper.decision, watched(record.resolved)
+def _filming(prepared: Prepared) -> Filming:
+    return Filming(
+        settings=prepared.config.video,
+        benchmark=prepared.benchmark,
+        policy=prepared.policy,
+        plan=prepared.plan,
+        folder=prepared.folder.path,
     )
+
+
+def _session_rules(config: EvalConfig) -> SessionRules:
+    bounds = Bounds(
+        max_batch=1,
+        max_parallel_tasks=config.env.max_parallel_tasks,
+        max_attempts=1 + config.eval.max_retries,
+        interleave=config.may_stop,
+    )
+    return SessionRules(
+        scheduler=config.eval.scheduler,
+        in_process=not config.eval.use_async_envs,
+        watchdog_s=config.eval.watchdog_s,
+        bounds=bounds,
+    )
+
+
+def _check_outputs(config: EvalConfig, filming: Filming) -> None:
+    """Refuse before anything starts what was asked for and cannot be had here."""
+    if config.video.asked and config.video.per_task:
+        filming.environment()
+    if config.wandb.active:
+        require_wandb(config.wandb)
+
+
+def _write_results(
+    folder: Path, planned: int, record: RunRecord, decision: str | None
+) -> list[EpisodeRow]:
+    """Write what the journal adds up to, also when a session ended early; return the episodes."""
+    rows, how = read_journal(folder).rows, watched(record.resolved)
+    info = eval_info(rows, planned, record.sessions, decision, how)
     effort = read_effort(folder)
     info["proctor"] |= {"infer_s": effort.infer_s, "mean_batch": effort.mean_batch}
     info["proctor"]["warnings"] = world_warnings(rows) + round_warnings(rows, record.resolved)
@@ -285,24 +253,23 @@ def _write_results(prepared: Prepared, record: RunRecord, stopper: Stopper) -> l
 
 
 @contextmanager
-def _live_page(prepared: Prepared) -> Iterator[None]:
+def _live_page(config: EvalConfig, folder: RunFolder) -> Iterator[None]:
     """Serve the run's page while it goes on, if that was asked for."""
-    config = prepared.config
     if not config.live:
         yield
         return
     from proctor.evaluation.live import serving
 
-    with serving(prepared.folder.path, config.live_host, config.live_port) as address:
+    with serving(folder.path, config.live_host, config.live_port) as address:
         print(f"live: {address}", file=sys.stderr, flush=True)
         yield
 
 
-def _record(prepared: Prepared, given: dict[str, Any]) -> RunRecord:
+def _record(prepared: Prepared, definition: Definition, given: dict[str, Any]) -> RunRecord:
     return RunRecord(
         given={key: value for key, value in given.items() if key not in ("resume", "output_dir")},
         resolved=prepared.config.as_dict(),
-        protocol=prepared.protocol(),
+        protocol=definition.protocol,
         versions=versions((*prepared.benchmark.distributions, "gymnasium", "numpy")),
         machine={
             "platform": platform.platform(),
@@ -312,7 +279,7 @@ def _record(prepared: Prepared, given: dict[str, Any]) -> RunRecord:
         },
         sessions=[time.time()],
         planned_episodes=len(prepared.plan),
-        bit_reproducible=prepared.bit_reproducible,
+        bit_reproducible=definition.bit_reproducible,
     )
 
 

@@ -10,24 +10,16 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from proctor.config.sections import SchedulerKind
-from proctor.engine.engine import Engine, EngineSetup
+from proctor.engine.engine import Engine
 from proctor.engine.scheduler import Bounds, Scheduler
 from proctor.errors import UsageError
-from proctor.evaluation.filming import (
-    Filmed,
-    Remembered,
-    choose,
-    film,
-    filming_environment,
-    make_camera,
-    sees_images,
-)
-from proctor.evaluation.prepared import Prepared
+from proctor.evaluation.filming import Filmed, Filming, Remembered, film
+from proctor.evaluation.prepared import Players
 from proctor.recorders.base import Recorder, close_all
 from proctor.recorders.on_disk import EffortLog, Journal
 from proctor.recorders.stopper import Stopper
 from proctor.report.page import write_page
-from proctor.runs.journal import EpisodeRow, video_path, videos_in
+from proctor.runs.journal import EpisodeRow, videos_in
 from proctor.runs.videos import remove_unfinished
 from proctor.types import EpisodeSpec
 
@@ -44,16 +36,29 @@ class Rest:
     """The last index of which an earlier session has ended an episode; -1: none."""
 
 
+@dataclass(frozen=True)
+class SessionRules:
+    """How a session runs its episodes; none of it changes what they are."""
+
+    scheduler: SchedulerKind
+    in_process: bool
+    watchdog_s: float
+    bounds: Bounds
+    """Of the scheduler, but for what depends on how much is left to run."""
+
+
 class Session:
     """Holds the engine of a run from its first episode to its last video."""
 
-    def __init__(self, prepared: Prepared) -> None:
-        self._prepared = prepared
-        self._folder = prepared.folder.path
+    def __init__(self, players: Players, rules: SessionRules, filming: Filming) -> None:
+        self._players = players
+        self._rules = rules
+        self._filming = filming
+        self._folder = filming.folder
         self._engine: Engine | None = None
         self._scheduler = Scheduler((), Bounds(max_batch=1))
         self._environment: Mapping[str, str] = {}
-        self._remembered = Remembered(prepared.config.video)
+        self._remembered = Remembered(filming.settings)
 
     def __enter__(self) -> Self:
         return self
@@ -80,10 +85,11 @@ class Session:
             *outputs,
         ]
         try:
-            if self._prepared.config.eval.scheduler is SchedulerKind.LOCKSTEP:
+            if self._rules.scheduler is SchedulerKind.LOCKSTEP:
                 self._run_lockstep(rest.specs, recorders)
             else:
-                engine = self._engine_for(rest.specs, self._prepared.environment, rest.begun)
+                environment = self._players.worker.environment
+                engine = self._engine_for(rest.specs, environment, rest.begun)
                 engine.run(recorders, lambda: stopper.decided)
         except BaseException:
             self._end_workers()  # at once: Ctrl-C does not wait for the report
@@ -93,23 +99,20 @@ class Session:
 
     def film(self, rows: Sequence[EpisodeRow], film_recorders: FilmRecorders) -> Filmed:
         """Film the chosen episodes that have no video yet, and show them on the page."""
-        prepared, settings = self._prepared, self._prepared.config.video
-        chosen = set(choose(rows, settings))
-        keys = {key for key in chosen if not (self._folder / video_path(key)).exists()}
-        filmed = Filmed()
-        if keys:
-            if not (settings.asked or sees_images(prepared.policy, prepared.benchmark)):
+        specs, filmed = self._filming.missing(rows), Filmed()
+        if specs:
+            if not self._filming.worth_it:
                 note = "no videos: the policy sees no images; --video.episodes=1 films it"
                 return Filmed(note=note)
             try:
-                environment = filming_environment(prepared.benchmark)
+                environment = self._filming.environment()
             except UsageError as error:
                 return Filmed(note=f"no videos: {error}")
-            camera = make_camera(settings, prepared.benchmark, prepared.policy, self._folder)
-            specs = [spec for spec in prepared.plan if spec.key in keys]
             engine, watching = self._engine_for(specs, environment), film_recorders(len(specs))
             try:
-                filmed.warnings = film(engine, camera, rows, watching, self._remembered.actions)
+                filmed.warnings = film(
+                    engine, self._filming.camera(), rows, watching, self._remembered.actions
+                )
             finally:
                 try:
                     close_all(watching)
@@ -127,43 +130,25 @@ class Session:
             self._scheduler.add(specs)
             return self._engine
         self._end_workers()
-        setup = self._engine_setup(len(specs), environment)
-        config = self._prepared.config
-        bounds = Bounds(
-            max_batch=setup.n_workers,
-            max_parallel_tasks=config.env.max_parallel_tasks,
-            max_attempts=1 + config.eval.max_retries,
-            interleave=config.may_stop,
-            begun=begun,
-        )
+        rules, n_workers = self._rules, self._players.workers(len(specs))
+        setup = self._players.engine_setup(n_workers, in_process=rules.in_process)
+        worker = replace(setup.worker, environment=dict(environment))
+        setup = replace(setup, worker=worker, watchdog_s=rules.watchdog_s)
+        bounds = replace(rules.bounds, max_batch=n_workers, begun=begun)
         self._scheduler, self._environment = Scheduler(specs, bounds), environment
         self._engine = Engine(setup, self._scheduler)
         return self._engine
 
-    def _engine_setup(self, n_episodes: int, environment: Mapping[str, str]) -> EngineSetup:
-        """Return what an engine for so many episodes is made from."""
-        prepared, settings = self._prepared, self._prepared.config.eval
-        worker = replace(prepared.worker_setup, environment=dict(environment))
-        return EngineSetup(
-            worker=worker,
-            policy=prepared.policy,
-            features=prepared.features,
-            action=prepared.benchmark.action,
-            n_workers=prepared.workers(n_episodes),
-            in_process=not settings.use_async_envs,
-            watchdog_s=settings.watchdog_s,
-        )
-
     def _run_lockstep(self, specs: Sequence[EpisodeSpec], recorders: Sequence[Recorder]) -> None:
         from proctor.evaluation.lockstep import Lockstep
 
-        settings = self._prepared.config.eval
+        players = self._players
         Lockstep(
-            make_benchmark=self._prepared.make_benchmark,
-            policy=self._prepared.policy,
-            n_envs=self._prepared.workers(len(specs)),
-            use_async_envs=settings.use_async_envs,
-            environment=self._prepared.environment,
+            make_benchmark=players.worker.make_benchmark,
+            policy=players.policy,
+            n_envs=players.workers(len(specs)),
+            use_async_envs=not self._rules.in_process,
+            environment=players.worker.environment,
             recorders=recorders,
         ).run(specs)
 

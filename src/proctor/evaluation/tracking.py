@@ -7,9 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from proctor.evaluation.prepared import Prepared
 from proctor.recorders.base import Recorder
-from proctor.recorders.wandb import WandbLog, WandbResults
+from proctor.recorders.wandb import WandbConfig, WandbLog, WandbResults
 from proctor.report.page import REPORT_FILE
 from proctor.report.summary import by_task, tally
 from proctor.runs.folder import EVAL_INFO_FILE, RUN_FILE, RunRecord
@@ -20,26 +19,24 @@ from proctor.stats.counts import Counts
 
 @contextmanager
 def tracked(
-    prepared: Prepared, record: RunRecord, before: Sequence[EpisodeRow]
+    config: WandbConfig, folder: Path, record: RunRecord, before: Sequence[EpisodeRow]
 ) -> Iterator[list[Recorder]]:
     """Give the recorders that tell W&B of the run, if that was asked for; then the results."""
-    config = prepared.config.wandb
     if not config.active:
         yield []
         return
     counts = Counts.of((row.outcome, row.world_key) for row in before)
-    folder = prepared.folder.path
     log = WandbLog(config, folder, _about(record), counts)
     failed = True
     try:
         yield [log]
         failed = False
     finally:
-        results = wandb_results(folder, len(prepared.plan), watched(record.resolved))
+        results = wandb_results(folder, record.planned_episodes, watched(record.resolved))
         log.finish(results, failed=failed)
 
 
-def wandb_results(folder: Path, planned: int, how: Watched) -> WandbResults:
+def wandb_results(folder: Path, planned: int | None, how: Watched) -> WandbResults:
     """Read from a run folder what W&B is told at the end."""
     rows = sorted(read_journal(folder).rows, key=lambda row: row.key)
     overall, filmed, videos = tally(rows, how.overall), videos_in(folder), {}

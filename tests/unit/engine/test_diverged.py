@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from proctor.evaluation.audit import audit
 from proctor.evaluation.run import Evaluation, prepare, run_evaluation
 from proctor.features import Array
 from proctor.runs.journal import EpisodeRow
-from proctor.runs.replayed import Replayed
 from proctor.types import Outcome, Step, Task
 from tests.conftest import digests
 
@@ -167,11 +165,12 @@ def test_the_audit_expects_it_to_diverge_again(tmp_path: Path, fault: str) -> No
                 "eval.n_episodes": 2, "env.faults": {"0/1/3": fault}}  # fmt: skip
     evaluation = run_evaluation(prepare(config_from(settings)), settings)
     assert evaluation.tally.diverged == 1
-    again = partial(audit, rows=evaluation.rows, n_episodes=2, on_result=lambda replay: None)
 
-    def differences(replays: list[Replayed]) -> list[list[str]]:
+    def differences(**flags: Any) -> list[list[str]]:
+        now = prepare(config_from(settings | flags))
+        replays = audit(now.players, now.plan, evaluation.rows, 2, lambda replay: None)
         return [replay.differences for replay in replays]
 
-    assert differences(again(prepare(config_from(settings)))) == [[], []]
-    healthy = prepare(config_from({**settings, "env.faults": {}}))
-    assert sorted(len(found) > 0 for found in differences(again(healthy))) == [False, True]
+    assert differences() == [[], []]
+    healthy = differences(**{"env.faults": {}})
+    assert sorted(len(found) > 0 for found in healthy) == [False, True]

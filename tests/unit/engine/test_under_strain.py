@@ -157,7 +157,7 @@ def listened(folder: Path, *listeners: Listener, **flags: Any) -> Evaluation:
                 "output_dir": str(folder)}  # fmt: skip
     settings |= {name.replace("__", "."): value for name, value in flags.items()}
     prepared = prepare(config_from(settings))
-    return run_evaluation(prepared, settings, lambda prepared, before: list(listeners))
+    return run_evaluation(prepared, settings, lambda before: list(listeners))
 
 
 def test_a_fork_server_that_dies_while_workers_are_idle_costs_retries_only(

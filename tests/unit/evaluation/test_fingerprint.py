@@ -40,7 +40,7 @@ def make_env(n_envs=1, use_async_envs=False, cfg=None):
 def protocol(**flags: Any) -> dict[str, Any]:
     settings = {"policy.type": "random", "env.type": "fake"}
     settings |= {name.replace("__", "."): value for name, value in flags.items()}
-    return prepare(config_from(settings)).protocol()
+    return prepare(config_from(settings)).definition().protocol
 
 
 def changed(**flags: Any) -> list[str]:

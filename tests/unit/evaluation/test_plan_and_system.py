@@ -62,7 +62,7 @@ def test_a_run_asks_its_policy_where_it_thinks(
     prepared = prepare(config_from(words))
     if device is not None:
         monkeypatch.setattr(prepared.policy, "computes_on", device, raising=False)
-    assert prepared.workers(100) == workers
+    assert prepared.players.workers(100) == workers
 
 
 def write(path: Path, text: str) -> None:

@@ -31,8 +31,9 @@ def kept(name: str, tmp_path: Path) -> Path:
     """A copy, as if its versions were those installed here and its processor another one."""
     folder = Path(shutil.copytree(DATA / name, tmp_path / name))
     if name == UNNUMBERED:
-        here = versions(("numpy",))
-        here["python"] = ".".join(here["python"].split(".")[:2])
+        known = versions(("numpy",))
+        here = {name: known[name] for name in ("numpy", "proctor")}
+        here["python"] = ".".join(known["python"].split(".")[:2])
         change(
             folder, protocol=read(folder)["protocol"] | {"versions": here}, bit_reproducible=False
         )

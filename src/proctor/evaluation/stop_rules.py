@@ -1,0 +1,67 @@
+"""When a run may end before its plan does: its stop rule, and the run it is held against."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from proctor.config.evaluation import EvalConfig
+from proctor.errors import UsageError
+from proctor.recorders.stopper import Stopper
+from proctor.report.pairing import RunResults, load_run, paired_outcomes
+from proctor.report.protocols import require_same_worlds
+from proctor.stats.stopping import Heard, PairedTest, StopRule, parse_stop_rule
+from proctor.types import EpisodeSpec
+
+
+def make_stopper(config: EvalConfig, plan: list[EpisodeSpec], protocol: dict[str, Any]) -> Stopper:
+    """Return what decides when the run of ``plan`` stops.
+
+    Raises:
+        UsageError: the run to compare with cannot be, or has none of the planned episodes.
+    """
+    rule = parse_stop_rule(config.eval.stop_when)
+    rules: list[StopRule] = [] if rule is None else [rule]
+    if config.against is not None:
+        reference = load_run(config.against)
+        require_same_worlds(
+            reference.record.protocol,
+            protocol,
+            f"--against: {config.against} and this run",
+            "leave out the --env flags to run its own",
+        )
+        shared = _whole_rounds(plan, reference)
+        rules.append(PairedTest(shared, str(config.against), config.alpha))
+    return Stopper(plan, rules)
+
+
+def _whole_rounds(plan: list[EpisodeSpec], reference: RunResults) -> list[Heard]:
+    """Return how the reference did in the rounds it holds of every planned task, up to a gap.
+
+    A round of some tasks only would bet on those alone; and past the first gap, a run that was
+    interrupted holds what had ended quickly.
+
+    Raises:
+        UsageError: there is no such round.
+    """
+    outcomes = paired_outcomes(plan, reference)
+    rounds: dict[int, list[EpisodeSpec]] = {}
+    for spec in plan:
+        rounds.setdefault(spec.index, []).append(spec)
+    whole: list[Heard] = []
+    for _, specs in sorted(rounds.items()):
+        if not all(spec.key in outcomes for spec in specs):
+            break
+        whole += [Heard(spec.key, spec.world_key, outcomes[spec.key]) for spec in specs]
+    if not outcomes:
+        raise UsageError(
+            f"--against: {reference.path} has none of the planned episodes "
+            "(task, seed, init state); leave out --seed and --env.task to run its own"
+        )
+    if not whole:
+        n_tasks = len({spec.task.key for spec in plan})
+        raise UsageError(
+            f"--against: {reference.path} does not hold episode {min(rounds)} of all {n_tasks} "
+            "planned tasks, so no round can be compared: complete it with --resume, or choose its "
+            "tasks with --env.task"
+        )
+    return whole
