@@ -59,9 +59,9 @@ def batch_for(policy: Any, benchmark: Any, n: int) -> Batch:
     rng = np.random.default_rng(0)
     specs = [benchmark.spec(task, 0, 1000) for task in benchmark.tasks()[:n]]
     observations = {}
-    for key in policy.inputs:
+    for key in policy.spec.inputs:
         feature = benchmark.features()[key]
-        shape = (n, policy.n_obs_steps, *feature.shape)
+        shape = (n, policy.spec.n_obs_steps, *feature.shape)
         if feature.dtype == "uint8":
             observations[key] = rng.integers(0, 256, shape, dtype=np.uint8)
         else:

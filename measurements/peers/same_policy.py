@@ -13,8 +13,7 @@ from measurements.peers.cases import LIBERO_CAMERAS
 from measurements.peers.same_actions import chunk_of_actions
 
 from proctor.features import STATE, Array, Interface
-from proctor.policies.base import Batch, Placement, PolicyConfig
-from proctor.types import EpisodeSpec
+from proctor.policies.base import Batch, Policy, PolicyConfig, PolicySpec
 
 
 @dataclass
@@ -24,25 +23,18 @@ class SameConfig(PolicyConfig):
     n_action_steps: int = field(default=1, metadata={"help": "actions per query (chunk length)"})
 
 
-class SamePolicy:
+class SamePolicy(Policy):
     """Looks at both cameras and the state, and plays what same_actions.py says."""
 
-    name = "same"
-    inputs = (*LIBERO_CAMERAS, STATE)
-    n_obs_steps = 1
-    placement = Placement.ENGINE
-
     def __init__(self, config: SameConfig, interface: Interface) -> None:
-        self.n_action_steps = config.n_action_steps
-
-    def new_episode(self, spec: EpisodeSpec) -> None:
-        """Keep nothing."""
+        self._length = config.n_action_steps
+        self.spec = PolicySpec("same", (*LIBERO_CAMERAS, STATE), n_action_steps=self._length)
 
     def act(self, batch: Batch) -> Array:
         """Return the chunk of each episode's step."""
         return np.stack(
             [
-                chunk_of_actions(query.spec.index, query.step, self.n_action_steps)
+                chunk_of_actions(query.spec.index, query.step, self._length)
                 for query in batch.queries
             ]
         )

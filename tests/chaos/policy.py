@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from proctor.features import Array, Interface
-from proctor.policies.base import Batch, Placement, PolicyConfig, PolicyPlugin
+from proctor.policies.base import Batch, Placement, Policy, PolicyConfig, PolicyPlugin, PolicySpec
 from proctor.types import EpisodeSpec
 
 
@@ -35,14 +35,10 @@ class ChaosConfig(PolicyConfig):
     break_once_in: str = ""
 
 
-class ChaosPolicy:
+class ChaosPolicy(Policy):
     """Walks towards the goal with noise: its actions depend on what it sees and on what it drew."""
 
-    name = "chaos"
-    inputs: tuple[str, ...] = ("observation.environment_state",)
-    n_obs_steps = 2
-    n_action_steps = 3
-    placement = Placement.ENGINE
+    spec = PolicySpec("chaos", ("observation.environment_state",), n_obs_steps=2, n_action_steps=3)
 
     def __init__(self, config: ChaosConfig, interface: Interface) -> None:
         self._config = config
@@ -53,16 +49,13 @@ class ChaosPolicy:
     def act(self, batch: Batch) -> Any:
         world = batch.observations["observation.environment_state"]  # [B, 2, (point, goal)]
         towards = 8 * (world[:, -1, 2:] - world[:, -1, :2]) + (world[:, 0, :2] - world[:, 1, :2])
-        noise = [query.state.normal(0, 0.3, (self.n_action_steps, 2)) for query in batch.queries]
+        noise = [query.state.normal(0, 0.3, (3, 2)) for query in batch.queries]
         chunks = np.clip(towards[:, None] + np.array(noise), -1, 1).astype(np.float32)
         for query in batch.queries:
             place = f"{query.spec.task.task_id}/{query.spec.index}/{query.step}"
             if place == self._config.fault_at and self._first_time(place):
                 return self._broken(chunks)
         return chunks
-
-    def protocol(self) -> dict[str, Any]:
-        return {}
 
     def _first_time(self, place: str) -> bool:
         mark = Path(self._config.break_once_in, "policy-" + place.replace("/", "-"))
@@ -89,7 +82,7 @@ class ChaosPolicy:
 class ChaosPolicyInWorker(ChaosPolicy):
     """The same beside each simulator."""
 
-    placement = Placement.WORKER
+    spec = replace(ChaosPolicy.spec, placement=Placement.WORKER)
 
 
 ENGINE = PolicyPlugin(ChaosConfig, ChaosPolicy, "breaks on demand, in the engine")

@@ -39,7 +39,7 @@ def act_once(parts) -> np.ndarray:
     policy = ChunkPolicy(parts, "cpu")
     io = golden_io()
     spec = EpisodeSpec(TASK, 0, 0)
-    observations = {key: io[key].numpy()[:, None] for key in policy.inputs}
+    observations = {key: io[key].numpy()[:, None] for key in policy.spec.inputs}
     return policy.act(Batch([Query(spec, 0, policy.new_episode(spec))], observations))
 
 

@@ -38,7 +38,7 @@ def test_plugins_of_others_are_found_by_their_entry_points(third_party: None) ->
     assert "their_world" in plugins.known("benchmarks")
     prepared = prepare(config_from({"policy.type": "theirs", "env.type": "their_world"}))
     assert isinstance(prepared.benchmark, Fake)
-    assert prepared.policy.name == "zero"
+    assert prepared.policy.spec.name == "zero"
 
 
 def test_ours_are_listed_without_importing_what_stands_beside_them() -> None:

@@ -77,7 +77,7 @@ def evaluate(settings: dict[str, Any]) -> tuple[Prepared, int]:
         for warning in warnings:
             line = one_line(f"warning: {warning}")
             console.print(line, style="bold red", soft_wrap=True, markup=False)
-        notes = (*getattr(prepared.benchmark, "notes", ()), *getattr(prepared.policy, "notes", ()))
+        notes = (*getattr(prepared.benchmark, "notes", ()), *prepared.policy.spec.notes)
         for note in notes:
             console.print(one_line(f"note: {note}"), highlight=False, soft_wrap=True, markup=False)
         counts = Counts.of((row.outcome, row.world_key) for row in before)
@@ -104,8 +104,8 @@ def _headline(prepared: Prepared, done: int) -> str:
     n_tasks = len({spec.task for spec in prepared.plan})
     resumed = f" ({done} done before)" if done else ""
     return (
-        f"{prepared.policy.name} on {prepared.benchmark.name}: {len(prepared.plan)} episodes of "
-        f"{n_tasks} task{'s' * (n_tasks != 1)}{resumed} -> {prepared.folder.path}"
+        f"{prepared.policy.spec.name} on {prepared.benchmark.name}: {len(prepared.plan)} episodes "
+        f"of {n_tasks} task{'s' * (n_tasks != 1)}{resumed} -> {prepared.folder.path}"
     )
 
 

@@ -9,19 +9,26 @@ from proctor.features import ActionSpec, Array
 from proctor.policies.base import Batch, Policy, Query
 
 
-def checked_chunks(policy: Policy, batch: Batch, action: ActionSpec) -> Array:
-    """Ask the policy and return its actions as float32 [B, n_action_steps, action size].
+def checked_chunks(policy: Policy, batch: Batch, action: ActionSpec) -> Array | list[Array]:
+    """Ask the policy and return its actions as float32, a chunk [T, action size] for each query.
 
     Raises:
         PolicyError: it raised, or gave a wrong shape or a number that is not finite; names the
             policy, the task and the step.
     """
     try:
-        chunks = np.asarray(policy.act(batch), dtype=np.float32)
+        acted = policy.act(batch)
+        if policy.spec.n_action_steps is None:
+            chunks: Array | list[Array] = [np.asarray(chunk, dtype=np.float32) for chunk in acted]
+        else:
+            chunks = np.asarray(acted, dtype=np.float32)
     except (Exception, SystemExit) as error:  # its thread would end, and the engine wait for ever
         what = f"raised {type(error).__name__}: {error}"
         raise _policy_error(policy, batch.queries[0], what) from error
-    wanted = (len(batch.queries), policy.n_action_steps, action.size)
+    if isinstance(chunks, list):
+        _check_each(policy, batch, chunks, action)
+        return chunks
+    wanted = (len(batch.queries), policy.spec.n_action_steps, action.size)
     if chunks.shape != wanted:
         what = f"returned actions of shape {chunks.shape} instead of {wanted}"
         raise _policy_error(policy, batch.queries[0], what)
@@ -32,6 +39,19 @@ def checked_chunks(policy: Policy, batch: Batch, action: ActionSpec) -> Array:
     return chunks
 
 
+def _check_each(policy: Policy, batch: Batch, chunks: list[Array], action: ActionSpec) -> None:
+    """Check chunks that have a length each."""
+    if len(chunks) != len(batch.queries):
+        what = f"returned {len(chunks)} chunks for {len(batch.queries)} queries"
+        raise _policy_error(policy, batch.queries[0], what)
+    for query, chunk in zip(batch.queries, chunks, strict=True):
+        if chunk.ndim != 2 or len(chunk) < 1 or chunk.shape[1] != action.size:
+            what = f"returned a chunk of shape {chunk.shape} instead of (1 or more, {action.size})"
+            raise _policy_error(policy, query, what)
+        if not np.isfinite(chunk).all():
+            raise _policy_error(policy, query, "returned NaN or infinite actions")
+
+
 def _policy_error(policy: Policy, query: Query, what: str) -> PolicyError:
     what = " ".join(bounded(what).split())
-    return PolicyError(f"policy {policy.name!r} {what} on {query.spec} at step {query.step}")
+    return PolicyError(f"policy {policy.spec.name!r} {what} on {query.spec} at step {query.step}")

@@ -67,7 +67,7 @@ class Engine:
         self._camera: Camera | None = None
         self._actions: Mapping[EpisodeKey, Array] = {}
         self._not_started = list(range(setup.n_workers))
-        self._arena = Arena(setup.n_workers, setup.features, setup.policy.n_obs_steps)
+        self._arena = Arena(setup.n_workers, setup.features, setup.policy.spec.n_obs_steps)
         self._pool: Pool
         self._inference: Inference
         with contextlib.ExitStack() as undo:  # what cannot be made leaves nothing open
@@ -80,8 +80,7 @@ class Engine:
                 undo.callback(self._pool.close)
                 self._inference = ThreadInference(setup.policy, setup.action, self._pool.wake)
                 undo.callback(self._inference.close)
-                if hasattr(setup.policy, "warm_up"):
-                    self._inference.warm_up(setup.policy.warm_up(setup.features, setup.n_workers))
+                self._inference.warm_up(setup.policy.warm_up(setup.features, setup.n_workers))
             undo.pop_all()
         self._free: set[int] = set()
         self._finished: list[EpisodeResult] = []  # not yet recorded

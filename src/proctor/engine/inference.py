@@ -17,9 +17,9 @@ from proctor.policies.base import Batch, Policy
 
 @dataclass(frozen=True)
 class Answer:
-    """Action chunks [B, n_action_steps, A], or the error that came instead."""
+    """A chunk [T, action size] for each query, or the error that came instead."""
 
-    chunks: Array | None
+    chunks: Array | list[Array] | None
     error: BaseException | None
     seconds: float
 

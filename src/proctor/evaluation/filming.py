@@ -66,7 +66,7 @@ class Filming:
         second, a scripted policy plays hundreds of steps.
         """
         features = self.benchmark.features()
-        sees = any(features[key].kind is FeatureKind.VISUAL for key in self.policy.inputs)
+        sees = any(features[key].kind is FeatureKind.VISUAL for key in self.policy.spec.inputs)
         return self.settings.asked or sees
 
     def environment(self) -> dict[str, str]:
@@ -84,10 +84,11 @@ class Filming:
     def camera(self) -> Camera:
         """Return the camera that shows all images of the benchmark."""
         keys, settings = pictures_to_show(self.benchmark.features()), self.settings
+        policy = self.policy.spec
         return Camera(
             folder=self.folder.absolute(),
             keys=keys,
-            seen_every=self.policy.n_action_steps if set(keys) <= set(self.policy.inputs) else 0,
+            seen_every=policy.n_action_steps or 0 if set(keys) <= set(policy.inputs) else 0,
             every=settings.every,
             fps=settings.fps,
             height=settings.height,

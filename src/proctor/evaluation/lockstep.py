@@ -64,7 +64,7 @@ class Lockstep:
         """
         benchmark = self.make_benchmark()
         self._action = benchmark.action
-        keys = self.policy.inputs or _cheapest(benchmark)
+        keys = self.policy.spec.inputs or _cheapest(benchmark)
         for task, of_task in groupby(specs, key=lambda spec: spec.task):
             parts = SimEnvParts(self.make_benchmark, task, keys, self.environment)
             episodes = list(of_task)
@@ -87,12 +87,13 @@ class Lockstep:
                 env.kill()
 
     def _roll_out(self, env: LazyVectorEnv, specs: list[EpisodeSpec]) -> None:
+        n_obs_steps = self.policy.spec.n_obs_steps
         idle = [None] * (env.num_envs - len(specs))
         raw, _ = env.reset(options={"specs": [*specs, *idle]})
         rows: dict[int, _Row] = {}
         for i, spec in enumerate(specs):
             first = self._observation(raw, i)
-            history = deque([first] * self.policy.n_obs_steps, maxlen=self.policy.n_obs_steps)
+            history = deque([first] * n_obs_steps, maxlen=n_obs_steps)
             rows[i] = _Row(spec, self.policy.new_episode(spec), history)
         while rows:
             self._refill(rows)
@@ -117,7 +118,7 @@ class Lockstep:
         queries = [Query(row.spec, row.steps, row.state) for row in empty]
         observations = {
             key: np.stack([np.stack([moment[key] for moment in row.history]) for row in empty])
-            for key in self.policy.inputs
+            for key in self.policy.spec.inputs
         }
         chunks = checked_chunks(self.policy, Batch(queries, observations), self._action)
         for row, chunk in zip(empty, chunks, strict=True):
@@ -127,7 +128,7 @@ class Lockstep:
         self._requests += len(empty)
 
     def _observation(self, raw: dict[str, Any], i: int) -> Observation:
-        return {key: value[i] for key, value in from_raw(raw, self.policy.inputs).items()}
+        return {key: value[i] for key, value in from_raw(raw, self.policy.spec.inputs).items()}
 
     def _record(self, result: EpisodeResult) -> None:
         for recorder in self.recorders:

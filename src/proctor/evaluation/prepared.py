@@ -60,9 +60,9 @@ class Players:
 
     @property
     def _thinking(self) -> Thinking:
-        if self.policy.placement is Placement.WORKER:
+        if self.policy.spec.placement is Placement.WORKER:
             return Thinking.BESIDE
-        device = getattr(self.policy, "computes_on", None)
+        device = self.policy.spec.computes_on
         if device is None:
             return Thinking.LIGHT
         return Thinking.CPU if device == "cpu" else Thinking.ACCELERATOR
@@ -94,7 +94,7 @@ class Prepared:
     def players(self) -> Players:
         """Who plays its episodes; workers log into the folder as it is named by now."""
         make_policy = None
-        if self.policy.placement is Placement.WORKER:
+        if self.policy.spec.placement is Placement.WORKER:
             make = plugins.find_policy(self.config.policy.type).make
             make_policy = partial(make, self.config.policy)
         log_file = self.folder.path.absolute() / "workers.log"
@@ -108,8 +108,7 @@ class Prepared:
 
     def definition(self) -> Definition:
         """Return what an episode of this evaluation is."""
-        exact = bool(getattr(self.policy, "bit_exact", True))
-        return Definition(self._protocol(), exact)
+        return Definition(self._protocol(), self.policy.spec.bit_exact)
 
     def _protocol(self) -> dict[str, Any]:
         """Return all that defines an episode of this evaluation, as JSON values.
@@ -132,9 +131,9 @@ class Prepared:
                 "type": policy.pop("type"),
                 "config": policy,
                 "code": _code("policies", self.config.policy.type),
-                "inputs": list(self.policy.inputs),
-                "n_obs_steps": self.policy.n_obs_steps,
-                "replan_steps": self.policy.n_action_steps,
+                "inputs": list(self.policy.spec.inputs),
+                "n_obs_steps": self.policy.spec.n_obs_steps,
+                "replan_steps": self.policy.spec.n_action_steps,
                 **self.policy.protocol(),
             },
             "digest": DIGEST,

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from proctor import plugins
-from proctor.benchmarks.base import interface_of
+from proctor.benchmarks.base import Benchmark, interface_of
 from proctor.config.evaluation import EvalConfig
 from proctor.engine.pool import check_importable
 from proctor.engine.scheduler import Bounds
-from proctor.errors import RunFolderError, UsageError
+from proctor.errors import RunFolderError, SpecMismatch, UsageError
 from proctor.evaluation.filming import Filmed, Filming
 from proctor.evaluation.head_start import begin_early
 from proctor.evaluation.plan import descriptors_for, make_plan, workers_within
@@ -33,6 +33,7 @@ from proctor.machine.system import (
     usable_memory_bytes,
     versions,
 )
+from proctor.policies.base import Policy, PolicySpec
 from proctor.policies.fit import check_offered
 from proctor.recorders.base import Recorder
 from proctor.recorders.wandb import read_run_id, require_wandb
@@ -96,18 +97,19 @@ def prepare(config: EvalConfig) -> Prepared:
     begin_early(benchmark, in_workers=config.eval.use_async_envs, images=plugin.has_network)
     interface = interface_of(benchmark)
     policy = plugin.make(config.policy, interface)
-    if not hasattr(policy, "act"):
+    if not isinstance(policy, Policy):
         made = type(policy).__name__
         raise UsageError(f"--policy.type={config.policy.type} makes a {made}, which is no policy")
-    check_offered(policy.inputs, interface, f"policy {policy.name!r}")
+    check_offered(policy.spec.inputs, interface, f"policy {policy.spec.name!r}")
+    _check_instructions(policy.spec, benchmark)
     prepared = Prepared(
         config=config,
         make_benchmark=make_benchmark,
         benchmark=benchmark,
         policy=policy,
-        features={key: interface.features[key] for key in policy.inputs},
+        features={key: interface.features[key] for key in policy.spec.inputs},
         plan=make_plan(benchmark, config.eval.indices, config.seed),
-        environment=benchmark.preflight(policy.inputs),
+        environment=benchmark.preflight(policy.spec.inputs),
         folder=folder,
     )
     players = prepared.players
@@ -119,10 +121,20 @@ def prepare(config: EvalConfig) -> Prepared:
     return prepared
 
 
+def _check_instructions(policy: PolicySpec, benchmark: Benchmark) -> None:
+    """Refuse tasks without an instruction where the policy needs one."""
+    for task in benchmark.tasks() if policy.needs_instruction else ():
+        if not task.instruction:
+            raise SpecMismatch(
+                f"policy {policy.name!r} needs an instruction, {benchmark.name} has none for "
+                f"{task.name}; choose other tasks with --env.task"
+            )
+
+
 def _check_memory(players: Players, workers: int) -> None:
     """Refuse observations that this machine cannot hold, before anything is reserved for them."""
     one = sum(feature.nbytes for feature in players.features.values())
-    needed, there = workers * players.policy.n_obs_steps * one, usable_memory_bytes()
+    needed, there = workers * players.policy.spec.n_obs_steps * one, usable_memory_bytes()
     if needed > there // 2:
         raise UsageError(
             f"the observations of {workers} simulators take {needed / 2**30:.1f} GiB of this "

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any
 
 from proctor.definition import PRESENTATION
-from proctor.features import Array, Interface
+from proctor.features import Array, Feature, Interface
 from proctor.types import EpisodeSpec
 
 
@@ -52,31 +53,63 @@ class Batch:
     observations: dict[str, Array]
 
 
-class Policy(Protocol):
-    """A policy holds weights, never an episode: what an episode needs lives in ``Query.state``.
-
-    One that is slow at first may have ``warm_up(features, most)``: a generator that prepares for
-    batches of up to ``most`` queries. It runs while the simulators start, and is left where it is
-    when the first of them asks. One whose last bits depend on the rest of the batch has
-    ``bit_exact = False``: an audit then compares outcomes and returns instead of digests.
-    One with a network says in ``computes_on`` where that runs: "cpu", or an accelerator's name; the
-    default number of simulators depends on it.
-    """
+@dataclass(frozen=True)
+class PolicySpec:
+    """What a policy is to whoever evaluates, trains or serves it."""
 
     name: str
-    inputs: tuple[str, ...]
-    n_obs_steps: int
-    n_action_steps: int
-    placement: Placement
+    inputs: tuple[str, ...] = ()
+    n_obs_steps: int = 1
+    n_action_steps: int | None = 1
+    """How long its chunks are; None: it chooses for every row anew, as a remote server does."""
+    placement: Placement = Placement.ENGINE
+    needs_instruction: bool = False
+    """Whether a task without an instruction is nothing for it."""
+    computes_on: str | None = None
+    """Where its network runs, "cpu" or an accelerator's name: the default number of simulators
+    depends on it. None: it has no network."""
+    bit_exact: bool = True
+    """Whether a row's bits are the same whatever else is in the batch; if not, an audit compares
+    outcomes and returns instead of digests."""
+    notes: tuple[str, ...] = ()
+    """Lines the user should see once."""
+
+
+class Policy(ABC):
+    """A policy holds weights, never an episode: what an episode needs lives in ``Query.state``.
+
+    Once made, it is only called from one thread, which is its own, and by one call at a time.
+    """
+
+    spec: PolicySpec
+
+    @abstractmethod
+    def act(self, batch: Batch) -> Array | Sequence[Array]:
+        """Return actions [B, n_action_steps, action size], row i for query i.
+
+        Where the spec leaves the length open: a list of B arrays [T, action size], T at least 1.
+        May change the states in the queries; must keep nothing else, and row i must not depend on
+        the other rows.
+        """
 
     def new_episode(self, spec: EpisodeSpec) -> Any:
         """Return the state of a fresh episode (generators, histories); None where there is none."""
+        return None
 
-    def act(self, batch: Batch) -> Array:
-        """Return actions [B, n_action_steps, action size], row i for query i.
+    def end_episode(self, state: Any) -> None:  # noqa: B027  most have nothing to let go of
+        """Let go of what ``state`` holds: its episode has ended, or broke and is begun anew."""
 
-        May change the states in the queries; must keep nothing else, and row i must not depend on
-        the other rows.
+    def warm_up(self, features: Mapping[str, Feature], most: int) -> Iterator[None]:
+        """Prepare for batches of up to ``most`` queries, a piece of the work at a time.
+
+        It runs while the simulators start, and is left where it is when the first of them asks.
+        """
+        return iter(())
+
+    def close(self) -> None:  # noqa: B027  most have nothing to let go of
+        """Let go of everything: nothing will be asked any more.
+
+        One that sits in a worker goes with the worker's process, without a call.
         """
 
     def protocol(self) -> dict[str, Any]:
@@ -85,6 +118,7 @@ class Policy(Protocol):
         Such as hashes of the files it was read from. A policy that resolves its config further says
         the whole of it under ``config``.
         """
+        return {}
 
 
 @dataclass(frozen=True)

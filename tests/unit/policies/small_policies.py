@@ -99,8 +99,8 @@ def observe(spec: EpisodeSpec, step: int, n_obs_steps: int) -> dict[str, np.ndar
 
 
 def batch_of(policy: ChunkPolicy, queries: list[Query]) -> Batch:
-    rows = [observe(query.spec, query.step, policy.n_obs_steps) for query in queries]
-    return Batch(queries, {key: np.stack([row[key] for row in rows]) for key in policy.inputs})
+    rows = [observe(query.spec, query.step, policy.spec.n_obs_steps) for query in queries]
+    return Batch(queries, {key: np.stack([row[key] for row in rows]) for key in policy.spec.inputs})
 
 
 def fresh_queries(policy: ChunkPolicy, specs: list[EpisodeSpec], step: int = 0) -> list[Query]:

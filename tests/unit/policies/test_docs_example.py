@@ -34,7 +34,7 @@ def test_the_example_acts(circles):
     specs = [episode(index) for index in range(3)]
     seen = {"observation.state": np.zeros((3, 1, 4))}
     together = policy.act(Batch([Query(s, 0, policy.new_episode(s)) for s in specs], seen))
-    assert together.shape == (3, policy.n_action_steps, 3)
+    assert together.shape == (3, policy.spec.n_action_steps, 3)
     alone = policy.act(Batch([Query(specs[2], 0, policy.new_episode(specs[2]))], seen))
     np.testing.assert_array_equal(alone[0], together[2])
     assert policy.protocol()["radius"] == 0.3

@@ -55,7 +55,7 @@ def spoil(value):
 
 def test_a_good_checkpoint_loads(folder):
     policy = load_policy(str(folder), None, {"device": "cpu"}, OFFERED)
-    assert policy.inputs == ("observation.state", "observation.image")
+    assert policy.spec.inputs == ("observation.state", "observation.image")
     assert not any(p.is_meta for p in policy.network.parameters())
 
 
@@ -99,13 +99,13 @@ def test_a_value_of_the_wrong_type(folder):
 def test_unknown_keys_are_tolerated_with_a_note(folder):
     edit_json(folder / "config.json", from_the_future=1)
     policy = load_policy(str(folder), None, {"device": "cpu"}, OFFERED)
-    assert any("from_the_future" in note for note in policy.notes)
+    assert any("from_the_future" in note for note in policy.spec.notes)
 
 
 def test_missing_keys_are_noted(folder):
     edit_json(folder / "config.json", kl_weight="DELETE")
     policy = load_policy(str(folder), None, {"device": "cpu"}, OFFERED)
-    assert any("kl_weight" in note for note in policy.notes)
+    assert any("kl_weight" in note for note in policy.spec.notes)
 
 
 def test_truncated_weights(folder):
@@ -192,7 +192,7 @@ def test_statistics_that_were_never_written_are_noted(folder):
     edit_json(pipeline, steps=steps)
     policy = load_policy(str(folder), None, {"device": "cpu"}, OFFERED)
     note = "no statistics for observation.state, observation.image: used as they come"
-    assert any(note in line for line in policy.notes)
+    assert any(note in line for line in policy.spec.notes)
 
 
 def test_an_unknown_step_is_named(folder):
@@ -290,7 +290,7 @@ def test_a_missing_camera_names_the_flag(folder, monkeypatch):
     message = refusal(folder, kind=SpecMismatch)
     assert '--rename_map=\'{"observation.image": "observation.images.top"}\'' in message
     policy = load_policy(str(folder), None, {"device": "cpu", "rename_map": rename}, OFFERED)
-    assert policy.inputs == ("observation.state", "observation.image")
+    assert policy.spec.inputs == ("observation.state", "observation.image")
 
 
 @pytest.mark.parametrize("pad", range(64))

@@ -59,7 +59,8 @@ def roll_out(policy, specs, order, n_queries=4):
     played = {spec.key: [] for spec in specs}
     for group in order(specs, n_queries):
         queries = [
-            Query(spec, done[spec.key] * policy.n_action_steps, states[spec.key]) for spec in group
+            Query(spec, done[spec.key] * policy.spec.n_action_steps, states[spec.key])
+            for spec in group
         ]
         for spec, chunk in zip(group, policy.act(batch_of(policy, queries)), strict=True):
             done[spec.key] += 1

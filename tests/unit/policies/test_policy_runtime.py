@@ -72,9 +72,9 @@ def test_read_only_observations_are_copied_not_complained_about(recwarn):
 def test_a_policy_keeps_the_protocol(make):
     policy: Policy = make_policy(make())
     actions = policy.act(batch_of(policy, fresh_queries(policy, [episode(0), episode(1)])))
-    assert actions.shape == (2, policy.n_action_steps, 3)
+    assert actions.shape == (2, policy.spec.n_action_steps, 3)
     assert actions.dtype == np.float32
-    assert policy.protocol()["n_action_steps"] == policy.n_action_steps
+    assert policy.protocol()["n_action_steps"] == policy.spec.n_action_steps
 
 
 @pytest.mark.parametrize("make", [small_act, small_diffusion])
@@ -101,7 +101,7 @@ def test_flags_may_still_be_text(tmp_path):
     folder = write_small(small_diffusion(), tmp_path / "checkpoint")
     flags = {"device": "cpu", "n_action_steps": "2", "num_inference_steps": "5", "rename_map": "{}"}
     policy = load_policy(str(folder), None, flags, OFFERED)
-    assert policy.n_action_steps == 2
+    assert policy.spec.n_action_steps == 2
     assert len(policy.network.schedule.steps) == 5
     assert policy.parts.config.rename_map == {}
 
@@ -131,8 +131,9 @@ def test_an_untrained_policy_is_the_same_every_time(plugin):
 
 
 def test_configs_and_plugins_import_no_torch():
-    modules = "act, diffusion, base, config, fit, hub"
-    code = f"import sys; from proctor.policies import {modules}; assert 'torch' not in sys.modules"
+    rooms = "act.config, diffusion.config, lerobot.config, lerobot.location, base, fit"
+    modules = ", ".join(f"proctor.policies.{room}" for room in rooms.split(", "))
+    code = f"import sys, {modules}; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
@@ -188,7 +189,7 @@ def test_a_policy_that_was_warmed_up_acts_as_one_that_was_not(make):
     parts = make_parts(make())
     cold, warm = ChunkPolicy(parts, "cuda"), ChunkPolicy(parts, "cuda")
     offered = OFFERED.features
-    for _ in warm.warm_up({key: offered[key] for key in warm.inputs}, most=3):
+    for _ in warm.warm_up({key: offered[key] for key in warm.spec.inputs}, most=3):
         pass
     assert sorted(warm.runner.graphs) == [1, 2, 3]
     batch = batch_of(cold, fresh_queries(cold, [episode(i) for i in range(3)]))

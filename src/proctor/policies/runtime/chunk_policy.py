@@ -13,7 +13,7 @@ from torch import Tensor
 
 from proctor.definition import defining
 from proctor.features import Array, Feature
-from proctor.policies.base import Batch, Placement, Query
+from proctor.policies.base import Batch, Policy, PolicySpec, Query
 from proctor.policies.fit import offered_key
 from proctor.policies.lerobot.config import ACTION, CheckpointConfig
 from proctor.policies.lerobot.processors import Pipeline
@@ -40,26 +40,27 @@ class Parts:
     """Lines the user should see once: unknown keys, defaults that had to be guessed."""
 
 
-class ChunkPolicy:
+class ChunkPolicy(Policy):
     """Runs a network on its device, with the checkpoint's processing before and after.
 
     Holds weights and nothing of any episode: observation histories come with the batch, temporal
     ensembles live in the queries' states, and noise is a function of (seed, task, episode, query).
     """
 
-    placement = Placement.ENGINE
-
     def __init__(self, parts: Parts, device: str) -> None:
         config = parts.config
         self.parts = parts
-        self.name = config.type
-        self.notes = parts.notes
-        self.n_obs_steps = config.n_obs_steps
-        self.n_action_steps = config.n_action_steps
         renames = parts.preprocessor.rename_map
-        self.inputs = tuple(offered_key(key, renames) for key in config.input_features)
         self.device = pick_device(device)
-        self.computes_on = self.device.type
+        self.spec = PolicySpec(
+            name=config.type,
+            inputs=tuple(offered_key(key, renames) for key in config.input_features),
+            n_obs_steps=config.n_obs_steps,
+            n_action_steps=config.n_action_steps,
+            computes_on=self.device.type,
+            bit_exact=self.device.type == "cpu" or config.pad_to is not None,
+            notes=parts.notes,
+        )
         self.dtype = pick_dtype(config.dtype)
         self.network = parts.network.eval().requires_grad_(False).to(self.device, self.dtype)
         if self.device.type == "cpu":
@@ -78,23 +79,24 @@ class ChunkPolicy:
 
     def act(self, batch: Batch) -> Array:
         """Return actions [B, n_action_steps, A] in the robot's units."""
-        rows = {key: _row_array(batch.observations[key]) for key in self.inputs}
+        rows = {key: _row_array(batch.observations[key]) for key in self.spec.inputs}
         shape = self.network.noise_shape
         if shape is not None:
             rows[NOISE] = np.stack([self._noise(query, shape) for query in batch.queries])
         chunks = self.runner(rows)
         with torch.inference_mode():
             settled = self.network.settle(chunks, [query.state for query in batch.queries])
-            actions = self.postprocessor({ACTION: settled[:, : self.n_action_steps]})[ACTION]
-        played: Array = actions.numpy()
-        return played
+            played = settled[:, : self.parts.config.n_action_steps]
+            actions: Array = self.postprocessor({ACTION: played})[ACTION].numpy()
+        return actions
 
     def warm_up(self, features: Mapping[str, Feature], most: int) -> Iterator[None]:
         """Prepare for batches of up to ``most`` queries, a piece of the work at a time."""
 
         def rows_of(size: int) -> dict[str, Array]:
+            times = size, self.spec.n_obs_steps
             rows = {
-                key: _row_array(np.zeros((size, self.n_obs_steps, *feature.shape), feature.dtype))
+                key: _row_array(np.zeros((*times, *feature.shape), feature.dtype))
                 for key, feature in features.items()
             }
             shape = self.network.noise_shape
@@ -105,7 +107,7 @@ class ChunkPolicy:
     def _noise(self, query: Query, shape: tuple[int, ...]) -> Array:
         """Draw one query's noise, on the CPU, from what identifies the query and nothing else."""
         spec = query.spec
-        number = query.step // self.n_action_steps
+        number = query.step // self.parts.config.n_action_steps
         words = (spec.seed, spec.task.name, spec.index, number)
         key = hashlib.blake2b(repr(words).encode(), digest_size=8).digest()
         generator = torch.Generator().manual_seed(int.from_bytes(key, "little") >> 1)
@@ -128,19 +130,14 @@ class ChunkPolicy:
             "type": parts.config.type,
             "weights": "from the files" if parts.files else "untrained, drawn by torch from seed 0",
             "files": dict(parts.files),
-            "n_obs_steps": self.n_obs_steps,
-            "n_action_steps": self.n_action_steps,
+            "n_obs_steps": parts.config.n_obs_steps,
+            "n_action_steps": parts.config.n_action_steps,
             "config": defining(parts.config),
             "preprocessor": parts.preprocessor.protocol(),
             "postprocessor": parts.postprocessor.protocol(),
             "noise": "torch's generator, keyed by (seed, task name, episode index, query)",
             "numerics": numerics(self.device, parts.config.pad_to),
         }
-
-    @property
-    def bit_exact(self) -> bool:
-        """Whether the same observations give the same bits, whatever else is in the batch."""
-        return self.device.type == "cpu" or self.parts.config.pad_to is not None
 
 
 def _row_array(values: Array) -> Array:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from proctor.errors import UsageError
 from proctor.features import Array, Expert, Interface
-from proctor.policies.base import Batch, Placement, PolicyConfig, PolicyPlugin
+from proctor.policies.base import Batch, Placement, Policy, PolicyConfig, PolicyPlugin, PolicySpec
 from proctor.types import EpisodeSpec
 
 
@@ -20,16 +19,11 @@ class ExpertConfig(PolicyConfig):
     type: str = "expert"
 
 
-class ExpertPolicy:
+class ExpertPolicy(Policy):
     """Asks the script of each episode's task, one action at a time.
 
     Runs beside the simulator: a script costs a few microseconds, a message to the engine many.
     """
-
-    name = "expert"
-    n_obs_steps = 1
-    n_action_steps = 1
-    placement = Placement.WORKER
 
     def __init__(self, config: ExpertConfig, interface: Interface) -> None:
         scripts = interface.scripts
@@ -37,7 +31,7 @@ class ExpertPolicy:
             raise UsageError(f"{interface.name} has no scripted expert; choose another policy")
         for task in scripts.tasks:
             scripts.make(task)  # a task without a script is refused before anything starts
-        self.inputs = scripts.inputs
+        self.spec = PolicySpec("expert", scripts.inputs, placement=Placement.WORKER)
         self._scripts = scripts
 
     def new_episode(self, spec: EpisodeSpec) -> Expert:
@@ -51,10 +45,6 @@ class ExpertPolicy:
             now = {key: array[row, -1] for key, array in batch.observations.items()}
             actions.append(query.state(now))
         return np.asarray(actions)[:, None]
-
-    def protocol(self) -> dict[str, Any]:
-        """The script is part of the benchmark's version."""
-        return {}
 
 
 PLUGIN = PolicyPlugin(

@@ -10,7 +10,7 @@ import numpy as np
 
 from proctor.errors import UsageError
 from proctor.features import ActionSpec, Array, Interface
-from proctor.policies.base import Batch, Placement, PolicyConfig, PolicyPlugin
+from proctor.policies.base import Batch, Policy, PolicyConfig, PolicyPlugin, PolicySpec
 from proctor.policies.fit import check_offered
 from proctor.types import EpisodeSpec
 
@@ -28,14 +28,11 @@ class RandomConfig(PolicyConfig):
     )
 
 
-class RandomPolicy:
+class RandomPolicy(Policy):
     """Draws every action uniformly from the interface's range ([-1, 1] where it has none).
 
     A dimension bounded on one side only gets the two units next to its bound.
     """
-
-    name = "random"
-    placement = Placement.ENGINE
 
     def __init__(self, config: RandomConfig, interface: Interface) -> None:
         for flag, value in (
@@ -47,10 +44,10 @@ class RandomPolicy:
             if value > 10_000:
                 raise UsageError(f"--policy.{flag} must be at most 10000, got {value}")
         check_offered(config.inputs, interface, "--policy.inputs")
-        self.inputs = tuple(config.inputs)
-        self.n_obs_steps = config.n_obs_steps
-        self.n_action_steps = config.n_action_steps
-        self._action = interface.action
+        self.spec = PolicySpec(
+            "random", tuple(config.inputs), config.n_obs_steps, config.n_action_steps
+        )
+        self._shape = (config.n_action_steps, interface.action.size)
         self._range = _finite_range(interface.action)
 
     def new_episode(self, spec: EpisodeSpec) -> np.random.Generator:
@@ -59,8 +56,7 @@ class RandomPolicy:
 
     def act(self, batch: Batch) -> Array:
         """Draw a chunk for each episode from its own generator."""
-        shape = (self.n_action_steps, self._action.size)
-        chunks = [query.state.uniform(*self._range, shape) for query in batch.queries]
+        chunks = [query.state.uniform(*self._range, self._shape) for query in batch.queries]
         return np.asarray(chunks, dtype=np.float32)
 
     def protocol(self) -> dict[str, Any]:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from proctor.features import Array, Interface
-from proctor.policies.base import Batch, Placement, PolicyConfig, PolicyPlugin
-from proctor.types import EpisodeSpec
+from proctor.policies.base import Batch, Policy, PolicyConfig, PolicyPlugin, PolicySpec
 
 
 @dataclass
@@ -19,28 +17,17 @@ class ZeroConfig(PolicyConfig):
     type: str = "zero"
 
 
-class ZeroPolicy:
+class ZeroPolicy(Policy):
     """Returns zeros and looks at nothing."""
 
-    name = "zero"
-    inputs: tuple[str, ...] = ()
-    n_obs_steps = 1
-    n_action_steps = 1
-    placement = Placement.ENGINE
+    spec = PolicySpec("zero")
 
     def __init__(self, config: ZeroConfig, interface: Interface) -> None:
         self._size = interface.action.size
 
-    def new_episode(self, spec: EpisodeSpec) -> None:
-        """Keep nothing."""
-
     def act(self, batch: Batch) -> Array:
         """Return zeros [B, 1, A]."""
         return np.zeros((len(batch.queries), 1, self._size), dtype=np.float32)
-
-    def protocol(self) -> dict[str, Any]:
-        """Nothing defines an episode of this policy."""
-        return {}
 
 
 PLUGIN = PolicyPlugin(config=ZeroConfig, make=ZeroPolicy, summary="always zero")
