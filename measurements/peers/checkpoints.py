@@ -13,8 +13,9 @@ from proctor.policies.act import config as act
 from proctor.policies.act.config import ActConfig
 from proctor.policies.diffusion import config as diffusion
 from proctor.policies.diffusion.config import DiffusionConfig
-from proctor.policies.lerobot.checkpoint import default_pipelines, write_checkpoint
+from proctor.policies.lerobot.checkpoint import default_pipelines
 from proctor.policies.lerobot.config import CheckpointConfig, FeatureType, PolicyFeature
+from proctor.policies.lerobot.saving import write_checkpoint
 from proctor.policies.runtime.chunk_policy import Parts
 
 LEAST_LEROBOT = "0.4.4"

@@ -18,8 +18,9 @@ from proctor.policies.act import config as act
 from proctor.policies.act.config import ActConfig
 from proctor.policies.diffusion import config as diffusion
 from proctor.policies.diffusion.config import DiffusionConfig
-from proctor.policies.lerobot.checkpoint import default_pipelines, fresh_policy, write_checkpoint
+from proctor.policies.lerobot.checkpoint import default_pipelines, fresh_policy
 from proctor.policies.lerobot.config import ENV_STATE, STATE, FeatureType, PolicyFeature
+from proctor.policies.lerobot.saving import write_checkpoint
 from tests.fuzz.hostile import BOMBS, Draw, json_bytes, mutated, numbers, spoiled, texts, words
 from tests.fuzz.runs import Files, write_files
 from tests.fuzz.sentinel import CANARY

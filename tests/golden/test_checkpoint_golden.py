@@ -12,14 +12,10 @@ from safetensors.torch import load_file
 
 from proctor.features import NormMode
 from proctor.policies.base import Batch, Query
-from proctor.policies.lerobot.checkpoint import (
-    read_checkpoint,
-    read_config,
-    read_pipeline,
-    write_checkpoint,
-)
+from proctor.policies.lerobot.checkpoint import read_checkpoint, read_config, read_pipeline
 from proctor.policies.lerobot.config import FeatureType, PolicyFeature
 from proctor.policies.lerobot.processors import Normalize, Unnormalize
+from proctor.policies.lerobot.saving import write_checkpoint
 from proctor.policies.runtime.chunk_policy import ChunkPolicy
 from proctor.types import EpisodeSpec, Task
 

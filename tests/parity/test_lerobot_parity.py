@@ -22,12 +22,9 @@ from proctor.policies.act.config import ActConfig  # noqa: E402
 from proctor.policies.base import Batch, Query  # noqa: E402
 from proctor.policies.diffusion import config as diffusion  # noqa: E402
 from proctor.policies.diffusion.config import DiffusionConfig  # noqa: E402
-from proctor.policies.lerobot.checkpoint import (  # noqa: E402
-    default_pipelines,
-    read_checkpoint,
-    write_checkpoint,
-)
+from proctor.policies.lerobot.checkpoint import default_pipelines, read_checkpoint  # noqa: E402
 from proctor.policies.lerobot.config import FeatureType, PolicyFeature  # noqa: E402
+from proctor.policies.lerobot.saving import write_checkpoint  # noqa: E402
 from proctor.policies.runtime.chunk_policy import ChunkPolicy, Parts  # noqa: E402
 from proctor.types import EpisodeSpec, Task  # noqa: E402
 

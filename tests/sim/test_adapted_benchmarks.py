@@ -15,7 +15,8 @@ from proctor import evaluate, make_env
 from proctor.benchmarks.mujoco.world import mujoco_world
 from proctor.cli import main
 from proctor.evaluation.run import Evaluation
-from proctor.evaluation.vector import SimEnv, SimEnvParts, observed_keys
+from proctor.evaluation.sim_env import SimEnv, SimEnvParts
+from proctor.evaluation.vector import observed_keys
 from proctor.features import Array, FeatureKind
 from proctor.policies.base import Batch, PolicyPlugin
 from proctor.policies.scripted.random import RandomConfig, RandomPolicy

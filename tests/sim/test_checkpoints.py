@@ -23,7 +23,7 @@ ENV = {
 
 
 def write(folder: Path, kind: str, **fields: Any) -> Path:
-    from proctor.policies.lerobot.checkpoint import write_checkpoint
+    from proctor.policies.lerobot.saving import write_checkpoint
 
     benchmark = plugins.find_benchmark("metaworld")
     settings = {key: value for key, value in ENV.items() if key != "type"}

@@ -15,7 +15,8 @@ from proctor.benchmarks.libero import probe as libero_probe
 from proctor.benchmarks.libero.benchmark import ControlMode, Libero, LiberoConfig
 from proctor.benchmarks.libero.sim import SETTLE_ACTION, LiberoSim, axis_angle
 from proctor.engine.episode import Episode
-from proctor.evaluation.vector import LazyVectorEnv, SimEnv
+from proctor.evaluation.sim_env import SimEnv
+from proctor.evaluation.vector import LazyVectorEnv
 from proctor.features import Array
 from proctor.machine.gl import find_gl_backend
 from proctor.testing import check_sim

@@ -20,7 +20,8 @@ from proctor.benchmarks.base import Benchmark
 from proctor.engine.chunks import checked_chunks
 from proctor.errors import PolicyError, RunFolderError, WorkerError, last_line
 from proctor.evaluation.raw_names import from_raw
-from proctor.evaluation.vector import LazyVectorEnv, SimEnvParts
+from proctor.evaluation.sim_env import SimEnvParts
+from proctor.evaluation.vector import LazyVectorEnv
 from proctor.features import Array, FeatureKind, Observation
 from proctor.policies.base import Batch, Policy, Query
 from proctor.recorders.base import Recorder

@@ -86,18 +86,6 @@ def clopper_pearson_interval(successes: int, n: int, confidence: float = 0.95) -
     return low, high
 
 
-def beta_interval(successes: int, n: int, confidence: float = 0.95) -> Interval:
-    """Return the equal-tailed credible interval of a rate under a flat prior, Beta(1, 1).
-
-    Without episodes it is the prior's own: it says that nothing is known, so it is never None.
-    """
-    from scipy.special import betaincinv
-
-    tail = (1 - confidence) / 2
-    a, b = successes + 1, n - successes + 1
-    return float(betaincinv(a, b, tail)), float(betaincinv(a, b, 1 - tail))
-
-
 @dataclass(frozen=True)
 class Average:
     """A rate averaged over tasks, and its standard error when tasks are what was sampled."""

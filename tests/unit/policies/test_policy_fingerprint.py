@@ -19,7 +19,8 @@ from proctor.commands.audit import run as audit
 from proctor.definition import changed_fields
 from proctor.errors import UsageError
 from proctor.evaluation.run import Evaluation
-from proctor.policies.lerobot.checkpoint import load_policy, write_checkpoint
+from proctor.policies.lerobot.checkpoint import load_policy
+from proctor.policies.lerobot.saving import write_checkpoint
 from proctor.policies.runtime.runner import numerics
 
 NORMALIZER = "policy_preprocessor_step_3_normalizer_processor.safetensors"

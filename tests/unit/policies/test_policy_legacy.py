@@ -11,9 +11,10 @@ from small_policies import INPUTS, STATE, make_parts, small_diffusion
 
 from proctor.errors import UsageError
 from proctor.features import NormMode
-from proctor.policies.lerobot.checkpoint import read_checkpoint, write_checkpoint
+from proctor.policies.lerobot.checkpoint import read_checkpoint
 from proctor.policies.lerobot.config import FeatureType, PolicyFeature
 from proctor.policies.lerobot.processors import Normalize, Rename, ToBatch, ToDevice, Unnormalize
+from proctor.policies.lerobot.saving import write_checkpoint
 
 WRIST = "observation.images.wrist_cam"
 

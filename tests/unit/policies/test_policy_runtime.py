@@ -26,7 +26,8 @@ from proctor.policies.act import config as act
 from proctor.policies.base import Policy
 from proctor.policies.diffusion import config as diffusion
 from proctor.policies.lerobot import location as hub
-from proctor.policies.lerobot.checkpoint import load_policy, read_checkpoint, write_checkpoint
+from proctor.policies.lerobot.checkpoint import load_policy, read_checkpoint
+from proctor.policies.lerobot.saving import write_checkpoint
 from proctor.policies.runtime.chunk_policy import ChunkPolicy
 from proctor.policies.runtime.runner import Runner, fill_up
 

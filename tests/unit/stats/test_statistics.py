@@ -29,7 +29,6 @@ from proctor.stats.differences import (
     probability_b_better,
 )
 from proctor.stats.rates import (
-    beta_interval,
     clopper_pearson_interval,
     holm,
     macro_average,
@@ -87,14 +86,11 @@ def test_intervals_of_a_rate_are_those_of_scipy(counts: tuple[int, int], level: 
     wilson, exact = test.proportion_ci(level, "wilson"), test.proportion_ci(level, "exact")
     assert wilson_interval(k, n, level) == pytest.approx(tuple(wilson), abs=EXACT)
     assert clopper_pearson_interval(k, n, level) == pytest.approx(tuple(exact), abs=EXACT)
-    posterior = scipy_stats.beta(k + 1, n - k + 1).interval(level)
-    assert beta_interval(k, n, level) == pytest.approx(posterior, abs=EXACT)
 
 
-def test_nothing_measured_gives_no_interval_and_a_posterior_that_is_the_prior() -> None:
+def test_nothing_measured_gives_no_interval() -> None:
     assert wilson_interval(0, 0) is None
     assert clopper_pearson_interval(0, 0) is None
-    assert beta_interval(0, 0) == pytest.approx((0.025, 0.975))
     assert rate_text(0, 0) == "n/a"
     assert macro_average([]) is None
     assert micro_average([(0, 0)]) is None
@@ -109,11 +105,11 @@ RATES = np.linspace(0.005, 0.995, 199)
 
 
 @pytest.mark.parametrize("n", [10, 50, 200])
-def test_coverage_by_enumeration_is_guaranteed_by_clopper_pearson_and_right_on_average_by_the_rest(
+def test_coverage_by_enumeration_is_guaranteed_by_clopper_pearson_and_right_on_average_by_wilson(
     n: int,
 ) -> None:
     coverage = {}
-    for method in (wilson_interval, clopper_pearson_interval, beta_interval):
+    for method in (wilson_interval, clopper_pearson_interval):
         covered = np.zeros(len(RATES))
         for k in range(n + 1):
             interval = method(k, n)
@@ -123,7 +119,6 @@ def test_coverage_by_enumeration_is_guaranteed_by_clopper_pearson_and_right_on_a
         coverage[method.__name__] = covered
     assert coverage["clopper_pearson_interval"].min() >= 0.95
     assert coverage["wilson_interval"].mean() == pytest.approx(0.95, abs=0.01)
-    assert coverage["beta_interval"].mean() == pytest.approx(0.95, abs=0.01)
     assert coverage["wilson_interval"].min() > 0.82
 
 

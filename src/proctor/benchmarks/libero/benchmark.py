@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache, cached_property
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from proctor.benchmarks.base import BenchmarkConfig, BenchmarkPlugin, Sim
@@ -21,10 +19,10 @@ from proctor.benchmarks.libero.tasks import (
     SUITES,
     bddl_file,
     instruction_of,
-    not_installed,
     read_init_states,
     task_names,
 )
+from proctor.benchmarks.libero.versions import check_versions, version_warnings
 from proctor.benchmarks.selection import (
     LARGEST_SIDE,
     check_cameras,
@@ -44,8 +42,6 @@ FPS = 20
 N_INIT_STATES = 50
 CAMERAS = ("agentview", "robot0_eye_in_hand", "frontview", "birdview", "sideview", "galleryview")
 _DEFAULT_NAMES = {"agentview": "image", "robot0_eye_in_hand": "image2"}
-_MUJOCO_AS_PUBLISHED = ((3, 1, 6), (3, 3, 2))
-_MUJOCO_BREAKS = (3, 10, 0)
 
 
 class Horizons(Enum):
@@ -130,7 +126,7 @@ class Libero:
         self.action = ActionSpec(7) if self._absolute else ActionSpec(7, -1.0, 1.0)
         self._camera_of = _camera_keys(config)
         self._tasks = _selected_tasks(config)
-        self.warnings = _version_warnings()
+        self.warnings = version_warnings()
 
     def tasks(self) -> list[Task]:
         """List the configured tasks, suite by suite."""
@@ -183,7 +179,7 @@ class Libero:
         Raises:
             MissingExtra: LIBERO is not installed.
         """
-        _check_versions()
+        check_versions()
         try:
             find_assets(self._config.assets, [task.suite for task in self._tasks])
         except FileNotFoundError as error:
@@ -201,7 +197,7 @@ class Libero:
             UsageError: versions that cannot run it, or no assets.
             NoGraphics: images are wanted and nothing here can render.
         """
-        _check_versions()
+        check_versions()
         variables = gl_variables(needed=any(key in self._camera_of for key in keys))
         suites = [task.suite for task in self._tasks]
         try:
@@ -284,40 +280,6 @@ def _selected_tasks(config: LiberoConfig) -> list[Task]:
         horizon = config.episode_length or HORIZONS[config.protocol][suite]
         tasks += tasks_of_suite(suite, rows, config.task_ids, horizon, FPS)
     return tasks
-
-
-def _installed(distribution: str) -> tuple[int, ...]:
-    try:
-        text = version(distribution)
-    except PackageNotFoundError:
-        raise not_installed() from None
-    return tuple(int(part) for part in text.split(".")[:3] if part.isdigit())
-
-
-def _check_versions() -> None:
-    robosuite, mujoco = _installed("robosuite"), _installed("mujoco")
-    if robosuite[:2] != (1, 4):
-        raise UsageError(
-            f"LIBERO runs with robosuite 1.4, not {'.'.join(map(str, robosuite))}; "
-            "run: pip install robosuite==1.4.0"
-        )
-    if mujoco >= _MUJOCO_BREAKS:
-        raise UsageError(
-            f"LIBERO does not run with MuJoCo {'.'.join(map(str, mujoco))} (robosuite 1.4 crashes "
-            "from 3.10 on); run: pip install mujoco==3.3.0"
-        )
-    if importlib.util.find_spec("bddl") is None:
-        raise not_installed()
-
-
-def _version_warnings() -> tuple[str, ...]:
-    mujoco, (first, last) = _installed("mujoco"), _MUJOCO_AS_PUBLISHED
-    if first <= mujoco <= last:
-        return ()
-    return (
-        f"MuJoCo {'.'.join(map(str, mujoco))} gives LIBERO other pictures or contacts than the "
-        "published results were made with (3.1.6 to 3.3.2); run: pip install mujoco==3.3.0",
-    )
 
 
 PLUGIN = BenchmarkPlugin(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-import tempfile
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
@@ -20,8 +19,8 @@ from proctor.errors import MissingExtra, UsageError, did_you_mean
 from proctor.machine.files import read_plain, sha256_of
 
 try:
+    import safetensors  # noqa: F401  by what reads weights
     import torch
-    from safetensors.torch import save_file
 except ImportError as error:
     raise MissingExtra(error.name or "torch", "torch") from None
 
@@ -33,7 +32,6 @@ from proctor.policies.lerobot.config import (
     FeatureType,
     PolicyFeature,
     decode_config,
-    encode_config,
     is_saved,
     override,
 )
@@ -49,9 +47,8 @@ from proctor.policies.lerobot.processors import (
     ToBatch,
     ToDevice,
     Unnormalize,
-    build_step,
-    check_stats,
 )
+from proctor.policies.lerobot.step_reader import build_step, check_stats
 from proctor.policies.lerobot.weights import Undrawn, fill, read_tensors, split_legacy
 from proctor.policies.runtime.chunk_policy import ChunkPolicy, Parts
 from proctor.policies.runtime.network import Network
@@ -281,43 +278,3 @@ def fresh_policy(
     pre = pre.renaming(config.rename_map)
     parts = Parts(config, network, plugin.prefix, pre, post)
     return ChunkPolicy(parts, config.device or "auto")
-
-
-def write_checkpoint(parts: Parts, folder: Path, for_lerobot: str = NEWEST_LEROBOT) -> None:
-    """Write ``parts`` as a new folder that LeRobot ``for_lerobot`` (and newer) loads.
-
-    The folder appears whole or not at all.
-
-    Raises:
-        UsageError: the folder exists, or the config needs a newer LeRobot.
-    """
-    if folder.exists():
-        raise UsageError(f"{folder} exists already")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
-        draft = Path(scratch) / "draft"
-        draft.mkdir()
-        (draft / "config.json").write_text(encode_config(parts.config, for_lerobot))
-        weights = {
-            parts.prefix + key: value.cpu().contiguous()
-            for key, value in parts.network.state_dict().items()
-        }
-        save_file(weights, draft / "model.safetensors", metadata={"format": "pt"})
-        for pipeline in (parts.preprocessor, parts.postprocessor):
-            write_pipeline(pipeline, draft)
-        draft.rename(folder)
-
-
-def write_pipeline(pipeline: Pipeline, folder: Path) -> None:
-    """Write ``<name>.json`` and the state files of its steps."""
-    steps = []
-    for index, step in enumerate(pipeline.steps):
-        entry: dict[str, Any] = {"registry_name": step.registry_name, "config": step.config()}
-        state = step.state()
-        if state:
-            entry["state_file"] = pipeline.state_file(index)
-            contiguous = {key: value.cpu().contiguous() for key, value in state.items()}
-            save_file(contiguous, folder / entry["state_file"])
-        steps.append(entry)
-    text = json.dumps({"name": pipeline.name, "steps": steps}, indent=2)
-    (folder / f"{pipeline.name}.json").write_text(text)

@@ -12,14 +12,13 @@ each. Formulas (x raw, y normalised, d = high - low with exact zeros replaced by
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeAlias
 
 import msgspec
 import torch
 from torch import Tensor
 
-from proctor.errors import UsageError
 from proctor.features import NormMode
 from proctor.policies.lerobot.config import ACTION, ENV_STATE, STATE, PolicyFeature
 
@@ -212,11 +211,6 @@ class Unnormalize(Normalize):
         return (y + 1) * span / 2 + first
 
 
-KNOWN: dict[str, type[Step]] = {
-    step.registry_name: step for step in (Rename, ToBatch, ToDevice, Normalize, Unnormalize)
-}
-
-
 @dataclass(frozen=True)
 class Pipeline:
     """Steps that are applied one after the other."""
@@ -270,70 +264,3 @@ class Pipeline:
         """Return the name LeRobot gives the state file of step ``index``."""
         stem = re.sub(r"[^a-zA-Z0-9_]", "_", self.name.lower())
         return f"{stem}_step_{index}_{self.steps[index].registry_name}.safetensors"
-
-
-def build_step(raw: Any, state: Tensors, where: str) -> Step:
-    """Make a step from its JSON object and the numbers of its state file.
-
-    Raises:
-        UsageError: the step is not one we know, or its config or statistics are unusable.
-    """
-    name = raw.get("registry_name") or raw.get("class") if isinstance(raw, dict) else None
-    if not isinstance(name, str) or name not in KNOWN:
-        raise UsageError(f"{where} is {name!r}, unknown to us (we know {', '.join(KNOWN)})")
-    config = raw.get("config") or {}
-    if not isinstance(config, dict):
-        raise UsageError(f"{where}, {name}: its config is no JSON object")
-    ours = {f.name for f in fields(KNOWN[name])} - {"stats", "adds_eps"}
-    for key in config:
-        if key not in ours:
-            raise UsageError(f"{where}, {name}: we do not know its setting {key!r}")
-    try:
-        step = msgspec.convert(config, KNOWN[name])
-    except msgspec.ValidationError as error:
-        raise UsageError(f"{where}, {name}: {error}") from None
-    if isinstance(step, ToDevice) and step.float_dtype not in (None, *FLOATS):
-        raise UsageError(f"{where}, {name}: float_dtype is {step.float_dtype!r}")
-    if isinstance(step, Normalize):
-        step = replace(step, stats=group_stats(state))
-        check_stats(step, where)
-    return step
-
-
-def group_stats(state: Tensors) -> Stats:
-    """Return ``<feature>.<statistic>`` tensors as a table of statistics."""
-    stats: Stats = {}
-    for name, value in state.items():
-        key, _, statistic = name.rpartition(".")
-        stats.setdefault(key, {})[statistic] = value
-    return stats
-
-
-def check_stats(step: Normalize, where: str) -> None:
-    """Refuse statistics that are missing, NaN, or were never set (infinite).
-
-    Raises:
-        UsageError: naming the statistic.
-    """
-    for key, each in step.stats.items():
-        for name, value in each.items():
-            if value.is_complex():
-                raise UsageError(f"{where}: {key}.{name} holds complex numbers")
-            if value.double().isnan().any():
-                raise UsageError(f"{where}: {key}.{name} holds NaN")
-        for name in NEEDED[step.mode(key)]:
-            if name not in each:
-                raise UsageError(f"{where}: {step.mode(key).value} needs {key}.{name}, not there")
-            if each[name].double().isinf().any():
-                raise UsageError(f"{where}: {key}.{name} is infinite, so it was never set")
-            _check_shape(f"{where}: {key}.{name}", each[name], step.features[key])
-
-
-def _check_shape(name: str, value: Tensor, feature: PolicyFeature) -> None:
-    """Refuse a statistic that does not go with each number of its feature."""
-    found, wanted = list(value.shape), list(feature.shape)
-    padded = [1] * (len(wanted) - len(found)) + found
-    if len(padded) != len(wanted) or any(
-        n not in (1, size) for n, size in zip(padded, wanted, strict=True)
-    ):
-        raise UsageError(f"{name} has shape {found}, which does not fit {wanted}")

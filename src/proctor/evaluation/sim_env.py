@@ -1,0 +1,194 @@
+"""One simulator as a gymnasium environment, with the names LeRobot's environments use."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from proctor.benchmarks.base import Benchmark, Sim, pictures_to_show
+from proctor.engine.breakage import cause_of, describe
+from proctor.engine.episode import Episode, check_observation
+from proctor.errors import WorkerError, plain_text
+from proctor.evaluation.raw_names import space_of, to_raw
+from proctor.features import Array, FeatureKind
+from proctor.machine.generators import WHILE_OPENING, OwnGenerators, seed_generators
+from proctor.types import EpisodeSpec, Task
+
+
+@dataclass(frozen=True)
+class SimEnvParts:
+    """What a sub-environment is made from; picklable."""
+
+    make_benchmark: Callable[[], Benchmark]
+    task: Task
+    keys: tuple[str, ...]
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+class SimEnv(gymnasium.Env[Any, Any]):
+    """A benchmark's task as a gymnasium environment; the simulator opens at the first reset.
+
+    ``reset(options={"specs": [...]})`` takes the spec at this environment's position and plays that
+    one episode: the reset that a vector environment does by itself afterwards parks the
+    environment, which then neither steps nor renders until it is given another spec.
+    """
+
+    def __init__(self, parts: SimEnvParts, position: int = 0, *, alone: bool = False) -> None:
+        """``alone`` says that nothing else is in this process."""
+        self._parts = parts
+        self._generators: OwnGenerators | None = None if alone else OwnGenerators()
+        self._position = position
+        self._benchmark = parts.make_benchmark()
+        features = self._benchmark.features()
+        self._features = {key: features[key] for key in parts.keys}
+        self.task_description = parts.task.instruction
+        self.task = parts.task.name
+        self._max_episode_steps = parts.task.max_steps
+        self._camera = next(iter(pictures_to_show(features)), None)
+        modes = [] if self._camera is None else ["rgb_array"]
+        self.metadata = {"render_modes": modes, "render_fps": parts.task.fps}
+        self.render_mode = modes[0] if modes else None
+        self.observation_space = space_of(self._features)
+        low, high = self._benchmark.action.bounds
+        self.action_space = spaces.Box(low.copy(), high.copy(), dtype=np.float32)
+        self._sim: Sim | None = None
+        self._episode: Episode | None = None
+        self._only_given_specs = False
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Start the episode that ``seed`` or ``options["specs"]`` determines."""
+        super().reset(seed=seed)
+        spec = self._next_spec(seed, options or {})
+        if spec is None:
+            self._episode = None
+            return self._nothing(), {"is_success": False}
+        with self._plainly(), self._own_generators():
+            self._begin(spec)
+            return self._observe(), {"is_success": False}
+
+    def _begin(self, spec: EpisodeSpec) -> None:
+        if self._sim is None:
+            seed_generators(WHILE_OPENING)
+            self._sim = self._benchmark.make_sim(spec.task)
+        self._episode = Episode(self._sim, spec, self._benchmark.action)
+        self._episode.reset()
+
+    def step(self, action: Array) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+        """Take one step and observe everything, as gymnasium environments do."""
+        if self._episode is None:
+            return self._nothing(), 0.0, False, False, {"is_success": False}
+        with self._plainly(), self._own_generators():
+            return self._step_or_diverge(self._episode, action)
+
+    def _step_or_diverge(
+        self, episode: Episode, action: Array
+    ) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+        try:
+            return self._step(episode, action)
+        except Exception as error:
+            if not (self._only_given_specs and self._breaks_again(episode, error)):
+                raise
+            result = episode.diverged(self._position)
+            result.error, result.attempts = describe(error), 2
+            self._discard()
+            info = {"is_success": False, "result": result}
+            return self._nothing(), 0.0, True, False, info
+
+    def _step(
+        self, episode: Episode, action: Array
+    ) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+        step = episode.step(action)
+        observation = self._observe()
+        info: dict[str, Any] = {"is_success": step.success}
+        if episode.ended:
+            info["result"] = episode.result(self._position)
+        truncated = episode.ended and not step.terminated
+        return observation, step.reward, step.terminated, truncated, info
+
+    def _breaks_again(self, broken: Episode, error: Exception) -> bool:
+        """Play the episode on a new simulator; whether that one breaks there in the same way.
+
+        Then the policy did it (see ``engine.breakage``). Else the error stands: nothing here can
+        replace a simulator in the middle of an episode.
+        """
+        cause = cause_of(error)
+        if cause is None:
+            return False
+        self._discard()
+        self._begin(broken.spec)
+        assert self._episode is not None
+        try:
+            for action in broken.actions:
+                self._step(self._episode, action)
+        except Exception as second:  # noqa: BLE001  what it is decides, and the first is reported
+            return (self._episode.given, cause_of(second)) == (broken.given, cause)
+        return False
+
+    def render(self) -> Array | None:
+        """Return what a video shows, or the first camera; None without either."""
+        if self._camera is None:
+            return None
+        if self._sim is None:
+            return np.zeros(self._benchmark.features()[self._camera].shape, np.uint8)
+        with self._own_generators():
+            return self._sim.observe([self._camera])[self._camera]
+
+    def close(self) -> None:
+        """Close the simulator."""
+        if self._sim is not None:
+            self._sim.close()
+        self._sim = self._episode = None
+
+    def _discard(self) -> None:
+        """Let go of a simulator that broke."""
+        with contextlib.suppress(Exception):  # it broke, and that has been reported
+            self.close()
+        self._sim = self._episode = None
+
+    @contextlib.contextmanager
+    def _plainly(self) -> Iterator[None]:
+        """Make errors fit for a terminal where specs are given, and a run waits for the episode.
+
+        gymnasium prints what a sub-environment raises, of whatever length and content.
+        """
+        try:
+            yield
+        except Exception as error:
+            if not self._only_given_specs:
+                raise
+            raise WorkerError(plain_text(describe(error))) from None
+
+    def _own_generators(self) -> contextlib.AbstractContextManager[None]:
+        """Leave the generators of whoever else is in this process alone."""
+        return contextlib.nullcontext() if self._generators is None else self._generators.in_use()
+
+    def _next_spec(self, seed: int | None, options: dict[str, Any]) -> EpisodeSpec | None:
+        if "specs" in options:
+            self._only_given_specs = True
+            spec: EpisodeSpec | None = options["specs"][self._position]
+            return spec
+        if seed is None and self._only_given_specs:
+            return None
+        self._only_given_specs = False
+        if seed is None:
+            seed = int(self.np_random.integers(2**31))
+        return self._benchmark.spec(self._parts.task, 0, seed)
+
+    def _observe(self) -> dict[str, Any]:
+        assert self._sim is not None
+        assert self._episode is not None
+        self._episode.renders += sum(f.kind is FeatureKind.VISUAL for f in self._features.values())
+        observation = self._sim.observe(self._parts.keys)
+        check_observation(observation, self._features)
+        return to_raw(observation)
+
+    def _nothing(self) -> dict[str, Any]:
+        return to_raw({k: np.zeros(f.shape, f.dtype) for k, f in self._features.items()})

@@ -1,0 +1,60 @@
+"""Writes a policy as a checkpoint that LeRobot loads."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save_file
+
+from proctor.errors import UsageError
+from proctor.policies.lerobot.checkpoint import NEWEST_LEROBOT
+from proctor.policies.lerobot.config import (
+    encode_config,
+)
+from proctor.policies.lerobot.processors import (
+    Pipeline,
+)
+from proctor.policies.runtime.chunk_policy import Parts
+
+
+def write_checkpoint(parts: Parts, folder: Path, for_lerobot: str = NEWEST_LEROBOT) -> None:
+    """Write ``parts`` as a new folder that LeRobot ``for_lerobot`` (and newer) loads.
+
+    The folder appears whole or not at all.
+
+    Raises:
+        UsageError: the folder exists, or the config needs a newer LeRobot.
+    """
+    if folder.exists():
+        raise UsageError(f"{folder} exists already")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+        draft = Path(scratch) / "draft"
+        draft.mkdir()
+        (draft / "config.json").write_text(encode_config(parts.config, for_lerobot))
+        weights = {
+            parts.prefix + key: value.cpu().contiguous()
+            for key, value in parts.network.state_dict().items()
+        }
+        save_file(weights, draft / "model.safetensors", metadata={"format": "pt"})
+        for pipeline in (parts.preprocessor, parts.postprocessor):
+            write_pipeline(pipeline, draft)
+        draft.rename(folder)
+
+
+def write_pipeline(pipeline: Pipeline, folder: Path) -> None:
+    """Write ``<name>.json`` and the state files of its steps."""
+    steps = []
+    for index, step in enumerate(pipeline.steps):
+        entry: dict[str, Any] = {"registry_name": step.registry_name, "config": step.config()}
+        state = step.state()
+        if state:
+            entry["state_file"] = pipeline.state_file(index)
+            contiguous = {key: value.cpu().contiguous() for key, value in state.items()}
+            save_file(contiguous, folder / entry["state_file"])
+        steps.append(entry)
+    text = json.dumps({"name": pipeline.name, "steps": steps}, indent=2)
+    (folder / f"{pipeline.name}.json").write_text(text)

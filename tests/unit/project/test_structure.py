@@ -1,0 +1,150 @@
+"""The shape of the sources: no circles, nothing too long to read in one sitting, nothing unused."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+MOST_LINES, MOST_LINES_OF_A_FUNCTION = 320, 60
+LONG_FILES = {"src/proctor/policies/act/network.py"}
+CALLED_BY_OTHERS = {"close_extras", "verify_request", "do_HEAD", "log_message", "get_obs"}
+"""What gymnasium, socketserver, http.server and gym_pusht call by name."""
+CLIMBING = {
+    ("proctor.policies.act.config", "proctor.policies.act.network"),
+    ("proctor.policies.diffusion.config", "proctor.policies.diffusion.network"),
+}
+"""Arrows that close a circle and are still to go; one that is gone must leave this list."""
+FACE = "proctor"
+"""The package itself imports ``evaluate`` and ``make_env`` when somebody asks for them."""
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """All modules of ``src`` and ``measurements`` by the name they are imported by."""
+    found = {}
+    for top in (ROOT / "src", ROOT):
+        folder = top / ("proctor" if top.name == "src" else "measurements")
+        for path in folder.rglob("*.py"):
+            parts = path.relative_to(top).with_suffix("").parts
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def imports(module: str) -> set[str]:
+    """What a module imports of ours: anywhere in it, for type checking and lazily too."""
+    found: set[str] = set()
+    for node in ast.walk(tree_of(modules()[module])):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                found.add(inner if inner in modules() else node.module)
+    return (found & modules().keys()) - {module, FACE}
+
+
+def circle(graph: dict[str, set[str]]) -> list[str]:
+    """Some modules that import each other in a circle; empty when there are none."""
+    done: set[str] = set()
+    path: list[str] = []
+
+    def visit(module: str) -> list[str]:
+        if module in path:
+            return [*path[path.index(module) :], module]
+        if module in done:
+            return []
+        path.append(module)
+        for other in sorted(graph[module]):
+            if found := visit(other):
+                return found
+        done.add(path.pop())
+        return []
+
+    return next((found for module in sorted(graph) if (found := visit(module))), [])
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    graph = {module: imports(module) for module in modules() if module != FACE}
+    assert sum(map(len, graph.values())) > 500  # it does see imports
+    for module, other in CLIMBING:
+        graph[module].remove(other)
+    assert circle(graph) == []
+
+
+def test_a_circle_would_be_found() -> None:
+    assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
+    assert circle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
+
+
+def test_a_file_reads_in_one_sitting() -> None:
+    long = {
+        str(path.relative_to(ROOT))
+        for path in modules().values()
+        if len(path.read_text(encoding="utf-8").splitlines()) > MOST_LINES
+    }
+    assert long == LONG_FILES
+
+
+def test_a_function_fits_a_screen() -> None:
+    long = {
+        f"{path.relative_to(ROOT)}:{node.name}"
+        for path in modules().values()
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.FunctionDef) and node.end_lineno is not None
+        if node.end_lineno - node.lineno >= MOST_LINES_OF_A_FUNCTION
+    }
+    assert long == set()
+
+
+def defined() -> Iterator[tuple[str, str]]:
+    """Every top-level name and method of ``src``, with where it is defined."""
+    for module, path in modules().items():
+        if module.startswith("measurements"):
+            continue
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                yield node.name, module
+        for node in tree_of(path).body:
+            targets = node.targets if isinstance(node, ast.Assign) else ()
+            for target in targets:
+                if isinstance(target, ast.Name):
+                    yield target.id, module
+
+
+def test_every_name_is_used() -> None:
+    """By anybody: sources, tests, measurements, documents. A name said once is only defined."""
+    places = ("src", "tests", "measurements", "scripts", "examples", "docs")
+    texts = [
+        path.read_text(encoding="utf-8")
+        for place in places
+        for path in (ROOT / place).rglob("*")
+        if path.suffix in (".py", ".md", ".js", ".html")
+    ]
+    said: dict[str, int] = {}
+    for word in re.findall(r"\w+", "\n".join([*texts, (ROOT / "pyproject.toml").read_text()])):
+        said[word] = said.get(word, 0) + 1
+    unused = [
+        f"{module}.{name}"
+        for name, module in defined()
+        if said[name] < 2 and not name.startswith("__") and name not in CALLED_BY_OTHERS
+    ]
+    assert unused == []
+
+
+def test_phases_of_an_evaluation_are_not_handed_the_whole() -> None:
+    holders = {
+        module
+        for module in modules()
+        if "proctor.evaluation.prepared" in imports(module)
+        and re.search(r"\bPrepared\b", modules()[module].read_text(encoding="utf-8"))
+    }
+    assert holders == {"proctor.evaluation.run", "proctor.commands.eval"}
