@@ -18,7 +18,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from proctor.config.evaluation import config_from
+from proctor.config.builder import build
+from proctor.config.evaluation import EvalConfig
 from proctor.evaluation.run import prepare, run_evaluation
 from proctor.machine.system import git_commit, usable_cores
 from proctor.recorders.base import Recorder
@@ -71,7 +72,7 @@ def main(words: list[str]) -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         settings = settings_of(options, str(Path(folder, "run")))
-        prepared = prepare(config_from(settings))
+        prepared = prepare(build(EvalConfig, settings))
         start = time.monotonic()
         evaluation = run_evaluation(prepared, settings, film_recorders=note_the_time)
         end = time.monotonic()

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from proctor.config.evaluation import config_from
+from proctor.config.builder import build
+from proctor.config.evaluation import EvalConfig
 from proctor.evaluation.run import Evaluation, prepare, run_evaluation
 
 
@@ -25,7 +26,7 @@ def run(tmp_path: Path) -> Callable[..., Evaluation]:
             "output_dir": str(tmp_path / f"run{next(calls)}"),
         }
         settings |= {name.replace("__", "."): value for name, value in flags.items()}
-        return run_evaluation(prepare(config_from(settings)), settings)
+        return run_evaluation(prepare(build(EvalConfig, settings)), settings)
 
     return run
 

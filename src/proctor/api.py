@@ -5,7 +5,8 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from proctor.config.evaluation import config_from
+from proctor.config.builder import build
+from proctor.config.evaluation import EvalConfig
 from proctor.evaluation.run import Evaluation, prepare, run_evaluation
 from proctor.machine.streams import open_what_is_closed
 
@@ -25,7 +26,7 @@ def evaluate(**settings: Any) -> Evaluation:
     for name in ("output_dir", "against"):
         if name in settings:
             settings[name] = str(settings[name])
-    config = config_from(settings)
+    config = build(EvalConfig, settings)
     evaluation = run_evaluation(prepare(config), settings)
     for warning in evaluation.filmed.warnings:
         warnings.warn(warning, stacklevel=2)

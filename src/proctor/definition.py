@@ -19,6 +19,8 @@ without a number is of format 1, as all records of a run are that have none."""
 PRESENTATION = {"presentation": True}
 """Field metadata: how episodes are run or shown, or which of them are run; never what one is. Also
 for a path, where what lies there is hashed, and for what is resolved into another field."""
+NAMES = {"names": True}
+"""Field metadata: a text of names, ``a,b``, which may also be given as a list."""
 
 _MOST_NAMED, _LONGEST_VALUE = 6, 80
 _HASH = re.compile(r"[0-9a-f]{64}")
@@ -31,9 +33,14 @@ def defining(config: Any) -> dict[str, Any]:
 
 
 def is_presentation(owner: type, field: str) -> bool:
-    """Whether a field is marked: where it was first defined, or where a class did so again."""
+    """Whether a field is marked so."""
+    return is_marked(owner, field, "presentation")
+
+
+def is_marked(owner: type, field: str, mark: str) -> bool:
+    """Whether a field has ``mark``: where it was first defined, or where a class did so again."""
     definitions = (getattr(base, "__dataclass_fields__", {}).get(field) for base in owner.__mro__)
-    return any(known is not None and known.metadata.get("presentation") for known in definitions)
+    return any(known is not None and known.metadata.get(mark) for known in definitions)
 
 
 def plain(value: Any, keep: Callable[[type, str], bool] = lambda owner, field: True) -> Any:
@@ -56,7 +63,7 @@ def changed_fields(before: dict[str, Any], after: dict[str, Any]) -> dict[str, t
 
     Of protocols of two formats, the fields that both have: what one does not say is not different.
     """
-    was, is_now = _flat(before), _flat(after)
+    was, is_now = flatten(before), flatten(after)
     names = was.keys() | is_now.keys()
     if before.get("format") != after.get("format"):
         names = was.keys() & is_now.keys()
@@ -81,11 +88,20 @@ def _short(value: Any) -> str:
     return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."
 
 
-def _flat(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+def flatten(
+    nested: Mapping[str, Any],
+    is_section: Callable[[str, Mapping[str, Any]], bool] = lambda name, value: True,
+    prefix: str = "",
+) -> dict[str, Any]:
+    """Turn ``{"a": {"b": 1}}`` into ``{"a.b": 1}``.
+
+    A map for which ``is_section(name, map)`` is false is a value itself, and stays whole.
+    """
     flat: dict[str, Any] = {}
     for key, value in nested.items():
-        if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{key}.")
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping) and is_section(name, value):
+            flat |= flatten(value, is_section, f"{name}.")
         else:
-            flat[prefix + key] = value
+            flat[name] = value
     return flat

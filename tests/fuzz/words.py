@@ -9,7 +9,8 @@ import yaml
 from hypothesis import strategies as st
 
 from proctor import plugins
-from proctor.config.evaluation import common_flags
+from proctor.config.builder import own_flags
+from proctor.config.evaluation import EvalConfig
 from proctor.config.flags import Flag, flags_of
 from tests.fuzz.hostile import Draw, mutated, numbers, spoiled, texts, values, words
 from tests.fuzz.yard import Yard
@@ -28,7 +29,7 @@ _SMALL = {
 def flags_for(env: str, policy: str) -> list[Flag]:
     """Return all flags of an evaluation but those that would open a port of this machine."""
     flags = [
-        *common_flags(),
+        *own_flags(EvalConfig),
         *flags_of(plugins.find_benchmark(env).config, "env."),
         *flags_of(plugins.find_policy(policy).config, "policy."),
     ]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from proctor.benchmarks.base import Benchmark
-from proctor.config.evaluation import benchmark_config_from
+from proctor.config.builder import benchmark_config_from
 from proctor.plugins import find_benchmark
 
 HUB_FILE = str(Path(__file__).with_name("hub_environment.py"))

@@ -11,7 +11,8 @@ import pytest
 
 from proctor import evaluate, make_env
 from proctor.benchmarks.gym.probe import EnvFacts, Question, look_at
-from proctor.config.evaluation import config_from
+from proctor.config.builder import build
+from proctor.config.evaluation import EvalConfig
 from proctor.evaluation.audit import run_alone
 from proctor.evaluation.run import prepare
 from proctor.machine.generators import OwnGenerators
@@ -54,7 +55,7 @@ def test_every_scheduler_plays_the_same_episodes_and_none_twice(tmp_path: Path) 
 
 def test_an_audit_plays_them_again(tmp_path: Path) -> None:
     run = evaluate(**settings(batch_size=2), output_dir=tmp_path / "run")
-    prepared = prepare(config_from({**settings(), "output_dir": str(tmp_path / "again")}))
+    prepared = prepare(build(EvalConfig, {**settings(), "output_dir": str(tmp_path / "again")}))
     assert (
         run_alone(prepared.players, prepared.plan[4], in_process=True).digest == run.rows[4].digest
     )

@@ -7,7 +7,8 @@ import pytest
 
 from proctor import plugins
 from proctor.benchmarks.fake import Fake
-from proctor.config.evaluation import config_from
+from proctor.config.builder import build
+from proctor.config.evaluation import EvalConfig
 from proctor.evaluation.run import prepare
 
 
@@ -36,7 +37,7 @@ def third_party(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_plugins_of_others_are_found_by_their_entry_points(third_party: None) -> None:
     assert "theirs" in plugins.known("policies")
     assert "their_world" in plugins.known("benchmarks")
-    prepared = prepare(config_from({"policy.type": "theirs", "env.type": "their_world"}))
+    prepared = prepare(build(EvalConfig, {"policy.type": "theirs", "env.type": "their_world"}))
     assert isinstance(prepared.benchmark, Fake)
     assert prepared.policy.spec.name == "zero"
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from proctor.definition import PRESENTATION
+from proctor.definition import NAMES, PRESENTATION
 from proctor.features import (
     ActionSpec,
     Array,
@@ -26,7 +26,8 @@ class BenchmarkConfig:
 
     type: str = field(default="", metadata={"help": "which benchmark"})
     task: str = field(
-        default="", metadata={"help": "tasks or groups of tasks, comma-separated"} | PRESENTATION
+        default="",
+        metadata={"help": "tasks or groups of tasks, comma-separated"} | PRESENTATION | NAMES,
     )
     task_ids: list[int] | None = field(
         default=None,

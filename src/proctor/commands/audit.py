@@ -7,12 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from proctor.commands.eval import (
-    SWITCHES,
-    evaluate,
-    read_flags,
-    settings_from,
-)
+from proctor.commands.eval import evaluate_and_show, read_flags, settings_from, split_words
 from proctor.errors import EXIT_HUNG_UP, EXIT_INTERRUPTED, UsageError, one_line
 
 _USAGE = """\
@@ -27,10 +22,10 @@ Exit code 2: the policy's files, the config or a version is not what it was, so 
 
 def run(words: list[str]) -> int:
     """Run the command and return its exit code."""
-    from proctor.config.evaluation import CODE_NAMES, TRUST
-    from proctor.config.flags import path_of, split_argv
+    from proctor.config.flags import path_of
+    from proctor.config.trust import CODE_NAMES, TRUST
 
-    positional, flags = split_argv(words, SWITCHES)
+    positional, flags = split_words(words)
     if "help" in flags:
         print(_USAGE, end="")
         return 0
@@ -39,7 +34,8 @@ def run(words: list[str]) -> int:
         return _audit_folder(path_of(positional[0]), n_episodes, flags)
     if positional:
         raise UsageError("audit takes one run folder, or the flags of an evaluation")
-    prepared, code = evaluate(settings_from(read_flags([f"--{k}={v}" for k, v in flags.items()])))
+    given = settings_from(read_flags([f"--{k}={v}" for k, v in flags.items()]))
+    prepared, code = evaluate_and_show(given)
     if code in (EXIT_HUNG_UP, EXIT_INTERRUPTED):
         return code
     return _audit_folder(prepared.folder.path, n_episodes, flags)
@@ -48,7 +44,9 @@ def run(words: list[str]) -> int:
 def _audit_folder(path: Path, n_episodes: int, flags: Mapping[str, str]) -> int:
     from rich.console import Console
 
-    from proctor.config.evaluation import TRUST, config_from, trusted
+    from proctor.config.builder import build
+    from proctor.config.evaluation import EvalConfig
+    from proctor.config.trust import TRUST, trusted
     from proctor.evaluation.audit import audit, require_unchanged, why_not_exact
     from proctor.evaluation.run import prepare
     from proctor.runs.folder import RunFolder
@@ -61,9 +59,8 @@ def _audit_folder(path: Path, n_episodes: int, flags: Mapping[str, str]) -> int:
     rows = read_journal(path).rows
     given = trusted(record.given, flags, str(path))
     trust = {name: value for name, value in flags.items() if name in TRUST}
-    prepared = prepare(
-        config_from({**given, **trust, "eval.use_async_envs": False, "output_dir": str(path)})
-    )
+    settings = {**given, **trust, "eval.use_async_envs": False, "output_dir": str(path)}
+    prepared = prepare(build(EvalConfig, settings))
     definition = prepared.definition()
     require_unchanged(record, definition, path)
     why_not = why_not_exact(record, definition)

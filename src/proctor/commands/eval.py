@@ -21,18 +21,6 @@ if TYPE_CHECKING:
     from proctor.runs.journal import EpisodeRow
 
 EXIT_ERRORED_EPISODES = 1
-SWITCHES = {
-    "help",
-    "resume",
-    "eval.use_async_envs",
-    "eval.strict",
-    "live",
-    "wandb.enable",
-    "trust_remote_code",
-    "env.trust_remote_code",
-}
-"""Flags that may stand without a value."""
-
 _USAGE = """\
 proctor eval --policy.type=NAME --env.type=NAME [--FLAG=VALUE ...]
 
@@ -46,16 +34,20 @@ def run(words: list[str]) -> int:
     """Run the command and return its exit code."""
     given = read_flags(words)
     if "help" in given:
-        print(_USAGE + "\n" + _flags_help(given), end="")
+        from proctor.config.evaluation import EvalConfig
+        from proctor.config.help import flags_help
+
+        print(f"{_USAGE}\nFlags of every evaluation:\n{flags_help(EvalConfig, given)}", end="")
         return 0
-    return evaluate(settings_from(given))[1]
+    return evaluate_and_show(settings_from(given))[1]
 
 
-def evaluate(settings: dict[str, Any]) -> tuple[Prepared, int]:
+def evaluate_and_show(settings: dict[str, Any]) -> tuple[Prepared, int]:
     """Evaluate, show the results, and return what was run with the exit code."""
     from rich.console import Console
 
-    from proctor.config.evaluation import config_from
+    from proctor.config.builder import build
+    from proctor.config.evaluation import EvalConfig
     from proctor.evaluation.run import prepare, run_evaluation
     from proctor.recorders.interrupts import Interrupts
     from proctor.recorders.progress import FilmingProgress, Progress
@@ -63,7 +55,7 @@ def evaluate(settings: dict[str, Any]) -> tuple[Prepared, int]:
     from proctor.stats.counts import Counts
 
     interrupts = Interrupts()
-    prepared = prepare(config_from(settings))
+    prepared = prepare(build(EvalConfig, settings))
     _warn_of_differences(prepared)
     _say_what_renders(prepared)
 
@@ -142,7 +134,7 @@ def _say_what_cannot_be_opened(prepared: Prepared, error: CannotOpen) -> None:
 
 
 def _say_how_to_resume(prepared: Prepared) -> None:
-    from proctor.config.evaluation import code_flags
+    from proctor.config.trust import code_flags
     from proctor.runs.journal import read_journal
 
     path, config = prepared.folder.path, prepared.config
@@ -200,18 +192,25 @@ def _say_where_the_report_is(path: Path) -> None:
 
 def read_flags(words: list[str]) -> dict[str, str]:
     """Read flags, of which none may stand alone as a word."""
-    from proctor.config.flags import split_argv
-
-    positional, given = split_argv(words, SWITCHES)
+    positional, given = split_words(words)
     if positional:
         raise UsageError(f"unexpected word {positional[0]!r} (flags are written --name=value)")
     return given
 
 
+def split_words(words: list[str]) -> tuple[list[str], dict[str, str]]:
+    """Split the words of a command that takes an evaluation's flags."""
+    from proctor.config.builder import Switches
+    from proctor.config.evaluation import EvalConfig
+    from proctor.config.flags import split_argv
+
+    return split_argv(words, Switches(EvalConfig, words))
+
+
 def settings_from(given: dict[str, str]) -> dict[str, Any]:
     """Join what a resumed run was given, the config file and the flags; the later ones win."""
-    from proctor.config.evaluation import trusted
     from proctor.config.flags import path_of, read_config_file
+    from proctor.config.trust import trusted
     from proctor.runs.folder import RunFolder
 
     settings: dict[str, Any] = dict(given)
@@ -233,7 +232,7 @@ def settings_from(given: dict[str, str]) -> dict[str, Any]:
 
 def _with_episodes_of(path: Path, settings: dict[str, Any]) -> dict[str, Any]:
     """Take benchmark, seed and number of episodes from the run to compare with, unless given."""
-    from proctor.config.evaluation import trusted
+    from proctor.config.trust import trusted
     from proctor.runs.folder import RunFolder
 
     reference = RunFolder(path).read()
@@ -256,30 +255,3 @@ def _with_episodes_of(path: Path, settings: dict[str, Any]) -> dict[str, Any]:
     taken = {f"env.{k}": value for k, value in env.items() if value is not None and k not in how}
     taken |= {"seed": seed, "eval.n_episodes": n_episodes}
     return {**taken, **settings, "against": str(path.absolute())}
-
-
-def _flags_help(given: dict[str, str]) -> str:
-    """Return the help of all flags, or of the chosen policy and benchmark only."""
-    from proctor import plugins
-    from proctor.config.evaluation import common_flags
-    from proctor.config.flags import flags_of, help_lines
-
-    lines = ["Flags of every evaluation:", *help_lines(common_flags())]
-    lines += [
-        "  --rename_map=dict[str,str]",
-        "      the benchmark's observation names to the policy's, for policies from checkpoints",
-        "  --trust_remote_code",
-        "      run the code of an environment from the Hub, with --env.type=hub",
-        "  --config_path=path",
-        "      a YAML or JSON file of the same settings, nested; flags win",
-    ]
-    for kind, part in (("benchmarks", "env"), ("policies", "policy")):
-        chosen = given.get(f"{part}.type")
-        for name in [chosen] if chosen else plugins.known(kind):
-            find: Any = plugins.find_benchmark if part == "env" else plugins.find_policy
-            plugin = find(name)
-            lines += ["", f"--{part}.type={name}: {plugin.summary}"]
-            lines += help_lines(
-                [f for f in flags_of(plugin.config, f"{part}.") if f.name != f"{part}.type"]
-            )
-    return "\n".join(lines) + "\n"

@@ -96,7 +96,7 @@ class Prepared:
         make_policy = None
         if self.policy.spec.placement is Placement.WORKER:
             make = plugins.find_policy(self.config.policy.type).make
-            make_policy = partial(make, self.config.policy)
+            make_policy = partial(make, self.config.played_policy)
         log_file = self.folder.path.absolute() / "workers.log"
         return Players(
             worker=WorkerSetup(self.make_benchmark, make_policy, self.environment, log_file),

@@ -96,7 +96,7 @@ def prepare(config: EvalConfig) -> Prepared:
         allow_descriptors(descriptors_for(config.eval.batch_size))
     begin_early(benchmark, in_workers=config.eval.use_async_envs, images=plugin.has_network)
     interface = interface_of(benchmark)
-    policy = plugin.make(config.policy, interface)
+    policy = plugin.make(config.played_policy, interface)
     if not isinstance(policy, Policy):
         made = type(policy).__name__
         raise UsageError(f"--policy.type={config.policy.type} makes a {made}, which is no policy")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from proctor.definition import flatten
 from proctor.errors import UsageError
 from proctor.report.reproduce import episode_base, episode_flag, run_command, task_flags
 from proctor.report.stopped import kind_of_interval, round_warnings, why_stopped
@@ -233,15 +234,13 @@ def _time(rows: Sequence[EpisodeRow], timeline: Timeline, effort: Pulse) -> dict
     }
 
 
-def _facts(nested: Mapping[str, Any], prefix: str = "") -> list[list[str]]:
-    """Return nested settings as lines of dotted name and text."""
-    lines: list[list[str]] = []
-    for name, value in nested.items():
-        if isinstance(value, Mapping) and value:
-            lines += _facts(value, f"{prefix}{name}.")
-        else:
-            lines.append([prefix + name, value if isinstance(value, str) else json.dumps(value)])
-    return lines
+def _facts(nested: Mapping[str, Any]) -> list[list[str]]:
+    """Return nested settings as lines of dotted name and text; an empty section is one, too."""
+    lines = flatten(nested, lambda name, section: bool(section))
+    return [
+        [name, value if isinstance(value, str) else json.dumps(value)]
+        for name, value in lines.items()
+    ]
 
 
 def _number(value: float | None, digits: int) -> float | None:

@@ -7,13 +7,15 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from proctor.definition import flatten
+
 Settings = Mapping[str, Any]
 _CHOOSES_EPISODES = ("env.task", "env.task_ids", "eval.episodes")
 
 
 def run_command(given: Settings, resolved: Settings) -> str:
     """Return the command that gives the whole run again, in a folder of its own."""
-    return _command(_flat(given, resolved))
+    return _command(_as_flags(given, resolved))
 
 
 def episode_base(given: Settings, resolved: Settings) -> str:
@@ -21,7 +23,7 @@ def episode_base(given: Settings, resolved: Settings) -> str:
 
     It is looked at and thrown away, so it is not logged to W&B.
     """
-    flags = _flat(given, resolved)
+    flags = _as_flags(given, resolved)
     kept = [name for name in flags if name not in _CHOOSES_EPISODES]
     return _command({name: flags[name] for name in kept if not name.startswith("wandb.")})
 
@@ -40,15 +42,9 @@ def episode_flag(index: int) -> str:
     return _word("eval.episodes", index)
 
 
-def _flat(given: Settings, resolved: Settings) -> dict[str, Any]:
+def _as_flags(given: Settings, resolved: Settings) -> dict[str, Any]:
     """Spell the sections of a config file as flags; any other dict is the value of a flag."""
-    flat: dict[str, Any] = {}
-    for name, value in given.items():
-        if isinstance(value, Mapping) and isinstance(resolved.get(name), Mapping):
-            flat |= {f"{name}.{field}": item for field, item in value.items()}
-        else:
-            flat[name] = value
-    return flat
+    return flatten(given, lambda name, value: isinstance(resolved.get(name), Mapping))
 
 
 def _command(flags: Settings) -> str:

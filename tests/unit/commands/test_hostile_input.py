@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from proctor import cli
-from proctor.config.evaluation import config_from
+from proctor.config.builder import build
+from proctor.config.evaluation import EvalConfig
 from proctor.config.flags import path_of, read_config_file
 from proctor.errors import RunFolderError, UsageError
 from proctor.evaluation.run import Evaluation, prepare
@@ -100,18 +101,18 @@ def test_a_number_that_would_take_all_memory_is_refused_before_it_does(
     flag: str, value: Any
 ) -> None:
     with pytest.raises(UsageError, match="no task" if flag == "env.task_ids" else flag):
-        prepare(config_from({**BASE, flag: value}))
+        prepare(build(EvalConfig, {**BASE, flag: value}))
 
 
 def test_many_tasks_with_many_episodes_are_refused_by_their_product() -> None:
     with pytest.raises(UsageError, match="more than a run holds"):
-        prepare(config_from({**BASE, "env.n_tasks": 1001, "eval.n_episodes": 1000}))
+        prepare(build(EvalConfig, {**BASE, "env.n_tasks": 1001, "eval.n_episodes": 1000}))
 
 
 def test_observations_that_do_not_fit_into_memory_are_refused() -> None:
     large = {"env.image_size": 4096, "policy.inputs": ["observation.image"]}
     with pytest.raises(UsageError, match=r"the observations of \d+ simulators take"):
-        prepare(config_from({**BASE, **large, "policy.n_obs_steps": 10_000}))
+        prepare(build(EvalConfig, {**BASE, **large, "policy.n_obs_steps": 10_000}))
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "{a: " * 5000, "a: 2001-99-99", "<<: [1]", "\0"])
@@ -142,13 +143,16 @@ def test_a_config_file_cannot_name_code(
 def test_a_type_that_is_no_name_of_code_is_refused(name: str) -> None:
     for part in ("policy", "env"):
         with pytest.raises(UsageError, match=rf"--{part}\.type"):
-            config_from({**BASE, f"{part}.type": name})
+            build(EvalConfig, {**BASE, f"{part}.type": name})
 
 
 def test_a_factory_that_makes_no_policy_is_named() -> None:
     with pytest.raises(UsageError, match="makes a NoneType, which is no policy"):
         prepare(
-            config_from({**BASE, "policy.type": "tests.unit.commands.test_hostile_input:nothing"})
+            build(
+                EvalConfig,
+                {**BASE, "policy.type": "tests.unit.commands.test_hostile_input:nothing"},
+            )
         )
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from proctor.benchmarks.gym.success import Source, SuccessRule, parse_success
 from proctor.cli import main
-from proctor.config.evaluation import benchmark_config_from
+from proctor.config.builder import benchmark_config_from
 from proctor.errors import UsageError
 from proctor.features import ActionSpec
 from proctor.plugins import find_benchmark

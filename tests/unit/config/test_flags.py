@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from proctor.benchmarks.fake import Fault
-from proctor.config.evaluation import EvalConfig, common_flags, config_from
-from proctor.config.flags import flags_of, help_lines, read_config_file, split_argv
+from proctor.config.builder import build, own_flags
+from proctor.config.evaluation import EvalConfig
+from proctor.config.flags import flags_of, read_config_file, split_argv
+from proctor.config.help import help_lines
 from proctor.config.sections import SchedulerKind
 from proctor.errors import UsageError
 
@@ -38,7 +40,8 @@ def test_a_flag_given_twice_is_refused() -> None:
 
 
 def test_strings_become_the_types_the_config_declares() -> None:
-    config = config_from(
+    config = build(
+        EvalConfig,
         {
             **BASE,
             "eval.n_episodes": "3",
@@ -49,7 +52,7 @@ def test_strings_become_the_types_the_config_declares() -> None:
             "env.faults": '{"0/0/1":"raise"}',
             "policy.inputs": "observation.image,observation.state",
             "output_dir": "some/where",
-        }
+        },
     )
     assert config.eval.n_episodes == 3
     assert config.eval.use_async_envs is False
@@ -62,8 +65,8 @@ def test_strings_become_the_types_the_config_declares() -> None:
 
 
 def test_nested_settings_and_flat_flags_mix_and_the_later_wins() -> None:
-    config = config_from(
-        {"policy": {"type": "zero"}, "env": {"type": "fake"}, "policy.type": "random"}
+    config = build(
+        EvalConfig, {"policy": {"type": "zero"}, "env": {"type": "fake"}, "policy.type": "random"}
     )
     assert config.policy.type == "random"
 
@@ -79,8 +82,11 @@ def test_nested_settings_and_flat_flags_mix_and_the_later_wins() -> None:
         ({"eval.watchdog_s": "0"}, "--eval.watchdog_s must be above 0, got 0"),
         ({"eval.scheduler": "fifo"}, "--eval.scheduler: invalid enum value 'fifo'"),
         ({"seed": "-3"}, "--seed must be at least 0, got -3"),
-        ({"env.faults": "{0/0:raise}"}, "--env.faults: '{0/0:raise}' is not valid JSON"),
-        ({"env.task_ids": "[a]"}, "--env.task_ids: '[a]' is not valid JSON"),
+        (
+            {"env.faults": "{0/0:raise}"},
+            "--env.faults: '{0/0:raise}' is not valid YAML or JSON ('0/0:raise' has no value",
+        ),
+        ({"env.task_ids": "[a]"}, "--env.task_ids: expected int, got '[a]'"),
         (
             {"env.type": "metawrld"},
             "--env.type: unknown type 'metawrld'; did you mean 'metaworld'?",
@@ -104,7 +110,7 @@ def test_nested_settings_and_flat_flags_mix_and_the_later_wins() -> None:
 )
 def test_bad_input_gets_one_line_that_names_the_flag(flags: dict[str, str], message: str) -> None:
     with pytest.raises(UsageError) as caught:
-        config_from({**BASE, **flags})
+        build(EvalConfig, {**BASE, **flags})
     assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value)
 
@@ -127,7 +133,7 @@ def test_bad_input_gets_one_line_that_names_the_flag(flags: dict[str, str], mess
 )
 def test_config_files_are_yaml_or_json(tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / name).write_text(text)
-    config = config_from({**read_config_file(tmp_path / name), "seed": "8"})
+    config = build(EvalConfig, {**read_config_file(tmp_path / name), "seed": "8"})
     assert config.policy.n_action_steps == 3  # type: ignore[attr-defined]
     assert config.seed == 8, "flags win over the file"
 
@@ -154,14 +160,14 @@ def test_a_missing_config_file_is_one_line(tmp_path: Path) -> None:
 
 
 def test_the_resolved_config_can_be_given_again() -> None:
-    config = config_from({**BASE, "output_dir": "x", "env.faults": '{"0/0/1":"raise"}'})
-    assert config_from(config.as_dict()) == config
+    config = build(EvalConfig, {**BASE, "output_dir": "x", "env.faults": '{"0/0/1":"raise"}'})
+    assert build(EvalConfig, config.as_dict()) == config
 
 
 def test_every_flag_has_a_line_of_meaning() -> None:
     from proctor import plugins
 
-    flags = common_flags()
+    flags = own_flags(EvalConfig)
     for name in plugins.known("benchmarks"):
         flags += flags_of(plugins.find_benchmark(name).config, "env.")
     for name in plugins.known("policies"):
@@ -189,5 +195,5 @@ def test_help_imports_neither_torch_nor_a_simulator() -> None:
 
 
 def test_defaults_of_the_common_part_are_those_of_the_config() -> None:
-    config = config_from(BASE)
+    config = build(EvalConfig, BASE)
     assert config == EvalConfig(policy=config.policy, env=config.env)

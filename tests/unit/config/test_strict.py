@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from proctor.config.evaluation import STRICT_BATCH, config_from
+from proctor.config.builder import build
+from proctor.config.evaluation import STRICT_BATCH, EvalConfig
 
 ASKED = {"policy": {"type": "act"}, "env": {"type": "fake"}}
 
 
 def test_batches_have_one_size_unless_asked_otherwise() -> None:
-    assert config_from(ASKED).policy.pad_to == STRICT_BATCH
-    assert config_from({**ASKED, "eval": {"strict": False}}).policy.pad_to is None
+    assert build(EvalConfig, ASKED).played_policy.pad_to == STRICT_BATCH
+    assert build(EvalConfig, {**ASKED, "eval": {"strict": False}}).played_policy.pad_to is None

@@ -11,7 +11,8 @@ import pytest
 
 from proctor.benchmarks.base import BenchmarkPlugin
 from proctor.benchmarks.fake import Fake, FakeConfig, FakeSim
-from proctor.config.evaluation import config_from
+from proctor.config.builder import build
+from proctor.config.evaluation import EvalConfig
 from proctor.evaluation.audit import audit
 from proctor.evaluation.run import Evaluation, prepare, run_evaluation
 from proctor.features import Array
@@ -163,11 +164,11 @@ def test_eval_info_names_the_diverged_and_the_bounds_of_errors(
 def test_the_audit_expects_it_to_diverge_again(tmp_path: Path, fault: str) -> None:
     settings = {"policy.type": "random", "env.type": "fake", "output_dir": str(tmp_path / "run"),
                 "eval.n_episodes": 2, "env.faults": {"0/1/3": fault}}  # fmt: skip
-    evaluation = run_evaluation(prepare(config_from(settings)), settings)
+    evaluation = run_evaluation(prepare(build(EvalConfig, settings)), settings)
     assert evaluation.tally.diverged == 1
 
     def differences(**flags: Any) -> list[list[str]]:
-        now = prepare(config_from(settings | flags))
+        now = prepare(build(EvalConfig, settings | flags))
         replays = audit(now.players, now.plan, evaluation.rows, 2, lambda replay: None)
         return [replay.differences for replay in replays]
 

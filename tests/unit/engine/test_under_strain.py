@@ -20,7 +20,8 @@ import pytest
 
 from proctor.benchmarks.base import BenchmarkPlugin
 from proctor.benchmarks.fake import Fake, FakeConfig, FakeSim
-from proctor.config.evaluation import config_from
+from proctor.config.builder import build
+from proctor.config.evaluation import EvalConfig
 from proctor.engine.arena import Arena
 from proctor.engine.channel import make_line
 from proctor.engine.in_process import InProcessPool
@@ -156,7 +157,7 @@ def listened(folder: Path, *listeners: Listener, **flags: Any) -> Evaluation:
     settings = {"policy.type": "random", "env.type": "fake", "video.episodes": 0,
                 "output_dir": str(folder)}  # fmt: skip
     settings |= {name.replace("__", "."): value for name, value in flags.items()}
-    prepared = prepare(config_from(settings))
+    prepared = prepare(build(EvalConfig, settings))
     return run_evaluation(prepared, settings, lambda before: list(listeners))
 
 

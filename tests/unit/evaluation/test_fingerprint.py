@@ -15,7 +15,8 @@ import pytest
 
 from proctor.commands.audit import run as audit
 from proctor.commands.compare import run as compare
-from proctor.config.evaluation import EvalConfig, config_from
+from proctor.config.builder import build
+from proctor.config.evaluation import EvalConfig
 from proctor.config.sections import EvalSettings
 from proctor.definition import changed_fields, defining, in_words, is_presentation
 from proctor.errors import UsageError
@@ -40,7 +41,7 @@ def make_env(n_envs=1, use_async_envs=False, cfg=None):
 def protocol(**flags: Any) -> dict[str, Any]:
     settings = {"policy.type": "random", "env.type": "fake"}
     settings |= {name.replace("__", "."): value for name, value in flags.items()}
-    return prepare(config_from(settings)).definition().protocol
+    return prepare(build(EvalConfig, settings)).definition().protocol
 
 
 def changed(**flags: Any) -> list[str]:

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from proctor.benchmarks.fake import Fake, FakeConfig
-from proctor.config.evaluation import config_from
+from proctor.config.builder import build
+from proctor.config.evaluation import EvalConfig
 from proctor.evaluation.plan import Load, Thinking, best_simulators, make_plan, workers_for
 from proctor.evaluation.run import prepare
 from proctor.machine.system import cgroup_quota, usable_cores
@@ -59,7 +60,7 @@ def test_a_run_asks_its_policy_where_it_thinks(
     monkeypatch.setattr("proctor.evaluation.prepared.usable_cores", lambda: 16)
     monkeypatch.setattr("proctor.evaluation.prepared.usable_memory_bytes", lambda: 500 * GIB)
     words = {"policy.type": policy, "env.type": "fake", "output_dir": str(tmp_path / "run")}
-    prepared = prepare(config_from(words))
+    prepared = prepare(build(EvalConfig, words))
     if device is not None:
         monkeypatch.setattr(prepared.policy, "computes_on", device, raising=False)
     assert prepared.players.workers(100) == workers

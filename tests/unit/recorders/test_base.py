@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from proctor.config.evaluation import config_from
+from proctor.config.builder import build
+from proctor.config.evaluation import EvalConfig
 from proctor.evaluation.run import prepare, run_evaluation
 from proctor.recorders.base import Recorder, close_all
 from proctor.types import EpisodeResult
@@ -29,7 +30,7 @@ def test_a_recorder_defines_only_what_it_hears_and_goes_through_a_whole_run(
     settings = {"policy.type": "random", "env.type": "fake", "eval.n_episodes": 3,
                 "video.episodes": 0, "output_dir": str(tmp_path / "run")}  # fmt: skip
     heard = Heard()
-    run_evaluation(prepare(config_from(settings)), settings, lambda *_: [heard, Recorder()])
+    run_evaluation(prepare(build(EvalConfig, settings)), settings, lambda *_: [heard, Recorder()])
     assert sorted(heard.seeds) == [1000, 1001, 1002]
 
 

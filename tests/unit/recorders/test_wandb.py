@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from proctor.config.evaluation import config_from
+from proctor.config.builder import build
+from proctor.config.evaluation import EvalConfig
 from proctor.errors import MissingExtra, RunFolderError, UsageError
 from proctor.evaluation.run import Evaluation, prepare, run_evaluation
 from proctor.recorders import wandb as recorder
@@ -155,7 +156,7 @@ def test_an_interrupted_run_is_marked_as_failed(tmp_path: Path) -> None:
         "policy.type": "random", "env.type": "fake", "eval.n_episodes": 4,
         "wandb.enable": True, "wandb.mode": "offline", "output_dir": str(tmp_path / "run"),
     }  # fmt: skip
-    prepared = prepare(config_from(settings))
+    prepared = prepare(build(EvalConfig, settings))
     with pytest.raises(KeyboardInterrupt):
         run_evaluation(prepared, settings, lambda *_: [CtrlC()])
     (session,) = logged(tmp_path / "run")
@@ -249,4 +250,4 @@ def test_a_damaged_id_is_named(run: Run) -> None:
 def test_a_mode_that_is_none_is_named() -> None:
     settings = {"policy.type": "random", "env.type": "fake", "wandb.mode": "ofline"}
     with pytest.raises(UsageError, match=r"--wandb.mode: .*ofline"):
-        config_from(settings)
+        build(EvalConfig, settings)

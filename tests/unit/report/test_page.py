@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from proctor.cli import main
-from proctor.config.evaluation import config_from
+from proctor.config.builder import build
+from proctor.config.evaluation import EvalConfig
 from proctor.errors import RunFolderError, UsageError
 from proctor.evaluation.run import Evaluation
 from proctor.report.page import page_html, write_page
@@ -236,9 +237,9 @@ def test_the_same_folder_gives_the_same_page(tmp_path: Path) -> None:
     ],
 )
 def test_the_command_gives_the_same_config_again(given: dict[str, Any]) -> None:
-    words = shlex.split(run_command(given, config_from(given).as_dict()))
+    words = shlex.split(run_command(given, build(EvalConfig, given).as_dict()))
     flags = dict(word.removeprefix("--").split("=", 1) for word in words[2:])
-    assert config_from(flags) == config_from(given)
+    assert build(EvalConfig, flags) == build(EvalConfig, given)
 
 
 def test_a_single_episode_replaces_what_chose_the_others() -> None:
@@ -307,4 +308,4 @@ def test_bad_input_gets_one_line(
 def test_an_episode_that_is_not_there_is_refused(episodes: str) -> None:
     flags = {"policy.type": "random", "env.type": "fake", "eval.n_episodes": "4"}
     with pytest.raises(UsageError, match=r"--eval\.episodes"):
-        config_from({**flags, "eval.episodes": episodes})
+        build(EvalConfig, {**flags, "eval.episodes": episodes})

@@ -35,7 +35,11 @@ class HubConfig(AdaptedConfig):
     )
     trust_remote_code: bool = field(
         default=False,
-        metadata={"help": "run its code, with all your rights (--trust_remote_code)"}
+        metadata={
+            "help": "run its code, with all your rights (--trust_remote_code)",
+            "alias": "trust_remote_code",
+            "alias_help": "run the code of an environment from the Hub, with --env.type=hub",
+        }
         | PRESENTATION,
     )
     file: str | None = field(default=None, metadata={"hidden": True} | PRESENTATION)

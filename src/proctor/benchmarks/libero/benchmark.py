@@ -32,7 +32,7 @@ from proctor.benchmarks.selection import (
     require_positive,
     tasks_of_suite,
 )
-from proctor.definition import PRESENTATION
+from proctor.definition import NAMES, PRESENTATION
 from proctor.errors import UsageError, did_you_mean
 from proctor.features import ENVIRONMENT_STATE, STATE, ActionSpec, Expert, Feature, FeatureKind
 from proctor.machine.gl import gl_variables
@@ -85,7 +85,7 @@ class LiberoConfig(BenchmarkConfig):
     )
     camera_name: str = field(
         default="agentview_image,robot0_eye_in_hand_image",
-        metadata={"help": f"cameras, comma-separated, of {', '.join(CAMERAS)}"},
+        metadata={"help": f"cameras, comma-separated, of {', '.join(CAMERAS)}"} | NAMES,
     )
     camera_name_mapping: dict[str, str] | None = field(
         default=None,

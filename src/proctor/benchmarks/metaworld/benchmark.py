@@ -27,6 +27,7 @@ from proctor.benchmarks.selection import (
     require_positive,
     tasks_of_suite,
 )
+from proctor.definition import NAMES
 from proctor.errors import MissingExtra, UsageError, did_you_mean
 from proctor.features import (
     ENVIRONMENT_STATE,
@@ -61,7 +62,8 @@ class MetaworldConfig(BenchmarkConfig):
     observation_height: int = field(default=480, metadata={"help": "image height in pixels"})
     observation_width: int = field(default=480, metadata={"help": "image width in pixels"})
     camera_name: str = field(
-        default="corner2", metadata={"help": f"cameras, comma-separated, of {', '.join(CAMERAS)}"}
+        default="corner2",
+        metadata={"help": f"cameras, comma-separated, of {', '.join(CAMERAS)}"} | NAMES,
     )
     camera_name_mapping: dict[str, str] | None = field(
         default=None,

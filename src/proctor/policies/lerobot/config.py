@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 import msgspec
 
@@ -17,6 +17,7 @@ from proctor.definition import PRESENTATION
 from proctor.errors import UsageError, did_you_mean
 from proctor.features import NormMode
 from proctor.policies.base import PolicyConfig, PolicyPlugin
+from proctor.values import parse_text
 
 if TYPE_CHECKING:
     from proctor.policies.runtime.network import Network
@@ -97,7 +98,13 @@ class CheckpointConfig(PolicyConfig):
     )
     rename_map: dict[str, str] | None = field(
         default=None,
-        metadata=run_flag("benchmark's names to the policy's, as a JSON object") | PRESENTATION,
+        metadata=run_flag("benchmark's names to the policy's, as {theirs: ours}")
+        | PRESENTATION
+        | {
+            "alias": "rename_map",
+            "alias_help": "the benchmark's observation names to the policy's, for policies from "
+            "checkpoints",
+        },
     )
     unknown: dict[str, Any] = field(default_factory=dict, metadata={"saved": False, "hidden": True})
 
@@ -205,8 +212,7 @@ def decode_config(raw: Mapping[str, Any], config_class: type[ConfigT], where: st
     unknown = {k: v for k, v in raw.items() if k not in known}
     try:
         # msgspec leaves defaults to the class; replace() puts them on the object, to be written.
-        config = replace(msgspec.convert(known, config_class))
-        config.unknown = unknown
+        config = replace(msgspec.convert(known, config_class), unknown=unknown)
         config.validate()
     except (msgspec.ValidationError, ArithmeticError, UsageError) as error:
         raise UsageError(f"{where}: {error}") from None
@@ -216,7 +222,7 @@ def decode_config(raw: Mapping[str, Any], config_class: type[ConfigT], where: st
 def override(config: ConfigT, overrides: Mapping[str, Any]) -> ConfigT:
     """Return ``config`` with the values that flags gave, checked as a whole again.
 
-    Values may still be text as typed ("8", "true", '{"a": "b"}').
+    Values may still be text as typed ("8", "true", "{a: b}").
 
     Raises:
         UsageError: no such field, a wrong type, or a value the other fields forbid.
@@ -225,7 +231,8 @@ def override(config: ConfigT, overrides: Mapping[str, Any]) -> ConfigT:
     for name in overrides:
         if name not in names:
             raise UsageError(f"{config.type} has no --policy.{name}{did_you_mean(name, names)}")
-    given = {name: _from_flag(value) for name, value in overrides.items()}
+    hints = get_type_hints(type(config))
+    given = {name: _from_flag(hints[name], name, value) for name, value in overrides.items()}
     values = msgspec.to_builtins(config) | given
     try:
         changed = replace(msgspec.convert(values, type(config), strict=False))
@@ -235,14 +242,12 @@ def override(config: ConfigT, overrides: Mapping[str, Any]) -> ConfigT:
     return changed
 
 
-def _from_flag(value: Any) -> Any:
-    """Return lists and objects that were typed as JSON; msgspec sees to numbers and booleans."""
-    if not isinstance(value, str) or value[:1] not in ("[", "{"):
-        return value
+def _from_flag(kind: Any, name: str, value: Any) -> Any:
+    """Return the list or map that was typed; msgspec sees to numbers and booleans."""
     try:
-        return json.loads(value)
-    except (ValueError, RecursionError):
-        raise UsageError(f"{value} is not JSON") from None
+        return parse_text(kind, value) if isinstance(value, str) else value
+    except ValueError as bad:
+        raise UsageError(f"--policy.{name}: {value!r} is not valid YAML or JSON ({bad})") from None
 
 
 def encode_config(config: CheckpointConfig, for_lerobot: str) -> str:

@@ -1,0 +1,103 @@
+"""What every config of a run shares, and how a section is marked that a plug-in defines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from proctor.benchmarks.base import BenchmarkConfig
+from proctor.config.sections import EvalSettings, VideoSettings, at_least, between
+from proctor.definition import PRESENTATION, plain
+from proctor.errors import UsageError
+from proctor.policies.base import PolicyConfig
+from proctor.recorders.wandb import WandbConfig
+from proctor.types import MOST_EPISODES
+
+_MOST_WORKERS = 1024
+_SECTION = "plugin_section"
+
+
+@dataclass(frozen=True)
+class PluginSection:
+    """A section whose class is chosen by its ``type``, among the plug-ins of one kind."""
+
+    kind: str
+    """As ``proctor.plugins`` calls it: "policies", "benchmarks"."""
+    type_of_path: str | None = None
+    """The type that is meant where the section names no type but a ``path``."""
+    optional: bool = False
+    """Whether it may be left out; the field is then None."""
+
+
+def plugin_section(
+    kind: str, *, type_of_path: str | None = None, optional: bool = False
+) -> dict[str, Any]:
+    """Return the metadata of a field whose flags a plug-in defines."""
+    return {_SECTION: PluginSection(kind, type_of_path, optional)}
+
+
+def plugin_sections(cls: type[Any]) -> dict[str, PluginSection]:
+    """Return the sections of a config class that plug-ins define, by name."""
+    return {f.name: f.metadata[_SECTION] for f in fields(cls) if _SECTION in f.metadata}
+
+
+@dataclass
+class RunConfig:
+    """A run in a folder of its own: which policy, in which world, how, and where results go."""
+
+    policy: PolicyConfig = field(metadata=plugin_section("policies", type_of_path="pretrained"))
+    env: BenchmarkConfig = field(metadata=plugin_section("benchmarks"))
+    eval: EvalSettings = field(default_factory=EvalSettings)
+    video: VideoSettings = field(default_factory=VideoSettings, metadata=PRESENTATION)
+    wandb: WandbConfig = field(default_factory=WandbConfig, metadata=PRESENTATION)
+    output_dir: Path | None = field(
+        default=None,
+        metadata={"help": "the run folder (default: outputs/eval/DATE/TIME_ENV_POLICY)"}
+        | PRESENTATION,
+    )
+    seed: int = field(default=1000, metadata={"help": "seed of the first episode of every task"})
+    resume: bool = field(
+        default=False,
+        metadata={
+            "help": "run the episodes that are missing in output_dir; needs no other flag, but "
+            "types that are MODULE:NAME again"
+        }
+        | PRESENTATION,
+    )
+
+    def validate(self) -> None:
+        """Refuse values that make no sense; a class that adds fields extends this.
+
+        Raises:
+            UsageError: naming the flag.
+        """
+        between("eval.n_episodes", self.eval.n_episodes, 1, MOST_EPISODES)
+        for index in self.eval.episodes or ():
+            if not 0 <= index < self.eval.n_episodes:
+                raise UsageError(
+                    f"--eval.episodes: there is no episode {index} "
+                    f"(--eval.n_episodes is {self.eval.n_episodes}: choose 0-"
+                    f"{self.eval.n_episodes - 1})"
+                )
+        if self.eval.episodes == []:
+            raise UsageError("--eval.episodes is empty; leave it out to run every episode")
+        between("eval.batch_size", self.eval.batch_size, 0, _MOST_WORKERS)
+        between("eval.max_retries", self.eval.max_retries, 0, 1000)
+        at_least("env.max_parallel_tasks", self.env.max_parallel_tasks, 0)
+        between("seed", self.seed, 0, 2**31 - 1)
+        if not self.eval.watchdog_s > 0:
+            raise UsageError(f"--eval.watchdog_s must be above 0, got {self.eval.watchdog_s:g}")
+        if self.eval.watchdog_s > 1e6:
+            raise UsageError(f"--eval.watchdog_s must be at most 1e6, got {self.eval.watchdog_s:g}")
+        self.video.validate()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the config as JSON values, such that ``build`` gives the same again."""
+        told: dict[str, Any] = plain(self, _is_shown)
+        return told
+
+
+def _is_shown(owner: type[Any], field_name: str) -> bool:
+    known = {f.name: f for f in fields(owner)}
+    return not known[field_name].metadata.get("hidden")

@@ -1,0 +1,195 @@
+"""One builder for every config: a dataclass from settings, its marked sections from plug-ins."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, TypeVar
+
+from proctor import plugins
+from proctor.benchmarks.base import BenchmarkConfig, BenchmarkPlugin
+from proctor.config.base import PluginSection, RunConfig, plugin_sections
+from proctor.config.flags import Flag, check_known, decode, flags_of
+from proctor.definition import flatten
+from proctor.errors import UsageError
+from proctor.policies.base import PolicyPlugin
+from proctor.values import inner_type
+
+Plugin = BenchmarkPlugin | PolicyPlugin
+Config = TypeVar("Config", bound=RunConfig)
+_FINDERS: dict[str, Callable[[str], Plugin]] = {
+    "benchmarks": plugins.find_benchmark,
+    "policies": plugins.find_policy,
+}
+
+
+def build(cls: type[Config], settings: Mapping[str, Any]) -> Config:
+    """Build a checked config from settings, nested (as in a file) or flat (as on the command line).
+
+    Raises:
+        UsageError: an unknown setting, plug-in or a wrong value.
+    """
+    chosen = _chosen(cls, settings)
+    classes = {name: None if plugin is None else plugin.config for name, plugin in chosen.items()}
+    flags = flags_of(cls, sections=classes)
+    values = _values(cls, settings, flags, _open_fields(chosen))
+    check_known(values, flags, ())
+    config = decode(cls, values, sections=classes)
+    config.validate()
+    return config
+
+
+def benchmark_config_from(settings: Mapping[str, Any]) -> BenchmarkConfig:
+    """Build a checked benchmark config from its own settings, ``{"type": "metaworld", ...}``.
+
+    Raises:
+        UsageError: an unknown setting, plug-in or a wrong value.
+    """
+    config_class = plugins.find_benchmark(str(settings.get("type", ""))).config
+    flags = flags_of(config_class, "env.")
+    whole = {flag.name for flag in flags if flag.container is dict}
+    values = flatten({"env": settings}, lambda name, value: name not in whole)
+    check_known(values, flags, ())
+    return decode(config_class, values, "env.")
+
+
+def find_plugin(kind: str, name: str) -> Plugin:
+    """Return the plug-in of ``kind`` called ``name``."""
+    return _FINDERS[kind](name)
+
+
+def own_flags(cls: type[RunConfig]) -> list[Flag]:
+    """List the flags that every run of a config class has, whatever the plug-ins."""
+    return flags_of(cls, sections=dict.fromkeys(plugin_sections(cls)))
+
+
+def setting(section: str, name: str, settings: Mapping[str, Any]) -> str:
+    """Return one setting, flat or nested, before it is known which others there may be."""
+    nested = settings.get(section)
+    inside = nested.get(name, "") if isinstance(nested, Mapping) else ""
+    return str(settings.get(f"{section}.{name}", inside) or "")
+
+
+def _chosen(cls: type[RunConfig], settings: Mapping[str, Any]) -> dict[str, Plugin | None]:
+    """Return the plug-in of every section: the last first, for a world is asked for before all."""
+    found: dict[str, Plugin | None] = {}
+    for name, section in reversed(plugin_sections(cls).items()):
+        if section.optional and not _is_asked(name, settings):
+            found[name] = None
+        else:
+            found[name] = find_plugin(section.kind, _type_of(name, section, settings))
+    return found
+
+
+def _is_asked(section: str, settings: Mapping[str, Any]) -> bool:
+    return any(
+        (name == section and value is not None) or name.startswith(f"{section}.")
+        for name, value in settings.items()
+    )
+
+
+def _type_of(name: str, section: PluginSection, settings: Mapping[str, Any]) -> str:
+    """Return a section's type: as given, or what it must be where there is only a path."""
+    given = setting(name, "type", settings)
+    if section.type_of_path is None or not setting(name, "path", settings):
+        return given
+    if given not in ("", section.type_of_path):
+        raise UsageError(
+            f"--{name}.path states the {name}'s type itself; leave out --{name}.type={given}"
+        )
+    return section.type_of_path
+
+
+def _open_fields(chosen: Mapping[str, Plugin | None]) -> dict[str, str]:
+    """Return the sections that take flags they do not know, and the name of what holds them."""
+    return {
+        name: f"{name}.{plugin.open_field}"
+        for name, plugin in chosen.items()
+        if isinstance(plugin, PolicyPlugin) and plugin.open_field is not None
+    }
+
+
+def _values(
+    cls: type[RunConfig],
+    settings: Mapping[str, Any],
+    flags: Collection[Flag],
+    open_fields: Mapping[str, str],
+) -> dict[str, Any]:
+    """Return the settings by dotted name, aliases under the name of what they stand for."""
+    known = {flag.name for flag in flags}
+    whole = {flag.name for flag in flags if flag.container is dict}
+    sections = {name.partition(".")[0] for name in known} | plugin_sections(cls).keys()
+    aliases: dict[str, str] = {}
+    if any("." not in name and name not in known | sections for name in settings):
+        aliases = {str(flag.alias): flag.name for flag in aliased_flags(cls)}
+
+    def is_section(name: str, value: Mapping[str, Any]) -> bool:
+        section, dot, _ = name.partition(".")
+        return name not in whole and not (dot and section in open_fields)
+
+    left_out = {name for name in plugin_sections(cls) if settings.get(name) is None}
+    rest = {n: value for n, value in settings.items() if n not in aliases and n not in left_out}
+    values = flatten(rest, is_section)
+    values |= {aliases[name]: value for name, value in settings.items() if name in aliases}
+    for section, into in open_fields.items():
+        others = [n for n in values if n.startswith(f"{section}.") and n not in known]
+        if others:
+            found = {name.removeprefix(f"{section}."): values.pop(name) for name in others}
+            values[into] = dict(values.get(into) or {}) | found
+    return values
+
+
+def aliased_flags(cls: type[RunConfig]) -> list[Flag]:
+    """List the flags of the built-in plug-ins that have another name, each once."""
+    flags = (flag for name in plugin_sections(cls) for flag in plugin_flags(cls, name))
+    named = {flag.alias: flag for flag in flags if flag.alias is not None}
+    return list(named.values())
+
+
+def plugin_flags(cls: type[RunConfig], section: str, name: str | None = None) -> Iterator[Flag]:
+    """Yield the flags of a section: of the plug-in called ``name``, or of all that are built in."""
+    kind = plugin_sections(cls)[section].kind
+    for known in plugins.BUILT_IN[kind] if name is None else [name]:
+        yield from flags_of(find_plugin(kind, known).config, f"{section}.")
+
+
+class Switches:
+    """The flags among ``words`` that may stand without a value: those of fields that are bool.
+
+    Plug-ins are asked only about a flag that no other part of the config has: those that the words
+    name, then all that are built in, for a file may name any.
+    """
+
+    def __init__(self, cls: type[RunConfig], words: list[str]) -> None:
+        self._cls = cls
+        self._words = words
+
+    def __contains__(self, name: object) -> bool:
+        for flags in self._own_flags, self._named_flags, self._built_in_flags:
+            for flag in flags():
+                if name in (flag.name, flag.alias):
+                    return flag.is_switch
+        return name == "help"
+
+    def _own_flags(self) -> list[Flag]:
+        hints = typing.get_type_hints(self._cls)
+        declared = {name: inner_type(hints[name]) for name in plugin_sections(self._cls)}
+        return flags_of(self._cls, sections=declared)
+
+    def _named_flags(self) -> Iterator[Flag]:
+        for section in plugin_sections(self._cls):
+            name = self._value_of(f"--{section}.type")
+            if name is not None:
+                yield from plugin_flags(self._cls, section, name)
+
+    def _built_in_flags(self) -> Iterator[Flag]:
+        for section in plugin_sections(self._cls):
+            yield from plugin_flags(self._cls, section)
+
+    def _value_of(self, flag: str) -> str | None:
+        for word, after in zip(self._words, [*self._words[1:], ""], strict=True):
+            if word.startswith(f"{flag}="):
+                return word.partition("=")[2] or None
+            if word == flag and not after.startswith("--"):
+                return after or None
+        return None

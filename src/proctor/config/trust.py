@@ -1,0 +1,47 @@
+"""Whose word it takes to run somebody else's code: a flag's, never a file's."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from proctor.config.base import RunConfig
+from proctor.config.builder import setting
+from proctor.errors import UsageError
+
+TRUST = ("trust_remote_code", "env.trust_remote_code")
+"""The two spellings of the flag that lets somebody else's code run."""
+CODE_NAMES = ("policy.type", "env.type", "env.id")
+"""Flags whose value may be MODULE:NAME, and then the module is imported."""
+
+
+def trusted(settings: dict[str, Any], flags: Mapping[str, Any], origin: str) -> dict[str, Any]:
+    """Return settings that were read from a file, less the leave to run somebody else's code.
+
+    A file may come from anywhere; a flag is the user's own word. So the leave is given again, and
+    ``module:ATTRIBUTE``, which is imported, is refused unless a flag names it too.
+
+    Raises:
+        UsageError: with the flag that says that the code is to be trusted.
+    """
+    for name in CODE_NAMES:
+        section, _, field_name = name.partition(".")
+        value = setting(section, field_name, settings)
+        if ":" in value and flags.get(name) != value:
+            raise UsageError(
+                f"{origin} asks to import {value}; if you trust that code, add --{name}={value}"
+            )
+    kept = {name: value for name, value in settings.items() if name not in TRUST}
+    if isinstance(kept.get("env"), dict):
+        kept["env"] = {k: v for k, v in kept["env"].items() if k != TRUST[0]}
+    return kept
+
+
+def code_flags(config: RunConfig) -> str:
+    """Return the flags that must be given again, since a run folder does not speak for code."""
+    values = (config.policy.type, config.env.type, str(getattr(config.env, "id", "")))
+    named = zip(CODE_NAMES, values, strict=True)
+    flags = [f" --{name}={shlex.quote(value)}" for name, value in named if ":" in value]
+    trust = getattr(config.env, "trust_remote_code", False)
+    return "".join(flags) + " --trust_remote_code" * bool(trust)

@@ -1,0 +1,148 @@
+"""Values as people type and write them: ``[a, b]``, ``{a: 1}``, JSON, ``a,b``, within bounds.
+
+A flag is text, a config file is YAML. Both may come from anywhere: neither can run code, nest deep
+enough to break the stack or grow without end.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import types
+import typing
+from functools import cache
+from typing import Any
+
+DEEPEST, MOST_CHARACTERS = 32, 2**20
+_UNION = (typing.Union, types.UnionType)
+_PLAIN = (
+    ("bool", re.compile(r"true|false", re.IGNORECASE)),
+    ("null", re.compile(r"null|none|~", re.IGNORECASE)),
+    ("str", re.compile(r"[-+]?0[0-9].*")),
+    ("int", re.compile(r"[-+]?[0-9]+")),
+    ("float", re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?|[-+]?\.(inf|nan)")),
+)
+"""What an unquoted word in ``[...]`` or ``{...}`` stands for; any other is text ("on" is, too)."""
+
+
+def inner_type(kind: Any) -> Any:
+    """Return a type without ``| None``."""
+    if typing.get_origin(kind) in _UNION:
+        return next(t for t in typing.get_args(kind) if t is not type(None))
+    return kind
+
+
+def container_of(kind: Any) -> Any:
+    """Return ``list``, ``tuple`` or ``dict`` for a type that holds several values, else None."""
+    origin = typing.get_origin(inner_type(kind))
+    return origin if origin in (list, tuple, dict) else None
+
+
+def parse_text(kind: Any, text: str) -> Any:
+    """Return what ``text`` says for a field of type ``kind``, as far as its brackets tell.
+
+    Text that holds no list or map stays text: msgspec makes numbers and booleans of it, and a field
+    of type str keeps it as typed.
+
+    Raises:
+        ValueError: brackets that are neither YAML nor JSON, in one line.
+    """
+    if inner_type(kind) is not str and text.lower() in ("none", "null"):
+        return None
+    container = container_of(kind)
+    if container is None:
+        return text
+    if container is not dict and not is_flow_list(text):
+        return [part.strip() for part in text.split(",") if part.strip()]
+    return parse_flow(text)
+
+
+def is_flow_list(text: str) -> bool:
+    """Tell whether ``text`` is written with brackets, rather than as ``a,b``."""
+    return text.lstrip().startswith("[")
+
+
+def parse_flow(text: str) -> Any:
+    """Return the list or map that ``text`` holds: JSON, or YAML as ``[a, b]`` and ``{a: b}``.
+
+    Raises:
+        ValueError: it holds neither, or goes too deep; one line says which.
+    """
+    if len(text) > MOST_CHARACTERS:
+        raise ValueError(f"it is longer than {MOST_CHARACTERS} characters")
+    if not text.lstrip().startswith(("[", "{")):
+        raise ValueError("expected brackets")
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):  # ValueError: also a number with thousands of digits
+        return load_yaml(text, flow=True)
+    if _is_deeper(value, DEEPEST):
+        raise ValueError(f"nested deeper than {DEEPEST} levels")
+    return value
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    if not isinstance(value, list | dict):
+        return False
+    items = value.values() if isinstance(value, dict) else value
+    return levels == 0 or any(_is_deeper(item, levels - 1) for item in items)
+
+
+def load_yaml(text: str | bytes, *, flow: bool = False) -> Any:
+    """Read YAML, of which JSON is a part. ``flow``: a flag's value, with JSON's idea of scalars.
+
+    Raises:
+        ValueError: it is none, or goes too deep; one line says which.
+    """
+    import yaml
+
+    loader = _loaders()[flow]
+    try:
+        return yaml.load(text, loader)  # noqa: S506  it is a SafeLoader
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError) as bad:
+        # PyYAML's own errors, and what it trips over: dates, tags and merges that are none
+        problem = getattr(bad, "problem", None) if flow else None  # in one word, where is plain
+        raise ValueError(" ".join(str(problem or bad).split())) from None
+
+
+@cache
+def _loaders() -> tuple[Any, Any]:
+    """Return the loader of files and the one of flags; yaml is imported where one is needed."""
+    import yaml
+
+    class Shallow(yaml.SafeLoader):
+        """Reads no deeper than settings go: past that, a file is an attack on the stack."""
+
+        depth = 0
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            self.depth += 1
+            if self.depth > DEEPEST:
+                raise yaml.YAMLError(f"nested deeper than {DEEPEST} levels")
+            node = super().compose_node(parent, index)
+            self.depth -= 1
+            return node
+
+    class Flow(Shallow):
+        """Reads one value of a flag: no aliases, which multiply, no tags, dates or octals."""
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+            if isinstance(event, yaml.AliasEvent) or event.tag not in (None, "!"):
+                raise yaml.YAMLError("words that begin with * or ! belong in quotes")
+            return super().compose_node(parent, index)
+
+        def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
+            if kind is not yaml.ScalarNode or not implicit[0]:
+                return super().resolve(kind, value, implicit)  # type: ignore[no-untyped-call]
+            named = (name for name, pattern in _PLAIN if pattern.fullmatch(value))
+            return f"tag:yaml.org,2002:{next(named, 'str')}"
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            for key, value in node.value:
+                if value.value == "" and value.start_mark.index == value.end_mark.index:
+                    name = key.value if isinstance(key, yaml.ScalarNode) else "a key"
+                    raise yaml.YAMLError(f"{name!r} has no value; a space follows the colon")
+            return super().construct_mapping(node, deep)
+
+    return Shallow, Flow

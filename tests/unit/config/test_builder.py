@@ -1,0 +1,154 @@
+"""One builder for every config: what a second one takes is a class, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proctor.benchmarks.base import BenchmarkConfig
+from proctor.config.base import RunConfig, plugin_section
+from proctor.config.builder import Switches, build, own_flags
+from proctor.config.evaluation import EvalConfig
+from proctor.config.flags import split_argv
+from proctor.config.help import flags_help
+from proctor.errors import UsageError
+from proctor.policies.base import PolicyConfig
+
+BASE = {"policy.type": "random", "env.type": "fake"}
+
+
+@dataclass
+class CountingConfig(PolicyConfig):
+    compile: int = field(default=0, metadata={"help": "elsewhere this is a switch"})
+
+
+def make_counting(config: CountingConfig, benchmark: Any) -> None:
+    """Never made."""
+
+
+@dataclass
+class Optimizer:
+    lr: float = field(default=1e-3, metadata={"help": "learning rate"})
+    fused: bool = field(default=False, metadata={"help": "one kernel for all"})
+
+
+@dataclass
+class MadeUpTraining(RunConfig):
+    """What training may look like: the common part, a section, and now and then a world."""
+
+    env: BenchmarkConfig | None = field(  # type: ignore[assignment]
+        default=None, metadata=plugin_section("benchmarks", optional=True)
+    )
+    optimizer: Optimizer = field(default_factory=Optimizer)
+    steps: int = field(default=100, metadata={"help": "of the optimizer"})
+
+    def validate(self) -> None:
+        if self.env is not None:
+            super().validate()
+        if self.steps < 1:
+            raise UsageError(f"--steps must be at least 1, got {self.steps}")
+
+
+def test_a_second_config_is_a_few_lines_and_has_the_common_flags_too() -> None:
+    settings = {
+        "policy": {"type": "act", "chunk_size": 10, "n_action_steps": 5},
+        "env.type": "fake",
+        "env.n_tasks": "3",
+        "optimizer.lr": "1e-4",
+        "steps": "7",
+        "output_dir": "out",
+        "eval": {"n_episodes": 2},
+        "rename_map": "{a: b}",
+    }
+    config = build(MadeUpTraining, settings)
+    assert (type(config.policy).__name__, type(config.env).__name__) == ("ActConfig", "FakeConfig")
+    assert config.policy.chunk_size == 10  # type: ignore[attr-defined]
+    assert config.policy.rename_map == {"a": "b"}  # type: ignore[attr-defined]
+    assert (config.optimizer.lr, config.steps, config.output_dir) == (1e-4, 7, Path("out"))
+    assert config.eval.n_episodes == 2
+    assert build(MadeUpTraining, json.loads(json.dumps(config.as_dict()))) == config
+
+
+def test_an_optional_section_may_be_left_out_and_is_checked_where_it_is_not() -> None:
+    assert build(MadeUpTraining, {"policy.type": "zero"}).env is None
+    assert build(MadeUpTraining, {"policy.type": "zero", "env": None}).env is None
+    with pytest.raises(UsageError, match=r"--env\.type is missing"):
+        build(MadeUpTraining, {"policy.type": "zero", "env.n_tasks": 3})
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"optimizer.lrr": "1"}, "unknown flag --optimizer.lrr; did you mean --optimizer.lr?"),
+        ({"optimizer.lr": "fast"}, "--optimizer.lr: expected float, got 'fast'"),
+        ({"steps": "0"}, "--steps must be at least 1, got 0"),
+        ({"against": "run"}, "unknown flag --against"),
+    ],
+)
+def test_the_errors_of_a_second_config_name_its_flags(
+    settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        build(MadeUpTraining, {"policy.type": "zero", **settings})
+    assert str(caught.value).startswith(message)
+
+
+def test_the_help_of_a_second_config_has_its_own_flags_and_the_plug_ins() -> None:
+    text = flags_help(MadeUpTraining, {"policy.type": "zero", "env.type": "fake"})
+    for flag in ("optimizer.lr=float", "steps=int", "seed=int", "rename_map=dict", "env.n_tasks"):
+        assert f"--{flag}" in text
+    assert "--against" not in text
+
+
+def test_switches_are_the_bool_fields_of_the_config_and_its_plug_ins() -> None:
+    words = ["--env.type", "fake", "--env.endless", "--resume", "--optimizer.fused", "word"]
+    positional, given = split_argv(words, Switches(MadeUpTraining, words))
+    assert positional == ["word"]
+    assert given == {
+        "env.type": "fake", "env.endless": "true", "resume": "true", "optimizer.fused": "true",
+    }  # fmt: skip
+    bools = {flag.name for flag in own_flags(EvalConfig) if flag.inner is bool}
+    assert {"resume", "live", "eval.strict", "wandb.enable"} <= bools
+    assert all(name in Switches(EvalConfig, []) for name in bools)
+
+
+def test_a_switch_of_a_plug_in_that_only_a_file_names_is_known_too() -> None:
+    switches = Switches(EvalConfig, ["--resume"])
+    assert "trust_remote_code" in switches
+    assert "env.trust_remote_code" in switches
+    assert "policy.compile" in switches
+    assert "policy.chunk_size" not in switches
+    assert "no_such_flag" not in switches
+
+
+def test_a_flag_of_the_plug_in_that_is_named_is_what_that_one_declares() -> None:
+    name = f"{__name__}:make_counting"
+    assert "policy.compile" not in Switches(EvalConfig, [f"--policy.type={name}"])
+    assert "policy.compile" not in Switches(EvalConfig, ["--policy.type", name])
+
+
+def test_an_alias_stands_for_the_field_that_declares_it() -> None:
+    named = build(EvalConfig, {"policy.type": "act", "env.type": "fake", "rename_map": {"a": "b"}})
+    assert named.policy.rename_map == {"a": "b"}  # type: ignore[attr-defined]
+    open_one = {"policy.path": "somewhere", "env.type": "fake", "rename_map": "{a: b}"}
+    assert build(EvalConfig, open_one).policy.overrides == {"rename_map": "{a: b}"}  # type: ignore[attr-defined]
+    with pytest.raises(UsageError, match=r"unknown flag --policy\.rename_map"):
+        build(EvalConfig, {**BASE, "rename_map": "{a: b}"})
+
+
+def test_a_map_in_a_file_for_a_checkpoints_field_stays_whole() -> None:
+    settings = {"policy": {"path": "x", "rename_map": {"a": "b"}}, "env": {"type": "fake"}}
+    assert build(EvalConfig, settings).policy.overrides == {"rename_map": {"a": "b"}}  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_building_and_preparing_leave_the_config_as_it_was_given(strict: bool) -> None:
+    config = build(EvalConfig, {"policy.type": "act", "env.type": "fake", "eval.strict": strict})
+    before = config.as_dict()
+    assert (config.played_policy.pad_to is None) is not strict
+    assert config.policy.pad_to is None
+    assert config.as_dict() == before
