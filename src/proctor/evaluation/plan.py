@@ -1,14 +1,18 @@
-"""From a benchmark and a number of episodes to the list of episodes, before anything starts."""
+"""From a benchmark and a number of episodes to the list of episodes, and what of it is left."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 
 from proctor.benchmarks.base import Benchmark
 from proctor.errors import UsageError
-from proctor.machine.system import WORKER_MB
+from proctor.machine.system import (
+    WORKER_MB,
+)
+from proctor.runs.journal import EpisodeRow
 from proctor.types import MOST_EPISODES, EpisodeSpec
 
 
@@ -91,3 +95,46 @@ def descriptors_for(workers: int) -> int:
 def workers_within(descriptors: int) -> int:
     """Return how many workers so many descriptors allow."""
     return max(0, (descriptors - _FOR_THE_REST) // _FOR_EACH_WORKER)
+
+
+@dataclass(frozen=True)
+class Rest:
+    """What is left to run of a plan."""
+
+    specs: list[EpisodeSpec]
+    begun: int
+    """The last index of which an earlier session has ended an episode; -1: none."""
+
+
+def check_planned(plan: list[EpisodeSpec], done: Sequence[EpisodeRow], path: Path) -> None:
+    """Refuse to go on with a folder that holds other episodes than those planned.
+
+    Raises:
+        UsageError: naming the first.
+    """
+    planned = {spec.key: spec for spec in plan}
+    extra = {row.key for row in done} - planned.keys()
+    if extra:
+        raise UsageError(
+            f"--resume: {path} holds {len(extra)} episodes that are not planned now, "
+            f"as {min(extra)}; ask for at least the tasks and --eval.n_episodes it was run with"
+        )
+    for row in done:
+        found = row.disagreement(planned[row.key])
+        if found is not None:
+            raise UsageError(
+                f"--resume: {row.key} in {path} is another episode than the one planned now "
+                f"({found}); its journal was changed or mixed up: choose another --output_dir"
+            )
+
+
+def rest_of(plan: list[EpisodeSpec], done: Sequence[EpisodeRow], *, decided: bool) -> Rest:
+    """Return the episodes to run: once a rule has decided, only those of rounds that have begun.
+
+    An earlier session that ended amid its rounds has left the quick episodes of them, which are
+    the successes. What errored is tried again: the cause may be mended.
+    """
+    sound = {row.key for row in done if row.outcome.counts}
+    begun = max((row.episode_index for row in done), default=-1)
+    missing = (spec for spec in plan if spec.key not in sound)
+    return Rest([spec for spec in missing if spec.index <= begun or not decided], begun)

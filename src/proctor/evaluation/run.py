@@ -20,9 +20,15 @@ from proctor.engine.scheduler import Bounds
 from proctor.errors import RunFolderError, SpecMismatch, UsageError
 from proctor.evaluation.filming import Filmed, Filming
 from proctor.evaluation.head_start import begin_early
-from proctor.evaluation.plan import descriptors_for, make_plan, workers_within
+from proctor.evaluation.plan import (
+    check_planned,
+    descriptors_for,
+    make_plan,
+    rest_of,
+    workers_within,
+)
 from proctor.evaluation.prepared import Definition, Players, Prepared
-from proctor.evaluation.session import FilmRecorders, Rest, Session, SessionRules
+from proctor.evaluation.session import FilmRecorders, Session, SessionRules
 from proctor.evaluation.stop_rules import make_stopper
 from proctor.evaluation.tracking import tracked
 from proctor.machine.system import (
@@ -46,7 +52,6 @@ from proctor.runs.folder import EVAL_INFO_FILE, RunFolder, RunRecord, write_json
 from proctor.runs.journal import EpisodeRow, cut_torn_line, read_journal
 from proctor.runs.videos import read_warnings, remove_unfinished
 from proctor.stats.anytime import NOT_WATCHED, Watched, watched
-from proctor.types import EpisodeSpec
 
 MakeRecorders = Callable[[Sequence[EpisodeRow]], list[Recorder]]
 """Makes the outputs of a session besides the journal, given the episodes that stay as they are."""
@@ -186,14 +191,14 @@ def run_evaluation(
         read_warnings(folder.path)
         if config.wandb.active:
             read_run_id(folder.path)
-        _check_planned(plan, done, folder.path)
+        check_planned(plan, done, folder.path)
         folder.write(record)  # nothing is refused from here on
         cut_torn_line(folder.path)
         remove_unfinished(folder.path)
         before = [row for row in done if row.outcome.counts]
         for row in before:
             stopper.hear(row.key, row.outcome)
-        rest = _rest_of(plan, done, decided=stopper.decided)
+        rest = rest_of(plan, done, decided=stopper.decided)
         session = Session(prepared.players, _session_rules(config), _filming(prepared))
         with tracked(config.wandb, folder.path, record, before) as trackers, session:
             try:
@@ -293,32 +298,3 @@ def _record(prepared: Prepared, definition: Definition, given: dict[str, Any]) -
         planned_episodes=len(prepared.plan),
         bit_reproducible=definition.bit_reproducible,
     )
-
-
-def _check_planned(plan: list[EpisodeSpec], done: Sequence[EpisodeRow], path: Path) -> None:
-    planned = {spec.key: spec for spec in plan}
-    extra = {row.key for row in done} - planned.keys()
-    if extra:
-        raise UsageError(
-            f"--resume: {path} holds {len(extra)} episodes that are not planned now, "
-            f"as {min(extra)}; ask for at least the tasks and --eval.n_episodes it was run with"
-        )
-    for row in done:
-        found = row.disagreement(planned[row.key])
-        if found is not None:
-            raise UsageError(
-                f"--resume: {row.key} in {path} is another episode than the one planned now "
-                f"({found}); its journal was changed or mixed up: choose another --output_dir"
-            )
-
-
-def _rest_of(plan: list[EpisodeSpec], done: Sequence[EpisodeRow], *, decided: bool) -> Rest:
-    """Return the episodes to run: once a rule has decided, only those of rounds that have begun.
-
-    An earlier session that ended amid its rounds has left the quick episodes of them, which are
-    the successes. What errored is tried again: the cause may be mended.
-    """
-    sound = {row.key for row in done if row.outcome.counts}
-    begun = max((row.episode_index for row in done), default=-1)
-    missing = (spec for spec in plan if spec.key not in sound)
-    return Rest([spec for spec in missing if spec.index <= begun or not decided], begun)

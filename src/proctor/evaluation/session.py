@@ -14,6 +14,7 @@ from proctor.engine.engine import Engine
 from proctor.engine.scheduler import Bounds, Scheduler
 from proctor.errors import UsageError
 from proctor.evaluation.filming import Filmed, Filming, Remembered, film
+from proctor.evaluation.plan import Rest
 from proctor.evaluation.prepared import Players
 from proctor.recorders.base import Recorder, close_all
 from proctor.recorders.on_disk import EffortLog, Journal
@@ -25,15 +26,6 @@ from proctor.types import EpisodeSpec
 
 FilmRecorders = Callable[[int], list[Recorder]]
 """Makes what watches the filming of so many episodes."""
-
-
-@dataclass(frozen=True)
-class Rest:
-    """What is left to run of a plan."""
-
-    specs: list[EpisodeSpec]
-    begun: int
-    """The last index of which an earlier session has ended an episode; -1: none."""
 
 
 @dataclass(frozen=True)

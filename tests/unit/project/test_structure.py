@@ -148,3 +148,11 @@ def test_phases_of_an_evaluation_are_not_handed_the_whole() -> None:
         and re.search(r"\bPrepared\b", modules()[module].read_text(encoding="utf-8"))
     }
     assert holders == {"proctor.evaluation.run", "proctor.commands.eval"}
+
+
+def test_text_of_others_is_made_harmless_in_one_place_for_terminals_and_one_for_pages() -> None:
+    def who(calls: str) -> set[str]:
+        return {name for name, path in modules().items() if calls in path.read_text("utf-8")}
+
+    assert who(".isprintable(") == {"proctor.errors"}
+    assert who("html.escape(") == {"proctor.report.document"}
