@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 from proctor.definition import NAMES, PRESENTATION
@@ -135,5 +136,15 @@ class BenchmarkPlugin:
     """How a benchmark is found: its config class and how to make it from one."""
 
     config: type[BenchmarkConfig]
-    make: Callable[[Any], Benchmark]
+    make: Callable[..., Benchmark]
+    """From a config and, where there is ``learn``, what that gave."""
     summary: str
+    learn: Callable[[Any], Any] | None = None
+    """Finds out what making takes time for (a download, opening an environment): once, in the
+    parent; the record is handed to every worker."""
+
+    def maker(self, config: Any) -> Callable[[], Benchmark]:
+        """Return what makes the benchmark of ``config``, here and in workers."""
+        if self.learn is None:
+            return partial(self.make, config)
+        return partial(self.make, config, self.learn(config))

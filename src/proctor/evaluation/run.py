@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +93,7 @@ def prepare(config: EvalConfig) -> Prepared:
     """
     default = config.output_dir is None
     folder = RunFolder(config.output_dir or default_folder(config), or_next=default)
-    make_benchmark = partial(plugins.find_benchmark(config.env.type).make, config.env)
+    make_benchmark = plugins.find_benchmark(config.env.type).maker(config.env)
     benchmark = make_benchmark()
     plugin = plugins.find_policy(config.policy.type)
     if config.eval.use_async_envs:  # first: what workers are forked from has the limit it finds

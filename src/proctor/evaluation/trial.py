@@ -7,6 +7,7 @@ Each is tried in a process of its own, so that a crash or a hang is a finding an
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import subprocess
@@ -146,11 +147,10 @@ def _opened(name: str) -> Trial:
 def _make(name: str) -> Benchmark:
     """Make the benchmark with small pictures."""
     plugin = plugins.find_benchmark(name)
-    config: Any = plugin.config(**_FIELDS.get(name, {}))
-    for field in ("observation_height", "observation_width"):
-        if hasattr(config, field):
-            setattr(config, field, _PIXELS)
-    return plugin.make(config)
+    known = {field.name for field in dataclasses.fields(plugin.config)}
+    small = dict.fromkeys(known & {"observation_height", "observation_width"}, _PIXELS)
+    settings: dict[str, Any] = {**_FIELDS.get(name, {}), **small}
+    return plugin.make(plugin.config(**settings))
 
 
 def _play(benchmark: Benchmark, keys: Sequence[str]) -> str:

@@ -41,7 +41,7 @@ def make_env(
     """
     if not isinstance(config, BenchmarkConfig):
         config = benchmark_config_from(config)
-    make_benchmark = partial(plugins.find_benchmark(config.type).make, config)
+    make_benchmark = plugins.find_benchmark(config.type).maker(config)
     benchmark = make_benchmark()
     keys = observed_keys(benchmark.features())
     environment = benchmark.preflight(keys)

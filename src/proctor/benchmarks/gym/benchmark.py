@@ -12,7 +12,6 @@ from proctor.benchmarks.gym.memory import Memory
 from proctor.benchmarks.gym.probe import EnvFacts, Opener, Question, TaskFacts, learn
 from proctor.benchmarks.gym.success import CHOICES, SuccessRule, parse_success
 from proctor.benchmarks.selection import ids_in_group, names_in, require_positive
-from proctor.definition import PRESENTATION
 from proctor.errors import UsageError, did_you_mean
 from proctor.features import ActionSpec, Expert, Feature
 from proctor.types import EpisodeSpec, Task
@@ -34,8 +33,6 @@ class AdaptedConfig(BenchmarkConfig):
     episode_length: int | None = field(
         default=None, metadata={"help": "most steps of an episode (default: the environment's own)"}
     )
-    facts: EnvFacts | None = field(default=None, metadata={"hidden": True} | PRESENTATION)
-    """What the parent has learnt of the environments, such that workers need not."""
 
 
 _OWN_RESET = "the environment's own reset with the episode's seed"
@@ -68,20 +65,21 @@ class Adapted:
     preload: tuple[str, ...] = ("gymnasium", "proctor.benchmarks.gym.sim")
     expert_inputs: tuple[str, ...] = ()
 
-    def __init__(self, name: str, config: AdaptedConfig, opener: Opener) -> None:
+    def __init__(
+        self, name: str, config: AdaptedConfig, opener: Opener, facts: EnvFacts | None
+    ) -> None:
         if config.episode_length is not None:
             require_positive("episode_length", config.episode_length)
         self.name = name
         self._config = config
         self._opener = opener
         self._rule: SuccessRule = parse_success(config.success)
-        if config.facts is None:
-            config.facts = learn(Question(opener, self._rule, config.episode_length))
-        self._facts = config.facts
-        self.action: ActionSpec = self._facts.action
-        self.distributions = self._facts.distributions
+        self.facts = facts or learn(Question(opener, self._rule, config.episode_length))
+        """What was learnt of the environments here, or by the parent for its workers."""
+        self.action: ActionSpec = self.facts.action
+        self.distributions = self.facts.distributions
         self._tasks = [self._task(facts) for facts in self._selected()]
-        self.notes, self.warnings = _said_of(self._facts.memory, opener.what)
+        self.notes, self.warnings = _said_of(self.facts.memory, opener.what)
 
     def tasks(self) -> list[Task]:
         """List the configured tasks."""
@@ -93,7 +91,7 @@ class Adapted:
 
     def features(self) -> dict[str, Feature]:
         """Return what the environment's observation holds, and its picture for videos."""
-        return dict(self._facts.features)
+        return dict(self.facts.features)
 
     def protocol(self) -> dict[str, Any]:
         """Return the rules that define an episode."""
@@ -101,7 +99,7 @@ class Adapted:
             "kwargs": self._config.kwargs,
             "horizon": {f"{task.suite} {task.task_id}": task.max_steps for task in self._tasks},
             "seed_rule": "run seed + episode index, the same for every task",
-            "reset_rule": _RESET_RULES[self._facts.memory],
+            "reset_rule": _RESET_RULES[self.facts.memory],
             "termination": "the environment's own end, or the horizon",
             "success": f"{self._config.success} at any step",
             "action": "Box: clipped to the space; Discrete: the highest number's action",
@@ -116,7 +114,7 @@ class Adapted:
         from proctor.benchmarks.gym.sim import GymSim
 
         open_env = partial(self._opener.task, task.suite, task.task_id)
-        return GymSim(open_env, self._rule, fresh=self._facts.memory is not Memory.NONE)
+        return GymSim(open_env, self._rule, fresh=self.facts.memory is not Memory.NONE)
 
     def expert(self, task: Task) -> Expert:
         """There is none."""
@@ -125,7 +123,7 @@ class Adapted:
     def _selected(self) -> list[TaskFacts]:
         """Return the tasks that --env.task and --env.task_ids leave."""
         suites: dict[str, list[TaskFacts]] = {}
-        for facts in self._facts.tasks:
+        for facts in self.facts.tasks:
             suites.setdefault(facts.suite, []).append(facts)
         wanted = names_in(self._config.task, flag="task") if self._config.task else list(suites)
         chosen: list[TaskFacts] = []
@@ -147,6 +145,6 @@ class Adapted:
         instruction = self._config.instruction
         if instruction is None:
             instruction = facts.instruction or ""
-        alone = sum(other.suite == facts.suite for other in self._facts.tasks) == 1
+        alone = sum(other.suite == facts.suite for other in self.facts.tasks) == 1
         name = facts.suite if alone else f"{facts.suite}/{facts.task_id}"
         return Task(facts.suite, facts.task_id, name, instruction, horizon, facts.fps)

@@ -9,7 +9,7 @@ from typing import Any
 
 from proctor.benchmarks.base import BenchmarkPlugin
 from proctor.benchmarks.gym.benchmark import Adapted, AdaptedConfig
-from proctor.benchmarks.gym.probe import OpenedTask
+from proctor.benchmarks.gym.probe import EnvFacts, OpenedTask
 from proctor.errors import MissingExtra, UsageError, did_you_mean
 from proctor.machine.source_files import module_hashes
 
@@ -90,8 +90,8 @@ def _offers_pictures(entry_point: Any) -> bool:
 class Gym(Adapted):
     """One registered environment."""
 
-    def __init__(self, config: GymConfig) -> None:
-        super().__init__("gym", config, GymOpener(config.id, config.kwargs))
+    def __init__(self, config: GymConfig, facts: EnvFacts | None) -> None:
+        super().__init__("gym", config, GymOpener(config.id, config.kwargs), facts)
         self._package = config.id.rpartition(":")[0]
 
     def protocol(self) -> dict[str, Any]:
@@ -99,8 +99,8 @@ class Gym(Adapted):
         return {**super().protocol(), "files": module_hashes(self._package)}
 
 
-def make(config: GymConfig) -> Adapted:
-    """Make the benchmark of one registered environment.
+def make(config: GymConfig, facts: EnvFacts | None = None) -> Adapted:
+    """Make the benchmark of one registered environment; without ``facts`` it is opened first.
 
     Raises:
         UsageError: the environment is not registered, or cannot be played.
@@ -109,9 +109,17 @@ def make(config: GymConfig) -> Adapted:
         raise MissingExtra("gymnasium", "gym")
     if not config.id:
         raise UsageError("--env.id is missing: the environment's id, as --env.id=CartPole-v1")
-    return Gym(config)
+    return Gym(config, facts)
+
+
+def learn_once(config: GymConfig) -> EnvFacts:
+    """Return what workers need to know of the environment."""
+    return make(config).facts
 
 
 PLUGIN = BenchmarkPlugin(
-    config=GymConfig, make=make, summary="any registered gymnasium environment (--env.id)"
+    config=GymConfig,
+    make=make,
+    summary="any registered gymnasium environment (--env.id)",
+    learn=learn_once,
 )

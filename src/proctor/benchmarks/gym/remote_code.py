@@ -10,6 +10,7 @@ from typing import Any
 
 from proctor.benchmarks.base import BenchmarkPlugin
 from proctor.benchmarks.gym.benchmark import Adapted, AdaptedConfig
+from proctor.benchmarks.gym.probe import EnvFacts
 from proctor.definition import PRESENTATION
 from proctor.errors import MissingExtra, UsageError
 from proctor.machine.hub import HUB_ID, download
@@ -42,21 +43,26 @@ class HubConfig(AdaptedConfig):
         }
         | PRESENTATION,
     )
-    file: str | None = field(default=None, metadata={"hidden": True} | PRESENTATION)
-    """Where the code is, once the parent has found it."""
+
+
+@dataclass(frozen=True)
+class Located:
+    """Where the code is and what its environments are, once the parent has found out."""
+
+    file: Path
+    facts: EnvFacts
 
 
 class Hub(Adapted):
     """What a ``make_env`` of somebody else makes."""
 
-    def __init__(self, config: HubConfig) -> None:
-        if config.file is None:
-            config.file = str(_locate(config))
+    def __init__(self, config: HubConfig, located: Located | None = None) -> None:
+        self._file = _locate(config) if located is None else located.file
         from proctor.benchmarks.gym.made_env import HubOpener
 
-        self._file = Path(config.file)
-        opener = HubOpener(Path(config.file), _name(config.path), config.kwargs)
-        super().__init__("hub", config, opener)
+        opener = HubOpener(self._file, _name(config.path), config.kwargs)
+        super().__init__("hub", config, opener, None if located is None else located.facts)
+        self.located = Located(self._file, self.facts)
 
     def protocol(self) -> dict[str, Any]:
         """Return the rules that define an episode, and which code they are in."""
@@ -106,6 +112,14 @@ def _name(path: str) -> str:
     return Path(path.partition(":")[0]).name.removesuffix(".py")
 
 
+def learn_once(config: HubConfig) -> Located:
+    """Return what workers need to know of the code."""
+    return Hub(config).located
+
+
 PLUGIN = BenchmarkPlugin(
-    config=HubConfig, make=Hub, summary="environments of a Hub repository or file (--env.path)"
+    config=HubConfig,
+    make=Hub,
+    summary="environments of a Hub repository or file (--env.path)",
+    learn=learn_once,
 )
