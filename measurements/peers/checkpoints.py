@@ -9,12 +9,13 @@ from typing import Any
 import torch
 from measurements.peers.cases import LIBERO_CAMERAS, LIBERO_SIZE
 
+from proctor.features import Feature, FeatureKind
 from proctor.policies.act import config as act
 from proctor.policies.act.config import ActConfig
 from proctor.policies.diffusion import config as diffusion
 from proctor.policies.diffusion.config import DiffusionConfig
-from proctor.policies.lerobot.checkpoint import default_pipelines
-from proctor.policies.lerobot.config import CheckpointConfig, FeatureType, PolicyFeature
+from proctor.policies.lerobot.checkpoint import build_network, default_pipelines
+from proctor.policies.lerobot.config import CheckpointConfig
 from proctor.policies.lerobot.saving import write_checkpoint
 from proctor.policies.runtime.chunk_policy import Parts
 
@@ -35,16 +36,16 @@ class World:
     cameras: tuple[str, ...] = ("observation.image",)
 
     @property
-    def inputs(self) -> dict[str, PolicyFeature]:
+    def inputs(self) -> dict[str, Feature]:
         """The cameras and the state."""
-        picture = PolicyFeature(FeatureType.VISUAL, (3, self.size, self.size))
-        state = PolicyFeature(FeatureType.STATE, (self.state,))
+        picture = Feature(FeatureKind.VISUAL, (self.size, self.size, 3), "uint8")
+        state = Feature(FeatureKind.STATE, (self.state,), "float32")
         return {**dict.fromkeys(self.cameras, picture), "observation.state": state}
 
     @property
-    def outputs(self) -> dict[str, PolicyFeature]:
+    def outputs(self) -> dict[str, Feature]:
         """The action."""
-        return {"action": PolicyFeature(FeatureType.ACTION, (self.action,))}
+        return {"action": Feature(FeatureKind.ACTION, (self.action,), "float32")}
 
 
 METAWORLD = World(480, 4, 4, {"mean": 0.0, "std": 0.5, "min": -1.0, "max": 1.0})
@@ -88,10 +89,10 @@ def _shared(world: World) -> dict[str, Any]:
 def _write(config: CheckpointConfig, world: World, folder: Path) -> Path:
     plugin = act.PLUGIN if config.type == "act" else diffusion.PLUGIN
     torch.manual_seed(0)
-    network = plugin.network(config).eval()
+    network = build_network(plugin, config).eval()
     stats = {}
     for key, feature in {**world.inputs, **world.outputs}.items():
-        is_picture = feature.type is FeatureType.VISUAL
+        is_picture = feature.kind is FeatureKind.VISUAL
         shape = (3, 1, 1) if is_picture else feature.shape
         numbers = PICTURE if is_picture else world.usual
         stats[key] = {name: torch.full(shape, value) for name, value in numbers.items()}

@@ -35,23 +35,35 @@ ENVIRONMENT_STATE = "observation.environment_state"
 FILM = "observation.film"
 
 
+ACTION = "action"
+
+
+REWARD = "next.reward"
+
+
 class FeatureKind(Enum):
     """What a feature means; the values are LeRobot's feature type names, but for the last."""
 
     STATE = "STATE"
     ENV = "ENV"
+    """All there is to know of the world: privileged."""
     VISUAL = "VISUAL"
+    ACTION = "ACTION"
+    LANGUAGE = "LANGUAGE"
+    REWARD = "REWARD"
     FILM = "FILM"
     """A picture for people: videos show it instead of the cameras, no policy is given it."""
 
 
 @dataclass(frozen=True)
 class Feature:
-    """The shape and type of one observation key. Images are uint8 [H, W, 3]."""
+    """What one key holds. Images are uint8 [H, W, C]: channels come first inside networks only."""
 
     kind: FeatureKind
     shape: tuple[int, ...]
     dtype: str
+    names: tuple[str, ...] | None = None
+    """What each number is called, where somebody has said so."""
 
     @property
     def nbytes(self) -> int:
@@ -125,3 +137,45 @@ class NormMode(Enum):
     QUANTILES = "QUANTILES"
     QUANTILE10 = "QUANTILE10"
     IDENTITY = "IDENTITY"
+
+
+_AXES = ("height", "width", "channels")
+
+
+def to_info(feature: Feature, stored_as: str = "video") -> dict[str, Any]:
+    """Return the feature as a dataset's meta/info.json states it; images ``stored_as`` video or
+    image."""
+    if feature.kind in (FeatureKind.VISUAL, FeatureKind.FILM):
+        return {"dtype": stored_as, "shape": list(feature.shape), "names": list(_AXES)}
+    names = None if feature.names is None else list(feature.names)
+    return {"dtype": feature.dtype, "shape": list(feature.shape), "names": names}
+
+
+def from_info(key: str, entry: Mapping[str, Any]) -> Feature | None:
+    """Return the feature that meta/info.json states under ``key``.
+
+    None for what counts frames instead of describing them (timestamp, index ...). The third name of
+    an image's axes tells whether its channels come last, as in LeRobot.
+    """
+    shape, names = tuple(entry["shape"]), entry.get("names")
+    if entry["dtype"] in ("image", "video"):
+        last = names is not None and str(names[2]).startswith("channel")
+        kind = FeatureKind.FILM if key == FILM else FeatureKind.VISUAL
+        return Feature(kind, shape if last else (*shape[1:], *shape[:1]), "uint8")
+    kind_of_key = _kind(key, entry["dtype"])
+    if kind_of_key is None:
+        return None
+    if isinstance(names, Mapping):  # as in older datasets: {"motors": [...]}
+        names = [name for group in names.values() for name in group]
+    return Feature(kind_of_key, shape, entry["dtype"], None if names is None else tuple(names))
+
+
+def _kind(key: str, dtype: str) -> FeatureKind | None:
+    if dtype == "language":
+        return FeatureKind.LANGUAGE
+    known = {ENVIRONMENT_STATE: FeatureKind.ENV, REWARD: FeatureKind.REWARD}
+    if key in known:
+        return known[key]
+    if key.startswith("observation"):
+        return FeatureKind.STATE
+    return FeatureKind.ACTION if key.startswith(ACTION) else None

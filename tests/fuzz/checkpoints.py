@@ -13,13 +13,14 @@ import torch
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
+from proctor.benchmarks.base import interface_of
 from proctor.benchmarks.fake import Fake, FakeConfig
+from proctor.features import ENVIRONMENT_STATE, STATE, Feature, FeatureKind
 from proctor.policies.act import config as act
 from proctor.policies.act.config import ActConfig
 from proctor.policies.diffusion import config as diffusion
 from proctor.policies.diffusion.config import DiffusionConfig
 from proctor.policies.lerobot.checkpoint import default_pipelines, fresh_policy
-from proctor.policies.lerobot.config import ENV_STATE, STATE, FeatureType, PolicyFeature
 from proctor.policies.lerobot.saving import write_checkpoint
 from tests.fuzz.hostile import BOMBS, Draw, json_bytes, mutated, numbers, spoiled, texts, words
 from tests.fuzz.runs import Files, write_files
@@ -27,10 +28,10 @@ from tests.fuzz.sentinel import CANARY
 from tests.fuzz.yard import Yard
 
 INPUTS = {
-    STATE: PolicyFeature(FeatureType.STATE, (2,)),
-    ENV_STATE: PolicyFeature(FeatureType.ENV, (4,)),
+    STATE: Feature(FeatureKind.STATE, (2,), "float32"),
+    ENVIRONMENT_STATE: Feature(FeatureKind.ENV, (4,), "float32"),
 }
-ACTION = {"action": PolicyFeature(FeatureType.ACTION, (2,))}
+ACTION = {"action": Feature(FeatureKind.ACTION, (2,), "float32")}
 _ACT: dict[str, Any] = {
     "dim_model": 8, "n_heads": 2, "dim_feedforward": 8, "n_encoder_layers": 1, "latent_dim": 2,
     "n_vae_encoder_layers": 1, "chunk_size": 4, "n_action_steps": 2,
@@ -56,7 +57,7 @@ def good_checkpoints(folder: Path) -> list[Files]:
 
 
 def _written(plugin: Any, config: Any, folder: Path) -> Files:
-    parts = fresh_policy(plugin, config, Fake(FakeConfig())).parts
+    parts = fresh_policy(plugin, config, interface_of(Fake(FakeConfig()))).parts
     stats = {}
     for key, feature in {**INPUTS, **ACTION}.items():
         some = torch.linspace(0.1, 0.9, feature.shape[0])

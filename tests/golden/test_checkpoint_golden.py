@@ -10,10 +10,9 @@ import torch
 from recipes import GOLDEN, assert_close
 from safetensors.torch import load_file
 
-from proctor.features import NormMode
+from proctor.features import Feature, FeatureKind, NormMode
 from proctor.policies.base import Batch, Query
 from proctor.policies.lerobot.checkpoint import read_checkpoint, read_config, read_pipeline
-from proctor.policies.lerobot.config import FeatureType, PolicyFeature
 from proctor.policies.lerobot.processors import Normalize, Unnormalize
 from proctor.policies.lerobot.saving import write_checkpoint
 from proctor.policies.runtime.chunk_policy import ChunkPolicy
@@ -94,7 +93,7 @@ def test_normalisation_formulas_match(mode):
     golden = json.loads((GOLDEN / "misc.json").read_text())["normalize"]
     stats = {"observation.state": {k: torch.tensor(v) for k, v in golden["stats"].items()}}
     step_config = {
-        "features": {"observation.state": PolicyFeature(FeatureType.STATE, (2,))},
+        "features": {"observation.state": Feature(FeatureKind.STATE, (2,), "float32")},
         "norm_map": {"STATE": NormMode(mode)},
         "stats": stats,
     }

@@ -17,13 +17,18 @@ import pytest
 torch = pytest.importorskip("torch", reason="policies need torch: pip install 'proctor[torch]'")
 from safetensors.torch import load_file, save_file  # noqa: E402
 
+from proctor.features import Feature, FeatureKind  # noqa: E402
 from proctor.policies.act import config as act  # noqa: E402
 from proctor.policies.act.config import ActConfig  # noqa: E402
 from proctor.policies.base import Batch, Query  # noqa: E402
 from proctor.policies.diffusion import config as diffusion  # noqa: E402
 from proctor.policies.diffusion.config import DiffusionConfig  # noqa: E402
-from proctor.policies.lerobot.checkpoint import default_pipelines, read_checkpoint  # noqa: E402
-from proctor.policies.lerobot.config import FeatureType, PolicyFeature  # noqa: E402
+from proctor.policies.lerobot.checkpoint import (  # noqa: E402
+    build_network,
+    default_pipelines,
+    read_checkpoint,
+)
+from proctor.policies.lerobot.feature_json import channels_first  # noqa: E402
 from proctor.policies.lerobot.saving import write_checkpoint  # noqa: E402
 from proctor.policies.runtime.chunk_policy import ChunkPolicy, Parts  # noqa: E402
 from proctor.types import EpisodeSpec, Task  # noqa: E402
@@ -34,10 +39,10 @@ pytestmark = pytest.mark.skipif(
     not Path(PYTHON).is_file(), reason="LeRobot not installed (set PROCTOR_LEROBOT_PYTHON)"
 )
 
-STATE = PolicyFeature(FeatureType.STATE, (4,))
-ENV = PolicyFeature(FeatureType.ENV, (5,))
-CAMERA = PolicyFeature(FeatureType.VISUAL, (3, 70, 90))
-ACTION = {"action": PolicyFeature(FeatureType.ACTION, (3,))}
+STATE = Feature(FeatureKind.STATE, (4,), "float32")
+ENV = Feature(FeatureKind.ENV, (5,), "float32")
+CAMERA = Feature(FeatureKind.VISUAL, (70, 90, 3), "uint8")
+ACTION = {"action": Feature(FeatureKind.ACTION, (3,), "float32")}
 SIGHT = {
     "observation.state": STATE,
     "observation.images.top": CAMERA,
@@ -94,13 +99,13 @@ def make_parts(config) -> Parts:
     plugin = act.PLUGIN if config.type == "act" else diffusion.PLUGIN
     config = replace(config, pretrained_backbone_weights=None)
     torch.manual_seed(7)
-    network = plugin.network(config).eval()
+    network = build_network(plugin, config).eval()
     for key, value in network.state_dict().items():
         if key.endswith("running_var"):
             value.uniform_(0.5, 2)
     stats = {}
     for key, feature in {**config.input_features, **ACTION}.items():
-        shape = (3, 1, 1) if feature.type is FeatureType.VISUAL else feature.shape
+        shape = (3, 1, 1) if feature.kind is FeatureKind.VISUAL else feature.shape
         low = torch.rand(shape)
         stats[key] = {"mean": low, "std": low + 0.5, "min": -low, "max": low + 1}
     pre, post = default_pipelines(config, stats, stats)
@@ -124,8 +129,8 @@ def make_inputs(parts: Parts):
     steps = parts.config.n_obs_steps
     inputs = {}
     for key, feature in parts.config.input_features.items():
-        if feature.type is FeatureType.VISUAL:
-            image = torch.randint(0, 256, (2, steps, *feature.shape), dtype=torch.uint8)
+        if feature.kind is FeatureKind.VISUAL:
+            image = torch.randint(0, 256, (2, steps, *channels_first(feature)), dtype=torch.uint8)
             inputs[key] = image.float() / 255
         else:
             inputs[key] = torch.randn(2, steps, *feature.shape)

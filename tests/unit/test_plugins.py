@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -49,3 +50,43 @@ def test_ours_are_listed_without_importing_what_stands_beside_them() -> None:
     assert plugins.known("policies") == [
         "act", "diffusion", "expert", "pretrained", "random", "zero",
     ]  # fmt: skip
+
+
+def in_a_fresh_process(code: str) -> None:
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+WITH_FIFTEEN_FAMILIES = (
+    "import sys\n"
+    "from proctor.policies.lerobot.families import FAMILIES\n"
+    "FAMILIES.update({f'family{i}': f'no.such.module{i}:PLUGIN' for i in range(13)})\n"
+    "assert len(FAMILIES) == 15\n"
+)
+
+
+def test_help_costs_a_tenth_of_a_second_at_most_whatever_stands_in_the_table() -> None:
+    code = (
+        "import sys, time\n"
+        "from proctor.cli import main\n"
+        "assert main(['--help']) == 0\n"
+        "spent = time.process_time()\n"
+        "assert 'proctor.policies.lerobot.families' not in sys.modules\n"
+        "print(spent)\n"
+    )
+    spent = []
+    for _ in range(5):  # the least of a few: what else runs here costs caches
+        told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert told.returncode == 0, told.stderr
+        spent.append(float(told.stdout.split()[-1]))
+    assert min(spent) < 0.1
+
+
+def test_finding_one_family_imports_no_other_and_no_network() -> None:
+    in_a_fresh_process(
+        f"{WITH_FIFTEEN_FAMILIES}"
+        "from proctor.policies.lerobot.families import family\n"
+        "assert family('act').network == 'proctor.policies.act.network:Act'\n"
+        "assert family('nonesuch') is None\n"
+        "assert not {'torch', 'proctor.policies.diffusion.config', "
+        "'proctor.policies.act.network'} & set(sys.modules)\n"
+    )

@@ -9,8 +9,9 @@ import pytest
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
 from proctor.errors import UsageError
+from proctor.features import Feature, FeatureKind
 from proctor.policies.act.config import ActConfig
-from proctor.policies.lerobot.config import FeatureType, PolicyFeature, override
+from proctor.policies.lerobot.config import override
 from proctor.values import DEEPEST, MOST_CHARACTERS, load_yaml, parse_flow, parse_text
 
 BASE = {"policy.type": "random", "env.type": "fake"}
@@ -79,8 +80,8 @@ def test_cameras_are_names_too_and_a_number_is_no_name() -> None:
 
 def test_flags_of_a_checkpoint_are_read_in_the_same_way() -> None:
     config = ActConfig(
-        input_features={"observation.environment_state": PolicyFeature(FeatureType.ENV, (4,))},
-        output_features={"action": PolicyFeature(FeatureType.ACTION, (4,))},
+        input_features={"observation.environment_state": Feature(FeatureKind.ENV, (4,), "float32")},
+        output_features={"action": Feature(FeatureKind.ACTION, (4,), "float32")},
     )
     changed = override(config, {"rename_map": "{a: b}", "n_action_steps": "8"})
     assert (changed.rename_map, changed.n_action_steps) == ({"a": "b"}, 8)

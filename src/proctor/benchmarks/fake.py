@@ -23,7 +23,17 @@ from proctor.benchmarks.base import BenchmarkConfig, BenchmarkPlugin
 from proctor.benchmarks.selection import LARGEST_SIDE, ids_in_group, require_positive
 from proctor.definition import PRESENTATION
 from proctor.errors import UsageError
-from proctor.features import ActionSpec, Array, Expert, Feature, FeatureKind, Observation
+from proctor.features import (
+    ENVIRONMENT_STATE,
+    IMAGE,
+    STATE,
+    ActionSpec,
+    Array,
+    Expert,
+    Feature,
+    FeatureKind,
+    Observation,
+)
 from proctor.types import EpisodeSpec, Step, Task
 
 _GOAL_RADIUS = 0.05
@@ -86,7 +96,7 @@ class Fake:
     action = ActionSpec(2, -1.0, 1.0)
     distributions: tuple[str, ...] = ()
     preload: tuple[str, ...] = ("proctor.benchmarks.fake",)
-    expert_inputs: tuple[str, ...] = ("observation.environment_state",)
+    expert_inputs: tuple[str, ...] = (ENVIRONMENT_STATE,)
 
     def __init__(self, config: FakeConfig) -> None:
         if config.task != "point":
@@ -114,9 +124,9 @@ class Fake:
         """Return the keys of a benchmark with one camera."""
         size = self._config.image_size
         return {
-            "observation.image": Feature(FeatureKind.VISUAL, (size, size, 3), "uint8"),
-            "observation.state": Feature(FeatureKind.STATE, (2,), "float32"),
-            "observation.environment_state": Feature(FeatureKind.ENV, (4,), "float64"),
+            IMAGE: Feature(FeatureKind.VISUAL, (size, size, 3), "uint8"),
+            STATE: Feature(FeatureKind.STATE, (2,), "float32"),
+            ENVIRONMENT_STATE: Feature(FeatureKind.ENV, (4,), "float64"),
         }
 
     def protocol(self) -> dict[str, Any]:
@@ -136,7 +146,7 @@ class Fake:
         """Return the policy that walks straight to the goal."""
 
         def walk(observation: Observation) -> Array:
-            state = observation["observation.environment_state"]
+            state = observation[ENVIRONMENT_STATE]
             return np.asarray(np.clip((state[2:] - state[:2]) * 10, -1, 1))
 
         return walk
@@ -177,10 +187,10 @@ class FakeSim:
         """Return the point, the goal, or a picture of one colour that tells where the point is."""
         made: Observation = {}
         for key in keys:
-            if key == "observation.image":
+            if key == IMAGE:
                 shape = (self._config.image_size, self._config.image_size, 3)
                 made[key] = np.full(shape, int(abs(self._point[0]) * 1000) % 256, np.uint8)
-            elif key == "observation.state":
+            elif key == STATE:
                 made[key] = self._point.astype(np.float32)
             else:
                 made[key] = np.concatenate([self._point, self._goal])

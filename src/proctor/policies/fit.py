@@ -5,10 +5,18 @@ Evaluation asks it of a benchmark; a training of a dataset, a server of whoever 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 
 from proctor.errors import SpecMismatch, did_you_mean
-from proctor.features import Interface
+from proctor.features import (
+    ACTION,
+    ENVIRONMENT_STATE,
+    STATE,
+    Feature,
+    FeatureKind,
+    Interface,
+)
 
 
 def offered_key(key: str, rename_map: Mapping[str, str]) -> str:
@@ -27,3 +35,87 @@ def check_offered(inputs: Iterable[str], interface: Interface, asker: str) -> No
         if key not in offered:
             near = did_you_mean(key, offered) or f" (choose from: {', '.join(offered)})"
             raise SpecMismatch(f"{asker}: {interface.name} offers no {key!r}{near}")
+
+
+def check_fit(
+    wanted: Mapping[str, Feature], interface: Interface, rename_map: Mapping[str, str]
+) -> None:
+    """Check that the interface offers every input in ``wanted``, and takes the actions there.
+
+    ``rename_map`` says the policy's names for the interface's.
+
+    Raises:
+        SpecMismatch: what is missing or differs, and the flag that fixes it.
+    """
+    offered = interface.features
+    for old in rename_map:
+        if old not in offered:
+            raise SpecMismatch(
+                f"--rename_map renames {old}, which {interface.name} does not offer "
+                f"(it offers {', '.join(offered)})"
+            )
+    for key, feature in wanted.items():
+        if key == ACTION:
+            _check_action(feature, interface)
+            continue
+        source = offered_key(key, rename_map)
+        if source not in offered or (source in rename_map and rename_map[source] != key):
+            raise SpecMismatch(_missing(key, wanted, interface, rename_map))
+        _check_shape(key, feature, offered[source], interface)
+
+
+def _check_action(wanted: Feature, interface: Interface) -> None:
+    if wanted.shape != (interface.action.size,):
+        raise SpecMismatch(
+            f"the policy's actions have {wanted.shape[0]} numbers, {interface.name} takes "
+            f"{interface.action.size}: it was trained for another robot or control mode"
+        )
+
+
+def _missing(
+    key: str, wanted: Mapping[str, Feature], interface: Interface, renames: Mapping[str, str]
+) -> str:
+    offered = interface.features
+    if wanted[key].kind is not FeatureKind.VISUAL:
+        return f"the policy wants {key}; {interface.name} offers only {', '.join(offered)}"
+    cameras = _cameras(offered)
+    if not cameras:
+        return f"the policy wants the camera {key}; {interface.name} offers no images"
+    taken = {offered_key(k, renames) for k in _cameras(wanted) if k != key}
+    free = [k for k in cameras if k not in taken]
+    start = f"the policy wants the camera {key}; {interface.name} offers {', '.join(cameras)}"
+    if not free:
+        return f"{start}, all of them in use: it cannot be evaluated here"
+    mapping = json.dumps({**renames, free[0]: key})
+    flag = f"--rename_map='{mapping}'"
+    return f"{start}; add {flag} (or name cameras with --env.camera_name_mapping)"
+
+
+def _cameras(features: Mapping[str, Feature]) -> list[str]:
+    return [key for key, feature in features.items() if feature.kind is FeatureKind.VISUAL]
+
+
+def _check_shape(key: str, wanted: Feature, found: Feature, interface: Interface) -> None:
+    if found.shape == wanted.shape:
+        return
+    if wanted.kind is FeatureKind.VISUAL:
+        height, width, _ = wanted.shape
+        shape = "x".join(map(str, found.shape[:2]))
+        raise SpecMismatch(
+            f"the policy wants {key} at {height}x{width}, {interface.name} gives {shape}; add "
+            f"--env.observation_height={height} --env.observation_width={width}"
+        )
+    raise SpecMismatch(
+        f"the policy wants {key} with {wanted.shape[0]} numbers, {interface.name} gives "
+        f"{list(found.shape)}: it was trained for another robot or observation"
+    )
+
+
+def inputs_from(interface: Interface) -> dict[str, Feature]:
+    """Return what an untrained policy looks at: cameras and state; if blind, the world's state."""
+    offered = interface.features
+    cameras = _cameras(offered)
+    keys = [key for key in (STATE,) if key in offered] + cameras
+    if not cameras and ENVIRONMENT_STATE in offered:
+        keys.append(ENVIRONMENT_STATE)
+    return {key: offered[key] for key in keys}

@@ -15,8 +15,8 @@ from proctor.policies.act.config import ActConfig
 from proctor.policies.base import Batch, Query
 from proctor.policies.diffusion import config as diffusion
 from proctor.policies.diffusion.config import DiffusionConfig
-from proctor.policies.lerobot.checkpoint import default_pipelines
-from proctor.policies.lerobot.config import CheckpointConfig, FeatureType, PolicyFeature
+from proctor.policies.lerobot.checkpoint import build_network, default_pipelines
+from proctor.policies.lerobot.config import CheckpointConfig
 from proctor.policies.lerobot.saving import write_checkpoint
 from proctor.policies.runtime.chunk_policy import ChunkPolicy, Parts
 from proctor.types import EpisodeSpec, Task
@@ -24,10 +24,10 @@ from proctor.types import EpisodeSpec, Task
 STATE = "observation.state"
 IMAGE = "observation.image"
 INPUTS = {
-    STATE: PolicyFeature(FeatureType.STATE, (4,)),
-    IMAGE: PolicyFeature(FeatureType.VISUAL, (3, 64, 64)),
+    STATE: Feature(FeatureKind.STATE, (4,), "float32"),
+    IMAGE: Feature(FeatureKind.VISUAL, (64, 64, 3), "uint8"),
 }
-ACTION = {"action": PolicyFeature(FeatureType.ACTION, (3,))}
+ACTION = {"action": Feature(FeatureKind.ACTION, (3,), "float32")}
 
 
 def small_act(**changes: Any) -> ActConfig:
@@ -66,10 +66,10 @@ def small_diffusion(**changes: Any) -> DiffusionConfig:
 def make_parts(config: CheckpointConfig) -> Parts:
     plugin = {"act": act.PLUGIN, "diffusion": diffusion.PLUGIN}[config.type]
     torch.manual_seed(0)
-    network = plugin.network(config)
+    network = build_network(plugin, config)
     stats = {}
     for key, feature in {**config.input_features, **config.output_features}.items():
-        shape = (3, 1, 1) if feature.type is FeatureType.VISUAL else feature.shape
+        shape = (3, 1, 1) if feature.kind is FeatureKind.VISUAL else feature.shape
         some = torch.linspace(0.1, 0.9, int(np.prod(shape))).reshape(shape)
         stats[key] = {"mean": some, "std": some + 0.5, "min": -some, "max": some + 1}
     pre, post = default_pipelines(config, stats, stats)

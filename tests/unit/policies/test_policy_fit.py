@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 from small_policies import ACTION, IMAGE, INPUTS, OFFERED, STATE, offering, small_act, without
 
 from proctor.errors import SpecMismatch
-from proctor.features import ActionSpec, FeatureKind
-from proctor.policies.lerobot.config import FeatureType, PolicyFeature
-from proctor.policies.lerobot.fit import check_fit, features_of
+from proctor.features import ActionSpec, Feature, FeatureKind
+from proctor.policies.act.config import ActConfig
+from proctor.policies.fit import check_fit, check_offered, inputs_from
+from proctor.policies.lerobot.config import decode_config, encode_config
 
 WRIST = "observation.images.wrist"
 
 
 def mismatch(config, interface, rename_map=None) -> str:
     with pytest.raises(SpecMismatch) as caught:
-        check_fit(config, interface, rename_map)
+        check_fit(config.features, interface, rename_map or {})
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
 def test_a_fitting_policy_passes():
-    check_fit(small_act(), OFFERED)
+    check_fit(small_act().features, OFFERED, {})
 
 
 def test_another_action_size():
@@ -51,14 +53,14 @@ def test_another_image_size_names_the_flags():
 
 
 def test_one_camera_too_many():
-    camera = PolicyFeature(FeatureType.VISUAL, (3, 64, 64))
+    camera = Feature(FeatureKind.VISUAL, (64, 64, 3), "uint8")
     config = small_act(input_features={**INPUTS, WRIST: camera})
     assert "all of them in use" in mismatch(config, OFFERED)
     interface = offering("observation.image2", FeatureKind.VISUAL, (64, 64, 3))
     message = mismatch(config, interface)
     assert '--rename_map=\'{"observation.image2": "observation.images.wrist"}\'' in message
     assert "--env.camera_name_mapping" in message
-    check_fit(config, interface, {"observation.image2": WRIST})
+    check_fit(config.features, interface, {"observation.image2": WRIST})
 
 
 def test_a_blind_benchmark():
@@ -71,8 +73,27 @@ def test_renaming_what_is_not_there():
 
 
 def test_an_untrained_policy_looks_at_cameras_and_state():
-    assert features_of(OFFERED) == INPUTS
+    assert inputs_from(OFFERED) == INPUTS
     env = "observation.environment_state"
     blind = offering(env, FeatureKind.ENV, (39,), without(IMAGE))
-    assert list(features_of(blind)) == [STATE, env]
+    assert list(inputs_from(blind)) == [STATE, env]
     assert ACTION["action"].shape == (3,)
+
+
+def test_channels_come_first_in_the_files_and_nowhere_else():
+    config = small_act()
+    assert config.input_features[IMAGE] == OFFERED.features[IMAGE]
+    written = encode_config(config, "0.6")
+    assert json.loads(written)["input_features"][IMAGE] == {"type": "VISUAL", "shape": [3, 64, 64]}
+    read = decode_config(json.loads(written), ActConfig, "config.json")
+    assert read.input_features == config.input_features
+    assert encode_config(read, "0.6") == written
+
+
+def test_a_policy_that_names_its_inputs_only_is_compared_too():
+    check_offered([STATE], OFFERED, "policy 'circles'")
+    with pytest.raises(SpecMismatch) as caught:
+        check_offered(["observation.stat"], OFFERED, "policy 'circles'")
+    assert str(caught.value) == (
+        "policy 'circles': fake offers no 'observation.stat'; did you mean 'observation.state'?"
+    )

@@ -10,9 +10,8 @@ from safetensors.torch import load_file, save_file
 from small_policies import INPUTS, STATE, make_parts, small_diffusion
 
 from proctor.errors import UsageError
-from proctor.features import NormMode
+from proctor.features import Feature, FeatureKind, NormMode
 from proctor.policies.lerobot.checkpoint import read_checkpoint
-from proctor.policies.lerobot.config import FeatureType, PolicyFeature
 from proctor.policies.lerobot.processors import Normalize, Rename, ToBatch, ToDevice, Unnormalize
 from proctor.policies.lerobot.saving import write_checkpoint
 
@@ -22,7 +21,7 @@ WRIST = "observation.images.wrist_cam"
 @pytest.fixture
 def legacy(tmp_path):
     """A Diffusion checkpoint as LeRobot 0.3 laid it out; a camera's name has underscores."""
-    inputs = {STATE: INPUTS[STATE], WRIST: PolicyFeature(FeatureType.VISUAL, (3, 64, 64))}
+    inputs = {STATE: INPUTS[STATE], WRIST: Feature(FeatureKind.VISUAL, (64, 64, 3), "uint8")}
     parts = make_parts(small_diffusion(input_features=inputs))
     folder = tmp_path / "legacy"
     write_checkpoint(parts, folder)
@@ -123,8 +122,8 @@ def test_the_device_step_casts_floats_only():
 def test_a_list_of_keys_limits_what_is_normalised():
     features = {
         STATE: INPUTS[STATE],
-        "action": PolicyFeature(FeatureType.ACTION, (4,)),
-        "observation.environment_state": PolicyFeature(FeatureType.ENV, (4,)),
+        "action": Feature(FeatureKind.ACTION, (4,), "float32"),
+        "observation.environment_state": Feature(FeatureKind.ENV, (4,), "float32"),
     }
     stats = {key: {"mean": torch.ones(4), "std": torch.ones(4)} for key in features}
     modes = dict.fromkeys(("STATE", "ENV", "ACTION"), NormMode.MEAN_STD)
@@ -135,7 +134,7 @@ def test_a_list_of_keys_limits_what_is_normalised():
 
 @pytest.mark.parametrize("mode", list(NormMode))
 def test_unnormalising_undoes_normalising(mode):
-    features = {"action": PolicyFeature(FeatureType.ACTION, (4,))}
+    features = {"action": Feature(FeatureKind.ACTION, (4,), "float32")}
     names = ("mean", "std", "min", "max", "q01", "q99", "q10", "q90")
     stats = {"action": {name: torch.rand(4) + i for i, name in enumerate(names)}}
     there, back = (

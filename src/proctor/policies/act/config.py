@@ -1,14 +1,13 @@
-"""ACT, the plug-in: its config and how it is made. The policy itself is in act_model.py.
+"""ACT, the plug-in: its config and how it is made. The policy itself is in network.py.
 
 Action Chunking with Transformers (Zhao et al., 2023) predicts ``chunk_size`` actions at once from
-one observation. Everything about how it does that is in act_model.py, torch included; this file
+one observation. Everything about how it does that is in network.py, torch included; this file
 stays light, because `--help` reads it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from proctor.errors import UsageError
 from proctor.features import Interface, NormMode
@@ -23,10 +22,6 @@ from proctor.policies.lerobot.config import (
     check_backbone,
     check_sizes,
 )
-
-if TYPE_CHECKING:
-    from proctor.policies.runtime.network import Network
-
 
 _MOST = {
     "chunk_size": MOST_STEPS,
@@ -116,13 +111,6 @@ class ActConfig(CheckpointConfig):
             )
 
 
-def network(config: ActConfig) -> Network:
-    """Build the network, on torch's current default device."""
-    from proctor.policies.act.network import Act
-
-    return Act(config)
-
-
 def make(config: ActConfig, interface: Interface) -> Policy:
     """Make an ACT with fresh random weights for the interface's cameras and state."""
     from proctor.policies.lerobot.checkpoint import fresh_policy
@@ -134,7 +122,7 @@ PLUGIN = CheckpointPlugin(
     config=ActConfig,
     make=make,
     summary="Action Chunking with Transformers, untrained (trained: --policy.path)",
-    network=network,
+    network="proctor.policies.act.network:Act",
     prefix="model.",
     tell_tale=frozenset({"n_vae_encoder_layers", "temporal_ensemble_coeff"}),
 )

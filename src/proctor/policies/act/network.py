@@ -26,9 +26,9 @@ import torch
 import torch.nn.functional as F  # noqa: N812 (torch's own convention)
 from torch import Tensor, nn
 
+from proctor.features import ACTION, ENVIRONMENT_STATE, STATE
 from proctor.policies.act.config import ActConfig
 from proctor.policies.blocks.resnet import OUT_CHANNELS, FrozenBatchNorm2d, ResNet
-from proctor.policies.lerobot.config import ACTION, ENV_STATE, STATE
 from proctor.policies.runtime.network import Network
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
@@ -131,7 +131,7 @@ class Act(Network):
         if self.config.state_dim is not None:
             vectors.append(self.encoder_robot_state_input_proj(inputs[STATE]))
         if self.config.env_dim is not None:
-            vectors.append(self.encoder_env_state_input_proj(inputs[ENV_STATE]))
+            vectors.append(self.encoder_env_state_input_proj(inputs[ENVIRONMENT_STATE]))
         tokens = [torch.stack(vectors, 1)]
         positions = [self.encoder_1d_feature_pos_embed.weight]
         for camera in self.config.cameras:

@@ -1,13 +1,12 @@
 """Diffusion Policy, the plug-in: its config and how it is made.
 
-The policy itself (Chi et al., 2023) is in diffusion_model.py, its denoiser in unet1d.py and the
-noise arithmetic in noise_schedule.py; this file stays light, because `--help` reads it.
+The policy itself (Chi et al., 2023) is in network.py, its denoiser in unet1d.py and the
+noise arithmetic in schedule.py; this file stays light, because `--help` reads it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from proctor.errors import UsageError
 from proctor.features import Interface, NormMode
@@ -23,10 +22,6 @@ from proctor.policies.lerobot.config import (
     check_backbone,
     check_sizes,
 )
-
-if TYPE_CHECKING:
-    from proctor.policies.runtime.network import Network
-
 
 _MOST = {
     "horizon": MOST_STEPS,
@@ -135,7 +130,7 @@ class DiffusionConfig(CheckpointConfig):
     def encoded_size(self) -> tuple[int, int]:
         """Height and width of what the image encoder sees, after resize and crop."""
         shape = self.input_features[self.cameras[0]].shape
-        height, width = self.crop_shape or self.resize_shape or shape[1:]
+        height, width = self.crop_shape or self.resize_shape or shape[:2]
         return height, width
 
     def validate(self) -> None:
@@ -197,7 +192,7 @@ class DiffusionConfig(CheckpointConfig):
                 raise UsageError(f"{name} is {sides}, expected [height, width]")
         crop = self.crop_shape
         if crop is not None and shapes:
-            height, width = self.resize_shape or next(iter(shapes))[1:]
+            height, width = self.resize_shape or next(iter(shapes))[:2]
             if crop[0] > height or crop[1] > width:
                 raise UsageError(f"crop {crop} is larger than the {height}x{width} image")
 
@@ -205,13 +200,6 @@ class DiffusionConfig(CheckpointConfig):
 def _choose(name: str, value: str, known: tuple[str, ...]) -> None:
     if value not in known:
         raise UsageError(f"{name} is {value!r} (choose {', '.join(known)})")
-
-
-def network(config: DiffusionConfig) -> Network:
-    """Build the network, on torch's current default device."""
-    from proctor.policies.diffusion.network import Diffusion
-
-    return Diffusion(config)
 
 
 def make(config: DiffusionConfig, interface: Interface) -> Policy:
@@ -225,7 +213,7 @@ PLUGIN = CheckpointPlugin(
     config=DiffusionConfig,
     make=make,
     summary="Diffusion Policy, untrained (trained: --policy.path)",
-    network=network,
+    network="proctor.policies.diffusion.network:Diffusion",
     prefix="diffusion.",
     tell_tale=frozenset({"noise_scheduler_type", "use_film_scale_modulation"}),
 )

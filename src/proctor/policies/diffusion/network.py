@@ -16,11 +16,11 @@ import torch
 import torch.nn.functional as F  # noqa: N812 (torch's own convention)
 from torch import Tensor, nn
 
+from proctor.features import ACTION, ENVIRONMENT_STATE, STATE
 from proctor.policies.blocks.resnet import OUT_CHANNELS, ResNet, feature_map_size, group_norm
 from proctor.policies.diffusion.config import DiffusionConfig
 from proctor.policies.diffusion.schedule import NoiseSchedule
 from proctor.policies.diffusion.unet1d import UNet1d
-from proctor.policies.lerobot.config import ACTION, ENV_STATE, STATE
 from proctor.policies.runtime.network import Network
 
 
@@ -53,7 +53,7 @@ class Diffusion(Network):
             features = self._encoder(index)(images.flatten(0, 1))
             parts.append(features.unflatten(0, images.shape[:2]))
         if self.config.env_dim is not None:
-            parts.append(inputs[ENV_STATE])
+            parts.append(inputs[ENVIRONMENT_STATE])
         return torch.cat(parts, dim=-1).flatten(1)
 
     def _encoder(self, camera: int) -> nn.Module:

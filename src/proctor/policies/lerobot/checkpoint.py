@@ -24,19 +24,16 @@ try:
 except ImportError as error:
     raise MissingExtra(error.name or "torch", "torch") from None
 
-from proctor.features import Interface, NormMode
+from proctor.features import ACTION, Feature, FeatureKind, Interface, NormMode
+from proctor.policies.fit import check_fit, inputs_from
 from proctor.policies.lerobot.config import (
-    ACTION,
     CheckpointConfig,
     CheckpointPlugin,
-    FeatureType,
-    PolicyFeature,
     decode_config,
     is_saved,
     override,
 )
-from proctor.policies.lerobot.families import families
-from proctor.policies.lerobot.fit import check_fit, features_of
+from proctor.policies.lerobot.families import families, family, named
 from proctor.policies.lerobot.processors import (
     Normalize,
     Pipeline,
@@ -107,7 +104,7 @@ def read_checkpoint(
         notes.append(f"{folder} has no statistics for {', '.join(raw)}: used as they come")
     pre = pre.renaming(config.rename_map)
     if interface is not None:
-        check_fit(config, interface, pre.rename_map)
+        check_fit(config.features, interface, pre.rename_map)
     with ThreadPoolExecutor(1) as thread:  # a second for each GB: while the network is made
         hashes = thread.submit(lambda: {file.name: sha256_of(file) for file in _files_of(folder)})
         with Undrawn():
@@ -139,12 +136,18 @@ def _require_stats(folder: Path, config: CheckpointConfig, inputs: Stats, output
     """
     for features, stats in ((config.input_features, inputs), (config.output_features, outputs)):
         for key, feature in features.items():
-            mode = config.normalization_mapping.get(feature.type.value, NormMode.IDENTITY)
+            mode = config.normalization_mapping.get(feature.kind.value, NormMode.IDENTITY)
             if mode is not NormMode.IDENTITY and key not in stats:
                 raise UsageError(
                     f"{folder} has no {PREPROCESSOR}.json, and its weights hold no statistics to "
                     f"normalise {key} by ({mode.value}): copy the checkpoint's policy_* files too"
                 )
+
+
+def build_network(plugin: CheckpointPlugin, config: CheckpointConfig) -> Network:
+    """Build the network of a family, on torch's current default device."""
+    network: Network = named(plugin.network)(config)
+    return network
 
 
 def _built(plugin: CheckpointPlugin, config: CheckpointConfig) -> Network:
@@ -154,7 +157,7 @@ def _built(plugin: CheckpointPlugin, config: CheckpointConfig) -> Network:
         UsageError: there is none, in the words of the layer that cannot be; or no memory for it.
     """
     try:
-        return plugin.network(config)
+        return build_network(plugin, config)
     except (RuntimeError, ValueError, TypeError, ArithmeticError, AssertionError) as error:
         reason = str(error).partition("\n")[0]
         raise UsageError(f"no {config.type} can be built from its config: {reason}") from None
@@ -169,18 +172,19 @@ def read_config(folder: Path) -> tuple[CheckpointPlugin, CheckpointConfig, list[
     file = folder / "config.json"
     raw = read_json(file)
     notes = []
-    known = families()
     kind = raw.get("type")
     if kind is None:
+        known = families()
         matching = [name for name, plugin in known.items() if plugin.tell_tale <= raw.keys()]
         if len(matching) != 1:
             raise UsageError(f"{file} states no type (we know {', '.join(known)})")
         kind = matching[0]
         notes.append(f"{file} states no type; its fields are those of {kind}")
-    if not isinstance(kind, str) or kind not in known:
+    plugin = family(kind) if isinstance(kind, str) else None
+    if plugin is None:
+        known = families()
         hint = did_you_mean(str(kind), known)
         raise UsageError(f"{file}: unknown type {kind!r} (we know {', '.join(known)}){hint}")
-    plugin = known[kind]
     config = decode_config(raw, _config_class(plugin), str(file))
     if config.unknown:
         notes.append(f"{file}: unknown to us and left alone: {', '.join(config.unknown)}")
@@ -265,12 +269,12 @@ def fresh_policy(
 ) -> ChunkPolicy:
     """Return a policy with random weights, always the same ones, that fits ``interface``."""
     if not config.input_features:
-        action = PolicyFeature(FeatureType.ACTION, (interface.action.size,))
+        action = Feature(FeatureKind.ACTION, (interface.action.size,), "float32")
         config = replace(
-            config, input_features=features_of(interface), output_features={ACTION: action}
+            config, input_features=inputs_from(interface), output_features={ACTION: action}
         )
     config.validate()
-    check_fit(config, interface)
+    check_fit(config.features, interface, config.rename_map or {})
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         network = _built(plugin, config)

@@ -1,59 +1,45 @@
 """What stands in a checkpoint's config.json: the fields every LeRobot policy has, read and written.
 
-No torch here: `--help` and the checks against a benchmark need nothing but these records.
+No torch here: `--help` and the checks against an interface need nothing but these records.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 import msgspec
 
-from proctor.definition import PRESENTATION
+from proctor.definition import PRESENTATION, defining
 from proctor.errors import UsageError, did_you_mean
-from proctor.features import NormMode
+from proctor.features import (
+    ACTION,
+    ENVIRONMENT_STATE,
+    STATE,
+    Feature,
+    FeatureKind,
+    NormMode,
+)
 from proctor.policies.base import PolicyConfig, PolicyPlugin
+from proctor.policies.lerobot.feature_json import (
+    channels_first,
+    decode_features,
+    encode_features,
+)
 from proctor.values import parse_text
 
-if TYPE_CHECKING:
-    from proctor.policies.runtime.network import Network
-
-ACTION = "action"
-STATE = "observation.state"
-ENV_STATE = "observation.environment_state"
 MOST_PIXELS, MOST_NUMBERS = 4096, 100_000
 """Of an image's side, and of a state or an action."""
 MOST_WIDTH, MOST_LAYERS, MOST_STEPS = 16_384, 200, 10_000
 """Of any network that we know how to build, several times over."""
 
 
-class FeatureType(Enum):
-    """LeRobot's names for what a feature is."""
-
-    STATE = "STATE"
-    VISUAL = "VISUAL"
-    ENV = "ENV"
-    ACTION = "ACTION"
-    REWARD = "REWARD"
-    LANGUAGE = "LANGUAGE"
-
-
-@dataclass(frozen=True)
-class PolicyFeature:
-    """One input or output of a policy. Cameras are [C, H, W], unlike a benchmark's [H, W, C]."""
-
-    type: FeatureType
-    shape: tuple[int, ...]
-
-
+FEATURES = ("input_features", "output_features")
+"""The fields that hold features."""
 NEW_IN_0_6 = {"since": "0.6"}
 """Field metadata: older LeRobots refuse this key."""
-
-
 NOT_A_FLAG = {"hidden": True}
 """Field metadata: stands in config.json, but an evaluation has no use for it."""
 
@@ -73,8 +59,8 @@ class CheckpointConfig(PolicyConfig):
     n_obs_steps: int = field(
         default=1, metadata={"help": "observations it looks at, the newest last"}
     )
-    input_features: dict[str, PolicyFeature] = field(default_factory=dict, metadata=NOT_A_FLAG)
-    output_features: dict[str, PolicyFeature] = field(default_factory=dict, metadata=NOT_A_FLAG)
+    input_features: dict[str, Feature] = field(default_factory=dict, metadata=NOT_A_FLAG)
+    output_features: dict[str, Feature] = field(default_factory=dict, metadata=NOT_A_FLAG)
     device: str | None = field(
         default=None, metadata={"help": "cpu, cuda, mps or auto"} | PRESENTATION
     )
@@ -113,9 +99,14 @@ class CheckpointConfig(PolicyConfig):
         normalization_mapping: dict[str, NormMode] = field(default_factory=dict)
 
     @property
+    def features(self) -> dict[str, Feature]:
+        """All that has to fit an interface: what the policy looks at, and its action."""
+        return {**self.input_features, ACTION: self.output_features[ACTION]}
+
+    @property
     def cameras(self) -> list[str]:
         """The image inputs, in the order the checkpoint lists them: it selects weights."""
-        return [k for k, f in self.input_features.items() if f.type is FeatureType.VISUAL]
+        return [k for k, f in self.input_features.items() if f.kind is FeatureKind.VISUAL]
 
     @property
     def state_dim(self) -> int | None:
@@ -126,7 +117,7 @@ class CheckpointConfig(PolicyConfig):
     @property
     def env_dim(self) -> int | None:
         """Length of the environment state; None where the policy does not look at it."""
-        feature = self.input_features.get(ENV_STATE)
+        feature = self.input_features.get(ENVIRONMENT_STATE)
         return feature.shape[0] if feature else None
 
     @property
@@ -146,11 +137,11 @@ class CheckpointConfig(PolicyConfig):
             raise UsageError("the policy's input_features are empty")
         check_sizes(self, {"n_obs_steps": 64})
         for key in self.cameras:
-            shape = self.input_features[key].shape
+            shape = channels_first(self.input_features[key])
             if len(shape) != 3 or shape[0] != 3 or not all(0 < n <= MOST_PIXELS for n in shape):
                 raise UsageError(f"camera {key} has shape {list(shape)}, expected [3, H, W]")
         vectors = {**self.input_features, **self.output_features}
-        for key in (STATE, ENV_STATE, ACTION):
+        for key in (STATE, ENVIRONMENT_STATE, ACTION):
             if key in vectors:
                 _check_vector(key, vectors[key].shape)
 
@@ -186,9 +177,10 @@ def check_backbone(config: Any) -> None:
 
 @dataclass(frozen=True)
 class CheckpointPlugin(PolicyPlugin):
-    """A policy that LeRobot checkpoints hold: also how to build its network from the config."""
+    """A policy that LeRobot checkpoints hold: also where its network is."""
 
-    network: Callable[[Any], Network] = field(kw_only=True)
+    network: str = field(kw_only=True)
+    """The class of its network, as package.module:ATTRIBUTE: imported when one is built."""
     prefix: str = field(kw_only=True)
     """What stands before the network's own names in model.safetensors."""
     tell_tale: frozenset[str] = field(kw_only=True)
@@ -212,7 +204,8 @@ def decode_config(raw: Mapping[str, Any], config_class: type[ConfigT], where: st
     unknown = {k: v for k, v in raw.items() if k not in known}
     try:
         # msgspec leaves defaults to the class; replace() puts them on the object, to be written.
-        config = replace(msgspec.convert(known, config_class), unknown=unknown)
+        decoded = decode_features(known, FEATURES)
+        config = replace(msgspec.convert(decoded, config_class), unknown=unknown)
         config.validate()
     except (msgspec.ValidationError, ArithmeticError, UsageError) as error:
         raise UsageError(f"{where}: {error}") from None
@@ -257,7 +250,7 @@ def encode_config(config: CheckpointConfig, for_lerobot: str) -> str:
     are left out; keys that were unknown to us come last and only for the newest readers.
     """
     target = version_tuple(for_lerobot)
-    values = msgspec.to_builtins(config)
+    values = msgspec.to_builtins(config) | _written_features(config)
     kept: dict[str, Any] = {}
     for f in fields(config):
         if not f.metadata.get("saved", True):
@@ -270,6 +263,15 @@ def encode_config(config: CheckpointConfig, for_lerobot: str) -> str:
     if target >= version_tuple("0.6"):
         kept |= config.unknown
     return json.dumps(kept, indent=4)
+
+
+def definition_of(config: CheckpointConfig) -> dict[str, Any]:
+    """Return the fields that define an episode, in the words of config.json."""
+    return defining(config) | _written_features(config)
+
+
+def _written_features(config: CheckpointConfig) -> dict[str, Any]:
+    return {name: encode_features(getattr(config, name)) for name in FEATURES}
 
 
 def version_tuple(version: str) -> tuple[int, ...]:

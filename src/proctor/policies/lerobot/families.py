@@ -6,7 +6,6 @@ Names of classes as strings: nothing is imported before it is asked for.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -18,14 +17,21 @@ FAMILIES = {
 }
 
 
+def family(name: str) -> CheckpointPlugin | None:
+    """Return the family called ``name``, importing no other; None where there is none."""
+    found = [named(FAMILIES[name])] if name in FAMILIES else []
+    found += [entry.load() for entry in entry_points(group="proctor.policies", name=name)]
+    return next((plugin for plugin in found if isinstance(plugin, CheckpointPlugin)), None)
+
+
 def families() -> dict[str, CheckpointPlugin]:
-    """Return the families there are: those of others by their entry points, and ours."""
-    return {name: found for name, found in _found() if isinstance(found, CheckpointPlugin)}
+    """Return every family there is, ours and those of others: for files that do not name theirs."""
+    names = {*FAMILIES, *(entry.name for entry in entry_points(group="proctor.policies"))}
+    found = {name: family(name) for name in sorted(names)}
+    return {name: plugin for name, plugin in found.items() if plugin is not None}
 
 
-def _found() -> Iterator[tuple[str, Any]]:
-    for entry in entry_points(group="proctor.policies"):
-        yield entry.name, entry.load()
-    for name, place in FAMILIES.items():
-        module, _, attribute = place.partition(":")
-        yield name, getattr(importlib.import_module(module), attribute)
+def named(place: str) -> Any:
+    """Return what ``place`` (package.module:ATTRIBUTE) names."""
+    module, _, attribute = place.partition(":")
+    return getattr(importlib.import_module(module), attribute)

@@ -19,8 +19,8 @@ import msgspec
 import torch
 from torch import Tensor
 
-from proctor.features import NormMode
-from proctor.policies.lerobot.config import ACTION, ENV_STATE, STATE, PolicyFeature
+from proctor.features import ACTION, ENVIRONMENT_STATE, IMAGE, STATE, Feature, NormMode
+from proctor.policies.lerobot.feature_json import encode_features
 
 Tensors: TypeAlias = dict[str, Tensor]
 Stats: TypeAlias = dict[str, dict[str, Tensor]]
@@ -90,8 +90,8 @@ class ToBatch(Step):
         """Vectors of state and action become [1, n]; lone images become [1, C, H, W]."""
         batched = {}
         for key, value in tensors.items():
-            vector = key in (ACTION, STATE, ENV_STATE) and value.dim() == 1
-            image = key.startswith("observation.image") and value.dim() == 3
+            vector = key in (ACTION, STATE, ENVIRONMENT_STATE) and value.dim() == 1
+            image = key.startswith(IMAGE) and value.dim() == 3
             batched[key] = value[None] if vector or image else value
         return batched
 
@@ -127,7 +127,7 @@ class Normalize(Step):
 
     registry_name: ClassVar[str] = "normalizer_processor"
     eps: float = 1e-8
-    features: dict[str, PolicyFeature] = field(default_factory=dict)
+    features: dict[str, Feature] = field(default_factory=dict)
     norm_map: dict[str, NormMode] = field(default_factory=dict)
     normalize_observation_keys: list[str] | None = None
     stats: Stats = field(default_factory=dict)
@@ -146,7 +146,7 @@ class Normalize(Step):
         chosen = self.normalize_observation_keys
         if chosen is not None and key != ACTION and key not in chosen:
             return NormMode.IDENTITY
-        return self.norm_map.get(feature.type.value, NormMode.IDENTITY)
+        return self.norm_map.get(feature.kind.value, NormMode.IDENTITY)
 
     def __call__(self, tensors: Tensors) -> Tensors:
         """Normalise every tensor whose feature asks for it."""
@@ -175,7 +175,7 @@ class Normalize(Step):
         """Return what is normalised how."""
         named: dict[str, Any] = {
             "eps": self.eps,
-            "features": msgspec.to_builtins(self.features),
+            "features": encode_features(self.features),
             "norm_map": msgspec.to_builtins(self.norm_map),
         }
         if self.normalize_observation_keys is not None:

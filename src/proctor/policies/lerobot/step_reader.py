@@ -9,7 +9,8 @@ import msgspec
 from torch import Tensor
 
 from proctor.errors import UsageError
-from proctor.policies.lerobot.config import PolicyFeature
+from proctor.features import Feature
+from proctor.policies.lerobot.feature_json import channels_first, decode_features
 from proctor.policies.lerobot.processors import (
     FLOATS,
     NEEDED,
@@ -45,7 +46,7 @@ def build_step(raw: Any, state: Tensors, where: str) -> Step:
         if key not in ours:
             raise UsageError(f"{where}, {name}: we do not know its setting {key!r}")
     try:
-        step = msgspec.convert(config, KNOWN[name])
+        step = msgspec.convert(decode_features(config, ("features",)), KNOWN[name])
     except msgspec.ValidationError as error:
         raise UsageError(f"{where}, {name}: {error}") from None
     if isinstance(step, ToDevice) and step.float_dtype not in (None, *FLOATS):
@@ -85,9 +86,9 @@ def check_stats(step: Normalize, where: str) -> None:
             _check_shape(f"{where}: {key}.{name}", each[name], step.features[key])
 
 
-def _check_shape(name: str, value: Tensor, feature: PolicyFeature) -> None:
+def _check_shape(name: str, value: Tensor, feature: Feature) -> None:
     """Refuse a statistic that does not go with each number of its feature."""
-    found, wanted = list(value.shape), list(feature.shape)
+    found, wanted = list(value.shape), list(channels_first(feature))
     padded = [1] * (len(wanted) - len(found)) + found
     if len(padded) != len(wanted) or any(
         n not in (1, size) for n, size in zip(padded, wanted, strict=True)

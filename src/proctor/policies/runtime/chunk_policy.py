@@ -11,11 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from proctor.definition import defining
-from proctor.features import Array, Feature
+from proctor.features import ACTION, Array, Feature
 from proctor.policies.base import Batch, Policy, PolicySpec, Query
 from proctor.policies.fit import offered_key
-from proctor.policies.lerobot.config import ACTION, CheckpointConfig
+from proctor.policies.lerobot.config import CheckpointConfig, definition_of
 from proctor.policies.lerobot.processors import Pipeline
 from proctor.policies.runtime.network import Network
 from proctor.policies.runtime.runner import make_runner, numerics, pick_device, pick_dtype
@@ -132,7 +131,7 @@ class ChunkPolicy(Policy):
             "files": dict(parts.files),
             "n_obs_steps": parts.config.n_obs_steps,
             "n_action_steps": parts.config.n_action_steps,
-            "config": defining(parts.config),
+            "config": definition_of(parts.config),
             "preprocessor": parts.preprocessor.protocol(),
             "postprocessor": parts.postprocessor.protocol(),
             "noise": "torch's generator, keyed by (seed, task name, episode index, query)",
