@@ -262,7 +262,7 @@ def _patches(yard: Yard) -> list[Any]:
     ]
 
 
-def _recorded_again(players: Any, spec: Any, *, in_process: bool) -> Any:
+def _recorded_again(players: Any, inference: Any, spec: Any, *, in_process: bool) -> Any:
     from tests.run_folders import episode
 
     return episode(spec.task.task_id, spec.index, Outcome.FAILURE)

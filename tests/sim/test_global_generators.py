@@ -13,6 +13,7 @@ from proctor import evaluate, make_env
 from proctor.benchmarks.gym.probe import EnvFacts, Question, look_at
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
+from proctor.engine.inference import InlineInference
 from proctor.evaluation.audit import run_alone
 from proctor.evaluation.run import prepare
 from proctor.machine.generators import OwnGenerators
@@ -56,9 +57,9 @@ def test_every_scheduler_plays_the_same_episodes_and_none_twice(tmp_path: Path) 
 def test_an_audit_plays_them_again(tmp_path: Path) -> None:
     run = evaluate(**settings(batch_size=2), output_dir=tmp_path / "run")
     prepared = prepare(build(EvalConfig, {**settings(), "output_dir": str(tmp_path / "again")}))
-    assert (
-        run_alone(prepared.players, prepared.plan[4], in_process=True).digest == run.rows[4].digest
-    )
+    inference = InlineInference(prepared.policy, prepared.benchmark.action)
+    again = run_alone(prepared.players, inference, prepared.plan[4], in_process=True)
+    assert again.digest == run.rows[4].digest
 
 
 def test_the_users_own_generators_are_left_alone(tmp_path: Path) -> None:

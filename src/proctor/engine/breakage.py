@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import re
 import signal
+import time
 import traceback
+from dataclasses import replace
 
 from proctor.engine.messages import Broken
 from proctor.errors import bounded
-from proctor.types import EpisodeResult
+from proctor.types import EpisodeResult, EpisodeSpec, Outcome
 
 _MACHINES = (MemoryError, OSError, ImportError)
 _CRASHES = (signal.SIGSEGV, signal.SIGFPE, signal.SIGABRT)
@@ -51,3 +53,16 @@ def cause_of(error: BaseException) -> str | None:
         return None
     text = bounded("".join(traceback.format_exception_only(error)))
     return re.sub(r"0x[0-9a-fA-F]+|\d+", "#", text)  # addresses differ, times and counters may
+
+
+def given_up(spec: EpisodeSpec) -> EpisodeResult:
+    """Return an episode that no worker completed, of which only its end is known."""
+    now = time.time()
+    return EpisodeResult(spec, Outcome.ERROR, started_at=now, ended_at=now)
+
+
+def diverged_at(spec: EpisodeSpec, given: int, broken: Broken) -> EpisodeResult:
+    """Return what is known of an episode whose simulator the policy broke."""
+    if broken.so_far is not None:
+        return broken.so_far
+    return replace(given_up(spec), outcome=Outcome.DIVERGED, steps=given, measured=False)

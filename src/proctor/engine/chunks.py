@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 import numpy as np
 
 from proctor.errors import PolicyError, bounded
@@ -16,26 +19,24 @@ def checked_chunks(policy: Policy, batch: Batch, action: ActionSpec) -> Array | 
         PolicyError: it raised, or gave a wrong shape or a number that is not finite; names the
             policy, the task and the step.
     """
-    try:
+    first = batch.queries[0]
+    with blaming(policy, _place(first)):
         acted = policy.act(batch)
         if policy.spec.n_action_steps is None:
             chunks: Array | list[Array] = [np.asarray(chunk, dtype=np.float32) for chunk in acted]
         else:
             chunks = np.asarray(acted, dtype=np.float32)
-    except (Exception, SystemExit) as error:  # its thread would end, and the engine wait for ever
-        what = f"raised {type(error).__name__}: {error}"
-        raise _policy_error(policy, batch.queries[0], what) from error
     if isinstance(chunks, list):
         _check_each(policy, batch, chunks, action)
         return chunks
     wanted = (len(batch.queries), policy.spec.n_action_steps, action.size)
     if chunks.shape != wanted:
         what = f"returned actions of shape {chunks.shape} instead of {wanted}"
-        raise _policy_error(policy, batch.queries[0], what)
+        raise _policy_error(policy, what, _place(first))
     if not np.isfinite(chunks).all():
         finite = np.isfinite(chunks).all(axis=(1, 2))
         query = batch.queries[int(np.argmin(finite))]
-        raise _policy_error(policy, query, "returned NaN or infinite actions")
+        raise _policy_error(policy, "returned NaN or infinite actions", _place(query))
     return chunks
 
 
@@ -43,15 +44,32 @@ def _check_each(policy: Policy, batch: Batch, chunks: list[Array], action: Actio
     """Check chunks that have a length each."""
     if len(chunks) != len(batch.queries):
         what = f"returned {len(chunks)} chunks for {len(batch.queries)} queries"
-        raise _policy_error(policy, batch.queries[0], what)
+        raise _policy_error(policy, what, _place(batch.queries[0]))
     for query, chunk in zip(batch.queries, chunks, strict=True):
         if chunk.ndim != 2 or len(chunk) < 1 or chunk.shape[1] != action.size:
             what = f"returned a chunk of shape {chunk.shape} instead of (1 or more, {action.size})"
-            raise _policy_error(policy, query, what)
+            raise _policy_error(policy, what, _place(query))
         if not np.isfinite(chunk).all():
-            raise _policy_error(policy, query, "returned NaN or infinite actions")
+            raise _policy_error(policy, "returned NaN or infinite actions", _place(query))
 
 
-def _policy_error(policy: Policy, query: Query, what: str) -> PolicyError:
+@contextlib.contextmanager
+def blaming(policy: Policy, where: str) -> Iterator[None]:
+    """Name the policy and the place in whatever it raises.
+
+    Raises:
+        PolicyError: also where it would end its thread (SystemExit) and the engine wait for ever.
+    """
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        raise _policy_error(policy, f"raised {type(error).__name__}: {error}", where) from error
+
+
+def _place(query: Query) -> str:
+    return f"on {query.spec} at step {query.step}"
+
+
+def _policy_error(policy: Policy, what: str, where: str) -> PolicyError:
     what = " ".join(bounded(what).split())
-    return PolicyError(f"policy {policy.spec.name!r} {what} on {query.spec} at step {query.step}")
+    return PolicyError(f"policy {policy.spec.name!r} {what} {where}")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Self
 
 from proctor.engine.arena import Arena
+from proctor.engine.breakage import diverged_at, given_up
 from proctor.engine.in_process import InProcessPool
-from proctor.engine.inference import Inference, InlineInference, ThreadInference
+from proctor.engine.inference import Attempt, Inference, Request, Requests, Ticket
 from proctor.engine.messages import (
     Begin,
     Broken,
@@ -28,12 +29,11 @@ from proctor.engine.pool import Pool, ProcessPool
 from proctor.engine.scheduler import Scheduler
 from proctor.engine.worker import WorkerSetup
 from proctor.errors import PolicyError, WorkerError, last_line
-from proctor.features import ActionSpec, Array, Feature
-from proctor.policies.base import Batch, Policy, Query
+from proctor.features import Array, Feature
 from proctor.recorders.base import Recorder
 from proctor.recorders.video import Camera
 from proctor.runs.records import Pulse
-from proctor.types import EpisodeKey, EpisodeResult, EpisodeSpec, Outcome
+from proctor.types import EpisodeKey, EpisodeResult
 
 _POLL_S = 0.2
 _MAX_FAILED_STARTS = 3
@@ -44,10 +44,11 @@ class EngineSetup:
     """What the engine needs to know besides the episodes."""
 
     worker: WorkerSetup
-    policy: Policy
+    inference: Inference
+    """Whoever made it closes it: it may outlive this engine."""
     features: dict[str, Feature]
     """What the policy consumes, and nothing else."""
-    action: ActionSpec
+    n_obs_steps: int
     n_workers: int
     in_process: bool
     watchdog_s: float = 120.0
@@ -61,31 +62,19 @@ class Engine:
     """Runs the episodes a scheduler holds. Workers and their simulators stay until it is closed."""
 
     def __init__(self, setup: EngineSetup, scheduler: Scheduler) -> None:
-        self._policy = setup.policy
+        self._inference = setup.inference
         self._scheduler = scheduler
         self._recorders: Sequence[Recorder] = ()
         self._camera: Camera | None = None
         self._actions: Mapping[EpisodeKey, Array] = {}
         self._not_started = list(range(setup.n_workers))
-        self._arena = Arena(setup.n_workers, setup.features, setup.policy.spec.n_obs_steps)
-        self._pool: Pool
-        self._inference: Inference
-        with contextlib.ExitStack() as undo:  # what cannot be made leaves nothing open
-            undo.callback(self._arena.close)
-            if setup.in_process:
-                self._pool = InProcessPool(setup.worker, self._arena)
-                self._inference = InlineInference(setup.policy, setup.action)
-            else:
-                self._pool = ProcessPool(setup.worker, self._arena, setup.watchdog_s)
-                undo.callback(self._pool.close)
-                self._inference = ThreadInference(setup.policy, setup.action, self._pool.wake)
-                undo.callback(self._inference.close)
-                self._inference.warm_up(setup.policy.warm_up(setup.features, setup.n_workers))
-            undo.pop_all()
+        self._pool = _make_pool(setup)
+        self._inference.attach(self._pool.wake)
+        self._inference.warm_up(setup.features, setup.n_workers)
         self._free: set[int] = set()
         self._finished: list[EpisodeResult] = []  # not yet recorded
-        self._turns: dict[int, Query] = {}  # what the episode in each slot asks or asked last
-        self._asked: dict[int, Query] | None = None  # the batch the policy is working on
+        self._turns: dict[int, Request] = {}  # what the episode in each slot asks or asked last
+        self._asked: dict[Ticket, dict[int, Request]] = {}  # the batches in flight, slot by slot
         self._starting: set[int] = set()
         self._starts_failed = 0
         self._beats_before: dict[int, int] = {}  # of the slots' episodes
@@ -139,17 +128,18 @@ class Engine:
             self._send_pulse(force=True)
 
     def close(self) -> None:
-        """End all workers; whatever fails to close, the rest is closed too."""
-        with contextlib.ExitStack() as closing:
-            closing.callback(self._arena.close)
-            closing.callback(self._inference.close)
-            closing.callback(self._pool.close)
+        """End all workers, and for the policy the episodes that they are in."""
+        try:
+            for slot in list(self._turns):
+                self._end_attempt(slot)
+        finally:
+            self._pool.close()
 
     def pulse(self) -> Pulse:
         """Return how the run goes."""
         return Pulse(
             elapsed_s=time.monotonic() - self._started_at,
-            steps=int(self._arena.beats.sum()) - self._steps_before,
+            steps=int(self._pool.steps().sum()) - self._steps_before,
             batches=self._batches,
             batched_requests=self._batched_requests,
             infer_s=self._infer_s,
@@ -158,7 +148,7 @@ class Engine:
     def _begin_counting(self) -> None:
         """Let pulses tell of what happens from now on."""
         self._started_at = time.monotonic()
-        self._steps_before = int(self._arena.beats.sum())
+        self._steps_before = int(self._pool.steps().sum())
         self._batches = self._batched_requests = 0
         self._infer_s = 0.0
 
@@ -194,8 +184,7 @@ class Engine:
         assert spec is not None
         self._finished += self._openings.opened(spec.task.key)
         earlier = self._turns.get(slot)
-        state = earlier.state if earlier is not None else self._policy.new_episode(spec)
-        self._turns[slot] = Query(spec, step, state)
+        self._turns[slot] = Request(earlier.attempt if earlier else Attempt(spec), step)
         self._scheduler.request(slot)
 
     def _ended(self, slot: int, result: EpisodeResult) -> None:
@@ -203,14 +192,14 @@ class Engine:
         self._finished += self._openings.opened(spec.task.key)
         self._broke.pop(spec.key, None)
         result.attempts = self._scheduler.attempts(spec)
-        self._turns.pop(slot, None)
+        self._end_attempt(slot)
         self._free.add(slot)
         self._finished.append(result)
 
     def _broken(self, slot: int, broken: Broken) -> None:
         """Replace the worker; its episode is tried again, or has ended."""
         self._free.discard(slot)
-        self._turns.pop(slot, None)
+        self._end_attempt(slot)
         if self._scheduler.running(slot) is not None:
             self._broken_in_episode(slot, broken)
         else:
@@ -226,7 +215,7 @@ class Engine:
         """Try the episode again; one that breaks twice in the same way is the policy's doing."""
         spec = self._scheduler.running(slot)
         assert spec is not None
-        given = int(self._arena.beats[slot]) - self._beats_before[slot]
+        given = int(self._pool.steps()[slot]) - self._beats_before[slot]
         if given:
             self._finished += self._openings.opened(spec.task.key)
         earlier = self._broke.setdefault(spec.key, set())
@@ -237,49 +226,54 @@ class Engine:
         if again:
             return
         del self._broke[spec.key]
-        result = _diverged(spec, given, broken) if diverged else _given_up(spec)
+        result = diverged_at(spec, given, broken) if diverged else given_up(spec)
         result.error, result.worker = broken.reason, slot
         result.attempts = self._scheduler.attempts(spec)
         self._finished += [result] if given else self._openings.failed(result)
+
+    def _end_attempt(self, slot: int) -> None:
+        """Let the policy forget the episode in ``slot``, if it was asked for it."""
+        request = self._turns.pop(slot, None)
+        if request is not None:
+            self._inference.end(request.attempt)
 
     def _assign_free_workers(self) -> None:
         for slot in sorted(self._free):
             spec = self._scheduler.assign(slot)
             if spec is not None:
                 self._free.discard(slot)
-                self._beats_before[slot] = int(self._arena.beats[slot])
+                self._beats_before[slot] = int(self._pool.steps()[slot])
                 self._pool.send(slot, Begin(spec, self._camera, self._actions.get(spec.key)))
             elif self._scheduler.must_close(slot):
                 self._free.discard(slot)
                 self._pool.send(slot, CloseSim())
 
     def _ask_policy(self) -> None:
-        """Send whatever requests there are to the policy, if it is free."""
-        if self._asked is not None:
-            return
-        slots = self._scheduler.next_batch()
-        if not slots:
-            return
-        self._asked = {slot: self._turns[slot] for slot in slots}
-        self._inference.submit(Batch(list(self._asked.values()), self._arena.gather(slots)))
-        self._batches += 1
-        self._batched_requests += len(slots)
+        """Send whatever requests there are to the policy, as long as it takes more."""
+        while len(self._asked) < self._inference.capacity:
+            slots = self._scheduler.next_batch()
+            if not slots:
+                return
+            asked = {slot: self._turns[slot] for slot in slots}
+            batch = Requests(list(asked.values()), self._pool.observations(slots))
+            self._asked[self._inference.submit(batch)] = asked
+            self._batches += 1
+            self._batched_requests += len(slots)
 
     def _dispatch_answer(self) -> None:
         """Send finished chunks to their workers; one that broke meanwhile has no use for its."""
-        if self._asked is None:
-            return
-        answer = self._inference.take()
-        if answer is None:
-            return
-        asked, self._asked = self._asked, None
-        self._infer_s += answer.seconds
-        if answer.error is not None:
-            raise answer.error
-        assert answer.chunks is not None
-        for (slot, query), actions in zip(asked.items(), answer.chunks, strict=True):
-            if self._turns.get(slot) is query:
-                self._pool.send(slot, Chunk(actions))
+        while self._asked and (taken := self._inference.take()) is not None:
+            ticket, answer = taken
+            asked = self._asked.pop(ticket, None)
+            if asked is None:  # of an engine before this one, which is closed
+                continue
+            self._infer_s += answer.seconds
+            if answer.error is not None:
+                raise answer.error
+            assert answer.chunks is not None
+            for (slot, request), actions in zip(asked.items(), answer.chunks, strict=True):
+                if self._turns.get(slot) is request:
+                    self._pool.send(slot, Chunk(actions))
 
     def _record_finished(self) -> None:
         """Hand finished episodes to the recorders, after their workers have been given new ones."""
@@ -296,14 +290,15 @@ class Engine:
                 recorder.pulse(self.pulse())
 
 
-def _given_up(spec: EpisodeSpec) -> EpisodeResult:
-    """Return an episode that no worker completed, of which only its end is known."""
-    now = time.time()
-    return EpisodeResult(spec, Outcome.ERROR, started_at=now, ended_at=now)
-
-
-def _diverged(spec: EpisodeSpec, given: int, broken: Broken) -> EpisodeResult:
-    """Return what is known of an episode whose simulator the policy broke."""
-    if broken.so_far is not None:
-        return broken.so_far
-    return replace(_given_up(spec), outcome=Outcome.DIVERGED, steps=given, measured=False)
+def _make_pool(setup: EngineSetup) -> Pool:
+    """Return the workers; what cannot be made leaves nothing open."""
+    arena = Arena(setup.n_workers, setup.features, setup.n_obs_steps)
+    with contextlib.ExitStack() as undo:
+        undo.callback(arena.close)
+        pool: Pool = (
+            InProcessPool(setup.worker, arena)
+            if setup.in_process
+            else ProcessPool(setup.worker, arena, setup.watchdog_s)
+        )
+        undo.pop_all()
+    return pool

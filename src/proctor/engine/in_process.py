@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections import defaultdict, deque
 
 from proctor.engine.arena import Arena
 from proctor.engine.breakage import broken_by
 from proctor.engine.messages import Order, Report, Started
 from proctor.engine.worker import Worker, WorkerSetup
+from proctor.features import Array
 from proctor.machine.generators import OwnGenerators
 
 
@@ -21,6 +23,7 @@ class InProcessPool:
         self._workers: dict[int, Worker] = {}
         self._generators: defaultdict[int, OwnGenerators] = defaultdict(OwnGenerators)
         self._reports: deque[tuple[int, Report]] = deque()
+        self._woken = threading.Event()
 
     def start(self, slot: int) -> None:
         """Make the worker of ``slot`` anew, closing the simulator of the old one."""
@@ -40,17 +43,30 @@ class InProcessPool:
         self._reports.append((slot, report))
 
     def poll(self, timeout_s: float) -> list[tuple[int, Report]]:
-        """Return what was reported since the last call; there is nothing to wait for."""
+        """Return what was reported since the last call, or wait for the policy."""
+        if not self._reports:
+            self._woken.wait(timeout_s)
+        self._woken.clear()
         reports = list(self._reports)
         self._reports.clear()
         return reports
 
+    def observations(self, slots: list[int]) -> dict[str, Array]:
+        """Copy the windows of ``slots``."""
+        return self._arena.gather(slots)
+
+    def steps(self) -> Array:
+        """Return the counters that the workers write."""
+        return self._arena.beats
+
     def wake(self) -> None:
-        """Nothing waits here."""
+        """Make ``poll`` return."""
+        self._woken.set()
 
     def close(self) -> None:
         """Close every simulator."""
         with contextlib.ExitStack() as closing:
+            closing.callback(self._arena.close)
             for worker in self._workers.values():
                 closing.callback(worker.close_sim)
             self._workers.clear()

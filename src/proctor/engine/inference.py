@@ -1,23 +1,60 @@
-"""Runs the policy: on a thread of its own, so that workers are served while it thinks."""
+"""Runs the policy: on a thread of its own, so that workers are served while it thinks.
+
+Every call into a policy is made by that one thread, in the order in which they were asked for.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from functools import partial
+from typing import Any, Protocol
 
-from proctor.engine.chunks import checked_chunks
-from proctor.features import ActionSpec, Array
-from proctor.policies.base import Batch, Policy
+from proctor.engine.chunks import blaming, checked_chunks
+from proctor.features import ActionSpec, Array, Feature
+from proctor.policies.base import Batch, Policy, Query
+from proctor.types import EpisodeSpec
+
+_CLOSE_S = 1.0
+"""How long a policy may take to close: Ctrl-C does not wait for a forward pass."""
+
+Ticket = Hashable
+
+
+@dataclass(eq=False)
+class Attempt:
+    """One try of an episode; what the policy keeps for it, the policy's thread alone touches."""
+
+    spec: EpisodeSpec
+    state: Any = None
+    begun: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """An episode that needs actions after ``step`` steps."""
+
+    attempt: Attempt
+    step: int
+
+
+@dataclass(frozen=True)
+class Requests:
+    """What is answered together; ``observations[key]`` has shape [B, n_obs_steps, ...]."""
+
+    requests: Sequence[Request]
+    observations: dict[str, Array]
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A chunk [T, action size] for each query, or the error that came instead."""
+    """A chunk [T, action size] for each request, or the error that came instead."""
 
     chunks: Array | list[Array] | None
     error: BaseException | None
@@ -25,93 +62,202 @@ class Answer:
 
 
 class Inference(Protocol):
-    """Answers one batch at a time."""
+    """Answers batches, ``capacity`` of them at a time."""
 
-    def submit(self, batch: Batch) -> None:
-        """Start to answer ``batch``; nothing else may be under way."""
+    @property
+    def capacity(self) -> int:
+        """How many batches may be in flight at once."""
 
-    def take(self) -> Answer | None:
-        """Return the answer once it is there."""
+    def attach(self, wake: Callable[[], None]) -> None:
+        """Call ``wake`` whenever there is something to take."""
+
+    def warm_up(self, features: Mapping[str, Feature], most: int) -> None:
+        """Prepare for batches of up to ``most``, until the first one comes."""
+
+    def submit(self, batch: Requests) -> Ticket:
+        """Start to answer ``batch``."""
+
+    def take(self) -> tuple[Ticket, Answer] | None:
+        """Return an answer, once, if there is one.
+
+        Raises:
+            PolicyError: the policy could not end an episode.
+        """
+
+    def end(self, attempt: Attempt) -> None:
+        """Note that an episode has ended or broke: its state is of no more use."""
 
     def close(self) -> None:
-        """No more batches will come."""
+        """Close the policy: no more batches will come."""
 
 
-class InlineInference:
-    """Answers while ``submit`` is called."""
+class _Calls:
+    """All calls into one policy."""
 
     def __init__(self, policy: Policy, action: ActionSpec) -> None:
         self._policy = policy
         self._action = action
-        self._answer: Answer | None = None
 
-    def submit(self, batch: Batch) -> None:
-        """Answer ``batch`` now."""
-        self._answer = _answer(self._policy, batch, self._action)
+    def answer(self, batch: Requests) -> Answer:
+        """Ask the policy; its error travels to the engine, which raises it there."""
+        start = time.perf_counter()
+        try:
+            queries = [self._query(request) for request in batch.requests]
+            chunks = checked_chunks(self._policy, Batch(queries, batch.observations), self._action)
+        except Exception as raised:  # noqa: BLE001  not swallowed: raised again by the engine
+            return Answer(None, raised, time.perf_counter() - start)
+        return Answer(chunks, None, time.perf_counter() - start)
 
-    def take(self) -> Answer | None:
-        """Return the answer to the last batch, once."""
-        answer, self._answer = self._answer, None
-        return answer
+    def _query(self, request: Request) -> Query:
+        attempt = request.attempt
+        if not attempt.begun:
+            with blaming(self._policy, f"at the beginning of {attempt.spec}"):
+                attempt.state = self._policy.new_episode(attempt.spec)
+            attempt.begun = True
+        return Query(attempt.spec, request.step, attempt.state)
+
+    def warm_up(
+        self, features: Mapping[str, Feature], most: int, enough: Callable[[], bool]
+    ) -> None:
+        # What goes wrong here goes wrong again with the first batch, and is heard of there.
+        with contextlib.suppress(Exception):
+            for _ in self._policy.warm_up(features, most):
+                if enough():
+                    return
+
+    def end(self, attempt: Attempt) -> None:
+        if attempt.begun:
+            state, attempt.state, attempt.begun = attempt.state, None, False
+            with blaming(self._policy, f"at the end of {attempt.spec}"):
+                self._policy.end_episode(state)
 
     def close(self) -> None:
-        """There is nothing to end."""
+        with blaming(self._policy, "while it was closed"):
+            self._policy.close()
+
+
+class InlineInference:
+    """Answers while ``submit`` is called: then the policy's thread is the engine's."""
+
+    capacity = 1
+
+    def __init__(self, policy: Policy, action: ActionSpec) -> None:
+        self._calls = _Calls(policy, action)
+        self._tickets = itertools.count()
+        self._answers: deque[tuple[Ticket, Answer]] = deque()
+        self._wake: Callable[[], None] = _nobody
+
+    def attach(self, wake: Callable[[], None]) -> None:
+        """Call ``wake`` whenever there is something to take."""
+        self._wake = wake
+
+    def warm_up(self, features: Mapping[str, Feature], most: int) -> None:
+        """There is no time that would be idle otherwise."""
+
+    def submit(self, batch: Requests) -> Ticket:
+        """Answer ``batch`` now."""
+        ticket = next(self._tickets)
+        self._answers.append((ticket, self._calls.answer(batch)))
+        self._wake()
+        return ticket
+
+    def take(self) -> tuple[Ticket, Answer] | None:
+        """Return an answer, once."""
+        return self._answers.popleft() if self._answers else None
+
+    def end(self, attempt: Attempt) -> None:
+        """End the episode now."""
+        self._calls.end(attempt)
+
+    def close(self) -> None:
+        """Close the policy now."""
+        self._calls.close()
 
 
 class ThreadInference:
-    """Answers on a daemon thread and calls ``wake`` when done.
+    """Answers on a daemon thread, so that Ctrl-C does not wait for a forward pass."""
 
-    A daemon, so that Ctrl-C does not wait for a forward pass.
-    """
+    capacity = 1
 
-    def __init__(self, policy: Policy, action: ActionSpec, wake: Callable[[], None]) -> None:
-        self._batches: queue.SimpleQueue[Batch | Iterator[None] | None] = queue.SimpleQueue()
-        self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
-        self._thread = threading.Thread(
-            target=self._serve, args=(policy, action, wake), name="proctor-policy", daemon=True
-        )
+    def __init__(self, policy: Policy, action: ActionSpec) -> None:
+        self._calls = _Calls(policy, action)
+        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._tickets = itertools.count()
+        self._answers: queue.SimpleQueue[tuple[Ticket, Answer]] = queue.SimpleQueue()
+        self._failed: Exception | None = None
+        self._wake: Callable[[], None] = _nobody
+        self._thread = threading.Thread(target=self._serve, name="proctor-policy", daemon=True)
         self._thread.start()
 
-    def warm_up(self, pieces: Iterator[None]) -> None:
-        """Have the thread go through ``pieces`` until the first batch comes."""
-        self._batches.put(pieces)
+    def attach(self, wake: Callable[[], None]) -> None:
+        """Call ``wake``, from the policy's thread, whenever there is something to take."""
+        self._wake = wake
 
-    def submit(self, batch: Batch) -> None:
+    def warm_up(self, features: Mapping[str, Feature], most: int) -> None:
+        """Have the thread warm the policy up until there is something else to do."""
+        enough = lambda: not self._work.empty()  # noqa: E731
+        self._work.put(partial(self._calls.warm_up, features, most, enough))
+
+    def submit(self, batch: Requests) -> Ticket:
         """Hand ``batch`` to the thread."""
-        self._batches.put(batch)
+        ticket = next(self._tickets)
+        self._work.put(partial(self._answer, ticket, batch))
+        return ticket
 
-    def take(self) -> Answer | None:
-        """Return the answer if it is there."""
+    def take(self) -> tuple[Ticket, Answer] | None:
+        """Return an answer if there is one."""
+        self._raise_what_failed()
         try:
             return self._answers.get_nowait()
         except queue.Empty:
             return None
 
+    def end(self, attempt: Attempt) -> None:
+        """Have the thread end the episode."""
+        self._work.put(partial(self._calls.end, attempt))
+
     def close(self) -> None:
-        """Tell the thread to end after the batch it works on."""
-        self._batches.put(None)
+        """Have the thread close the policy and end, and wait for it, but not for ever.
 
-    def _serve(self, policy: Policy, action: ActionSpec, wake: Callable[[], None]) -> None:
-        while (work := self._batches.get()) is not None:
-            if isinstance(work, Batch):
-                self._answers.put(_answer(policy, work, action))
-                wake()
-            else:
-                self._warm_up(work)
+        Raises:
+            PolicyError: the policy could not end an episode, or be closed.
+        """
+        self._work.put(self._calls.close)
+        self._work.put(None)
+        self._thread.join(_CLOSE_S)
+        self._raise_what_failed()
 
-    def _warm_up(self, pieces: Iterator[None]) -> None:
-        # What goes wrong here goes wrong again with the first batch, and is heard of there.
-        with contextlib.suppress(Exception):
-            for _ in pieces:
-                if not self._batches.empty():
-                    return
+    def _serve(self) -> None:
+        while (work := self._work.get()) is not None:
+            try:
+                work()
+            except Exception as error:  # noqa: BLE001  not swallowed: raised by take or close
+                self._failed = self._failed or error
+                self._wake()
+
+    def _answer(self, ticket: Ticket, batch: Requests) -> None:
+        self._answers.put((ticket, self._calls.answer(batch)))
+        self._wake()
+
+    def _raise_what_failed(self) -> None:
+        failed, self._failed = self._failed, None
+        if failed is not None:
+            raise failed
 
 
-def _answer(policy: Policy, batch: Batch, action: ActionSpec) -> Answer:
-    """Ask the policy; its error travels to the engine, which raises it there."""
-    start = time.perf_counter()
-    try:
-        chunks, error = checked_chunks(policy, batch, action), None
-    except Exception as raised:  # noqa: BLE001  not swallowed: raised again by the engine
-        chunks, error = None, raised
-    return Answer(chunks, error, time.perf_counter() - start)
+def answer_to(inference: Inference, batch: Requests) -> Answer:
+    """Ask and wait, for loops that have nothing to do meanwhile."""
+    answered = threading.Event()
+    inference.attach(answered.set)
+    ticket = inference.submit(batch)
+    while True:
+        taken = inference.take()
+        if taken is None:
+            answered.wait()
+            answered.clear()
+        elif taken[0] == ticket:
+            return taken[1]
+
+
+def _nobody() -> None:
+    """Nobody waits yet."""

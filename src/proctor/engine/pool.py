@@ -6,25 +6,20 @@ import contextlib
 import multiprocessing
 import os
 import selectors
-import signal
-import sys
 import threading
 import time
-import types
-from collections.abc import Iterator
 from dataclasses import dataclass
-from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import ForkServerProcess
 from typing import Any, Protocol
 
 from proctor.engine.arena import Arena
 from proctor.engine.breakage import broken_by_death
 from proctor.engine.channel import EngineEnd, make_line
-from proctor.engine.fork_server import PARENTS_SIGNALS, SOCKET_FOLDER, socket_folder
+from proctor.engine.forking import ensure_fork_server, without_main_module
 from proctor.engine.messages import Broken, Order, Report
 from proctor.engine.worker import WorkerSetup, worker_main
 from proctor.errors import UsageError, WorkerError
-from proctor.machine.variables import variables_set
+from proctor.features import Array
 
 _START_GRACE_S = 60.0
 _MAX_LAUNCHES = 5
@@ -43,6 +38,12 @@ class Pool(Protocol):
 
     def poll(self, timeout_s: float) -> list[tuple[int, Report]]:
         """Wait until something is reported or ``wake`` is called, and return what there is."""
+
+    def observations(self, slots: list[int]) -> dict[str, Array]:
+        """Return what the workers of ``slots`` saw last, in batches [B, n_obs_steps, ...]."""
+
+    def steps(self) -> Array:
+        """Return how many steps the workers of each slot have ever taken, [n]."""
 
     def wake(self) -> None:
         """Make a ``poll`` that waits in another thread return."""
@@ -104,7 +105,7 @@ class ProcessPool:
         """Have ``process`` forked; a server that was killed meanwhile is replaced by a new one."""
         for _ in range(_MAX_LAUNCHES):
             try:
-                _ensure_fork_server(self._setup.environment)
+                ensure_fork_server(self._setup.environment)
                 with without_main_module():
                     process.start()
                 return
@@ -148,6 +149,14 @@ class ProcessPool:
                 reports += [(slot, report) for report in self._receive(slot)]
         return reports + self._hung()
 
+    def observations(self, slots: list[int]) -> dict[str, Array]:
+        """Copy the windows of ``slots`` out of the shared memory."""
+        return self._arena.gather(slots)
+
+    def steps(self) -> Array:
+        """Return the counters that the workers write."""
+        return self._arena.beats
+
     def wake(self) -> None:
         """Make ``poll`` return; callable from any thread, also when the pool is closed.
 
@@ -160,6 +169,7 @@ class ProcessPool:
     def close(self) -> None:
         """Kill all workers: they hold nothing that is not on disk already."""
         with contextlib.ExitStack() as closing:
+            closing.callback(self._arena.close)
             closing.callback(self._close_wake)
             closing.callback(self._selector.close)
             for slot in self._slots:
@@ -227,56 +237,6 @@ class ProcessPool:
         worker.process.close()
 
 
-def start_fork_server(preload: tuple[str, ...], environment: dict[str, str]) -> None:
-    """Start the process that workers are forked from, with their modules imported once.
-
-    Returns at once; the imports go on while the parent does other things.
-    """
-    multiprocessing.get_context("forkserver").set_forkserver_preload(
-        ["proctor.engine.fork_server", "proctor.engine.worker", *preload]
-    )
-    _ensure_fork_server(environment)
-
-
-def _ensure_fork_server(environment: dict[str, str]) -> None:
-    """Start the fork server, unless it is alive.
-
-    It begins with Ctrl-C blocked (see ``fork_server``): one that comes while Python starts there
-    would show the user a traceback. multiprocessing's resource tracker ignores Ctrl-C by itself,
-    and a hang-up only because it is blocked when it begins.
-    """
-    with (
-        without_main_module(),
-        variables_set(_fork_server_variables(environment)),
-        _blocked(PARENTS_SIGNALS),
-    ):
-        resource_tracker.ensure_running()
-        signal.pthread_sigmask(signal.SIG_BLOCK, PARENTS_SIGNALS)  # it has unblocked Ctrl-C
-        forkserver.ensure_running()
-
-
-@contextlib.contextmanager
-def _blocked(signals: set[signal.Signals]) -> Iterator[None]:
-    """Put ``signals`` off until the block has ended; processes that it starts keep them off."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _fork_server_variables(environment: dict[str, str]) -> dict[str, str]:
-    """Return the variables that the fork server and all workers begin with."""
-    return {
-        # One simulator per core is already all the parallelism there is; BLAS threads only get in
-        # the way (Meta-World steps 1.2x faster without them).
-        "OPENBLAS_NUM_THREADS": "1",
-        "OMP_NUM_THREADS": "1",
-        SOCKET_FOLDER: socket_folder(),
-        **environment,
-    }
-
-
 def check_importable(setup: WorkerSetup) -> None:
     """Refuse plug-ins that live in the script that was started: workers do not run that script.
 
@@ -290,17 +250,3 @@ def check_importable(setup: WorkerSetup) -> None:
                 f"{made.__name__} is defined in the script itself; move it into a module of its "
                 "own so that worker processes can import it"
             )
-
-
-@contextlib.contextmanager
-def without_main_module() -> Iterator[None]:
-    """Keep multiprocessing from running the user's script again in every worker.
-
-    Workers need nothing of it, and it may import torch or lack an ``if __name__`` guard.
-    """
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = types.ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main

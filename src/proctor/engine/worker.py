@@ -25,7 +25,7 @@ from proctor.benchmarks.base import Benchmark, Sim, interface_of
 from proctor.engine.arena import Arena
 from proctor.engine.breakage import broken_by, describe
 from proctor.engine.channel import WorkerEnd
-from proctor.engine.chunks import checked_chunks
+from proctor.engine.chunks import blaming, checked_chunks
 from proctor.engine.episode import ObservedEpisode, Window
 from proctor.engine.filmed_sim import FilmedSim
 from proctor.engine.messages import (
@@ -123,11 +123,16 @@ class Worker:
 
     def _play(self, policy: Policy, episode: ObservedEpisode) -> None:
         """Play a whole episode with the policy that sits in this worker."""
-        state = policy.new_episode(episode.spec)
+        with blaming(policy, f"at the beginning of {episode.spec}"):
+            state = policy.new_episode(episode.spec)
         observations = {key: array[None] for key, array in self._window.arrays.items()}
-        while not episode.ended:
-            batch = Batch([Query(episode.spec, episode.steps, state)], observations)
-            episode.run(checked_chunks(policy, batch, self._benchmark.action)[0])
+        try:
+            while not episode.ended:
+                batch = Batch([Query(episode.spec, episode.steps, state)], observations)
+                episode.run(checked_chunks(policy, batch, self._benchmark.action)[0])
+        finally:
+            with blaming(policy, f"at the end of {episode.spec}"):
+                policy.end_episode(state)
 
     def _report(self) -> Report:
         assert self._episode is not None

@@ -6,6 +6,7 @@ configuration instead of asking them to believe it.
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 from proctor.definition import PROTOCOL_FORMAT, changed_fields, in_words
 from proctor.engine.engine import Engine
 from proctor.engine.episode import DIGEST
+from proctor.engine.inference import Inference, ThreadInference
 from proctor.engine.scheduler import Bounds, Scheduler
 from proctor.errors import UsageError
 from proctor.evaluation.prepared import Definition, Players
@@ -48,13 +50,15 @@ def audit(
             raise UsageError(f"the run's journal has {row.key} of another episode: {found}")
     sound = [row for row in rows if row.outcome.counts]
     replays = []
-    for row in _sample(sound, n_episodes):
-        # A policy that broke the simulator may break this process too, so it is given another.
-        in_process = row.outcome.whole
-        again = run_alone(players, specs[row.key], in_process=in_process)
-        replay = Replayed(row, again, exact)
-        on_result(replay)
-        replays.append(replay)
+    inference = ThreadInference(players.policy, players.action)
+    with contextlib.closing(inference):
+        for row in _sample(sound, n_episodes):
+            # A policy that broke the simulator may break this process too: it is given another.
+            in_process = row.outcome.whole
+            again = run_alone(players, inference, specs[row.key], in_process=in_process)
+            replay = Replayed(row, again, exact)
+            on_result(replay)
+            replays.append(replay)
     return replays
 
 
@@ -85,9 +89,11 @@ def why_not_exact(record: RunRecord, now: Definition) -> str | None:
     return None
 
 
-def run_alone(players: Players, spec: EpisodeSpec, *, in_process: bool) -> EpisodeRow:
+def run_alone(
+    players: Players, inference: Inference, spec: EpisodeSpec, *, in_process: bool
+) -> EpisodeRow:
     """Run one episode on a fresh simulator, a second time if it breaks: that tells who did it."""
-    setup = players.engine_setup(1, in_process=in_process)
+    setup = players.engine_setup(inference, 1, in_process=in_process)
     kept = _Keep()
     with Engine(setup, Scheduler([spec], Bounds(max_batch=1, max_attempts=2))) as engine:
         engine.run([kept])

@@ -6,7 +6,7 @@ import contextlib
 import threading
 
 from proctor.benchmarks.base import Benchmark, pictures_to_show
-from proctor.engine.pool import start_fork_server
+from proctor.engine.forking import start_fork_server
 from proctor.errors import ProctorError
 
 

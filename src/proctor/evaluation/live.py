@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from proctor.engine.fork_server import PARENTS_SIGNALS
-from proctor.engine.pool import without_main_module
+from proctor.engine.forking import without_main_module
 from proctor.errors import UsageError
 from proctor.report.serve import RunServer
 

@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 
 from proctor.benchmarks.base import Benchmark
-from proctor.engine.chunks import checked_chunks
+from proctor.engine.inference import Attempt, Inference, Request, Requests, answer_to
 from proctor.errors import PolicyError, RunFolderError, WorkerError, last_line
 from proctor.evaluation.raw_names import from_raw
 from proctor.evaluation.sim_env import SimEnvParts
 from proctor.evaluation.vector import LazyVectorEnv
 from proctor.features import Array, FeatureKind, Observation
-from proctor.policies.base import Batch, Policy, Query
+from proctor.policies.base import PolicySpec
 from proctor.recorders.base import Recorder
 from proctor.runs.records import Pulse
 from proctor.types import EpisodeResult, EpisodeSpec
@@ -33,8 +33,7 @@ from proctor.types import EpisodeResult, EpisodeSpec
 class _Row:
     """One sub-environment's episode: its policy state, observation history and queued actions."""
 
-    spec: EpisodeSpec
-    state: Any
+    attempt: Attempt
     history: deque[Observation]
     steps: int = 0
     queue: deque[Array] = field(default_factory=deque)
@@ -45,7 +44,8 @@ class Lockstep:
     """Runs episodes task by task, ``n_envs`` at a time."""
 
     make_benchmark: Callable[[], Benchmark]
-    policy: Policy
+    policy: PolicySpec
+    inference: Inference
     n_envs: int
     use_async_envs: bool
     environment: dict[str, str]
@@ -65,7 +65,7 @@ class Lockstep:
         """
         benchmark = self.make_benchmark()
         self._action = benchmark.action
-        keys = self.policy.spec.inputs or _cheapest(benchmark)
+        keys = self.policy.inputs or _cheapest(benchmark)
         for task, of_task in groupby(specs, key=lambda spec: spec.task):
             parts = SimEnvParts(self.make_benchmark, task, keys, self.environment)
             episodes = list(of_task)
@@ -88,48 +88,59 @@ class Lockstep:
                 env.kill()
 
     def _roll_out(self, env: LazyVectorEnv, specs: list[EpisodeSpec]) -> None:
-        n_obs_steps = self.policy.spec.n_obs_steps
+        n_obs_steps = self.policy.n_obs_steps
         idle = [None] * (env.num_envs - len(specs))
         raw, _ = env.reset(options={"specs": [*specs, *idle]})
         rows: dict[int, _Row] = {}
         for i, spec in enumerate(specs):
             first = self._observation(raw, i)
             history = deque([first] * n_obs_steps, maxlen=n_obs_steps)
-            rows[i] = _Row(spec, self.policy.new_episode(spec), history)
-        while rows:
-            self._refill(rows)
-            actions = np.zeros((env.num_envs, self._action.size), np.float32)
-            for i, row in rows.items():
-                actions[i] = row.queue.popleft()
-            raw, _, terminated, truncated, infos = env.step(actions)
-            for i in list(rows):
-                rows[i].steps += 1
-                rows[i].history.append(self._observation(raw, i))
-                if terminated[i] or truncated[i]:
-                    self._record(infos["result"][i])
-                    del rows[i]
-            self._pulse(len(rows))
+            rows[i] = _Row(Attempt(spec), history)
+        try:
+            while rows:
+                self._step(env, rows)
+        finally:  # what broke them has the policy forget them too
+            for row in rows.values():
+                self.inference.end(row.attempt)
+
+    def _step(self, env: LazyVectorEnv, rows: dict[int, _Row]) -> None:
+        """Take one step in every environment whose episode has not ended."""
+        self._refill(rows)
+        actions = np.zeros((env.num_envs, self._action.size), np.float32)
+        for i, row in rows.items():
+            actions[i] = row.queue.popleft()
+        raw, _, terminated, truncated, infos = env.step(actions)
+        for i in list(rows):
+            rows[i].steps += 1
+            rows[i].history.append(self._observation(raw, i))
+            if terminated[i] or truncated[i]:
+                self.inference.end(rows.pop(i).attempt)
+                self._record(infos["result"][i])
+        self._pulse(len(rows))
 
     def _refill(self, rows: dict[int, _Row]) -> None:
-        """Ask the policy for every episode whose chunk is used up: in lockstep, all or none."""
+        """Ask the policy for every episode whose chunk is used up: as a rule, all or none."""
         empty = [row for row in rows.values() if not row.queue]
         if not empty:
             return
         start = time.perf_counter()
-        queries = [Query(row.spec, row.steps, row.state) for row in empty]
+        requests = [Request(row.attempt, row.steps) for row in empty]
         observations = {
             key: np.stack([np.stack([moment[key] for moment in row.history]) for row in empty])
-            for key in self.policy.spec.inputs
+            for key in self.policy.inputs
         }
-        chunks = checked_chunks(self.policy, Batch(queries, observations), self._action)
-        for row, chunk in zip(empty, chunks, strict=True):
+        answer = answer_to(self.inference, Requests(requests, observations))
+        if answer.error is not None:
+            raise answer.error
+        assert answer.chunks is not None
+        for row, chunk in zip(empty, answer.chunks, strict=True):
             row.queue.extend(chunk)
         self._infer_s += time.perf_counter() - start
         self._batches += 1
         self._requests += len(empty)
 
     def _observation(self, raw: dict[str, Any], i: int) -> Observation:
-        return {key: value[i] for key, value in from_raw(raw, self.policy.spec.inputs).items()}
+        return {key: value[i] for key, value in from_raw(raw, self.policy.inputs).items()}
 
     def _record(self, result: EpisodeResult) -> None:
         for recorder in self.recorders:

@@ -20,6 +20,7 @@ from proctor.config.evaluation import EvalConfig
 from proctor.definition import PROTOCOL_FORMAT, defining
 from proctor.engine.engine import EngineSetup
 from proctor.engine.episode import DIGEST
+from proctor.engine.inference import Inference
 from proctor.engine.worker import WorkerSetup
 from proctor.evaluation.plan import Load, Thinking, workers_for
 from proctor.features import ActionSpec, Feature
@@ -42,13 +43,15 @@ class Players:
     batch_size: int
     """How many simulators at once were asked for; 0: as many as suit the machine."""
 
-    def engine_setup(self, n_workers: int, *, in_process: bool) -> EngineSetup:
+    def engine_setup(
+        self, inference: Inference, n_workers: int, *, in_process: bool
+    ) -> EngineSetup:
         """Return what an engine with so many simulators is made from."""
         return EngineSetup(
             worker=self.worker,
-            policy=self.policy,
+            inference=inference,
             features=self.features,
-            action=self.action,
+            n_obs_steps=self.policy.spec.n_obs_steps,
             n_workers=n_workers,
             in_process=in_process,
         )

@@ -5,12 +5,14 @@ Both are played by one engine, so that simulators which are open stay open for t
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
 from proctor.config.sections import SchedulerKind
 from proctor.engine.engine import Engine
+from proctor.engine.inference import Inference, InlineInference, ThreadInference
 from proctor.engine.scheduler import Bounds, Scheduler
 from proctor.errors import UsageError
 from proctor.evaluation.filming import Filmed, Filming, Remembered, film
@@ -48,6 +50,7 @@ class Session:
         self._filming = filming
         self._folder = filming.folder
         self._engine: Engine | None = None
+        self._inference: Inference | None = None
         self._scheduler = Scheduler((), Bounds(max_batch=1))
         self._environment: Mapping[str, str] = {}
         self._remembered = Remembered(filming.settings)
@@ -56,10 +59,11 @@ class Session:
         return self
 
     def __exit__(self, *_: object) -> None:
-        try:
-            self._end_workers()
-        finally:
-            self._tidy_up()
+        with contextlib.ExitStack() as closing:
+            closing.callback(self._tidy_up)
+            if self._inference is not None:
+                closing.callback(self._inference.close)
+            closing.callback(self._end_workers)
 
     def _tidy_up(self) -> None:
         remove_unfinished(self._folder)
@@ -123,7 +127,9 @@ class Session:
             return self._engine
         self._end_workers()
         rules, n_workers = self._rules, self._players.workers(len(specs))
-        setup = self._players.engine_setup(n_workers, in_process=rules.in_process)
+        setup = self._players.engine_setup(
+            self._policy_thread(), n_workers, in_process=rules.in_process
+        )
         worker = replace(setup.worker, environment=dict(environment))
         setup = replace(setup, worker=worker, watchdog_s=rules.watchdog_s)
         bounds = replace(rules.bounds, max_batch=n_workers, begun=begun)
@@ -131,13 +137,21 @@ class Session:
         self._engine = Engine(setup, self._scheduler)
         return self._engine
 
+    def _policy_thread(self) -> Inference:
+        """Return what all calls into the policy go through, from the first to its end."""
+        if self._inference is None:
+            kind = InlineInference if self._rules.in_process else ThreadInference
+            self._inference = kind(self._players.policy, self._players.action)
+        return self._inference
+
     def _run_lockstep(self, specs: Sequence[EpisodeSpec], recorders: Sequence[Recorder]) -> None:
         from proctor.evaluation.lockstep import Lockstep
 
         players = self._players
         Lockstep(
             make_benchmark=players.worker.make_benchmark,
-            policy=players.policy,
+            policy=players.policy.spec,
+            inference=self._policy_thread(),
             n_envs=players.workers(len(specs)),
             use_async_envs=not self._rules.in_process,
             environment=players.worker.environment,

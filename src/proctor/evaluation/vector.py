@@ -20,7 +20,7 @@ from gymnasium.vector.utils import batch_space
 from proctor import plugins
 from proctor.benchmarks.base import BenchmarkConfig
 from proctor.config.builder import benchmark_config_from
-from proctor.engine.pool import start_fork_server, without_main_module
+from proctor.engine.forking import start_fork_server, without_main_module
 from proctor.engine.worker import die_with_the_parent
 from proctor.evaluation.sim_env import SimEnv, SimEnvParts
 from proctor.features import Feature, FeatureKind

@@ -98,7 +98,7 @@ def test_a_worker_that_starts_slowly_is_not_taken_for_one_that_hangs() -> None:
 def test_a_terminal_that_hangs_up_ends_neither_fork_server_nor_resource_tracker() -> None:
     program = (
         "import signal, psutil\n"
-        "from proctor.engine.pool import start_fork_server\n"
+        "from proctor.engine.forking import start_fork_server\n"
         "start_fork_server((), {})\n"
         "children = psutil.Process().children()\n"
         "for child in children:\n"
@@ -277,7 +277,7 @@ def test_a_pool_that_has_trouble_with_one_worker_ends_the_others_and_keeps_no_de
     with pytest.raises(OSError, match="no such process"):
         pool.close()
     assert psutil.wait_procs(processes, timeout=5.0)[1] == []
-    assert open_descriptors() == descriptors
+    assert open_descriptors() == descriptors - 1, "the pool closes the arena that it was given"
 
 
 def test_an_engine_that_cannot_be_made_keeps_no_descriptor(
@@ -286,7 +286,7 @@ def test_an_engine_that_cannot_be_made_keeps_no_descriptor(
     def no_thread(*_: object) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr("proctor.engine.engine.ThreadInference", no_thread)
+    monkeypatch.setattr("proctor.evaluation.session.ThreadInference", no_thread)
     descriptors = open_descriptors()
     with pytest.raises(RuntimeError, match="can't start new thread"):
         listened(tmp_path / "run")

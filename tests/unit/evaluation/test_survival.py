@@ -18,8 +18,9 @@ import pytest
 from proctor.benchmarks.fake import Fake, FakeConfig, FakeSim, Fault
 from proctor.engine.arena import Arena
 from proctor.engine.episode import Episode, Window
+from proctor.engine.forking import start_fork_server
 from proctor.engine.messages import Started
-from proctor.engine.pool import ProcessPool, start_fork_server
+from proctor.engine.pool import ProcessPool
 from proctor.engine.worker import WorkerSetup
 from proctor.errors import RunFolderError, WorkerError
 from proctor.features import Feature, FeatureKind
@@ -100,7 +101,7 @@ def test_ctrl_c_while_the_fork_server_starts_shows_no_traceback() -> None:
     program = (
         "import signal, psutil\n"
         "from pathlib import Path\n"
-        "from proctor.engine.pool import start_fork_server\n"
+        "from proctor.engine.forking import start_fork_server\n"
         "start_fork_server((), {})\n"
         "assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())\n"
         "(server,) = [c for c in psutil.Process().children() if 'forkserver' in str(c.cmdline())]\n"
