@@ -19,7 +19,8 @@ class PolicyConfig:
 
     type: str = field(default="", metadata={"help": "which policy"})
     pad_to: int | None = field(default=None, metadata={"hidden": True} | PRESENTATION)
-    """Set by --eval.strict: run every batch at this size, whatever the load."""
+    """Run every batch at this size, whatever the load. No flag: a run under --eval.strict makes its
+    policy from a copy of the config with this set."""
 
 
 class Placement(Enum):

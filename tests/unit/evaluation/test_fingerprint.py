@@ -210,6 +210,10 @@ class OnAnAccelerator(RandomPolicy):
     calls = 0
     amount = 1e-6
 
+    def __init__(self, config: RandomConfig, interface: Any) -> None:
+        super().__init__(config, interface)
+        self.spec = replace(self.spec, bit_exact=self.bit_exact)
+
     def act(self, batch: Batch) -> Array:
         type(self).calls += 1
         drawn = super().act(batch)

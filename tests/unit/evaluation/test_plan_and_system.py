@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -62,7 +63,8 @@ def test_a_run_asks_its_policy_where_it_thinks(
     words = {"policy.type": policy, "env.type": "fake", "output_dir": str(tmp_path / "run")}
     prepared = prepare(build(EvalConfig, words))
     if device is not None:
-        monkeypatch.setattr(prepared.policy, "computes_on", device, raising=False)
+        spec = replace(prepared.policy.spec, computes_on=device)
+        monkeypatch.setattr(prepared.policy, "spec", spec)
     assert prepared.players.workers(100) == workers
 
 
