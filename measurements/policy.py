@@ -24,6 +24,7 @@ from proctor import plugins
 from proctor.benchmarks.base import interface_of
 from proctor.machine.system import git_commit, usable_cores
 from proctor.policies.base import Batch, Query
+from proctor.policies.runtime.numerics import numerics_of
 from proctor.policies.runtime.runner import Runner
 
 
@@ -110,7 +111,8 @@ def bare_forward(policy: Any, batch: Batch) -> Callable[[], Any]:
 def report(name: str, policy: Any, benchmark: Any, n: int, repeats: int) -> None:
     batch = batch_for(policy, benchmark, n)
     act_s = seconds(lambda: policy.act(batch), policy.device, repeats)
-    forward_s = seconds(bare_forward(policy, batch), policy.device, repeats)
+    with numerics_of(policy.device):
+        forward_s = seconds(bare_forward(policy, batch), policy.device, repeats)
     beside = act_s / forward_s - 1
     if policy.device.type == "cuda":
         _break_down(policy, batch, repeats)

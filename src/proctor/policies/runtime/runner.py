@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ from torch import Tensor
 
 from proctor.errors import UsageError
 from proctor.features import Array
+from proctor.policies.runtime.numerics import numerics_of
 
 Forward = Callable[[dict[str, Tensor]], Tensor]
 """Device-side work: named rows on the device -> [B, ...] on the device."""
@@ -30,6 +32,7 @@ Forward = Callable[[dict[str, Tensor]], Tensor]
 INDEX = re.compile("[0-9]{0,3}")
 GRAPH_SIZES = (*range(1, 9), *range(10, 17, 2), *range(20, 33, 4), *range(40, 65, 8))
 ROWS_AT_ONCE = 4
+_CAPTURE = threading.Lock()
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -72,10 +75,12 @@ def numerics(device: torch.device, pad_to: int | None) -> dict[str, Any]:
     Which model of processor or GPU it is and how many threads there are is the machine's: a run's
     record has that beside its fingerprint.
     """
+    with numerics_of(device):
+        float32 = _float32_precision(device)
     told: dict[str, Any] = {
         "torch": str(torch.__version__),
         "device": device.type,
-        "float32": _float32_precision(device),
+        "float32": float32,
     }
     if device.type != "cpu":  # a CPU runs row by row, whatever the size
         told["pad_to"] = pad_to
@@ -107,11 +112,6 @@ def _float32_precision(device: torch.device) -> dict[str, Any]:
 def make_runner(forward: Forward, device: torch.device, pad_to: int | None) -> Runner:
     """Return what runs ``forward`` on ``device``; with ``pad_to`` an accelerator has one size."""
     if device.type == "cuda":
-        # Timed algorithm choice would let the load of the moment pick the bits of a result.
-        torch.backends.cudnn.benchmark = False
-        torch.backends.cudnn.deterministic = True
-        # Products round their factors as convolutions already do, and as in LeRobot's evaluation.
-        torch.backends.cuda.matmul.allow_tf32 = True
         return GraphRunner(forward, device, (pad_to,) if pad_to else GRAPH_SIZES)
     if device.type == "cpu":
         return Runner(forward, device, (1,))
@@ -131,12 +131,13 @@ class Runner:
         total = len(next(iter(rows.values())))
         done: list[Tensor] = []
         start = 0
-        while start < total:
-            size = self.size_for(total - start)
-            piece = {key: value[start : start + size] for key, value in rows.items()}
-            n = min(size, total - start)
-            done.append(self.run_piece(piece, n, size))
-            start += n
+        with numerics_of(self.device):
+            while start < total:
+                size = self.size_for(total - start)
+                piece = {key: value[start : start + size] for key, value in rows.items()}
+                n = min(size, total - start)
+                done.append(self.run_piece(piece, n, size))
+                start += n
         return done[0] if len(done) == 1 else torch.cat(done)
 
     def warm_up(self, most: int, rows_of: Callable[[int], dict[str, Array]]) -> Iterator[None]:
@@ -178,7 +179,8 @@ class GraphRunner(Runner):
         """Capture the graphs, smallest first."""
         for size in self.sizes[: self.sizes.index(self.size_for(most)) + 1]:
             yield
-            self.run_piece(rows_of(size), size, size)
+            with numerics_of(self.device):
+                self.run_piece(rows_of(size), size, size)
 
     def run_piece(self, piece: dict[str, Array], n: int, size: int) -> Tensor:
         """Replay the graph of ``size``, captured the first time it is needed."""
@@ -202,12 +204,18 @@ class Graph:
             torch.cuda.default_stream(runner.device)
         )  # weights may be in flight
         self._stage(piece, len(next(iter(piece.values()))))
-        with torch.inference_mode(), torch.cuda.stream(self.stream):
+        # One capture at a time, and no business of other threads: a replica may run meanwhile.
+        with _CAPTURE, torch.inference_mode(), torch.cuda.stream(self.stream):
             for _ in range(3):  # libraries allocate their workspaces outside the graph
                 runner.forward(dict(self.inputs))
             self.stream.synchronize()
             self.graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self.graph, pool=runner.pool, stream=self.stream):
+            with torch.cuda.graph(
+                self.graph,
+                pool=runner.pool,
+                stream=self.stream,
+                capture_error_mode="thread_local",
+            ):
                 self.output = runner.forward(dict(self.inputs)).float()
             self.result = torch.empty_like(self.output, device="cpu", pin_memory=True)
 
