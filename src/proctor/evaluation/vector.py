@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import signal
-import warnings
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 import gymnasium
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector.async_vector_env import AsyncState
 from gymnasium.vector.utils import batch_space
 
 from proctor import plugins
@@ -117,10 +117,14 @@ class LazyVectorEnv(VectorEnv[Any, Any, Any]):
             self._inner = None
 
     def kill(self) -> None:
-        """Close, without waiting for what the workers are doing, which gymnasium warns of."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            self.close(**({"terminate": True} if isinstance(self._inner, AsyncVectorEnv) else {}))
+        """Close at once: what the workers are doing is nobody's any more, and one may be dead."""
+        if not isinstance(self._inner, AsyncVectorEnv):
+            self.close()
+            return
+        for process in self._inner.processes:
+            process.kill()  # being terminated means nothing to one that is stopped
+        self._inner._state = AsyncState.DEFAULT  # else it waits for the answers of the dead
+        self.close(terminate=True)
 
     def _opened(self) -> SyncVectorEnv | AsyncVectorEnv:
         if self._inner is None:

@@ -125,3 +125,16 @@ def test_a_config_object_works_as_well_as_settings() -> None:
 def test_unknown_settings_are_refused() -> None:
     with pytest.raises(UsageError, match=r"did you mean --env\.n_tasks"):
         make_env({"type": "fake", "n_taks": 2})
+
+
+def test_killing_an_environment_with_a_dead_worker_neither_waits_nor_warns() -> None:
+    before = len(workers())
+    env = envs(2, faults={"0/0/1": "exit"})[0]
+    env.reset(seed=[1000, 1001])
+    with pytest.raises((EOFError, ConnectionResetError)):
+        env.step(np.zeros((2, 2), np.float32))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        env.kill()
+    env.close()  # nothing is left of it
+    assert len(workers()) <= before + 1, "the fork server may stay, no worker"
