@@ -24,6 +24,8 @@ from proctor import plugins
 from proctor.benchmarks.base import interface_of
 from proctor.machine.system import git_commit, usable_cores
 from proctor.policies.base import Batch, Query
+from proctor.policies.runtime.chunk_policy import DRAWN
+from proctor.policies.runtime.network import draw
 from proctor.policies.runtime.numerics import numerics_of
 from proctor.policies.runtime.runner import Runner
 
@@ -70,6 +72,11 @@ def batch_for(policy: Any, benchmark: Any, n: int) -> Batch:
     return Batch([Query(spec, 0, policy.new_episode(spec)) for spec in specs], observations)
 
 
+def _draws(policy: Any, n: int, prefix: str = "") -> dict[str, torch.Tensor]:
+    drawn = draw(policy.network.draws, torch.Generator().manual_seed(0), n)
+    return {prefix + name: values.to(policy.device) for name, values in drawn.items()}
+
+
 def bare_forward(policy: Any, batch: Batch) -> Callable[[], Any]:
     """Return the network alone, on normalised inputs on its device; on CUDA as a graph."""
     rows = {
@@ -79,21 +86,20 @@ def bare_forward(policy: Any, batch: Batch) -> Callable[[], Any]:
     on_device = {key: value.to(policy.device) for key, value in rows.items()}
     inputs: dict[str, torch.Tensor] = {}
 
-    def keep(given: dict[str, torch.Tensor], noise: Any) -> torch.Tensor:
+    def keep(given: dict[str, torch.Tensor], draws: Any) -> torch.Tensor:
         inputs.update(given)
         return torch.zeros(1)
 
     network = policy.network
     original, network.chunk = network.chunk, keep
     with torch.inference_mode():
-        policy._forward(dict(on_device))
+        policy._forward({**on_device, **_draws(policy, len(batch.queries), DRAWN)})
     network.chunk = original
-    shape = network.noise_shape
-    noise = None if shape is None else torch.randn(len(batch.queries), *shape).to(policy.device)
+    draws = _draws(policy, len(batch.queries))
 
     def forward() -> torch.Tensor:
         with torch.inference_mode():
-            return network.chunk(inputs, noise)
+            return network.chunk(inputs, draws)
 
     if policy.device.type != "cuda":
         return forward
@@ -104,7 +110,7 @@ def bare_forward(policy: Any, batch: Batch) -> Callable[[], Any]:
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.inference_mode(), torch.cuda.graph(graph):
-        network.chunk(inputs, noise)
+        network.chunk(inputs, draws)
     return graph.replay
 
 
@@ -124,9 +130,7 @@ def report(name: str, policy: Any, benchmark: Any, n: int, repeats: int) -> None
             k: v if v.dtype == np.uint8 else v.astype(np.float32)
             for k, v in batch.observations.items()
         }
-        if policy.network.noise_shape is not None:
-            shape = (n, *policy.network.noise_shape)
-            rows["noise"] = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+        rows |= {name: drawn.cpu().numpy() for name, drawn in _draws(policy, n, DRAWN).items()}
         eager_s = seconds(lambda: eager(rows), policy.device, repeats)
         graph_s = seconds(lambda: policy.runner(rows), policy.device, repeats)
         print(

@@ -41,7 +41,7 @@ def test_the_position_tables_match(case):
 def test_the_chunk_matches_in_rollouts(case):
     network, inputs, expected = case
     with torch.no_grad():
-        found = network.chunk(inputs)
+        found = network.chunk(inputs, {})
     assert_close("eval_actions", found, expected["eval_actions"], FORWARD)
     first = found[:, : network.config.n_action_steps]
     assert_close("select_action_first4", first, expected["select_action_first4"], FORWARD)
@@ -60,7 +60,7 @@ def test_the_latent_matches_in_training(case):
 def test_the_losses_match(case):
     network, inputs, expected = case
     noise = torch.zeros(2, network.config.latent_dim)
-    total, parts = network.train().loss(inputs, noise)
+    total, parts = network.train().loss(inputs, {"latent": noise})
     for name, found, key in (
         ("loss", total, "loss_zero_eps"),
         ("l1", parts["l1_loss"], "l1_loss"),
@@ -77,7 +77,7 @@ def test_the_camera_order_does_not_change_the_chunk(case):
     a, b = network.config.cameras
     swapped[a], swapped[b] = inputs[b], inputs[a]
     with torch.no_grad():
-        found = network.eval().chunk(swapped)
+        found = network.eval().chunk(swapped, {})
     assert_close("swapped cameras", found, expected["eval_actions"], FORWARD)
 
 

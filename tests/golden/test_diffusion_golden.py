@@ -87,7 +87,7 @@ def test_the_unet_matches(case):
 
 def test_sampling_matches(case):
     network, inputs, expected = case
-    noise = torch.zeros(2, *network.noise_shape)  # DDPM's own noises are forced to zero
+    noise = torch.zeros(2, *network.draws["noise"][1])  # DDPM's own noises are forced to zero
     noise[:, 0] = inputs["noise"]
     whole = expected.get("sample", expected.get("sample_zero_variance_noise"))
     found = network.sample(expected["global_cond"], noise)
@@ -100,7 +100,8 @@ def test_sampling_matches(case):
 def test_the_loss_matches(case, monkeypatch):
     network, inputs, expected = case
     monkeypatch.setattr(network, "condition", lambda batch: expected["global_cond"])
-    found, _ = network.loss(inputs, inputs["eps"], inputs["timesteps"])
+    time = (inputs["timesteps"] + 0.5) / network.config.num_train_timesteps
+    found, _ = network.loss(inputs, {"noise": inputs["eps"], "time": time})
     difference = abs(found.item() / expected["loss_eval_mode"].item() - 1)
     print(f"loss: relative difference {difference:.1e}")
     assert difference <= LOSS

@@ -115,7 +115,7 @@ def make_parts(config) -> Parts:
 def our_chunk(parts: Parts, inputs) -> np.ndarray:
     policy = ChunkPolicy(parts, "cpu")
     if "noise" in inputs:
-        policy._noise = lambda query, shape: inputs["noise"][query.spec.index].numpy()
+        policy._draw = lambda query: {"noise": inputs["noise"][query.spec.index].numpy()}
     specs = [EpisodeSpec(Task("s", 0, "t", "t", 9, 9), i, 0) for i in range(2)]
     queries = [Query(spec, 0, policy.new_episode(spec)) for spec in specs]
     seen = {k: v.numpy() for k, v in inputs.items() if k != "noise"}
@@ -134,8 +134,8 @@ def make_inputs(parts: Parts):
             inputs[key] = image.float() / 255
         else:
             inputs[key] = torch.randn(2, steps, *feature.shape)
-    if parts.network.noise_shape:
-        inputs["noise"] = torch.randn(2, *parts.network.noise_shape)
+    if parts.network.draws:
+        inputs["noise"] = torch.randn(2, *parts.network.draws["noise"][1])
     return inputs
 
 

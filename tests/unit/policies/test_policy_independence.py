@@ -112,12 +112,11 @@ def test_50_tasks_share_one_policy_without_touching_each_other(name):
 
 def test_noise_differs_by_episode_task_and_query_and_repeats_for_the_same():
     policy = make_policy(small_diffusion())
-    shape = policy.network.noise_shape
     keys = [(episode(0), 0), (episode(1), 0), (episode(0, 1), 0), (episode(0), 4)]
-    noises = [policy._noise(Query(spec, step, None), shape) for spec, step in keys]
+    noises = [policy._draw(Query(spec, step, None))["noise"] for spec, step in keys]
     for a, b in itertools.combinations(noises, 2):
         assert np.abs(a - b).max() > 0.1
-    again = policy._noise(Query(episode(0), 4, None), shape)
+    again = policy._draw(Query(episode(0), 4, None))["noise"]
     np.testing.assert_array_equal(again, noises[3])
     assert again.dtype == np.float32
 

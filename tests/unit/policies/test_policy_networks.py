@@ -11,6 +11,7 @@ from proctor.policies.act.network import Act, TemporalEnsemble
 from proctor.policies.blocks.resnet import FrozenBatchNorm2d, ResNet, feature_map_size, group_norm
 from proctor.policies.diffusion.network import Diffusion, RgbEncoder
 from proctor.policies.diffusion.schedule import NoiseSchedule
+from proctor.policies.runtime.network import Drawn, draw
 
 
 def training_batch(config, n_obs_steps=None):
@@ -25,6 +26,22 @@ def training_batch(config, n_obs_steps=None):
         "action": torch.randn(2, length, 3),
         "action_is_pad": is_pad,
     }
+
+
+def drawn(network):
+    return draw(network.loss_draws, torch.Generator().manual_seed(0), 2)
+
+
+@pytest.mark.parametrize("kind", [Drawn.NORMAL, Drawn.UNIFORM])
+def test_what_a_network_declares_is_drawn_by_rows_and_by_the_generator_alone(kind):
+    declared = {"first": (kind, (3,)), "second": (Drawn.NORMAL, ())}
+    found, again = (draw(declared, torch.Generator().manual_seed(7), 5) for _ in range(2))
+    assert {name: tuple(values.shape) for name, values in found.items()} == {
+        "first": (5, 3),
+        "second": (5,),
+    }
+    assert all(torch.equal(found[name], again[name]) for name in declared)
+    assert (found["first"].min() >= 0) == (kind is Drawn.UNIFORM)
 
 
 @pytest.mark.parametrize("height", [64, 65, 96, 97, 224, 480])
@@ -74,7 +91,7 @@ def test_resnet34_has_torchvisions_blocks():
 )
 def test_act_learns_from_its_loss(changes):
     network = Act(small_act(dropout=0.0, **changes))
-    loss, parts = network.loss(training_batch(network.config))
+    loss, parts = network.loss(training_batch(network.config), drawn(network))
     loss.backward()
     untouched = [k for k, p in network.named_parameters() if p.grad is None]
     assert untouched == []
@@ -85,9 +102,9 @@ def test_act_ignores_padded_actions():
     network = Act(small_act(dropout=0.0))
     batch = training_batch(network.config)
     noise = torch.zeros(2, network.config.latent_dim)
-    before, _ = network.loss(batch, noise)
+    before, _ = network.loss(batch, {"latent": noise})
     batch["action"][1, -2:] = 100.0
-    after, _ = network.loss(batch, noise)
+    after, _ = network.loss(batch, {"latent": noise})
     assert torch.equal(before, after)
 
 
@@ -95,9 +112,9 @@ def test_act_dropout_acts_in_training_only():
     network = Act(small_act(dropout=0.5))
     batch = training_batch(network.config)
     noise = torch.zeros(2, network.config.latent_dim)
-    assert network.loss(batch, noise)[0] != network.loss(batch, noise)[0]
+    assert network.loss(batch, {"latent": noise})[0] != network.loss(batch, {"latent": noise})[0]
     network.eval()
-    assert network.loss(batch, noise)[0] == network.loss(batch, noise)[0]
+    assert network.loss(batch, {"latent": noise})[0] == network.loss(batch, {"latent": noise})[0]
 
 
 @pytest.mark.parametrize(
@@ -114,7 +131,7 @@ def test_act_dropout_acts_in_training_only():
 )
 def test_diffusion_learns_from_its_loss(changes):
     network = Diffusion(small_diffusion(**changes))
-    loss, _ = network.loss(training_batch(network.config, n_obs_steps=2))
+    loss, _ = network.loss(training_batch(network.config, n_obs_steps=2), drawn(network))
     loss.backward()
     assert [k for k, p in network.named_parameters() if p.grad is None] == []
 
@@ -123,11 +140,13 @@ def test_diffusion_masks_padding_only_where_told():
     for masks in (True, False):
         network = Diffusion(small_diffusion(do_mask_loss_for_padding=masks, kernel_size=1)).eval()
         batch = training_batch(network.config, n_obs_steps=2)
-        noise, timesteps = torch.randn(2, 8, 3), torch.tensor([0, 5])
+        noise, time = torch.randn(2, 8, 3), torch.tensor([0.05, 0.55])
         changed = noise.clone()
         changed[1, -2:] = 9.0
         network.unet.forward = lambda actions, t, cond: torch.zeros_like(actions)
-        before, after = (network.loss(batch, n, timesteps)[0] for n in (noise, changed))
+        before, after = (
+            network.loss(batch, {"noise": n, "time": time})[0] for n in (noise, changed)
+        )
         assert torch.equal(before, after) == masks
 
 

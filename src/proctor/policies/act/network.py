@@ -29,8 +29,9 @@ from torch import Tensor, nn
 from proctor.features import ACTION, ENVIRONMENT_STATE, STATE
 from proctor.policies.act.config import ActConfig
 from proctor.policies.blocks.resnet import OUT_CHANNELS, FrozenBatchNorm2d, ResNet
-from proctor.policies.runtime.network import Network
+from proctor.policies.runtime.network import Drawn, Network
 
+LATENT = "latent"
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
 
 
@@ -38,7 +39,6 @@ class Act(Network):
     """The network; attribute names are those of LeRobot's checkpoints."""
 
     takes_history = False
-    noise_shape = None
     vae_encoder_pos_enc: Tensor
 
     def __init__(self, config: ActConfig) -> None:
@@ -46,6 +46,7 @@ class Act(Network):
         self.config = config
         width = config.dim_model
         if config.use_vae:
+            self.loss_draws = {LATENT: (Drawn.NORMAL, (config.latent_dim,))}
             self._build_vae()
         if config.cameras:
             dilate = config.replace_final_stride_with_dilation
@@ -78,7 +79,7 @@ class Act(Network):
         table = sinusoid(torch.arange(n_tokens, dtype=torch.float32), width)
         self.register_buffer("vae_encoder_pos_enc", table[None])
 
-    def chunk(self, inputs: dict[str, Tensor], noise: Tensor | None = None) -> Tensor:
+    def chunk(self, inputs: dict[str, Tensor], draws: dict[str, Tensor]) -> Tensor:
         """Return the chunk [B, T, A] for observations, with the latent at its prior's mean."""
         reference = next(iter(inputs.values()))
         dtype = self.action_head.weight.dtype
@@ -88,19 +89,16 @@ class Act(Network):
         return self.decode(inputs, z)
 
     def loss(
-        self, batch: dict[str, Tensor], noise: Tensor | None = None
+        self, batch: dict[str, Tensor], draws: dict[str, Tensor]
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return L1 over the real actions plus the weighted KL divergence of z from its prior.
-
-        ``noise`` [B, latent_dim] is what z is drawn with; by default fresh.
-        """
+        """Return L1 over the real actions plus the weighted KL divergence of z from its prior."""
         actions, is_pad = batch[ACTION], batch["action_is_pad"]
         if self.config.use_vae:
             mean, log_variance = self.encode_actions(batch)
-            noise = torch.randn_like(mean) if noise is None else noise
-            predicted = self.decode(batch, mean + (log_variance / 2).exp() * noise)
+            z = mean + (log_variance / 2).exp() * draws[LATENT]
+            predicted = self.decode(batch, z)
         else:
-            predicted = self.chunk(batch)
+            predicted = self.chunk(batch, {})
         valid = ~is_pad[..., None]
         errors = (F.l1_loss(predicted, actions, reduction="none") * valid).sum()
         l1 = errors / (valid.sum() * actions.shape[-1]).clamp(min=1)

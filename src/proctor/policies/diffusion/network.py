@@ -21,7 +21,9 @@ from proctor.policies.blocks.resnet import OUT_CHANNELS, ResNet, feature_map_siz
 from proctor.policies.diffusion.config import DiffusionConfig
 from proctor.policies.diffusion.schedule import NoiseSchedule
 from proctor.policies.diffusion.unet1d import UNet1d
-from proctor.policies.runtime.network import Network
+from proctor.policies.runtime.network import Drawn, Network
+
+NOISE, TIME = "noise", "time"
 
 
 class Diffusion(Network):
@@ -43,7 +45,9 @@ class Diffusion(Network):
         self.unet = UNet1d(config, per_step * config.n_obs_steps)
         self.schedule = NoiseSchedule(config)
         n_noises = 1 + sum(step.std > 0 for step in self.schedule.steps)
-        self.noise_shape = (n_noises, config.horizon, config.action_dim)
+        chunk = (config.horizon, config.action_dim)
+        self.draws = {NOISE: (Drawn.NORMAL, (n_noises, *chunk))}
+        self.loss_draws = {NOISE: (Drawn.NORMAL, chunk), TIME: (Drawn.UNIFORM, ())}
 
     def condition(self, inputs: dict[str, Tensor]) -> Tensor:
         """Return what the U-Net is conditioned on, [B, O * (state + cameras + environment)]."""
@@ -62,10 +66,9 @@ class Diffusion(Network):
             return self.rgb_encoder[camera]
         return self.rgb_encoder
 
-    def chunk(self, inputs: dict[str, Tensor], noise: Tensor | None) -> Tensor:
+    def chunk(self, inputs: dict[str, Tensor], draws: dict[str, Tensor]) -> Tensor:
         """Return the actions [B, T - O + 1, A] from the newest observation on."""
-        assert noise is not None, "the caller draws noise_shape for every query"
-        sampled = self.sample(self.condition(inputs), noise)
+        sampled = self.sample(self.condition(inputs), draws[NOISE])
         return sampled[:, self.config.n_obs_steps - 1 :]
 
     def sample(self, cond: Tensor, noise: Tensor) -> Tensor:
@@ -79,22 +82,14 @@ class Diffusion(Network):
         return x
 
     def loss(
-        self,
-        batch: dict[str, Tensor],
-        noise: Tensor | None = None,
-        timesteps: Tensor | None = None,
+        self, batch: dict[str, Tensor], draws: dict[str, Tensor]
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the squared error of the prediction at random timesteps.
 
-        ``noise`` [B, T, A] and ``timesteps`` [B] are what the actions are noised with; by default
-        fresh. Padded actions count unless the config masks them.
+        Padded actions count unless the config masks them.
         """
-        actions = batch[ACTION]
-        if noise is None:
-            noise = torch.randn_like(actions)
-        if timesteps is None:
-            n = self.config.num_train_timesteps
-            timesteps = torch.randint(0, n, (len(actions),), device=actions.device)
+        actions, noise, n = batch[ACTION], draws[NOISE], self.config.num_train_timesteps
+        timesteps = (draws[TIME] * n).long()  # 0 up to n - 1, all of them equally likely
         noisy = self.schedule.add_noise(actions, noise, timesteps)
         predicted = self.unet(noisy, timesteps, self.condition(batch))
         target = noise if self.schedule.predicts_noise else actions

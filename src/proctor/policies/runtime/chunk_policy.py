@@ -16,11 +16,12 @@ from proctor.policies.base import Batch, Policy, PolicySpec, Query
 from proctor.policies.fit import offered_key
 from proctor.policies.lerobot.config import CheckpointConfig, definition_of
 from proctor.policies.lerobot.processors import Pipeline
-from proctor.policies.runtime.network import Network
+from proctor.policies.runtime.network import Network, draw
 from proctor.policies.runtime.runner import make_runner, numerics, pick_device, pick_dtype
 from proctor.types import EpisodeSpec
 
-NOISE = "noise"
+DRAWN = "drawn: "
+"""What stands before the names of a network's draws, among the rows that go to the device."""
 
 
 @dataclass(frozen=True)
@@ -79,9 +80,9 @@ class ChunkPolicy(Policy):
     def act(self, batch: Batch) -> Array:
         """Return actions [B, n_action_steps, A] in the robot's units."""
         rows = {key: _row_array(batch.observations[key]) for key in self.spec.inputs}
-        shape = self.network.noise_shape
-        if shape is not None:
-            rows[NOISE] = np.stack([self._noise(query, shape) for query in batch.queries])
+        drawn = [self._draw(query) for query in batch.queries] if self.network.draws else []
+        for name in self.network.draws:
+            rows[DRAWN + name] = np.stack([one[name] for one in drawn])
         chunks = self.runner(rows)
         with torch.inference_mode():
             settled = self.network.settle(chunks, [query.state for query in batch.queries])
@@ -98,29 +99,30 @@ class ChunkPolicy(Policy):
                 key: _row_array(np.zeros((*times, *feature.shape), feature.dtype))
                 for key, feature in features.items()
             }
-            shape = self.network.noise_shape
-            return rows if shape is None else {**rows, NOISE: np.zeros((size, *shape), np.float32)}
+            for name, (_, shape) in self.network.draws.items():
+                rows[DRAWN + name] = np.zeros((size, *shape), np.float32)
+            return rows
 
         return self.runner.warm_up(most, rows_of)
 
-    def _noise(self, query: Query, shape: tuple[int, ...]) -> Array:
-        """Draw one query's noise, on the CPU, from what identifies the query and nothing else."""
+    def _draw(self, query: Query) -> dict[str, Array]:
+        """Draw for one query, on the CPU, from what identifies the query and nothing else."""
         spec = query.spec
         number = query.step // self.parts.config.n_action_steps
         words = (spec.seed, spec.task.name, spec.index, number)
         key = hashlib.blake2b(repr(words).encode(), digest_size=8).digest()
         generator = torch.Generator().manual_seed(int.from_bytes(key, "little") >> 1)
-        noise: Array = torch.randn(shape, generator=generator).numpy()
-        return noise
+        drawn = draw(self.network.draws, generator)
+        return {name: values.numpy() for name, values in drawn.items()}
 
     def _forward(self, rows: dict[str, Tensor]) -> Tensor:
         """Observations [B, n_obs_steps, ...] on the device to normalised chunks [B, T, A] there."""
-        noise = rows.get(NOISE)
-        seen = {key: _as_float(value) for key, value in rows.items() if key != NOISE}
+        draws = {name: rows[DRAWN + name] for name in self.network.draws}
+        seen = {key: _as_float(rows[key]) for key in self.spec.inputs}
         if not self.network.takes_history:
             seen = {key: value[:, -1] for key, value in seen.items()}
         inputs = self.preprocessor(seen)
-        return self.network.chunk({k: v.to(self.dtype) for k, v in inputs.items()}, noise)
+        return self.network.chunk({k: v.to(self.dtype) for k, v in inputs.items()}, draws)
 
     def protocol(self) -> dict[str, Any]:
         """Return all that the actions are made by: files, resolved config, pipelines, numerics."""

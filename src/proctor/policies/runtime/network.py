@@ -3,28 +3,56 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from enum import Enum
 from typing import Any
 
+import torch
 from torch import Tensor, nn
+
+
+class Drawn(Enum):
+    """How a number is drawn."""
+
+    NORMAL = "normal"
+    """Mean 0, deviation 1."""
+    UNIFORM = "uniform"
+    """From 0 up to, but never, 1."""
+
+
+def draw(
+    draws: Mapping[str, tuple[Drawn, tuple[int, ...]]], generator: torch.Generator, *rows: int
+) -> dict[str, Tensor]:
+    """Draw all that is declared in ``draws``, in its order, each [*rows, *shape] on the CPU."""
+    how = {Drawn.NORMAL: torch.randn, Drawn.UNIFORM: torch.rand}
+    return {
+        name: how[kind]((*rows, *shape), generator=generator)
+        for name, (kind, shape) in draws.items()
+    }
 
 
 class Network(nn.Module, ABC):
     """A torch module that turns normalised observations into normalised action chunks.
 
-    It is a pure function of its inputs: randomness comes in as ``noise``, nothing is remembered.
+    It is a pure function of its inputs: what is random is declared and handed in, drawn by whoever
+    knows what it is to be keyed by; nothing is remembered.
     """
 
     takes_history: bool
     """True: inputs are [B, n_obs_steps, ...]; False: only the newest observation, [B, ...]."""
-    noise_shape: tuple[int, ...] | None
-    """Shape of the standard normal numbers one query needs; None where it needs none."""
+    draws: Mapping[str, tuple[Drawn, tuple[int, ...]]] = {}
+    """What is drawn for each row of a ``chunk``: how, and its shape."""
+    loss_draws: Mapping[str, tuple[Drawn, tuple[int, ...]]] = {}
+    """What is drawn for each row of a ``loss``."""
 
     @abstractmethod
-    def chunk(self, inputs: dict[str, Tensor], noise: Tensor | None) -> Tensor:
+    def chunk(self, inputs: dict[str, Tensor], draws: dict[str, Tensor]) -> Tensor:
         """Return normalised actions [B, T, A], the first of them for the newest observation."""
 
     @abstractmethod
-    def loss(self, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(
+        self, batch: dict[str, Tensor], draws: dict[str, Tensor]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the training loss of a normalised batch and its named parts, for the log."""
 
     def new_episode(self) -> Any:
