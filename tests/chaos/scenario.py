@@ -256,7 +256,7 @@ def _fault_flags(kind: Kind, rng: random.Random, marks: Path) -> list[str]:
         faults = json.dumps({f"{task}/{index}/{step}": kind.fault.value})
         return [f"--env.faults={faults}", f"--env.break_once_in={marks}"]
     if kind.policy_fault is not None:
-        place = f"{task}/{index}/{step // 3 * ChaosPolicy.n_action_steps}"
+        place = f"{task}/{index}/{step // 3 * ChaosPolicy.spec.n_action_steps}"
         return [
             f"--policy.fault={kind.policy_fault.value}",
             f"--policy.fault_at={place}",
