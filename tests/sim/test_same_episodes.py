@@ -100,7 +100,7 @@ class Looking(RandomPolicy):
         for row in range(len(batch.queries)):
             seen = b"".join(array[row].tobytes() for array in batch.observations.values())
             rng = np.random.default_rng(crc32(seen))
-            rows.append(rng.uniform(-1, 1, (self.n_action_steps, 4)))
+            rows.append(rng.uniform(-1, 1, (self.spec.n_action_steps, 4)))
         return np.asarray(rows)
 
 
