@@ -13,6 +13,7 @@ import pytest
 
 from proctor.benchmarks.libero import benchmark as libero
 from proctor.benchmarks.libero import tasks as libero_tasks
+from proctor.benchmarks.libero import versions
 from proctor.benchmarks.libero.benchmark import Horizons, Libero, LiberoConfig, ObservationType
 from proctor.errors import MissingExtra, UsageError
 from proctor.evaluation.plan import make_plan
@@ -124,7 +125,7 @@ def test_half_of_the_second_command_is_not_enough(monkeypatch: pytest.MonkeyPatc
 
 def test_versions_that_cannot_run_libero_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     installed = {"robosuite": "1.5.2", "mujoco": "3.3.0"}
-    monkeypatch.setattr(libero, "version", installed.__getitem__)
+    monkeypatch.setattr(versions, "version", installed.__getitem__)
     benchmark = Libero(LiberoConfig())
     with pytest.raises(UsageError, match=r"robosuite 1\.4, not 1\.5\.2"):
         benchmark.preflight([])
@@ -135,7 +136,7 @@ def test_versions_that_cannot_run_libero_are_refused(monkeypatch: pytest.MonkeyP
 
 def test_versions_that_change_results_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Libero(LiberoConfig()).warnings == ()
-    monkeypatch.setattr(libero, "version", {"robosuite": "1.4.0", "mujoco": "3.4.0"}.__getitem__)
+    monkeypatch.setattr(versions, "version", {"robosuite": "1.4.0", "mujoco": "3.4.0"}.__getitem__)
     (note,) = Libero(LiberoConfig()).warnings
     assert "MuJoCo 3.4.0" in note
     assert "pip install mujoco==3.3.0" in note

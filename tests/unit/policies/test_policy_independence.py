@@ -100,7 +100,14 @@ def test_temporal_ensembling_of_8_episodes_in_a_batch_equals_8_separate_runs(coe
         np.testing.assert_array_equal(together[key], apart[key])
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize(
+    "name",
+    # Both samplers draw by one rule; the long one has its turn in `make test-all`.
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if "ddpm" in name else [], id=name)
+        for name in CONFIGS
+    ],
+)
 def test_50_tasks_share_one_policy_without_touching_each_other(name):
     policy = make_policy(CONFIGS[name])
     specs = [episode(0, task_id) for task_id in range(50)]
