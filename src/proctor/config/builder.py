@@ -120,7 +120,7 @@ def _values(
     whole = {flag.name for flag in flags if flag.container is dict}
     sections = {name.partition(".")[0] for name in known} | plugin_sections(cls).keys()
     aliases: dict[str, str] = {}
-    if any("." not in name and name not in known | sections for name in settings):
+    if any("." not in str(name) and name not in known | sections for name in settings):
         aliases = {str(flag.alias): flag.name for flag in aliased_flags(cls)}
 
     def is_section(name: str, value: Mapping[str, Any]) -> bool:

@@ -152,3 +152,11 @@ def test_building_and_preparing_leave_the_config_as_it_was_given(strict: bool) -
     assert (config.played_policy.pad_to is None) is not strict
     assert config.policy.pad_to is None
     assert config.as_dict() == before
+
+
+def test_a_setting_whose_name_is_no_text_is_unknown_in_one_line() -> None:
+    from proctor.config.evaluation import EvalConfig
+
+    settings = {1: 2, "policy": {"type": "zero"}, "env": {"type": "fake"}}
+    with pytest.raises(UsageError, match="unknown"):
+        build(EvalConfig, settings)  # type: ignore[arg-type]

@@ -187,3 +187,12 @@ def test_what_is_neither_a_path_nor_a_hub_id_is_refused_without_asking(path: str
 def test_a_device_number_that_is_none_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match=r"--policy\.device"):
         pick_device(name)
+
+
+def test_a_name_that_is_no_text_is_refused_in_one_line() -> None:
+    from proctor.policies.act.config import ActConfig
+    from proctor.policies.lerobot.config import decode_config
+
+    features = {"observation.state": {"type": "\udcff", "shape": [2]}}
+    with pytest.raises(UsageError, match="a name in it is no text"):
+        decode_config({"input_features": features}, ActConfig, "config.json")

@@ -207,6 +207,8 @@ def decode_config(raw: Mapping[str, Any], config_class: type[ConfigT], where: st
         decoded = decode_features(known, FEATURES)
         config = replace(msgspec.convert(decoded, config_class), unknown=unknown)
         config.validate()
+    except UnicodeEncodeError:  # a lone surrogate, which JSON can spell and nothing can write
+        raise UsageError(f"{where}: a name in it is no text") from None
     except (msgspec.ValidationError, ArithmeticError, UsageError) as error:
         raise UsageError(f"{where}: {error}") from None
     return config
