@@ -82,7 +82,7 @@ $(BASE): pyproject.toml constraints.txt
 	@touch $(BASE)
 
 $(STAMP): $(BASE)
-	$(PIP) -c constraints.txt -e '.[metaworld,libero,pusht,aloha,gym,hub,torch,video,wandb,dev]'
+	$(PIP) -c constraints.txt -e '.[metaworld,libero,pusht,aloha,gym,hub,torch,video,wandb,dataset,rerun,dev]'
 	$(PIP) --no-deps hf-libero==0.1.4 bddl==1.0.1
 	@touch $(STAMP)
 

@@ -61,7 +61,12 @@ EPISODES: dict[str, tuple[str, ...]] = {
 """The flags of one episode that uses what the extra is for."""
 LEAVES = {"video": "videos/**/*.mp4", "wandb": "wandb/offline-run-*"}
 """What the run folder must hold besides a result."""
-IMPORTS = {"browser": "selenium.webdriver", "dev": "hypothesis, pytest"}
+IMPORTS = {
+    "browser": "selenium.webdriver",
+    "dev": "hypothesis, pytest",
+    "dataset": "av, huggingface_hub, pyarrow",
+    "rerun": "av, pyarrow, rerun",
+}
 """Extras for working on Proctor, which no episode uses."""
 _HUB_FILE = """
 import gymnasium

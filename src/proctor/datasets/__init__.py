@@ -1,0 +1,1 @@
+"""Demonstrations in LeRobot's dataset format: read, written, checked, edited."""
