@@ -1,11 +1,16 @@
-"""Files that someone else may have put there: only plain ones are read, and none too large."""
+"""Files that someone else may have put there: only plain ones are read, and none too large.
+
+And folders that take each other's place, so that a kill at any moment leaves one of the two whole.
+"""
 
 from __future__ import annotations
 
 import errno
 import hashlib
 import os
+import shutil
 import stat
+import sys
 from pathlib import Path
 
 MOST_JSON = 64 * 2**20
@@ -55,3 +60,73 @@ def sha256_of(path: Path) -> str:
     """
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+_CANNOT_EXCHANGE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP)
+_AT_FDCWD, _EXCHANGE = -100, 2
+
+
+def swap(one: Path, other: Path) -> None:
+    """Let two folders beside each other take each other's name, and wait until the disk knows.
+
+    Where the kernel can it is one step, which is seen done or not done. Elsewhere it is three
+    renames: a kill between them may leave ``one`` without a folder, until ``mend_swap``.
+
+    Raises:
+        OSError: they cannot be renamed; both are as they were.
+    """
+    if not _exchange(one, other):
+        aside = _aside(one)
+        one.rename(aside)
+        try:
+            other.rename(one)
+        except OSError:
+            aside.rename(one)
+            raise
+        aside.rename(other)
+    for parent in {one.parent, other.parent}:
+        sync_folder(parent)
+
+
+def mend_swap(one: Path) -> None:
+    """Undo or finish a swap of ``one`` that was killed between its renames.
+
+    What it was is put back where nothing took its place, and removed where something did.
+    """
+    aside = _aside(one)
+    if not aside.is_dir():
+        return
+    if one.exists():
+        shutil.rmtree(aside)
+    else:
+        aside.rename(one)
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the names in ``folder`` are on the disk."""
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        sync(fd)
+    finally:
+        os.close(fd)
+
+
+def _aside(folder: Path) -> Path:
+    return folder.with_name(f".{folder.name}.swapped")
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Exchange two names in one step; False where this system or file system cannot."""
+    if sys.platform != "linux":
+        return False
+    import ctypes
+
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if rename is None:
+        return False
+    if rename(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in _CANNOT_EXCHANGE:
+        return False
+    raise OSError(number, os.strerror(number), str(one), None, str(other))
