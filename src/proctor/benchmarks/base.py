@@ -117,6 +117,24 @@ class Benchmark(Protocol):
         """
 
 
+SEED_RULE = "run seed + episode index, the same for every task"
+"""What ``ListedTasks`` does, for the protocol."""
+
+
+class ListedTasks:
+    """What most benchmarks share: tasks that are listed once, and the plainest rule for seeds."""
+
+    _tasks: Sequence[Task]
+
+    def tasks(self) -> list[Task]:
+        """List the configured tasks."""
+        return list(self._tasks)
+
+    def spec(self, task: Task, index: int, seed: int) -> EpisodeSpec:
+        """Return episode ``index``: its seed is the run's seed plus the index."""
+        return EpisodeSpec(task=task, index=index, seed=seed + index)
+
+
 def interface_of(benchmark: Benchmark) -> Interface:
     """Return what ``benchmark`` offers a policy. Creates no simulator."""
     tasks = tuple(benchmark.tasks())

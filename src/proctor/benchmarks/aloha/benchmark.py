@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from proctor.benchmarks.base import BenchmarkConfig, BenchmarkPlugin, Sim
+from proctor.benchmarks.base import SEED_RULE, BenchmarkConfig, BenchmarkPlugin, ListedTasks, Sim
 from proctor.benchmarks.selection import each_once, names_in, require_positive, tasks_of_suite
 from proctor.errors import MissingExtra, UsageError, did_you_mean
 from proctor.features import IMAGES, STATE, ActionSpec, Expert, Feature, FeatureKind
 from proctor.machine.gl import gl_variables
-from proctor.types import EpisodeSpec, Task
+from proctor.types import Task
 
 TOP = IMAGES + "top"
 FPS = 50
@@ -49,7 +49,7 @@ class AlohaConfig(BenchmarkConfig):
     episode_length: int = field(default=400, metadata={"help": "most steps of an episode"})
 
 
-class Aloha:
+class Aloha(ListedTasks):
     """The ALOHA benchmark."""
 
     name = "aloha"
@@ -65,14 +65,6 @@ class Aloha:
         self._config = config
         self._tasks = each_once(_selected_tasks(config))
 
-    def tasks(self) -> list[Task]:
-        """List the configured tasks."""
-        return list(self._tasks)
-
-    def spec(self, task: Task, index: int, seed: int) -> EpisodeSpec:
-        """Return episode ``index``: its seed is the run's seed plus the index."""
-        return EpisodeSpec(task=task, index=index, seed=seed + index)
-
     def features(self) -> dict[str, Feature]:
         """Return the picture from above and the arms' joints."""
         size = (self._config.observation_height, self._config.observation_width, 3)
@@ -85,7 +77,7 @@ class Aloha:
         """Return the rules that define an episode."""
         return {
             "horizon": self._config.episode_length,
-            "seed_rule": "run seed + episode index, the same for every task",
+            "seed_rule": SEED_RULE,
             "reset_rule": "MuJoCo's reset; object places from RandomState(the episode's seed)",
             "termination": "success ends the episode; nothing else does before the horizon",
             "success": "reward 4, the last stage",

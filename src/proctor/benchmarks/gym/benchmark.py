@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from proctor.benchmarks.base import BenchmarkConfig, Sim
+from proctor.benchmarks.base import SEED_RULE, BenchmarkConfig, ListedTasks, Sim
 from proctor.benchmarks.gym.memory import Memory
 from proctor.benchmarks.gym.probe import EnvFacts, Opener, Question, TaskFacts, learn
 from proctor.benchmarks.gym.success import CHOICES, SuccessRule, parse_success
 from proctor.benchmarks.selection import ids_in_group, names_in, require_positive
 from proctor.errors import UsageError, did_you_mean
 from proctor.features import ActionSpec, Expert, Feature
-from proctor.types import EpisodeSpec, Task
+from proctor.types import Task
 
 
 @dataclass
@@ -59,7 +59,7 @@ def _said_of(memory: Memory, what: str) -> tuple[tuple[str, ...], tuple[str, ...
     return (), ()
 
 
-class Adapted:
+class Adapted(ListedTasks):
     """Gymnasium environments as a benchmark."""
 
     preload: tuple[str, ...] = ("gymnasium", "proctor.benchmarks.gym.sim")
@@ -81,14 +81,6 @@ class Adapted:
         self._tasks = [self._task(facts) for facts in self._selected()]
         self.notes, self.warnings = _said_of(self.facts.memory, opener.what)
 
-    def tasks(self) -> list[Task]:
-        """List the configured tasks."""
-        return list(self._tasks)
-
-    def spec(self, task: Task, index: int, seed: int) -> EpisodeSpec:
-        """Return episode ``index``: its seed is the run's seed plus the index."""
-        return EpisodeSpec(task=task, index=index, seed=seed + index)
-
     def features(self) -> dict[str, Feature]:
         """Return what the environment's observation holds, and its picture for videos."""
         return dict(self.facts.features)
@@ -98,7 +90,7 @@ class Adapted:
         return {
             "kwargs": self._config.kwargs,
             "horizon": {f"{task.suite} {task.task_id}": task.max_steps for task in self._tasks},
-            "seed_rule": "run seed + episode index, the same for every task",
+            "seed_rule": SEED_RULE,
             "reset_rule": _RESET_RULES[self.facts.memory],
             "termination": "the environment's own end, or the horizon",
             "success": f"{self._config.success} at any step",

@@ -8,7 +8,7 @@ from enum import Enum
 from functools import cache, cached_property
 from typing import Any
 
-from proctor.benchmarks.base import BenchmarkConfig, BenchmarkPlugin, Sim
+from proctor.benchmarks.base import SEED_RULE, BenchmarkConfig, BenchmarkPlugin, ListedTasks, Sim
 from proctor.benchmarks.libero.assets import changed_files, find_assets
 from proctor.benchmarks.libero.download import download_assets
 from proctor.benchmarks.libero.expert import LiberoExpert, can_do
@@ -108,7 +108,7 @@ class LiberoConfig(BenchmarkConfig):
     )
 
 
-class Libero:
+class Libero(ListedTasks):
     """The LIBERO benchmark."""
 
     name = "libero"
@@ -127,10 +127,6 @@ class Libero:
         self._camera_of = _camera_keys(config)
         self._tasks = _selected_tasks(config)
         self.warnings = version_warnings()
-
-    def tasks(self) -> list[Task]:
-        """List the configured tasks, suite by suite."""
-        return list(self._tasks)
 
     def spec(self, task: Task, index: int, seed: int) -> EpisodeSpec:
         """Return episode ``index``: its own init state (of 50) and the run's seed plus the index.
@@ -153,7 +149,7 @@ class Libero:
         """Return the rules that define an episode."""
         return {
             "horizons": {task.suite: task.max_steps for task in self._tasks},
-            "seed_rule": "run seed + episode index, the same for every task",
+            "seed_rule": SEED_RULE,
             "init_state_rule": f"episode index modulo {N_INIT_STATES}",
             "reset_rule": "a new environment's first reset, one init state, 10 settling steps",
             "termination": "success ends the episode; nothing else does before the horizon",

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from proctor.benchmarks.base import BenchmarkConfig, BenchmarkPlugin, Sim
+from proctor.benchmarks.base import SEED_RULE, BenchmarkConfig, BenchmarkPlugin, ListedTasks, Sim
 from proctor.benchmarks.metaworld.sim import (
     MOVED_CAMERAS,
     TURNED_CAMERAS,
@@ -41,7 +41,7 @@ from proctor.features import (
     Observation,
 )
 from proctor.machine.gl import gl_variables
-from proctor.types import EpisodeSpec, Task
+from proctor.types import Task
 
 FPS = 80
 CAMERAS = ("corner", "corner2", "corner3", "corner4", "topview", "behindGripper", "gripperPOV")
@@ -72,7 +72,7 @@ class MetaworldConfig(BenchmarkConfig):
     episode_length: int = field(default=500, metadata={"help": "most steps of an episode"})
 
 
-class Metaworld:
+class Metaworld(ListedTasks):
     """The Meta-World benchmark."""
 
     name = "metaworld"
@@ -89,14 +89,6 @@ class Metaworld:
         self._camera_of = _camera_keys(config)
         self._tasks = each_once(_selected_tasks(config))
 
-    def tasks(self) -> list[Task]:
-        """List the configured tasks, group by group."""
-        return list(self._tasks)
-
-    def spec(self, task: Task, index: int, seed: int) -> EpisodeSpec:
-        """Return episode ``index``: its seed is the run's seed plus the index."""
-        return EpisodeSpec(task=task, index=index, seed=seed + index)
-
     def features(self) -> dict[str, Feature]:
         """Return the cameras' images, the 4 numbers of the hand, and all 39 of the world."""
         size = (self._config.observation_height, self._config.observation_width, 3)
@@ -111,7 +103,7 @@ class Metaworld:
         """Return the rules that define an episode."""
         return {
             "horizon": self._config.episode_length,
-            "seed_rule": "run seed + episode index, the same for every task",
+            "seed_rule": SEED_RULE,
             "reset_rule": "a fresh simulator's state; positions drawn from the episode's seed",
             "termination": "success ends the episode; nothing else does before the horizon",
             "success": "Meta-World's info['success'] at any step",

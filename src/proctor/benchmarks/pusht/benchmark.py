@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from proctor.benchmarks.base import BenchmarkConfig, BenchmarkPlugin, Sim
+from proctor.benchmarks.base import BenchmarkConfig, BenchmarkPlugin, ListedTasks, Sim
 from proctor.benchmarks.selection import ids_in_group, names_in, require_positive
 from proctor.definition import PRESENTATION
 from proctor.errors import MissingExtra, UsageError
@@ -23,7 +23,7 @@ from proctor.features import (
     Feature,
     FeatureKind,
 )
-from proctor.types import EpisodeSpec, Task
+from proctor.types import Task
 
 FPS = 10
 
@@ -59,7 +59,7 @@ class PushTConfig(BenchmarkConfig):
     episode_length: int = field(default=300, metadata={"help": "most steps of an episode"})
 
 
-class PushT:
+class PushT(ListedTasks):
     """The PushT benchmark."""
 
     name = "pusht"
@@ -90,14 +90,7 @@ class PushT:
                 raise UsageError(f"pusht has no task {name!r} (choose {_TASK})")
         ids_in_group(_SUITE, 1, config.task_ids)
         self._config = config
-
-    def tasks(self) -> list[Task]:
-        """List the one task."""
-        return [Task(_SUITE, 0, _TASK, _INSTRUCTION, self._config.episode_length, FPS)]
-
-    def spec(self, task: Task, index: int, seed: int) -> EpisodeSpec:
-        """Return episode ``index``: its seed is the run's seed plus the index."""
-        return EpisodeSpec(task=task, index=index, seed=seed + index)
+        self._tasks = [Task(_SUITE, 0, _TASK, _INSTRUCTION, config.episode_length, FPS)]
 
     def features(self) -> dict[str, Feature]:
         """Return the image, the finger's place, the block's corners, and the picture for videos."""
