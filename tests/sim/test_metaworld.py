@@ -20,6 +20,7 @@ from proctor.benchmarks.metaworld.benchmark import (
     MetaworldConfig,
 )
 from proctor.benchmarks.metaworld.tasks import TASKS
+from proctor.errors import UsageError
 from proctor.features import Array
 from proctor.machine.gl import find_gl_backend
 
@@ -329,3 +330,27 @@ def test_a_closed_simulator_is_freed_without_waiting_for_the_garbage_collector()
         assert env() is None
     finally:
         gc.enable()
+
+
+@needs_gl
+def test_a_smaller_shadow_map_changes_edges_of_shadows_and_none_takes_them_away() -> None:
+    def seen(**flags: Any) -> Array:
+        with sim_of("basketball-v3", **flags) as sim:
+            sim.start(1000)
+            return np.asarray(sim.observe([IMAGE])[IMAGE], int)
+
+    own, fine, coarse, none = (
+        seen(),
+        seen(shadow_map=4096),
+        seen(shadow_map=512),
+        seen(shadow_map=0),
+    )
+    assert (own == fine).all()
+    assert 0 < (own != coarse).any(axis=-1).mean() < 0.1
+    assert (own != none).any(axis=-1).mean() > 0.3
+
+
+@pytest.mark.parametrize("side", [-1, 1000, 2**15])
+def test_a_shadow_map_of_no_known_size_is_refused(side: int) -> None:
+    with pytest.raises(UsageError, match=r"--env\.shadow_map must be a power of two"):
+        Metaworld(MetaworldConfig(task="reach-v3", shadow_map=side))

@@ -6,16 +6,22 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import proctor
-from proctor.errors import ProctorError, UsageError
+from proctor.benchmarks.base import BenchmarkPlugin
+from proctor.benchmarks.fake import Fake, FakeConfig
+from proctor.errors import ProctorError, SpecMismatch, UsageError
 from proctor.evaluation.run import Evaluation
+from proctor.policies.base import PolicyPlugin, PolicySpec
+from proctor.policies.scripted.zero import ZeroConfig, ZeroPolicy
 from proctor.runs.folder import new_folder
 from proctor.runs.journal import JOURNAL_FILE
+from proctor.types import Task
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -160,3 +166,30 @@ def test_a_journal_from_before_worlds_were_written_down_is_resumed(
     text = (path / JOURNAL_FILE).read_text()
     (path / JOURNAL_FILE).write_text(text.replace('"world":"seed 1001"', '"world":""'))
     assert run(eval__n_episodes=3, resume=True, output_dir=str(path)).complete
+
+
+class Listener(ZeroPolicy):
+    """A policy that does nothing without words."""
+
+    spec = PolicySpec("listener", needs_instruction=True)
+
+
+class Wordless(Fake):
+    """The fake benchmark, which says of no task what is to be done."""
+
+    def tasks(self) -> list[Task]:
+        return [replace(task, instruction="") for task in super().tasks()]
+
+
+LISTENER = PolicyPlugin(ZeroConfig, Listener, "listens")
+WORDLESS = BenchmarkPlugin(FakeConfig, Wordless, "says nothing")
+
+
+def test_a_policy_that_needs_words_is_refused_tasks_without_them(
+    run: Callable[..., Evaluation], tmp_path: Path
+) -> None:
+    listener = {"policy__type": f"{__name__}:LISTENER", "output_dir": str(tmp_path / "run")}
+    with pytest.raises(SpecMismatch, match="'listener' needs an instruction, fake has none for"):
+        run(**listener, env__type=f"{__name__}:WORDLESS")
+    assert not (tmp_path / "run").exists()
+    assert run(**listener).complete

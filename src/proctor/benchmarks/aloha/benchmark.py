@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from proctor.benchmarks.base import SEED_RULE, BenchmarkConfig, BenchmarkPlugin, ListedTasks, Sim
+from proctor.benchmarks.base import SEED_RULE, BenchmarkPlugin, ListedTasks, Sim
+from proctor.benchmarks.mujoco.pictures import DrawnConfig
 from proctor.benchmarks.selection import each_once, names_in, require_positive, tasks_of_suite
 from proctor.errors import MissingExtra, UsageError, did_you_mean
 from proctor.features import IMAGES, STATE, ActionSpec, Expert, Feature, FeatureKind
@@ -36,7 +37,7 @@ _GROUPS = {"aloha": TASKS, **{row.name: (row,) for row in TASKS}}
 
 
 @dataclass
-class AlohaConfig(BenchmarkConfig):
+class AlohaConfig(DrawnConfig):
     """Flags of ALOHA."""
 
     type: str = field(default="aloha", metadata={"help": "which benchmark"})
@@ -44,7 +45,6 @@ class AlohaConfig(BenchmarkConfig):
         default=TASKS[0].name,
         metadata={"help": f"{' or '.join(row.name for row in TASKS)}, comma-separated; aloha: all"},
     )
-    observation_height: int = field(default=480, metadata={"help": "image height in pixels"})
     observation_width: int = field(default=640, metadata={"help": "image width in pixels"})
     episode_length: int = field(default=400, metadata={"help": "most steps of an episode"})
 
@@ -60,16 +60,14 @@ class Aloha(ListedTasks):
     expert_inputs: tuple[str, ...] = ()
 
     def __init__(self, config: AlohaConfig) -> None:
-        for name in ("observation_height", "observation_width", "episode_length"):
-            require_positive(name, getattr(config, name))
-        self._config = config
+        require_positive("episode_length", config.episode_length)
+        self._config, self._pictures = config, config.pictures()
         self._tasks = each_once(_selected_tasks(config))
 
     def features(self) -> dict[str, Feature]:
         """Return the picture from above and the arms' joints."""
-        size = (self._config.observation_height, self._config.observation_width, 3)
         return {
-            TOP: Feature(FeatureKind.VISUAL, size, "uint8"),
+            TOP: Feature(FeatureKind.VISUAL, self._pictures.shape, "uint8"),
             STATE: Feature(FeatureKind.STATE, (14,), "float32"),
         }
 
@@ -99,8 +97,7 @@ class Aloha(ListedTasks):
         """Build the simulator of ``task``. No GL context is opened before the first image."""
         from proctor.benchmarks.aloha.sim import AlohaSim
 
-        size = (self._config.observation_height, self._config.observation_width)
-        return AlohaSim(task.name, size)
+        return AlohaSim(task.name, self._pictures)
 
     def expert(self, task: Task) -> Expert:
         """There is none."""

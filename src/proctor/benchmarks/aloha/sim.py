@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from proctor.benchmarks.mujoco.log import log_mujoco_warnings
+from proctor.benchmarks.mujoco.pictures import Pictures
 from proctor.benchmarks.mujoco.rendering import CameraRenderer
 from proctor.benchmarks.mujoco.world import mujoco_world
 from proctor.features import IMAGES, STATE, Array, Observation
@@ -59,12 +60,12 @@ _TASKS: dict[str, Any] = {"AlohaInsertion-v0": _Insertion, "AlohaTransferCube-v0
 class AlohaSim:
     """Two arms and their objects. dm_control's reset clears all of MuJoCo's state."""
 
-    def __init__(self, task: str, size: tuple[int, int]) -> None:
+    def __init__(self, task: str, pictures: Pictures) -> None:
         log_mujoco_warnings()
         self._task = _TASKS[task](random=0)  # drawn from nowhere; unseeded it reads the system's
         self._physics = Physics.from_xml_path(str(ASSETS_DIR / self._task.world))
         self._env = Environment(self._physics, self._task, control_timestep=DT)
-        self._size = size
+        self._pictures = pictures
         self._renderer: CameraRenderer | None = None
 
     def reset(self, spec: EpisodeSpec) -> None:
@@ -102,5 +103,5 @@ class AlohaSim:
 
     def _render(self) -> Array:
         if self._renderer is None:
-            self._renderer = CameraRenderer(self._physics.model.ptr, *self._size)
+            self._renderer = CameraRenderer(self._physics.model.ptr, self._pictures)
         return self._renderer.render(self._physics.data.ptr, "top")

@@ -8,7 +8,7 @@ from enum import Enum
 from functools import cache, cached_property
 from typing import Any
 
-from proctor.benchmarks.base import SEED_RULE, BenchmarkConfig, BenchmarkPlugin, ListedTasks, Sim
+from proctor.benchmarks.base import SEED_RULE, BenchmarkPlugin, ListedTasks, Sim
 from proctor.benchmarks.libero.assets import changed_files, find_assets
 from proctor.benchmarks.libero.download import download_assets
 from proctor.benchmarks.libero.expert import LiberoExpert, can_do
@@ -23,8 +23,8 @@ from proctor.benchmarks.libero.tasks import (
     task_names,
 )
 from proctor.benchmarks.libero.versions import check_versions, version_warnings
+from proctor.benchmarks.mujoco.pictures import DrawnConfig
 from proctor.benchmarks.selection import (
-    LARGEST_SIDE,
     check_cameras,
     image_key,
     keyed_cameras,
@@ -72,7 +72,7 @@ HORIZONS = {
 
 
 @dataclass
-class LiberoConfig(BenchmarkConfig):
+class LiberoConfig(DrawnConfig):
     """Flags of LIBERO."""
 
     type: str = field(default="libero", metadata={"help": "which benchmark"})
@@ -117,11 +117,9 @@ class Libero(ListedTasks):
     expert_inputs: tuple[str, ...] = (ENVIRONMENT_STATE,)
 
     def __init__(self, config: LiberoConfig) -> None:
-        require_positive("observation_height", config.observation_height, LARGEST_SIDE)
-        require_positive("observation_width", config.observation_width, LARGEST_SIDE)
         if config.episode_length is not None:
             require_positive("episode_length", config.episode_length)
-        self._config = config
+        self._config, self._pictures = config, config.pictures()
         self._absolute = config.control_mode is ControlMode.ABSOLUTE
         self.action = ActionSpec(7) if self._absolute else ActionSpec(7, -1.0, 1.0)
         self._camera_of = _camera_keys(config)
@@ -138,8 +136,8 @@ class Libero(ListedTasks):
 
     def features(self) -> dict[str, Feature]:
         """Return the cameras' images and the 8 numbers of the hand."""
-        size = (self._config.observation_height, self._config.observation_width, 3)
-        offered = {key: Feature(FeatureKind.VISUAL, size, "uint8") for key in self._camera_of}
+        shape = self._pictures.shape
+        offered = {key: Feature(FeatureKind.VISUAL, shape, "uint8") for key in self._camera_of}
         if self._config.obs_type is ObservationType.PIXELS_AGENT_POS:
             offered[STATE] = Feature(FeatureKind.STATE, (8,), "float32")
         offered[ENVIRONMENT_STATE] = Feature(FeatureKind.ENV, (ROWS, COLUMNS), "float64")
@@ -212,7 +210,7 @@ class Libero(ListedTasks):
             assets=find_assets(self._config.assets, [task.suite]),
             init_states=read_init_states(task.suite, task.name),
             camera_of=self._camera_of,
-            size=(self._config.observation_height, self._config.observation_width),
+            pictures=self._pictures,
             absolute=self._absolute,
         )
         sim = LiberoSim(world)

@@ -15,6 +15,7 @@ import numpy as np
 from proctor.benchmarks.libero.problem import read_problem
 from proctor.benchmarks.libero.state import WorldState
 from proctor.benchmarks.libero.world import global_randomness, make_world
+from proctor.benchmarks.mujoco.pictures import Pictures
 from proctor.benchmarks.mujoco.rendering import CameraRenderer, release_pages
 from proctor.benchmarks.mujoco.world import mujoco_world
 from proctor.features import ENVIRONMENT_STATE, STATE, Array, Observation
@@ -41,7 +42,7 @@ class LiberoWorld:
     assets: Path
     init_states: Array  # float64 [states, 1 + nq + nv]
     camera_of: dict[str, str]
-    size: tuple[int, int]
+    pictures: Pictures
     absolute: bool
 
 
@@ -156,7 +157,7 @@ class LiberoSim:
     def _render(self, camera: str) -> Array:
         model = self._env.sim.model._model
         if self._renderer is None:
-            self._renderer = CameraRenderer(model, *self._world.size, hidden_groups=(0,))
+            self._renderer = CameraRenderer(model, self._world.pictures, hidden_groups=(0,))
             release_pages(model.tex_data)  # GL has its own copy now; 190 MB
         with self._seen.shown() as data:
             pixels = self._renderer.render(data, camera)

@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from proctor.benchmarks.base import SEED_RULE, BenchmarkConfig, BenchmarkPlugin, ListedTasks, Sim
+from proctor.benchmarks.base import SEED_RULE, BenchmarkPlugin, ListedTasks, Sim
 from proctor.benchmarks.metaworld.sim import (
     MOVED_CAMERAS,
     TURNED_CAMERAS,
     MetaworldSim,
 )
 from proctor.benchmarks.metaworld.tasks import SPLITS, TASKS
+from proctor.benchmarks.mujoco.pictures import DrawnConfig
 from proctor.benchmarks.selection import (
-    LARGEST_SIDE,
     check_cameras,
     each_once,
     image_key,
@@ -51,7 +51,7 @@ _GROUPS = {"mt50": tuple(_ROWS), **SPLITS}
 
 
 @dataclass
-class MetaworldConfig(BenchmarkConfig):
+class MetaworldConfig(DrawnConfig):
     """Flags of Meta-World."""
 
     type: str = field(default="metaworld", metadata={"help": "which benchmark"})
@@ -59,8 +59,6 @@ class MetaworldConfig(BenchmarkConfig):
         default="mt50",
         metadata={"help": "tasks, splits (easy, medium, hard, very_hard) or mt50, comma-separated"},
     )
-    observation_height: int = field(default=480, metadata={"help": "image height in pixels"})
-    observation_width: int = field(default=480, metadata={"help": "image width in pixels"})
     camera_name: str = field(
         default="corner2",
         metadata={"help": f"cameras, comma-separated, of {', '.join(CAMERAS)}"} | NAMES,
@@ -82,17 +80,15 @@ class Metaworld(ListedTasks):
     expert_inputs: tuple[str, ...] = (ENVIRONMENT_STATE,)
 
     def __init__(self, config: MetaworldConfig) -> None:
-        require_positive("observation_height", config.observation_height, LARGEST_SIDE)
-        require_positive("observation_width", config.observation_width, LARGEST_SIDE)
         require_positive("episode_length", config.episode_length)
-        self._config = config
+        self._config, self._pictures = config, config.pictures()
         self._camera_of = _camera_keys(config)
         self._tasks = each_once(_selected_tasks(config))
 
     def features(self) -> dict[str, Feature]:
         """Return the cameras' images, the 4 numbers of the hand, and all 39 of the world."""
-        size = (self._config.observation_height, self._config.observation_width, 3)
-        images = {key: Feature(FeatureKind.VISUAL, size, "uint8") for key in self._camera_of}
+        shape = self._pictures.shape
+        images = {key: Feature(FeatureKind.VISUAL, shape, "uint8") for key in self._camera_of}
         return {
             **images,
             STATE: Feature(FeatureKind.STATE, (4,), "float32"),
@@ -122,8 +118,7 @@ class Metaworld(ListedTasks):
 
     def make_sim(self, task: Task) -> Sim:
         """Build the simulator of ``task``. No GL context is opened before the first image."""
-        size = (self._config.observation_height, self._config.observation_width)
-        return MetaworldSim(task, self._camera_of, size)
+        return MetaworldSim(task, self._camera_of, self._pictures)
 
     def expert(self, task: Task) -> Expert:
         """Return Meta-World's scripted policy for ``task``."""

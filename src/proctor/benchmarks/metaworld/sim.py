@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from proctor.benchmarks.mujoco.log import log_mujoco_warnings
+from proctor.benchmarks.mujoco.pictures import Pictures
 from proctor.benchmarks.mujoco.rendering import CameraRenderer
 from proctor.benchmarks.mujoco.world import mujoco_world
 from proctor.features import ENVIRONMENT_STATE, STATE, Array, Observation
@@ -24,9 +25,9 @@ TURNED_CAMERAS = frozenset({"corner", "corner2", "corner3", "corner4"})
 class MetaworldSim:
     """One Meta-World environment whose resets forget everything that came before."""
 
-    def __init__(self, task: Task, camera_of: dict[str, str], size: tuple[int, int]) -> None:
+    def __init__(self, task: Task, camera_of: dict[str, str], pictures: Pictures) -> None:
         self._env = _make_env(task)
-        self._size = size
+        self._pictures = pictures
         self._camera_of = camera_of
         self._pristine = _Pristine(self._env)
         self._renderer: CameraRenderer | None = None
@@ -72,7 +73,7 @@ class MetaworldSim:
 
     def _render(self, camera: str) -> Array:
         if self._renderer is None:
-            self._renderer = CameraRenderer(self._env.model, *self._size)
+            self._renderer = CameraRenderer(self._env.model, self._pictures)
         pixels = self._renderer.render(self._env.data, camera)
         return _turned(pixels) if camera in TURNED_CAMERAS else pixels
 

@@ -8,6 +8,7 @@ import mmap
 from collections.abc import Sequence
 from typing import Any
 
+from proctor.benchmarks.mujoco.pictures import Pictures
 from proctor.features import Array
 from proctor.machine.gl import _chosen_backend
 
@@ -17,16 +18,16 @@ _GL_MODULES = {"egl": "mujoco.egl", "osmesa": "mujoco.osmesa", "cgl": "mujoco.cg
 class CameraRenderer:
     """Pictures of one MuJoCo world at one size. Owns a GL context until closed."""
 
-    def __init__(
-        self, model: Any, height: int, width: int, hidden_groups: Sequence[int] = ()
-    ) -> None:
+    def __init__(self, model: Any, pictures: Pictures, hidden_groups: Sequence[int] = ()) -> None:
         import mujoco
 
         _bind_gl_context(_chosen_backend())
         buffer = model.vis.global_
-        buffer.offheight = max(buffer.offheight, height)
-        buffer.offwidth = max(buffer.offwidth, width)
-        self._renderer = mujoco.Renderer(model, height, width)
+        buffer.offheight = max(buffer.offheight, pictures.height)
+        buffer.offwidth = max(buffer.offwidth, pictures.width)
+        if pictures.shadow_map is not None:
+            model.vis.quality.shadowsize = pictures.shadow_map
+        self._renderer = mujoco.Renderer(model, pictures.height, pictures.width)
         self._option = mujoco.MjvOption()
         self._option.geomgroup[list(hidden_groups)] = 0
 
