@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from proctor.definition import PROTOCOL_FORMAT, changed_fields, in_words
+from proctor.definition import PROTOCOL_FORMAT, changed_fields, flatten, in_words
 from proctor.errors import RunFolderError, UsageError
 from proctor.machine.files import read_plain, sync
 from proctor.machine.locks import CLAIM_FILE, LOCK_FILE, take_lock
@@ -51,8 +51,13 @@ class RunRecord:
 
     @property
     def fingerprint(self) -> str:
-        """A hash over all that defines the episodes."""
-        canonical = json.dumps(self.protocol, sort_keys=True, separators=(",", ":"))
+        """A hash over all that defines the episodes.
+
+        A field that is null says nothing: a Proctor that has one more, left alone, goes on with
+        the runs of one that has not.
+        """
+        said = {name: value for name, value in flatten(self.protocol).items() if value is not None}
+        canonical = json.dumps(said, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
 

@@ -200,6 +200,20 @@ def test_how_episodes_are_run_is_no_part_of_the_fingerprint(
     assert run(output_dir=str(path), resume=True, **change).complete
 
 
+def test_a_run_from_before_a_setting_existed_goes_on_where_it_is_left_alone(
+    run: Callable[..., Evaluation],
+) -> None:
+    path = run().path
+    content = json.loads((path / "run.json").read_text())
+    content["protocol"]["benchmark"]["config"]["of_tomorrow"] = None
+    (path / "run.json").write_text(json.dumps(content))
+    assert run(output_dir=str(path), resume=True, eval__n_episodes=5).complete
+    content["protocol"]["benchmark"]["config"]["of_tomorrow"] = 0
+    (path / "run.json").write_text(json.dumps(content))
+    with pytest.raises(UsageError, match=r"of_tomorrow was 0, now None"):
+        run(output_dir=str(path), resume=True, eval__n_episodes=6)
+
+
 def test_a_second_process_on_the_same_folder_is_refused(
     run: Callable[..., Evaluation], tmp_path: Path
 ) -> None:
