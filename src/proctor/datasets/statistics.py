@@ -1,0 +1,188 @@
+"""Statistics of features: of one episode as LeRobot computes them, and over several episodes.
+
+The numbers of one episode equal LeRobot's: population deviations by the mean of squares, quantiles
+out of a histogram of 5000 bins, pictures of every length sampled by the same rule. Over several
+episodes LeRobot widens quantiles to an envelope of the episodes'; here they are those of the data
+(``spread.py``), so ``q01`` of a dataset is what 1% of its numbers lie below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from proctor.features import Array
+
+FeatureStats: TypeAlias = dict[str, Array]
+Stats: TypeAlias = dict[str, FeatureStats]
+"""Feature key -> "min", "max", "mean", "std", "count", "q01" ... -> float64; "count" is int64 [1].
+
+A vector's have the shape of its last axis, a picture's are [C, 1, 1] of values in [0, 1].
+"""
+QUANTILES = {"q01": 0.01, "q10": 0.10, "q50": 0.50, "q90": 0.90, "q99": 0.99}
+N_LEVELS = 256
+"""Values a pixel may have."""
+_N_BINS = 5000
+_MARGIN = 1e-10
+"""What LeRobot's histograms reach beyond the data on either side."""
+_FEWEST_PICTURES, _MOST_PICTURES = 100, 10_000
+_LARGE_SIDE, _SAMPLED_SIDE = 300, 150
+
+
+def numbers_stats(values: Array) -> FeatureStats:
+    """Return the statistics of one episode's numbers, ``values`` [frames, ...].
+
+    Axes between the first and the last are pooled; integers and booleans count as the floats that
+    hold them.
+    """
+    n_frames = len(values)
+    rows = values.reshape(n_frames, -1) if values.ndim < 2 else values
+    rows = rows.reshape(-1, rows.shape[-1]).astype(np.promote_types(values.dtype, np.float32))
+    mean = rows.mean(axis=0)
+    if n_frames == 1:
+        return _record(rows.min(axis=0), rows.max(axis=0), mean, np.zeros_like(mean), n_frames)
+    variance = (rows**2).mean(axis=0) - mean**2
+    stats = _record(
+        rows.min(axis=0), rows.max(axis=0), mean, np.sqrt(np.maximum(0, variance)), n_frames
+    )
+    quantiles = [_quantiles(column, None) for column in rows.T]
+    for i, name in enumerate(QUANTILES):
+        stats[name] = np.array([found[i] for found in quantiles], np.float64)
+    return stats
+
+
+def pixel_stats(counts: Array, n_pictures: int) -> FeatureStats:
+    """Return the statistics of pictures: ``counts`` [C, 256] says how often each level was seen.
+
+    In float32 and divided by 255 at the end, as LeRobot's are; sums are exact here.
+    """
+    levels = np.arange(N_LEVELS, dtype=np.float64)
+    share = counts / counts.sum(axis=1, keepdims=True)
+    mean = share @ levels
+    variance = share @ levels**2 - mean**2
+    seen = [np.flatnonzero(channel) for channel in counts]
+    stats = _record(
+        np.array([channel[0] for channel in seen], np.float32),
+        np.array([channel[-1] for channel in seen], np.float32),
+        mean.astype(np.float32),
+        np.sqrt(np.maximum(0, variance)).astype(np.float32),
+        n_pictures,
+    )
+    for i, channel in enumerate(counts):
+        values = seen[i].astype(np.float32)
+        found = _quantiles(values, channel[seen[i]])
+        for name, value in zip(QUANTILES, found, strict=True):
+            stats[name][i] = value
+    return {
+        name: value
+        if name == "count"
+        else (value.astype(np.float32) / np.float32(255)).astype(np.float64)[:, None, None]
+        for name, value in stats.items()
+    }
+
+
+def _record(low: Array, high: Array, mean: Array, std: Array, count: int) -> FeatureStats:
+    """Return the record; quantiles are the mean until somebody knows better, as LeRobot's are."""
+    named = {"min": low, "max": high, "mean": mean, "std": std}
+    stats = {name: np.asarray(value, np.float64) for name, value in named.items()}
+    stats["count"] = np.array([count], np.int64)
+    return stats | {name: np.array(mean, np.float64) for name in QUANTILES}
+
+
+def _quantiles(values: Array, weights: Array | None) -> list[float]:
+    """Return the quantiles of one dimension out of a histogram, in the precision of ``values``."""
+    margin = values.dtype.type(_MARGIN)
+    edges = np.linspace(values.min() - margin, values.max() + margin, _N_BINS + 1)
+    histogram, _ = np.histogram(values, bins=edges, weights=weights)
+    cumulative = np.cumsum(histogram)
+    targets = [share * float(cumulative[-1]) for share in QUANTILES.values()]
+    found = []
+    for target, i in zip(targets, np.searchsorted(cumulative, targets), strict=True):
+        value = edges[i]
+        if i > 0:
+            inside = (target - cumulative[i - 1]) / histogram[i]
+            value = edges[i] + inside * (edges[i + 1] - edges[i])
+        found.append(float(value))
+    return found
+
+
+def sampled_frames(n_frames: int) -> Array:
+    """Return which pictures of an episode are looked at for its statistics, in order."""
+    n = min(max(int(n_frames**0.75), min(_FEWEST_PICTURES, n_frames)), _MOST_PICTURES)
+    return np.round(np.linspace(0, n_frames - 1, n)).astype(np.int64)
+
+
+def sampled_pixels(picture: Array) -> Array:
+    """Return every k-th pixel of a large ``picture`` [H, W, C], all of a small one."""
+    side = max(picture.shape[:2])
+    step = int(side / _SAMPLED_SIDE) if side >= _LARGE_SIDE else 1
+    return picture[::step, ::step]
+
+
+class PixelCounts:
+    """Counts the levels of one camera's pictures as they come, before their number is known."""
+
+    def __init__(self) -> None:
+        self._pictures: list[Array] = []  # each [C, 256], 3 kB: which are sampled is known last
+
+    def add(self, picture: Array) -> None:
+        """Count one ``picture``, uint8 [H, W, C]."""
+        pixels = sampled_pixels(picture)
+        channels = pixels.shape[-1]
+        offsets = np.arange(channels, dtype=np.int64) * N_LEVELS
+        counts = np.bincount((pixels + offsets).ravel(), minlength=channels * N_LEVELS)
+        self._pictures.append(counts.reshape(channels, N_LEVELS).astype(np.uint32))
+
+    def sampled(self) -> Array:
+        """Return the counts [C, 256] of the pictures that LeRobot would look at."""
+        chosen = sampled_frames(len(self._pictures))
+        return np.sum([self._pictures[i] for i in chosen], axis=0, dtype=np.int64)
+
+    def stats(self) -> FeatureStats:
+        """Return the statistics of the pictures so far."""
+        return pixel_stats(self.sampled(), len(sampled_frames(len(self._pictures))))
+
+
+def aggregate(parts: Sequence[Stats]) -> Stats:
+    """Return the statistics of several episodes or datasets together, as LeRobot does.
+
+    Its quantiles are an envelope of the parts'; ``Totals`` of ``spread.py`` has those of the data.
+    A feature that only some of the parts have is aggregated over these.
+    """
+    keys = list(dict.fromkeys(key for part in parts for key in part))
+    return {key: _aggregate([part[key] for part in parts if key in part]) for key in keys}
+
+
+def _aggregate(parts: Sequence[FeatureStats]) -> FeatureStats:
+    if len(parts) == 1:
+        return dict(parts[0])
+    counts = np.stack([part["count"] for part in parts])  # [parts, 1]
+    means = np.stack([part["mean"] for part in parts])
+    n = counts.reshape(-1, *[1] * (means.ndim - 1)).astype(np.float64)
+    total = n.sum()
+    mean = (n * means).sum(axis=0) / total
+    stds = np.stack([part["std"] for part in parts])
+    variance = (n * (stds**2 + (means - mean) ** 2)).sum(axis=0) / total
+    merged = {
+        "min": np.min([part["min"] for part in parts], axis=0),
+        "max": np.max([part["max"] for part in parts], axis=0),
+        "mean": mean,
+        "std": np.sqrt(variance),
+        "count": counts.sum(axis=0),
+    }
+    for name, share in QUANTILES.items():
+        if all(name in part for part in parts):  # older datasets have none
+            merged[name] = _envelope(np.stack([part[name] for part in parts]), share)
+    return merged
+
+
+def _envelope(quantiles: Array, share: float) -> Array:
+    found: Array = quantiles.min(axis=0) if share <= 0.5 else quantiles.max(axis=0)
+    return found
+
+
+def counted_features(features: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the keys of info.json's ``features`` that have statistics: all but text."""
+    return [key for key, entry in features.items() if entry["dtype"] not in ("string", "language")]
