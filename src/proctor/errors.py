@@ -3,6 +3,7 @@
 ProctorError                  one line for the user: what, where, what to do
 ├── UsageError                bad flags, values, names or folders; nothing has started
 │   ├── MissingExtra          an optional dependency is not installed
+│   ├── DatasetError          not a dataset, or one with a fault; the text names the file
 │   ├── NoGraphics            pixels are needed and no GL backend works
 │   └── SpecMismatch          the policy's inputs are not what the benchmark offers
 ├── PolicyError               the policy returned something that is not an action chunk
@@ -36,6 +37,10 @@ class MissingExtra(UsageError):
 
     def __init__(self, what: str, extra: str, then: str = "") -> None:
         super().__init__(f"{what} is not installed; run: pip install 'proctor[{extra}]'{then}")
+
+
+class DatasetError(UsageError):
+    """A dataset cannot be read or used as asked; the text names the file and what is wrong."""
 
 
 class NoGraphics(UsageError):

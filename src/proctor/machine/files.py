@@ -52,6 +52,39 @@ def read_plain(path: Path, most: int = MOST_JSON) -> bytes:
         return file.read(found.st_size)  # not ``most``: that much would be set aside at once
 
 
+def write_whole(path: Path, content: bytes) -> None:
+    """Put ``content`` at ``path`` so that a reader, or a kill, sees all of the old or of the new.
+
+    Raises:
+        OSError: it cannot be written; what was there is untouched.
+    """
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with part.open("wb") as file:
+            file.write(content)
+            file.flush()
+            sync(file.fileno())
+        part.replace(path)
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the names in ``folder`` are on the disk: a rename is not before that.
+
+    Raises:
+        OSError: the disk did not take them.
+    """
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        sync(fd)
+    finally:
+        os.close(fd)
+
+
 def sha256_of(path: Path) -> str:
     """Return the SHA-256 of a file's content, in hex digits.
 

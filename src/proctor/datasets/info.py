@@ -1,0 +1,156 @@
+"""What a dataset says of itself, and where its files lie."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from proctor.errors import DatasetError, did_you_mean
+from proctor.features import Feature, from_info
+
+VERSION = "v3.0"
+"""What is written."""
+VERSIONS = ("v3.0", "v2.1", "v2.0")
+"""What is read."""
+INFO_FILE = "meta/info.json"
+DATA_PATH = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
+VIDEO_PATH = "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4"
+EPISODES_PATH = "meta/episodes/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
+
+DEFAULT_FEATURES: dict[str, dict[str, Any]] = {
+    "timestamp": {"dtype": "float32", "shape": [1], "names": None},
+    "frame_index": {"dtype": "int64", "shape": [1], "names": None},
+    "episode_index": {"dtype": "int64", "shape": [1], "names": None},
+    "index": {"dtype": "int64", "shape": [1], "names": None},
+    "task_index": {"dtype": "int64", "shape": [1], "names": None},
+}
+"""What every dataset has besides its own features, last: where a frame stands."""
+
+_NUMBERED = re.compile(r"chunk-(\d{1,18})/file-(\d{1,18})\.parquet")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Info:
+    """What meta/info.json says. ``features`` are the entries as they stand there, in order."""
+
+    version: str = VERSION
+    fps: int
+    features: dict[str, dict[str, Any]]
+    total_episodes: int = 0
+    total_frames: int = 0
+    total_tasks: int = 0
+    chunks_size: int = 1000
+    """Files of a folder; of a v2.x dataset, where an episode is a file, episodes."""
+    data_files_size_in_mb: int = 100
+    video_files_size_in_mb: int = 200
+    data_path: str = DATA_PATH
+    video_path: str | None = VIDEO_PATH
+    robot_type: str | None = None
+    splits: dict[str, str] = field(default_factory=dict)
+    tools: list[Any] | None = None
+    """Descriptions of tools for language models, handed on as they are."""
+
+    @property
+    def video_keys(self) -> tuple[str, ...]:
+        """The cameras whose pictures are in video files."""
+        return self._stored_as("video")
+
+    @property
+    def image_keys(self) -> tuple[str, ...]:
+        """The cameras whose pictures are PNG files in the tables."""
+        return self._stored_as("image")
+
+    @property
+    def cameras(self) -> tuple[str, ...]:
+        """All cameras, in the order of the features."""
+        return tuple(k for k, e in self.features.items() if e["dtype"] in ("image", "video"))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The features that are columns of the tables: all but videos."""
+        return tuple(key for key, entry in self.features.items() if entry["dtype"] != "video")
+
+    @property
+    def is_v2(self) -> bool:
+        """Whether every episode has files of its own, named after it."""
+        return self.version.startswith("v2.")
+
+    def feature(self, key: str) -> Feature:
+        """Return a camera, state, action ... as the rest of Proctor knows it.
+
+        Raises:
+            DatasetError: there is none, or the key only counts frames (``timestamp``, ``index``).
+        """
+        found = from_info(key, self.entry(key))
+        if found is None:
+            raise DatasetError(f"{key} describes neither what is seen nor what is done")
+        return found
+
+    def entry(self, key: str) -> dict[str, Any]:
+        """Return what stands in info.json under ``key``.
+
+        Raises:
+            DatasetError: nothing does.
+        """
+        if key not in self.features:
+            hint = did_you_mean(key, self.features) or f" (it has {', '.join(self.features)})"
+            raise DatasetError(f"the dataset has no feature {key!r}{hint}")
+        return self.features[key]
+
+    def dtype(self, key: str) -> str:
+        """Return numpy's name of a feature's type, or string, image, video, language."""
+        return str(self.entry(key)["dtype"])
+
+    def shape(self, key: str) -> tuple[int, ...]:
+        """Return the shape of a feature in one frame; of a camera, height, width, channels."""
+        if self.dtype(key) in ("image", "video"):
+            return self.feature(key).shape
+        return tuple(self.entry(key)["shape"])
+
+    def is_depth(self, key: str) -> bool:
+        """Tell whether a camera's pictures are distances; older files say so in other places."""
+        entry = self.entry(key)
+        blocks = (entry.get("info"), entry.get("video_info"))
+        return any(
+            bool(block.get("is_depth_map") or block.get("video.is_depth_map"))
+            for block in blocks
+            if isinstance(block, dict)
+        )
+
+    def _stored_as(self, dtype: str) -> tuple[str, ...]:
+        return tuple(key for key, entry in self.features.items() if entry["dtype"] == dtype)
+
+
+def data_file(root: Path, info: Info, chunk: int, file: int) -> Path:
+    """Return where a table of frames lies; in v2.x, ``file`` is the episode."""
+    return root / _filled(info.data_path, info, chunk, file)
+
+
+def video_file(root: Path, info: Info, key: str, chunk: int, file: int) -> Path:
+    """Return where a video of camera ``key`` lies; in v2.x, ``file`` is the episode."""
+    if info.video_path is None:
+        raise DatasetError(f"{root / INFO_FILE}: it has videos ({key}) but no video_path")
+    return root / _filled(info.video_path, info, chunk, file, key)
+
+
+def episodes_file(root: Path, chunk: int, file: int) -> Path:
+    """Return where a table of episodes lies (v3.0)."""
+    return root / EPISODES_PATH.format(chunk_index=chunk, file_index=file)
+
+
+def episode_files(root: Path) -> list[Path]:
+    """Return the tables of episodes by their numbers, which may have outgrown their zeros."""
+    folder = root / "meta/episodes"
+    found = [
+        (int(match[1]), int(match[2]), path)
+        for path in folder.glob("chunk-*/file-*.parquet")
+        if (match := _NUMBERED.fullmatch(path.relative_to(folder).as_posix()))
+    ]
+    return [path for _, _, path in sorted(found)]
+
+
+def _filled(template: str, info: Info, chunk: int, file: int, key: str = "") -> str:
+    numbers = ("episode_chunk", "episode_index") if info.is_v2 else ("chunk_index", "file_index")
+    return template.format(**dict(zip(numbers, (chunk, file), strict=True)), video_key=key)
