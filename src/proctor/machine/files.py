@@ -72,19 +72,6 @@ def write_whole(path: Path, content: bytes) -> None:
     sync_folder(path.parent)
 
 
-def sync_folder(folder: Path) -> None:
-    """Wait until the names in ``folder`` are on the disk: a rename is not before that.
-
-    Raises:
-        OSError: the disk did not take them.
-    """
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        sync(fd)
-    finally:
-        os.close(fd)
-
-
 def sha256_of(path: Path) -> str:
     """Return the SHA-256 of a file's content, in hex digits.
 
