@@ -19,6 +19,10 @@ MOST_LINES = 2 * 2**30
 """Bytes of a journal: as many episodes as a run may have, each with a long error."""
 
 
+UNFINISHED = ".part"
+"""What the name of a file ends with until it is complete."""
+
+
 _CANNOT_SYNC = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP)
 
 
@@ -33,6 +37,18 @@ def sync(fd: int) -> None:
     except OSError as error:
         if error.errno not in _CANNOT_SYNC:
             raise
+
+
+def publish(unfinished: Path, path: Path) -> None:
+    """Give a complete file its name; once this returns it has it after a power cut too.
+
+    Raises:
+        OSError: the disk did not take it.
+    """
+    with unfinished.open("rb") as file:
+        sync(file.fileno())
+    unfinished.replace(path)
+    sync_folder(path.parent)
 
 
 def read_plain(path: Path, most: int = MOST_JSON) -> bytes:

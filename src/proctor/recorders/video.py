@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from proctor.errors import MissingExtra
+from proctor.datasets.encoder import Codec, VideoEncoder, require_av
 from proctor.features import Array
-from proctor.runs.videos import UNFINISHED
 
 _LEAST_FPS = 8
-_ENCODER = {"preset": "veryfast", "crf": "23"}
+_FILM = Codec("libx264", g=None, crf=23, preset="veryfast")
 
 
 def require_encoder() -> None:
@@ -24,8 +21,7 @@ def require_encoder() -> None:
     Raises:
         MissingExtra: PyAV is not installed.
     """
-    if importlib.util.find_spec("av") is None:
-        raise MissingExtra("the video encoder", "video")
+    require_av("the video encoder", "video")
 
 
 @dataclass(frozen=True)
@@ -90,41 +86,23 @@ class VideoFile:
     """An H.264 video that browsers play. It has its name only once it is complete."""
 
     def __init__(self, path: Path, camera: Camera, task_fps: int) -> None:
-        import av
-
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._path = path
-        self._unfinished = path.with_name(path.name + UNFINISHED)
-        self._camera = camera
+        self._path, self._camera = path, camera
         self._frame_rate = camera.frame_rate(task_fps)
-        self._container = av.open(
-            str(self._unfinished), "w", format="mp4", options={"movflags": "+faststart"}
-        )
-        self._stream: Any = None
+        self._encoder: VideoEncoder | None = None
 
     def add(self, picture: Array) -> None:
         """Encode one picture, uint8 [H, W, 3]; all of a video have one size."""
-        import av
-
-        if self._stream is None:
+        if self._encoder is None:
             height, width = self._camera.size_for(*picture.shape[:2])
-            self._stream = self._container.add_stream("libx264", self._frame_rate, _ENCODER)
-            self._stream.height, self._stream.width = height, width
-            self._stream.pix_fmt = "yuv420p"
-            self._stream.codec_context.thread_count = 1  # the other cores simulate
-        frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), format="rgb24")
-        frame = frame.reformat(self._stream.width, self._stream.height, "yuv420p")
-        self._container.mux(self._stream.encode(frame))
+            self._encoder = VideoEncoder(self._path, _FILM, self._frame_rate, height, width)
+        self._encoder.add(picture)
 
     def finish(self) -> None:
         """Complete the file and give it its name."""
-        self._container.mux(self._stream.encode(None))
-        self._container.close()
-        self._unfinished.replace(self._path)
+        assert self._encoder is not None, "a film has at least the picture of its start"
+        self._encoder.finish()
 
     def abandon(self) -> None:
         """Leave nothing behind."""
-        try:
-            self._container.close()
-        finally:
-            self._unfinished.unlink(missing_ok=True)
+        if self._encoder is not None:
+            self._encoder.abandon()

@@ -7,13 +7,10 @@ from pathlib import Path
 import msgspec
 
 from proctor.errors import RunFolderError
-from proctor.machine.files import read_plain
+from proctor.machine.files import UNFINISHED, read_plain
 from proctor.runs.journal import VIDEO_FOLDER
 
 WARNINGS_FILE = f"{VIDEO_FOLDER}/warnings.json"
-
-
-UNFINISHED = ".part"
 
 
 def remove_unfinished(folder: Path) -> None:
