@@ -47,10 +47,12 @@ class Codec:
             options["svtav1-params"] = f"lp={self.threads}{fast}"
         elif self.fast_decode:
             options["tune"] = "fastdecode"
+        options |= self.extra_options
         if self.name in ("hevc", "libx265"):
             # An open group of pictures needs the one before it: packets could not be copied.
-            options["x265-params"] = f"{_QUIET_X265}:open-gop=0"
-        return options | self.extra_options
+            own = f"{_QUIET_X265}:open-gop=0"
+            options["x265-params"] = ":".join([own, *filter(None, [options.get("x265-params")])])
+        return options
 
     def info_block(self, height: int, width: int, fps: float) -> dict[str, Any]:
         """Return what meta/info.json says of a feature that is encoded like this."""
