@@ -27,7 +27,7 @@ from command import evaluate, say, total
 from engine import frames_drawn
 from gpu_limit import Limit, Seen, best_rate, limit_of
 
-from proctor.config.evaluation import STRICT_BATCH
+from proctor.config.base import STRICT_BATCH
 from proctor.machine.system import git_commit, usable_cores
 from proctor.runs.effort import read_effort
 

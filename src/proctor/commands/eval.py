@@ -14,6 +14,7 @@ from proctor.errors import CannotOpen, UsageError, exit_code_of, one_line
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from proctor.config.evaluation import EvalConfig
     from proctor.evaluation.prepared import Prepared
     from proctor.evaluation.run import Evaluation
     from proctor.features import ActionSpec
@@ -42,7 +43,7 @@ def run(words: list[str]) -> int:
     return evaluate_and_show(settings_from(given))[1]
 
 
-def evaluate_and_show(settings: dict[str, Any]) -> tuple[Prepared, int]:
+def evaluate_and_show(settings: dict[str, Any]) -> tuple[Prepared[EvalConfig], int]:
     """Evaluate, show the results, and return what was run with the exit code."""
     from rich.console import Console
 
@@ -91,7 +92,7 @@ def evaluate_and_show(settings: dict[str, Any]) -> tuple[Prepared, int]:
     return prepared, EXIT_ERRORED_EPISODES if evaluation.tally.errors else 0
 
 
-def _headline(prepared: Prepared, done: int) -> str:
+def _headline(prepared: Prepared[EvalConfig], done: int) -> str:
     """Say what is about to run."""
     n_tasks = len({spec.task for spec in prepared.plan})
     resumed = f" ({done} done before)" if done else ""
@@ -101,7 +102,7 @@ def _headline(prepared: Prepared, done: int) -> str:
     )
 
 
-def _warn_of_differences(prepared: Prepared) -> None:
+def _warn_of_differences(prepared: Prepared[EvalConfig]) -> None:
     """Name what differs, besides the policy, from the run to compare with."""
     from proctor.report.protocols import changed_protocol
     from proctor.runs.folder import RunFolder
@@ -113,7 +114,7 @@ def _warn_of_differences(prepared: Prepared) -> None:
             print(one_line(f"warning: {line}"), file=sys.stderr)
 
 
-def _say_what_renders(prepared: Prepared) -> None:
+def _say_what_renders(prepared: Prepared[EvalConfig]) -> None:
     """Name the GL backend that was chosen, when images are needed and MUJOCO_GL did not say."""
     from proctor.machine.gl import describe_choice
     from proctor.machine.gl_probe import OFF
@@ -124,7 +125,7 @@ def _say_what_renders(prepared: Prepared) -> None:
             print(choice, file=sys.stderr)
 
 
-def _say_what_cannot_be_opened(prepared: Prepared, error: CannotOpen) -> None:
+def _say_what_cannot_be_opened(prepared: Prepared[EvalConfig], error: CannotOpen) -> None:
     """Say it in one line; the traceback is kept where the simulators' own words are."""
     log = prepared.folder.path / "workers.log"
     with contextlib.suppress(OSError), log.open("a", errors="replace") as file:
@@ -133,7 +134,7 @@ def _say_what_cannot_be_opened(prepared: Prepared, error: CannotOpen) -> None:
     print(one_line(f"proctor: error: {error} ({where})"), file=sys.stderr)
 
 
-def _say_how_to_resume(prepared: Prepared) -> None:
+def _say_how_to_resume(prepared: Prepared[EvalConfig]) -> None:
     from proctor.config.trust import code_flags
     from proctor.runs.journal import read_journal
 

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from proctor.config.base import RunConfig
-from proctor.config.sections import SchedulerKind
+from proctor.config.sections import EvalSettings, SchedulerKind, VideoSettings
 from proctor.definition import PRESENTATION
 from proctor.errors import UsageError
-from proctor.policies.base import PolicyConfig
+from proctor.recorders.wandb import WandbConfig
 from proctor.stats.rates import LEAST_ALPHA
 from proctor.stats.stopping import parse_stop_rule
-
-STRICT_BATCH = 8
-"""The one size of --eval.strict. It must not follow the number of workers: bits would.
-
-For ACT with 14 simulators on an H200 it costs 5% from first episode to last, 16 would cost 9%."""
 
 
 @dataclass
 class EvalConfig(RunConfig):
     """One evaluation: also which run it is compared with, and who may watch."""
 
+    eval: EvalSettings = field(default_factory=EvalSettings)
+    video: VideoSettings = field(default_factory=VideoSettings, metadata=PRESENTATION)
+    wandb: WandbConfig = field(default_factory=WandbConfig, metadata=PRESENTATION)
     against: Path | None = field(
         default=None,
         metadata={
@@ -53,13 +51,6 @@ class EvalConfig(RunConfig):
         """Whether the run may end before every planned episode has."""
         return self.against is not None or parse_stop_rule(self.eval.stop_when) is not None
 
-    @property
-    def played_policy(self) -> PolicyConfig:
-        """What the policy is made from: its config, and the batch size that --eval.strict sets."""
-        if self.eval.strict and self.policy.pad_to is None:
-            return replace(self.policy, pad_to=STRICT_BATCH)
-        return self.policy
-
     def validate(self) -> None:
         """Refuse values that make no sense.
 
@@ -67,6 +58,7 @@ class EvalConfig(RunConfig):
             UsageError: naming the flag.
         """
         super().validate()
+        self.video.validate()
         if not 0 <= self.live_port <= 65535:
             raise UsageError(f"--live_port must be 0 to 65535, got {self.live_port}")
         if not LEAST_ALPHA <= self.alpha < 0.5:

@@ -9,6 +9,9 @@ from enum import Enum
 from proctor.definition import PRESENTATION
 from proctor.errors import UsageError
 from proctor.stats.stopping import NEVER
+from proctor.types import MOST_EPISODES
+
+_MOST_WORKERS = 1024
 
 
 class SchedulerKind(Enum):
@@ -19,14 +22,9 @@ class SchedulerKind(Enum):
 
 
 @dataclass
-class EvalSettings:
-    """How the episodes are run. None of it may change what an episode gives."""
+class PlaySettings:
+    """How episodes are played, in whichever command. None of it may change what one gives."""
 
-    n_episodes: int = field(default=50, metadata={"help": "episodes per task"} | PRESENTATION)
-    episodes: list[int] | None = field(
-        default=None,
-        metadata={"help": "only these of each task's n_episodes, as [0,3]"} | PRESENTATION,
-    )
     batch_size: int = field(
         default=0,
         metadata={
@@ -39,11 +37,6 @@ class EvalSettings:
         default=True,
         metadata={"help": "one process per simulator; false: all in this process"} | PRESENTATION,
     )
-    scheduler: SchedulerKind = field(
-        default=SchedulerKind.CONTINUOUS,
-        metadata={"help": "continuous batching, or the classic lockstep loop as a reference"}
-        | PRESENTATION,
-    )
     watchdog_s: float = field(
         default=120.0,
         metadata={"help": "seconds without a simulator step after which a worker is replaced"}
@@ -52,14 +45,6 @@ class EvalSettings:
     max_retries: int = field(
         default=2,
         metadata={"help": "how often an episode whose simulator broke is tried again"}
-        | PRESENTATION,
-    )
-    stop_when: str = field(
-        default=NEVER,
-        metadata={
-            "help": "stop early: ci_width<0.05 (95% interval of all episodes), task_ci_width<0.2 "
-            "(of every task) or never; tasks are then interleaved"
-        }
         | PRESENTATION,
     )
     strict: bool = field(
@@ -71,10 +56,64 @@ class EvalSettings:
         | PRESENTATION,
     )
 
+    def validate(self) -> None:
+        """Refuse values that make no sense; a class that adds fields extends this.
+
+        Raises:
+            UsageError: naming the flag.
+        """
+        between("eval.batch_size", self.batch_size, 0, _MOST_WORKERS)
+        between("eval.max_retries", self.max_retries, 0, 1000)
+        if not self.watchdog_s > 0:
+            raise UsageError(f"--eval.watchdog_s must be above 0, got {self.watchdog_s:g}")
+        if self.watchdog_s > 1e6:
+            raise UsageError(f"--eval.watchdog_s must be at most 1e6, got {self.watchdog_s:g}")
+
+
+@dataclass
+class EvalSettings(PlaySettings):
+    """Which episodes an evaluation plays, and how."""
+
+    n_episodes: int = field(default=50, metadata={"help": "episodes per task"} | PRESENTATION)
+    episodes: list[int] | None = field(
+        default=None,
+        metadata={"help": "only these of each task's n_episodes, as [0,3]"} | PRESENTATION,
+    )
+    scheduler: SchedulerKind = field(
+        default=SchedulerKind.CONTINUOUS,
+        metadata={"help": "continuous batching, or the classic lockstep loop as a reference"}
+        | PRESENTATION,
+    )
+    stop_when: str = field(
+        default=NEVER,
+        metadata={
+            "help": "stop early: ci_width<0.05 (95% interval of all episodes), task_ci_width<0.2 "
+            "(of every task) or never; tasks are then interleaved"
+        }
+        | PRESENTATION,
+    )
+
     @property
     def indices(self) -> Collection[int]:
         """Which episodes of each task are asked for."""
         return range(self.n_episodes) if self.episodes is None else self.episodes
+
+    def validate(self) -> None:
+        """Refuse values that make no sense.
+
+        Raises:
+            UsageError: naming the flag.
+        """
+        between("eval.n_episodes", self.n_episodes, 1, MOST_EPISODES)
+        for index in self.episodes or ():
+            if not 0 <= index < self.n_episodes:
+                raise UsageError(
+                    f"--eval.episodes: there is no episode {index} (--eval.n_episodes is "
+                    f"{self.n_episodes}: choose 0-{self.n_episodes - 1})"
+                )
+        if self.episodes == []:
+            raise UsageError("--eval.episodes is empty; leave it out to run every episode")
+        super().validate()
 
 
 class Which(Enum):

@@ -1,4 +1,4 @@
-"""An evaluation whose every part has been checked, and the parts that its phases are handed.
+"""A run whose every part has been checked, and the parts that its phases are handed.
 
 Episodes are played by ``Players``, resumed and audited by their ``Definition``; what films, tells
 W&B or serves a page is handed its own settings and the folder. Only ``run`` holds the whole.
@@ -12,11 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from proctor import plugins
 from proctor.benchmarks.base import Benchmark
-from proctor.config.evaluation import EvalConfig
+from proctor.config.base import RunConfig
 from proctor.definition import PROTOCOL_FORMAT, defining
 from proctor.engine.engine import EngineSetup
 from proctor.engine.episode import DIGEST
@@ -73,18 +73,21 @@ class Players:
 
 @dataclass(frozen=True)
 class Definition:
-    """What an episode of an evaluation is."""
+    """What an episode of a run is."""
 
     protocol: dict[str, Any]
     bit_reproducible: bool
     """Whether an episode gives the same bits whatever the load."""
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """An evaluation whose every part has been checked, before anything starts."""
+Config = TypeVar("Config", bound=RunConfig, covariant=True)
 
-    config: EvalConfig
+
+@dataclass(frozen=True)
+class Prepared(Generic[Config]):
+    """A run whose every part has been checked, before anything starts."""
+
+    config: Config
     make_benchmark: Callable[[], Benchmark]
     benchmark: Benchmark
     policy: Policy
@@ -110,11 +113,11 @@ class Prepared:
         )
 
     def definition(self) -> Definition:
-        """Return what an episode of this evaluation is."""
+        """Return what an episode of this run is."""
         return Definition(self._protocol(), self.policy.spec.bit_exact)
 
     def _protocol(self) -> dict[str, Any]:
-        """Return all that defines an episode of this evaluation, as JSON values.
+        """Return all that defines an episode of this run, as JSON values.
 
         That is every field of the config that is not marked as presentation, and what a policy and
         a benchmark say of themselves: one whose config is resolved further (by a checkpoint's) says

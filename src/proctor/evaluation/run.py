@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -11,35 +10,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from proctor import plugins
-from proctor.benchmarks.base import Benchmark, interface_of
 from proctor.config.evaluation import EvalConfig
-from proctor.engine.pool import check_importable
 from proctor.engine.scheduler import Bounds
-from proctor.errors import RunFolderError, SpecMismatch, UsageError
+from proctor.errors import RunFolderError
 from proctor.evaluation.filming import Filmed, Filming
-from proctor.evaluation.head_start import begin_early
-from proctor.evaluation.plan import (
-    check_planned,
-    descriptors_for,
-    make_plan,
-    rest_of,
-    workers_within,
-)
-from proctor.evaluation.prepared import Definition, Players, Prepared
+from proctor.evaluation.plan import check_planned, rest_of
+from proctor.evaluation.prepared import Prepared
+from proctor.evaluation.preparing import checked, record_of
 from proctor.evaluation.session import FilmRecorders, Session, SessionRules
 from proctor.evaluation.stop_rules import make_stopper
 from proctor.evaluation.tracking import tracked
-from proctor.machine.system import (
-    allow_descriptors,
-    git_commit,
-    torch_machine,
-    usable_cores,
-    usable_memory_bytes,
-    versions,
-)
-from proctor.policies.base import Policy, PolicySpec
-from proctor.policies.fit import check_offered
 from proctor.recorders.base import Recorder
 from proctor.recorders.wandb import read_run_id, require_wandb
 from proctor.report.page import write_page
@@ -83,7 +63,7 @@ class Evaluation:
         return str(self.tally)
 
 
-def prepare(config: EvalConfig) -> Prepared:
+def prepare(config: EvalConfig) -> Prepared[EvalConfig]:
     """Check that everything ``config`` names exists and fits together.
 
     Runs no simulator and writes nothing; what will take time is begun (see ``head_start``).
@@ -93,70 +73,7 @@ def prepare(config: EvalConfig) -> Prepared:
     """
     default = config.output_dir is None
     folder = RunFolder(config.output_dir or default_folder(config), or_next=default)
-    make_benchmark = plugins.find_benchmark(config.env.type).maker(config.env)
-    benchmark = make_benchmark()
-    plugin = plugins.find_policy(config.policy.type)
-    if config.eval.use_async_envs:  # first: what workers are forked from has the limit it finds
-        allow_descriptors(descriptors_for(config.eval.batch_size))
-    begin_early(benchmark, in_workers=config.eval.use_async_envs, images=plugin.has_network)
-    interface = interface_of(benchmark)
-    policy = plugin.make(config.played_policy, interface)
-    if not isinstance(policy, Policy):
-        made = type(policy).__name__
-        raise UsageError(f"--policy.type={config.policy.type} makes a {made}, which is no policy")
-    check_offered(policy.spec.inputs, interface, f"policy {policy.spec.name!r}")
-    _check_instructions(policy.spec, benchmark)
-    prepared = Prepared(
-        config=config,
-        make_benchmark=make_benchmark,
-        benchmark=benchmark,
-        policy=policy,
-        features={key: interface.features[key] for key in policy.spec.inputs},
-        plan=make_plan(benchmark, config.eval.indices, config.seed),
-        environment=benchmark.preflight(policy.spec.inputs),
-        folder=folder,
-    )
-    players = prepared.players
-    check_importable(players.worker)
-    workers = players.workers(len(prepared.plan))
-    _check_memory(players, workers)
-    if config.eval.use_async_envs:
-        _check_descriptors(workers)
-    return prepared
-
-
-def _check_instructions(policy: PolicySpec, benchmark: Benchmark) -> None:
-    """Refuse tasks without an instruction where the policy needs one."""
-    for task in benchmark.tasks() if policy.needs_instruction else ():
-        if not task.instruction:
-            raise SpecMismatch(
-                f"policy {policy.name!r} needs an instruction, {benchmark.name} has none for "
-                f"{task.name}; choose other tasks with --env.task"
-            )
-
-
-def _check_memory(players: Players, workers: int) -> None:
-    """Refuse observations that this machine cannot hold, before anything is reserved for them."""
-    one = sum(feature.nbytes for feature in players.features.values())
-    needed, there = workers * players.policy.spec.n_obs_steps * one, usable_memory_bytes()
-    if needed > there // 2:
-        raise UsageError(
-            f"the observations of {workers} simulators take {needed / 2**30:.1f} GiB of this "
-            f"machine's {there / 2**30:.1f}; lower --eval.batch_size or the size of the images"
-        )
-
-
-def _check_descriptors(workers: int) -> None:
-    """Refuse more workers than this process may have open files for."""
-    needed = descriptors_for(workers)
-    allowed = allow_descriptors(needed)
-    if allowed < needed:
-        fits = workers_within(allowed)
-        way_out = f"--eval.batch_size={fits} fits" if fits else "allow more"
-        raise UsageError(
-            f"{workers} simulators take {needed} open files and {allowed} are allowed here "
-            f"(ulimit -n); {way_out}"
-        )
+    return checked(config, folder, config.eval.indices)
 
 
 def default_folder(config: EvalConfig) -> Path:
@@ -166,7 +83,7 @@ def default_folder(config: EvalConfig) -> Path:
 
 
 def run_evaluation(
-    prepared: Prepared,
+    prepared: Prepared[EvalConfig],
     given: dict[str, Any],
     make_recorders: MakeRecorders | None = None,
     film_recorders: FilmRecorders = lambda episodes: [],
@@ -184,7 +101,7 @@ def run_evaluation(
     stopper = make_stopper(config, plan, definition.protocol)
     _check_outputs(config, _filming(prepared))
     with folder.locked(), _live_page(config, folder):
-        record = folder.joined(_record(prepared, definition, given), resume=config.resume)
+        record = folder.joined(record_of(prepared, definition, given), resume=config.resume)
         done = read_journal(folder.path).rows
         read_effort(folder.path)  # what the end of the run reads must not fail only then
         read_warnings(folder.path)
@@ -219,7 +136,7 @@ def run_evaluation(
     )
 
 
-def _filming(prepared: Prepared) -> Filming:
+def _filming(prepared: Prepared[EvalConfig]) -> Filming:
     return Filming(
         settings=prepared.config.video,
         benchmark=prepared.benchmark,
@@ -279,21 +196,3 @@ def _live_page(config: EvalConfig, folder: RunFolder) -> Iterator[None]:
     with serving(folder.path, config.live_host, config.live_port) as address:
         print(f"live: {address}", file=sys.stderr, flush=True)
         yield
-
-
-def _record(prepared: Prepared, definition: Definition, given: dict[str, Any]) -> RunRecord:
-    return RunRecord(
-        given={key: value for key, value in given.items() if key not in ("resume", "output_dir")},
-        resolved=prepared.config.as_dict(),
-        protocol=definition.protocol,
-        versions=versions((*prepared.benchmark.distributions, "gymnasium", "numpy")),
-        machine={
-            "platform": platform.platform(),
-            "usable_cores": usable_cores(),
-            "git_commit": git_commit(),
-            **torch_machine(),
-        },
-        sessions=[time.time()],
-        planned_episodes=len(prepared.plan),
-        bit_reproducible=definition.bit_reproducible,
-    )

@@ -61,7 +61,7 @@ def test_a_second_config_is_a_few_lines_and_has_the_common_flags_too() -> None:
         "optimizer.lr": "1e-4",
         "steps": "7",
         "output_dir": "out",
-        "eval": {"n_episodes": 2},
+        "eval": {"batch_size": 2},
         "rename_map": "{a: b}",
     }
     config = build(MadeUpTraining, settings)
@@ -69,7 +69,7 @@ def test_a_second_config_is_a_few_lines_and_has_the_common_flags_too() -> None:
     assert config.policy.chunk_size == 10  # type: ignore[attr-defined]
     assert config.policy.rename_map == {"a": "b"}  # type: ignore[attr-defined]
     assert (config.optimizer.lr, config.steps, config.output_dir) == (1e-4, 7, Path("out"))
-    assert config.eval.n_episodes == 2
+    assert config.eval.batch_size == 2
     assert build(MadeUpTraining, json.loads(json.dumps(config.as_dict()))) == config
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from proctor.config.base import STRICT_BATCH
 from proctor.config.builder import build
-from proctor.config.evaluation import STRICT_BATCH, EvalConfig
+from proctor.config.evaluation import EvalConfig
 
 ASKED = {"policy": {"type": "act"}, "env": {"type": "fake"}}
 

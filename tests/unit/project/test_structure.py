@@ -140,7 +140,11 @@ def test_phases_of_an_evaluation_are_not_handed_the_whole() -> None:
         if "proctor.evaluation.prepared" in imports(module)
         and re.search(r"\bPrepared\b", modules()[module].read_text(encoding="utf-8"))
     }
-    assert holders == {"proctor.evaluation.run", "proctor.commands.eval"}
+    assert holders == {
+        "proctor.evaluation.preparing",
+        "proctor.evaluation.run",
+        "proctor.commands.eval",
+    }
 
 
 def test_text_of_others_is_made_harmless_in_one_place_for_terminals_and_one_for_pages() -> None:

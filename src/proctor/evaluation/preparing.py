@@ -1,0 +1,125 @@
+"""From a config to parts that fit together: everything is checked, nothing is started."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Collection
+from typing import Any, TypeVar
+
+from proctor import plugins
+from proctor.benchmarks.base import Benchmark, interface_of
+from proctor.config.base import RunConfig
+from proctor.engine.pool import check_importable
+from proctor.errors import SpecMismatch, UsageError
+from proctor.evaluation.head_start import begin_early
+from proctor.evaluation.plan import descriptors_for, make_plan, workers_within
+from proctor.evaluation.prepared import Definition, Players, Prepared
+from proctor.machine.system import (
+    allow_descriptors,
+    git_commit,
+    torch_machine,
+    usable_cores,
+    usable_memory_bytes,
+    versions,
+)
+from proctor.policies.base import Policy, PolicySpec
+from proctor.policies.fit import check_offered
+from proctor.runs.folder import RunFolder, RunRecord
+
+Config = TypeVar("Config", bound=RunConfig)
+
+
+def checked(config: Config, folder: RunFolder, indices: Collection[int]) -> Prepared[Config]:
+    """Check that everything ``config`` names exists and fits together, for these episodes a task.
+
+    Runs no simulator and writes nothing; what will take time is begun (see ``head_start``).
+
+    Raises:
+        UsageError: with one line that says what to change.
+    """
+    make_benchmark = plugins.find_benchmark(config.env.type).maker(config.env)
+    benchmark = make_benchmark()
+    plugin = plugins.find_policy(config.policy.type)
+    if config.eval.use_async_envs:  # first: what workers are forked from has the limit it finds
+        allow_descriptors(descriptors_for(config.eval.batch_size))
+    begin_early(benchmark, in_workers=config.eval.use_async_envs, images=plugin.has_network)
+    interface = interface_of(benchmark)
+    policy = plugin.make(config.played_policy, interface)
+    if not isinstance(policy, Policy):
+        made = type(policy).__name__
+        raise UsageError(f"--policy.type={config.policy.type} makes a {made}, which is no policy")
+    check_offered(policy.spec.inputs, interface, f"policy {policy.spec.name!r}")
+    _check_instructions(policy.spec, benchmark)
+    prepared = Prepared(
+        config=config,
+        make_benchmark=make_benchmark,
+        benchmark=benchmark,
+        policy=policy,
+        features={key: interface.features[key] for key in policy.spec.inputs},
+        plan=make_plan(benchmark, indices, config.seed),
+        environment=benchmark.preflight(policy.spec.inputs),
+        folder=folder,
+    )
+    players = prepared.players
+    check_importable(players.worker)
+    workers = players.workers(len(prepared.plan))
+    _check_memory(players, workers)
+    if config.eval.use_async_envs:
+        _check_descriptors(workers)
+    return prepared
+
+
+def _check_instructions(policy: PolicySpec, benchmark: Benchmark) -> None:
+    """Refuse tasks without an instruction where the policy needs one."""
+    for task in benchmark.tasks() if policy.needs_instruction else ():
+        if not task.instruction:
+            raise SpecMismatch(
+                f"policy {policy.name!r} needs an instruction, {benchmark.name} has none for "
+                f"{task.name}; choose other tasks with --env.task"
+            )
+
+
+def _check_memory(players: Players, workers: int) -> None:
+    """Refuse observations that this machine cannot hold, before anything is reserved for them."""
+    one = sum(feature.nbytes for feature in players.features.values())
+    needed, there = workers * players.policy.spec.n_obs_steps * one, usable_memory_bytes()
+    if needed > there // 2:
+        raise UsageError(
+            f"the observations of {workers} simulators take {needed / 2**30:.1f} GiB of this "
+            f"machine's {there / 2**30:.1f}; lower --eval.batch_size or the size of the images"
+        )
+
+
+def _check_descriptors(workers: int) -> None:
+    """Refuse more workers than this process may have open files for."""
+    needed = descriptors_for(workers)
+    allowed = allow_descriptors(needed)
+    if allowed < needed:
+        fits = workers_within(allowed)
+        way_out = f"--eval.batch_size={fits} fits" if fits else "allow more"
+        raise UsageError(
+            f"{workers} simulators take {needed} open files and {allowed} are allowed here "
+            f"(ulimit -n); {way_out}"
+        )
+
+
+def record_of(
+    prepared: Prepared[Config], definition: Definition, given: dict[str, Any]
+) -> RunRecord:
+    """Return what ``run.json`` of a first session says."""
+    return RunRecord(
+        given={key: value for key, value in given.items() if key not in ("resume", "output_dir")},
+        resolved=prepared.config.as_dict(),
+        protocol=definition.protocol,
+        versions=versions((*prepared.benchmark.distributions, "gymnasium", "numpy")),
+        machine={
+            "platform": platform.platform(),
+            "usable_cores": usable_cores(),
+            "git_commit": git_commit(),
+            **torch_machine(),
+        },
+        sessions=[time.time()],
+        planned_episodes=len(prepared.plan),
+        bit_reproducible=definition.bit_reproducible,
+    )
