@@ -4,6 +4,7 @@ ProctorError                  one line for the user: what, where, what to do
 ├── UsageError                bad flags, values, names or folders; nothing has started
 │   ├── MissingExtra          an optional dependency is not installed
 │   ├── DatasetError          not a dataset, or one with a fault; the text names the file
+│   ├── HubUnreachable        a repository of the Hugging Face Hub, and no way there
 │   ├── NoGraphics            pixels are needed and no GL backend works
 │   └── SpecMismatch          the policy's inputs are not what the benchmark offers
 ├── PolicyError               the policy returned something that is not an action chunk
@@ -41,6 +42,10 @@ class MissingExtra(UsageError):
 
 class DatasetError(UsageError):
     """A dataset cannot be read or used as asked; the text names the file and what is wrong."""
+
+
+class HubUnreachable(UsageError):
+    """The Hub does not answer, and what is asked for was not downloaded before."""
 
 
 class NoGraphics(UsageError):

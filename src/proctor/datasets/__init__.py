@@ -1,1 +1,21 @@
-"""Demonstrations in LeRobot's dataset format: read, written, checked, edited."""
+"""Demonstrations in LeRobot's dataset format: read, written, checked, edited.
+
+``proctor.datasets.open`` reads one. Importing this package imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from proctor.datasets.reader import open
+
+__all__ = ["open"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "open":
+        from proctor.datasets.reader import open
+
+        return open
+    raise AttributeError(f"module 'proctor.datasets' has no attribute {name!r}")

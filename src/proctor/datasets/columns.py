@@ -1,40 +1,167 @@
-"""Columns of tables, from numpy's arrays and back."""
+"""The columns of a dataset's frames: decoded once, then gathered for a whole batch at a time."""
 
 from __future__ import annotations
 
-from typing import Any
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from proctor.datasets.info import Info
+from proctor.datasets.tables import UNREADABLE, damaged, texts_of
+from proctor.errors import DatasetError, one_line
 from proctor.features import Array
 
 
-def as_arrow(values: list[Any], kind: pa.DataType) -> pa.Array:
-    """Return a column of one value a frame: numpy arrays, texts or PNG files."""
-    if pa.types.is_string(kind) or pa.types.is_struct(kind):
-        return pa.array(values, kind)
-    rows = np.stack(values)
-    return rows_as_arrow(rows, kind)
+class Column(Protocol):
+    """One value a frame."""
+
+    def take(self, rows: Array) -> Any:
+        """Return the values of ``rows``: an array, or lists, of the shape of ``rows``."""
 
 
-def rows_as_arrow(rows: Array, kind: pa.DataType) -> pa.Array:
-    """Return an array [frames, ...] as a column: plain numbers, or lists in lists."""
-    if pa.types.is_fixed_size_list(kind):
-        flat = pa.array(np.ascontiguousarray(rows).reshape(-1), kind.value_type)
-        return pa.FixedSizeListArray.from_arrays(flat, type=kind)
-    if pa.types.is_list(kind):
-        inner = rows_as_arrow(rows.reshape(-1, *rows.shape[2:]), kind.value_type)
-        ends = np.arange(len(rows) + 1, dtype=np.int32) * rows.shape[1]
-        return pa.ListArray.from_arrays(pa.array(ends), inner, type=kind)
-    return pa.array(rows.reshape(-1), kind)
+@dataclass(frozen=True)
+class Numbers:
+    """Numbers of a fixed shape; of shape (1,), one number a frame."""
+
+    values: Array
+
+    def take(self, rows: Array) -> Array:
+        """Return the values of ``rows``, copied."""
+        return self.values.take(rows, axis=0)
 
 
-def as_numpy(column: pa.ChunkedArray, info: Info, key: str) -> Array:
-    """Return a column of numbers as an array [frames, *shape]."""
-    array = column.combine_chunks()
-    while pa.types.is_list(array.type) or pa.types.is_fixed_size_list(array.type):
-        array = array.flatten()
-    values = array.to_numpy(zero_copy_only=False)
-    return np.asarray(values, info.dtype(key)).reshape(len(column), *info.shape(key))
+@dataclass(frozen=True)
+class Texts:
+    """Texts; what is said often is held once."""
+
+    codes: Array
+    words: list[str]
+
+    def take(self, rows: Array) -> Any:
+        """Return the texts of ``rows``, as lists."""
+        return _nested([self.words[code] for code in self.codes[rows].ravel()], rows.shape)
+
+
+@dataclass(frozen=True)
+class Things:
+    """Anything else that Arrow holds (what was said to a robot, files of pictures)."""
+
+    parts: list[pa.Array]
+    starts: Array
+    """The first row of each part."""
+
+    def take(self, rows: Array) -> Any:
+        """Return the things of ``rows``, as lists."""
+        flat = rows.ravel()
+        parts = np.searchsorted(self.starts, flat, side="right") - 1
+        within = flat - self.starts[parts]
+        found = [self.parts[p][i].as_py() for p, i in zip(parts, within.tolist(), strict=True)]
+        return _nested(found, rows.shape)
+
+
+def _nested(flat: list[Any], shape: tuple[int, ...]) -> Any:
+    if len(shape) == 1:
+        return flat
+    width = int(np.prod(shape[1:]))
+    parts = (flat[i : i + width] for i in range(0, len(flat), width))
+    return [_nested(part, shape[1:]) for part in parts]
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """One table of frames: its first ``rows`` are [start, start + rows) of all that are read."""
+
+    path: Path
+    start: int
+    rows: int
+
+
+def number_shape(info: Info, key: str) -> tuple[int, ...]:
+    """Return the shape of a column of numbers in one frame: of one number, none, as in LeRobot."""
+    shape = info.shape(key)
+    return () if shape == (1,) else shape
+
+
+def as_numbers(path: Path, info: Info, key: str, column: pa.ChunkedArray) -> Array:
+    """Return a column of a table as an array [rows, ...] of the declared type.
+
+    Raises:
+        DatasetError: it has gaps, or is of another type or size.
+    """
+    shape, dtype = number_shape(info, key), np.dtype(info.dtype(key))
+    kind = pa.from_numpy_dtype(dtype)
+    try:
+        parts = [_flat(chunk, kind) for chunk in column.chunks]
+        whole = np.concatenate(parts) if parts else np.empty(0, dtype)
+        return whole.reshape(len(column), *shape)
+    except UNREADABLE as error:
+        found = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+        raise DatasetError(
+            f"{path}: column {key} is {one_line(str(found), 80)}, not {info.dtype(key)} "
+            f"{list(info.shape(key))} in every row ({one_line(str(error), 120)})"
+        ) from None
+
+
+def _flat(array: pa.Array, kind: pa.DataType) -> Array:
+    while True:
+        if array.null_count:
+            raise ValueError("some are missing")
+        if isinstance(array, pa.ExtensionArray):  # known to Arrow where others registered them
+            array = array.storage
+        elif hasattr(array, "flatten") and pa.types.is_nested(array.type):
+            array = array.flatten()
+        else:
+            break
+    if pa.types.is_struct(array.type) or not pa.types.is_primitive(array.type):
+        raise ValueError("they are no numbers")
+    if array.type != kind:
+        array = array.cast(kind)
+    values: Array = array.to_numpy(zero_copy_only=False)
+    return values
+
+
+def read_columns(
+    path: Path, file: Any, rows: int, keys: Sequence[str]
+) -> dict[str, pa.ChunkedArray]:
+    """Return the first ``rows`` of some columns of an open table.
+
+    Raises:
+        DatasetError: a column is missing, or the table is shorter.
+    """
+    names = set(file.schema_arrow.names)
+    missing = [key for key in keys if key not in names]
+    if missing:
+        raise DatasetError(f"{path} has no column {missing[0]}, which meta/info.json names")
+    if file.metadata.num_rows < rows:
+        raise DatasetError(
+            f"{path} has {file.metadata.num_rows} of the {rows} frames that it should"
+        )
+    try:
+        table = file.read(columns=list(keys), use_threads=False)
+        return {key: table[key].slice(0, rows) for key in keys}
+    except UNREADABLE as error:
+        raise damaged(path, error) from None
+
+
+def joined_texts(columns: Iterable[pa.ChunkedArray]) -> Texts:
+    """Return the texts of several tables as one column."""
+    words: dict[str, int] = {}
+    codes = [
+        words.setdefault("" if text is None else str(text), len(words))
+        for column in columns
+        for chunk in column.chunks
+        for text in texts_of(chunk)
+    ]
+    return Texts(np.array(codes, np.int32), list(words))
+
+
+def joined_things(columns: Iterable[pa.ChunkedArray]) -> Things:
+    """Return what several tables hold as one column."""
+    parts = [chunk for column in columns for chunk in column.chunks if len(chunk)]
+    starts = list(itertools.accumulate((len(part) for part in parts), initial=0))[:-1]
+    return Things(parts, np.array(starts or [0], np.int64))

@@ -2,16 +2,48 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from proctor.errors import MissingExtra, UsageError
+from proctor.errors import HubUnreachable, MissingExtra, UsageError
 
 HUB_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*/[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
-def download(repo: str, revision: str | None, files: Sequence[str] | None = None) -> Path:
+@dataclass(frozen=True)
+class Place:
+    """What kind of repository is meant, and where what is downloaded goes."""
+
+    kind: str = "model"
+    cache: Path | None = None
+    """The folder of all downloads; None: Hugging Face's own."""
+    folder: Path | None = None
+    """The folder of this one, without links and commits in it; None: below ``cache``."""
+    offline: bool = False
+    """Only what was downloaded before."""
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What ``snapshot_download`` is to be told of it."""
+        said = {
+            "repo_type": None if self.kind == "model" else self.kind,
+            "cache_dir": self.cache,
+            "local_dir": self.folder,
+            "local_files_only": self.offline or None,
+        }
+        return {name: value for name, value in said.items() if value is not None}
+
+
+MODELS = Place()
+
+
+def download(
+    repo: str, revision: str | None, files: Sequence[str] | None = None, place: Place = MODELS
+) -> Path:
     """Return the folder that holds ``repo``, whose name is its commit.
 
     ``files`` limits what is downloaded, as patterns.
@@ -19,8 +51,36 @@ def download(repo: str, revision: str | None, files: Sequence[str] | None = None
     Raises:
         UsageError: no such repository or revision, or no way to the Hub.
     """
-    try:
+    with in_our_words(repo, revision):
         from huggingface_hub import snapshot_download
+
+        patterns = None if files is None else list(files)
+        return Path(
+            snapshot_download(repo, revision=revision, allow_patterns=patterns, **place.options)
+        )
+
+
+def revisions(repo: str, kind: str) -> list[str]:
+    """Return the names of the branches and tags of ``repo``.
+
+    Raises:
+        UsageError: no such repository, or no way to the Hub.
+    """
+    with in_our_words(repo, None):
+        from huggingface_hub import HfApi
+
+        refs = HfApi().list_repo_refs(repo, repo_type=kind)
+        return [ref.name for ref in (*refs.branches, *refs.tags)]
+
+
+@contextlib.contextmanager
+def in_our_words(repo: str, revision: str | None) -> Iterator[None]:
+    """Turn the errors of Hugging Face's library into one line each.
+
+    Raises:
+        UsageError: no such repository or revision, or no way to the Hub.
+    """
+    try:
         from huggingface_hub.errors import (
             GatedRepoError,
             HfHubHTTPError,
@@ -30,9 +90,8 @@ def download(repo: str, revision: str | None, files: Sequence[str] | None = None
         )
     except ImportError:
         raise MissingExtra("huggingface_hub", "hub") from None
-    patterns = None if files is None else list(files)
     try:
-        return Path(snapshot_download(repo, revision=revision, allow_patterns=patterns))
+        yield
     except GatedRepoError:
         raise UsageError(f"{repo} is gated; ask for access on the Hub and log in") from None
     except RepositoryNotFoundError:
@@ -43,7 +102,7 @@ def download(repo: str, revision: str | None, files: Sequence[str] | None = None
         raise UsageError(f"{repo} is no Hub id: {error}") from None
     except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise UsageError(
+        raise HubUnreachable(
             f"{repo} is no folder here and the Hub cannot be reached ({reason}); give a local "
             "folder, or download it first where there is a network"
         ) from None

@@ -34,20 +34,13 @@ from proctor.datasets.format import (
     write_stats,
     write_tasks,
 )
-
-GOLDEN = Path(__file__).parents[2] / "golden/data/datasets"
-TOP = "observation.images.top"
+from tests.unit.datasets.making import GOLDEN, TOP, change, turn_old
+from tests.unit.datasets.making import copied as copied_to
 
 
 @pytest.fixture
 def copied(tmp_path: Path) -> Path:
-    shutil.copytree(GOLDEN / "video3ep", tmp_path / "set")
-    return tmp_path / "set"
-
-
-def change(root: Path, **said: Any) -> None:
-    path = root / "meta/info.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **said}))
+    return copied_to("video3ep", tmp_path / "set")
 
 
 def test_info_is_what_lerobot_wrote() -> None:
@@ -288,30 +281,9 @@ def test_a_small_file_cannot_claim_to_be_a_large_table(copied: Path) -> None:
         read_tasks(copied, read_info(copied))
 
 
-def old(root: Path, version: str = "v2.1") -> Info:
-    """The three golden episodes' rows, as v2.x puts them."""
-    info = read_info(root)
-    lines = [
-        {"episode_index": row.index, "tasks": list(row.tasks), "length": row.length}
-        for row in read_episodes(root, info)
-    ]
-    (root / "meta/episodes.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    tasks = [{"task_index": i, "task": task} for i, task in enumerate(read_tasks(root, info))]
-    (root / "meta/tasks.jsonl").write_text("\n".join(map(json.dumps, tasks)))
-    change(
-        root,
-        codebase_version=version,
-        fps=10.0,
-        total_videos=3,
-        data_path="data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet",
-        video_path="videos/chunk-{episode_chunk:03d}/{video_key}/episode_{episode_index:06d}.mp4",
-    )
-    return read_info(root)
-
-
 @pytest.mark.parametrize("version", ["v2.1", "v2.0"])
 def test_older_versions_are_read_as_they_lie(copied: Path, version: str) -> None:
-    info = old(copied, version)
+    info = turn_old(copied, version)
     assert info.is_v2
     assert info.fps == 10
     assert read_tasks(copied, info) == ("push the block", "lift the cup")
@@ -329,7 +301,7 @@ def test_older_versions_are_read_as_they_lie(copied: Path, version: str) -> None
 
 @pytest.mark.parametrize("line", ["x", "[]", '{"episode_index": "0"}', '{"episode_index": 1e99}'])
 def test_lines_of_older_versions_that_cannot_be_are_refused(copied: Path, line: str) -> None:
-    info = old(copied)
+    info = turn_old(copied)
     (copied / "meta/episodes.jsonl").write_text(line)
     with pytest.raises(DatasetError, match=r"episodes\.jsonl"):
         read_episodes(copied, info)

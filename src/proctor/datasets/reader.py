@@ -1,0 +1,71 @@
+"""``proctor.datasets.open``: a dataset by its folder or Hub id, all of it or some episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from proctor.datasets.dataset import Dataset, Source
+from proctor.datasets.episodes import Episodes, read_episodes
+from proctor.datasets.info import Info, data_file, video_file
+from proctor.datasets.info_file import read_info
+from proctor.datasets.source import find
+from proctor.datasets.tables import read_tasks
+from proctor.datasets.video import TOLERANCE_S, FrameReader
+from proctor.datasets.windows import DeltaTimestamps, offsets_of
+from proctor.errors import DatasetError
+from proctor.features import Array
+
+
+def open(
+    path_or_id: str | Path,
+    *,
+    root: str | Path | None = None,
+    episodes: Sequence[int] | None = None,
+    revision: str | None = None,
+    delta_timestamps: DeltaTimestamps | None = None,
+    tolerance_s: float = TOLERANCE_S,
+) -> Dataset:
+    """Open a dataset: a folder, or a Hub id, of which only what is needed is downloaded.
+
+    Reads v3.0, v2.1 and v2.0 as they lie. ``root`` is the folder of a dataset that is named by its
+    Hub id. ``episodes`` leaves the others out; their positions are counted without gaps.
+    ``delta_timestamps`` gives features an axis of time: ``{"action": [0.0, 0.1, 0.2]}``.
+
+    Raises:
+        UsageError: there is no such dataset, episode or feature, or it cannot be read.
+    """
+    found = find(path_or_id, None if root is None else Path(root), revision)
+    info = read_info(found.root)
+    table = read_episodes(found.root, info)
+    chosen = _chosen(found.name, table, episodes)
+    offsets = offsets_of(delta_timestamps, info, tolerance_s)
+    found.fetch(None if episodes is None else _files(info, table, chosen))
+    source = Source(found.name, found.root, info, table, read_tasks(found.root, info))
+    return Dataset(source, chosen, offsets, FrameReader(tolerance_s=tolerance_s))
+
+
+def _chosen(name: str, table: Episodes, episodes: Sequence[int] | None) -> Array:
+    """Return the episodes to read, in order, each once."""
+    if episodes is None:
+        return np.arange(len(table))
+    wanted = np.unique(np.asarray(episodes, np.int64))
+    wrong = wanted[(wanted < 0) | (wanted >= len(table))]
+    if len(wrong):
+        has = f"0 to {len(table) - 1}" if len(table) else "none"
+        raise DatasetError(f"{name} has no episode {wrong[0]} (it has {has})")
+    return wanted
+
+
+def _files(info: Info, table: Episodes, chosen: Array) -> list[str]:
+    """Return the names of the files that hold ``chosen``."""
+    here = Path()
+    names: set[str] = set()
+    for episode in chosen.tolist():
+        row = table[episode]
+        names.add(data_file(here, info, *row.data).as_posix())
+        for key, span in row.videos.items():
+            names.add(video_file(here, info, key, span.chunk, span.file).as_posix())
+    return sorted(names)

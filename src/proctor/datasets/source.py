@@ -1,0 +1,135 @@
+"""Where a dataset comes from: a folder, LeRobot's home, or the Hub, of which what is needed."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from proctor.datasets.info import INFO_FILE, VERSION, VERSIONS
+from proctor.errors import DatasetError, HubUnreachable, UsageError
+from proctor.machine.hub import HUB_ID, Place, download, revisions
+
+_BRANCH = "main"
+_VERSION = re.compile(r"v(\d{1,4})\.(\d{1,4})")
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A dataset on the Hub, at one revision, and where what is downloaded of it goes."""
+
+    repo: str
+    revision: str
+    place: Place
+
+
+@dataclass(frozen=True)
+class Found:
+    """A dataset whose metadata are here."""
+
+    name: str
+    root: Path
+    remote: Remote | None = None
+    """Where its other files may be fetched from."""
+
+    def fetch(self, files: Sequence[str] | None) -> None:
+        """Download ``files``, or all; of a dataset that lies here there is nothing to do.
+
+        Raises:
+            UsageError: the Hub does not have or give them.
+        """
+        if self.remote is not None:
+            patterns = None if files is None else [glob.escape(name) for name in files]
+            download(self.remote.repo, self.remote.revision, patterns, self.remote.place)
+
+
+def lerobot_home() -> Path:
+    """Return the folder in which LeRobot keeps datasets.
+
+    Raises:
+        UsageError: it is named as long ago.
+    """
+    if os.environ.get("LEROBOT_HOME"):
+        raise UsageError("LEROBOT_HOME is no longer looked at; set HF_LEROBOT_HOME instead")
+    if home := os.environ.get("HF_LEROBOT_HOME"):
+        return Path(home).expanduser()
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    default = Path(cache) / "huggingface"
+    return Path(os.environ.get("HF_HOME") or default).expanduser() / "lerobot"
+
+
+def find(path_or_id: str | Path, root: Path | None = None, revision: str | None = None) -> Found:
+    """Return where a dataset is; of one on the Hub, the metadata are downloaded.
+
+    ``root`` is the folder that has it, or that it is to be downloaded to. Without, a Hub id that
+    LeRobot's home has a dataset of is that one, unless a ``revision`` is asked for.
+
+    Raises:
+        UsageError: there is none, neither here nor on the Hub, or none that can be read.
+    """
+    name = str(path_or_id)
+    here = Path(path_or_id).expanduser() if root is None else root.expanduser()
+    if (here / INFO_FILE).exists():
+        return Found(name, here)
+    if root is None and (here.is_dir() or not isinstance(path_or_id, str) or not _is_id(name)):
+        what = f"it has no {INFO_FILE}" if here.is_dir() else "no such folder"
+        raise DatasetError(f"{name} is not a dataset: {what}")
+    if root is not None and not _is_id(name):
+        raise DatasetError(f"{here} is not a dataset: it has no {INFO_FILE}")
+    home = lerobot_home()
+    if root is None and revision is None and (home / name / INFO_FILE).exists():
+        return Found(name, home / name)
+    return _fetched(name, revision, Place("dataset", None if root else home / "hub", root))
+
+
+def _is_id(name: str) -> bool:
+    return bool(HUB_ID.fullmatch(name))
+
+
+def _fetched(repo: str, revision: str | None, place: Place) -> Found:
+    if revision is None:
+        try:
+            revision = chosen_revision(repo, revisions(repo, "dataset"))
+        except HubUnreachable:
+            return _kept(repo, place)
+    root = download(repo, revision, ["meta/*"], place)
+    if place.folder is None:
+        revision = root.name  # its commit: what is fetched next belongs to these metadata
+    return Found(repo, root, Remote(repo, revision, place))
+
+
+def _kept(repo: str, place: Place) -> Found:
+    """Return what was downloaded before, newest version first.
+
+    Raises:
+        HubUnreachable: nothing was.
+    """
+    offline = Place(place.kind, place.cache, place.folder, offline=True)
+    *others, last = (*VERSIONS, _BRANCH)
+    for revision in others:
+        try:
+            return Found(repo, download(repo, revision, None, offline))
+        except HubUnreachable:
+            continue
+    return Found(repo, download(repo, last, None, offline))
+
+
+def chosen_revision(repo: str, names: Sequence[str]) -> str:
+    """Return which branch or tag of a dataset to read: the newest version that we know.
+
+    Raises:
+        UsageError: all are newer or older.
+    """
+    tagged = {name for name in names if _VERSION.fullmatch(name)}
+    for version in VERSIONS:
+        if version in tagged:
+            return version
+    if not tagged:
+        return _BRANCH
+    newest = max(tagged, key=lambda name: tuple(map(int, name[1:].split("."))))
+    is_newer = tuple(map(int, newest[1:].split("."))) > tuple(map(int, VERSION[1:].split(".")))
+    advice = "run: pip install --upgrade proctor" if is_newer else "convert it with LeRobot"
+    raise UsageError(f"{repo} is a dataset of {newest}; {', '.join(VERSIONS)} are read; {advice}")
