@@ -186,10 +186,10 @@ class Decoder:
     def _convert(self, frame: Any, pixels: Pixels) -> Array:
         height, width = pixels.size or (self.height, self.width)
         scaled = (height, width) != (self.height, self.width)
+        how = _area() if scaled else None
         made = self._reformatter.reformat(
-            frame, width, height, pixels.format, interpolation="AREA" if scaled else "BILINEAR",
-            threads=1,
-        )  # fmt: skip
+            frame, width, height, pixels.format, interpolation=how, threads=1
+        )
         picture: Array = made.to_ndarray()
         return picture.reshape(height, width, pixels.channels)
 
@@ -197,6 +197,13 @@ class Decoder:
 def _with_first(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
     yield first
     yield from rest
+
+
+def _area() -> Any:
+    from av.video.reformatter import Interpolation
+
+    # Without the last two, the rounding depends on what instructions the processor has.
+    return Interpolation.AREA | Interpolation.ACCURATE_RND | Interpolation.BITEXACT
 
 
 def _reformatter() -> Any:

@@ -37,19 +37,39 @@ def take_lock(folder: Path) -> Lock:
         FolderInUse: another process has it.
         OSError: the folder cannot be written.
     """
-    fd = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock = try_lock(folder / LOCK_FILE)
+    except OSError as error:
+        if not knows_no_locks(error):
+            raise
+        return _Claim((folder / CLAIM_FILE).absolute())
+    if lock is None:
+        raise FolderInUse(
+            f"{folder} is in use by another process; wait for it or choose another --output_dir"
+        )
+    return lock
+
+
+def try_lock(path: Path, *, shared: bool = False) -> Lock | None:
+    """Take the kernel's lock of a file, for us alone or ``shared``; None where others have it.
+
+    Raises:
+        OSError: the file cannot be made, or its file system knows no locks (``knows_no_locks``).
+    """
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+    try:
+        fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except OSError as error:
         os.close(fd)
         if isinstance(error, BlockingIOError):
-            raise FolderInUse(
-                f"{folder} is in use by another process; wait for it or choose another --output_dir"
-            ) from None
-        if error.errno not in _NO_LOCKS:
-            raise
-        return _Claim((folder / CLAIM_FILE).absolute())
+            return None
+        raise
     return _KernelLock(fd)
+
+
+def knows_no_locks(error: OSError) -> bool:
+    """Tell whether a lock was refused because the file system has none."""
+    return error.errno in _NO_LOCKS
 
 
 class _KernelLock:

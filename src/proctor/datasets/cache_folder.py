@@ -1,0 +1,227 @@
+"""The folder of cached frames: which entries there are, who uses them, and which has to go.
+
+<folder>/.lock             held for a moment by whoever adds, begins to use or removes an entry
+<folder>/<key>/entry.json  what it is; written last, so that an entry without it is none
+               use.lock    shared by the processes that use it
+               ...         what the entry holds (cache.py)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from proctor.datasets.cache_settings import GB
+from proctor.errors import DatasetError
+from proctor.machine.files import read_plain, write_whole
+from proctor.machine.locks import LOCK_FILE, Lock, knows_no_locks, try_lock
+
+FORMAT = 1
+_CARD, _USE, _GONE = "entry.json", "use.lock", ".gone-"
+_PATIENCE_S = 60.0
+
+
+class Card(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What an entry is, for people and for counting."""
+
+    dataset: str
+    camera: str
+    shape: tuple[int, int, int]
+    frames: int
+    planned_bytes: int
+    """What it may grow to."""
+    format: int = FORMAT
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An entry as it lies there."""
+
+    name: str
+    card: Card
+    nbytes: int
+    """On the disk, now."""
+    used_at: float
+    """When somebody began to use it last; seconds since 1970."""
+    in_use: bool
+
+
+@dataclass(frozen=True)
+class OpenEntry:
+    """An entry that this process uses: it is not removed until it is released."""
+
+    folder: Path
+    lock: Lock
+
+
+def open_entry(folder: Path, name: str, card: Card, most_bytes: int) -> OpenEntry:
+    """Begin to use entry ``name``, which is made if there is none; others go where it has no room.
+
+    Raises:
+        DatasetError: it is larger than ``most_bytes``, others in use leave no room, the folder
+            cannot be written or its file system knows no locks.
+    """
+    if card.planned_bytes > most_bytes:
+        raise DatasetError(
+            f"the frames of {card.camera} need {_gb(card.planned_bytes)} at "
+            f"{card.shape[1]}x{card.shape[0]}, --dataset.cache_gb allows {_gb(most_bytes)}: raise "
+            "it, use fewer episodes or smaller pictures, or --dataset.cache=off"
+        )
+    with _locked(folder) as gone:
+        _make_room(folder, name, card, most_bytes, gone)
+        place = folder / name
+        place.mkdir(exist_ok=True)
+        known = _read_card(place)
+        if known is None or known.planned_bytes < card.planned_bytes:
+            write_whole(place / _CARD, msgspec.json.encode(card))
+        lock = try_lock(place / _USE, shared=True)
+        assert lock is not None, "it is taken alone under the lock that we hold only"
+        os.utime(place / _CARD)
+        return OpenEntry(place, lock)
+
+
+def list_entries(folder: Path) -> list[Entry]:
+    """Return what is cached, the least recently used first.
+
+    Raises:
+        DatasetError: the folder cannot be read.
+    """
+    if not folder.is_dir():
+        return []
+    with _locked(folder):
+        return _entries(folder)
+
+
+def remove_entries(
+    folder: Path, names: Sequence[str] | None = None
+) -> tuple[list[Entry], list[Entry]]:
+    """Remove entries, or all; return those that were and those that stay because they are in use.
+
+    Raises:
+        DatasetError: there is none of a name, or the folder cannot be written.
+    """
+    with _locked(folder) as gone:
+        found = _entries(folder)
+        if names is None:
+            _set_strays_aside(folder, gone)
+        known = {entry.name for entry in found}
+        for name in names or ():
+            if name not in known:
+                raise DatasetError(f"no frames are cached as {name!r} in {folder}")
+        chosen = [entry for entry in found if names is None or entry.name in names]
+        for entry in chosen:
+            if not entry.in_use:
+                _set_aside(folder, entry.name, gone)
+    return [e for e in chosen if not e.in_use], [e for e in chosen if e.in_use]
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[list[Path]]:
+    """Hold the folder's lock; what is put in the list is removed once it is released."""
+    gone: list[Path] = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = _wait_for(folder / LOCK_FILE)
+        try:
+            gone += folder.glob(f"{_GONE}*")  # what a kill left
+            yield gone
+        finally:
+            lock.release()
+    except OSError as error:
+        if knows_no_locks(error):
+            raise DatasetError(
+                f"the file system of {folder} knows no locks, which a shared cache needs: choose "
+                "another with --dataset.cache_dir, or --dataset.cache=ram"
+            ) from None
+        raise DatasetError(
+            f"the cache {folder} cannot be used ({error.strerror}): choose another with "
+            "--dataset.cache_dir, or --dataset.cache=ram"
+        ) from None
+    finally:
+        for path in gone:
+            shutil.rmtree(path, ignore_errors=True)  # two may remove the same
+
+
+def _wait_for(path: Path) -> Lock:
+    deadline = time.monotonic() + _PATIENCE_S
+    while (lock := try_lock(path)) is None:
+        if time.monotonic() > deadline:
+            raise DatasetError(
+                f"another process holds {path} for {_PATIENCE_S:g} s; is it stopped?"
+            )
+        time.sleep(0.01)
+    return lock
+
+
+def _entries(folder: Path) -> list[Entry]:
+    found = []
+    for place in folder.iterdir():
+        card = None if place.name.startswith(".") else _read_card(place)
+        if card is None:
+            continue
+        lock = try_lock(place / _USE)
+        if lock is not None:
+            lock.release()
+        used_at = (place / _CARD).stat().st_mtime
+        found.append(Entry(place.name, card, _size(place), used_at, lock is None))
+    return sorted(found, key=lambda entry: entry.used_at)
+
+
+def _make_room(folder: Path, name: str, card: Card, most_bytes: int, gone: list[Path]) -> None:
+    """Remove what was not used longest until ``card`` has room beside what stays."""
+    _set_strays_aside(folder, gone)
+    others = [entry for entry in _entries(folder) if entry.name != name]
+    # One in use may still grow to what it planned.
+    taken = sum(max(e.nbytes, e.card.planned_bytes) if e.in_use else e.nbytes for e in others)
+    for entry in others:
+        if taken + card.planned_bytes <= most_bytes:
+            return
+        if not entry.in_use:
+            _set_aside(folder, entry.name, gone)
+            taken -= entry.nbytes
+    if taken + card.planned_bytes > most_bytes:
+        raise DatasetError(
+            f"frames of other datasets, in use now, take {_gb(taken)} of --dataset.cache_gb, "
+            f"{_gb(card.planned_bytes)} more do not fit: raise it, or --dataset.cache=off"
+        )
+
+
+def _set_strays_aside(folder: Path, gone: list[Path]) -> None:
+    """Remove what is no entry: a kill left it, or another version of us that is not at work."""
+    for place in folder.iterdir():
+        if place.is_dir() and not place.name.startswith(".") and _read_card(place) is None:
+            lock = try_lock(place / _USE)
+            if lock is not None:
+                lock.release()
+                _set_aside(folder, place.name, gone)
+
+
+def _set_aside(folder: Path, name: str, gone: list[Path]) -> None:
+    aside = folder / f"{_GONE}{os.getpid()}-{time.monotonic_ns()}"
+    (folder / name).rename(aside)
+    gone.append(aside)
+
+
+def _read_card(place: Path) -> Card | None:
+    """Return what an entry says of itself; None where it says nothing, or is of another format."""
+    try:
+        card = msgspec.json.decode(read_plain(place / _CARD), type=Card)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return card if card.format == FORMAT else None
+
+
+def _size(place: Path) -> int:
+    """Return what is really stored: the files have holes."""
+    return sum(path.stat().st_blocks * 512 for path in place.iterdir())
+
+
+def _gb(nbytes: int) -> str:
+    return f"{nbytes / GB:.1f} GB"

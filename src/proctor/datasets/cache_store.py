@@ -1,0 +1,189 @@
+"""Where cached pictures are kept: in memory, or in two files that all processes share.
+
+    frames.bin    the pictures; a hole where none was decoded yet
+    done.bin      one byte an episode: 1 once all its pictures are on the disk
+    fill-*.lock   held while some episodes are decoded, so that no other process does it too
+
+Pictures are read rather than mapped: what is mapped counts as memory of the process, and a file
+that went away would end it.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from proctor.datasets.cache_folder import OpenEntry
+from proctor.errors import DatasetError
+from proctor.features import Array
+from proctor.machine.files import read_plain, sync
+from proctor.machine.locks import Lock, try_lock
+
+_FRAMES, _DONE = "frames.bin", "done.bin"
+STRIPES = 64
+"""Parts that may be filled at the same time."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How many pictures there are, and of what shape."""
+
+    shape: tuple[int, int, int]
+    dtype: str
+    starts: Array
+    """Where each episode begins; the last is where all end."""
+
+    @property
+    def picture_bytes(self) -> int:
+        """Bytes of one."""
+        return int(np.prod(self.shape)) * np.dtype(self.dtype).itemsize
+
+    @property
+    def frames(self) -> int:
+        """How many there are."""
+        return int(self.starts[-1])
+
+    @property
+    def episodes(self) -> int:
+        """How many episodes they are of."""
+        return len(self.starts) - 1
+
+
+class Store(Protocol):
+    """Where pictures are kept."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+    def is_done(self) -> Array:
+        """Whether each episode is complete; may grow while one looks."""
+
+    def put(self, at: int, pictures: Array) -> None:
+        """Keep pictures, the first as number ``at``."""
+
+    def mark(self, episodes: Array) -> None:
+        """Say that episodes are complete."""
+
+    def take(self, positions: Array) -> Array:
+        """Return pictures by number."""
+
+    def claim(self, stripe: int) -> Lock | None:
+        """Keep others from filling a part; None where one does."""
+
+
+class RamStore:
+    """Memory of this process that those forked from it share."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        whole = mmap.mmap(-1, max(1, layout.frames * layout.picture_bytes))
+        count = layout.frames * int(np.prod(layout.shape))
+        self._frames = np.frombuffer(whole, layout.dtype, count).reshape(-1, *layout.shape)
+        self._done = np.frombuffer(mmap.mmap(-1, max(1, layout.episodes)), bool, layout.episodes)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._process, self._locks = os.getpid(), [threading.Lock() for _ in range(STRIPES)]
+
+    def is_done(self) -> Array:
+        """Return whether each episode is complete."""
+        return self._done
+
+    def put(self, at: int, pictures: Array) -> None:
+        """Keep pictures, the first as number ``at``."""
+        self._frames[at : at + len(pictures)] = pictures
+
+    def mark(self, episodes: Array) -> None:
+        """Say that episodes are complete."""
+        self._done[episodes] = True
+
+    def take(self, positions: Array) -> Array:
+        """Return pictures by number."""
+        return self._frames[positions]
+
+    def claim(self, stripe: int) -> Lock | None:
+        """Keep others from filling a part; None where one does."""
+        if self._process != os.getpid():  # forked, perhaps while a thread held one
+            self._begin()
+        lock = self._locks[stripe]
+        return lock if lock.acquire(blocking=False) else None
+
+    def close(self) -> None:
+        """Let go of it; the memory is free once nobody else has it."""
+
+
+class DiskStore:
+    """Files that all processes share."""
+
+    def __init__(self, layout: Layout, entry: OpenEntry) -> None:
+        self._layout, self._entry = layout, entry
+        self._frames = os.open(entry.folder / _FRAMES, os.O_RDWR | os.O_CREAT, 0o644)
+        self._done = os.open(entry.folder / _DONE, os.O_RDWR | os.O_CREAT, 0o644)
+
+    def is_done(self) -> Array:
+        """Return whether each episode is complete."""
+        return _said(os.pread(self._done, self._layout.episodes, 0), self._layout.episodes)
+
+    def put(self, at: int, pictures: Array) -> None:
+        """Keep pictures, the first as number ``at``."""
+        rest = memoryview(np.ascontiguousarray(pictures)).cast("B")
+        offset = at * self._layout.picture_bytes
+        while rest:
+            try:
+                written = os.pwrite(self._frames, rest, offset)
+            except OSError as error:
+                raise DatasetError(
+                    f"cannot write to the cache {self._entry.folder} ({error.strerror}): what is "
+                    "there stays good; make room (`proctor data cache`), or --dataset.cache=off"
+                ) from None
+            rest, offset = rest[written:], offset + written
+
+    def mark(self, episodes: Array) -> None:
+        """Say that episodes are complete."""
+        sync(self._frames)  # first: after a power cut no byte may say more than there is
+        for episode in episodes.tolist():
+            os.pwrite(self._done, b"\1", episode)
+
+    def take(self, positions: Array) -> Array:
+        """Return pictures by number."""
+        layout = self._layout
+        out = np.empty((len(positions), *layout.shape), layout.dtype)
+        rows = memoryview(out.reshape(len(positions), -1)).cast("B")
+        size = layout.picture_bytes
+        for row, position in enumerate(positions.tolist()):
+            got = os.preadv(self._frames, [rows[row * size : (row + 1) * size]], position * size)
+            if got != size:
+                raise DatasetError(
+                    f"the cache {self._entry.folder} is cut short; remove it (`proctor data cache`)"
+                )
+        return out
+
+    def claim(self, stripe: int) -> Lock | None:
+        """Keep others from filling a part; None where one does."""
+        return try_lock(self._entry.folder / f"fill-{stripe:02d}.lock")
+
+    def close(self) -> None:
+        """Let go of it."""
+        os.close(self._frames)
+        os.close(self._done)
+        self._entry.lock.release()
+
+
+def done_episodes(folder: Path, episodes: int) -> Array:
+    """Return which episodes are complete in an entry, if there is one; whoever opens it looks."""
+    try:
+        return np.flatnonzero(_said(read_plain(folder / _DONE), episodes))
+    except OSError:
+        return np.empty(0, np.int64)
+
+
+def _said(content: bytes, episodes: int) -> Array:
+    done = np.zeros(episodes, bool)
+    done[: len(content)] = np.frombuffer(content[:episodes], np.uint8) == 1
+    return done
