@@ -1,0 +1,177 @@
+"""A dataset of the Hub: the version that we read, only the files that are needed."""
+
+from __future__ import annotations
+
+import fnmatch
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from huggingface_hub.errors import LocalEntryNotFoundError
+
+from proctor import datasets
+from proctor.datasets.source import chosen_revision, lerobot_home
+from proctor.errors import DatasetError, HubUnreachable, UsageError
+from tests.unit.datasets.making import change, copied, make_numbers
+
+COMMIT = "0123abcd"
+
+
+@dataclass
+class FakeHub:
+    """Gives the files of a folder as ``snapshot_download`` would, and remembers which."""
+
+    content: Path
+    tags: tuple[str, ...] = ("v3.0",)
+    is_up: bool = True
+    asked: list[str | None] = field(default_factory=list)
+    given: set[str] = field(default_factory=set)
+
+    def list_repo_refs(self, repo: str, repo_type: str) -> Any:
+        if not self.is_up:
+            raise OSError("no route to host")
+        assert repo_type == "dataset"
+        tags = [SimpleNamespace(name=name) for name in self.tags]
+        return SimpleNamespace(branches=[SimpleNamespace(name="main")], tags=tags)
+
+    def snapshot_download(
+        self,
+        repo: str,
+        revision: str,
+        allow_patterns: list[str] | None,
+        repo_type: str,
+        cache_dir: Path | None = None,
+        local_dir: Path | None = None,
+        local_files_only: bool = False,
+    ) -> str:
+        assert repo_type == "dataset"
+        self.asked.append(revision)
+        if cache_dir is not None:
+            folder = cache_dir / f"datasets--{repo.replace('/', '--')}/snapshots" / COMMIT
+        else:
+            assert local_dir is not None
+            folder = local_dir
+        if local_files_only or not self.is_up:
+            if revision != "v3.0" or not folder.exists():
+                raise LocalEntryNotFoundError("nothing here")
+            return str(folder)
+        for path in sorted(self.content.rglob("*")):
+            name = path.relative_to(self.content).as_posix()
+            wanted = allow_patterns is None or any(fnmatch.fnmatch(name, p) for p in allow_patterns)
+            if path.is_file() and wanted:
+                self.given.add(name)
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(path, folder / name)
+        return str(folder)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HF_LEROBOT_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("LEROBOT_HOME", raising=False)
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: Path) -> FakeHub:
+    found = FakeHub(copied("video3ep", tmp_path / "remote"))
+    monkeypatch.setattr("huggingface_hub.snapshot_download", found.snapshot_download)
+    monkeypatch.setattr(
+        "huggingface_hub.HfApi", lambda: SimpleNamespace(list_repo_refs=found.list_repo_refs)
+    )
+    return found
+
+
+def test_a_dataset_of_the_hub_is_downloaded_once_at_one_commit(hub: FakeHub, home: Path) -> None:
+    ds = datasets.open("someone/demos")
+    assert ds.root == home / "hub/datasets--someone--demos/snapshots" / COMMIT
+    assert hub.asked == ["v3.0", COMMIT]
+    assert len(ds.batch([0, 27])["task"]) == 2
+    assert ds.interface.name == "someone/demos"
+
+
+def test_only_the_files_of_the_chosen_episodes_are_downloaded(hub: FakeHub, tmp_path: Path) -> None:
+    hub.content = make_numbers(tmp_path / "numbers", [3, 2, 4, 1, 2])
+    ds = datasets.open("someone/numbers", episodes=[2])
+    assert ds.batch(range(4))["index"].tolist() == [5, 6, 7, 8]
+    assert {name for name in hub.given if name.startswith("data/")} == {
+        "data/chunk-000/file-001.parquet"
+    }
+    with pytest.raises(DatasetError, match="no episode 9"):
+        datasets.open("someone/numbers", episodes=[9])
+
+
+def test_names_with_brackets_are_no_patterns(hub: FakeHub, tmp_path: Path) -> None:
+    hub.content = make_numbers(tmp_path / "numbers", [3])
+    (hub.content / "data/chunk-000").rename(hub.content / "data/[c]-000")
+    change(hub.content, data_path="data/[c]-{chunk_index:03d}/file-{file_index:03d}.parquet")
+    assert datasets.open("someone/numbers", episodes=[0])[2]["index"] == 2
+
+
+def test_a_root_takes_the_download(hub: FakeHub, tmp_path: Path) -> None:
+    root = tmp_path / "mine"
+    ds = datasets.open("someone/demos", root=root)
+    assert ds.root == root
+    assert hub.asked == ["v3.0", "v3.0"]
+    hub.is_up = False
+    assert len(datasets.open("someone/demos", root=root)) == 28  # it is there now
+
+
+def test_a_revision_is_asked_for_as_it_is(hub: FakeHub, home: Path) -> None:
+    copied("video3ep", home / "someone/demos")
+    datasets.open("someone/demos", revision="abc")
+    assert hub.asked[0] == "abc"
+
+
+def test_a_dataset_in_lerobots_home_is_found_by_its_id(hub: FakeHub, home: Path) -> None:
+    copied("video3ep", home / "someone/demos")
+    assert datasets.open("someone/demos").root == home / "someone/demos"
+    assert hub.asked == []
+
+
+def test_without_a_network_what_was_downloaded_is_read(hub: FakeHub) -> None:
+    datasets.open("someone/demos")
+    hub.is_up = False
+    assert datasets.open("someone/demos")[0]["task"] == "push the block"
+    with pytest.raises(HubUnreachable, match="the Hub cannot be reached"):
+        datasets.open("someone/others")
+
+
+@pytest.mark.parametrize(
+    ("names", "chosen"),
+    [
+        (["main", "v2.1", "v3.0", "v2.0"], "v3.0"),
+        (["main", "v2.0", "v2.1"], "v2.1"),
+        (["main", "v3.1", "v2.0", "draft"], "v2.0"),
+        (["main", "draft"], "main"),
+    ],
+)
+def test_the_newest_version_that_we_read_is_chosen(names: list[str], chosen: str) -> None:
+    assert chosen_revision("someone/demos", names) == chosen
+
+
+def test_versions_that_we_do_not_read_are_said(hub: FakeHub) -> None:
+    hub.tags = ("v4.0", "v1.6")
+    with pytest.raises(UsageError, match=r"v4.0; v3.0, v2.1, v2.0 are read; .* --upgrade"):
+        datasets.open("someone/demos")
+    hub.tags = ("v1.6",)
+    with pytest.raises(UsageError, match="convert it with LeRobot"):
+        datasets.open("someone/demos")
+
+
+def test_lerobots_home_is_where_its_settings_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LEROBOT_HOME", "HF_LEROBOT_HOME", "HF_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    assert lerobot_home() == Path("~/.cache/huggingface/lerobot").expanduser()
+    monkeypatch.setenv("XDG_CACHE_HOME", "/x")
+    assert lerobot_home() == Path("/x/huggingface/lerobot")
+    monkeypatch.setenv("HF_HOME", "/h")
+    assert lerobot_home() == Path("/h/lerobot")
+    monkeypatch.setenv("HF_LEROBOT_HOME", "/l")
+    assert lerobot_home() == Path("/l")
+    monkeypatch.setenv("LEROBOT_HOME", "/old")
+    with pytest.raises(UsageError, match="set HF_LEROBOT_HOME"):
+        lerobot_home()
