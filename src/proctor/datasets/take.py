@@ -22,7 +22,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from proctor.datasets.columns import as_arrow, as_numpy
+from proctor.datasets.arrays import as_arrow
+from proctor.datasets.columns import as_numbers
 from proctor.datasets.encoder import Codec, VideoEncoder
 from proctor.datasets.frames import PngEncoder, checked_frame, own_features, refuse_unwritable
 from proctor.datasets.info import Info
@@ -200,7 +201,7 @@ class TakeWriter:
     def _write_stats(self, take: Take) -> None:
         table = take.table()
         stats: dict[str, FeatureStats] = {
-            key: numbers_stats(as_numpy(table[key], self._info, key))
+            key: numbers_stats(as_numbers(take.folder, self._info, key, table[key]))
             for key in self._numbers
             if self._info.dtype(key) != "string"
         }

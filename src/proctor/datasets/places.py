@@ -1,0 +1,107 @@
+"""Which files an episode gets: the next ones that nothing lies in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from proctor.datasets.episodes import Episodes
+from proctor.datasets.info import Info, data_file, episode_files, episodes_file, video_file
+from proctor.datasets.tables import open_table
+from proctor.features import Array
+
+FileNumber = tuple[int, int]
+"""The chunk and the file of a table or a video."""
+
+
+@dataclass(frozen=True)
+class Places:
+    """The files of one episode that has files of its own."""
+
+    episode: int
+    data: FileNumber
+    episodes: FileNumber
+    videos: dict[str, FileNumber]
+
+    def paths(self, root: Path, info: Info) -> list[Path]:
+        """Return the files, in the order they are removed: the reverse of how they came."""
+        return [
+            episodes_file(root, *self.episodes),
+            data_file(root, info, *self.data),
+            *(
+                video_file(root, info, key, *place)
+                for key, place in self.videos.items()
+                if key in info.video_keys
+            ),
+        ]
+
+    def unused(self, root: Path, info: Info, episodes: Episodes) -> list[Path]:
+        """Return those of the files in which no episode of the dataset lies."""
+        used = {data_file(root, info, *row.data) for row in episodes}
+        used |= {
+            video_file(root, info, key, span.chunk, span.file)
+            for row in episodes
+            for key, span in row.videos.items()
+        }
+        if len(episodes):
+            used |= set(_counted_files(root, len(episodes)))
+        return [path for path in self.paths(root, info) if path not in used]
+
+
+def next_places(root: Path, info: Info, last: Places | None) -> Places:
+    """Return the files of the episode after those of ``last``; none of them exists."""
+
+    def free(before: FileNumber | None, path_of: Callable[[int, int], Path]) -> FileNumber:
+        place = (0, 0) if before is None else after(before, info.chunks_size)
+        while path_of(*place).exists():
+            place = after(place, info.chunks_size)
+        return place
+
+    return Places(
+        episode=info.total_episodes,
+        data=free(last and last.data, partial(data_file, root, info)),
+        episodes=free(last and last.episodes, partial(episodes_file, root)),
+        videos={
+            key: free(last and last.videos[key], partial(video_file, root, info, key))
+            for key in info.video_keys
+        },
+    )
+
+
+def last_places(root: Path, info: Info, episodes: Episodes) -> Places | None:
+    """Return the files with the highest numbers that episodes lie in; None before the first."""
+    if not len(episodes):
+        return None
+    last = _counted_files(root, len(episodes))[-1]
+    return Places(
+        episode=len(episodes) - 1,
+        data=_highest(episodes.data_chunk, episodes.data_file),
+        episodes=(int(last.parent.name.split("-")[1]), int(last.stem.split("-")[1])),
+        videos={
+            key: _highest(episodes.videos[key].chunk, episodes.videos[key].file)
+            for key in info.video_keys
+        },
+    )
+
+
+def after(place: FileNumber, chunks_size: int) -> FileNumber:
+    """Return the number of the file after ``place``."""
+    chunk, file = place
+    return (chunk, file + 1) if file + 1 < chunks_size else (chunk + 1, 0)
+
+
+def _highest(chunks: Array, files: Array) -> FileNumber:
+    return max(zip(chunks.tolist(), files.tolist(), strict=True))
+
+
+def _counted_files(root: Path, n_episodes: int) -> list[Path]:
+    """Return the tables of episodes that hold the first ``n_episodes``; later ones do not count."""
+    found, rows = [], 0
+    for path in episode_files(root):
+        if rows >= n_episodes:
+            break
+        found.append(path)
+        rows += open_table(path).metadata.num_rows
+    return found

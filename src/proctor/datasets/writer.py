@@ -1,0 +1,319 @@
+"""Recording a dataset: an episode is in it, complete and on the disk, or it is not there at all.
+
+Every finished episode has files of its own until ``close`` puts them together in files of
+LeRobot's sizes. They come in the order in which a reader can do without the later ones: videos,
+frames, tasks, the episode's row, statistics, and last ``meta/info.json``, whose totals say what
+there is. A kill in between leaves files that no reader looks at; ``.proctor/publishing.json`` says
+which, and the next ``resume`` removes them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from proctor.datasets.compaction import Limits, compact, remove_leftovers, take_over
+from proctor.datasets.encoder import Codec
+from proctor.datasets.entry import Entry, entry_of
+from proctor.datasets.episodes import Episodes, read_episodes, write_episodes
+from proctor.datasets.frames import refuse_unwritable
+from proctor.datasets.info import Info, data_file, video_file
+from proctor.datasets.info_file import read_info, write_info
+from proctor.datasets.layout import Layout, new_info, recorded_codec
+from proctor.datasets.places import Places, last_places, next_places
+from proctor.datasets.tables import (
+    STATS_FILE,
+    TASKS_FILE,
+    read_tasks,
+    write_stats,
+    write_table,
+    write_tasks,
+)
+from proctor.datasets.take import Take, TakeWriter
+from proctor.datasets.totals import read_totals
+from proctor.datasets.workshop import (
+    WORKSHOP,
+    Workshop,
+    lock_dataset,
+    make_folders,
+    unlock_dataset,
+)
+from proctor.errors import DatasetError
+from proctor.machine.files import mend_swap
+from proctor.machine.locks import LOCK_FILE, Lock
+
+_OPEN = "open"
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class DatasetWriter:
+    """A dataset that is being recorded, and nobody else writes."""
+
+    def __init__(self, root: Path, info: Info, codec: Codec, lock: Lock) -> None:
+        """Use ``create`` or ``resume``."""
+        self.root, self.info, self.codec = root, info, codec
+        self._lock: Lock | None = lock
+        self._workshop = Workshop(root)
+        self._open: TakeWriter | None = None
+        self._is_broken = False
+        self._read()
+
+    @classmethod
+    def create(
+        cls,
+        root: Path,
+        fps: int,
+        features: Mapping[str, Mapping[str, Any]],
+        codec: Codec | None = None,
+        layout: Layout | None = None,
+    ) -> DatasetWriter:
+        """Begin a dataset in ``root``, which must not exist or be empty.
+
+        Args:
+            features: as meta/info.json states them (``proctor.features.to_info``), without those
+                that count frames.
+            codec: how videos are encoded; LeRobot's AV1 unless said.
+
+        Raises:
+            DatasetError: the folder exists, cannot be written, or a feature cannot be recorded.
+        """
+        root, codec = root.absolute(), codec or Codec()
+        if root.exists() and (not root.is_dir() or _anything_in(root)):
+            raise DatasetError(f"{root} exists; choose another folder, or resume what is in it")
+        info = new_info(fps, features, codec, layout or Layout())
+        refuse_unwritable(info)
+        with _in_our_words(root, "nothing was recorded"):
+            root.mkdir(parents=True, exist_ok=True)
+            lock = lock_dataset(root)
+            write_info(root, info)
+        return cls(root, info, codec, lock)
+
+    @classmethod
+    def resume(cls, root: Path, codec: Codec | None = None) -> DatasetWriter:
+        """Go on with the dataset in ``root``; what a kill left of an episode is removed.
+
+        Args:
+            codec: how videos are encoded from now on; as until now unless said.
+
+        Raises:
+            DatasetError: there is none, another process writes it, or it cannot be gone on with.
+        """
+        root = root.absolute()
+        mend_swap(root)
+        info = read_info(root)
+        if info.is_v2:
+            raise DatasetError(
+                f"{root} is of version {info.version}: run `proctor data convert` first"
+            )
+        refuse_unwritable(info)
+        lock = lock_dataset(root)
+        try:
+            with _in_our_words(root, "it is as it was"):
+                Workshop(root).clear()
+                remove_leftovers(root)
+                return cls(root, read_info(root), codec or recorded_codec(info), lock)
+        except BaseException:
+            unlock_dataset(root, lock)
+            raise
+
+    @property
+    def n_episodes(self) -> int:
+        """Episodes that are in the dataset."""
+        return self.info.total_episodes
+
+    def new_take(self, name: str) -> Path:
+        """Return a folder where a take may be recorded, by anybody; ``append`` puts it in."""
+        return self._workshop.takes / name
+
+    def add_frame(self, frame: Mapping[str, Any], task: str) -> None:
+        """Add a frame to the episode that is being recorded; the first one begins it.
+
+        Raises:
+            DatasetError: it is not what the features say, and the episode is as if it had not come;
+                or the disk did not take it, and the episode is lost.
+        """
+        self._check_is_open()
+        with self._keeping("the open episode is lost"):
+            try:
+                if self._open is None:
+                    self._open = TakeWriter(self.new_take(_OPEN), self.info, self.codec)
+                self._open.add_frame(frame, task)
+            except OSError:
+                self.discard_episode()
+                raise
+
+    def end_episode(self) -> int:
+        """Put the episode that was recorded into the dataset; return its number.
+
+        Once this returns it is on the disk, for every reader.
+
+        Raises:
+            DatasetError: it has no frame, or the disk did not take it, and the episode is lost.
+        """
+        self._check_is_open()
+        take, self._open = self._open, None
+        if take is None:
+            raise DatasetError("an episode needs one frame at least")
+        with self._keeping("the open episode is lost"):
+            try:
+                return self.append(take.finish())
+            except BaseException:
+                shutil.rmtree(self.new_take(_OPEN), ignore_errors=True)
+                raise
+
+    def discard_episode(self) -> None:
+        """Leave nothing of the episode that was being recorded; it may have none."""
+        take, self._open = self._open, None
+        if take is not None:
+            take.discard()
+
+    def append(self, take: Take) -> int:
+        """Put a finished take into the dataset and remove it; return the episode's number.
+
+        Raises:
+            DatasetError: it has other features, or the disk did not take it: then the dataset is
+                as it was, and so is the take.
+        """
+        self._check_is_open()
+        with self._keeping(f"{take.folder} is not in it yet"):
+            if self._is_broken:
+                self._read()
+            places = next_places(self.root, self.info, self._last)
+            entry = entry_of(take, self.info, self._tasks, places)
+            try:
+                self._publish(take, entry, places)
+            except BaseException:
+                self._is_broken = True
+                with contextlib.suppress(OSError):  # no space to mend it now: whoever writes next
+                    self._read()
+                raise
+        take.remove()
+        return entry.row.index
+
+    def close(self) -> str | None:
+        """End the recording: put episodes together in files of LeRobot's sizes, let others in.
+
+        An episode that was not ended is no part of it. Return why the files were left as they are,
+        where they were; the dataset is as good.
+        """
+        if self._lock is None:
+            return None
+        try:
+            self.discard_episode()
+            return self._compacted()
+        finally:
+            self.release()
+
+    def release(self) -> None:
+        """Let others in and leave the files as they are; for when there is no time."""
+        if self._lock is not None:
+            self.discard_episode()
+            self._workshop.leave()
+            unlock_dataset(self.root, self._lock)
+            self._lock = None
+
+    def __enter__(self) -> DatasetWriter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self.release()
+
+    def _publish(self, take: Take, entry: Entry, places: Places) -> None:
+        """Put the files of an episode in place; info.json, the last, makes it one."""
+        root, info = self.root, self.info
+        make_folders(root, [*places.paths(root, info), root / TASKS_FILE])
+        self._workshop.intend(places)
+        for key, place in places.videos.items():
+            take_over(take.video(key), video_file(root, info, key, *place))
+        write_table(data_file(root, info, *places.data), entry.table)
+        if len(entry.tasks) > len(self._tasks):
+            write_tasks(root, entry.tasks)
+        write_episodes(root, [entry.row], [entry.stats], *places.episodes)
+        self._totals.add(entry.stats, entry.numbers, entry.pixels)
+        write_stats(root, self._totals.stats())
+        for key, counts in entry.pixels.items():
+            self._workshop.write_levels(key, entry.row.index, counts)
+        n = info.total_episodes + 1
+        grown = replace(
+            info,
+            total_episodes=n,
+            total_frames=entry.row.to_index,
+            total_tasks=len(entry.tasks),
+            splits=info.splits | {"train": f"0:{n}"},
+        )
+        write_info(root, grown)
+        self._workshop.forget()
+        self.info, self._tasks, self._last = grown, entry.tasks, places
+
+    def _read(self) -> None:
+        """Learn what is on disk, and remove what is no part of it."""
+        self.info = read_info(self.root)
+        episodes = read_episodes(self.root, self.info)
+        self._totals = read_totals(self.root, self.info, episodes)
+        self._tasks = read_tasks(self.root, self.info)[: self.info.total_tasks]
+        self._undo(episodes)
+        self._last = last_places(self.root, self.info, episodes)
+        self._is_broken = False
+
+    def _undo(self, episodes: Episodes) -> None:
+        """Remove an episode that was on its way in."""
+        places = self._workshop.intended()
+        if places is None:
+            return
+        if places.episode >= self.info.total_episodes:
+            for path in places.unused(self.root, self.info, episodes):
+                path.unlink(missing_ok=True)
+            if self._tasks:
+                write_tasks(self.root, self._tasks)
+                write_stats(self.root, self._totals.stats())
+            else:
+                (self.root / TASKS_FILE).unlink(missing_ok=True)
+                (self.root / STATS_FILE).unlink(missing_ok=True)
+        self._workshop.forget()
+
+    def _compacted(self) -> str | None:
+        assert self._lock is not None
+        if self._is_broken:
+            return "an episode did not fit on the disk; resume it when there is room"
+        try:
+            self._lock = compact(self.root, Limits.of(self.info), self._lock)
+        except OSError as error:
+            return f"no room to put them together ({error.strerror or error})"
+        return None
+
+    def _check_is_open(self) -> None:
+        if self._lock is None:
+            raise DatasetError(f"{self.root} was closed; resume it to go on")
+
+    def _keeping(self, lost: str) -> contextlib.AbstractContextManager[None]:
+        """Return what says of a disk that is full which episodes are kept, and what is not."""
+        n = self.info.total_episodes
+        return _in_our_words(self.root, f"{n} finished episode{'' if n == 1 else 's'} kept, {lost}")
+
+
+@contextlib.contextmanager
+def _in_our_words(root: Path, kept: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = "no space left" if error.errno in _FULL else error.strerror or str(error)
+        raise DatasetError(f"{root} cannot be written: {reason}; {kept}") from error
+
+
+def _anything_in(root: Path) -> bool:
+    """Tell whether a folder holds more than what a kill left before the dataset began."""
+    return any(path.name not in (WORKSHOP, LOCK_FILE) for path in root.iterdir())
