@@ -13,10 +13,10 @@ demo: $(BASE) graphics
 	@$(BIN)/python scripts/demo.py
 
 test: $(STAMP) graphics libero-assets
-	$(BIN)/python -m pytest -m "not slow" tests
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow" tests
 
 test-all: $(STAMP) graphics libero-assets
-	$(BIN)/python -m pytest --timeout=1800 tests
+	$(BIN)/python -m pytest -n auto --dist worksteal --timeout=1800 tests
 
 test-browser: $(STAMP)
 	@sh scripts/chromium.sh

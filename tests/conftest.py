@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+if "PYTEST_XDIST_WORKER" in os.environ:  # one suite a core: more threads would get in their way
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig

@@ -18,6 +18,7 @@ ENV = {
     "task": "reach-v3,push-v3,drawer-open-v3,window-close-v3",
     "observation_height": 48,
     "observation_width": 48,
+    "shadow_map": 0,
     "episode_length": 8,
 }
 

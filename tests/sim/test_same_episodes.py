@@ -122,6 +122,7 @@ def test_a_policy_that_acts_on_pixels(tmp_path: Path) -> None:
                 "episode_length": 15,
                 "observation_height": 32,
                 "observation_width": 32,
+                "shadow_map": 0,
             },
             eval={"n_episodes": 3, **settings},
             video={"episodes": 0},
