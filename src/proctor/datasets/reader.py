@@ -44,7 +44,7 @@ def open(
     found = find(path_or_id, None if root is None else Path(root), revision)
     info = read_info(found.root)
     table = read_episodes(found.root, info)
-    chosen = _chosen(found.name, table, episodes)
+    chosen = chosen_episodes(found.name, table, episodes)
     offsets = offsets_of(delta_timestamps, info, tolerance_s)
     found.fetch(None if episodes is None else _files(info, table, chosen))
     source = Source(found.name, found.root, info, table, read_tasks(found.root, info))
@@ -52,8 +52,12 @@ def open(
     return Dataset(source, chosen, offsets, look)
 
 
-def _chosen(name: str, table: Episodes, episodes: Sequence[int] | None) -> Array:
-    """Return the episodes to read, in order, each once."""
+def chosen_episodes(name: str, table: Episodes, episodes: Sequence[int] | None) -> Array:
+    """Return the episodes to read, in order, each once.
+
+    Raises:
+        DatasetError: there is no such episode.
+    """
     if episodes is None:
         return np.arange(len(table))
     wanted = np.unique(np.asarray(episodes, np.int64))
