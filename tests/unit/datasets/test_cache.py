@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from proctor import datasets
+from proctor.cli import main
 from proctor.datasets.cache import CachedSource, Kept, with_cache
 from proctor.datasets.cache_folder import list_entries, remove_entries
 from proctor.datasets.cache_settings import CacheKind, FrameCacheSettings
@@ -288,6 +289,31 @@ def test_what_is_in_use_is_not_cleared(root: Path, settings: Settings) -> None:
     removed, _ = remove_entries(folder, [entry.name])
     assert [one.name for one in removed] == [entry.name]
     assert list_entries(folder) == []
+
+
+def test_the_command_lists_and_clears(
+    root: Path, settings: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["data", "cache", f"--cache_dir={settings().folder}"]
+    assert main(command) == 0
+    assert "0 kept, 0.00 GB" in capsys.readouterr().out
+    cache = cached(source_of(root), settings())
+    cache.fill(np.arange(3))
+    (entry,) = list_entries(settings().folder)
+    assert main(command) == 0
+    listed = capsys.readouterr().out
+    assert f"{entry.name}     0.00 GB  me/demos {KEY} 48x32, in use\n" in listed
+    assert main([*command, "--clear"]) == 0
+    said = capsys.readouterr().out
+    assert "0 removed, 0.00 GB" in said
+    assert "in use, stays" in said
+    cache.close()
+    assert main([*command, entry.name]) == 2
+    assert main([*command, "nothing", "--clear"]) == 2
+    assert "no frames are cached as 'nothing'" in capsys.readouterr().err
+    assert main([*command, entry.name, "--clear"]) == 0
+    assert "1 removed, 0.00 GB" in capsys.readouterr().out
+    assert list_entries(settings().folder) == []
 
 
 def test_an_entry_that_was_never_complete_is_made_anew(root: Path, settings: Settings) -> None:
