@@ -23,7 +23,7 @@ def evaluate(**settings: Any) -> Evaluation:
         ProctorError: with one line that says what to change.
     """
     open_what_is_closed()
-    for name in ("output_dir", "against"):
+    for name in ("output_dir", "against", "record"):
         if name in settings:
             settings[name] = str(settings[name])
     config = build(EvalConfig, settings)

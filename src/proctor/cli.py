@@ -25,6 +25,7 @@ from proctor.machine.streams import last, say_what_is_lost
 
 COMMANDS = {
     "eval": "evaluate a policy on a benchmark: a success rate with its interval",
+    "record": "keep a policy's episodes as demonstrations: a LeRobot dataset",
     "report": "write a run's page: rates, charts, timeline and all its episodes",
     "audit": "run a sample of a run's episodes again, one by one, and compare",
     "compare": "what changed between runs, and whether by more than chance",

@@ -41,6 +41,9 @@ ACTION = "action"
 REWARD = "next.reward"
 
 
+SUCCESS = "next.success"
+
+
 class FeatureKind(Enum):
     """What a feature means; the values are LeRobot's feature type names, but for the last."""
 

@@ -20,9 +20,7 @@ class Verb(NamedTuple):
     function: str
 
 
-VERBS: dict[str, Verb] = {
-    "cache": Verb("decoded frames that are kept: list, clear", "proctor.commands.data_cache:run"),
-}
+VERBS: dict[str, Verb] = {}
 
 _OVERVIEW = """\
 proctor data VERB ...

@@ -171,6 +171,8 @@ def _show(evaluation: Evaluation, action: ActionSpec, console: Console) -> None:
     for warning in world_warnings(evaluation.rows):
         print(one_line(f"warning: {warning}"), file=sys.stderr)
     _say_what_came_of_filming(evaluation)
+    if evaluation.rollouts is not None:
+        print(f"rollouts: {evaluation.rollouts} (proctor data view {evaluation.rollouts})")
     console.print(f"results: {evaluation.path}", highlight=False, soft_wrap=True, markup=False)
     _say_where_the_report_is(evaluation.path)
 

@@ -33,6 +33,15 @@ class EvalConfig(RunConfig):
         default=0.05, metadata={"help": "level of the test of --against"} | PRESENTATION
     )
 
+    record: Path | None = field(
+        default=None,
+        metadata={"help": "a folder to keep all episodes in, as a LeRobot dataset"} | PRESENTATION,
+    )
+    record_images: bool = field(
+        default=True,
+        metadata={"help": "false: --record keeps numbers only, and renders nothing for it"}
+        | PRESENTATION,
+    )
     live: bool = field(
         default=False,
         metadata={"help": "serve the report page while the run goes on"} | PRESENTATION,
@@ -66,6 +75,10 @@ class EvalConfig(RunConfig):
             raise UsageError(f"--alpha must be from {least} to below 0.5, got {self.alpha:g}")
         if self.may_stop:
             self._validate_stopping()
+        if self.record is not None and self.eval.scheduler is SchedulerKind.LOCKSTEP:
+            raise UsageError("--record: lockstep records nothing; leave --eval.scheduler out")
+        if self.record is None and not self.record_images:
+            raise UsageError("--record_images=false needs --record=DIR")
 
     def _validate_stopping(self) -> None:
         flag = "--against" if self.against is not None else "--eval.stop_when"

@@ -94,8 +94,7 @@ class DepthScale:
             place = (np.log(values + shift) - low) / (high - low)
         else:
             place = (values - near) / (far - near)
-        codes: Array = np.rint(place * _HIGHEST).clip(0, _HIGHEST).astype(np.uint16)
-        return codes
+        return np.rint(place * _HIGHEST).clip(0, _HIGHEST).astype(np.uint16)
 
     def decode(self, codes: Array, unit: DepthUnit = DepthUnit.MILLIMETRE) -> Array:
         """Return the distances, float32, of codes; millimetres are whole."""

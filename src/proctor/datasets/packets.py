@@ -183,8 +183,7 @@ def _groups(container: Any, stream: Any) -> Iterator[list[Any]]:
 
 
 def _end_of(packet: Any, begin: int) -> Fraction:
-    ticks: Fraction = packet.time_base
-    return Fraction(packet.pts + packet.duration - begin) * ticks
+    return Fraction(packet.pts + packet.duration - begin) * packet.time_base
 
 
 def _leads(group: list[Any]) -> bool:

@@ -45,19 +45,11 @@ def open_table(path: Path) -> pq.ParquetFile:
         if not path.is_file():
             raise DatasetError(f"{path} is missing")
         meta = pq.read_metadata(path)
-        fields = meta.schema.to_arrow_schema()
-        inside = tuple(f"{field.name}." for field in fields if _holds_structs(field.type))
         leaves = [meta.schema.column(i) for i in range(meta.num_columns)]
         texts = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
-        texts = [name for name in texts if not name.startswith(inside)]
         return pq.ParquetFile(path, metadata=meta, read_dictionary=texts, memory_map=True)
     except UNREADABLE as error:
         raise damaged(path, error) from None
-
-
-def _holds_structs(kind: pa.DataType) -> bool:
-    """Tell whether texts are in it that Arrow cannot give as dictionaries: PNG files, say."""
-    return pa.types.is_struct(kind) or (pa.types.is_list(kind) and _holds_structs(kind.value_type))
 
 
 def read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
@@ -71,12 +63,6 @@ def read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
     wanted = names if columns is None else [name for name in names if name in set(columns)]
     refuse_absurd(path, file.metadata, wanted)
     try:
-        if any(pa.types.is_list(file.schema_arrow.field(name).type) for name in wanted):
-            # Arrow cannot join dictionaries inside lists: one row group at a time has one only.
-            groups = range(file.metadata.num_row_groups)
-            parts = [file.read_row_group(i, columns=wanted, use_threads=False) for i in groups]
-            if parts:
-                return pa.concat_tables(parts).select(wanted)
         return file.read(columns=wanted, use_threads=False).select(wanted)
     except UNREADABLE as error:
         raise damaged(path, error) from None

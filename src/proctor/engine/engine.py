@@ -20,6 +20,7 @@ from proctor.engine.messages import (
     Ended,
     NeedsActions,
     PolicyFailed,
+    RecordingFailed,
     Report,
     SimClosed,
     Started,
@@ -28,9 +29,10 @@ from proctor.engine.openings import Openings
 from proctor.engine.pool import Pool, ProcessPool
 from proctor.engine.scheduler import Scheduler
 from proctor.engine.worker import WorkerSetup
-from proctor.errors import PolicyError, WorkerError, last_line
+from proctor.errors import PolicyError, RunFolderError, WorkerError, last_line
 from proctor.features import Array, Feature
 from proctor.recorders.base import Recorder
+from proctor.recorders.takes import Recording
 from proctor.recorders.video import Camera
 from proctor.runs.records import Pulse
 from proctor.types import EpisodeKey, EpisodeResult
@@ -66,6 +68,7 @@ class Engine:
         self._scheduler = scheduler
         self._recorders: Sequence[Recorder] = ()
         self._camera: Camera | None = None
+        self._recording: Recording | None = None
         self._actions: Mapping[EpisodeKey, Array] = {}
         self._not_started = list(range(setup.n_workers))
         self._pool = _make_pool(setup)
@@ -95,17 +98,21 @@ class Engine:
         should_stop: Callable[[], bool] = lambda: False,
         camera: Camera | None = None,
         actions: Mapping[EpisodeKey, Array] | None = None,
+        recording: Recording | None = None,
     ) -> None:
         """Run until every episode has ended, or ``should_stop`` and the rounds begun have.
 
-        It may be called again once the scheduler has more. ``camera`` films every episode. Those
-        whose ``actions`` are known are played again by them, without the policy.
+        It may be called again once the scheduler has more. ``camera`` films every episode,
+        ``recording`` makes a take of it. Those whose ``actions`` are known are played again by
+        them, without the policy.
 
         Raises:
             PolicyError: the policy returned no usable actions.
             WorkerError: no worker can be started, or no simulator of a task can be opened.
+            RunFolderError: a take cannot be written.
         """
         self._recorders, self._camera, self._actions = recorders, camera, actions or {}
+        self._recording = recording
         self._begin_counting()
         stopping = False
         try:
@@ -178,6 +185,8 @@ class Engine:
                 self._broken(slot, report)
             case PolicyFailed(message, cause):
                 raise PolicyError(message) from WorkerError(cause)
+            case RecordingFailed(message):
+                raise RunFolderError(message)
 
     def _needs_actions(self, slot: int, step: int) -> None:
         spec = self._scheduler.running(slot)
@@ -243,7 +252,8 @@ class Engine:
             if spec is not None:
                 self._free.discard(slot)
                 self._beats_before[slot] = int(self._pool.steps()[slot])
-                self._pool.send(slot, Begin(spec, self._camera, self._actions.get(spec.key)))
+                actions = self._actions.get(spec.key)
+                self._pool.send(slot, Begin(spec, self._camera, actions, self._recording))
             elif self._scheduler.must_close(slot):
                 self._free.discard(slot)
                 self._pool.send(slot, CloseSim())

@@ -6,7 +6,7 @@ import hashlib
 import math
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -123,7 +123,7 @@ class Episode:
         )
 
 
-def check_observation(observation: Observation, features: dict[str, Feature]) -> None:
+def check_observation(observation: Observation, features: Mapping[str, Feature]) -> None:
     """Check that a simulator observed what its benchmark says.
 
     numpy would stretch a row to fit, and the policy would be blamed for what it makes of NaN.
@@ -180,7 +180,7 @@ class ObservedEpisode(Episode):
         super().__init__(sim, spec, action)
         self._window = window
         self._keys = tuple(window.arrays)
-        self._images = sum(f.kind is FeatureKind.VISUAL for f in window.features.values())
+        self._pictures = pictures_among(window.features)
         self._beat = beat
 
     def begin(self) -> None:
@@ -215,11 +215,22 @@ class ObservedEpisode(Episode):
             raise WorkerError(f"the episode goes on after its {len(actions)} steps")
 
     def _observe(self, *, first: bool) -> None:
+        self._window.push(self._look(self._keys), first=first)
+
+    def _look(self, keys: Sequence[str]) -> Observation:
+        """Observe ``keys``, and count what it cost."""
         start = time.perf_counter()
-        self._window.push(self._sim.observe(self._keys), first=first)
+        seen = self._sim.observe(keys)
         spent = time.perf_counter() - start
-        if self._images:
-            self.renders += self._images
+        images = sum(key in self._pictures for key in keys)
+        if images:
+            self.renders += images
             self.timings.render_s += spent
         else:
             self.timings.sim_s += spent
+        return seen
+
+
+def pictures_among(features: Mapping[str, Feature]) -> frozenset[str]:
+    """Return the keys that are rendered."""
+    return frozenset(key for key, f in features.items() if f.kind is FeatureKind.VISUAL)

@@ -5,18 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from proctor.features import Array
+from proctor.recorders.takes import Recording
 from proctor.recorders.video import Camera
 from proctor.types import EpisodeResult, EpisodeSpec
 
 
 @dataclass(frozen=True)
 class Begin:
-    """Engine: start this episode, and film it if there is a camera."""
+    """Engine: start this episode; film it if there is a camera, record it if that is said."""
 
     spec: EpisodeSpec
     camera: Camera | None = None
     actions: Array | None = None
     """All that it consists of, where it was played before: then the policy is not asked."""
+    recording: Recording | None = None
 
 
 @dataclass(frozen=True)
@@ -78,4 +80,11 @@ class PolicyFailed:
     cause: str
 
 
-Report = Started | NeedsActions | Ended | SimClosed | Broken | PolicyFailed
+@dataclass(frozen=True)
+class RecordingFailed:
+    """Worker: what is recorded cannot be written, which is nobody's fault who plays."""
+
+    message: str
+
+
+Report = Started | NeedsActions | Ended | SimClosed | Broken | PolicyFailed | RecordingFailed

@@ -35,11 +35,13 @@ from proctor.engine.messages import (
     NeedsActions,
     Order,
     PolicyFailed,
+    RecordingFailed,
     Report,
     SimClosed,
     Started,
 )
-from proctor.errors import PolicyError, bounded
+from proctor.engine.recorded_episode import RecordedEpisode
+from proctor.errors import PolicyError, RunFolderError, bounded
 from proctor.features import Interface
 from proctor.machine.generators import WHILE_OPENING, seed_generators
 from proctor.policies.base import Batch, Policy, Query
@@ -80,6 +82,8 @@ class Worker:
             return self._handle(order)
         except PolicyError as error:
             return PolicyFailed(bounded(str(error)), describe(error))
+        except RunFolderError as error:
+            return RecordingFailed(bounded(str(error)))
 
     def _handle(self, order: Order) -> Report:
         if isinstance(order, Begin):
@@ -107,14 +111,22 @@ class Worker:
             self._task = spec.task
             _give_memory_back()  # compiling a model takes a multiple of what it leaves
         open_s = time.perf_counter() - start
-        sim = self._sim if order.camera is None else FilmedSim(self._sim, order.camera)
-        self._episode = ObservedEpisode(sim, spec, self._benchmark.action, self._window, self._beat)
+        self._episode = self._new_episode(self._sim, order)
         self._episode.timings.open_s = open_s
         self._episode.begin()
         if order.actions is not None:
             self._episode.play_again(order.actions)
         elif self._policy is not None:
             self._play(self._policy, self._episode)
+
+    def _new_episode(self, sim: Sim, order: Begin) -> ObservedEpisode:
+        """Return the episode as it is asked for: filmed, recorded, or neither."""
+        if order.camera is not None:
+            sim = FilmedSim(sim, order.camera)
+        parts = (sim, order.spec, self._benchmark.action, self._window, self._beat)
+        if order.recording is None:
+            return ObservedEpisode(*parts)
+        return RecordedEpisode(*parts, order.recording)
 
     def _run(self, order: Chunk) -> None:
         assert self._episode is not None

@@ -6,21 +6,24 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from proctor.config.evaluation import EvalConfig
 from proctor.engine.scheduler import Bounds
 from proctor.errors import RunFolderError
+from proctor.evaluation.demonstrations import Demonstrations
 from proctor.evaluation.filming import Filmed, Filming
 from proctor.evaluation.plan import check_planned, rest_of
 from proctor.evaluation.prepared import Prepared
 from proctor.evaluation.preparing import checked, record_of
+from proctor.evaluation.rollouts import keeping, rollouts
 from proctor.evaluation.session import FilmRecorders, Session, SessionRules
 from proctor.evaluation.stop_rules import make_stopper
 from proctor.evaluation.tracking import tracked
 from proctor.recorders.base import Recorder
+from proctor.recorders.takes import Recording
 from proctor.recorders.wandb import read_run_id, require_wandb
 from proctor.report.page import write_page
 from proctor.report.stopped import kind_of_interval, round_warnings
@@ -48,6 +51,8 @@ class Evaluation:
     watched: Watched = NOT_WATCHED
     """How a stop rule watched the rates."""
     filmed: Filmed = field(default_factory=Filmed)
+    rollouts: Path | None = None
+    """The dataset that its episodes are kept in."""
 
     @property
     def tally(self) -> Tally:
@@ -100,6 +105,7 @@ def run_evaluation(
     definition = prepared.definition()
     stopper = make_stopper(config, plan, definition.protocol)
     _check_outputs(config, _filming(prepared))
+    shown = rollouts(config, prepared.benchmark)
     with folder.locked(), _live_page(config, folder):
         record = folder.joined(record_of(prepared, definition, given), resume=config.resume)
         done = read_journal(folder.path).rows
@@ -115,14 +121,18 @@ def run_evaluation(
         for row in before:
             stopper.hear(row.key, row.outcome)
         rest = rest_of(plan, done, decided=stopper.decided)
-        session = Session(prepared.players, _session_rules(config), _filming(prepared))
-        with tracked(config.wandb, folder.path, record, before) as trackers, session:
+        with (
+            keeping(shown, plan, done, folder.path) as kept,
+            tracked(config.wandb, folder.path, record, before) as trackers,
+            _session(prepared, shown, kept.recording) as session,
+        ):
             try:
                 if rest.specs:
                     outputs = [] if make_recorders is None else make_recorders(before)
-                    session.run(rest, [*outputs, *trackers], stopper)
+                    session.run(rest, [*kept.recorders, *outputs, *trackers], stopper)
             finally:
                 rows = _write_results(folder.path, len(plan), record, stopper.decision)
+            kept.finish()
             filmed = session.film(rows, film_recorders)
     order = {spec.key: place for place, spec in enumerate(plan)}
     rows.sort(key=lambda row: order[row.key])
@@ -133,7 +143,19 @@ def run_evaluation(
         stopped=stopper.decision,
         watched=watched(record.resolved),
         filmed=filmed,
+        rollouts=config.record,
     )
+
+
+def _session(
+    prepared: Prepared[EvalConfig], shown: Demonstrations | None, recording: Recording | None
+) -> Session:
+    """Return what plays episodes: where they are recorded, by workers that can draw all of it."""
+    players = prepared.players
+    if shown is not None:
+        environment = shown.environment(prepared.policy.spec.inputs)
+        players = replace(players, worker=replace(players.worker, environment=environment))
+    return Session(players, _session_rules(prepared.config), _filming(prepared), recording)
 
 
 def _filming(prepared: Prepared[EvalConfig]) -> Filming:

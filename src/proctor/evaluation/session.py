@@ -21,6 +21,7 @@ from proctor.evaluation.prepared import Players
 from proctor.recorders.base import Recorder, close_all
 from proctor.recorders.on_disk import EffortLog, Journal
 from proctor.recorders.stopper import Stopper
+from proctor.recorders.takes import Recording
 from proctor.report.page import write_page
 from proctor.runs.journal import EpisodeRow, videos_in
 from proctor.runs.videos import remove_unfinished
@@ -44,10 +45,17 @@ class SessionRules:
 class Session:
     """Holds the engine of a run from its first episode to its last video."""
 
-    def __init__(self, players: Players, rules: SessionRules, filming: Filming) -> None:
+    def __init__(
+        self,
+        players: Players,
+        rules: SessionRules,
+        filming: Filming,
+        recording: Recording | None = None,
+    ) -> None:
         self._players = players
         self._rules = rules
         self._filming = filming
+        self._recording = recording
         self._folder = filming.folder
         self._engine: Engine | None = None
         self._inference: Inference | None = None
@@ -86,12 +94,17 @@ class Session:
             else:
                 environment = self._players.worker.environment
                 engine = self._engine_for(rest.specs, environment, rest.begun)
-                engine.run(recorders, lambda: stopper.decided)
+                while not self._scheduler.done:  # what a recorder asks for in the end is run too
+                    engine.run(recorders, lambda: stopper.decided, recording=self._recording)
         except BaseException:
             self._end_workers()  # at once: Ctrl-C does not wait for the report
             raise
         finally:
             close_all(recorders)
+
+    def add(self, spec: EpisodeSpec) -> None:
+        """Play one more episode, in the run that goes on."""
+        self._scheduler.add([spec])
 
     def film(self, rows: Sequence[EpisodeRow], film_recorders: FilmRecorders) -> Filmed:
         """Film the chosen episodes that have no video yet, and show them on the page."""

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from proctor.errors import last_line, one_line
 from proctor.recorders.base import Recorder
+from proctor.recorders.takes import Keep
 from proctor.runs.records import Pulse
 from proctor.stats.counts import Counts
 from proctor.stats.rates import rate_text
@@ -121,6 +122,45 @@ class FilmingProgress(Recorder):
         """Return the line as text."""
         left = time_left(self._ended, self._planned - self._ended, self._elapsed_s)
         return f"filming {self._ended}/{self._planned}  {left}"
+
+
+class RecordingProgress(Recorder):
+    """Shows how many demonstrations there are, and how many episodes were none."""
+
+    def __init__(self, wanted: int, before: int, keep: Keep, console: Console) -> None:
+        self._wanted = wanted
+        self._before = self._kept = before
+        self._lost = 0
+        self._keep = keep
+        self._console = console
+        self._line = _Line(console)
+        self._pulse = Pulse(0.0, 0, 0, 0)
+
+    def episode_ended(self, result: EpisodeResult) -> None:
+        """Count the episode; one whose simulator broke is named at once."""
+        kept = self._keep.keeps(result.outcome)
+        self._kept += kept
+        self._lost += not kept
+        if result.error is not None:
+            line = f"{result.outcome.value}: {result.spec}: {last_line(result.error)}"
+            self._console.print(one_line(line), style="yellow", markup=False, soft_wrap=True)
+
+    def pulse(self, pulse: Pulse) -> None:
+        """Show how far it is."""
+        self._pulse = pulse
+        self._line.show(self.line())
+
+    def close(self) -> None:
+        """Leave the last state of the line on the screen."""
+        self._line.close(self.line())
+
+    def line(self) -> str:
+        """Return the line as text."""
+        done, left = self._kept - self._before, max(0, self._wanted - self._kept)
+        parts = [f"recorded {self._kept}/{self._wanted}", f"{self._lost} not kept"]
+        parts.append(time_left(done, left, self._pulse.elapsed_s))
+        parts.append(f"{self._pulse.steps_per_s:,.0f} steps/s")
+        return "  ".join(parts)
 
 
 def time_left(done: int, left: int, elapsed_s: float) -> str:

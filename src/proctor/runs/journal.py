@@ -19,6 +19,7 @@ from proctor.types import EpisodeKey, EpisodeResult, EpisodeSpec, Outcome, World
 
 JOURNAL_FILE = "episodes.jsonl"
 VIDEO_FOLDER = "videos"
+TAKES_FOLDER = "takes"
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _LONGEST_NAME = 200
 """Of a suite, where it is part of a file name."""
@@ -97,6 +98,12 @@ def video_path(key: EpisodeKey) -> str:
     """
     suite, task_id, index = key
     return f"{VIDEO_FOLDER}/{_file_name(suite)}_{task_id}/episode_{index}.mp4"
+
+
+def take_path(key: EpisodeKey) -> str:
+    """Return the one place for an episode's take, relative to the run folder."""
+    suite, task_id, index = key
+    return f"{TAKES_FOLDER}/{_file_name(suite)}_{task_id}/episode_{index}"
 
 
 def _file_name(suite: str) -> str:

@@ -142,8 +142,10 @@ def test_phases_of_an_evaluation_are_not_handed_the_whole() -> None:
     }
     assert holders == {
         "proctor.evaluation.preparing",
+        "proctor.evaluation.recording",
         "proctor.evaluation.run",
         "proctor.commands.eval",
+        "proctor.commands.record",
     }
 
 

@@ -1,0 +1,171 @@
+"""``proctor record``: demonstrations of a policy, as a LeRobot dataset."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from typing import TYPE_CHECKING, Any
+
+from proctor.errors import CannotOpen, UsageError, exit_code_of, one_line
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rich.console import Console
+
+    from proctor.config.recording import RecordConfig
+    from proctor.evaluation.prepared import Prepared
+    from proctor.evaluation.recording import Recorded
+    from proctor.recorders.base import Recorder
+
+EXIT_INCOMPLETE = 1
+_USAGE = """\
+proctor record --policy.type=NAME --env.type=NAME --dataset.repo_id=USER/NAME [--FLAG=VALUE ...]
+
+Plays a policy and keeps the episodes that succeed as a dataset, until there are
+--record.n_episodes of every task. A recording that was stopped is completed by:
+proctor record --resume --dataset.root=FOLDER (and, where a type is MODULE:NAME, that flag again)
+Exit code 1: there are fewer demonstrations of a task than asked for.
+"""
+
+
+def run(words: list[str]) -> int:
+    """Run the command and return its exit code."""
+    from proctor.config.builder import Switches, build
+    from proctor.config.flags import split_argv
+    from proctor.config.recording import RecordConfig
+
+    positional, given = split_argv(words, Switches(RecordConfig, words))
+    if positional:
+        raise UsageError(f"unexpected word {positional[0]!r} (flags are written --name=value)")
+    if "help" in given:
+        from proctor.config.help import flags_help
+
+        print(f"{_USAGE}\nFlags of every recording:\n{flags_help(RecordConfig, given)}", end="")
+        return 0
+    settings = _settings_from(given)
+    return _record_and_show(build(RecordConfig, settings), settings)
+
+
+def _record_and_show(config: RecordConfig, settings: dict[str, Any]) -> int:
+    """Record, say what came of it, and return the exit code."""
+    from rich.console import Console
+
+    from proctor.evaluation.recording import prepare, run_recording
+    from proctor.recorders.interrupts import Interrupts
+    from proctor.recorders.progress import RecordingProgress
+
+    interrupts = Interrupts()
+    prepared, shown = prepare(config)
+    wanted = config.record.n_episodes * len(prepared.benchmark.tasks())
+
+    def make_recorders(kept: int) -> list[Recorder]:
+        console = Console(stderr=True)
+        line = _headline(prepared, wanted, kept)
+        console.print(line, highlight=False, soft_wrap=True, markup=False)
+        for note in prepared.policy.spec.notes:
+            console.print(one_line(f"note: {note}"), highlight=False, soft_wrap=True, markup=False)
+        progress = RecordingProgress(wanted, kept, config.record.keep, console)
+        return [progress, interrupts]
+
+    try:
+        recorded = run_recording(prepared, shown, settings, make_recorders)
+    except KeyboardInterrupt as stop:
+        _say_how_to_resume(config)
+        return exit_code_of(stop)
+    except CannotOpen as error:
+        print(one_line(f"proctor: error: {error}"), file=sys.stderr)
+        return EXIT_INCOMPLETE
+    _show(recorded, Console())
+    return 0 if recorded.complete else EXIT_INCOMPLETE
+
+
+def _headline(prepared: Prepared[RecordConfig], wanted: int, kept: int) -> str:
+    """Say what is about to be recorded."""
+    n_tasks = len(prepared.benchmark.tasks())
+    before = f" ({kept} recorded before)" if kept else ""
+    return (
+        f"{prepared.policy.spec.name} on {prepared.benchmark.name}: {wanted} demonstrations of "
+        f"{n_tasks} task{'s' * (n_tasks != 1)}{before} -> {prepared.config.dataset.folder}"
+    )
+
+
+def _say_how_to_resume(config: RecordConfig) -> None:
+    from proctor.config.trust import code_flags
+
+    folder = shlex.quote(str(config.dataset.folder))
+    own = f" --output_dir={shlex.quote(str(config.output_dir))}" if config.output_dir else ""
+    print(
+        "interrupted: what has ended is kept; continue with\n"
+        f"  proctor record --resume --dataset.root={folder}{own}{code_flags(config)}",
+        file=sys.stderr,
+    )
+
+
+def _show(recorded: Recorded, console: Console) -> None:
+    """Say of every task what came of it, and where the dataset lies."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column("task")
+    for name in ("kept", "attempts", "failed", "errors", "frames"):
+        table.add_column(name, justify="right")
+    for task in recorded.tasks:
+        counts = (task.attempts, task.failed, task.errors)
+        of_wanted = f"{task.kept}/{recorded.wanted}"
+        table.add_row(one_line(task.name), of_wanted, *map(str, counts), f"{task.frames:,}")
+    console.print(table)
+    kept = sum(task.kept for task in recorded.tasks)
+    frames = sum(task.frames for task in recorded.tasks)
+    print(f"\n{kept:,} demonstrations, {frames:,} frames, {recorded.seconds:.1f} s in this session")
+    if recorded.note is not None:
+        print(one_line(f"note: {recorded.note}"))
+    if not recorded.complete:
+        print(_why_incomplete(recorded))
+    print(f"dataset: {recorded.root}")
+    print(f"look at it: proctor data view {shlex.quote(str(recorded.root))}")
+
+
+def _why_incomplete(recorded: Recorded) -> str:
+    short = [task for task in recorded.tasks if task.kept < recorded.wanted]
+    errors = sum(task.errors for task in short)
+    because = f", {errors} of them broken simulators ({recorded.log})" if errors else ""
+    return one_line(
+        f"incomplete: {len(short)} tasks have fewer than {recorded.wanted} after "
+        f"{max(task.attempts for task in short)} attempts, as {short[0].name}{because}; "
+        "--record.max_attempts=N with --resume allows more"
+    )
+
+
+def _settings_from(given: dict[str, str]) -> dict[str, Any]:
+    """Join what a resumed recording was given, the config file and the flags; later ones win."""
+    from proctor.config.flags import path_of, read_config_file
+    from proctor.config.trust import trusted
+    from proctor.runs.folder import RunFolder
+
+    settings: dict[str, Any] = dict(given)
+    if "config_path" in settings:
+        file = path_of(settings.pop("config_path"))
+        settings = {**trusted(read_config_file(file), given, str(file)), **settings}
+    if str(settings.get("resume", "false")).lower() == "true":
+        folder = RunFolder(_run_folder(settings))
+        earlier = folder.read()
+        if earlier is None:
+            raise UsageError(f"--resume: {folder.path} holds no recording to go on with")
+        settings = {**trusted(earlier.given, given, str(folder.path)), **settings}
+    return settings
+
+
+def _run_folder(settings: dict[str, Any]) -> Path:
+    """Return the run folder of a recording that is resumed."""
+    from proctor.config.builder import setting
+    from proctor.config.flags import path_of
+    from proctor.config.recording import DatasetSettings, run_folder_of
+
+    if settings.get("output_dir"):
+        return path_of(str(settings["output_dir"]))
+    root = setting("dataset", "root", settings)
+    repo_id = setting("dataset", "repo_id", settings)
+    dataset = DatasetSettings(repo_id=repo_id or None, root=path_of(root) if root else None)
+    dataset.validate()
+    return run_folder_of(dataset)

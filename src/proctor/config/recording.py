@@ -1,0 +1,191 @@
+"""What one recording of demonstrations is asked to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from proctor.config.base import RunConfig
+from proctor.config.sections import at_least, between
+from proctor.datasets.encoder import CODECS
+from proctor.datasets.source import lerobot_home
+from proctor.definition import PRESENTATION
+from proctor.errors import UsageError, did_you_mean
+from proctor.features import ENVIRONMENT_STATE, REWARD, SUCCESS
+from proctor.machine.hub import HUB_ID
+from proctor.recorders.takes import Keep
+from proctor.types import MOST_EPISODES
+
+EXTRAS = ("environment_state", REWARD, SUCCESS)
+"""What --record.extra may name, in the order it is written in."""
+_TRIES_PER_EPISODE = 4
+_MOST_NOISE = 10.0
+
+
+@dataclass
+class DatasetSettings:
+    """Where the dataset lies and how its pictures are kept."""
+
+    repo_id: str | None = field(
+        default=None, metadata={"help": "its name, as on the Hub: USER/NAME"} | PRESENTATION
+    )
+    root: Path | None = field(
+        default=None,
+        metadata={"help": "its folder (default: $HF_LEROBOT_HOME/REPO_ID)"} | PRESENTATION,
+    )
+    codec: str = field(
+        default="av1", metadata={"help": f"of its videos, one of {', '.join(CODECS)}"}
+    )
+
+    def validate(self) -> None:
+        """Refuse values that make no sense.
+
+        Raises:
+            UsageError: naming the flag.
+        """
+        if self.repo_id is None and self.root is None:
+            raise UsageError("say where to record to: --dataset.repo_id=USER/NAME or .root=DIR")
+        if self.root is not None and not self.root.absolute().name:
+            raise UsageError(f"--dataset.root: {self.root} cannot be a dataset")
+        if self.repo_id is not None and not HUB_ID.fullmatch(self.repo_id):
+            raise UsageError(f"--dataset.repo_id must be USER/NAME, got {self.repo_id!r}")
+        if self.codec not in CODECS:
+            raise UsageError(
+                f"--dataset.codec: there is no {self.codec!r}{did_you_mean(self.codec, CODECS)} "
+                f"(choose from {', '.join(CODECS)})"
+            )
+
+    @property
+    def folder(self) -> Path:
+        """Where the dataset lies."""
+        if self.root is not None:
+            return self.root.absolute()
+        assert self.repo_id is not None
+        return lerobot_home() / self.repo_id
+
+
+@dataclass
+class RecordSettings:
+    """What is recorded, of which episodes."""
+
+    n_episodes: int = field(
+        default=50, metadata={"help": "demonstrations to keep, per task"} | PRESENTATION
+    )
+    max_attempts: int | None = field(
+        default=None,
+        metadata={
+            "help": "most episodes played per task to keep n_episodes of "
+            f"(default: {_TRIES_PER_EPISODE} times n_episodes)"
+        }
+        | PRESENTATION,
+    )
+    keep: Keep = field(
+        default=Keep.SUCCESS, metadata={"help": "episodes that succeed, or failures too"}
+    )
+    images: bool = field(default=True, metadata={"help": "false: numbers only"})
+    cameras: list[str] | None = field(
+        default=None,
+        metadata={"help": "only these, as [observation.images.top] or [top]; default: all"},
+    )
+    extra: list[str] = field(
+        default_factory=list,
+        metadata={"help": f"further features, of {', '.join(EXTRAS)}"},
+    )
+    noise: float = field(
+        default=0.0,
+        metadata={
+            "help": "play actions disturbed in bursts and record what the policy wanted: the "
+            "standard deviation, in halves of the action's range"
+        },
+    )
+    noise_share: float = field(
+        default=1.0, metadata={"help": "the share of the episodes that are disturbed"}
+    )
+    noise_dims: list[int] | None = field(
+        default=None,
+        metadata={"help": "the numbers of an action that are disturbed, as [0,1,2]; default: all"},
+    )
+
+    @property
+    def attempts(self) -> int:
+        """Most episodes that are played of a task."""
+        if self.max_attempts is None:
+            return min(_TRIES_PER_EPISODE * self.n_episodes, MOST_EPISODES)
+        return self.max_attempts
+
+    def validate(self) -> None:
+        """Refuse values that make no sense.
+
+        Raises:
+            UsageError: naming the flag.
+        """
+        between("record.n_episodes", self.n_episodes, 1, MOST_EPISODES)
+        if self.max_attempts is not None:
+            between("record.max_attempts", self.max_attempts, self.n_episodes, MOST_EPISODES)
+        if self.cameras is not None and not self.images:
+            raise UsageError("--record.images=false records no camera; leave --record.cameras out")
+        if self.cameras == []:
+            raise UsageError("--record.cameras is empty; --record.images=false records none")
+        for name in self.extra:
+            if name not in EXTRAS and name != ENVIRONMENT_STATE:
+                raise UsageError(
+                    f"--record.extra: there is no {name!r}{did_you_mean(name, EXTRAS)} "
+                    f"(choose from {', '.join(EXTRAS)})"
+                )
+        self._validate_noise()
+
+    def _validate_noise(self) -> None:
+        if not 0 <= self.noise <= _MOST_NOISE:
+            raise UsageError(f"--record.noise must be 0 to {_MOST_NOISE:g}, got {self.noise:g}")
+        if not 0 < self.noise_share <= 1:
+            raise UsageError(
+                f"--record.noise_share must be above 0 and at most 1, got {self.noise_share:g}"
+            )
+        for number in self.noise_dims or ():
+            at_least("record.noise_dims", number, 0)
+        if not self.noise and (self.noise_share != 1 or self.noise_dims is not None):
+            raise UsageError("--record.noise_share and .noise_dims need --record.noise=S")
+
+
+@dataclass
+class RecordConfig(RunConfig):
+    """One recording: which policy shows what, in which world, into which dataset."""
+
+    dataset: DatasetSettings = field(default_factory=DatasetSettings)
+    record: RecordSettings = field(default_factory=RecordSettings)
+    output_dir: Path | None = field(
+        default=None,
+        metadata={
+            "help": "the run folder: journal, log and what waits for its turn (default: the "
+            "dataset's folder and .recording)"
+        }
+        | PRESENTATION,
+    )
+    resume: bool = field(
+        default=False,
+        metadata={
+            "help": "record what is missing in the dataset; needs no other flag but where it is, "
+            "and types that are MODULE:NAME"
+        }
+        | PRESENTATION,
+    )
+
+    @property
+    def run_folder(self) -> Path:
+        """Where the journal of the recording lies."""
+        return self.output_dir or run_folder_of(self.dataset)
+
+    def validate(self) -> None:
+        """Refuse values that make no sense.
+
+        Raises:
+            UsageError: naming the flag.
+        """
+        super().validate()
+        self.dataset.validate()
+        self.record.validate()
+
+
+def run_folder_of(dataset: DatasetSettings) -> Path:
+    """Return where the journal of a recording lies unless told otherwise: beside the dataset."""
+    return dataset.folder.with_name(f"{dataset.folder.name}.recording")

@@ -1,0 +1,80 @@
+"""An episode that is recorded: what was seen before every action, and what the policy wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from proctor.benchmarks.base import Sim
+from proctor.engine.episode import ObservedEpisode, Window, check_observation, pictures_among
+from proctor.features import ActionSpec, Array, Observation
+from proctor.recorders.takes import OpenTake, Recording
+from proctor.types import EpisodeSpec, Step
+
+
+class RecordedEpisode(ObservedEpisode):
+    """Looks at every step at what is recorded, and renders nothing twice.
+
+    Without noise its world goes as that of any other episode. Its take is complete before the
+    episode is over for anybody else.
+    """
+
+    def __init__(
+        self,
+        sim: Sim,
+        spec: EpisodeSpec,
+        action: ActionSpec,
+        window: Window,
+        beat: Callable[[], None],
+        recording: Recording,
+    ) -> None:
+        super().__init__(sim, spec, action, window, beat)
+        self._recording = recording
+        self._recorded = tuple(recording.observed)
+        self._pictures |= pictures_among(recording.observed)
+        self._disturbance = recording.noise.of(spec, action)
+        self._low, self._high = action.bounds
+        self._seen: Observation = {}  # what has been observed of this moment
+        self._take: OpenTake | None = None
+
+    def begin(self) -> None:
+        """Begin a take, reset, and observe the starting world."""
+        self._take = self._recording.begin(self.spec)
+        super().begin()
+
+    def step(self, action: Array) -> Step:
+        """Take a step and write down what it started from; the last one completes the take.
+
+        Raises:
+            WorkerError: the simulator gave what its benchmark does not say.
+            RunFolderError: the take cannot be written.
+        """
+        assert self._take is not None
+        seen = self._look(self._recorded)
+        check_observation(seen, self._recording.observed)
+        seen = {k: v if k in self._pictures else np.array(v) for k, v in seen.items()}
+        wanted = self._within_range(np.asarray(action, np.float32))
+        step = super().step(self._played(action, wanted))
+        self._seen = {}
+        self._take.add(seen, wanted, step)
+        if self.ended:
+            self._take.end(success=self._success_once)
+        return step
+
+    def _played(self, action: Array, wanted: Array) -> Array:
+        """Return what is played: the action as it came, or a disturbed one."""
+        if self._disturbance is None:
+            return action
+        return self._within_range((wanted + self._disturbance.push(self.steps)).astype(np.float32))
+
+    def _within_range(self, action: Array) -> Array:
+        """Return the action as the benchmark takes it."""
+        return np.clip(action, self._low, self._high) if self._action.clipped else action
+
+    def _look(self, keys: Sequence[str]) -> Observation:
+        """Observe what of ``keys`` has not been observed of this moment."""
+        missing = [key for key in keys if key not in self._seen]
+        if missing:
+            self._seen |= super()._look(missing)
+        return {key: self._seen[key] for key in keys}

@@ -1,0 +1,218 @@
+"""What is recorded of a benchmark, and the dataset that it goes to."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from proctor.benchmarks.base import Benchmark, interface_of
+from proctor.config.recording import DatasetSettings, RecordSettings
+from proctor.datasets.encoder import codec_named
+from proctor.errors import DatasetError, MissingExtra, UsageError, did_you_mean
+from proctor.features import (
+    ACTION,
+    ENVIRONMENT_STATE,
+    IMAGES,
+    REWARD,
+    SUCCESS,
+    ActionSpec,
+    Feature,
+    FeatureKind,
+    to_info,
+)
+from proctor.recorders.dataset import Ledger, Line, OpenDataset
+from proctor.recorders.noise import Noise
+from proctor.recorders.takes import Recording, stored
+from proctor.runs.journal import EpisodeRow
+from proctor.types import EpisodeKey, EpisodeSpec, Outcome
+
+
+@dataclass(frozen=True)
+class Demonstrations:
+    """What is recorded and where it goes, checked; nothing is written before ``open``."""
+
+    settings: RecordSettings
+    root: Path
+    codec: str
+    benchmark: Benchmark
+    observed: dict[str, Feature]
+    """What is seen at every step."""
+    fps: int
+
+    def environment(self, inputs: Iterable[str]) -> dict[str, str]:
+        """Check that all can be observed here; return variables that workers need set.
+
+        Raises:
+            UsageError: nothing here can render.
+        """
+        return self.benchmark.preflight((*inputs, *self.observed))
+
+    def open(self, folder: Path) -> OpenDataset:
+        """Make the dataset, or go on with it; takes will lie in ``folder`` until they are in it.
+
+        Raises:
+            DatasetError: what lies there is no dataset, or one of something else.
+            RunFolderError: it was changed since, or cannot be written.
+        """
+        from proctor.datasets.layout import Layout
+        from proctor.datasets.writer import DatasetWriter
+
+        codec = codec_named(self.codec)
+        if self.root.exists():
+            writer = DatasetWriter.resume(self.root, codec)
+        else:
+            layout = Layout(robot_type=self.benchmark.name)
+            writer = DatasetWriter.create(self.root, self.fps, self._features(), codec, layout)
+        try:
+            ledger = Ledger(folder, writer.n_episodes)
+        except BaseException:
+            writer.release()
+            raise
+        recording = Recording(
+            folder=folder.absolute(),
+            info=writer.info,
+            codec=codec,
+            observed=self.observed,
+            keep=self.settings.keep,
+            noise=self._noise(),
+        )
+        return OpenDataset(writer, recording, ledger)
+
+    def _noise(self) -> Noise:
+        dims = self.settings.noise_dims
+        return Noise(
+            scale=self.settings.noise,
+            share=self.settings.noise_share,
+            dims=None if dims is None else tuple(dims),
+        )
+
+    def _features(self) -> dict[str, dict[str, Any]]:
+        """Return the features of the dataset, as meta/info.json states them."""
+        features = {key: to_info(stored(feature)) for key, feature in self.observed.items()}
+        size = self.benchmark.action.size
+        features[ACTION] = to_info(Feature(FeatureKind.ACTION, (size,), "float32"))
+        for key, dtype in ((REWARD, "float32"), (SUCCESS, "bool")):
+            if key in self.settings.extra:
+                features[key] = {"dtype": dtype, "shape": [1], "names": None}
+        return features
+
+
+def line_of(
+    dataset: OpenDataset,
+    plan: Sequence[EpisodeSpec],
+    rows: Mapping[EpisodeKey, EpisodeRow],
+    room: Mapping[tuple[str, int], int] | None = None,
+) -> tuple[Line, list[EpisodeSpec]]:
+    """Return who of ``plan`` is still to come into the dataset, and who has to be played.
+
+    An episode that is kept by its row and has a complete take is not played again. What the run
+    folder holds of others is removed.
+    """
+    recording, known = dataset.recording, set(dataset.ledger.keys)
+    coming, missing, waiting = [], [], set()
+    for spec in plan:
+        outcome = rows[spec.key].outcome if spec.key in rows else Outcome.ERROR
+        if spec.key in known or (outcome.counts and not recording.keep.keeps(outcome)):
+            continue
+        coming.append(spec)
+        if outcome.counts and _is_complete(recording.take_of(spec.key)):
+            waiting.add(spec.key)
+        else:
+            missing.append(spec)
+    line = Line(coming, room)
+    for key in waiting:
+        line.ended(key, kept=True)
+    recording.forget_all_but(waiting)
+    return line, missing
+
+
+def _is_complete(folder: Path) -> bool:
+    from proctor.datasets.take import read_take
+
+    try:
+        read_take(folder)
+    except DatasetError:
+        return False
+    return True
+
+
+def demonstrations(
+    benchmark: Benchmark, dataset: DatasetSettings, settings: RecordSettings
+) -> Demonstrations:
+    """Check that what is asked for can be recorded of ``benchmark``.
+
+    Raises:
+        UsageError: with one line that says what to change.
+    """
+    for module in ("pyarrow", "av"):
+        if importlib.util.find_spec(module) is None:
+            raise MissingExtra("what datasets are written with", "dataset")
+    fps = interface_of(benchmark).fps
+    if fps is None:
+        raise UsageError(
+            f"the tasks of {benchmark.name} differ in fps, a dataset has one; choose with "
+            "--env.task"
+        )
+    _check_noise(benchmark.action, settings)
+    codec_named(dataset.codec)
+    return Demonstrations(
+        settings=settings,
+        root=dataset.folder,
+        codec=dataset.codec,
+        benchmark=benchmark,
+        observed=_observed(benchmark, settings),
+        fps=fps,
+    )
+
+
+def _observed(benchmark: Benchmark, settings: RecordSettings) -> dict[str, Feature]:
+    """Return what is seen at every step: cameras, the robot's state, and what was asked for."""
+    features = benchmark.features()
+    pictures = [key for key, f in features.items() if f.kind is FeatureKind.VISUAL]
+    if settings.cameras is not None:
+        pictures = _cameras(settings.cameras, pictures, benchmark.name)
+    chosen = set(pictures if settings.images else ())
+    chosen |= {key for key, feature in features.items() if feature.kind is FeatureKind.STATE}
+    if {"environment_state", ENVIRONMENT_STATE} & set(settings.extra):
+        if ENVIRONMENT_STATE not in features:
+            raise UsageError(f"--record.extra: {benchmark.name} has no environment_state")
+        chosen.add(ENVIRONMENT_STATE)
+    if not chosen:
+        raise UsageError(f"nothing of {benchmark.name} would be recorded but actions")
+    return {key: feature for key, feature in features.items() if key in chosen}
+
+
+def _cameras(asked: Collection[str], there: Collection[str], benchmark: str) -> list[str]:
+    """Return the keys of the cameras asked for, by their keys or the last word of these."""
+    names = {key.removeprefix(IMAGES): key for key in there}
+    found = []
+    for name in asked:
+        key = name if name in there else names.get(name)
+        if key is None:
+            choices = f"choose from {', '.join(there)}" if there else "it has none"
+            raise UsageError(
+                f"--record.cameras: {benchmark} has no camera {name!r}"
+                f"{did_you_mean(name, [*there, *names])} ({choices})"
+            )
+        found.append(key)
+    return found
+
+
+def _check_noise(action: ActionSpec, settings: RecordSettings) -> None:
+    """Refuse noise that has no measure."""
+    for number in settings.noise_dims or ():
+        if number >= action.size:
+            raise UsageError(
+                f"--record.noise_dims: an action has no number {number} "
+                f"(choose 0-{action.size - 1})"
+            )
+    low, high = action.bounds
+    if settings.noise and not (np.isfinite(low).all() and np.isfinite(high).all()):
+        raise UsageError(
+            "--record.noise is in halves of the action's range, and the benchmark gives none"
+        )

@@ -1,0 +1,265 @@
+"""One recording from config to dataset: plays until enough demonstrations are kept of every task.
+
+Every task is played n times, and once more for each episode that is not kept: which episodes are
+played depends on how they end and on nothing else, so neither does what the dataset holds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from proctor.benchmarks.base import Benchmark
+from proctor.config.recording import RecordConfig
+from proctor.config.sections import SchedulerKind, VideoSettings
+from proctor.engine.scheduler import Bounds
+from proctor.errors import UsageError
+from proctor.evaluation.demonstrations import Demonstrations, demonstrations, line_of
+from proctor.evaluation.filming import Filming
+from proctor.evaluation.plan import Rest, check_planned
+from proctor.evaluation.prepared import Prepared
+from proctor.evaluation.preparing import checked, record_of
+from proctor.evaluation.session import Session, SessionRules
+from proctor.recorders.base import Recorder
+from proctor.recorders.dataset import DatasetRecorder, OpenDataset
+from proctor.recorders.stopper import Stopper
+from proctor.runs.folder import RunFolder
+from proctor.runs.journal import EpisodeRow, cut_torn_line, read_journal
+from proctor.types import EpisodeKey, EpisodeSpec, Outcome, Task
+
+_TaskKey = tuple[str, int]
+MakeRecorders = Callable[[int], list[Recorder]]
+"""Makes what watches a session, given how many demonstrations there are already."""
+
+
+@dataclass(frozen=True)
+class TaskRecord:
+    """What came of one task."""
+
+    name: str
+    kept: int
+    attempts: int
+    failed: int
+    errors: int
+    frames: int
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A dataset after a session on it."""
+
+    root: Path
+    wanted: int
+    """Of every task."""
+    tasks: list[TaskRecord]
+    seconds: float
+    """Of this session."""
+    log: Path
+    """What simulators said."""
+    note: str | None = None
+    """Why the dataset's files are not put together, where they are not."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether there are as many demonstrations of every task as asked for."""
+        return all(task.kept >= self.wanted for task in self.tasks)
+
+
+def prepare(config: RecordConfig) -> tuple[Prepared[RecordConfig], Demonstrations]:
+    """Check that everything ``config`` names exists, fits together and can be recorded.
+
+    Runs no simulator and writes nothing.
+
+    Raises:
+        UsageError: with one line that says what to change.
+    """
+    folder = RunFolder(config.run_folder)
+    _check_place(config, folder)
+    prepared = checked(config, folder, range(config.record.n_episodes))
+    shown = demonstrations(prepared.benchmark, config.dataset, config.record)
+    shown.environment(prepared.policy.spec.inputs)
+    return prepared, shown
+
+
+def _check_place(config: RecordConfig, folder: RunFolder) -> None:
+    """Refuse a dataset that exists, or one to go on with that does not."""
+    root, there = config.dataset.folder, config.dataset.folder.exists()
+    if there and not config.resume:
+        raise UsageError(
+            f"{root} exists; add --resume to record what is missing in it, or choose another "
+            "--dataset.root"
+        )
+    if config.resume and folder.read() is None:
+        raise UsageError(f"--resume: {folder.path} holds no recording to go on with")
+    if config.resume and not there and read_journal(folder.path).rows:
+        raise UsageError(
+            f"--resume: the dataset {root} is gone; remove {folder.path} to record it anew"
+        )
+
+
+def run_recording(
+    prepared: Prepared[RecordConfig],
+    shown: Demonstrations,
+    given: dict[str, Any],
+    make_recorders: MakeRecorders = lambda kept: [],
+) -> Recorded:
+    """Play what is missing, and append what is kept to the dataset.
+
+    Raises:
+        UsageError: the folder holds another recording.
+        RunFolderError: the folder is in use, or it or the dataset cannot be written.
+        KeyboardInterrupt: passed on, after everything finished is on disk.
+    """
+    config, folder, began = prepared.config, prepared.folder, time.monotonic()
+    definition = prepared.definition()
+    with folder.locked():
+        record = folder.joined(record_of(prepared, definition, given), resume=config.resume)
+        rows = {row.key: row for row in read_journal(folder.path).rows}
+        attempts = Attempts(prepared.benchmark, config, rows.values())
+        check_planned(attempts.plan(), list(rows.values()), folder.path)
+        folder.write(record)  # nothing is refused from here on
+        cut_torn_line(folder.path)
+        with shown.open(folder.path) as dataset:
+            note = _play(_Stage(prepared, shown, dataset), attempts, rows, make_recorders)
+            recorded = _task_records(prepared, dataset.ledger.keys)
+    return Recorded(
+        root=shown.root,
+        wanted=config.record.n_episodes,
+        tasks=recorded,
+        seconds=time.monotonic() - began,
+        log=folder.path / "workers.log",
+        note=note,
+    )
+
+
+class Attempts:
+    """Which episodes are played: n of every task, and one more for each that is not kept."""
+
+    def __init__(
+        self, benchmark: Benchmark, config: RecordConfig, rows: Collection[EpisodeRow]
+    ) -> None:
+        """Go on after ``rows``; errored episodes of earlier sessions are tried again."""
+        self._benchmark, self._seed = benchmark, config.seed
+        self._most, keep = config.record.attempts, config.record.keep
+        lost: Counter[_TaskKey] = Counter()
+        played: dict[_TaskKey, int] = {}
+        for row in rows:
+            task = row.key[:2]
+            lost[task] += row.outcome.counts and not keep.keeps(row.outcome)
+            played[task] = max(played.get(task, 0), row.episode_index + 1)
+        wanted = config.record.n_episodes
+        self._next = {
+            task.key: max(min(wanted + lost[task.key], self._most), played.get(task.key, 0))
+            for task in benchmark.tasks()
+        }
+
+    def plan(self) -> list[EpisodeSpec]:
+        """List what is planned so far, task by task."""
+        return [
+            self._benchmark.spec(task, index, self._seed)
+            for task in self._benchmark.tasks()
+            for index in range(self._next[task.key])
+        ]
+
+    def another(self, task: Task) -> EpisodeSpec | None:
+        """Plan one more episode of ``task``; None where there have been enough."""
+        index = self._next[task.key]
+        if index >= self._most:
+            return None
+        self._next[task.key] += 1
+        return self._benchmark.spec(task, index, self._seed)
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """Who plays, what is recorded of it, and where that goes."""
+
+    prepared: Prepared[RecordConfig]
+    shown: Demonstrations
+    dataset: OpenDataset
+
+    def session(self) -> Session:
+        """Return what plays episodes and records them."""
+        prepared, config = self.prepared, self.prepared.config
+        environment = self.shown.environment(prepared.policy.spec.inputs)
+        players = prepared.players
+        players = replace(players, worker=replace(players.worker, environment=environment))
+        rules = SessionRules(
+            scheduler=SchedulerKind.CONTINUOUS,
+            in_process=not config.eval.use_async_envs,
+            watchdog_s=config.eval.watchdog_s,
+            bounds=Bounds(
+                max_batch=1,
+                max_parallel_tasks=config.env.max_parallel_tasks,
+                max_attempts=1 + config.eval.max_retries,
+            ),
+        )
+        filming = Filming(
+            settings=VideoSettings(episodes=0),
+            benchmark=prepared.benchmark,
+            policy=prepared.policy,
+            plan=(),
+            folder=prepared.folder.path,
+        )
+        return Session(players, rules, filming, self.dataset.recording)
+
+    def room(self) -> dict[_TaskKey, int]:
+        """Return how many demonstrations of each task the dataset still lacks."""
+        kept = Counter(key[:2] for key in self.dataset.ledger.keys)
+        wanted = self.prepared.config.record.n_episodes
+        return {task.key: wanted - kept[task.key] for task in self.prepared.benchmark.tasks()}
+
+
+def _play(
+    stage: _Stage,
+    attempts: Attempts,
+    rows: Mapping[EpisodeKey, EpisodeRow],
+    make_recorders: MakeRecorders,
+) -> str | None:
+    """Play what is missing and complete the dataset; return what is to be said of its files."""
+    dataset, room = stage.dataset, stage.room()
+    plan = [spec for spec in attempts.plan() if room[spec.task.key] > 0]
+    line, missing = line_of(dataset, plan, rows, room)
+    with stage.session() as session:
+
+        def another(task: Task) -> EpisodeSpec | None:
+            spec = attempts.another(task)
+            if spec is not None:
+                session.add(spec)
+            return spec
+
+        recorder = DatasetRecorder(dataset, line, another)
+        recorder.append_ready()
+        if missing:
+            watching = make_recorders(len(dataset.ledger.keys))
+            session.run(Rest(missing, -1), [recorder, *watching], Stopper((), ()))
+        return recorder.finish()
+
+
+def _task_records(
+    prepared: Prepared[RecordConfig], in_dataset: Collection[EpisodeKey]
+) -> list[TaskRecord]:
+    """Say of every task what came of it in all sessions."""
+    known = set(in_dataset)
+    of_task: dict[_TaskKey, list[EpisodeRow]] = {}
+    for row in read_journal(prepared.folder.path).rows:
+        of_task.setdefault(row.key[:2], []).append(row)
+    records = []
+    for task in prepared.benchmark.tasks():
+        rows = of_task.get(task.key, [])
+        kept = [row for row in rows if row.key in known]
+        records.append(
+            TaskRecord(
+                name=task.name,
+                kept=len(kept),
+                attempts=len(rows),
+                failed=sum(row.outcome.failed for row in rows),
+                errors=sum(row.outcome is Outcome.ERROR for row in rows),
+                frames=sum(row.steps or 0 for row in kept),
+            )
+        )
+    return records

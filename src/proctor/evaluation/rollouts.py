@@ -1,0 +1,77 @@
+"""``proctor eval --record``: the episodes of an evaluation are kept as a dataset, all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from proctor.benchmarks.base import Benchmark
+from proctor.config.evaluation import EvalConfig
+from proctor.config.recording import DatasetSettings, RecordSettings
+from proctor.errors import UsageError
+from proctor.evaluation.demonstrations import Demonstrations, demonstrations, line_of
+from proctor.features import REWARD, SUCCESS
+from proctor.recorders.dataset import DatasetRecorder, Line, OpenDataset
+from proctor.recorders.takes import Keep
+from proctor.runs.journal import EpisodeRow
+from proctor.types import EpisodeSpec
+
+
+def rollouts(config: EvalConfig, benchmark: Benchmark) -> Demonstrations | None:
+    """Check that the episodes can be recorded as asked; None where they are not to be.
+
+    Raises:
+        UsageError: with one line that says what to change.
+    """
+    if config.record is None:
+        return None
+    if config.record.exists() and not config.resume:
+        raise UsageError(f"--record: {config.record} exists; choose another folder")
+    settings = RecordSettings(keep=Keep.ALL, images=config.record_images, extra=[REWARD, SUCCESS])
+    dataset = DatasetSettings(root=config.record)
+    dataset.validate()
+    return demonstrations(benchmark, dataset, settings)
+
+
+class Kept:
+    """What keeps the episodes of a run; empty where they are not kept."""
+
+    def __init__(self, dataset: OpenDataset | None = None, line: Line | None = None) -> None:
+        self.recording = None if dataset is None else dataset.recording
+        self.recorders: list[DatasetRecorder] = []
+        if dataset is not None and line is not None:
+            self.recorders = [DatasetRecorder(dataset, line)]
+
+    def finish(self) -> None:
+        """Every episode has ended that will."""
+        for recorder in self.recorders:
+            recorder.finish()
+
+
+@contextmanager
+def keeping(
+    shown: Demonstrations | None,
+    plan: Sequence[EpisodeSpec],
+    done: Collection[EpisodeRow],
+    folder: Path,
+) -> Iterator[Kept]:
+    """Keep what is run of ``plan`` in the dataset, with what earlier sessions left waiting.
+
+    Raises:
+        UsageError: episodes of the run were not recorded when they were run.
+        RunFolderError: the dataset was changed since, or cannot be written.
+    """
+    if shown is None:
+        yield Kept()
+        return
+    rows = {row.key: row for row in done}
+    with shown.open(folder) as dataset:
+        line, missing = line_of(dataset, plan, rows)
+        lacking = [s for s in missing if s.key in rows and rows[s.key].outcome.counts]
+        if lacking:
+            raise UsageError(
+                f"--record: {len(lacking)} episodes of {folder} were run without it, as "
+                f"{lacking[0]}; leave --record out, or choose another --output_dir"
+            )
+        yield Kept(dataset, line)

@@ -1,0 +1,211 @@
+"""Episodes become a dataset: takes are appended in the order of the plan, whenever they ended.
+
+So a dataset's numbers are the same whatever the number of workers. A take that waits for its turn
+lies in the run folder, complete; the ledger says which are in the dataset.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import msgspec
+
+from proctor.errors import RunFolderError
+from proctor.machine.files import sync
+from proctor.recorders.base import Recorder
+from proctor.recorders.takes import Recording, writing
+from proctor.runs.journal import read_lines
+from proctor.types import EpisodeKey, EpisodeResult, EpisodeSpec, Task
+
+if TYPE_CHECKING:
+    from proctor.datasets.writer import DatasetWriter
+
+LEDGER_FILE = "recorded.jsonl"
+_TaskKey = tuple[str, int]
+
+
+class Ledger:
+    """Which episodes are in the dataset, in its order: a line of the run folder for each.
+
+    A line is on the disk before its episode is in the dataset, so the dataset is never ahead.
+    """
+
+    def __init__(self, folder: Path, in_dataset: int) -> None:
+        """Open the ledger of a dataset that holds so many episodes; lines past them are undone.
+
+        Raises:
+            RunFolderError: the dataset holds episodes that it does not know of.
+        """
+        self._path = folder / LEDGER_FILE
+        keys = _read(self._path)
+        if len(keys) < in_dataset:
+            raise RunFolderError(
+                f"the dataset holds {in_dataset} episodes, {self._path} knows of {len(keys)}: it "
+                "was changed since; record into another dataset and merge the two"
+            )
+        self.keys = keys[:in_dataset]
+        with writing(folder):
+            self._fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+            os.ftruncate(self._fd, sum(len(_line(key)) for key in self.keys))
+
+    def add(self, key: EpisodeKey) -> None:
+        """Write down that an episode is the dataset's next."""
+        with writing(self._path.parent):
+            os.write(self._fd, _line(key))
+            sync(self._fd)
+        self.keys.append(key)
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._fd)
+
+
+def _line(key: EpisodeKey) -> bytes:
+    return msgspec.json.encode(key) + b"\n"
+
+
+def _read(path: Path) -> list[EpisodeKey]:
+    """Return the episodes of a ledger; a last line cut short is passed over."""
+    content = read_lines(path)
+    keys: list[EpisodeKey] = []
+    for number, line in enumerate(content[: content.rfind(b"\n") + 1].splitlines(), start=1):
+        try:
+            keys.append(msgspec.json.decode(line, type=EpisodeKey))
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            raise RunFolderError(f"{path} is damaged in line {number}") from None
+    return keys
+
+
+class Line:
+    """Episodes that wait for their turn, task by task: the first of them is next, or nobody."""
+
+    def __init__(self, plan: Iterable[EpisodeSpec], room: Mapping[_TaskKey, int] | None) -> None:
+        self._queues: dict[_TaskKey, deque[EpisodeKey]] = {}
+        self._ended: dict[EpisodeKey, bool] = {}
+        self._room = None if room is None else Counter(room)
+        """How many more of each task are taken; None: all."""
+        for spec in plan:
+            self.add(spec)
+
+    def add(self, spec: EpisodeSpec) -> None:
+        """Let one more episode stand at the end of its task's."""
+        self._queues.setdefault(spec.task.key, deque()).append(spec.key)
+
+    def ended(self, key: EpisodeKey, *, kept: bool) -> None:
+        """Note that an episode has ended, and whether there is a take of it."""
+        self._ended[key] = kept
+
+    def next_ones(self) -> list[tuple[EpisodeKey, bool]]:
+        """Take those whose turn it is, each with whether it goes into the dataset."""
+        taken: list[tuple[EpisodeKey, bool]] = []
+        while self._queues:
+            task, queue = next(iter(self._queues.items()))
+            while queue and queue[0] in self._ended:
+                taken.append(self._let_in(task, queue.popleft()))
+            if queue:
+                break
+            del self._queues[task]
+        return taken
+
+    def rest(self) -> list[tuple[EpisodeKey, bool]]:
+        """Take all that have ended: those before them never will."""
+        for task, queue in self._queues.items():
+            self._queues[task] = deque(key for key in queue if key in self._ended)
+        return self.next_ones()
+
+    def _let_in(self, task: _TaskKey, key: EpisodeKey) -> tuple[EpisodeKey, bool]:
+        kept = self._ended.pop(key)
+        if kept and self._room is not None:
+            kept = self._room[task] > 0
+            self._room[task] -= kept
+        return key, kept
+
+
+@dataclass(frozen=True)
+class OpenDataset:
+    """A dataset that is being recorded, and how; closed, it goes on in another session."""
+
+    writer: DatasetWriter
+    recording: Recording
+    ledger: Ledger
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.ExitStack() as closing:
+            closing.callback(self.recording.tidy_up)
+            closing.callback(self.ledger.close)
+            closing.callback(self.writer.release)
+
+
+class DatasetRecorder(Recorder):
+    """Appends the takes of episodes that are kept, in the order of the plan."""
+
+    def __init__(
+        self,
+        dataset: OpenDataset,
+        line: Line,
+        another: Callable[[Task], EpisodeSpec | None] = lambda task: None,
+    ) -> None:
+        self._dataset = dataset
+        self._recording = dataset.recording
+        self._line = line
+        self._another = another
+        """Plans one more try at a task, for one that is not kept."""
+        self._is_broken = False
+        """Whether an episode is missing in the dataset: none may come after it in this session."""
+
+    def episode_ended(self, result: EpisodeResult) -> None:
+        """Let the episode into the line, and those whose turn it is into the dataset.
+
+        Raises:
+            RunFolderError: the disk is full or gone.
+        """
+        kept = self._recording.keep.keeps(result.outcome)
+        if not kept:
+            self._recording.forget(result.spec.key)
+            further = self._another(result.spec.task)
+            if further is not None:
+                self._line.add(further)
+        self._line.ended(result.spec.key, kept=kept)
+        self.append_ready()
+
+    def append_ready(self) -> None:
+        """Append the takes whose turn it is."""
+        self._append(self._line.next_ones())
+
+    def finish(self) -> str | None:
+        """Nothing more will be played: append what has ended and complete the dataset.
+
+        Return why its files were left one an episode, where they were.
+        """
+        self._append(self._line.rest())
+        with writing(self._recording.folder):
+            return self._dataset.writer.close()
+
+    def _append(self, ended: Iterable[tuple[EpisodeKey, bool]]) -> None:
+        if self._is_broken:  # an engine that ends still says what has ended: it waits, as takes do
+            return
+        try:
+            for key, kept in ended:
+                if kept:
+                    self._append_take(key)
+                self._recording.forget(key)
+        except BaseException:
+            self._is_broken = True
+            raise
+
+    def _append_take(self, key: EpisodeKey) -> None:
+        from proctor.datasets.take import read_take
+
+        with writing(self._recording.folder):
+            take = read_take(self._recording.take_of(key))
+            self._dataset.ledger.add(key)
+            self._dataset.writer.append(take)

@@ -1,0 +1,92 @@
+"""``proctor record`` as people type it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from proctor.cli import main
+from proctor.datasets.info_file import read_info
+from tests.recordings import NUMBERS, columns, record, same
+
+WORDS = ["--policy.type=expert", "--env.type=fake", "--record.images=false"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "say where to record to: --dataset.repo_id=USER/NAME or .root=DIR"),
+        (["--dataset.repo_id=demos"], "--dataset.repo_id must be USER/NAME, got 'demos'"),
+        (["--dataset.root=taken"], "taken exists; add --resume"),
+        (["--dataset.root=d", "--resume"], "d.recording holds no recording to go on with"),
+        (["--dataset.root=d", "--dataset.codec=h265"], "there is no 'h265'; did you mean"),
+        (["--dataset.root=d", "--record.noise=-1"], "--record.noise must be 0 to 10, got -1"),
+        (["--dataset.root=d", "--record.noise_share=0.5"], "need --record.noise=S"),
+        (["--dataset.root=d", "--record.noise=1", "--record.noise_dims=[2]"], "(choose 0-1)"),
+        (["--dataset.root=d", "--record.n_episodes=0"], "--record.n_episodes must be at least 1"),
+        (["--dataset.root=d", "--record.max_attempts=3"], "max_attempts must be at least 50"),
+        (["--dataset.root=d", "--record.extra=reward"], "there is no 'reward'; did you mean"),
+        (["--dataset.root=d", "--record.cameras=[top]"], "--record.images=false records no camera"),
+        (
+            ["--dataset.root=d", "--record.images=true", "--record.cameras=[top]"],
+            "fake has no camera 'top' (choose from observation.image)",
+        ),
+        (["--dataset.root=d", "--eval.n_episodes=3"], "unknown flag --eval.n_episodes"),
+        (["--dataset.root=d", "word"], "unexpected word 'word'"),
+    ],
+)
+def test_bad_input_is_one_line_before_anything_starts(
+    words: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "taken").mkdir()
+    given = {word.partition("=")[0] for word in words}
+    assert main(["record", *words, *(w for w in WORDS if w.partition("=")[0] not in given)]) == 2
+    line = capsys.readouterr().err
+    assert said in line
+    assert line.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["taken"]
+
+
+def test_the_report_says_what_was_kept_and_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HF_LEROBOT_HOME", str(tmp_path / "home"))
+    words = [*WORDS, "--dataset.repo_id=me/demos", "--record.n_episodes=2", "--env.endless"]
+    assert main(["record", *words, "--record.max_attempts=3", "--env.episode_length=5"]) == 1
+    told = capsys.readouterr().out
+    assert "point-0   0/2         3       3       0       0" in told
+    assert "incomplete: 1 tasks have fewer than 2 after 3 attempts, as point-0" in told
+    assert f"look at it: proctor data view {tmp_path}/home/me/demos" in told
+    assert read_info(tmp_path / "home" / "me" / "demos").total_episodes == 0
+
+
+def test_a_recording_that_is_killed_goes_on_by_its_folder_alone(tmp_path: Path) -> None:
+    root = tmp_path / "d"
+    flags = {name: str(value).replace("'", "") for name, value in NUMBERS.items()}
+    flags |= {"env.step_ms": "20", "dataset.root": str(root), "record.n_episodes": "3"}
+    words = [f"--{name}={value}" for name, value in flags.items()]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "proctor.cli", "record", *words], stderr=subprocess.DEVNULL
+    )
+    journal = tmp_path / "d.recording" / "episodes.jsonl"
+    deadline = time.monotonic() + 60
+    while not (journal.exists() and journal.read_bytes().count(b"\n") >= 2):
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert main(["record", "--resume", f"--dataset.root={root}"]) == 0
+    record(tmp_path / "whole", record__n_episodes=3)
+    assert same(columns(root), columns(tmp_path / "whole"))

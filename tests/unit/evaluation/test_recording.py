@@ -1,0 +1,288 @@
+"""What is recorded depends on the episodes and on nothing else."""
+
+from __future__ import annotations
+
+import errno
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from proctor.datasets.info_file import read_info
+from proctor.datasets.take import TakeWriter
+from proctor.datasets.writer import DatasetWriter
+from proctor.errors import RunFolderError, UsageError
+from proctor.evaluation.run import Evaluation
+from proctor.recorders.base import Recorder
+from proctor.runs.journal import read_journal
+from proctor.types import EpisodeResult, Outcome
+from tests.recordings import columns, episodes_of, record, same
+
+MakeRun = Callable[..., Evaluation]
+
+
+class StopAfter(Recorder):
+    """Ends a session after so many episodes, as Ctrl-C would."""
+
+    def __init__(self, episodes: int) -> None:
+        self._left = episodes
+
+    def episode_ended(self, result: EpisodeResult) -> None:
+        self._left -= 1
+        if self._left == 0:
+            raise KeyboardInterrupt
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recording that nothing disturbed."""
+    root = tmp_path_factory.mktemp("recorded") / "whole"
+    record(root)
+    return root
+
+
+def journal(root: Path) -> list[Any]:
+    return read_journal(root.with_name(f"{root.name}.recording")).rows
+
+
+def test_the_numbers_are_the_same_whatever_the_number_of_workers(tmp_path: Path) -> None:
+    ways: list[dict[str, Any]] = [
+        {"eval__use_async_envs": False},
+        {"eval__batch_size": 1},
+        {"eval__batch_size": 3},
+    ]
+    results = []
+    for number, flags in enumerate(ways):
+        recorded = record(tmp_path / str(number), record__noise=0.4, **flags)
+        assert recorded.complete
+        assert [task.kept for task in recorded.tasks] == [2, 2]
+        results.append((columns(tmp_path / str(number)), recorded.tasks))
+    assert sum(task.failed for task in results[0][1]) > 0  # or nothing is chosen
+    for told, tasks in results[1:]:
+        assert same(told, results[0][0])
+        assert tasks == results[0][1]
+
+
+def test_a_frame_is_what_was_seen_before_its_action(tmp_path: Path) -> None:
+    record(tmp_path / "d")
+    for episode in episodes_of(tmp_path / "d"):
+        seen, action = episode["observation.state"], episode["action"]
+        assert np.allclose(seen[1:], seen[:-1] + 0.1 * action[:-1], atol=1e-6)
+        assert list(episode["next.success"]) == [False] * (len(seen) - 1) + [True]
+        distance = np.linalg.norm(np.diff(episode["observation.environment_state"][:, [0, 2]]))
+        assert distance > 0
+        assert (np.diff(episode["next.reward"]) > 0).all()
+        assert list(episode["frame_index"]) == list(range(len(seen)))
+
+
+def test_the_dataset_says_whose_it_is_and_how_fast(tmp_path: Path) -> None:
+    record(tmp_path / "d", env__n_tasks=1, record__n_episodes=1, record__extra=[])
+    info = read_info(tmp_path / "d")
+    assert (info.fps, info.robot_type) == (10, "fake")
+    assert list(info.features)[:2] == ["observation.state", "action"]
+    assert {entry["dtype"] for entry in info.features.values()} == {"float32", "int64"}
+    assert info.total_tasks == 1
+
+
+def test_disturbed_actions_are_played_and_wanted_ones_recorded(tmp_path: Path) -> None:
+    record(tmp_path / "d", record__noise=0.8, record__noise_share=0.5, env__episode_length=50)
+    disturbed = []
+    for episode in episodes_of(tmp_path / "d"):
+        world = episode["observation.environment_state"].astype(np.float64)
+        wanted = np.clip((world[:, 2:] - world[:, :2]) * 10, -1, 1)
+        assert np.allclose(episode["action"], wanted, atol=1e-4)
+        moved, stepped = np.diff(world[:, :2], axis=0), 0.1 * wanted[:-1]
+        pushed = np.abs(moved - stepped).max(axis=1) > 1e-3
+        assert not pushed[:10].any()
+        assert np.abs(moved).max() <= 0.1 + 1e-6  # what is played keeps to the range
+        disturbed.append(bool(pushed.any()))
+    assert True in disturbed
+    assert disturbed.count(False) >= len(disturbed) // 2
+
+
+def test_only_some_numbers_of_an_action_are_disturbed(tmp_path: Path) -> None:
+    record(tmp_path / "d", record__noise=0.8, record__noise_dims=[1], env__episode_length=50)
+    for episode in episodes_of(tmp_path / "d"):
+        x, y, *goal = episode["observation.environment_state"].T
+        assert np.allclose(np.diff(x), 0.1 * np.clip((goal[0] - x)[:-1] * 10, -1, 1), atol=1e-6)
+        free = 0.1 * np.clip((goal[1] - y)[:-1] * 10, -1, 1)
+        assert np.allclose(np.diff(y)[:10], free[:10], atol=1e-6)
+        assert len(y) < 12 or not np.allclose(np.diff(y), free, atol=1e-3)
+
+
+def test_failures_are_kept_where_all_are_asked_for(tmp_path: Path) -> None:
+    recorded = record(tmp_path / "d", record__keep="all", env__episode_length=6)
+    assert [(task.kept, task.attempts) for task in recorded.tasks] == [(2, 2), (2, 2)]
+    ends = [episode["next.success"][-1] for episode in episodes_of(tmp_path / "d")]
+    outcomes = {row.key: row.outcome is Outcome.SUCCESS for row in journal(tmp_path / "d")}
+    assert ends == [outcomes[key] for key in sorted(outcomes)]
+    assert False in ends
+
+
+def test_it_ends_at_the_bound_and_says_so(tmp_path: Path) -> None:
+    recorded = record(tmp_path / "d", env__endless=True, record__max_attempts=4)
+    assert not recorded.complete
+    assert [(task.kept, task.attempts, task.failed) for task in recorded.tasks] == [(0, 4, 4)] * 2
+    assert read_info(tmp_path / "d").total_episodes == 0
+
+
+def test_a_higher_bound_goes_on_where_it_ended(tmp_path: Path) -> None:
+    flags = {"env__episode_length": 8, "env__n_tasks": 1, "record__n_episodes": 2}
+    few = record(tmp_path / "d", record__max_attempts=2, **flags)
+    assert not few.complete
+    more = record(tmp_path / "d", record__max_attempts=40, resume=True, **flags)
+    assert more.complete
+    assert len(episodes_of(tmp_path / "d")) == 2
+    assert more.tasks[0].attempts == 2 + more.tasks[0].failed
+
+
+@pytest.mark.parametrize("ended", [1, 3])
+def test_a_recording_that_was_stopped_goes_on_to_the_same_numbers(
+    tmp_path: Path, whole: Path, ended: int
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        record(tmp_path / "d", StopAfter(ended))
+    before = len(journal(tmp_path / "d"))
+    assert before >= ended
+    recorded = record(tmp_path / "d", resume=True)
+    assert recorded.complete
+    assert same(columns(tmp_path / "d"), columns(whole))
+    assert len(journal(tmp_path / "d")) == len(journal(whole))
+    assert not (tmp_path / "d.recording" / "takes").exists()
+    again = record(tmp_path / "d", resume=True)
+    assert again.tasks == recorded.tasks
+
+
+def test_an_episode_on_its_way_into_the_dataset_is_not_lost(
+    tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append, calls = DatasetWriter.append, iter(range(100))
+
+    def breaks_down(self: DatasetWriter, take: Any) -> int:
+        if next(calls) == 2:
+            raise KeyboardInterrupt
+        return append(self, take)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(DatasetWriter, "append", breaks_down)
+        with pytest.raises(KeyboardInterrupt):
+            record(tmp_path / "d")
+    assert read_info(tmp_path / "d").total_episodes == 2
+    record(tmp_path / "d", resume=True)
+    assert same(columns(tmp_path / "d"), columns(whole))
+
+
+def test_a_take_that_is_gone_is_played_again(tmp_path: Path, whole: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        record(tmp_path / "d", StopAfter(4))
+    shutil.rmtree(tmp_path / "d.recording" / "takes", ignore_errors=True)
+    record(tmp_path / "d", resume=True)
+    assert same(columns(tmp_path / "d"), columns(whole))
+
+
+def test_a_simulator_that_broke_is_tried_again_and_leaves_no_frame(
+    tmp_path: Path, whole: Path
+) -> None:
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    faults = {"0/0/3": "raise", "1/1/2": "kill", "1/0/1": "nan"}
+    recorded = record(
+        tmp_path / "d", env__faults=faults, env__break_once_in=str(marks), eval__batch_size=2
+    )
+    assert len(list(marks.iterdir())) == 3
+    assert sum(task.errors for task in recorded.tasks) == 0
+    assert same(columns(tmp_path / "d"), columns(whole))
+
+
+def test_what_errs_for_good_is_no_demonstration_and_another_takes_its_place(
+    tmp_path: Path,
+) -> None:
+    recorded = record(tmp_path / "d", env__faults={"0/0/2": "kill"}, env__n_tasks=1)
+    (task,) = recorded.tasks
+    assert (task.kept, task.errors) == (2, 1)
+    assert ("point", 0, 0) in {row.key for row in journal(tmp_path / "d")}
+    ledger = (tmp_path / "d.recording" / "recorded.jsonl").read_text().splitlines()
+    assert ["point", 0, 0] not in [json.loads(line) for line in ledger]
+
+
+def test_nothing_is_rendered_twice_and_nothing_else_is(tmp_path: Path) -> None:
+    pictures = {"record__images": True, "dataset__codec": "h264", "env__image_size": 32}
+    for name, flags in {
+        "looks": {"policy__type": "random", "policy__inputs": ["observation.image"]},
+        "does not": {},
+    }.items():
+        record(
+            tmp_path / name,
+            record__keep="all",
+            record__n_episodes=1,
+            env__n_tasks=1,
+            **{**pictures, **flags},
+        )
+        (row,) = journal(tmp_path / name)
+        assert row.renders == row.steps
+    record(tmp_path / "numbers", record__n_episodes=1)
+    assert {row.renders for row in journal(tmp_path / "numbers")} == {0}
+
+
+def test_recording_changes_no_episode(tmp_path: Path, run: MakeRun) -> None:
+    record(tmp_path / "d", record__keep="all", policy__type="random", policy__n_action_steps=3)
+    plain = run(
+        env__n_tasks=2, env__episode_length=14, policy__n_action_steps=3, eval__n_episodes=2
+    )
+    digests = {row.key: row.digest for row in plain.rows}
+    assert {row.key: row.digest for row in journal(tmp_path / "d")} == digests
+
+
+def test_a_full_disk_is_nobodys_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: TakeWriter, frame: Any, task: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(TakeWriter, "add_frame", full)
+        with pytest.raises(RunFolderError, match=r"No space left on device; .* --resume"):
+            record(tmp_path / "d", eval__use_async_envs=False)
+    assert journal(tmp_path / "d") == []
+    assert record(tmp_path / "d", resume=True).complete
+
+
+def test_rollouts_of_an_evaluation_are_kept_in_its_order(tmp_path: Path, run: MakeRun) -> None:
+    flags = {"env__n_tasks": 2, "env__episode_length": 9, "policy__type": "expert"}
+    kept = []
+    for workers in (1, 3):
+        root = tmp_path / f"rollouts{workers}"
+        evaluation = run(record=str(root), record_images=False, eval__batch_size=workers, **flags)
+        assert evaluation.rollouts == root
+        assert read_info(root).total_episodes == len(evaluation.rows) == 8
+        ends = [bool(e["next.success"][-1]) for e in episodes_of(root)]
+        assert ends == [row.outcome is Outcome.SUCCESS for row in evaluation.rows]
+        assert False in ends
+        kept.append(columns(root))
+    assert same(*kept)
+    plain = run(**flags)
+    assert [row.digest for row in plain.rows] == [row.digest for row in evaluation.rows]
+
+
+def test_rollouts_go_on_with_the_evaluation(tmp_path: Path, run: MakeRun) -> None:
+    flags = {"record_images": False, "output_dir": str(tmp_path / "run")}
+    run(record=str(tmp_path / "r"), eval__episodes=[0, 2], **flags)
+    run(record=str(tmp_path / "r"), resume=True, **flags)
+    assert read_info(tmp_path / "r").total_episodes == 4
+    run(resume=True, eval__n_episodes=5, output_dir=str(tmp_path / "run"))
+    with pytest.raises(UsageError, match=r"1 episodes of .* were run without it"):
+        run(record=str(tmp_path / "r"), resume=True, eval__n_episodes=6, **flags)
+
+
+def test_an_evaluation_that_stops_itself_keeps_what_it_ran(tmp_path: Path, run: MakeRun) -> None:
+    evaluation = run(
+        policy__type="expert",
+        record=str(tmp_path / "r"),
+        record_images=False,
+        eval__n_episodes=60,
+        eval__stop_when="ci_width<0.5",
+    )
+    assert evaluation.stopped is not None
+    assert read_info(tmp_path / "r").total_episodes == len(evaluation.rows) < 60
