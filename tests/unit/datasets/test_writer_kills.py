@@ -1,0 +1,187 @@
+"""A kill at any moment loses the open episode only, and confuses nobody who reads what is left."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from proctor.datasets.format import read_info, read_tasks
+from proctor.datasets.reader import open as open_dataset
+from proctor.datasets.take import TakeWriter, read_take
+from proctor.datasets.writer import DatasetWriter
+from proctor.machine import files
+from tests.unit.datasets.test_writer import contents, record, rows_of, shades
+from tests.unit.datasets.toy import FAST, FEATURES, INFO, frame
+
+CHANGES = ("open", "os.rename", "os.link", "os.remove", "os.mkdir", "os.rmdir", "os.truncate")
+"""What changes a folder, as Python announces it before it does."""
+
+
+@pytest.fixture(autouse=True)
+def _fast_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "sync", lambda fd: None)  # nothing here cuts the power
+
+
+def killed_before(n: int, work: Callable[[], object]) -> bool:
+    """Do ``work`` in a child that kills itself before its n-th change; False: it made fewer."""
+    child = os.fork()
+    if child == 0:
+        left = n
+
+        def count(event: str, args: tuple[object, ...]) -> None:
+            nonlocal left
+            if event in CHANGES and (event != "open" or _writes(args)):
+                left -= 1
+                if left == 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.addaudithook(count)
+        code = 1
+        try:
+            work()
+            code = 0
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        assert os.WTERMSIG(status) == signal.SIGKILL
+        return True
+    assert os.WEXITSTATUS(status) == 0
+    return False
+
+
+def _writes(args: tuple[object, ...]) -> bool:
+    flags = args[2]
+    return isinstance(flags, int) and bool(flags & (os.O_WRONLY | os.O_RDWR))
+
+
+def check_left(root: Path, least: int) -> int:
+    """Check that what is left can be read by us and as LeRobot does; return its episodes."""
+    info = read_info(root)
+    assert info.total_episodes >= least
+    dataset = open_dataset(root)
+    assert len(dataset) == info.total_frames
+    pictures = dataset.batch(range(len(dataset)))["observation.images.top"]
+    assert len(pictures) == info.total_frames
+    # LeRobot reads all tables there are, and believes the totals.
+    assert [row["index"] for row in rows_of(root)][: len(dataset)] == list(range(len(dataset)))
+    tables = sorted((root / "meta/episodes").glob("*/*.parquet"))
+    episodes = [row for path in tables for row in pq.read_table(path).to_pylist()]
+    assert [row["episode_index"] for row in episodes][: info.total_episodes] == list(
+        range(info.total_episodes)
+    )
+    assert len(read_tasks(root, info)) >= info.total_tasks
+    return info.total_episodes
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset of two episodes, a finished take, and what they are together when closed."""
+    folder = tmp_path_factory.mktemp("prepared")
+    writer = DatasetWriter.create(folder / "toy", 10, FEATURES, FAST)
+    record(writer, 3, 2)
+    writer.release()
+    take = TakeWriter(folder / "take", INFO, FAST)
+    for i in range(2):
+        take.add_frame(frame(i + 4), "lift")
+    take.finish()
+    shutil.copytree(folder, folder.with_name("whole"))
+    whole = DatasetWriter.resume(folder.with_name("whole") / "toy")
+    whole.append(read_take(folder.with_name("whole") / "take"))
+    whole.close()
+    return folder
+
+
+def test_killed_between_any_two_changes_of_an_append_nothing_is_lost(
+    prepared: Path, tmp_path: Path
+) -> None:
+    whole = contents(prepared.with_name("whole") / "toy")
+    lost = 0
+    for n in range(1, 1000):
+        shutil.copytree(prepared, tmp_path / "try")
+        root, take = tmp_path / "try/toy", tmp_path / "try/take"
+
+        def append(root: Path = root, take: Path = take) -> None:
+            DatasetWriter.resume(root).append(read_take(take))
+
+        if not killed_before(n, append):
+            break
+        found = check_left(root, least=2)
+        again = DatasetWriter.resume(root)
+        assert again.n_episodes == found
+        assert not (root / ".proctor/publishing.json").exists()
+        if found == 2:
+            lost += 1
+            again.append(read_take(take))
+        again.close()
+        assert contents(root) == whole, n
+        shutil.rmtree(tmp_path / "try")
+    assert 10 < lost < n < 100  # it was killed before and after the episode was in
+
+
+def test_killed_between_any_two_changes_of_close_one_of_both_is_there(
+    prepared: Path, tmp_path: Path
+) -> None:
+    whole = contents(prepared.with_name("whole") / "toy")
+    ready = tmp_path / "ready"
+    shutil.copytree(prepared, ready)
+    writer = DatasetWriter.resume(ready / "toy")
+    writer.append(read_take(ready / "take"))
+    writer.release()
+    for n in range(1, 1000):
+        shutil.copytree(ready, tmp_path / "try")
+        root = tmp_path / "try/toy"
+        if not killed_before(n, lambda root=root: DatasetWriter.resume(root).close()):  # type: ignore[misc]
+            break
+        assert check_left(root, least=3) == 3
+        DatasetWriter.resume(root).close()
+        assert contents(root) == whole, n
+        assert [path.name for path in root.parent.iterdir()] == ["toy"]
+        shutil.rmtree(tmp_path / "try")
+    assert n > 20
+
+
+RECORDS = """
+import sys
+from pathlib import Path
+from proctor.datasets.writer import DatasetWriter
+from tests.unit.datasets.toy import FAST, FEATURES, frame
+root = Path(sys.argv[1])
+writer = DatasetWriter.resume(root) if root.exists() else DatasetWriter.create(root, 10, FEATURES, FAST)
+while True:
+    for i in range(3):
+        writer.add_frame(frame(i), "push")
+    print(writer.end_episode(), flush=True)
+"""
+
+
+def test_episodes_that_somebody_heard_of_outlive_sigkill(tmp_path: Path) -> None:
+    root = tmp_path / "toy"
+    chance = random.Random(0)
+    heard = 0
+    for _ in range(4):
+        recorder = subprocess.Popen(
+            [sys.executable, "-c", RECORDS, str(root)],
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).parents[3],
+        )
+        assert recorder.stdout is not None
+        heard = int(recorder.stdout.readline()) + 1
+        time.sleep(chance.uniform(0, 0.3))
+        recorder.kill()
+        said = recorder.stdout.read().splitlines()
+        recorder.wait()
+        heard += len(said)
+        assert check_left(root, least=heard) <= heard + 1  # one may be in that nobody heard of
+    assert shades(root) == [[0, 1, 2]] * read_info(root).total_episodes
