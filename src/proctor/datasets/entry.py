@@ -13,10 +13,10 @@ from proctor.datasets.columns import as_numbers
 from proctor.datasets.episodes import EpisodeRow, Span
 from proctor.datasets.frames import described, own_features
 from proctor.datasets.info import Info
+from proctor.datasets.places import Places
 from proctor.datasets.schema import arrow_schema
 from proctor.datasets.statistics import Stats, counted_features, numbers_stats
 from proctor.datasets.take import TASK, Take
-from proctor.datasets.workshop import Places
 from proctor.errors import DatasetError
 from proctor.features import Array
 

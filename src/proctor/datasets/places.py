@@ -61,10 +61,10 @@ def next_places(root: Path, info: Info, last: Places | None) -> Places:
 
     return Places(
         episode=info.total_episodes,
-        data=free(last and last.data, partial(data_file, root, info)),
-        episodes=free(last and last.episodes, partial(episodes_file, root)),
+        data=free(last.data if last else None, partial(data_file, root, info)),
+        episodes=free(last.episodes if last else None, partial(episodes_file, root)),
         videos={
-            key: free(last and last.videos[key], partial(video_file, root, info, key))
+            key: free(last.videos[key] if last else None, partial(video_file, root, info, key))
             for key in info.video_keys
         },
     )

@@ -138,7 +138,8 @@ class PixelCounts:
     def sampled(self) -> Array:
         """Return the counts [C, 256] of the pictures that LeRobot would look at."""
         chosen = sampled_frames(len(self._pictures))
-        return np.sum([self._pictures[i] for i in chosen], axis=0, dtype=np.int64)
+        total: Array = np.sum([self._pictures[i] for i in chosen], axis=0, dtype=np.int64)
+        return total
 
     def stats(self) -> FeatureStats:
         """Return the statistics of the pictures so far."""

@@ -63,9 +63,36 @@ def read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
     wanted = names if columns is None else [name for name in names if name in set(columns)]
     refuse_absurd(path, file.metadata, wanted)
     try:
-        return file.read(columns=wanted, use_threads=False).select(wanted)
+        return _whole(file, wanted)
     except UNREADABLE as error:
         raise damaged(path, error) from None
+
+
+def _whole(file: pq.ParquetFile, columns: Sequence[str]) -> pa.Table:
+    """Return some columns of a table.
+
+    Arrow cannot join dictionaries inside lists or structs over row groups: these are read group by
+    group.
+    """
+    nested = [name for name in columns if _hides_texts(file.schema_arrow.field(name).type)]
+    if file.num_row_groups < 2 or not nested:
+        return file.read(columns=columns, use_threads=False).select(columns)
+    whole = file.read(columns=[name for name in columns if name not in nested], use_threads=False)
+    groups = [
+        file.read_row_group(i, columns=nested, use_threads=False)
+        for i in range(file.num_row_groups)
+    ]
+    for name in nested:
+        parts = [part for group in groups for part in group[name].chunks]
+        whole = whole.append_column(name, pa.chunked_array(parts, groups[0][name].type))
+    return whole.select(columns)
+
+
+def _hides_texts(kind: pa.DataType) -> bool:
+    if not pa.types.is_nested(kind):
+        return False
+    inner = [kind.field(i).type for i in range(kind.num_fields)]
+    return any(pa.types.is_dictionary(part) or _hides_texts(part) for part in inner)
 
 
 def refuse_absurd(path: Path, meta: pq.FileMetaData, columns: Sequence[str]) -> None:

@@ -61,6 +61,8 @@ class DatasetWriter:
         self._lock: Lock | None = lock
         self._workshop = Workshop(root)
         self._open: TakeWriter | None = None
+        self._tasks: tuple[str, ...] = ()
+        self._last: Places | None = None
         self._is_broken = False
         self._read()
 

@@ -239,6 +239,15 @@ def test_only_the_episodes_that_info_counts_are_there(copied: Path) -> None:
         read_episodes(copied, read_info(copied))
 
 
+def test_episodes_in_several_row_groups_are_read(copied: Path) -> None:
+    """As LeRobot writes them: ten to a group."""
+    path = copied / "meta/episodes/chunk-000/file-000.parquet"
+    before = list(read_episodes(copied, read_info(copied)))
+    pq.write_table(pq.read_table(path), path, row_group_size=1)
+    assert list(read_episodes(copied, read_info(copied))) == before
+    assert len(read_episode_stats(copied, read_info(copied))) == 3
+
+
 def test_files_are_read_in_the_order_of_their_numbers(copied: Path) -> None:
     info = read_info(copied)
     rows, stats = list(read_episodes(copied, info)), read_episode_stats(copied, info)
