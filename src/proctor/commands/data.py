@@ -20,7 +20,9 @@ class Verb(NamedTuple):
     function: str
 
 
-VERBS: dict[str, Verb] = {}
+VERBS: dict[str, Verb] = {
+    "cache": Verb("decoded frames that are kept: list, clear", "proctor.commands.data_cache:run"),
+}
 
 _OVERVIEW = """\
 proctor data VERB ...

@@ -219,8 +219,11 @@ def _layout(source: FrameSource, settings: FrameCacheSettings, kept: Kept) -> La
 def _portions(episodes: Array, lengths: Array, picture_bytes: int) -> Iterator[tuple[Array, Array]]:
     """Yield the frames of episodes, in order, as many at once as memory is meant to hold."""
     all_episodes = np.repeat(episodes, lengths[episodes])
-    all_frames = np.concatenate([np.arange(n) for n in lengths[episodes].tolist()] or [[]])
+    ends = np.cumsum(lengths[episodes])
+    all_frames = np.arange(len(all_episodes)) - np.repeat(
+        ends - lengths[episodes], lengths[episodes]
+    )
     most = max(1, _SHARD_BYTES // picture_bytes)
     for start in range(0, len(all_episodes), most):
         part = slice(start, start + most)
-        yield all_episodes[part], all_frames[part].astype(np.int64)
+        yield all_episodes[part], all_frames[part]

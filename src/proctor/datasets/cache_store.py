@@ -132,7 +132,7 @@ class DiskStore:
 
     def put(self, at: int, pictures: Array) -> None:
         """Keep pictures, the first as number ``at``."""
-        rest = memoryview(np.ascontiguousarray(pictures)).cast("B")
+        rest = memoryview(np.ascontiguousarray(pictures).data).cast("B")
         offset = at * self._layout.picture_bytes
         while rest:
             try:
@@ -154,7 +154,7 @@ class DiskStore:
         """Return pictures by number."""
         layout = self._layout
         out = np.empty((len(positions), *layout.shape), layout.dtype)
-        rows = memoryview(out.reshape(len(positions), -1)).cast("B")
+        rows = memoryview(out.data).cast("B")
         size = layout.picture_bytes
         for row, position in enumerate(positions.tolist()):
             got = os.preadv(self._frames, [rows[row * size : (row + 1) * size]], position * size)

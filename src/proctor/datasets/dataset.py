@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from proctor.datasets.cache import Kept, with_cache
+from proctor.datasets.cache_settings import FrameCacheSettings
 from proctor.datasets.columns import TableFile
-from proctor.datasets.depth import CODES, DepthScale
+from proctor.datasets.depth import DepthScale
 from proctor.datasets.episodes import Episodes, read_episode_stats
-from proctor.datasets.info import Info, data_file, video_file
-from proctor.datasets.pictures import decode_pictures
+from proctor.datasets.frame_source import FrameSource, TableSource, VideoSource
+from proctor.datasets.info import Info, data_file
 from proctor.datasets.statistics import aggregate
 from proctor.datasets.store import Columns
 from proctor.datasets.tables import Stats, read_stats
-from proctor.datasets.video import RGB, FrameReader, FrameRequest
+from proctor.datasets.video import FrameReader
 from proctor.datasets.windows import Moments
 from proctor.errors import DatasetError
 from proctor.features import ACTION, ActionSpec, Array, FeatureKind, Interface, from_info
@@ -37,6 +39,16 @@ class Source:
     tasks: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Look:
+    """How pictures are read."""
+
+    reader: FrameReader
+    size: tuple[int, int] | None = None
+    """Height and width that they are scaled to."""
+    cache: FrameCacheSettings = field(default_factory=FrameCacheSettings)
+
+
 class Dataset:
     """The frames of a dataset, or of some of its episodes.
 
@@ -45,16 +57,19 @@ class Dataset:
     """
 
     def __init__(
-        self, source: Source, chosen: Array, offsets: dict[str, Array], frames: FrameReader
+        self, source: Source, chosen: Array, offsets: dict[str, Array], look: Look
     ) -> None:
         self.name, self.root, self.info = source.name, source.root, source.info
         self.episodes, self.tasks = source.episodes, source.tasks
         self.chosen = chosen
         """The episodes that are read, in order."""
-        self._offsets, self._frames = offsets, frames
+        self._offsets, self._tolerance_s = offsets, look.reader.tolerance_s
         self._length = source.episodes.length[chosen]
         self._ends = np.cumsum(self._length)
-        self._files, self._first_row = _placed(source, chosen)
+        files, self._first_row = _placed(source, chosen)
+        self._tables = Columns(source.info, files)
+        self.cameras = self._cameras(look)
+        """What the pictures of each camera are read through."""
 
     def __len__(self) -> int:
         return int(self._ends[-1]) if len(self._ends) else 0
@@ -73,6 +88,8 @@ class Dataset:
         """
         info = self.info
         found = {key: from_info(key, entry) for key, entry in info.features.items()}
+        for key, camera in self.cameras.items():
+            found[key] = replace(info.feature(key), shape=camera.shape)
         return Interface(
             name=self.name,
             features={k: f for k, f in found.items() if f is not None and f.kind in _OBSERVED},
@@ -92,7 +109,7 @@ class Dataset:
         Raises:
             DatasetError: another is there.
         """
-        columns = Columns(self.info, self._files)
+        columns = self._tables
         if self.info.is_v2 or not len(self):  # an episode of v2.x is a file
             return columns
         long = self._length > 0
@@ -134,12 +151,12 @@ class Dataset:
         out: dict[str, Any] = {}
         for key in wanted:
             self.info.entry(key)
-            rows, chosen = moments.rows, moments.chosen
+            rows = moments.rows
             if key in self._offsets:
                 rows, out[f"{key}_is_pad"] = moments.around(self._offsets[key])
                 if key in self.info.video_keys and rows.shape[1] == 1:
                     rows = rows[:, 0]
-            out[key] = self._gather(key, rows, chosen)
+            out[key] = self._gather(key, rows, moments)
         out["task"] = self._task_texts(moments.rows)
         return out
 
@@ -155,41 +172,45 @@ class Dataset:
         frame = at - self._ends[chosen] + length
         return Moments(chosen, frame, length, self._first_row[chosen])
 
-    def _gather(self, key: str, rows: Array, chosen: Array) -> Any:
+    def _gather(self, key: str, rows: Array, moments: Moments) -> Any:
+        if key not in self.cameras:
+            return self._columns[key].take(rows)
+        times = rows.size // len(rows) if len(rows) else 1
+        episodes = self.chosen[np.repeat(moments.chosen, times)]
+        frames = rows.ravel() - np.repeat(moments.first_row, times)
         if key in self.info.video_keys:
-            return self._film(key, rows, chosen)
-        values = self._columns[key].take(rows)
-        if key not in self.info.image_keys:
-            return values
-        shape = self.info.shape(key)
-        assert len(shape) == 3  # as in every info.json that was read
-        files = values if rows.ndim == 1 else [file for line in values for file in line]
-        where = f"{self.root}, column {key}"
-        return decode_pictures(where, files, shape).reshape(*rows.shape, *shape)
+            self._check_times(rows.ravel(), frames)
+        pictures = self.cameras[key].read(episodes, frames)
+        if key in self.info.video_keys and self.info.is_depth(key):
+            pictures = DepthScale.of(self.info.entry(key)).decode(pictures)
+        return pictures.reshape(*rows.shape, *pictures.shape[1:])
 
-    def _film(self, key: str, rows: Array, chosen: Array) -> Array:
-        """Return frames of a camera's videos: each where its episode begins plus its own time."""
-        spans = self.episodes.videos[key]
-        flat = rows.ravel()
-        which = self.chosen[np.repeat(chosen, rows.size // len(chosen))]
-        seconds = spans.from_s[which] + self._columns["timestamp"].take(flat).astype(np.float64)
-        fps = self.info.fps
-        requests = [
-            FrameRequest(self._video(key, chunk, file), round(second * fps), fps, second)
-            for chunk, file, second in zip(
-                spans.chunk[which].tolist(), spans.file[which].tolist(), seconds.tolist(),
-                strict=True,
+    def _check_times(self, rows: Array, frames: Array) -> None:
+        """Check that frames are as far apart as the videos show them.
+
+        Raises:
+            DatasetError: a frame is said to be of another time than its place in the episode.
+        """
+        said = self._columns["timestamp"].take(rows)
+        due = (frames / self.info.fps).astype(said.dtype)  # rounded alike: late ones are coarse
+        wrong = np.flatnonzero(~(np.abs(said - due) <= self._tolerance_s))
+        if len(wrong):
+            raise DatasetError(
+                f"{self.root}: frame {frames[wrong[0]]} of an episode has timestamp "
+                f"{said[wrong[0]]:g} s at {self.info.fps} frames a second (proctor data check)"
             )
-        ]  # fmt: skip
-        if not self.info.is_depth(key):
-            frames = self._frames.read(requests, RGB)
-        else:
-            scale = DepthScale.of(self.info.entry(key))
-            frames = scale.decode(self._frames.read(requests, CODES))
-        return frames.reshape(*rows.shape, *frames.shape[1:])
 
-    def _video(self, key: str, chunk: int, file: int) -> Path:
-        return video_file(self.root, self.info, key, chunk, file)
+    def _cameras(self, look: Look) -> dict[str, FrameSource]:
+        first_row = np.full(len(self.episodes), -1)
+        first_row[self.chosen] = self._first_row
+        given = self.root, self.info, self.episodes
+        sources: dict[str, FrameSource] = {
+            key: VideoSource(*given, key, look.size, look.reader)
+            if key in self.info.video_keys
+            else TableSource(*given, key, self._tables, first_row, look.size)
+            for key in self.info.cameras
+        }
+        return with_cache(sources, look.cache, Kept(self.name, self.chosen))
 
     def _task_texts(self, rows: Array) -> list[str]:
         indices = self._columns["task_index"].take(rows)

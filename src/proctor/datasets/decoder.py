@@ -19,24 +19,56 @@ _FRAMES_OF_A_SEEK = 2
 """Frames that are decoded in the time of a seek."""
 
 
+_FORMATS = {
+    "gray": ("uint8", 1),
+    "rgb24": ("uint8", 3),
+    "rgba": ("uint8", 4),
+    "gray12le": ("uint16", 1),
+}
+
+
 @dataclass(frozen=True)
 class Pixels:
     """What frames are turned into."""
 
     format: str = "rgb24"
-    """``rgb24``: uint8 [H, W, 3]; ``gray12le``: uint16 [H, W, 1]."""
+    """``rgb24``: uint8 [H, W, 3]; ``gray`` and ``rgba`` of 1 and 4; ``gray12le``: uint16."""
     size: tuple[int, int] | None = None
     """Height and width; None: as they are. Scaled by averaging areas, the same on every machine."""
 
     @property
     def dtype(self) -> str:
         """Of one number."""
-        return "uint8" if self.format == "rgb24" else "uint16"
+        return _FORMATS[self.format][0]
 
     @property
     def channels(self) -> int:
         """Numbers of a pixel."""
-        return 3 if self.format == "rgb24" else 1
+        return _FORMATS[self.format][1]
+
+
+def converted(reformatter: Any, frame: Any, pixels: Pixels) -> Array:
+    """Return one of PyAV's frames as an array [H, W, C]."""
+    height, width = pixels.size or (frame.height, frame.width)
+    scaled = (height, width) != (frame.height, frame.width)
+    how = _area() if scaled else None
+    made = reformatter.reformat(frame, width, height, pixels.format, interpolation=how, threads=1)
+    picture: Array = made.to_ndarray()
+    return picture.reshape(height, width, pixels.channels)
+
+
+def _area() -> Any:
+    from av.video.reformatter import Interpolation
+
+    # Without the last two, the rounding depends on what instructions the processor has.
+    return Interpolation.AREA | Interpolation.ACCURATE_RND | Interpolation.BITEXACT
+
+
+def scaler() -> Any:
+    """Return what ``converted`` needs; one for each thread, kept, as it is made for one size."""
+    from av.video.reformatter import VideoReformatter
+
+    return VideoReformatter()
 
 
 @contextlib.contextmanager
@@ -110,7 +142,7 @@ class Decoder:
         # One thread each: several would decode ahead what nobody asked for.
         self._stream.codec_context.thread_count = 1
         self._stream.codec_context.thread_type = "NONE"
-        self._reformatter = _reformatter()
+        self._reformatter = scaler()
         self._frames: Iterator[Any] = iter(())
         self._now: Any = None
         self.height: int = self._stream.codec_context.height
@@ -140,7 +172,7 @@ class Decoder:
             )
         if (frame.height, frame.width) != (self.height, self.width):
             raise DatasetError(f"{self.path}: the size of its pictures changes: damaged")
-        return self._convert(frame, pixels)
+        return converted(self._reformatter, frame, pixels)
 
     def _nearest(self, wanted_s: float) -> Any:
         if self._now is not None and abs(self._now.time - wanted_s) <= _SAME_S:
@@ -183,30 +215,7 @@ class Decoder:
             self._frames = _with_first(first, self._frames)
         self._now = None
 
-    def _convert(self, frame: Any, pixels: Pixels) -> Array:
-        height, width = pixels.size or (self.height, self.width)
-        scaled = (height, width) != (self.height, self.width)
-        how = _area() if scaled else None
-        made = self._reformatter.reformat(
-            frame, width, height, pixels.format, interpolation=how, threads=1
-        )
-        picture: Array = made.to_ndarray()
-        return picture.reshape(height, width, pixels.channels)
-
 
 def _with_first(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
     yield first
     yield from rest
-
-
-def _area() -> Any:
-    from av.video.reformatter import Interpolation
-
-    # Without the last two, the rounding depends on what instructions the processor has.
-    return Interpolation.AREA | Interpolation.ACCURATE_RND | Interpolation.BITEXACT
-
-
-def _reformatter() -> Any:
-    from av.video.reformatter import VideoReformatter
-
-    return VideoReformatter()

@@ -94,7 +94,8 @@ class DepthScale:
             place = (np.log(values + shift) - low) / (high - low)
         else:
             place = (values - near) / (far - near)
-        return np.rint(place * _HIGHEST).clip(0, _HIGHEST).astype(np.uint16)
+        codes: Array = np.rint(place * _HIGHEST).clip(0, _HIGHEST).astype(np.uint16)
+        return codes
 
     def decode(self, codes: Array, unit: DepthUnit = DepthUnit.MILLIMETRE) -> Array:
         """Return the distances, float32, of codes; millimetres are whole."""

@@ -183,7 +183,8 @@ def _groups(container: Any, stream: Any) -> Iterator[list[Any]]:
 
 
 def _end_of(packet: Any, begin: int) -> Fraction:
-    return Fraction(packet.pts + packet.duration - begin) * packet.time_base
+    ticks: Fraction = packet.time_base
+    return Fraction(packet.pts + packet.duration - begin) * ticks
 
 
 def _leads(group: list[Any]) -> bool:

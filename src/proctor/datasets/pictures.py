@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from proctor.datasets.decoder import Pixels, converted, scaler
 from proctor.datasets.encoder import require_av
 from proctor.errors import DatasetError, one_line
 from proctor.features import Array
@@ -19,20 +20,36 @@ _WORTH_THREADS = 8
 """Pictures: fewer are decoded sooner than handed out."""
 
 
-def decode_pictures(where: str, files: Sequence[Any], shape: tuple[int, int, int]) -> Array:
-    """Return pictures, uint8 [n, H, W, C]; ``where`` names them in an error.
+def pixels_of(where: str, channels: int, size: tuple[int, int] | None = None) -> Pixels:
+    """Return how pictures of so many channels are read; ``where`` names them in an error.
+
+    Raises:
+        DatasetError: they are not.
+    """
+    if channels not in _FORMATS:
+        raise DatasetError(f"{where}: pictures of {channels} channels are not read (1, 3 or 4 are)")
+    return Pixels(_FORMATS[channels], size)
+
+
+def decode_pictures(
+    where: str,
+    files: Sequence[Any],
+    shape: tuple[int, int, int],
+    size: tuple[int, int] | None = None,
+) -> Array:
+    """Return pictures of ``shape``, scaled to ``size`` if one is given: uint8 [n, H, W, C].
+
+    ``where`` names them in an error.
 
     Raises:
         DatasetError: one is no picture, or of another size.
     """
     require_av()
-    height, width, channels = shape
-    if channels not in _FORMATS:
-        raise DatasetError(f"{where}: pictures of {channels} channels are not read (1, 3 or 4 are)")
-    out = np.empty((len(files), *shape), np.uint8)
+    pixels = pixels_of(where, shape[2], size)
+    out = np.empty((len(files), *(size or shape[:2]), shape[2]), np.uint8)
 
     def decode(i: int) -> None:
-        out[i] = _decoded(where, files[i], (height, width), _FORMATS[channels]).reshape(shape)
+        out[i] = _decoded(where, files[i], shape[:2], pixels)
 
     if len(files) < _WORTH_THREADS:
         for i in range(len(files)):
@@ -43,7 +60,7 @@ def decode_pictures(where: str, files: Sequence[Any], shape: tuple[int, int, int
     return out
 
 
-def _decoded(where: str, file: Any, size: tuple[int, int], form: str) -> Array:
+def _decoded(where: str, file: Any, size: tuple[int, int], pixels: Pixels) -> Array:
     import av
 
     content = file.get("bytes") if isinstance(file, dict) else None
@@ -64,5 +81,4 @@ def _decoded(where: str, file: Any, size: tuple[int, int], form: str) -> Array:
     if len(frames) != 1 or (frames[0].height, frames[0].width) != size:
         found = f"{frames[0].width}x{frames[0].height}" if frames else "nothing"
         raise DatasetError(f"{where}: a picture is {found}, expected {width}x{height}")
-    picture: Array = frames[0].to_ndarray(format=form)
-    return picture
+    return converted(scaler(), frames[0], pixels)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from proctor.datasets.dataset import Dataset, Source
+from proctor.datasets.cache_settings import FrameCacheSettings
+from proctor.datasets.dataset import Dataset, Look, Source
 from proctor.datasets.episodes import Episodes, read_episodes
 from proctor.datasets.info import Info, data_file, video_file
 from proctor.datasets.info_file import read_info
@@ -27,12 +28,15 @@ def open(
     revision: str | None = None,
     delta_timestamps: DeltaTimestamps | None = None,
     tolerance_s: float = TOLERANCE_S,
+    image_size: tuple[int, int] | None = None,
+    cache: FrameCacheSettings | None = None,
 ) -> Dataset:
     """Open a dataset: a folder, or a Hub id, of which only what is needed is downloaded.
 
     Reads v3.0, v2.1 and v2.0 as they lie. ``root`` is the folder of a dataset that is named by its
     Hub id. ``episodes`` leaves the others out; their positions are counted without gaps.
     ``delta_timestamps`` gives features an axis of time: ``{"action": [0.0, 0.1, 0.2]}``.
+    ``image_size`` (height, width) scales pictures as they are decoded, which ``cache`` may keep.
 
     Raises:
         UsageError: there is no such dataset, episode or feature, or it cannot be read.
@@ -40,15 +44,20 @@ def open(
     found = find(path_or_id, None if root is None else Path(root), revision)
     info = read_info(found.root)
     table = read_episodes(found.root, info)
-    chosen = _chosen(found.name, table, episodes)
+    chosen = chosen_episodes(found.name, table, episodes)
     offsets = offsets_of(delta_timestamps, info, tolerance_s)
     found.fetch(None if episodes is None else _files(info, table, chosen))
     source = Source(found.name, found.root, info, table, read_tasks(found.root, info))
-    return Dataset(source, chosen, offsets, FrameReader(tolerance_s=tolerance_s))
+    look = Look(FrameReader(tolerance_s=tolerance_s), image_size, cache or FrameCacheSettings())
+    return Dataset(source, chosen, offsets, look)
 
 
-def _chosen(name: str, table: Episodes, episodes: Sequence[int] | None) -> Array:
-    """Return the episodes to read, in order, each once."""
+def chosen_episodes(name: str, table: Episodes, episodes: Sequence[int] | None) -> Array:
+    """Return the episodes to read, in order, each once.
+
+    Raises:
+        DatasetError: there is no such episode.
+    """
     if episodes is None:
         return np.arange(len(table))
     wanted = np.unique(np.asarray(episodes, np.int64))

@@ -70,6 +70,21 @@ def find(path_or_id: str | Path, root: Path | None = None, revision: str | None 
     Raises:
         UsageError: there is none, neither here nor on the Hub, or none that can be read.
     """
+    here = find_here(path_or_id, root, revision)
+    if here is not None:
+        return here
+    place = Place("dataset", None if root else lerobot_home() / "hub", root)
+    return _fetched(str(path_or_id), revision, place)
+
+
+def find_here(
+    path_or_id: str | Path, root: Path | None = None, revision: str | None = None
+) -> Found | None:
+    """Return where a dataset lies on this machine; None for one that may be on the Hub.
+
+    Raises:
+        UsageError: it is neither here nor can it be there.
+    """
     name = str(path_or_id)
     here = Path(path_or_id).expanduser() if root is None else root.expanduser()
     if (here / INFO_FILE).exists():
@@ -79,10 +94,10 @@ def find(path_or_id: str | Path, root: Path | None = None, revision: str | None 
         raise DatasetError(f"{name} is not a dataset: {what}")
     if root is not None and not _is_id(name):
         raise DatasetError(f"{here} is not a dataset: it has no {INFO_FILE}")
-    home = lerobot_home()
-    if root is None and revision is None and (home / name / INFO_FILE).exists():
-        return Found(name, home / name)
-    return _fetched(name, revision, Place("dataset", None if root else home / "hub", root))
+    at_home = lerobot_home() / name
+    if root is None and revision is None and (at_home / INFO_FILE).exists():
+        return Found(name, at_home)
+    return None
 
 
 def _is_id(name: str) -> bool:

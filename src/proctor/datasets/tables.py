@@ -45,11 +45,19 @@ def open_table(path: Path) -> pq.ParquetFile:
         if not path.is_file():
             raise DatasetError(f"{path} is missing")
         meta = pq.read_metadata(path)
+        fields = meta.schema.to_arrow_schema()
+        inside = tuple(f"{field.name}." for field in fields if _holds_structs(field.type))
         leaves = [meta.schema.column(i) for i in range(meta.num_columns)]
         texts = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
+        texts = [name for name in texts if not name.startswith(inside)]
         return pq.ParquetFile(path, metadata=meta, read_dictionary=texts, memory_map=True)
     except UNREADABLE as error:
         raise damaged(path, error) from None
+
+
+def _holds_structs(kind: pa.DataType) -> bool:
+    """Tell whether texts are in it that Arrow cannot give as dictionaries: PNG files, say."""
+    return pa.types.is_struct(kind) or (pa.types.is_list(kind) and _holds_structs(kind.value_type))
 
 
 def read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:

@@ -96,6 +96,9 @@ class FrameReader:
     max_open: int = 32
     threads: int = field(default_factory=lambda: min(8, usable_cores()))
     tolerance_s: float = TOLERANCE_S
+    _idle: OrderedDict[int, Decoder] = field(init=False, repr=False)
+    """Least recently used first."""
+    _executor: ThreadPoolExecutor | None = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._begin()
@@ -141,9 +144,8 @@ class FrameReader:
     def _begin(self) -> None:
         self._process = os.getpid()
         self._lock = threading.Lock()
-        self._idle: OrderedDict[int, Decoder] = OrderedDict()
-        """Least recently used first."""
-        self._executor: ThreadPoolExecutor | None = None
+        self._idle = OrderedDict()
+        self._executor = None
 
     def _workers(self) -> ThreadPoolExecutor:
         with self._lock:

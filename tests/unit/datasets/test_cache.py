@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from proctor import datasets
+from proctor.cli import main
 from proctor.datasets.cache import CachedSource, Kept, with_cache
 from proctor.datasets.cache_folder import list_entries, remove_entries
 from proctor.datasets.cache_settings import CacheKind, FrameCacheSettings
@@ -28,6 +30,7 @@ from proctor.datasets.packets import concatenate
 from proctor.datasets.video import FrameReader
 from proctor.errors import DatasetError, UsageError
 from proctor.features import Array
+from tests.unit.datasets.making import GOLDEN
 from tests.unit.datasets.moving_pictures import FPS, make_video, number_of
 
 pytest.importorskip("av", reason="PyAV is not installed (proctor[dataset])")
@@ -288,6 +291,31 @@ def test_what_is_in_use_is_not_cleared(root: Path, settings: Settings) -> None:
     assert list_entries(folder) == []
 
 
+def test_the_command_lists_and_clears(
+    root: Path, settings: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["data", "cache", f"--cache_dir={settings().folder}"]
+    assert main(command) == 0
+    assert "0 kept, 0.00 GB" in capsys.readouterr().out
+    cache = cached(source_of(root), settings())
+    cache.fill(np.arange(3))
+    (entry,) = list_entries(settings().folder)
+    assert main(command) == 0
+    listed = capsys.readouterr().out
+    assert f"{entry.name}     0.00 GB  me/demos {KEY} 48x32, in use\n" in listed
+    assert main([*command, "--clear"]) == 0
+    said = capsys.readouterr().out
+    assert "0 removed, 0.00 GB" in said
+    assert "in use, stays" in said
+    cache.close()
+    assert main([*command, entry.name]) == 2
+    assert main([*command, "nothing", "--clear"]) == 2
+    assert "no frames are cached as 'nothing'" in capsys.readouterr().err
+    assert main([*command, entry.name, "--clear"]) == 0
+    assert "1 removed, 0.00 GB" in capsys.readouterr().out
+    assert list_entries(settings().folder) == []
+
+
 def test_an_entry_that_was_never_complete_is_made_anew(root: Path, settings: Settings) -> None:
     cache = cached(source_of(root), settings())
     cache.fill(np.arange(3))
@@ -342,3 +370,28 @@ def test_a_full_disk_and_a_file_system_without_locks_are_said_in_one_line(
     monkeypatch.setattr("fcntl.flock", no_locks)
     with pytest.raises(DatasetError, match=r"knows no locks.*--dataset.cache=ram"):
         cached(source_of(root), settings())
+
+
+@pytest.mark.parametrize("kind", ["ram", "disk"])
+@pytest.mark.parametrize("name", ["video3ep", "image1ep"])
+@pytest.mark.parametrize("size", [None, (24, 20)])
+def test_a_dataset_opened_with_a_cache_gives_the_same_batches(
+    kind: str, name: str, size: tuple[int, int] | None, settings: Settings
+) -> None:
+    plain = datasets.open(GOLDEN / name, image_size=size)
+    kept = datasets.open(GOLDEN / name, image_size=size, cache=settings(kind))
+    (camera,) = plain.info.cameras
+    positions = [3, 0, len(plain) - 1, 3]
+    expected = plain.batch(positions)[camera]
+    for _ in range(2):
+        assert np.array_equal(kept.batch(positions)[camera], expected)
+    shape = plain.interface.features[camera].shape
+    assert expected.shape == (4, *shape)
+    assert shape[:2] == (size or plain.info.shape(camera)[:2])
+
+
+def test_some_episodes_fill_no_more_than_themselves(settings: Settings) -> None:
+    kept = datasets.open(GOLDEN / "video3ep", episodes=[1], cache=settings())
+    kept.batch(range(len(kept)))
+    (entry,) = list_entries(settings().folder)
+    assert entry.card.planned_bytes < entry.card.frames * np.prod(entry.card.shape)

@@ -34,6 +34,7 @@ from proctor.datasets.format import (
     write_stats,
     write_tasks,
 )
+from proctor.datasets.tables import read_table
 from tests.unit.datasets.making import GOLDEN, TOP, change, turn_old
 from tests.unit.datasets.making import copied as copied_to
 
@@ -314,3 +315,20 @@ def test_lines_of_older_versions_that_cannot_be_are_refused(copied: Path, line: 
     (copied / "meta/episodes.jsonl").write_text(line)
     with pytest.raises(DatasetError, match=r"episodes\.jsonl"):
         read_episodes(copied, info)
+
+
+def test_texts_in_lists_and_pictures_are_read_from_several_row_groups(tmp_path: Path) -> None:
+    """As LeRobot writes them: ten episodes, or the frames of one, are a row group."""
+    tasks = [["push"], ["lift", "push"], ["push"]]
+    files = [{"bytes": bytes([i]), "path": f"{i}.png"} for i in range(3)]
+    table = pa.table(
+        {
+            "tasks": tasks,
+            "note": ["a", "b", "a"],
+            "picture": files,
+            "said": [[{"role": "user"}], [], [{"role": "robot"}]],
+        }
+    )
+    pq.write_table(table, tmp_path / "table.parquet", row_group_size=2)
+    found = read_table(tmp_path / "table.parquet")
+    assert found.to_pylist() == table.to_pylist()

@@ -1,0 +1,93 @@
+"""Where a stream gets its files from: a folder, or the Hub, one by one."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Protocol
+
+from proctor.datasets.source import Found, find, find_here
+from proctor.errors import DatasetError
+
+
+class Files(Protocol):
+    """The files of a dataset, below ``root`` once they were fetched; those of meta/ always are."""
+
+    @property
+    def root(self) -> Path:
+        """The dataset's folder."""
+
+    def fetch(self, file: Path) -> int:
+        """See to it that ``file``, below ``root``, is there; return its size in bytes.
+
+        Raises:
+            DatasetError: the dataset has no such file.
+            UsageError: it cannot be fetched.
+        """
+
+    def drop(self, file: Path) -> None:
+        """Hear that ``file`` is not needed for now."""
+
+    def close(self) -> None:
+        """Hear that nothing is needed any more."""
+
+
+class Folder:
+    """A dataset that is here, and stays."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def fetch(self, file: Path) -> int:
+        """Return the size of a file."""
+        try:
+            return file.stat().st_size
+        except OSError as error:
+            raise DatasetError(f"{file}: {error.strerror}; the dataset is not complete") from None
+
+    def drop(self, file: Path) -> None:
+        """Leave it: it is the user's."""
+
+    def close(self) -> None:
+        """Leave everything."""
+
+
+class HubFolder(Folder):
+    """A dataset on the Hub, of which a temporary folder has what is needed now."""
+
+    def __init__(self, found: Found) -> None:
+        super().__init__(found.root)
+        self._found = found
+
+    def fetch(self, file: Path) -> int:
+        """Download a file."""
+        self._found.fetch([file.relative_to(self.root).as_posix()])
+        return super().fetch(file)
+
+    def drop(self, file: Path) -> None:
+        """Delete a file; when it is needed again, it is downloaded again."""
+        file.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Delete everything."""
+        shutil.rmtree(self.root, ignore_errors=True)
+
+
+def files_of(path_or_id: str | Path, revision: str | None) -> Files:
+    """Return the files of a dataset that is here, or that are on the Hub and come one by one.
+
+    Those of the Hub do not go where downloads are kept: nothing of a stream is to stay.
+
+    Raises:
+        UsageError: there is no such dataset.
+    """
+    here = find_here(path_or_id, revision=revision)
+    if here is not None:
+        return Folder(here.root)
+    root = Path(tempfile.mkdtemp(prefix="proctor-stream-"))
+    try:
+        return HubFolder(find(path_or_id, root, revision))
+    except BaseException:
+        shutil.rmtree(root, ignore_errors=True)
+        raise
