@@ -10,15 +10,15 @@ which, and the next ``resume`` removes them.
 from __future__ import annotations
 
 import contextlib
-import errno
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from proctor.datasets.compaction import Limits, compact, remove_leftovers, take_over
+from proctor.datasets.disk import in_our_words, reason_of
 from proctor.datasets.encoder import Codec
 from proctor.datasets.entry import Entry, entry_of
 from proctor.datasets.episodes import Episodes, read_episodes, write_episodes
@@ -49,7 +49,6 @@ from proctor.machine.files import mend_swap
 from proctor.machine.locks import LOCK_FILE, Lock
 
 _OPEN = "open"
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class DatasetWriter:
@@ -90,7 +89,7 @@ class DatasetWriter:
             raise DatasetError(f"{root} exists; choose another folder, or resume what is in it")
         info = new_info(fps, features, codec, layout or Layout())
         refuse_unwritable(info)
-        with _in_our_words(root, "nothing was recorded"):
+        with in_our_words(root, "nothing was recorded"):
             root.mkdir(parents=True, exist_ok=True)
             lock = lock_dataset(root)
             write_info(root, info)
@@ -116,7 +115,7 @@ class DatasetWriter:
         refuse_unwritable(info)
         lock = lock_dataset(root)
         try:
-            with _in_our_words(root, "it is as it was"):
+            with in_our_words(root, "it is as it was"):
                 Workshop(root).clear()
                 remove_leftovers(root)
                 return cls(root, read_info(root), codec or recorded_codec(info), lock)
@@ -164,7 +163,7 @@ class DatasetWriter:
             raise DatasetError("an episode needs one frame at least")
         with self._keeping("the open episode is lost"):
             try:
-                return self.append(take.finish())
+                return self._append(take.finish())
             except BaseException:
                 shutil.rmtree(self.new_take(_OPEN), ignore_errors=True)
                 raise
@@ -184,19 +183,7 @@ class DatasetWriter:
         """
         self._check_is_open()
         with self._keeping(f"{take.folder} is not in it yet"):
-            if self._is_broken:
-                self._read()
-            places = next_places(self.root, self.info, self._last)
-            entry = entry_of(take, self.info, self._tasks, places)
-            try:
-                self._publish(take, entry, places)
-            except BaseException:
-                self._is_broken = True
-                with contextlib.suppress(OSError):  # no space to mend it now: whoever writes next
-                    self._read()
-                raise
-        take.remove()
-        return entry.row.index
+            return self._append(take)
 
     def close(self) -> str | None:
         """End the recording: put episodes together in files of LeRobot's sizes, let others in.
@@ -233,6 +220,21 @@ class DatasetWriter:
             self.close()
         else:
             self.release()
+
+    def _append(self, take: Take) -> int:
+        if self._is_broken:
+            self._read()
+        places = next_places(self.root, self.info, self._last)
+        entry = entry_of(take, self.info, self._tasks, places)
+        try:
+            self._publish(take, entry, places)
+        except BaseException:
+            self._is_broken = True
+            with contextlib.suppress(OSError):  # no space to mend it now: whoever writes next does
+                self._read()
+            raise
+        take.remove()
+        return entry.row.index
 
     def _publish(self, take: Take, entry: Entry, places: Places) -> None:
         """Put the files of an episode in place; info.json, the last, makes it one."""
@@ -294,7 +296,7 @@ class DatasetWriter:
         try:
             self._lock = compact(self.root, Limits.of(self.info), self._lock)
         except OSError as error:
-            return f"no room to put them together ({error.strerror or error})"
+            return f"they could not be put together: {reason_of(error)}"
         return None
 
     def _check_is_open(self) -> None:
@@ -304,16 +306,7 @@ class DatasetWriter:
     def _keeping(self, lost: str) -> contextlib.AbstractContextManager[None]:
         """Return what says of a disk that is full which episodes are kept, and what is not."""
         n = self.info.total_episodes
-        return _in_our_words(self.root, f"{n} finished episode{'' if n == 1 else 's'} kept, {lost}")
-
-
-@contextlib.contextmanager
-def _in_our_words(root: Path, kept: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        reason = "no space left" if error.errno in _FULL else error.strerror or str(error)
-        raise DatasetError(f"{root} cannot be written: {reason}; {kept}") from error
+        return in_our_words(self.root, f"{n} finished episode{'' if n == 1 else 's'} kept, {lost}")
 
 
 def _anything_in(root: Path) -> bool:

@@ -416,13 +416,29 @@ def test_a_disk_that_fills_while_frames_come_costs_the_open_episode(
     assert shades(tmp_path / "toy") == [[0, 1], [0, 1, 2]]
 
 
+def test_a_disk_that_fills_at_the_end_costs_the_open_episode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "toy"
+    writer = DatasetWriter.create(root, 10, FEATURES, FAST)
+    record(writer, 2)
+    writer.add_frame(frame(7), "push")
+    with monkeypatch.context() as full:
+        full.setattr(writer_module, "write_episodes", _no_space)
+        with pytest.raises(DatasetError, match="1 finished episode kept, the open episode is lost"):
+            writer.end_episode()
+    record(writer, 3)
+    writer.close()
+    assert shades(root) == [[0, 1], [0, 1, 2]]
+
+
 def test_no_room_to_put_files_together_leaves_them_as_good(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer = DatasetWriter.create(tmp_path / "toy", 10, FEATURES, FAST)
     record(writer, 2, 3)
     monkeypatch.setattr("proctor.datasets.compaction.concatenate", _no_space)
-    assert writer.close() == "no room to put them together (No space left on device)"
+    assert writer.close() == "they could not be put together: no space left"
     assert shades(tmp_path / "toy") == [[0, 1], [0, 1, 2]]
     assert [path.name for path in tmp_path.iterdir()] == ["toy"]
 
