@@ -142,14 +142,7 @@ class _Joined:
         return ends
 
     def _join(self, path: Path, stream: Any) -> None:
-        context = stream.codec_context
-        kind = (
-            stream.codec.canonical_name,
-            context.width,
-            context.height,
-            context.pix_fmt,
-            context.extradata,
-        )
+        kind = _kind(stream)
         if self._stream is None:
             self._stream = self._container.add_stream_from_template(stream, opaque=True)
             self._stream.time_base = stream.time_base
@@ -166,6 +159,22 @@ class _Joined:
         packet.dts += shift
         packet.stream = self._stream
         self._container.mux_one(packet)
+
+
+def stream_kind(path: Path) -> tuple[Any, ...]:
+    """Return what videos must have in common to be one by copying.
+
+    Raises:
+        DatasetError: it is missing or damaged.
+    """
+    with open_video(path) as (_, stream):
+        return _kind(stream)
+
+
+def _kind(stream: Any) -> tuple[Any, ...]:
+    context = stream.codec_context
+    size = (context.width, context.height)
+    return (stream.codec.canonical_name, *size, context.pix_fmt, context.extradata)
 
 
 def _groups(container: Any, stream: Any) -> Iterator[list[Any]]:

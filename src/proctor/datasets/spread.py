@@ -8,7 +8,7 @@ nothing is ever split, and the counts are the same in whatever order the episode
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -105,13 +105,26 @@ class Totals:
             pixels: the counts [C, 256] of each camera's sampled pictures. None where nobody kept
                 them: then they are guessed from the episode's own quantiles.
         """
-        self._stats = aggregate([self._stats, stats]) if self._n_episodes else dict(stats)
-        self._n_episodes += 1
+        self.add_all([stats], numbers, [pixels])
+
+    def add_all(
+        self,
+        stats: Sequence[Stats],
+        numbers: Mapping[str, Array],
+        pixels: Sequence[Mapping[str, Array | None]],
+    ) -> None:
+        """Count several episodes, whose ``numbers`` lie one after the other: as ``add`` of each."""
+        self._stats = aggregate([*([self._stats] if self._n_episodes else ()), *stats])
+        self._n_episodes += len(stats)
         for key, values in numbers.items():
             rows = values.reshape(-1, 1 if values.ndim < 2 else values.shape[-1])
             spreads = self._spreads.setdefault(key, [Spread() for _ in range(rows.shape[1])])
             for spread, column in zip(spreads, rows.T, strict=True):
                 spread.add(column)
+        for of_episode, counts in zip(stats, pixels, strict=True):
+            self._add_pixels(of_episode, counts)
+
+    def _add_pixels(self, stats: Stats, pixels: Mapping[str, Array | None]) -> None:
         for key, counts in pixels.items():
             kept = counts if counts is not None else _guessed_levels(stats[key])
             if kept is None:  # of a dataset that is older than quantiles: there are none then

@@ -101,8 +101,17 @@ def in_our_words(repo: str, revision: str | None) -> Iterator[None]:
     except ValueError as error:  # an id or a revision that cannot be
         raise UsageError(f"{repo} is no Hub id: {error}") from None
     except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise HubUnreachable(
-            f"{repo} is no folder here and the Hub cannot be reached ({reason}); give a local "
-            "folder, or download it first where there is a network"
-        ) from None
+        raise _unreachable(repo, error) from None
+    except Exception as error:
+        # Of the library that speaks HTTP, which is another one every few versions.
+        if not type(error).__module__.startswith(("httpx", "httpcore", "requests")):
+            raise
+        raise _unreachable(repo, error) from None
+
+
+def _unreachable(repo: str, error: Exception) -> HubUnreachable:
+    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return HubUnreachable(
+        f"{repo} is no folder here and the Hub cannot be reached ({reason}); give a local "
+        "folder, or download it first where there is a network"
+    )

@@ -1,0 +1,238 @@
+"""``proctor data delete, split, merge, ...``: edits that copy packets and rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from proctor.commands.data_words import (
+    PLACE_FLAGS,
+    PLACE_HELP,
+    Asked,
+    asked,
+    episodes_of,
+    find,
+    mapping_of,
+    say,
+)
+from proctor.errors import UsageError
+
+if TYPE_CHECKING:
+    from proctor.datasets.edit.build import Built
+    from proctor.datasets.edit.recipe import Recipe, Source
+
+_DELETE = f"""\
+proctor data delete DATASET --episodes=0,3,5-9 (--output=DIR | --in_place)
+
+Makes the dataset without these episodes; the others are numbered anew. Kept frames stay as they
+are, byte by byte: packets of videos are copied, not encoded again.
+
+{PLACE_HELP}"""
+_SPLIT = """\
+proctor data split DATASET --splits='{train: 0.8, val: 0.2}' [--output=DIR]
+
+Makes a dataset for each name: of a share of the episodes (in order; where the shares are all, the
+last takes the rest), or of the episodes of a list ('{train: [0, 1], val: [2]}').
+
+  --output=DIR (or --new_root=DIR)
+      the folder for all of them: DIR/train, DIR/val (default: DATASET_train, DATASET_val)
+"""
+_MERGE = """\
+proctor data merge DATASET DATASET [...] --output=DIR
+
+Makes one dataset of the episodes of several, in this order. They must agree in fps, robot and
+features; tasks with the same words are one.
+
+  --output=DIR (or --new_root=DIR)
+      the folder of the result, which must not exist
+"""
+_RENAME = f"""\
+proctor data rename-feature DATASET OLD NEW (--output=DIR | --in_place)
+
+Gives a feature another name, in tables, videos and statistics.
+
+{PLACE_HELP}"""
+_REMOVE = f"""\
+proctor data remove-feature DATASET FEATURE [...] (--output=DIR | --in_place)
+
+Makes the dataset without these features: columns, videos, statistics.
+
+{PLACE_HELP}"""
+_SET_TASK = f"""\
+proctor data set-task DATASET --task="put the cup down" [--episodes=0,3,5-9]
+                      (--output=DIR | --in_place)
+proctor data set-task DATASET --tasks='{{"0": "put the cup down"}}' (--output=DIR | --in_place)
+
+Says in other words what episodes show; tasks that no episode has any more are left out.
+
+  --task=text
+      the task of the episodes named, or of all
+  --episodes=0,3,5-9
+      which episodes (default: all)
+  --tasks=map
+      the task of each of some episodes; with --task, that one is everybody else's
+{PLACE_HELP}"""
+_CONVERT = f"""\
+proctor data convert DATASET (--output=DIR | --in_place)
+
+Makes a dataset of version 3.0 of one of version 2.1 or 2.0: many episodes a file instead of one,
+packets of videos copied. Statistics that are missing are worked out.
+
+{PLACE_HELP}"""
+
+
+def delete(words: list[str]) -> int:
+    """Run ``proctor data delete`` and return its exit code."""
+    from proctor.datasets.edit import operations
+
+    given = asked("delete", _DELETE, words, ("episodes", *PLACE_FLAGS))
+    if given is None:
+        return 0
+    episodes = episodes_of(given.needed("episodes", "0,3,5-9"))
+    return edited(given, lambda source: operations.delete(source, episodes))
+
+
+def edited(given: Asked, make: Callable[[Source], Recipe]) -> int:
+    """Edit the dataset that is named, to where it is said; return the exit code."""
+    from proctor.datasets.edit.build import edit
+
+    root = given.dataset()
+    say(edit(root, given.place(root), make))
+    return 0
+
+
+def split(words: list[str]) -> int:
+    """Run ``proctor data split`` and return its exit code."""
+    from proctor.config.flags import path_of
+
+    given = asked("split", _SPLIT, words, ("splits", "output", "new_root"))
+    if given is None:
+        return 0
+    example = "{train: 0.8, val: 0.2}"
+    splits = mapping_of("splits", given.needed("splits", f"'{example}'"), example)
+    root = given.dataset()
+    base = given.flags.get("output", given.flags.get("new_root"))
+    for built in split_into(root, splits, None if base is None else path_of(base)).values():
+        say(built)
+    return 0
+
+
+def split_into(root: Path, splits: dict[str, Any], base: Path | None) -> dict[str, Built]:
+    """Make all datasets of a split, in ``base`` or beside ``root``."""
+    from proctor.datasets.edit import operations
+    from proctor.datasets.edit.build import build
+    from proctor.datasets.edit.place import new_folder
+    from proctor.datasets.edit.recipe import open_source
+
+    for name, share in splits.items():
+        _check_split(name, share)
+    recipes = operations.split(open_source(root), splits)
+    beside = root.resolve()
+    places = {
+        name: new_folder(base / name if base else beside.with_name(f"{beside.name}_{name}"))
+        for name in recipes
+    }
+    return {name: build(recipe, places[name]) for name, recipe in recipes.items()}
+
+
+def _check_split(name: str, share: Any) -> None:
+    is_number = isinstance(share, int | float) and not isinstance(share, bool)
+    is_list = isinstance(share, list) and all(type(episode) is int for episode in share)
+    if not is_number and not is_list:
+        raise UsageError(f"split {name!r} is a share (0.8) or a list of episodes ([0, 1])")
+    if not name or "/" in name or name in (".", ".."):
+        raise UsageError(f"{name!r} is no name of a split: it is a folder's name too")
+
+
+def merge(words: list[str]) -> int:
+    """Run ``proctor data merge`` and return its exit code."""
+    from proctor.config.flags import path_of
+
+    given = asked("merge", _MERGE, words, ("output", "new_root"))
+    if given is None:
+        return 0
+    output = given.flags.get("output", given.flags.get("new_root"))
+    if output is None:
+        raise UsageError("merge needs --output=DIR, the folder of the result")
+    say(merge_into([find(name) for name in given.positional], path_of(output)))
+    return 0
+
+
+def merge_into(roots: list[Path], output: Path) -> Built:
+    """Make one dataset of several."""
+    from proctor.datasets.edit import operations
+    from proctor.datasets.edit.build import build
+    from proctor.datasets.edit.place import new_folder
+    from proctor.datasets.edit.recipe import open_source
+
+    place = new_folder(output)
+    return build(operations.merge([open_source(root) for root in roots]), place)
+
+
+def rename_feature(words: list[str]) -> int:
+    """Run ``proctor data rename-feature`` and return its exit code."""
+    from proctor.datasets.edit import operations
+
+    given = asked("rename-feature", _RENAME, words, PLACE_FLAGS)
+    if given is None:
+        return 0
+    if len(given.positional) != 3:
+        raise UsageError("rename-feature takes a dataset, the old name and the new one")
+    name, old, new = given.positional
+    one = Asked(given.verb, [name], given.flags)
+    return edited(one, lambda source: operations.rename_feature(source, old, new))
+
+
+def remove_feature(words: list[str]) -> int:
+    """Run ``proctor data remove-feature`` and return its exit code."""
+    from proctor.datasets.edit import operations
+
+    given = asked("remove-feature", _REMOVE, words, PLACE_FLAGS)
+    if given is None:
+        return 0
+    if len(given.positional) < 2:
+        raise UsageError("remove-feature takes a dataset and the features to remove")
+    keys = given.positional[1:]
+    one = Asked(given.verb, given.positional[:1], given.flags)
+    return edited(one, lambda source: operations.remove_features(source, keys))
+
+
+def set_task(words: list[str]) -> int:
+    """Run ``proctor data set-task`` and return its exit code."""
+    given = asked("set-task", _SET_TASK, words, ("task", "episodes", "tasks", *PLACE_FLAGS))
+    if given is None:
+        return 0
+    task, tasks = given.flags.get("task"), given.flags.get("tasks")
+    if task is None and tasks is None:
+        raise UsageError('set-task needs --task=TEXT, or --tasks=\'{"0": "TEXT"}\'')
+    chosen = episodes_of(given.flags["episodes"]) if "episodes" in given.flags else None
+    of_some = mapping_of("tasks", tasks, '{"0": "lift the cup"}') if tasks is not None else {}
+    return edited(given, lambda source: tasks_recipe(source, task, chosen, of_some))
+
+
+def tasks_recipe(
+    source: Source, task: str | None, episodes: list[int] | None, of_some: dict[str, Any]
+) -> Recipe:
+    """Return the recipe of set-task.
+
+    Raises:
+        UsageError: an episode is none, or a task is no text.
+    """
+    from proctor.datasets.edit import operations
+
+    everybody = range(len(source.rows)) if episodes is None else episodes
+    new = {} if task is None else dict.fromkeys(everybody, task)
+    for episode, words in of_some.items():
+        if not episode.isdecimal() or not isinstance(words, str):
+            raise UsageError(f"--tasks: {episode}: {words!r} is not the text of an episode")
+        new[int(episode)] = words
+    return operations.set_tasks(source, new)
+
+
+def convert(words: list[str]) -> int:
+    """Run ``proctor data convert`` and return its exit code."""
+    from proctor.datasets.edit import operations
+
+    given = asked("convert", _CONVERT, words, PLACE_FLAGS)
+    return 0 if given is None else edited(given, operations.convert)

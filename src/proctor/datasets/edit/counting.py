@@ -1,0 +1,114 @@
+"""The statistics of an edited dataset: each episode's taken over, their totals from the data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from proctor.datasets.edit.frames import RENEWED, Numbering
+from proctor.datasets.edit.pictures import count_pictures
+from proctor.datasets.edit.recipe import Kept, Part, Recipe
+from proctor.datasets.spread import Totals
+from proctor.datasets.statistics import (
+    QUANTILES,
+    FeatureStats,
+    Stats,
+    counted_features,
+    numbers_stats,
+    pixel_stats,
+    sampled_frames,
+)
+from proctor.features import Array
+
+_NEEDED = ("min", "max", "mean", "std", "count")
+
+
+class Counting:
+    """Hears of all frames of the result, part by part, and knows its statistics in the end."""
+
+    def __init__(
+        self, recipe: Recipe, numbering: Numbering, seen: Mapping[str, Sequence[Array]]
+    ) -> None:
+        """``seen``: the levels of each episode's pictures, of the cameras that were encoded."""
+        self._recipe, self._numbering, self._seen = recipe, numbering, seen
+        self._keys = counted_features(recipe.info.features)
+        self._totals = Totals()
+        self.episodes: list[Stats] = []
+        """The statistics of each episode, in order."""
+        self.levels: list[dict[str, Array | None]] = []
+        """How often each level is in the pictures of each episode [C, 256], where that is known."""
+
+    def hear(self, part: Part, numbers: Mapping[str, Array]) -> None:
+        """Count the frames of a part's episodes."""
+        stats, pixels, start = [], [], 0
+        for place in part.places:
+            stop = start + self._recipe.kept[place].row.length
+            of_episode = {key: values[start:stop] for key, values in numbers.items()}
+            found, levels = self._stats(place, of_episode)
+            stats.append(found)
+            pixels.append(levels)
+            start = stop
+        finite = {key: _finite(values) for key, values in numbers.items()}
+        self._totals.add_all(stats, finite, pixels)
+        self.episodes += stats
+        self.levels += pixels
+
+    def total(self) -> Stats:
+        """Return the statistics of the whole."""
+        return self._totals.stats()
+
+    def _stats(
+        self, place: int, numbers: Mapping[str, Array]
+    ) -> tuple[Stats, dict[str, Array | None]]:
+        """Return an episode's statistics, and the levels of its pictures where counted."""
+        kept = self._recipe.kept[place]
+        known = kept.source.stats_of(kept.row.index)
+        stats: Stats = {}
+        levels: dict[str, Array | None] = {}
+        for key in self._keys:
+            old = known.get(self._recipe.source_key(key), {})
+            if key in self._recipe.recounted or not all(name in old for name in _NEEDED):
+                old = {}
+            if key in numbers:
+                stats[key] = self._of_numbers(place, key, old, numbers[key])
+            elif not self._recipe.info.is_depth(key):
+                stats[key], levels[key] = self._of_pictures(kept, place, key, old)
+            elif old:  # distances have no levels to count
+                stats[key] = old
+        return stats, levels
+
+    def _of_numbers(self, place: int, key: str, old: FeatureStats, values: Array) -> FeatureStats:
+        if not all(name in old for name in QUANTILES):
+            return numbers_stats(values)
+        if key not in RENEWED:
+            return old
+        shift = float(values.ravel()[0]) - float(old["min"].ravel()[0])
+        if key == "task_index":
+            shifts = self._numbering.new_tasks[place] - self._numbering.old_tasks[place]
+            if (shifts != shifts[0]).any():
+                return numbers_stats(values)
+            shift = float(shifts[0])
+        return {
+            name: value if name in ("std", "count") else value + shift
+            for name, value in old.items()
+        }
+
+    def _of_pictures(
+        self, kept: Kept, place: int, key: str, old: FeatureStats
+    ) -> tuple[FeatureStats, Array | None]:
+        if key in self._seen:
+            levels = self._seen[key][place]
+        elif old:
+            return old, kept.source.levels_of(self._recipe.source_key(key), kept.row.index)
+        else:
+            levels = count_pictures(kept, self._recipe.source_key(key))
+        return pixel_stats(levels, len(sampled_frames(kept.row.length))), levels
+
+
+def _finite(values: Array) -> Array:
+    """Return the rows without those that hold what is no number: they would have no quantiles."""
+    if values.dtype.kind != "f" or np.isfinite(values).all():
+        return values
+    rows = values.reshape(-1, 1 if values.ndim < 2 else values.shape[-1])
+    return rows[np.isfinite(rows).all(axis=1)]

@@ -1,0 +1,263 @@
+"""What can be done to datasets: each edit as the recipe of its result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from proctor.datasets.edit.recipe import Kept, Recipe, Source, result_info
+from proctor.datasets.encoder import Codec
+from proctor.datasets.info import DEFAULT_FEATURES
+from proctor.errors import UsageError, did_you_mean
+
+_OF_THE_ENCODER = ("info", "video_info", "fps")
+"""What of a feature may differ between datasets that are merged."""
+
+
+def delete(source: Source, episodes: Iterable[int]) -> Recipe:
+    """Return the dataset without ``episodes``.
+
+    Raises:
+        UsageError: it has no such episode, or no other.
+    """
+    gone = set(episodes)
+    _check_episodes(source, gone)
+    kept = [row for row in source.rows if row.index not in gone]
+    if not kept:
+        raise UsageError(
+            f"these are all {len(source.rows)} episodes of {source.root}: nothing would be left"
+        )
+    return Recipe(result_info(source.info), tuple(Kept(source, row) for row in kept))
+
+
+def select(source: Source, episodes: Sequence[int]) -> Recipe:
+    """Return a dataset of ``episodes``, in this order.
+
+    Raises:
+        UsageError: it has no such episode.
+    """
+    _check_episodes(source, episodes)
+    kept = tuple(Kept(source, source.rows[episode]) for episode in episodes)
+    return Recipe(result_info(source.info), kept)
+
+
+def split(source: Source, splits: Mapping[str, float | Sequence[int]]) -> dict[str, Recipe]:
+    """Return a dataset for each name: of so large a share of the episodes, or of these episodes.
+
+    Shares follow each other in the order given; the last takes what rounding leaves.
+
+    Raises:
+        UsageError: shares are not above 0 or are more than all, a split is empty, an episode is
+            not there or in two of them.
+    """
+    chosen = _by_share(source, splits) if _are_shares(splits) else splits
+    owners: dict[int, str] = {}
+    recipes = {}
+    for name, episodes in chosen.items():
+        assert not isinstance(episodes, float)
+        if not episodes:
+            raise UsageError(f"split {name!r} has no episodes ({len(source.rows)} to share)")
+        for episode in episodes:
+            if owners.setdefault(episode, name) != name:
+                raise UsageError(f"episode {episode} is in two splits: {owners[episode]}, {name}")
+        recipes[name] = select(source, list(dict.fromkeys(episodes)))
+    return recipes
+
+
+def _are_shares(splits: Mapping[str, float | Sequence[int]]) -> bool:
+    if not splits:
+        raise UsageError("split into what? Write it like {train: 0.8, val: 0.2}")
+    shares = [isinstance(share, int | float) for share in splits.values()]
+    if any(shares) and not all(shares):
+        raise UsageError("splits are all shares (0.8) or all lists of episodes ([0, 1]), not both")
+    return all(shares)
+
+
+def _by_share(source: Source, splits: Mapping[str, float | Sequence[int]]) -> dict[str, list[int]]:
+    shares = {
+        name: float(share) for name, share in splits.items() if isinstance(share, int | float)
+    }
+    total = sum(shares.values())
+    if not all(share > 0 for share in shares.values()) or total > 1 + 1e-6:
+        raise UsageError(f"shares must be above 0 and sum to 1 at most, got {total:g}")
+    n, start = len(source.rows), 0
+    chosen: dict[str, list[int]] = {}
+    for place, (name, share) in enumerate(shares.items()):
+        last = place == len(shares) - 1 and total > 1 - 1e-6
+        stop = n if last else min(n, start + int(n * share))
+        chosen[name] = list(range(start, stop))
+        start = stop
+    return chosen
+
+
+def merge(sources: Sequence[Source]) -> Recipe:
+    """Return one dataset of all episodes of several, one after the other.
+
+    Raises:
+        UsageError: they differ in fps, robot or features; the text says in which.
+    """
+    if len(sources) < 2:
+        raise UsageError("merge takes two datasets or more")
+    first = sources[0]
+    for other in sources[1:]:
+        _check_alike(first, other)
+    kept = tuple(Kept(source, row) for source in sources for row in source.rows)
+    if not kept:
+        raise UsageError("there is no episode in any of them")
+    return Recipe(result_info(first.info), kept)
+
+
+def _check_alike(one: Source, other: Source) -> None:
+    """Refuse datasets that cannot be one.
+
+    Raises:
+        UsageError: with what differs.
+    """
+    pair = f"{one.root} and {other.root}"
+    for name in ("fps", "robot_type"):
+        here, there = getattr(one.info, name), getattr(other.info, name)
+        if here != there:
+            raise UsageError(f"{pair} differ in {name}: {here} and {there}")
+    for key in dict.fromkeys([*one.info.features, *other.info.features]):
+        for root, info in ((one.root, one.info), (other.root, other.info)):
+            if key not in info.features:
+                raise UsageError(f"{pair} differ in features: {root} has no {key}")
+        here, there = (_told(source.info.features[key]) for source in (one, other))
+        for name in dict.fromkeys([*here, *there]):
+            if here.get(name) != there.get(name):
+                raise UsageError(
+                    f"{pair} differ in {name} of {key}: {here.get(name)} and {there.get(name)}"
+                )
+
+
+def _told(entry: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in entry.items() if name not in _OF_THE_ENCODER}
+
+
+def rename_feature(source: Source, old: str, new: str) -> Recipe:
+    """Return the dataset with feature ``old`` called ``new``.
+
+    Raises:
+        UsageError: there is none, it is one that every dataset has, or the name is taken or none.
+    """
+    _check_own_feature(source, old, "renamed")
+    if new in source.info.features:
+        raise UsageError(f"{source.root} has a feature {new!r} already")
+    if not new or "/" in new or new in (".", ".."):
+        raise UsageError(f"{new!r} is no name of a feature: it is a folder's name too, without /")
+    features = {new if key == old else key: entry for key, entry in source.info.features.items()}
+    return replace(_all_of(source, features), called={new: old})
+
+
+def remove_features(source: Source, keys: Sequence[str]) -> Recipe:
+    """Return the dataset without some features.
+
+    Raises:
+        UsageError: one is not there, or is one that every dataset has.
+    """
+    for key in keys:
+        _check_own_feature(source, key, "removed")
+    features = {key: e for key, e in source.info.features.items() if key not in keys}
+    return _all_of(source, features)
+
+
+def set_tasks(source: Source, tasks: Mapping[int, str]) -> Recipe:
+    """Return the dataset with all frames of some episodes told to do something else.
+
+    Raises:
+        UsageError: it has no such episode, or a task is no text.
+    """
+    _check_episodes(source, tasks)
+    if any(not task.strip() for task in tasks.values()):
+        raise UsageError("a task cannot be empty: it is what a policy is told")
+    kept = tuple(Kept(source, row, tasks.get(row.index)) for row in source.rows)
+    return replace(_all_of(source, source.info.features), kept=kept)
+
+
+def to_video(source: Source, codec: Codec, episodes: Sequence[int] | None = None) -> Recipe:
+    """Return the dataset, or some episodes of it, with pictures of its tables as videos.
+
+    Raises:
+        UsageError: there are none, or no such episode.
+    """
+    if not source.info.image_keys:
+        raise UsageError(f"{source.root} has no pictures in its tables: they are videos already")
+    recipe = _encoded(source, source.info.image_keys, codec)
+    return recipe if episodes is None else replace(recipe, kept=select(source, episodes).kept)
+
+
+def reencode(source: Source, keys: Sequence[str], codec: Codec) -> Recipe:
+    """Return the dataset with the videos of ``keys`` encoded again; of no keys: all but depth's.
+
+    Raises:
+        UsageError: one is no video, or shows distances, which would not survive it.
+    """
+    chosen = keys or [key for key in source.info.video_keys if not source.info.is_depth(key)]
+    if not chosen:
+        raise UsageError(f"{source.root} has no videos to encode again")
+    for key in chosen:
+        if key not in source.info.video_keys:
+            known = source.info.video_keys
+            hint = did_you_mean(key, known) or f" (it has {', '.join(known) or 'none'})"
+            raise UsageError(f"{source.root} has no video {key!r}{hint}")
+        if source.info.is_depth(key):
+            raise UsageError(f"{key} shows distances, which would not survive another encoding")
+    return _encoded(source, chosen, codec)
+
+
+def _encoded(source: Source, keys: Sequence[str], codec: Codec) -> Recipe:
+    features = dict(source.info.features)
+    for key in keys:
+        height, width, channels = source.info.shape(key)
+        if channels != 3:
+            raise UsageError(f"{key} has {channels} channels; videos are made of three")
+        features[key] = {
+            "dtype": "video",
+            "shape": [height, width, channels],
+            "names": ["height", "width", "channels"],
+            "info": codec.info_block(height, width, source.info.fps),
+        }
+    return replace(_all_of(source, features), codecs=dict.fromkeys(keys, codec))
+
+
+def recount(source: Source, *, pictures: bool) -> Recipe:
+    """Return the dataset with its statistics worked out again; of cameras only if ``pictures``."""
+    info = source.info
+    left = {key for key in info.cameras if not pictures or info.is_depth(key)}
+    return replace(_all_of(source, info.features), recounted=frozenset(info.features.keys() - left))
+
+
+def convert(source: Source) -> Recipe:
+    """Return a dataset of version 2.x as it is, in today's version.
+
+    Raises:
+        UsageError: it is in that already.
+    """
+    if not source.info.is_v2:
+        raise UsageError(f"{source.root} is {source.info.version} already: nothing to convert")
+    return _all_of(source, source.info.features)
+
+
+def _all_of(source: Source, features: dict[str, dict[str, Any]]) -> Recipe:
+    if not source.rows:
+        raise UsageError(f"{source.root} has no episodes")
+    info = replace(result_info(source.info), features=features)
+    return Recipe(info, tuple(Kept(source, row) for row in source.rows))
+
+
+def _check_episodes(source: Source, episodes: Iterable[int]) -> None:
+    n = len(source.rows)
+    for episode in episodes:
+        if not 0 <= episode < n:
+            has = f"it has 0 to {n - 1}" if n else "it has none"
+            raise UsageError(f"{source.root} has no episode {episode} ({has})")
+
+
+def _check_own_feature(source: Source, key: str, done: str) -> None:
+    own = [name for name in source.info.features if name not in DEFAULT_FEATURES]
+    if key in DEFAULT_FEATURES:
+        raise UsageError(f"{key} is part of every dataset and cannot be {done}")
+    if key not in own:
+        hint = did_you_mean(key, own) or f" (it has {', '.join(own)})"
+        raise UsageError(f"{source.root} has no feature {key!r}{hint}")

@@ -1,0 +1,185 @@
+"""What an edited dataset is made of: which episodes of which datasets, under which names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+from proctor.datasets.encoder import Codec
+from proctor.datasets.episodes import EpisodeRow, Episodes, read_episode_stats, read_episodes
+from proctor.datasets.format import read_info, read_tasks
+from proctor.datasets.info import DATA_PATH, VERSION, VIDEO_PATH, Info
+from proctor.datasets.statistics import Stats
+from proctor.datasets.workshop import Workshop, believed
+from proctor.errors import DatasetError
+from proctor.features import Array
+from proctor.machine.files import mend_swap
+
+FileNumber = tuple[int, int]
+"""The chunk and the file of a table or a video."""
+FILES_OF_A_FOLDER = 1000
+MB = 2**20
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """A dataset that is read."""
+
+    root: Path
+    info: Info
+    episodes: Episodes
+    tasks: tuple[str, ...]
+
+    @cached_property
+    def rows(self) -> list[EpisodeRow]:
+        """All its episodes."""
+        return [self.episodes[i] for i in range(len(self.episodes))]
+
+    @cached_property
+    def _stats(self) -> Sequence[Stats]:
+        return read_episode_stats(self.root, self.info)
+
+    def stats_of(self, episode: int) -> Stats:
+        """Return the statistics of an episode as they stand there; empty where none do."""
+        return self._stats[episode] if episode < len(self._stats) else {}
+
+    def levels_of(self, key: str, episode: int) -> Array | None:
+        """Return how often each level is in an episode's pictures, if the recorder kept it."""
+        if key not in self._levels:
+            channels = self.info.shape(key)[2]
+            self._levels[key] = Workshop(self.root).read_levels(key, channels)
+        found = self._levels[key][episode : episode + 1]
+        stats = self.stats_of(episode).get(key, {})
+        return found[0] if len(found) and stats and believed(found[0], stats) else None
+
+    @cached_property
+    def _levels(self) -> dict[str, Array]:
+        return {}
+
+
+def open_source(root: Path) -> Source:
+    """Open the dataset in ``root``.
+
+    Raises:
+        DatasetError: there is none, or it cannot be read.
+    """
+    mend_swap(root)
+    info = read_info(root)
+    return Source(root, info, read_episodes(root, info), read_tasks(root, info))
+
+
+@dataclass(frozen=True)
+class Kept:
+    """An episode of the result."""
+
+    source: Source
+    row: EpisodeRow
+    task: str | None = None
+    """What all its frames are told to do from now on; None: what they were."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A dataset to be made."""
+
+    info: Info
+    """What it will say of itself, but for its totals."""
+    kept: tuple[Kept, ...]
+    called: Mapping[str, str] = field(default_factory=dict)
+    """What a feature is called in the sources, where that is another name than here."""
+    codecs: Mapping[str, Codec] = field(default_factory=dict)
+    """The cameras whose pictures are encoded again, and how; all others are copied."""
+    recounted: frozenset[str] = frozenset()
+    """The features whose statistics are worked out again from the frames."""
+    linked: bool = False
+    """Whether files that stay as they are may be shared with the source, which is then removed."""
+
+    def source_key(self, key: str) -> str:
+        """Return what feature ``key`` is called in the sources."""
+        return self.called.get(key, key)
+
+
+def result_info(info: Info) -> Info:
+    """Return what a dataset made of one with ``info`` says of itself: in today's version."""
+    return replace(
+        info,
+        version=VERSION,
+        data_path=DATA_PATH,
+        video_path=VIDEO_PATH,
+        chunks_size=FILES_OF_A_FOLDER if info.is_v2 else info.chunks_size,
+    )
+
+
+@dataclass(frozen=True)
+class Part:
+    """Episodes of the result, one after the other, that lie in one file of a source."""
+
+    source: Source
+    file: FileNumber
+    places: tuple[int, ...]
+    """Where in the result they are."""
+    whole: bool
+    """Whether they are all that is in the file, in its order."""
+    share: float
+    """How much of the file's frames they are."""
+
+
+def parts_of(recipe: Recipe, file_of: Callable[[EpisodeRow], FileNumber]) -> list[Part]:
+    """Return the files that the result is made of, in order."""
+    runs: list[tuple[Source, FileNumber, list[int]]] = []
+    for place, kept in enumerate(recipe.kept):
+        file = file_of(kept.row)
+        if runs and runs[-1][0] is kept.source and runs[-1][1] == file:
+            runs[-1][2].append(place)
+        else:
+            runs.append((kept.source, file, [place]))
+    contents = {source: _contents(source, file_of) for source in {run[0] for run in runs}}
+    parts = []
+    for source, file, places in runs:
+        rows = [recipe.kept[place].row for place in places]
+        inside = contents[source][file]
+        share = sum(row.length for row in rows) / sum(row.length for row in inside)
+        whole = [row.index for row in rows] == [row.index for row in inside]
+        parts.append(Part(source, file, tuple(places), whole, share))
+    return parts
+
+
+def _contents(
+    source: Source, file_of: Callable[[EpisodeRow], FileNumber]
+) -> dict[FileNumber, list[EpisodeRow]]:
+    """Return the episodes of each file."""
+    found: dict[FileNumber, list[EpisodeRow]] = {}
+    for row in source.rows:
+        found.setdefault(file_of(row), []).append(row)
+    return found
+
+
+def grouped(
+    parts: Iterable[Part], path_of: Callable[[Part], Path], limit_mb: int
+) -> list[list[Part]]:
+    """Return which parts become one file: as many as the limit allows, one at least.
+
+    Raises:
+        DatasetError: a file is not there.
+    """
+    groups: list[list[Part]] = []
+    filled = 0.0
+    for part in parts:
+        path = path_of(part)
+        if not path.is_file():
+            raise DatasetError(f"{path} is missing: the dataset is not complete")
+        size = path.stat().st_size * part.share
+        if groups and filled + size < limit_mb * MB:
+            groups[-1].append(part)
+            filled += size
+        else:
+            groups.append([part])
+            filled = size
+    return groups
+
+
+def numbered(info: Info, position: int) -> FileNumber:
+    """Return the chunk and the file of the ``position``-th file of a kind."""
+    return divmod(position, info.chunks_size)

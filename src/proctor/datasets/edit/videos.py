@@ -1,0 +1,162 @@
+"""The videos of an edited dataset: packets copied; pictures are encoded only where they must be."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from proctor.datasets.edit.files import take_over
+from proctor.datasets.edit.pictures import codec_of, encode, pictures_of
+from proctor.datasets.edit.recipe import (
+    MB,
+    FileNumber,
+    Kept,
+    Part,
+    Recipe,
+    grouped,
+    numbered,
+    parts_of,
+)
+from proctor.datasets.episodes import EpisodeRow, Span
+from proctor.datasets.format import video_file
+from proctor.datasets.packets import (
+    DifferentStreams,
+    NotAtKeyFrame,
+    Piece,
+    splice,
+    stream_kind,
+)
+from proctor.features import Array
+
+_PIECES = ".pieces"
+"""A folder of the result while it is made."""
+
+
+@dataclass
+class Filmed:
+    """The videos of one camera, as they were written."""
+
+    spans: list[Span] = field(default_factory=list)
+    """Where each episode lies."""
+    again: list[int] = field(default_factory=list)
+    """Episodes of the result that could not be copied and were encoded again."""
+    levels: list[Array] = field(default_factory=list)
+    """How often each level was seen in each episode [C, 256], where all of them were encoded."""
+
+
+def write_videos(recipe: Recipe, key: str, into: Path) -> Filmed:
+    """Write the videos of camera ``key``; files that stay as they are are taken over.
+
+    Raises:
+        DatasetError: a video is missing, damaged or shorter than its episodes.
+        OSError: a file cannot be written.
+    """
+    writing = _Writing(recipe, key, into)
+    try:
+        return writing.encoded() if key in recipe.codecs else writing.copied()
+    finally:
+        shutil.rmtree(into / _PIECES, ignore_errors=True)
+
+
+class _Writing:
+    """The videos of one camera, file by file."""
+
+    def __init__(self, recipe: Recipe, key: str, into: Path) -> None:
+        self._recipe, self._key, self._into = recipe, key, into
+        self._name = recipe.source_key(key)
+        self._n_files = 0
+        self._filmed = Filmed()
+
+    def copied(self) -> Filmed:
+        """Copy packets."""
+
+        def file_of(row: EpisodeRow) -> FileNumber:
+            return row.videos[self._name].chunk, row.videos[self._name].file
+
+        parts = parts_of(self._recipe, file_of)
+        for group in grouped(parts, self._path_of, self._recipe.info.video_files_size_in_mb):
+            if len(group) == 1 and group[0].whole:
+                self._take_over(group[0])
+            else:
+                self._copy([place for part in group for place in part.places])
+        return self._filmed
+
+    def encoded(self) -> Filmed:
+        """Encode every episode, then put them together as packets."""
+        codec, limit = self._recipe.codecs[self._key], self._recipe.info.video_files_size_in_mb
+        pieces: list[Path] = []
+        filled = 0
+        for place, kept in enumerate(self._recipe.kept):
+            piece, pictures = self._piece(place), pictures_of(kept, self._name)
+            self._filmed.levels.append(encode(pictures, piece, codec, kept.source.info.fps))
+            size = piece.stat().st_size
+            if pieces and filled + size >= limit * MB:
+                self._join(pieces)
+                pieces, filled = [], 0
+            pieces.append(piece)
+            filled += size
+        self._join(pieces)
+        return self._filmed
+
+    def _join(self, pieces: Sequence[Path]) -> None:
+        self._splice([Piece(path) for path in pieces])
+        for path in pieces:
+            path.unlink()
+
+    def _take_over(self, part: Part) -> None:
+        """Let a whole file be one of the result's."""
+        file = numbered(self._recipe.info, self._n_files)
+        self._n_files += 1
+        take_over(self._path_of(part), self._path(file), linked=self._recipe.linked)
+        for place in part.places:
+            old = self._recipe.kept[place].row.videos[self._name]
+            self._filmed.spans.append(Span(*file, old.from_s, old.to_s))
+
+    def _copy(self, places: Sequence[int]) -> None:
+        """Write a file, or several where the pieces do not fit together."""
+        pieces = [self._piece_of(self._recipe.kept[place]) for place in places]
+        try:
+            self._splice(pieces)
+        except NotAtKeyFrame:
+            self._splice([self._cut(place) for place in places])
+
+    def _cut(self, place: int) -> Piece:
+        """Return an episode as a file of its own, encoded again if it cannot be copied."""
+        kept, path = self._recipe.kept[place], self._piece(place)
+        try:
+            splice([self._piece_of(kept)], path)
+        except NotAtKeyFrame:
+            codec = codec_of(kept.source.info, self._name)
+            encode(pictures_of(kept, self._name), path, codec, kept.source.info.fps)
+            self._filmed.again.append(place)
+        return Piece(path)
+
+    def _splice(self, pieces: Sequence[Piece]) -> None:
+        file = numbered(self._recipe.info, self._n_files)
+        try:
+            times = splice(pieces, self._path(file))
+        except DifferentStreams:
+            for _, alike in itertools.groupby(pieces, lambda piece: stream_kind(piece.path)):
+                self._splice(list(alike))
+            return
+        self._n_files += 1
+        self._filmed.spans += [Span(*file, start, end) for start, end in times]
+
+    def _path(self, file: FileNumber) -> Path:
+        return video_file(self._into, self._recipe.info, self._key, *file)
+
+    def _path_of(self, part: Part) -> Path:
+        return video_file(part.source.root, part.source.info, self._name, *part.file)
+
+    def _piece(self, place: int) -> Path:
+        return self._into / _PIECES / f"{place}.mp4"
+
+    def _piece_of(self, kept: Kept) -> Piece:
+        """Return the frames of an episode, where they lie in its source."""
+        span, info = kept.row.videos[self._name], kept.source.info
+        path = video_file(kept.source.root, info, self._name, span.chunk, span.file)
+        start = round(span.from_s * info.fps)
+        return Piece(path, start, start + kept.row.length)

@@ -1,0 +1,166 @@
+"""Datasets on the Hugging Face Hub: which version, pushed with its tag, pulled whole."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from proctor.datasets.info import VERSION, Info
+from proctor.datasets.info_file import read_info
+from proctor.datasets.source import chosen_revision
+from proctor.errors import MissingExtra, UsageError, one_line
+from proctor.machine.hub import HUB_ID, in_our_words
+
+_NOT_PUSHED = ("images/*", ".*", "*.part")
+"""Pictures of an unfinished take, what is private to this machine, what is half written."""
+_REPLACED = ["data/*", "videos/*", "meta/*"]
+"""What lies on the Hub and no longer here goes; all else there stays."""
+
+
+def hub_api() -> Any:
+    """Return the Hub.
+
+    Raises:
+        MissingExtra: huggingface_hub is not installed.
+    """
+    try:
+        from huggingface_hub import HfApi
+    except ImportError:
+        raise MissingExtra("huggingface_hub", "dataset") from None
+    return HfApi()
+
+
+def push(
+    root: Path, repo: str, *, private: bool | None = None, videos: bool = True, hub: Any = None
+) -> str:
+    """Upload the dataset in ``root`` and move the tag of its version there; return its address.
+
+    Raises:
+        DatasetError: there is none.
+        UsageError: it is of another version, ``repo`` is no id, or the Hub says no.
+    """
+    _check_id(repo)
+    info = read_info(root)
+    if info.version != VERSION:
+        raise UsageError(
+            f"{root} is {info.version}; convert it first: proctor data convert {root} --output=DIR"
+        )
+    api = hub or hub_api()
+    kind = {"repo_type": "dataset"}
+    with in_our_words(repo, None), _refusals(repo):
+        address = str(api.create_repo(repo, private=private, exist_ok=True, **kind))
+        left_out = [*_NOT_PUSHED, *(() if videos else ("videos/*",))]
+        commit = api.upload_folder(
+            repo_id=repo,
+            folder_path=root,
+            commit_message=f"{info.total_episodes} episodes, {info.total_frames} frames",
+            ignore_patterns=left_out,
+            delete_patterns=_REPLACED,
+            **kind,
+        )
+        newest = commit.oid
+        if not (root / "README.md").is_file() and not api.file_exists(repo, "README.md", **kind):
+            card = api.upload_file(
+                path_or_fileobj=card_of(info, repo).encode(),
+                path_in_repo="README.md",
+                repo_id=repo,
+                commit_message="The dataset's card",
+                **kind,
+            )
+            newest = card.oid
+        if any(tag.name == VERSION for tag in api.list_repo_refs(repo, **kind).tags):
+            api.delete_tag(repo, tag=VERSION, **kind)
+        api.create_tag(repo, tag=VERSION, revision=newest, **kind)
+    return address
+
+
+def card_of(info: Info, repo: str) -> str:
+    """Return the text of a dataset's page on the Hub."""
+    features = "\n".join(
+        f"| `{key}` | {entry['dtype']} | {' x '.join(map(str, entry['shape']))} |"
+        for key, entry in info.features.items()
+    )
+    return f"""\
+---
+task_categories:
+- robotics
+tags:
+- LeRobot
+configs:
+- config_name: default
+  data_files: data/*/*.parquet
+---
+
+# {repo}
+
+A dataset of robot demonstrations in the format LeRobotDataset {info.version}: {info.total_episodes}
+episodes, {info.total_frames} frames at {info.fps} a second, {info.total_tasks} tasks\
+{f", robot {info.robot_type}" if info.robot_type else ""}.
+
+| feature | type | shape |
+|---|---|---|
+{features}
+
+Opened by `proctor.datasets.open("{repo}")` of Proctor and by LeRobot.
+"""
+
+
+def pull(
+    repo: str, root: Path, *, revision: str | None = None, videos: bool = True, hub: Any = None
+) -> Info:
+    """Download a dataset into ``root``, which it fills only once it is complete.
+
+    What was downloaded until an interruption is used the next time.
+
+    Raises:
+        UsageError: ``root`` exists, ``repo`` is no id or has no version to be read, or the Hub
+            says no.
+        DatasetError: it is no dataset.
+    """
+    _check_id(repo)
+    if root.exists() and not (root.is_dir() and not any(root.iterdir())):
+        raise UsageError(f"{root} exists; choose another folder (--root=DIR), or remove it")
+    api = hub or hub_api()
+    part = root.with_name(f".{root.name}.pulled")
+    with in_our_words(repo, revision):
+        refs = api.list_repo_refs(repo, repo_type="dataset")
+        names = [ref.name for ref in (*refs.branches, *refs.tags)]
+        wanted = revision or chosen_revision(repo, names)
+        part.mkdir(parents=True, exist_ok=True)
+        api.snapshot_download(
+            repo,
+            repo_type="dataset",
+            revision=wanted,
+            local_dir=part,
+            ignore_patterns=None if videos else ["videos/*"],
+        )
+        info = read_info(part)
+        shutil.rmtree(part / ".cache", ignore_errors=True)  # notes of the download
+        part.rename(root)
+    return info
+
+
+def _check_id(repo: str) -> None:
+    if not HUB_ID.fullmatch(repo):
+        raise UsageError(f"{one_line(repo, 100)!r} is no id on the Hub; write it like me/dataset")
+
+
+@contextlib.contextmanager
+def _refusals(repo: str) -> Iterator[None]:
+    """Say in one line what the Hub does not let this user do.
+
+    Raises:
+        UsageError: it does not.
+    """
+    from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
+
+    try:
+        yield
+    except RepositoryNotFoundError:
+        raise UsageError(f"{repo} cannot be made or is not yours: log in (hf auth login)") from None
+    except HfHubHTTPError as error:
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise UsageError(f"the Hub refuses {repo}: {one_line(reason, 300)}") from None

@@ -1,0 +1,164 @@
+"""``proctor data delete, split, ...`` as a user types them, and as old scripts of LeRobot do."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from proctor.cli import main
+from proctor.datasets.format import read_info, read_tasks
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "data" / "datasets"
+CAMERA = "observation.images.top"
+
+
+@pytest.fixture
+def demos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A dataset in LeRobot's home, which is where ids are looked for."""
+    monkeypatch.setenv("HF_LEROBOT_HOME", str(tmp_path))
+    return Path(shutil.copytree(GOLDEN / "video3ep", tmp_path / "me" / "demos"))
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:
+    capsys.readouterr()
+    assert main(["data", *words]) == code
+    out, err = capsys.readouterr()
+    return err if code else out
+
+
+def test_delete_makes_a_new_dataset_and_says_what_is_in_it(
+    demos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = said(capsys, "delete", str(demos), "--episodes=0,2", f"--output={tmp_path / 'out'}")
+    assert out == f"{tmp_path / 'out'}: 1 episode, 7 frames, 1 task\n"
+    assert read_info(tmp_path / "out").total_episodes == 1
+    assert read_info(demos).total_episodes == 3
+
+
+def test_an_id_is_a_dataset_of_lerobots_home(
+    demos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said(capsys, "delete", "me/demos", "--episodes=[1]", "--in_place")
+    assert read_info(demos).total_episodes == 2
+
+
+def test_every_verb_edits(demos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root, out = str(demos), tmp_path / "out"
+    said(capsys, "split", root, "--splits={train: 0.7, val: 0.3}", f"--output={out / 'split'}")
+    said(capsys, "merge", f"{out}/split/train", f"{out}/split/val", f"--output={out / 'merged'}")
+    assert read_info(out / "merged").total_frames == 28
+    here = [str(out / "merged"), "--in_place"]
+    said(capsys, "rename-feature", str(out / "merged"), "action", "action.pose", "--in_place")
+    said(capsys, "remove-feature", str(out / "merged"), "note", "next.done", "--in_place")
+    said(capsys, "set-task", *here, "--task=wipe", "--episodes=1-2")
+    said(capsys, "stats", *here, "--images")
+    said(capsys, "reencode", *here, "--codec=h264", "--crf=20", f"--cameras={CAMERA}")
+    info = read_info(out / "merged")
+    assert {"action.pose"} == info.features.keys() - read_info(demos).features.keys()
+    assert not {"note", "next.done"} & info.features.keys()
+    assert info.features[CAMERA]["info"]["video.crf"] == 20
+    assert read_tasks(out / "merged", info) == ("push the block", "wipe")
+    said(
+        capsys, "to-video", str(GOLDEN / "image1ep"), f"--new_root={out / 'video'}", "--codec=h264"
+    )
+    assert read_info(out / "video").video_keys == (CAMERA,)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["delete", "me/demos", "--in_place"], "delete needs --episodes (such as"),
+        (["delete", "me/demos", "--episodes=0"], "where does the result of delete go? Give"),
+        (["delete", "--episodes=0"], "delete takes one dataset, got 0"),
+        (["delete", "me/nothing", "--episodes=0"], "proctor data pull me/nothing downloads it"),
+        (["delete", "no/such/folder", "--episodes=0"], "no/such/folder: no such folder"),
+        (["delete", "me/demos", "--episodes=x"], "'x' is no episode; write them like 0,3,5-9"),
+        (["delete", "me/demos", "--episodes=4-2"], "'4-2' is no range of episodes"),
+        (["delete", "me/demos", "--episodes=,"], "no episode is named"),
+        (["delete", "me/demos", "--episodes=3", "--in_place"], "has no episode 3 (it has 0 to 2)"),
+        (["delete", "me/demos", "--episode=3"], "unknown flag --episode; did you mean --episodes?"),
+        (["split", "me/demos"], "split needs --splits"),
+        (["split", "me/demos", "--splits=train"], "--splits: expected brackets; write it like"),
+        (["split", "me/demos", "--splits={a: x}"], "split 'a' is a share (0.8) or a list"),
+        (["split", "me/demos", "--splits={../a: 1}"], "'../a' is no name of a split"),
+        (["merge", "me/demos"], "merge needs --output=DIR"),
+        (["merge", "me/demos", "--output=new"], "merge takes two datasets or more"),
+        (["rename-feature", "me/demos", "a"], "rename-feature takes a dataset, the old name and"),
+        (["remove-feature", "me/demos"], "remove-feature takes a dataset and the features"),
+        (["set-task", "me/demos"], "set-task needs --task=TEXT"),
+        (["set-task", "me/demos", "--tasks={0: 1}", "--in_place"], "is not the text of an episode"),
+        (["reencode", "me/demos", "--codec=h265x"], "unknown codec 'h265x'"),
+        (["reencode", "me/demos", "--codec=h264", "--crf=x"], "--crf is a whole number, not 'x'"),
+        (["reencode", "me/demos", "--cameras=top", "--in_place"], "has no video 'top'"),
+        (["to-video", "me/demos", "--in_place"], "has no pictures in its tables"),
+        (["convert", "me/demos", "--in_place"], "is v3.0 already: nothing to convert"),
+        (["stats", "me/demos", "--images=maybe", "--in_place"], "--images is true or false"),
+    ],
+)
+def test_bad_input_gets_one_line_and_changes_nothing(
+    demos: Path, words: list[str], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = sorted(demos.parent.parent.rglob("*"))
+    err = said(capsys, *words, code=2)
+    assert why in err
+    assert err.count("\n") == 1
+    assert sorted(demos.parent.parent.rglob("*")) == before
+
+
+def test_old_scripts_delete_in_place_and_keep_the_old_one(
+    demos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--repo-id", "me/demos", "--operation.type", "delete_episodes"]
+    said(capsys, "edit", *words, "--operation.episode_indices", "[0, 2]")
+    assert read_info(demos).total_episodes == 1
+    assert read_info(demos.with_name("demos_old")).total_episodes == 3
+
+
+def test_old_scripts_do_everything_else(
+    demos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def old(kind: str, *words: str) -> None:
+        said(capsys, "edit", f"--operation.type={kind}", *words)
+
+    source = ["--repo_id=me/demos", f"--root={demos}"]
+    old("split", *source, '--operation.splits={"train": 0.7, "val": 0.3}')
+    assert read_info(tmp_path / "me/demos_train").total_episodes == 2
+    both = "--operation.repo_ids=['me/demos_train', 'me/demos_val']"
+    old("merge", both, "--new_repo_id=me/all")
+    assert read_info(tmp_path / "me/all").total_frames == 28
+    names = f"--operation.feature_names=['{CAMERA}']"
+    old("remove_feature", *source, names, "--new_repo_id=me/blind")
+    assert read_info(tmp_path / "me/blind").video_keys == ()
+    old("modify_tasks", "--repo_id=me/blind", "--operation.new_task=wipe",
+        '--operation.episode_tasks={"1": "lift"}')  # fmt: skip
+    assert read_tasks(tmp_path / "me/blind", read_info(tmp_path / "me/blind")) == ("wipe", "lift")
+    assert not (tmp_path / "me/blind_old").exists()
+    old("recompute_stats", "--repo_id=me/blind", "--operation.num_workers=4")
+    pictures = f"--root={GOLDEN / 'image1ep'}"
+    old("convert_image_to_video", "--repo_id=x", pictures, f"--new_root={tmp_path / 'video'}",
+        "--operation.vcodec=h264", "--operation.episode_indices=[0]")  # fmt: skip
+    assert read_info(tmp_path / "video").features[CAMERA]["info"]["video.codec"] == "h264"
+    old("reencode_videos", *source, "--operation.rgb_encoder.vcodec=h264",
+        "--operation.rgb_encoder.crf=23")  # fmt: skip
+    assert read_info(tmp_path / "me/demos_reencoded").total_episodes == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ([], "which operation? --operation.type=TYPE"),
+        (["--operation.type=delete_episode"], "did you mean 'delete_episodes'?"),
+        (["--operation.type=delete_episodes"], "which dataset? --repo_id=ID, --root=DIR"),
+        (["--operation.type=merge"], "merge needs --operation.repo_ids"),
+        (["--operation.type=split", "--operation.episodes=3"], "split has no flag --operation.ep"),
+        (["x"], "edit takes flags only, got 'x'"),
+    ],
+)
+def test_old_scripts_with_mistakes_get_one_line(
+    words: list[str], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    err = said(capsys, "edit", *words, code=2)
+    assert why in err
+    assert err.count("\n") == 1
