@@ -4,15 +4,17 @@
     done.bin      one byte an episode: 1 once all its pictures are on the disk
     fill-*.lock   held while some episodes are decoded, so that no other process does it too
 
-Pictures are read rather than mapped: what is mapped counts as memory of the process, and a file
-that went away would end it.
+Pictures are written by calls, which say when the disk is full, and read through a mapping, which
+copies each once. What was looked at is let go of now and then: it would count as memory of ours.
 """
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -26,6 +28,8 @@ from proctor.machine.files import read_plain, sync
 from proctor.machine.locks import Lock, try_lock
 
 _FRAMES, _DONE = "frames.bin", "done.bin"
+_MAPPED_BYTES = 256 * 2**20
+"""What may be looked at before it is let go of."""
 STRIPES = 64
 """Parts that may be filled at the same time."""
 
@@ -43,6 +47,11 @@ class Layout:
     def picture_bytes(self) -> int:
         """Bytes of one."""
         return int(np.prod(self.shape)) * np.dtype(self.dtype).itemsize
+
+    def view(self, whole: mmap.mmap) -> Array:
+        """Return memory as pictures."""
+        count = self.frames * int(np.prod(self.shape))
+        return np.frombuffer(whole, self.dtype, count).reshape(-1, *self.shape)
 
     @property
     def frames(self) -> int:
@@ -82,9 +91,7 @@ class RamStore:
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
-        whole = mmap.mmap(-1, max(1, layout.frames * layout.picture_bytes))
-        count = layout.frames * int(np.prod(layout.shape))
-        self._frames = np.frombuffer(whole, layout.dtype, count).reshape(-1, *layout.shape)
+        self._frames = layout.view(mmap.mmap(-1, max(1, layout.frames * layout.picture_bytes)))
         self._done = np.frombuffer(mmap.mmap(-1, max(1, layout.episodes)), bool, layout.episodes)
         self._begin()
 
@@ -118,13 +125,36 @@ class RamStore:
         """Let go of it; the memory is free once nobody else has it."""
 
 
+@contextlib.contextmanager
+def _one_line(folder: Path) -> Iterator[None]:
+    """Say in one line what the disk refused.
+
+    Raises:
+        DatasetError: it did.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise DatasetError(
+            f"cannot write to the cache {folder} ({error.strerror}): what is there stays good; "
+            "make room (proctor data cache --clear), or --dataset.cache=off"
+        ) from None
+
+
 class DiskStore:
     """Files that all processes share."""
 
     def __init__(self, layout: Layout, entry: OpenEntry) -> None:
         self._layout, self._entry = layout, entry
-        self._frames = os.open(entry.folder / _FRAMES, os.O_RDWR | os.O_CREAT, 0o644)
-        self._done = os.open(entry.folder / _DONE, os.O_RDWR | os.O_CREAT, 0o644)
+        nbytes = max(1, layout.frames * layout.picture_bytes)
+        with _one_line(entry.folder):
+            self._frames = os.open(entry.folder / _FRAMES, os.O_RDWR | os.O_CREAT, 0o644)
+            self._done = os.open(entry.folder / _DONE, os.O_RDWR | os.O_CREAT, 0o644)
+            if os.fstat(self._frames).st_size < nbytes:
+                os.ftruncate(self._frames, nbytes)
+            self._map = mmap.mmap(self._frames, nbytes, mmap.MAP_SHARED, mmap.PROT_READ)
+        self._mapped = layout.view(self._map)
+        self._seen_bytes = 0
 
     def is_done(self) -> Array:
         """Return whether each episode is complete."""
@@ -135,34 +165,25 @@ class DiskStore:
         rest = memoryview(np.ascontiguousarray(pictures).data).cast("B")
         offset = at * self._layout.picture_bytes
         while rest:
-            try:
+            with _one_line(self._entry.folder):
                 written = os.pwrite(self._frames, rest, offset)
-            except OSError as error:
-                raise DatasetError(
-                    f"cannot write to the cache {self._entry.folder} ({error.strerror}): what is "
-                    "there stays good; make room (`proctor data cache`), or --dataset.cache=off"
-                ) from None
             rest, offset = rest[written:], offset + written
 
     def mark(self, episodes: Array) -> None:
         """Say that episodes are complete."""
-        sync(self._frames)  # first: after a power cut no byte may say more than there is
-        for episode in episodes.tolist():
-            os.pwrite(self._done, b"\1", episode)
+        with _one_line(self._entry.folder):
+            sync(self._frames)  # first: after a power cut no byte may say more than there is
+            for episode in episodes.tolist():
+                os.pwrite(self._done, b"\1", episode)
 
     def take(self, positions: Array) -> Array:
         """Return pictures by number."""
-        layout = self._layout
-        out = np.empty((len(positions), *layout.shape), layout.dtype)
-        rows = memoryview(out.data).cast("B")
-        size = layout.picture_bytes
-        for row, position in enumerate(positions.tolist()):
-            got = os.preadv(self._frames, [rows[row * size : (row + 1) * size]], position * size)
-            if got != size:
-                raise DatasetError(
-                    f"the cache {self._entry.folder} is cut short; remove it (`proctor data cache`)"
-                )
-        return out
+        picked = self._mapped[positions]
+        self._seen_bytes += picked.nbytes
+        if self._seen_bytes > _MAPPED_BYTES:
+            self._map.madvise(mmap.MADV_DONTNEED)
+            self._seen_bytes = 0
+        return picked
 
     def claim(self, stripe: int) -> Lock | None:
         """Keep others from filling a part; None where one does."""
