@@ -19,7 +19,6 @@ the least recently used first, which is the first to go when --dataset.cache_gb 
   --clear          remove them, or those named; what a process uses stays
   --cache_dir=DIR  the folder, where --dataset.cache_dir named another than ~/.cache/proctor/frames
 """
-_GB = 1e9
 
 
 def run(words: list[str]) -> int:
@@ -53,7 +52,11 @@ def run(words: list[str]) -> int:
 
 
 def _total(entries: list[Entry], what: str) -> str:
-    return f"{len(entries)} {what}, {sum(entry.nbytes for entry in entries) / _GB:.2f} GB"
+    return f"{len(entries)} {what}, {_size(sum(entry.nbytes for entry in entries))}"
+
+
+def _size(nbytes: int) -> str:
+    return f"{nbytes / 1e9:.2f} GB" if nbytes >= 1e9 else f"{nbytes / 1e6:.2f} MB"
 
 
 def _line(entry: Entry) -> str:
@@ -61,4 +64,4 @@ def _line(entry: Entry) -> str:
     used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.used_at))
     words = f"{entry.card.dataset} {entry.card.camera} {width}x{height}"
     state = "in use" if entry.in_use else f"used {used}"
-    return one_line(f"  {entry.name}  {entry.nbytes / _GB:7.2f} GB  {words}, {state}")
+    return one_line(f"  {entry.name}  {_size(entry.nbytes):>9}  {words}, {state}")

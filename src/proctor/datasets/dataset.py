@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from proctor.datasets.cache import Kept, with_cache
+from proctor.datasets.cache import CachedSource, Kept, with_cache
 from proctor.datasets.cache_settings import FrameCacheSettings
 from proctor.datasets.columns import TableFile
 from proctor.datasets.depth import DepthScale
@@ -159,6 +159,19 @@ class Dataset:
             out[key] = self._gather(key, rows, moments)
         out["task"] = self._task_texts(moments.rows)
         return out
+
+    def fill_cache(self, told: Callable[[str, int, int], None] | None = None) -> None:
+        """Decode every picture that a cache is to keep and does not have yet, in order.
+
+        Without it, the first batches wait for the episodes that they touch. ``told`` hears of which
+        camera how many frames are there, of how many.
+
+        Raises:
+            DatasetError: a video is missing or damaged, or the disk is full.
+        """
+        for key, camera in self.cameras.items():
+            if isinstance(camera, CachedSource):
+                camera.fill(self.chosen, None if told is None else partial(told, key))
 
     def _moments(self, positions: Sequence[int] | Array) -> Moments:
         at = np.asarray(positions, np.int64)

@@ -296,23 +296,23 @@ def test_the_command_lists_and_clears(
 ) -> None:
     command = ["data", "cache", f"--cache_dir={settings().folder}"]
     assert main(command) == 0
-    assert "0 kept, 0.00 GB" in capsys.readouterr().out
+    assert "0 kept, 0.00 MB" in capsys.readouterr().out
     cache = cached(source_of(root), settings())
     cache.fill(np.arange(3))
     (entry,) = list_entries(settings().folder)
     assert main(command) == 0
     listed = capsys.readouterr().out
-    assert f"{entry.name}     0.00 GB  me/demos {KEY} 48x32, in use\n" in listed
+    assert f"{entry.name}    0.08 MB  me/demos {KEY} 48x32, in use\n" in listed
     assert main([*command, "--clear"]) == 0
     said = capsys.readouterr().out
-    assert "0 removed, 0.00 GB" in said
+    assert "0 removed, 0.00 MB" in said
     assert "in use, stays" in said
     cache.close()
     assert main([*command, entry.name]) == 2
     assert main([*command, "nothing", "--clear"]) == 2
     assert "no frames are cached as 'nothing'" in capsys.readouterr().err
     assert main([*command, entry.name, "--clear"]) == 0
-    assert "1 removed, 0.00 GB" in capsys.readouterr().out
+    assert "1 removed, 0.08 MB" in capsys.readouterr().out
     assert list_entries(settings().folder) == []
 
 
@@ -392,6 +392,8 @@ def test_a_dataset_opened_with_a_cache_gives_the_same_batches(
 
 def test_some_episodes_fill_no_more_than_themselves(settings: Settings) -> None:
     kept = datasets.open(GOLDEN / "video3ep", episodes=[1], cache=settings())
-    kept.batch(range(len(kept)))
+    heard: list[tuple[str, int, int]] = []
+    kept.fill_cache(lambda *said: heard.append(said))
+    assert heard == [(kept.info.cameras[0], len(kept), len(kept))]
     (entry,) = list_entries(settings().folder)
     assert entry.card.planned_bytes < entry.card.frames * np.prod(entry.card.shape)
