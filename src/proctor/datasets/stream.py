@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from proctor.datasets.dataset import Dataset, Source
+from proctor.datasets.dataset import Dataset, Look, Source
 from proctor.datasets.episodes import read_episodes
 from proctor.datasets.format import data_file, read_info, read_tasks, video_file
 from proctor.datasets.reader import chosen_episodes
@@ -213,7 +213,7 @@ class _Tables:
 
     def _dataset(self, data: tuple[int, int], chosen: Array) -> Dataset:
         if data not in self._open:
-            dataset = Dataset(self._source, chosen, self._offsets, self._frames)
+            dataset = Dataset(self._source, chosen, self._offsets, Look(self._frames))
             size = data_file(self._source.root, self._source.info, *data).stat().st_size
             self._open[data] = dataset, size
         self._open.move_to_end(data)
