@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from proctor.datasets.cache_folder import Card, open_entry
+from proctor.datasets.cache_folder import Card, identity, open_entry
 from proctor.datasets.cache_settings import GB, CacheKind, FrameCacheSettings
 from proctor.datasets.cache_store import STRIPES, DiskStore, Layout, RamStore, Store, done_episodes
 from proctor.datasets.decoder import Pixels
@@ -194,18 +194,6 @@ class CachedSource:
                 raise DatasetError(
                     f"{path} was changed while its frames were decoded; open the dataset again"
                 )
-
-
-def identity(path: Path) -> str:
-    """Return what tells a file from any other, and from itself once it was written to.
-
-    The time of its last change of any kind cannot be set: a copy that keeps all else differs in it.
-    """
-    try:
-        found = path.stat()
-    except FileNotFoundError:
-        return "none"
-    return f"{found.st_ino} {found.st_size} {found.st_mtime_ns} {found.st_ctime_ns}"
 
 
 def _layout(source: FrameSource, settings: FrameCacheSettings, kept: Kept) -> Layout:

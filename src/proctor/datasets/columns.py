@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from proctor.datasets.info import Info
-from proctor.datasets.tables import UNREADABLE, damaged, texts_of
+from proctor.datasets.tables import UNREADABLE, read_parts, texts_of
 from proctor.errors import DatasetError, one_line
 from proctor.features import Array
 
@@ -141,27 +141,38 @@ def read_columns(
         raise DatasetError(
             f"{path} has {file.metadata.num_rows} of the {rows} frames that it should"
         )
-    try:
-        table = file.read(columns=list(keys), use_threads=False)
-        return {key: table[key].slice(0, rows) for key in keys}
-    except UNREADABLE as error:
-        raise damaged(path, error) from None
+    return {key: part.slice(0, rows) for key, part in read_parts(path, file, keys).items()}
 
 
-def joined_texts(columns: Iterable[pa.ChunkedArray]) -> Texts:
+def picture_files(path: Path, key: str, array: pa.Array) -> pa.Array:
+    """Return the bytes of the pictures of a column.
+
+    Raises:
+        DatasetError: it holds none.
+    """
+    kind = array.type
+    if pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
+        array = array.field("bytes")
+        kind = array.type
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
+        raise DatasetError(f"{path}: column {key} is {one_line(str(kind), 80)}, not pictures")
+    return array
+
+
+def joined_texts(chunks: Iterable[pa.Array]) -> Texts:
     """Return the texts of several tables as one column."""
     words: dict[str, int] = {}
     codes = [
         words.setdefault("" if text is None else str(text), len(words))
-        for column in columns
-        for chunk in column.chunks
+        for chunk in chunks
         for text in texts_of(chunk)
     ]
     return Texts(np.array(codes, np.int32), list(words))
 
 
-def joined_things(columns: Iterable[pa.ChunkedArray]) -> Things:
+def joined_things(chunks: Iterable[pa.Array]) -> Things:
     """Return what several tables hold as one column."""
-    parts = [chunk for column in columns for chunk in column.chunks if len(chunk)]
+    parts = [chunk for chunk in chunks if len(chunk)]
     starts = list(itertools.accumulate((len(part) for part in parts), initial=0))[:-1]
     return Things(parts, np.array(starts or [0], np.int64))

@@ -17,6 +17,7 @@ from proctor.datasets.depth import DepthScale
 from proctor.datasets.episodes import Episodes, read_episode_stats
 from proctor.datasets.frame_source import FrameSource, TableSource, VideoSource
 from proctor.datasets.info import Info, data_file
+from proctor.datasets.shelf import Shelf
 from proctor.datasets.statistics import aggregate
 from proctor.datasets.store import Columns
 from proctor.datasets.tables import Stats, read_stats
@@ -67,7 +68,7 @@ class Dataset:
         self._length = source.episodes.length[chosen]
         self._ends = np.cumsum(self._length)
         files, self._first_row = _placed(source, chosen)
-        self._tables = Columns(source.info, files)
+        self._tables = Columns(source.info, files, Shelf(source.name, look.cache))
         self.cameras = self._cameras(look)
         """What the pictures of each camera are read through."""
 

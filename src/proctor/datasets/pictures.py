@@ -60,10 +60,9 @@ def decode_pictures(
     return out
 
 
-def _decoded(where: str, file: Any, size: tuple[int, int], pixels: Pixels) -> Array:
+def _decoded(where: str, content: Any, size: tuple[int, int], pixels: Pixels) -> Array:
     import av
 
-    content = file.get("bytes") if isinstance(file, dict) else None
     if not content:
         raise DatasetError(f"{where}: a picture is not in the table itself, which is not read")
     name = next((name for start, name in _CODECS.items() if content.startswith(start)), None)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from proctor.datasets.cache_folder import OpenEntry
 from proctor.datasets.columns import (
     Column,
     Numbers,
@@ -18,35 +21,47 @@ from proctor.datasets.columns import (
     joined_texts,
     joined_things,
     number_shape,
+    picture_files,
     read_columns,
 )
 from proctor.datasets.info import Info
-from proctor.datasets.tables import open_table, refuse_absurd
+from proctor.datasets.shelf import (
+    Plan,
+    Shelf,
+    in_memory,
+    mapped,
+    on_disk,
+    pictures_on_disk,
+    publish,
+)
+from proctor.datasets.tables import UNREADABLE, damaged, open_table, refuse_absurd
 from proctor.errors import DatasetError
 from proctor.features import Array
 from proctor.machine.system import usable_cores
 
 _NOT_NUMBERS = ("string", "language", "image")
+_GROWTH = 100
+"""Bytes of pictures that a byte of a table may stand for."""
 
 
 class Columns:
     """The columns of some tables of frames, one after another: ``columns[key].take(rows)``."""
 
-    def __init__(self, info: Info, files: Sequence[TableFile]) -> None:
-        self._info, self._files = info, files
-        self._rows = files[-1].start + files[-1].rows if files else 0
+    def __init__(self, info: Info, files: Sequence[TableFile], shelf: Shelf | None = None) -> None:
+        self._info, self._files, self._shelf = info, files, shelf
         self._begin()
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_info": self._info, "_files": self._files, "_rows": self._rows}
+    def __getstate__(self) -> tuple[Info, Sequence[TableFile], Shelf | None]:
+        return self._info, self._files, self._shelf
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+    def __setstate__(self, state: tuple[Info, Sequence[TableFile], Shelf | None]) -> None:
+        self._info, self._files, self._shelf = state
         self._begin()
 
     def _begin(self) -> None:
         self._loaded: dict[str, Column] = {}
         self._lock = threading.Lock()
+        self._rows = self._files[-1].start + self._files[-1].rows if self._files else 0
 
     def __getitem__(self, key: str) -> Column:
         """Return a column.
@@ -57,45 +72,101 @@ class Columns:
         if key not in self._loaded:
             with self._lock:
                 if key not in self._loaded:
-                    self._load(self._beside(key))
+                    self._load(key)
         return self._loaded[key]
 
-    def _beside(self, key: str) -> list[str]:
-        """Return what is decoded with ``key``: all of a row but its pictures, which are large."""
+    def _load(self, key: str) -> None:
+        """Decode a column of pictures, or all that are none: pictures are large."""
         images = self._info.image_keys
-        return [key] if key in images else [k for k in self._info.columns if k not in images]
+        if key in images:
+            self._loaded[key] = joined_things(self._pictures(key))
+            return
+        keys = [k for k in self._info.columns if k not in images]
+        numbers = [k for k in keys if self._info.dtype(k) not in _NOT_NUMBERS]
+        self._loaded |= {k: Numbers(v) for k, v in self._numbers(numbers).items()}
+        others = [k for k in keys if k not in numbers]
+        if others:
+            parts = self._each(lambda table: _open_columns(table, others))
+            for other in others:
+                join = joined_texts if self._info.dtype(other) == "string" else joined_things
+                self._loaded[other] = join(chunk for part in parts for chunk in part[other].chunks)
 
-    def _load(self, keys: list[str]) -> None:
-        info = self._info
-        numbers = {key: self._empty(key) for key in keys if info.dtype(key) not in _NOT_NUMBERS}
-        others: dict[str, list[pa.ChunkedArray]] = {
-            key: [None] * len(self._files) for key in keys if key not in numbers
-        }
-
-        def decode(place: int) -> None:
-            table = self._files[place]
-            file = open_table(table.path)
-            refuse_absurd(table.path, file.metadata, keys)
-            found = read_columns(table.path, file, table.rows, keys)
-            for key, values in numbers.items():
-                part = values[table.start : table.start + table.rows]
-                part[...] = as_numbers(table.path, info, key, found[key])
-            for key, parts in others.items():
-                parts[place] = found[key]
-
+    def _each(self, decode: Callable[[TableFile], Any]) -> list[Any]:
         with ThreadPoolExecutor(min(8, usable_cores())) as threads:
-            list(threads.map(decode, range(len(self._files))))
-        for key, values in numbers.items():
-            self._loaded[key] = Numbers(values)
-        for key, parts in others.items():
-            join = joined_texts if info.dtype(key) == "string" else joined_things
-            self._loaded[key] = join(parts)
+            return list(threads.map(decode, self._files))
 
-    def _empty(self, key: str) -> Array:
-        """Return room for a column. Memory is used as it is filled, not on the word of a file."""
+    def _numbers(self, keys: Sequence[str]) -> dict[str, Array]:
+        info = self._info
+        shapes = {
+            key: ((self._rows, *number_shape(info, key)), np.dtype(info.dtype(key))) for key in keys
+        }
+        nbytes = sum(int(np.prod(shape)) * dtype.itemsize for shape, dtype in shapes.values())
+        plan = Plan(tuple(table.path for table in self._files), shapes, nbytes)
+        entry = self._entry("numbers", plan)
+        found = None if entry is None else mapped(entry.folder, plan)
+        if found is not None:
+            return found
+        columns = in_memory(plan) if entry is None else on_disk(entry.folder, plan)
+
+        def fill(table: TableFile) -> None:
+            read = _open_columns(table, keys)
+            for key, values in columns.items():
+                part = values[table.start : table.start + table.rows]
+                part[...] = as_numbers(table.path, info, key, read[key])
+
+        self._each(fill)
+        return columns if entry is None else publish(entry.folder, plan, columns)
+
+    def _pictures(self, key: str) -> Iterator[pa.Array]:
+        """Yield a column of pictures, as the bytes of their files."""
+        paths = tuple(table.path for table in self._files)
+        sizes = sum(path.stat().st_size for path in paths if path.exists())
+        shapes = {key: ((self._rows,), np.dtype(object))}
+        entry = self._entry(f"{key} (files)", Plan(paths, shapes, sizes))
+        for number, table in enumerate(self._files):
+            parts = _table_pictures(table, key)
+            if entry is None:
+                yield from parts
+            else:
+                dense = (_dense(table, part) for part in parts)
+                yield from pictures_on_disk(entry.folder, number, dense)
+
+    def _entry(self, what: str, plan: Plan) -> OpenEntry | None:
+        entry = None if self._shelf is None else self._shelf.entry(what, plan)
+        if entry is not None:  # what is mapped is not removed while we live
+            weakref.finalize(self, entry.lock.release)
+        return entry
+
+
+def _open_columns(table: TableFile, keys: Sequence[str]) -> dict[str, pa.ChunkedArray]:
+    file = open_table(table.path)
+    refuse_absurd(table.path, file.metadata, keys)
+    return read_columns(table.path, file, table.rows, keys)
+
+
+def _table_pictures(table: TableFile, key: str) -> Iterator[pa.Array]:
+    """Yield the pictures of one table, row group by row group."""
+    file = open_table(table.path)
+    refuse_absurd(table.path, file.metadata, [key])
+    left = table.rows
+    if file.metadata.num_rows < left or key not in file.schema_arrow.names:
+        read_columns(table.path, file, left, [key])  # says what is missing
+    for group in range(file.num_row_groups):
         try:
-            return np.empty((self._rows, *number_shape(self._info, key)), self._info.dtype(key))
-        except (MemoryError, ValueError):
-            raise DatasetError(
-                f"{self._files[0].path.parent}: {self._rows} rows of {key} do not fit into memory"
-            ) from None
+            column = file.read_row_group(group, columns=[key], use_threads=False)[key]
+        except UNREADABLE as error:
+            raise damaged(table.path, error) from None
+        for chunk in column.slice(0, left).chunks:
+            left -= len(chunk)
+            yield picture_files(table.path, key, chunk)
+
+
+def _dense(table: TableFile, part: pa.Array) -> pa.Array:
+    """Return pictures without a dictionary, which a file of ours cannot have many of."""
+    if not pa.types.is_dictionary(part.type):
+        return part.cast(pa.large_binary())
+    lengths = pc.binary_length(part.dictionary).take(part.indices)
+    size = table.path.stat().st_size
+    if (pc.sum(lengths).as_py() or 0) > _GROWTH * size:
+        raise DatasetError(f"{table.path} is damaged: one picture in it is repeated without end")
+    return part.dictionary.cast(pa.large_binary()).take(part.indices)

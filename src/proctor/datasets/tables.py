@@ -36,7 +36,7 @@ column cost nothing on disk, so a small file may claim any size."""
 
 
 def open_table(path: Path) -> pq.ParquetFile:
-    """Open a Parquet file. Texts come as dictionaries: a few bytes may say a long one often.
+    """Open a Parquet file. Texts that may be long and said often come as dictionaries.
 
     Raises:
         DatasetError: it is missing, cut or damaged.
@@ -45,23 +45,34 @@ def open_table(path: Path) -> pq.ParquetFile:
         if not path.is_file():
             raise DatasetError(f"{path} is missing")
         meta = pq.read_metadata(path)
-        fields = meta.schema.to_arrow_schema()
-        inside = tuple(f"{field.name}." for field in fields if _holds_structs(field.type))
         leaves = [meta.schema.column(i) for i in range(meta.num_columns)]
-        texts = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
-        texts = [name for name in texts if not name.startswith(inside)]
+        room = _room(path)
+        texts = [
+            leaf.path
+            for i, leaf in enumerate(leaves)
+            if leaf.physical_type == "BYTE_ARRAY" and _most_text(meta, i) > room
+        ]
         return pq.ParquetFile(path, metadata=meta, read_dictionary=texts, memory_map=True)
     except UNREADABLE as error:
         raise damaged(path, error) from None
 
 
-def _holds_structs(kind: pa.DataType) -> bool:
-    """Tell whether texts are in it that Arrow cannot give as dictionaries: PNG files, say."""
-    return pa.types.is_struct(kind) or (pa.types.is_list(kind) and _holds_structs(kind.value_type))
+def _room(path: Path) -> int:
+    return _LEAST_ROOM + _GROWTH * path.stat().st_size
+
+
+def _most_text(meta: pq.FileMetaData, column: int) -> int:
+    """Return how many bytes the texts of a column may be, written out: each may be the longest."""
+    most = 0
+    for group in range(meta.num_row_groups):
+        chunk = meta.row_group(group).column(column)
+        is_plain = set(chunk.encodings) <= {"PLAIN", "RLE", "BIT_PACKED"}
+        most += chunk.total_uncompressed_size * (1 if is_plain else chunk.num_values)
+    return most
 
 
 def read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
-    """Return a table, or those of ``columns`` that it has. Texts come as dictionaries.
+    """Return a table, or those of ``columns`` that it has. Texts may come as dictionaries.
 
     Raises:
         DatasetError: it is missing, cut, damaged, or claims to be larger than it can be.
@@ -70,37 +81,40 @@ def read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
     names = file.schema_arrow.names
     wanted = names if columns is None else [name for name in names if name in set(columns)]
     refuse_absurd(path, file.metadata, wanted)
+    return pa.table(read_parts(path, file, wanted))
+
+
+def read_parts(
+    path: Path, file: pq.ParquetFile, columns: Sequence[str]
+) -> dict[str, pa.ChunkedArray]:
+    """Return columns of an open table. Texts may come as dictionaries, one for each row group.
+
+    Raises:
+        DatasetError: it is cut or damaged.
+    """
+    schema = file.schema_arrow
+    inside = [name for name in columns if _has_texts_inside(schema.field(name).type)]
+    plain = [name for name in columns if name not in set(inside)]
     try:
-        return _whole(file, wanted)
+        table = file.read(columns=plain, use_threads=False)
+        found = {name: table[name] for name in plain}
+        # Arrow cannot join dictionaries inside lists and structs: a row group has one only.
+        groups = range(file.metadata.num_row_groups if inside else 0)
+        parts = [file.read_row_group(i, columns=inside, use_threads=False) for i in groups]
+        for name in inside:
+            chunks = [chunk for part in parts for chunk in part[name].chunks]
+            found[name] = pa.chunked_array(chunks, None if chunks else schema.field(name).type)
     except UNREADABLE as error:
         raise damaged(path, error) from None
+    return {name: found[name] for name in columns}
 
 
-def _whole(file: pq.ParquetFile, columns: Sequence[str]) -> pa.Table:
-    """Return some columns of a table.
-
-    Arrow cannot join dictionaries inside lists or structs over row groups: these are read group by
-    group.
-    """
-    nested = [name for name in columns if _hides_texts(file.schema_arrow.field(name).type)]
-    if file.num_row_groups < 2 or not nested:
-        return file.read(columns=columns, use_threads=False).select(columns)
-    whole = file.read(columns=[name for name in columns if name not in nested], use_threads=False)
-    groups = [
-        file.read_row_group(i, columns=nested, use_threads=False)
-        for i in range(file.num_row_groups)
-    ]
-    for name in nested:
-        parts = [part for group in groups for part in group[name].chunks]
-        whole = whole.append_column(name, pa.chunked_array(parts, groups[0][name].type))
-    return whole.select(columns)
-
-
-def _hides_texts(kind: pa.DataType) -> bool:
-    if not pa.types.is_nested(kind):
-        return False
-    inner = [kind.field(i).type for i in range(kind.num_fields)]
-    return any(pa.types.is_dictionary(part) or _hides_texts(part) for part in inner)
+def _has_texts_inside(kind: pa.DataType) -> bool:
+    """Tell whether lists or structs hold texts."""
+    fields = [kind.field(i) for i in range(kind.num_fields)] if pa.types.is_nested(kind) else []
+    return any(
+        pa.types.is_dictionary(field.type) or _has_texts_inside(field.type) for field in fields
+    )
 
 
 def refuse_absurd(path: Path, meta: pq.FileMetaData, columns: Sequence[str]) -> None:
@@ -112,12 +126,12 @@ def refuse_absurd(path: Path, meta: pq.FileMetaData, columns: Sequence[str]) -> 
     names, prefixes = set(columns), tuple(f"{name}." for name in columns)
     paths = [meta.schema.column(i).path for i in range(meta.num_columns)]
     chosen = [i for i, name in enumerate(paths) if name in names or name.startswith(prefixes)]
-    filled = 0
+    filled = 8 * meta.num_rows
     for group in (meta.row_group(i) for i in range(meta.num_row_groups)):
         for column in (group.column(i) for i in chosen):
             filled += max(8 * column.num_values, column.total_uncompressed_size)
-    size = path.stat().st_size
-    if filled > _LEAST_ROOM + _GROWTH * size:
+    if filled > _room(path):
+        size = path.stat().st_size
         raise DatasetError(f"{path} is damaged: {filled} bytes in a file of {size}")
 
 
@@ -179,7 +193,10 @@ def read_tasks(root: Path, info: Info) -> tuple[str, ...]:
     if info.total_tasks == 0 and not path.exists():
         return ()
     if info.is_v2:
-        pairs = [(line.get("task_index"), line.get("task")) for line in read_lines(path)]
+        lines = read_lines(path)
+        pairs: list[tuple[Any, Any]] = [
+            (line.get("task_index"), line.get("task")) for line in lines
+        ]
     else:
         table = read_table(path, ("task_index", "task", "__index_level_0__"))
         if "task_index" not in table.column_names or table.num_columns < 2:
@@ -189,8 +206,8 @@ def read_tasks(root: Path, info: Info) -> tuple[str, ...]:
         pairs = list(zip(table["task_index"].to_pylist(), texts, strict=True))
     tasks: dict[int, str] = {}
     for index, task in pairs:
-        known = isinstance(index, int) and isinstance(task, str)
-        if not known or index in tasks or not 0 <= index < _MOST_TASKS:
+        is_one = isinstance(index, int) and isinstance(task, str) and 0 <= index < _MOST_TASKS
+        if not is_one or index in tasks:
             raise DatasetError(f"{path}: task_index {one_line(repr(index), 40)} is none, or twice")
         tasks[index] = task
     if not info.is_v2 and sorted(tasks) != list(range(len(tasks))):

@@ -16,6 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from proctor import datasets
+from proctor.datasets.cache_folder import list_entries
+from proctor.datasets.cache_settings import FrameCacheSettings
 from proctor.datasets.episodes import read_episode_stats
 from proctor.datasets.format import read_info
 from proctor.errors import DatasetError
@@ -345,3 +347,81 @@ def test_a_folder_or_a_name_without_a_dataset_is_one_line(tmp_path: Path) -> Non
 def test_importing_the_package_needs_no_pyarrow() -> None:
     code = "import sys, proctor.datasets; assert not {'pyarrow', 'av'} & sys.modules.keys()"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def small_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if every text might be too long to be written out as often as it is said."""
+    monkeypatch.setattr("proctor.datasets.tables._most_text", lambda *_: 2**60)
+
+
+@pytest.mark.parametrize("is_small", [False, True])
+def test_tables_of_many_row_groups_are_read_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_small: bool
+) -> None:
+    root = copied("image1ep", tmp_path / "set")
+    path = root / "data/chunk-000/file-000.parquet"
+    said = [[{"role": "user", "content": f"lift {i}"}] for i in range(5)]
+    table = pq.read_table(path).append_column("language_events", pa.array(said))
+    table = table.append_column("note", pa.array(["a", "b", "a", "c", "a"]))
+    pq.write_table(table, path, row_group_size=2)
+    ds = datasets.open(root)
+    language = {"dtype": "language", "shape": [1], "names": None}
+    note = {"dtype": "string", "shape": [1], "names": None}
+    change(root, features={**ds.info.features, "language_events": language, "note": note})
+    if is_small:
+        small_room(monkeypatch)
+    ds = datasets.open(root)
+    batch = ds.batch([4, 3, 0])
+    assert batch["note"] == ["a", "c", "a"]
+    assert batch["language_events"] == [said[4], said[3], said[0]]
+    before = datasets.open(GOLDEN / "image1ep").batch([4, 3, 0])
+    assert_same({key: batch[key] for key in before}, before)
+
+
+def test_a_long_text_that_every_frame_says_is_held_once(tmp_path: Path) -> None:
+    """Half a megabyte, ten thousand times: written out, five gigabytes from a small file."""
+    root = make_numbers(tmp_path / "set", [10_000])
+    path = root / "data/chunk-000/file-000.parquet"
+    long = pa.DictionaryArray.from_arrays(np.zeros(10_000, np.int32), ["x" * 500_000])
+    pq.write_table(pq.read_table(path).append_column("note", long), path)
+    features = datasets.open(root).info.features
+    change(root, features={**features, "note": {"dtype": "string", "shape": [1], "names": None}})
+    batch = datasets.open(root).batch(range(10_000), keys=["note"])
+    assert len({id(text) for text in batch["note"]}) == 1
+
+
+@pytest.fixture
+def on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FrameCacheSettings:
+    """A cache for columns that are all too large for memory."""
+    monkeypatch.setattr("proctor.datasets.shelf.IN_MEMORY", 0)
+    return FrameCacheSettings(cache_dir=str(tmp_path / "cache"))
+
+
+@pytest.mark.parametrize("name", ["video3ep", "image1ep"])
+def test_columns_too_large_for_memory_are_mapped(
+    name: str, tmp_path: Path, on_disk: FrameCacheSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = datasets.open(GOLDEN / name).batch(range(5))
+    root = copied(name, tmp_path / "set")
+    ds = datasets.open(root, cache=on_disk)
+    assert_same(ds.batch(range(5)), before)
+    assert_same(pickle.loads(pickle.dumps(ds)).batch(range(5)), before)
+    entries = list_entries(on_disk.folder)
+    assert len(entries) == (2 if name == "image1ep" else 1)
+    assert all(entry.in_use and entry.nbytes for entry in entries)
+    assert not list(on_disk.folder.rglob("*.part"))
+    monkeypatch.setattr("proctor.datasets.store.as_numbers", None)  # they are not decoded again
+    monkeypatch.setattr("proctor.datasets.store._dense", None)
+    assert_same(datasets.open(root, cache=on_disk).batch(range(5)), before)
+
+
+def test_mapped_columns_of_a_table_that_was_changed_are_not_used(
+    tmp_path: Path, on_disk: FrameCacheSettings
+) -> None:
+    root = make_numbers(tmp_path / "set", [4])
+    datasets.open(root, cache=on_disk)[0]
+    path = root / "data/chunk-000/file-000.parquet"
+    table = pq.read_table(path)
+    at = table.column_names.index("next.reward")
+    pq.write_table(table.set_column(at, "next.reward", pa.array([7.0] * 4, pa.float32())), path)
+    assert datasets.open(root, cache=on_disk)[0]["next.reward"] == 7.0
