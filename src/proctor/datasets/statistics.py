@@ -138,7 +138,8 @@ class PixelCounts:
     def sampled(self) -> Array:
         """Return the counts [C, 256] of the pictures that LeRobot would look at."""
         chosen = sampled_frames(len(self._pictures))
-        total: Array = np.sum([self._pictures[i] for i in chosen], axis=0, dtype=np.int64)
+        pictures = np.stack([self._pictures[i] for i in chosen])
+        total: Array = pictures.sum(axis=0, dtype=np.int64)
         return total
 
     def stats(self) -> FeatureStats:
