@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 from dataclasses import dataclass, field, replace
@@ -130,6 +131,17 @@ def _encoder(codec: Codec) -> Any:
         ) from None
 
 
+def discard(container: Any, path: Path) -> None:
+    """Close a file that is written and remove it; a full disk has been heard of before."""
+    import av
+
+    try:
+        with contextlib.suppress(av.FFmpegError):
+            container.close()
+    finally:
+        path.unlink(missing_ok=True)
+
+
 class VideoEncoder:
     """A video that takes pictures as they come. It has its name only once it is complete.
 
@@ -209,7 +221,4 @@ class VideoEncoder:
 
     def abandon(self) -> None:
         """Leave nothing behind."""
-        try:
-            self._container.close()
-        finally:
-            self._unfinished.unlink(missing_ok=True)
+        discard(self._container, self._unfinished)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from proctor.datasets.decoder import open_video
+from proctor.datasets.encoder import discard
 from proctor.errors import DatasetError
 from proctor.machine.files import UNFINISHED, publish
 
@@ -74,8 +75,7 @@ def splice(pieces: Sequence[Piece], into: Path) -> list[tuple[float, float]]:
             ends += joined.append(pieces[start:stop])
         joined.close()
     except BaseException:
-        joined.close()
-        unfinished.unlink(missing_ok=True)
+        joined.discard()
         raise
     publish(unfinished, into)
     times = [float(end) for end in ends]
@@ -107,6 +107,7 @@ class _Joined:
             format="mp4",
             options={"movflags": "+faststart", "fflags": "+bitexact"},
         )
+        self._path = path
         self._first: Path | None = None
         self._kind: tuple[Any, ...] = ()
         self._stream: Any = None
@@ -114,6 +115,9 @@ class _Joined:
 
     def close(self) -> None:
         self._container.close()
+
+    def discard(self) -> None:
+        discard(self._container, self._path)
 
     def append(self, pieces: Sequence[Piece]) -> list[Fraction]:
         """Copy pieces of one file, in one pass over it; return where each ends."""
@@ -158,7 +162,10 @@ class _Joined:
         packet.pts += shift
         packet.dts += shift
         packet.stream = self._stream
-        self._container.mux_one(packet)
+        try:
+            self._container.mux_one(packet)
+        except OSError as error:  # the disk's, not the video's that is read
+            raise OSError(error.errno, error.strerror, str(self._path)) from None
 
 
 def stream_kind(path: Path) -> tuple[Any, ...]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -113,3 +116,40 @@ def test_what_cannot_be_copied_is_said_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match="there is no video"):
         concatenate([a, tmp_path / "gone.mp4"], tmp_path / "c.mp4")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.mp4", "b.mp4"]
+
+
+def test_a_full_disk_is_said_as_such_and_leaves_nothing(tmp_path: Path) -> None:
+    """A limit on the size of files is as good as a full disk, and needs a process of its own."""
+    program = f"""
+import resource, signal, sys
+sys.path.insert(0, {str(Path.cwd())!r})
+import numpy as np
+from pathlib import Path
+from proctor.datasets.encoder import CODECS, VideoEncoder
+from proctor.datasets.packets import concatenate
+folder, rng = Path({str(tmp_path)!r}), np.random.default_rng(0)
+def noise(path, frames):
+    encoder = VideoEncoder(path, CODECS["h264"], 10, 96, 96)
+    try:
+        for _ in range(frames):
+            encoder.add(rng.integers(0, 255, (96, 96, 3), dtype=np.uint8))
+        encoder.finish()
+    except OSError as error:
+        encoder.abandon()
+        print(error.errno)
+    return path
+a = noise(folder / "a.mp4", 40)
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (a.stat().st_size + 1000,) * 2)
+noise(folder / "b.mp4", 120)
+for parts in ([a, a], [a, a, a, a]):
+    try:
+        concatenate(parts, folder / "c.mp4")
+    except OSError as error:
+        print(error.errno)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.split() == [str(errno.EFBIG)] * 3
+    assert [path.name for path in tmp_path.iterdir()] == ["a.mp4"]
