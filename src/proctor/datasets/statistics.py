@@ -41,7 +41,7 @@ def numbers_stats(values: Array) -> FeatureStats:
     rows = values.reshape(n_frames, -1) if values.ndim < 2 else values
     rows = rows.reshape(-1, rows.shape[-1]).astype(np.promote_types(values.dtype, np.float32))
     mean = rows.mean(axis=0)
-    if n_frames == 1:
+    if len(rows) == 1:
         return _record(rows.min(axis=0), rows.max(axis=0), mean, np.zeros_like(mean), n_frames)
     variance = (rows**2).mean(axis=0) - mean**2
     stats = _record(

@@ -73,6 +73,8 @@ def test_one_frame_has_no_deviation_and_its_quantiles_are_itself() -> None:
     stats = numbers_stats(np.array([[2.0, 3.0]], np.float32))
     assert stats["std"].tolist() == [0, 0]
     assert all(stats[name].tolist() == [2, 3] for name in QUANTILES)
+    table = numbers_stats(np.array([[[1, 5], [3, 5]]]))  # of two axes: its rows are pooled
+    assert table["std"].tolist() == [1, 0]
 
 
 @pytest.mark.parametrize("n_frames", [1, 50, 100, 500, 1000, 100_000])
