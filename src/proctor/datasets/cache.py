@@ -19,7 +19,15 @@ import numpy as np
 
 from proctor.datasets.cache_folder import Card, identity, open_entry
 from proctor.datasets.cache_settings import GB, CacheKind, FrameCacheSettings
-from proctor.datasets.cache_store import STRIPES, DiskStore, Layout, RamStore, Store, done_episodes
+from proctor.datasets.cache_store import (
+    STRIPES,
+    DiskStore,
+    Layout,
+    Memory,
+    RamStore,
+    Store,
+    done_episodes,
+)
 from proctor.datasets.decoder import Pixels
 from proctor.datasets.frame_source import FrameSource
 from proctor.errors import DatasetError
@@ -75,9 +83,16 @@ class CachedSource:
     """A camera whose pictures are decoded once. A FrameSource itself."""
 
     def __init__(
-        self, source: FrameSource, settings: FrameCacheSettings, kept: Kept, camera: str
+        self,
+        source: FrameSource,
+        settings: FrameCacheSettings,
+        kept: Kept,
+        camera: str,
+        memory: Memory | None = None,
     ) -> None:
         """Begin to use the cache of a camera; nothing is decoded yet.
+
+        ``memory`` is where the process that this one was handed over by keeps its pictures.
 
         Raises:
             DatasetError: there is no room, or the folder cannot be used.
@@ -88,13 +103,14 @@ class CachedSource:
             path: identity(path) for path in source.files(np.arange(len(source.lengths)))
         }
         self._layout = _layout(source, settings, kept)
-        self._store = self._open()
+        self._store = self._open(memory)
         self._complete = np.zeros(len(source.lengths), bool)
         """Episodes that were seen complete: they stay so."""
         self._shard = self._layout.starts[:-1] * self._layout.picture_bytes // _SHARD_BYTES
 
     def __reduce__(self) -> Any:
-        return CachedSource, self._given
+        memory = self._store.memory if isinstance(self._store, RamStore) else None
+        return CachedSource, (*self._given, memory)
 
     @property
     def pixels(self) -> Pixels:
@@ -154,10 +170,10 @@ class CachedSource:
         """Let go of the entry, which may then be removed."""
         self._store.close()
 
-    def _open(self) -> Store:
+    def _open(self, memory: Memory | None) -> Store:
         source, settings, kept, camera = self._given
         if settings.cache is CacheKind.RAM:
-            return RamStore(self._layout)
+            return RamStore(self._layout, memory)
         told = hashlib.sha256(source.fingerprint().encode())
         for found in self._identities.values():
             told.update(f"{found}\n".encode())

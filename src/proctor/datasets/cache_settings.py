@@ -18,7 +18,7 @@ class CacheKind(Enum):
 
     OFF = "off"
     RAM = "ram"
-    """In this process, and those forked from it."""
+    """In the memory of this process, for those too that it hands the dataset to."""
     DISK = "disk"
     """In a folder, for every process on this machine and for later ones."""
 

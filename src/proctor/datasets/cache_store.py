@@ -28,6 +28,7 @@ from proctor.machine.files import read_plain, sync
 from proctor.machine.locks import Lock, try_lock
 
 _FRAMES, _DONE = "frames.bin", "done.bin"
+_NAME = "proctor-frames"
 _MAPPED_BYTES = 256 * 2**20
 """What may be looked at before it is let go of."""
 STRIPES = 64
@@ -86,13 +87,26 @@ class Store(Protocol):
         """Keep others from filling a part; None where one does."""
 
 
-class RamStore:
-    """Memory of this process that those forked from it share."""
+@dataclass(frozen=True)
+class Memory:
+    """Memory of a process that others can find while it lives: two of its open files."""
 
-    def __init__(self, layout: Layout) -> None:
-        self._layout = layout
-        self._frames = layout.view(mmap.mmap(-1, max(1, layout.frames * layout.picture_bytes)))
-        self._done = np.frombuffer(mmap.mmap(-1, max(1, layout.episodes)), bool, layout.episodes)
+    process: int
+    frames: int
+    done: int
+
+
+class RamStore:
+    """Memory that this process, those forked from it and those it is handed to share.
+
+    It is gone with the last of them. Only on Linux is it shared by those that were not forked.
+    """
+
+    def __init__(self, layout: Layout, memory: Memory | None = None) -> None:
+        sizes = max(1, layout.frames * layout.picture_bytes), max(1, layout.episodes)
+        self.memory, (frames, done) = _shared(sizes, memory)
+        self._frames = layout.view(frames)
+        self._done = np.frombuffer(done, bool, layout.episodes)
         self._begin()
 
     def _begin(self) -> None:
@@ -123,6 +137,36 @@ class RamStore:
 
     def close(self) -> None:
         """Let go of it; the memory is free once nobody else has it."""
+        if self.memory is not None and self.memory.process == os.getpid():
+            os.close(self.memory.frames)
+            os.close(self.memory.done)
+            self.memory = None
+
+
+def _shared(
+    sizes: tuple[int, int], memory: Memory | None
+) -> tuple[Memory | None, tuple[mmap.mmap, mmap.mmap]]:
+    """Return memory of ``sizes``, that of another process if it is there still, and its name."""
+    if not hasattr(os, "memfd_create"):
+        return None, (mmap.mmap(-1, sizes[0]), mmap.mmap(-1, sizes[1]))
+    files = [] if memory is None else _found(memory)
+    if [os.fstat(fd).st_size for fd in files] != list(sizes):
+        files = [os.memfd_create(_NAME) for _ in sizes]
+        for fd, size in zip(files, sizes, strict=True):
+            os.ftruncate(fd, size)
+    maps = mmap.mmap(files[0], sizes[0]), mmap.mmap(files[1], sizes[1])
+    return Memory(os.getpid(), files[0], files[1]), maps
+
+
+def _found(memory: Memory) -> list[int]:
+    """Open the files of another process; none where it is gone and its number another's."""
+    files = [Path(f"/proc/{memory.process}/fd/{fd}") for fd in (memory.frames, memory.done)]
+    try:
+        if all(str(file.readlink()).startswith(f"/memfd:{_NAME}") for file in files):
+            return [os.open(file, os.O_RDWR) for file in files]
+    except OSError:
+        pass
+    return []
 
 
 @contextlib.contextmanager

@@ -147,6 +147,24 @@ def test_another_process_and_a_later_one_find_what_is_there(root: Path, settings
     assert copy._source.reader.asked == 0
 
 
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_processes_that_are_handed_a_cache_in_memory_share_it(
+    method: str, root: Path, settings: Settings
+) -> None:
+    cache = cached(source_of(root), settings("ram"))
+    cache.fill(np.arange(3))
+    with multiprocessing.get_context(method).Pool(1) as pool:
+        assert pool.apply(_read, (cache,)) == (0, NUMBERS)
+    alone = pickle.dumps(cache)
+    cache.close()
+    assert _read(pickle.loads(alone)) == (16, NUMBERS)
+
+
+def _read(cache: CachedSource) -> tuple[int, list[int]]:
+    shown = numbers(cache.read(EPISODES, FRAMES))
+    return cache._source.reader.asked, shown
+
+
 def test_pictures_of_another_size_are_another_entry(root: Path, settings: Settings) -> None:
     for size in (None, (16, 24), (24, 16)):
         cached(source_of(root, size=size), settings()).read(EPISODES, FRAMES)
