@@ -57,14 +57,18 @@ EPISODES: dict[str, tuple[str, ...]] = {
     "torch": ("--policy.type=act", "--env.type=fake"),
     "video": (*_FAKE, "--video.episodes=1", "--video.which=all"),
     "wandb": (*_FAKE, "--wandb.enable", "--wandb.mode=offline"),
+    "dataset": (*_FAKE, "--record=run/rollouts"),
 }
 """The flags of one episode that uses what the extra is for."""
-LEAVES = {"video": "videos/**/*.mp4", "wandb": "wandb/offline-run-*"}
+LEAVES = {
+    "video": "videos/**/*.mp4",
+    "wandb": "wandb/offline-run-*",
+    "dataset": "rollouts/videos/*/*/*.mp4",
+}
 """What the run folder must hold besides a result."""
 IMPORTS = {
     "browser": "selenium.webdriver",
     "dev": "hypothesis, pytest",
-    "dataset": "av, huggingface_hub, pyarrow",
     "rerun": "av, pyarrow, rerun",
 }
 """Extras for working on Proctor, which no episode uses."""

@@ -32,6 +32,7 @@ def record(root: Path, *watching: Recorder, **flags: Any) -> Recorded:
     """Record numbers of two small tasks, unless told otherwise."""
     settings = NUMBERS | {"dataset.root": str(root)}
     settings |= {name.replace("__", "."): value for name, value in flags.items()}
+    settings = {name: value for name, value in settings.items() if value is not None}
     prepared, shown = prepare(build(RecordConfig, settings))
     return run_recording(prepared, shown, settings, lambda kept: list(watching))
 
