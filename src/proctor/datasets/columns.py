@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from proctor.datasets.info import Info
-from proctor.datasets.tables import UNREADABLE, read_parts, texts_of
+from proctor.datasets.tables import UNREADABLE, damaged, open_table, read_parts, texts_of
 from proctor.errors import DatasetError, one_line
 from proctor.features import Array
 
@@ -51,6 +51,8 @@ class Texts:
 class Things:
     """Anything else that Arrow holds (what was said to a robot, files of pictures)."""
 
+    where: Path
+    """The folder of the tables."""
     parts: list[pa.Array]
     starts: Array
     """The first row of each part."""
@@ -60,8 +62,11 @@ class Things:
         flat = rows.ravel()
         parts = np.searchsorted(self.starts, flat, side="right") - 1
         within = flat - self.starts[parts]
-        found = [self.parts[p][i].as_py() for p, i in zip(parts, within.tolist(), strict=True)]
-        return _nested(found, rows.shape)
+        places = zip(parts.tolist(), within.tolist(), strict=True)
+        try:
+            return _nested([self.parts[part][i].as_py() for part, i in places], rows.shape)
+        except UNREADABLE as error:
+            raise damaged(self.where, error) from None
 
 
 def _nested(flat: list[Any], shape: tuple[int, ...]) -> Any:
@@ -125,23 +130,39 @@ def _flat(array: pa.Array, kind: pa.DataType) -> Array:
     return values
 
 
-def read_columns(
-    path: Path, file: Any, rows: int, keys: Sequence[str]
-) -> dict[str, pa.ChunkedArray]:
-    """Return the first ``rows`` of some columns of an open table.
+def check_length(table: TableFile) -> None:
+    """Check that a table has as many rows as its episodes have frames; only its end is read.
 
     Raises:
-        DatasetError: a column is missing, or the table is shorter.
+        DatasetError: it has fewer, or is missing or damaged.
+    """
+    check_columns(table, open_table(table.path), ())
+
+
+def check_columns(table: TableFile, file: Any, keys: Sequence[str]) -> None:
+    """Check that an open table has the columns, and as many rows as its episodes have frames.
+
+    Raises:
+        DatasetError: it has not.
     """
     names = set(file.schema_arrow.names)
     missing = [key for key in keys if key not in names]
     if missing:
-        raise DatasetError(f"{path} has no column {missing[0]}, which meta/info.json names")
-    if file.metadata.num_rows < rows:
-        raise DatasetError(
-            f"{path} has {file.metadata.num_rows} of the {rows} frames that it should"
-        )
-    return {key: part.slice(0, rows) for key, part in read_parts(path, file, keys).items()}
+        raise DatasetError(f"{table.path} has no column {missing[0]}, which meta/info.json names")
+    rows = file.metadata.num_rows
+    if rows < table.rows:
+        raise DatasetError(f"{table.path} has {rows} of the {table.rows} frames that it should")
+
+
+def read_columns(table: TableFile, file: Any, keys: Sequence[str]) -> dict[str, pa.ChunkedArray]:
+    """Return some columns of an open table, as many rows as its episodes have frames.
+
+    Raises:
+        DatasetError: a column is missing, or the table is shorter, or damaged.
+    """
+    check_columns(table, file, keys)
+    parts = read_parts(table.path, file, keys)
+    return {key: part.slice(0, table.rows) for key, part in parts.items()}
 
 
 def picture_files(path: Path, key: str, array: pa.Array) -> pa.Array:
@@ -160,19 +181,23 @@ def picture_files(path: Path, key: str, array: pa.Array) -> pa.Array:
     return array
 
 
-def joined_texts(chunks: Iterable[pa.Array]) -> Texts:
-    """Return the texts of several tables as one column."""
+def joined_texts(where: Path, chunks: Iterable[pa.Array]) -> Texts:
+    """Return the texts of several tables, in folder ``where``, as one column.
+
+    Raises:
+        DatasetError: one is no text.
+    """
     words: dict[str, int] = {}
     codes = [
         words.setdefault("" if text is None else str(text), len(words))
         for chunk in chunks
-        for text in texts_of(chunk)
+        for text in texts_of(where, chunk)
     ]
     return Texts(np.array(codes, np.int32), list(words))
 
 
-def joined_things(chunks: Iterable[pa.Array]) -> Things:
-    """Return what several tables hold as one column."""
+def joined_things(where: Path, chunks: Iterable[pa.Array]) -> Things:
+    """Return what several tables, in folder ``where``, hold as one column."""
     parts = [chunk for chunk in chunks if len(chunk)]
     starts = list(itertools.accumulate((len(part) for part in parts), initial=0))[:-1]
-    return Things(parts, np.array(starts or [0], np.int64))
+    return Things(where, parts, np.array(starts or [0], np.int64))

@@ -135,7 +135,7 @@ def _read_v3(root: Path, info: Info) -> Episodes:
         columns[name] = _seconds(root, table, name)
     tasks: list[tuple[str, ...]] = [()] * len(table)
     if "tasks" in table.column_names and pa.types.is_list(table["tasks"].type):
-        tasks = _task_lists(table["tasks"])
+        tasks = _task_lists(root, table["tasks"])
     return _counted(
         root / "meta/episodes",
         Episodes(
@@ -174,12 +174,12 @@ def _rows(root: Path, info: Info, names: Sequence[str]) -> pa.Table:
         ) from None
 
 
-def _task_lists(column: pa.ChunkedArray) -> list[tuple[str, ...]]:
+def _task_lists(root: Path, column: pa.ChunkedArray) -> list[tuple[str, ...]]:
     """Return the texts of each episode; episodes of the same task share them."""
     lists: list[tuple[str, ...]] = []
     shared: dict[tuple[str, ...], tuple[str, ...]] = {}
     for chunk in column.chunks:
-        words = texts_of(chunk.values)
+        words = texts_of(root / "meta/episodes", chunk.values)
         starts = chunk.offsets.to_numpy().tolist()
         for start, end in itertools.pairwise(starts):
             found = tuple(str(word) for word in words[start:end])

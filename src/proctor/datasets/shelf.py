@@ -6,6 +6,7 @@ processes, found again later, listed and cleared with it. Each appears whole, by
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -51,14 +52,16 @@ class Shelf:
     def __init__(self, dataset: str, settings: FrameCacheSettings) -> None:
         self._dataset, self._settings = dataset, settings
 
-    def entry(self, what: str, plan: Plan) -> OpenEntry | None:
-        """Return the folder that takes columns, or None where memory does.
+    def takes(self, plan: Plan) -> bool:
+        """Tell whether columns are too large for memory, and go to a folder."""
+        return plan.nbytes > IN_MEMORY and self._settings.cache is not CacheKind.RAM
+
+    def entry(self, what: str, plan: Plan) -> OpenEntry:
+        """Return the folder that takes columns.
 
         Raises:
             DatasetError: the cache has no room for them, or cannot be used.
         """
-        if plan.nbytes <= IN_MEMORY or self._settings.cache is CacheKind.RAM:
-            return None
         rows = max((shape[0] for shape, _ in plan.shapes.values()), default=0)
         card = Card(self._dataset, what, (len(plan.shapes), rows, 1), rows, plan.nbytes)
         return open_entry(self._settings.folder, plan.key, card, self._settings.most_bytes)
@@ -129,6 +132,16 @@ def publish(folder: Path, plan: Plan, columns: Mapping[str, Array]) -> dict[str,
     if found is None:
         raise DatasetError(f"{folder} was removed while it was filled; try again")
     return found
+
+
+@contextlib.contextmanager
+def unfinished_removed(folder: Path, plan: Plan) -> Iterator[None]:
+    """Remove the room that was made for columns if they cannot be filled."""
+    try:
+        yield
+    finally:
+        for name, _ in _names(plan):
+            _part(folder, name).unlink(missing_ok=True)
 
 
 def pictures_on_disk(folder: Path, number: int, batches: Iterator[pa.Array]) -> list[pa.Array]:

@@ -6,6 +6,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from proctor.datasets.columns import (
     Numbers,
     TableFile,
     as_numbers,
+    check_columns,
+    check_length,
     joined_texts,
     joined_things,
     number_shape,
@@ -33,6 +36,7 @@ from proctor.datasets.shelf import (
     on_disk,
     pictures_on_disk,
     publish,
+    unfinished_removed,
 )
 from proctor.datasets.tables import UNREADABLE, damaged, open_table, refuse_absurd
 from proctor.errors import DatasetError
@@ -61,6 +65,7 @@ class Columns:
     def _begin(self) -> None:
         self._loaded: dict[str, Column] = {}
         self._lock = threading.Lock()
+        self._where = self._files[0].path.parent if self._files else Path()
         self._rows = self._files[-1].start + self._files[-1].rows if self._files else 0
 
     def __getitem__(self, key: str) -> Column:
@@ -79,7 +84,7 @@ class Columns:
         """Decode a column of pictures, or all that are none: pictures are large."""
         images = self._info.image_keys
         if key in images:
-            self._loaded[key] = joined_things(self._pictures(key))
+            self._loaded[key] = joined_things(self._where, self._pictures(key))
             return
         keys = [k for k in self._info.columns if k not in images]
         numbers = [k for k in keys if self._info.dtype(k) not in _NOT_NUMBERS]
@@ -89,7 +94,8 @@ class Columns:
             parts = self._each(lambda table: _open_columns(table, others))
             for other in others:
                 join = joined_texts if self._info.dtype(other) == "string" else joined_things
-                self._loaded[other] = join(chunk for part in parts for chunk in part[other].chunks)
+                chunks = (chunk for part in parts for chunk in part[other].chunks)
+                self._loaded[other] = join(self._where, chunks)
 
     def _each(self, decode: Callable[[TableFile], Any]) -> list[Any]:
         with ThreadPoolExecutor(min(8, usable_cores())) as threads:
@@ -114,8 +120,12 @@ class Columns:
                 part = values[table.start : table.start + table.rows]
                 part[...] = as_numbers(table.path, info, key, read[key])
 
-        self._each(fill)
-        return columns if entry is None else publish(entry.folder, plan, columns)
+        if entry is None:
+            self._each(fill)
+            return columns
+        with unfinished_removed(entry.folder, plan):
+            self._each(fill)
+            return publish(entry.folder, plan, columns)
 
     def _pictures(self, key: str) -> Iterator[pa.Array]:
         """Yield a column of pictures, as the bytes of their files."""
@@ -132,16 +142,18 @@ class Columns:
                 yield from pictures_on_disk(entry.folder, number, dense)
 
     def _entry(self, what: str, plan: Plan) -> OpenEntry | None:
-        entry = None if self._shelf is None else self._shelf.entry(what, plan)
-        if entry is not None:  # what is mapped is not removed while we live
-            weakref.finalize(self, entry.lock.release)
+        if self._shelf is None or not self._shelf.takes(plan):
+            return None
+        self._each(check_length)  # before anything is set aside on the word of meta/episodes
+        entry = self._shelf.entry(what, plan)
+        weakref.finalize(self, entry.lock.release)  # what is mapped stays while we live
         return entry
 
 
 def _open_columns(table: TableFile, keys: Sequence[str]) -> dict[str, pa.ChunkedArray]:
     file = open_table(table.path)
     refuse_absurd(table.path, file.metadata, keys)
-    return read_columns(table.path, file, table.rows, keys)
+    return read_columns(table, file, keys)
 
 
 def _table_pictures(table: TableFile, key: str) -> Iterator[pa.Array]:
@@ -149,8 +161,7 @@ def _table_pictures(table: TableFile, key: str) -> Iterator[pa.Array]:
     file = open_table(table.path)
     refuse_absurd(table.path, file.metadata, [key])
     left = table.rows
-    if file.metadata.num_rows < left or key not in file.schema_arrow.names:
-        read_columns(table.path, file, left, [key])  # says what is missing
+    check_columns(table, file, [key])
     for group in range(file.num_row_groups):
         try:
             column = file.read_row_group(group, columns=[key], use_threads=False)[key]

@@ -135,11 +135,19 @@ def refuse_absurd(path: Path, meta: pq.FileMetaData, columns: Sequence[str]) -> 
         raise DatasetError(f"{path} is damaged: {filled} bytes in a file of {size}")
 
 
-def texts_of(array: pa.Array) -> list[Any]:
-    """Return the values of a column of texts; what is said often is held once."""
-    if not pa.types.is_dictionary(array.type):
-        return list(array.to_pylist())
-    words = array.dictionary.to_pylist()
+def texts_of(path: Path, array: pa.Array) -> list[Any]:
+    """Return the values of a column of texts; what is said often is held once.
+
+    Raises:
+        DatasetError: one is no text.
+    """
+    is_coded = pa.types.is_dictionary(array.type)
+    try:
+        words = list((array.dictionary if is_coded else array).to_pylist())
+    except UNREADABLE as error:
+        raise damaged(path, error) from None
+    if not is_coded:
+        return words
     codes = array.indices.fill_null(len(words)).to_numpy(zero_copy_only=False)
     words.append(None)
     return [words[code] for code in codes]
@@ -202,7 +210,7 @@ def read_tasks(root: Path, info: Info) -> tuple[str, ...]:
         if "task_index" not in table.column_names or table.num_columns < 2:
             raise DatasetError(f"{path} has no columns task_index and task")
         words = next(name for name in table.column_names if name != "task_index")
-        texts = [text for chunk in table[words].chunks for text in texts_of(chunk)]
+        texts = [text for chunk in table[words].chunks for text in texts_of(path, chunk)]
         pairs = list(zip(table["task_index"].to_pylist(), texts, strict=True))
     tasks: dict[int, str] = {}
     for index, task in pairs:

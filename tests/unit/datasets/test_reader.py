@@ -314,6 +314,18 @@ def test_a_damaged_table_is_named_with_what_is_wrong(tmp_path: Path, damage: Any
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.parametrize("where", ["meta/tasks.parquet", "data/chunk-000/file-000.parquet"])
+def test_texts_that_are_none_are_one_line(tmp_path: Path, where: str) -> None:
+    root = copied("video3ep", tmp_path / "set")
+    table = pq.read_table(root / where)
+    name = "task" if "task" in table.column_names else "note"
+    wrong = pa.array([b"\xd8\xff"] * len(table), pa.binary()).view(pa.string())
+    table = table.set_column(table.column_names.index(name), name, wrong)
+    pq.write_table(table, root / where)
+    with pytest.raises(DatasetError, match=r"is cut or damaged: 'utf-8' codec"):
+        datasets.open(root).batch([0], keys=["note"])
+
+
 @pytest.mark.parametrize("length", [0, 3, 4, 100, 5000])
 def test_a_cut_table_is_one_line(tmp_path: Path, length: int) -> None:
     root = copied("video3ep", tmp_path / "set")
@@ -425,3 +437,18 @@ def test_mapped_columns_of_a_table_that_was_changed_are_not_used(
     at = table.column_names.index("next.reward")
     pq.write_table(table.set_column(at, "next.reward", pa.array([7.0] * 4, pa.float32())), path)
     assert datasets.open(root, cache=on_disk)[0]["next.reward"] == 7.0
+
+
+@pytest.mark.parametrize("length", [10**9, 2**40])
+def test_nothing_is_set_aside_on_the_word_of_the_table_of_episodes(
+    tmp_path: Path, length: int
+) -> None:
+    root = copied("video3ep", tmp_path / "set")
+    path = root / "meta/episodes/chunk-000/file-000.parquet"
+    table = pq.read_table(path)
+    at = table.column_names.index("length")
+    pq.write_table(table.set_column(at, "length", pa.array([12, 7, length])), path)
+    settings = FrameCacheSettings(cache_dir=str(tmp_path / "cache"))
+    with pytest.raises(DatasetError, match=r"file-000.parquet has 28 of the \d+ frames"):
+        datasets.open(root, cache=settings)[0]
+    assert not (tmp_path / "cache").exists()
