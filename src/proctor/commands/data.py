@@ -22,30 +22,34 @@ class Verb(NamedTuple):
 
 VERBS: dict[str, Verb] = {
     "cache": Verb("decoded frames that are kept: list, clear", "proctor.commands.data_cache:run"),
-    "delete": Verb("episodes out of a dataset", "proctor.commands.data_edit:delete"),
+    "delete": Verb(
+        "leave episodes out; the others keep their frames to the byte",
+        "proctor.commands.data_edit:delete",
+    ),
     "split": Verb(
-        "a dataset into several, by shares or episodes", "proctor.commands.data_edit:split"
+        "make several datasets of one, by shares or episodes", "proctor.commands.data_edit:split"
     ),
-    "merge": Verb("several datasets into one", "proctor.commands.data_edit:merge"),
+    "merge": Verb("make one dataset of several", "proctor.commands.data_edit:merge"),
     "rename-feature": Verb(
-        "another name for a feature", "proctor.commands.data_edit:rename_feature"
+        "give a feature another name", "proctor.commands.data_edit:rename_feature"
     ),
-    "remove-feature": Verb(
-        "features out of a dataset", "proctor.commands.data_edit:remove_feature"
+    "remove-feature": Verb("leave features out", "proctor.commands.data_edit:remove_feature"),
+    "set-task": Verb(
+        "say in other words what episodes show", "proctor.commands.data_edit:set_task"
     ),
-    "set-task": Verb("other words for what episodes show", "proctor.commands.data_edit:set_task"),
     "to-video": Verb(
-        "videos of pictures that lie in tables", "proctor.commands.data_encode:to_video"
+        "make videos of pictures that lie in tables", "proctor.commands.data_encode:to_video"
     ),
     "reencode": Verb(
-        "videos with another codec or quality", "proctor.commands.data_encode:reencode"
+        "encode videos again, with another codec or quality",
+        "proctor.commands.data_encode:reencode",
     ),
-    "stats": Verb("statistics, worked out again", "proctor.commands.data_encode:stats"),
+    "stats": Verb("work the statistics out again", "proctor.commands.data_encode:stats"),
     "convert": Verb(
-        "version 3.0 of a dataset of version 2.x", "proctor.commands.data_edit:convert"
+        "make version 3.0 of a dataset of version 2.x", "proctor.commands.data_edit:convert"
     ),
-    "push": Verb("a dataset to the Hugging Face Hub", "proctor.commands.data_hub:push"),
-    "pull": Verb("a dataset from the Hugging Face Hub", "proctor.commands.data_hub:pull"),
+    "push": Verb("upload a dataset to the Hugging Face Hub", "proctor.commands.data_hub:push"),
+    "pull": Verb("download a dataset from the Hugging Face Hub", "proctor.commands.data_hub:pull"),
     "edit": Verb(
         "the same edits in the words of lerobot-edit-dataset", "proctor.commands.data_lerobot:edit"
     ),

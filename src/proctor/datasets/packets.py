@@ -130,18 +130,19 @@ class _Joined:
                 while group and at + len(group) <= piece.start:
                     at, group = at + len(group), next(groups, [])
                 _check_start(piece, at, group)
-                begin, length = min(p.pts for p in group), Fraction(0)
+                begin, length = min(p.pts for p in group), 0
+                shift = round(self._end / stream.time_base) - begin
                 while group and (piece.stop is None or at < piece.stop):
                     kept = _first_frames(piece, at, group)
-                    length = max(length, *(_end_of(p, begin) for p in kept))
+                    length = max(length, *(p.pts + p.duration - begin for p in kept))
                     for packet in kept:
-                        self._copy(packet, begin)
+                        self._copy(packet, shift)
                     if len(kept) < len(group):
                         break
                     at, group = at + len(group), next(groups, [])
                 else:
                     _check_stop(piece, at, group)
-                self._end += length
+                self._end += length * stream.time_base
                 ends.append(self._end)
         return ends
 
@@ -157,8 +158,7 @@ class _Joined:
                 "without encoding them again"
             )
 
-    def _copy(self, packet: Any, begin: int) -> None:
-        shift = round(self._end / packet.time_base) - begin
+    def _copy(self, packet: Any, shift: int) -> None:
         packet.pts += shift
         packet.dts += shift
         packet.stream = self._stream
@@ -196,11 +196,6 @@ def _groups(container: Any, stream: Any) -> Iterator[list[Any]]:
         group.append(packet)
     if group:
         yield group
-
-
-def _end_of(packet: Any, begin: int) -> Fraction:
-    ticks: Fraction = packet.time_base
-    return Fraction(packet.pts + packet.duration - begin) * ticks
 
 
 def _leads(group: list[Any]) -> bool:

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from proctor.datasets.places import FileNumber, Places
-from proctor.datasets.statistics import N_LEVELS, FeatureStats, pixel_stats
+from proctor.datasets.statistics import N_LEVELS, FeatureStats
 from proctor.errors import DatasetError, FolderInUse
 from proctor.features import Array
 from proctor.machine.files import UNFINISHED, read_plain, sync_folder, write_whole
@@ -110,12 +110,17 @@ class Workshop:
 
 def believed(counts: Array, stats: FeatureStats) -> bool:
     """Tell whether counts of levels are those of the pictures that ``stats`` are of."""
-    if not (counts.sum(axis=1) > 0).all():
+    total, seen = counts.sum(axis=1), counts > 0
+    if not (total > 0).all():
         return False
-    found = pixel_stats(counts, 1)
+    found = {
+        "min": seen.argmax(axis=1),
+        "max": N_LEVELS - 1 - seen[:, ::-1].argmax(axis=1),
+        "mean": counts @ np.arange(N_LEVELS) / total,
+    }
     return all(
-        np.allclose(found[name], stats[name], rtol=1e-5, atol=1e-7)
-        for name in ("min", "max", "mean")
+        np.allclose(levels / 255, stats[name].ravel(), rtol=1e-5, atol=1e-7)
+        for name, levels in found.items()
     )
 
 
