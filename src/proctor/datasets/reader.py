@@ -46,7 +46,8 @@ def open(
     table = read_episodes(found.root, info)
     chosen = chosen_episodes(found.name, table, episodes)
     offsets = offsets_of(delta_timestamps, info, tolerance_s)
-    found.fetch(None if episodes is None else _files(info, table, chosen))
+    if found.remote is not None:
+        found.fetch(_files(info, table, chosen))
     source = Source(found.name, found.root, info, table, read_tasks(found.root, info))
     look = Look(FrameReader(tolerance_s=tolerance_s), image_size, cache or FrameCacheSettings())
     return Dataset(source, chosen, offsets, look)
@@ -71,10 +72,13 @@ def chosen_episodes(name: str, table: Episodes, episodes: Sequence[int] | None) 
 def _files(info: Info, table: Episodes, chosen: Array) -> list[str]:
     """Return the names of the files that hold ``chosen``."""
     here = Path()
-    names: set[str] = set()
-    for episode in chosen.tolist():
-        row = table[episode]
-        names.add(data_file(here, info, *row.data).as_posix())
-        for key, span in row.videos.items():
-            names.add(video_file(here, info, key, span.chunk, span.file).as_posix())
-    return sorted(names)
+    tables = _pairs(table.data_chunk[chosen], table.data_file[chosen])
+    paths = [data_file(here, info, *pair) for pair in tables]
+    for key, spans in table.videos.items():
+        videos = _pairs(spans.chunk[chosen], spans.file[chosen])
+        paths += [video_file(here, info, key, *pair) for pair in videos]
+    return [path.as_posix() for path in paths]
+
+
+def _pairs(chunks: Array, files: Array) -> list[tuple[int, int]]:
+    return list(dict.fromkeys(zip(chunks.tolist(), files.tolist(), strict=True)))

@@ -11,9 +11,14 @@ from pathlib import Path
 
 from proctor.datasets.info import INFO_FILE, VERSION, VERSIONS
 from proctor.errors import DatasetError, HubUnreachable, UsageError
+from proctor.machine.files import read_plain
 from proctor.machine.hub import HUB_ID, Place, download, revisions
 
 _BRANCH = "main"
+_AT_ONCE = 1000
+"""Names that are asked for at once: each is compared with every file that the Hub has."""
+_COMMIT_FILE = f".cache/huggingface/download/{INFO_FILE}.metadata"
+_COMMIT = re.compile(r"[0-9a-f]{40}")
 _VERSION = re.compile(r"v(\d{1,4})\.(\d{1,4})")
 
 
@@ -35,15 +40,17 @@ class Found:
     remote: Remote | None = None
     """Where its other files may be fetched from."""
 
-    def fetch(self, files: Sequence[str] | None) -> None:
-        """Download ``files``, or all; of a dataset that lies here there is nothing to do.
+    def fetch(self, files: Sequence[str]) -> None:
+        """Download those of ``files`` that are not here yet.
 
         Raises:
             UsageError: the Hub does not have or give them.
         """
         if self.remote is not None:
-            patterns = None if files is None else [glob.escape(name) for name in files]
-            download(self.remote.repo, self.remote.revision, patterns, self.remote.place)
+            missing = [glob.escape(name) for name in files if not (self.root / name).exists()]
+            for start in range(0, len(missing), _AT_ONCE):
+                part = missing[start : start + _AT_ONCE]
+                download(self.remote.repo, self.remote.revision, part, self.remote.place)
 
 
 def lerobot_home() -> Path:
@@ -88,7 +95,7 @@ def find_here(
     name = str(path_or_id)
     here = Path(path_or_id).expanduser() if root is None else root.expanduser()
     if (here / INFO_FILE).exists():
-        return Found(name, here)
+        return _lying(name, here, root, revision)
     if root is None and (here.is_dir() or not isinstance(path_or_id, str) or not _is_id(name)):
         what = f"it has no {INFO_FILE}" if here.is_dir() else "no such folder"
         raise DatasetError(f"{name} is not a dataset: {what}")
@@ -100,6 +107,30 @@ def find_here(
     return None
 
 
+def _lying(name: str, here: Path, root: Path | None, revision: str | None) -> Found | None:
+    """Return a dataset that lies here; None where it is a download of another revision."""
+    commit = _commit_of(here) if root is not None and _is_id(name) else None
+    if commit is None and revision is not None:
+        raise UsageError(
+            f"{here} is a dataset that was not downloaded to there: it has no revision "
+            f"{revision!r}; leave out the revision, or the folder"
+        )
+    if commit is None:
+        return Found(name, here)
+    if revision not in (None, commit):
+        return None
+    return Found(name, here, Remote(name, commit, Place("dataset", folder=here)))
+
+
+def _commit_of(folder: Path) -> str | None:
+    """Return which commit a folder was downloaded from; None where it was not downloaded."""
+    try:
+        first = read_plain(folder / _COMMIT_FILE, 1000).split(b"\n")[0].decode(errors="replace")
+    except OSError:
+        return None
+    return first if _COMMIT.fullmatch(first) else None
+
+
 def _is_id(name: str) -> bool:
     return bool(HUB_ID.fullmatch(name))
 
@@ -108,28 +139,27 @@ def _fetched(repo: str, revision: str | None, place: Place) -> Found:
     if revision is None:
         try:
             revision = chosen_revision(repo, revisions(repo, "dataset"))
-        except HubUnreachable:
-            return _kept(repo, place)
+        except HubUnreachable as unreachable:
+            return _kept(repo, place, unreachable)
     root = download(repo, revision, ["meta/*"], place)
     if place.folder is None:
         revision = root.name  # its commit: what is fetched next belongs to these metadata
     return Found(repo, root, Remote(repo, revision, place))
 
 
-def _kept(repo: str, place: Place) -> Found:
+def _kept(repo: str, place: Place, unreachable: HubUnreachable) -> Found:
     """Return what was downloaded before, newest version first.
 
     Raises:
         HubUnreachable: nothing was.
     """
     offline = Place(place.kind, place.cache, place.folder, offline=True)
-    *others, last = (*VERSIONS, _BRANCH)
-    for revision in others:
+    for revision in (*VERSIONS, _BRANCH):
         try:
             return Found(repo, download(repo, revision, None, offline))
         except HubUnreachable:
             continue
-    return Found(repo, download(repo, last, None, offline))
+    raise unreachable
 
 
 def chosen_revision(repo: str, names: Sequence[str]) -> str:

@@ -39,7 +39,7 @@ class Moments:
         Those before the episode are its first frame, those after it its last.
         """
         wanted = self.frame[:, None] + offsets
-        inside = np.clip(wanted, 0, self.length[:, None] - 1)
+        inside = np.minimum(np.maximum(wanted, 0), self.length[:, None] - 1)
         return self.first_row[:, None] + inside, wanted != inside
 
 

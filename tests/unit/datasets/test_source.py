@@ -17,7 +17,7 @@ from proctor.datasets.source import chosen_revision, lerobot_home
 from proctor.errors import DatasetError, HubUnreachable, UsageError
 from tests.unit.datasets.making import change, copied, make_numbers
 
-COMMIT = "0123abcd"
+COMMIT = "0123abcd" * 5
 
 
 @dataclass
@@ -58,6 +58,10 @@ class FakeHub:
             if revision != "v3.0" or not folder.exists():
                 raise LocalEntryNotFoundError("nothing here")
             return str(folder)
+        if local_dir is not None:
+            noted = folder / ".cache/huggingface/download/meta/info.json.metadata"
+            noted.parent.mkdir(parents=True, exist_ok=True)
+            noted.write_text(f"{COMMIT}\netag\n0\n")
         for path in sorted(self.content.rglob("*")):
             name = path.relative_to(self.content).as_posix()
             wanted = allow_patterns is None or any(fnmatch.fnmatch(name, p) for p in allow_patterns)
@@ -91,6 +95,8 @@ def test_a_dataset_of_the_hub_is_downloaded_once_at_one_commit(hub: FakeHub, hom
     assert hub.asked == ["v3.0", COMMIT]
     assert len(ds.batch([0, 27])["task"]) == 2
     assert ds.interface.name == "someone/demos"
+    datasets.open("someone/demos")
+    assert hub.asked == ["v3.0", COMMIT, "v3.0"]  # of the files, nothing was missing
 
 
 def test_only_the_files_of_the_chosen_episodes_are_downloaded(hub: FakeHub, tmp_path: Path) -> None:
@@ -111,13 +117,42 @@ def test_names_with_brackets_are_no_patterns(hub: FakeHub, tmp_path: Path) -> No
     assert datasets.open("someone/numbers", episodes=[0])[2]["index"] == 2
 
 
-def test_a_root_takes_the_download(hub: FakeHub, tmp_path: Path) -> None:
+def test_a_root_takes_the_download_and_what_is_missing_of_it_later(
+    hub: FakeHub, tmp_path: Path
+) -> None:
+    hub.content = make_numbers(tmp_path / "numbers", [3, 2, 4])
     root = tmp_path / "mine"
-    ds = datasets.open("someone/demos", root=root)
-    assert ds.root == root
+    assert len(datasets.open("someone/numbers", root=root, episodes=[0])) == 3
     assert hub.asked == ["v3.0", "v3.0"]
+    ds = datasets.open("someone/numbers", root=root)
+    assert (ds.root, len(ds)) == (root, 9)
+    assert ds.batch(range(9))["index"].tolist() == list(range(9))
+    assert hub.asked == ["v3.0", "v3.0", COMMIT]
     hub.is_up = False
-    assert len(datasets.open("someone/demos", root=root)) == 28  # it is there now
+    assert len(datasets.open("someone/numbers", root=root)) == 9  # it is there now
+
+
+def test_a_root_of_another_revision_is_brought_to_that(hub: FakeHub, tmp_path: Path) -> None:
+    root = tmp_path / "mine"
+    datasets.open("someone/demos", root=root)
+    datasets.open("someone/demos", root=root, revision=COMMIT)
+    assert hub.asked == ["v3.0", "v3.0"]
+    datasets.open("someone/demos", root=root, revision="other")
+    assert hub.asked[2:] == ["other"]
+
+
+def test_a_dataset_of_ones_own_has_no_revisions_and_takes_no_downloads(
+    hub: FakeHub, tmp_path: Path
+) -> None:
+    root = copied("video3ep", tmp_path / "mine")
+    with pytest.raises(UsageError, match="it has no revision 'v9'; leave out the revision"):
+        datasets.open("someone/demos", root=root, revision="v9")
+    with pytest.raises(UsageError, match="it has no revision 'v9'"):
+        datasets.open(root, revision="v9")
+    (root / "data/chunk-000/file-000.parquet").unlink()
+    with pytest.raises(DatasetError, match=r"file-000.parquet is missing"):
+        datasets.open("someone/demos", root=root)[0]
+    assert hub.asked == []
 
 
 def test_a_revision_is_asked_for_as_it_is(hub: FakeHub, home: Path) -> None:
