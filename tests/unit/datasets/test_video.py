@@ -138,6 +138,15 @@ def test_videos_that_are_none_are_named_in_one_line(
     said(tmp_path / "folder.mp4")
 
 
+def test_a_codec_that_cannot_be_decoded_here_is_named_with_what_to_install(
+    videos: dict[str, Path], tmp_path: Path
+) -> None:
+    path = tmp_path / "strange.mp4"
+    path.write_bytes(videos["av1"].read_bytes().replace(b"av01", b"zz01"))
+    with pytest.raises(DatasetError, match=r"strange.mp4: .* cannot decode its codec; install"):
+        FrameReader().read(ask(path, 0))
+
+
 def test_pictures_of_two_sizes_cannot_be_one_batch(videos: dict[str, Path], tmp_path: Path) -> None:
     from proctor.datasets.encoder import VideoEncoder
 
