@@ -63,7 +63,7 @@ def _from_table(kept: Kept, name: str, frames: Sequence[int]) -> Iterator[Array]
     where, shape = f"{path}: {name}", source.info.feature(name).shape
     for start in range(0, len(frames), _AT_ONCE):
         chosen = [int(rows[frame]) for frame in frames[start : start + _AT_ONCE]]
-        files = [table[name][row].as_py() for row in chosen]
+        files = [(table[name][row].as_py() or {}).get("bytes") for row in chosen]
         yield from decode_pictures(where, files, (shape[0], shape[1], shape[2]))
 
 
