@@ -21,6 +21,15 @@ class Verb(NamedTuple):
 
 
 VERBS: dict[str, Verb] = {
+    "info": Verb(
+        "version, features, cameras, tasks, sizes, statistics", "proctor.commands.data_info:run"
+    ),
+    "check": Verb(
+        "what is wrong with a dataset, and how to mend it", "proctor.commands.data_check:run"
+    ),
+    "view": Verb(
+        "a page: videos in step with plots; one file; Rerun", "proctor.commands.data_view:run"
+    ),
     "cache": Verb("decoded frames that are kept: list, clear", "proctor.commands.data_cache:run"),
     "delete": Verb(
         "leave episodes out; the others keep their frames to the byte",

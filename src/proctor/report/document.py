@@ -17,15 +17,17 @@ from importlib import resources
 from typing import Any
 
 
-def document_html(name: str, values: Mapping[str, Any], *, styles: tuple[str, ...]) -> str:
+def document_html(
+    name: str, values: Mapping[str, Any], *, styles: tuple[str, ...], media: bool = False
+) -> str:
     """Return the page whose main part is ``NAME.html``; ``NAME.js`` draws ``values`` into it.
 
-    ``values`` have a title.
+    ``values`` have a title. ``media``: the page holds videos itself, or is served with pictures.
     """
     style = "".join(_resource(file) for file in styles)
     script = _resource("parts.js") + _resource(f"{name}.js")
     parts = {
-        "policy": _security_policy(style, script, live=bool(values.get("live"))),
+        "policy": _security_policy(style, script, live=bool(values.get("live")), media=media),
         "title": markup(str(values["title"])),
         "style": style,
         "body": _resource(f"{name}.html"),
@@ -65,12 +67,14 @@ def _resource(name: str) -> str:
     return resources.files("proctor.report").joinpath(name).read_text(encoding="utf-8")
 
 
-def _security_policy(style: str, script: str, *, live: bool) -> str:
+def _security_policy(style: str, script: str, *, live: bool, media: bool) -> str:
     """Allow exactly our style and script, and videos (live: also news) from where the page lies."""
-    news = "connect-src 'self'; " if live else ""
+    news = "connect-src 'self'; " if live or media else ""
+    videos = "'self' blob:" if media else "'self' file:"
+    pictures = "'self' data:" if media else "data:"
     return (
         f"default-src 'none'; {news}style-src {_sha256(style)}; script-src {_sha256(script)}; "
-        "media-src 'self' file:; img-src data:; base-uri 'none'; form-action 'none'"
+        f"media-src {videos}; img-src {pictures}; base-uri 'none'; form-action 'none'"
     )
 
 

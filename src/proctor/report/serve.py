@@ -1,8 +1,8 @@
-"""Serves run folders to a browser: one run while it goes on, or a folder of many.
+"""Serves pages to a browser: of one run while it goes on, of a folder of many, of a dataset.
 
-Only pages made from run folders and the videos inside them are served, to this machine only unless
-told otherwise; bound to another address, every request needs a token. Whoever connects and says
-nothing, or says it slowly, is cut off, at once where others wait to be heard.
+Only what a site makes of its folder and the videos inside it are served, to this machine only
+unless told otherwise; bound to another address, every request needs a token. Whoever connects and
+says nothing, or says it slowly, is cut off, at once where others wait to be heard.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from typing import Any, BinaryIO
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from proctor.errors import ProctorError, UsageError
-from proctor.report.served_pages import check_inside, list_page, live_page, version_of
-from proctor.runs.folder import RUN_FILE
+from proctor.report.served_pages import RunSite
+from proctor.report.site import Site, Video
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _COOKIE = "proctor_token"
@@ -39,19 +39,19 @@ _MOST_GUESTS = 64
 _NEVER = math.inf
 
 
-class RunServer(ThreadingHTTPServer):
-    """Serves the run in ``root``, or the list of the runs below it."""
+class PageServer(ThreadingHTTPServer):
+    """Serves a site."""
 
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, root: Path, host: str, port: int) -> None:
+    def __init__(self, site: Site, host: str, port: int) -> None:
         """Bind to ``host`` and ``port`` (0: any free one).
 
         Raises:
             UsageError: the port is taken, or the address is none of this machine's.
         """
-        self.root = root.resolve()
+        self.site = site
         self.token = None if host in _LOOPBACK else secrets.token_urlsafe(16)
         # A guest takes two descriptors, for the connection and a file; the rest is for reading.
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -115,12 +115,20 @@ class RunServer(ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
 
+class RunServer(PageServer):
+    """Serves the run in ``root``, or the list of the runs below it."""
+
+    def __init__(self, root: Path, host: str, port: int) -> None:
+        """Bind as any server does; raises as it."""
+        super().__init__(RunSite(root.resolve()), host, port)
+
+
 class _NoAddress(Exception):
     """What was asked for cannot be the address of anything."""
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: RunServer
+    server: PageServer
     protocol_version = "HTTP/1.1"
     default_request_version = "HTTP/1.0"  # without a version too, the answer has a status
     timeout = _SLOWEST_S
@@ -150,19 +158,13 @@ class _Handler(BaseHTTPRequestHandler):
         self.do_GET()
 
     def _answer(self) -> None:
-        path, target = self._asked_for()
-        inside = target.is_relative_to(self.server.root)
-        if inside and path.endswith("/") and (target / RUN_FILE).is_file():
-            check_inside(target, self.server.root)
-            self._send(HTTPStatus.OK, live_page(target), "text/html")
-        elif inside and target == self.server.root and path == "/":
-            self._send(HTTPStatus.OK, list_page(self.server.root), "text/html")
-        elif inside and target.name == "version" and (target.parent / RUN_FILE).is_file():
-            self._send(HTTPStatus.OK, version_of(target.parent), "text/plain")
-        elif inside and target.suffix == ".mp4" and target.is_file():
-            self._send_video(target)
-        else:
+        found = self.server.site.answer(*self._asked_for())
+        if found is None:
             self._send(HTTPStatus.NOT_FOUND, "there is nothing here", "text/plain")
+        elif isinstance(found, Video):
+            self._send_video(found.path)
+        else:
+            self._send(HTTPStatus.OK, found.content, found.kind)
 
     def _asked_for(self) -> tuple[str, Path]:
         """Return the path of the address and the file that it names, wherever that lies.
@@ -172,7 +174,7 @@ class _Handler(BaseHTTPRequestHandler):
         """
         try:
             path = unquote(urlsplit(self.path).path, errors="surrogateescape")
-            target = (self.server.root / path.lstrip("/")).resolve()
+            target = (self.server.site.root / path.lstrip("/")).resolve()
             target.is_file()
         except (ValueError, OSError, RuntimeError):
             raise _NoAddress from None
@@ -201,10 +203,11 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(HTTPStatus.FORBIDDEN, "the address needs its ?token=...", "text/plain")
         return False
 
-    def _send(self, status: HTTPStatus, text: str, kind: str) -> None:
-        body = text.encode("utf-8", "backslashreplace")
+    def _send(self, status: HTTPStatus, content: str | bytes, kind: str) -> None:
+        text = isinstance(content, str)
+        body = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
         self.send_response(status)
-        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Type", f"{kind}; charset=utf-8" if text else kind)
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Cache-Control", "no-store")
         self.send_header("X-Content-Type-Options", "nosniff")

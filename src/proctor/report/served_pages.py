@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
@@ -11,6 +12,7 @@ from proctor.errors import ProctorError, RunFolderError
 from proctor.report.document import inline_page, markup
 from proctor.report.page import page_html
 from proctor.report.page_data import page_data, read_run, title
+from proctor.report.site import Answer, Page, Video
 from proctor.report.summary import tally
 from proctor.runs.folder import RUN_FILE
 from proctor.runs.journal import JOURNAL_FILE, VIDEO_FOLDER
@@ -19,6 +21,26 @@ from proctor.stats.anytime import watched
 _DEEPEST = 5
 _LOOK_EVERY_S = 2.0
 _MOST_OF_THE_TIME = 0.05
+
+
+@dataclass(frozen=True)
+class RunSite:
+    """The run in ``root``, or the list of the runs below it."""
+
+    root: Path
+
+    def answer(self, path: str, target: Path) -> Answer:
+        """Return a page, a version or a video; nothing else is served."""
+        if not target.is_relative_to(self.root):
+            return None
+        if path.endswith("/") and (target / RUN_FILE).is_file():
+            check_inside(target, self.root)
+            return Page(live_page(target))
+        if target == self.root and path == "/":
+            return Page(list_page(self.root))
+        if target.name == "version" and (target.parent / RUN_FILE).is_file():
+            return Page(version_of(target.parent), "text/plain")
+        return Video(target) if target.suffix == ".mp4" and target.is_file() else None
 
 
 def find_runs(root: Path) -> list[Path]:

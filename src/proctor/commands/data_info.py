@@ -1,0 +1,36 @@
+"""``proctor data info``: what a dataset holds."""
+
+from __future__ import annotations
+
+from proctor.commands.data_words import asked
+
+_USAGE = """\
+proctor data info DATASET
+
+Prints a dataset's version, rate, episodes, features, cameras, tasks, sizes and statistics; on a
+terminal cut to its width and to the first rows of long lists, whole when piped.
+"""
+_WIDEST, _MOST_ROWS = 10_000, 20
+
+
+def run(words: list[str]) -> int:
+    """Run the verb and return its exit code."""
+    given = asked("info", _USAGE, words, ())
+    if given is None:
+        return 0
+    root = given.dataset()
+    from rich.console import Console
+
+    from proctor.report.dataset_facts import read_facts
+    from proctor.report.dataset_tables import Room, facts_tables
+
+    facts = read_facts(root)
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=_WIDEST)
+    room = Room(console.width, _MOST_ROWS if console.is_terminal else None)
+    with console.capture() as shown:
+        for number, table in enumerate(facts_tables(facts, room)):
+            console.print(*([] if number == 0 else [""]), table, sep="\n")
+    print("\n".join(line.rstrip() for line in shown.get().splitlines()))
+    return 0

@@ -1,0 +1,200 @@
+"""A dataset's validator: everything that readers rely on, looked at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from proctor.datasets.checks.decoded import Colours
+from proctor.datasets.checks.episodes import (
+    TaskTable,
+    check_episodes,
+    check_tasks,
+    check_totals,
+    read_task_table,
+)
+from proctor.datasets.checks.files import check_files
+from proctor.datasets.checks.findings import Finding, Level, Mends, with_mends
+from proctor.datasets.checks.pictures import check_pictures
+from proctor.datasets.checks.rows import RowCheck
+from proctor.datasets.checks.stats import check_camera, check_episode_stats, check_stats
+from proctor.datasets.checks.table import EpisodeTable, read_episode_table
+from proctor.datasets.checks.videos import VideoCheck
+from proctor.datasets.episodes import read_episode_stats
+from proctor.datasets.format import read_info, read_stats, write_info, write_tasks
+from proctor.datasets.info import INFO_FILE, Info
+from proctor.datasets.tables import STATS_FILE
+from proctor.errors import DatasetError
+from proctor.machine.locks import take_lock
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What was looked at, and everything that is wrong with it, errors first."""
+
+    root: Path
+    info: Info | None
+    """None where info.json itself cannot be used."""
+    findings: tuple[Finding, ...]
+    decoded: bool
+    """Whether pictures were decoded."""
+
+    @property
+    def errors(self) -> int:
+        """How many findings fail the check."""
+        return sum(finding.level is Level.ERROR for finding in self.findings)
+
+
+def check(
+    root: Path, *, decode: bool = True, tell: Callable[[str], None] = lambda text: None
+) -> Checked:
+    """Look at everything in the dataset in ``root``; ``tell`` hears what is being looked at.
+
+    Without ``decode`` no picture is: videos are asked how long they say they are.
+
+    Raises:
+        DatasetError: there is no dataset.
+    """
+    if not (root / INFO_FILE).is_file():
+        raise DatasetError(f"{root} is not a dataset: it has no {INFO_FILE}")
+    try:
+        info = read_info(root)
+    except DatasetError as error:
+        return Checked(
+            root, None, (_unreadable(root, "info.unreadable", INFO_FILE, error),), decode
+        )
+    look = _Look(root, info, decode, tell)
+    findings = with_mends(list(look.all()), look.mends, info.total_episodes)
+    findings.sort(key=lambda finding: finding.level is not Level.ERROR)
+    return Checked(root, info, tuple(findings), decode)
+
+
+def mend(root: Path) -> list[str]:
+    """Rewrite what follows from the rest: totals, and the order and index of tasks.
+
+    Returns what was done, in words.
+
+    Raises:
+        DatasetError: the tables that it follows from cannot be read.
+        FolderInUse: somebody records into the dataset, or edits it.
+    """
+    lock = take_lock(root)
+    try:
+        info = read_info(root)
+        done = []
+        tasks = read_task_table(root, info)
+        if not info.is_v2 and not (tasks.is_index and tasks.in_order):
+            write_tasks(root, tasks.ordered())
+            done.append(f"wrote the {len(tasks.names)} tasks anew, in order, with their index")
+        table = read_episode_table(root, info)
+        counted = table.first(info.total_episodes)
+        said = (info.total_episodes, info.total_frames, info.total_tasks)
+        found = (len(counted), int(counted.length.sum()), len(tasks.names))
+        if said != found:
+            write_info(
+                root,
+                replace(
+                    info,
+                    total_episodes=found[0],
+                    total_frames=found[1],
+                    total_tasks=found[2],
+                    splits={"train": f"0:{found[0]}"},
+                ),
+            )
+            done.append(f"set totals of episodes, frames and tasks from {said} to {found}")
+        return done
+    finally:
+        lock.release()
+
+
+@dataclass(frozen=True)
+class _Look:
+    root: Path
+    info: Info
+    decode: bool
+    tell: Callable[[str], None]
+
+    @property
+    def mends(self) -> Mends:
+        return Mends(self.root)
+
+    def all(self) -> Iterator[Finding]:
+        """Yield everything that is wrong; what cannot be read at all ends only its own part."""
+        tasks: TaskTable | None = None
+        self.tell("tasks and episodes")
+        try:
+            tasks = read_task_table(self.root, self.info)
+            yield from check_tasks(self.info, tasks, self.mends)
+        except DatasetError as error:
+            yield _unreadable(self.root, "tasks.unreadable", "meta", error)
+        try:
+            rows = read_episode_table(self.root, self.info)
+        except DatasetError as error:
+            yield _unreadable(self.root, "episodes.unreadable", "meta", error)
+            return
+        yield from check_totals(self.info, rows, tasks, self.mends)
+        table = rows.first(self.info.total_episodes)
+        yield from check_episodes(table, tasks, self.mends)
+        if not len(table) or not np.array_equal(table.episode, np.arange(len(table))):
+            return  # who is who is not known, so that nothing else can be said
+        row_check = RowCheck(
+            self.root, self.info, table, None if tasks is None else len(tasks.names), self.mends
+        )
+        self.tell("frames")
+        yield from row_check.run()
+        colours: dict[str, Colours] = {}
+        yield from self._videos(table, colours)
+        if self.decode:
+            for key in self.info.image_keys:
+                self.tell(f"pictures of {key}")
+                seen = colours.setdefault(key, Colours())
+                yield from check_pictures(self.root, self.info, table, key, seen)
+        self.tell("statistics")
+        yield from self._stats(table, row_check, colours)
+        yield from check_files(self.root, self.info, table, self.mends)
+
+    def _videos(self, table: EpisodeTable, colours: dict[str, Colours]) -> Iterator[Finding]:
+        videos = VideoCheck(self.root, self.info, table, self.mends)
+        files = videos.files()
+        for number, ((key, path), rows) in enumerate(files.items(), 1):
+            self.tell(f"video {number} of {len(files)}")
+            yield from videos.spans(key, path, rows)
+            facts, found = videos.facts(key, path, rows)
+            yield from found
+            if facts is None:
+                continue
+            if self.decode:
+                yield from videos.decoded(key, path, rows, colours.setdefault(key, Colours()))
+            elif facts.n_frames:
+                yield from videos.length(key, path, rows, facts.n_frames)
+
+    def _stats(
+        self, table: EpisodeTable, rows: RowCheck, colours: dict[str, Colours]
+    ) -> Iterator[Finding]:
+        measured = rows.measured if rows.is_whole else {}
+        try:
+            per_episode = read_episode_stats(self.root, self.info)
+            where = table.written_in[0]
+            yield from check_episode_stats(per_episode, measured, where, self.mends)
+        except DatasetError as error:
+            yield _unreadable(self.root, "stats.unreadable", table.written_in[0], error)
+            per_episode = []
+        try:
+            stats = read_stats(self.root)
+        except DatasetError as error:
+            yield _unreadable(self.root, "stats.unreadable", STATS_FILE, error, self.mends.stats())
+            return
+        if self.info.version == "v2.1" and not stats and per_episode:
+            return  # they are made of those of the episodes
+        yield from check_stats(self.info, stats, measured, self.mends)
+        for key, seen in colours.items():
+            mean = seen.mean()
+            if mean is not None and not self.info.is_depth(key):
+                yield from check_camera(key, stats, np.asarray(mean), self.mends)
+
+
+def _unreadable(root: Path, kind: str, where: str, error: DatasetError, mend: str = "") -> Finding:
+    return Finding(Level.ERROR, kind, str(error).replace(f"{root}/", ""), where, mend)

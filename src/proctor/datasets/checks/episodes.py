@@ -1,0 +1,207 @@
+"""Checks of what is said about episodes: their table, their tasks, and the totals of info.json."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from proctor.datasets.checks.findings import Finding, Level, Mends, episodes_text
+from proctor.datasets.checks.table import EpisodeTable
+from proctor.datasets.info import EPISODES_PATH, INFO_FILE, Info
+from proctor.datasets.tables import (
+    OLD_TASKS_FILE,
+    TASKS_FILE,
+    read_lines,
+    read_table,
+    texts_of,
+)
+from proctor.errors import DatasetError, one_line
+
+_INDEX_NAMES = ("task", "__index_level_0__")
+"""What pandas calls the column of names; the second when whoever wrote it did not name it."""
+
+
+@dataclass(frozen=True)
+class TaskTable:
+    """The tasks in the order of their rows."""
+
+    names: list[str]
+    indices: list[int]
+    is_index: bool
+    """Whether pandas is told that the names are the index; LeRobot hands out row numbers if not."""
+
+    @property
+    def in_order(self) -> bool:
+        """Whether row i is task i, as LeRobot takes for granted."""
+        return self.indices == list(range(len(self.indices)))
+
+    def ordered(self) -> list[str]:
+        """Return the tasks by their numbers.
+
+        Raises:
+            DatasetError: they are not numbered from 0 up, each once.
+        """
+        if sorted(self.indices) != list(range(len(self.indices))):
+            raise DatasetError("tasks are not numbered 0, 1, 2 ...: only who made them can tell")
+        return [name for _, name in sorted(zip(self.indices, self.names, strict=True))]
+
+
+def read_task_table(root: Path, info: Info) -> TaskTable:
+    """Return the tasks as they lie on disk.
+
+    Raises:
+        DatasetError: they cannot be read.
+    """
+    names: list[Any]
+    indices: list[Any]
+    if info.is_v2:
+        rows = list(read_lines(root / OLD_TASKS_FILE))
+        names, indices = ([row.get(name) for row in rows] for name in ("task", "task_index"))
+        is_index = True
+    else:
+        path = root / TASKS_FILE
+        table = read_table(path)
+        column = next((name for name in _INDEX_NAMES if name in table.column_names), None)
+        if column is None or "task_index" not in table.column_names:
+            raise DatasetError(f"{path} has no columns task and task_index")
+        names = [text for chunk in table[column].chunks for text in texts_of(path, chunk)]
+        indices = table["task_index"].to_pylist()
+        is_index = column in _pandas_index(path)
+    if not all(isinstance(index, int) for index in indices) or not all(
+        isinstance(name, str) for name in names
+    ):
+        where = root / (OLD_TASKS_FILE if info.is_v2 else TASKS_FILE)
+        raise DatasetError(f"{where} has rows without a task or a task_index")
+    return TaskTable(names, indices, is_index)
+
+
+def _pandas_index(path: Path) -> list[str]:
+    said = (pq.read_schema(path).metadata or {}).get(b"pandas")
+    try:
+        columns = json.loads(said)["index_columns"] if said else []
+        return [column for column in columns if isinstance(column, str)]
+    except (ValueError, KeyError, TypeError):
+        return []
+
+
+def check_tasks(info: Info, tasks: TaskTable, mends: Mends) -> Iterator[Finding]:
+    """Check that LeRobot would find the same task for every frame as is meant."""
+    where = OLD_TASKS_FILE if info.is_v2 else TASKS_FILE
+    error = Level.ERROR
+    if not tasks.is_index:
+        what = "pandas is not told that task is the index: LeRobot would return numbers for tasks"
+        yield Finding(error, "tasks.index", what, where, mends.check())
+    if sorted(tasks.indices) != list(range(len(tasks.indices))):
+        what = f"task_index is not 0 to {len(tasks.indices) - 1}, each once"
+        yield Finding(error, "tasks.numbers", what, where)
+    elif not tasks.in_order and not info.is_v2:
+        what = "rows are not in the order of task_index, by which LeRobot looks tasks up"
+        yield Finding(error, "tasks.order", what, where, mends.check())
+    if len(set(tasks.names)) < len(tasks.names):
+        twice = next(name for name in tasks.names if tasks.names.count(name) > 1)
+        what = f"task {one_line(twice, 80)!r} is there more than once"
+        yield Finding(Level.WARNING, "tasks.twice", what, where, mends.rewritten())
+
+
+def check_totals(
+    info: Info, table: EpisodeTable, tasks: TaskTable | None, mends: Mends
+) -> Iterator[Finding]:
+    """Check the totals of info.json against the tables; ``table`` has all rows there are."""
+    counted = table.first(info.total_episodes)
+    if len(table) < info.total_episodes:
+        yield _total("total_episodes", info.total_episodes, len(table), mends)
+    elif len(table) > info.total_episodes:
+        beyond = [int(episode) for episode in table.episode[info.total_episodes :]]
+        what = (
+            f"{len(beyond)} more episodes than info.json counts ({info.total_episodes}): "
+            "readers leave them out"
+        )
+        where = f"{table.written_in[info.total_episodes]}, {episodes_text(beyond)}"
+        yield Finding(Level.WARNING, "episodes.beyond", what, where, mends.rewritten())
+    lengths_hold = (counted.to_index - counted.from_index == counted.length).all()
+    if lengths_hold and int(counted.length.sum()) != info.total_frames:
+        yield _total("total_frames", info.total_frames, int(counted.length.sum()), mends)
+    if tasks is not None and len(tasks.names) != info.total_tasks:
+        yield _total("total_tasks", info.total_tasks, len(tasks.names), mends)
+
+
+def _total(name: str, said: int, found: int, mends: Mends) -> Finding:
+    what = f"{name} is {said}, the tables have {found}"
+    return Finding(Level.ERROR, "info.totals", what, INFO_FILE, mends.check())
+
+
+def check_episodes(table: EpisodeTable, tasks: TaskTable | None, mends: Mends) -> Iterator[Finding]:
+    """Check the rows of episodes against each other and against the tasks."""
+    yield from _numbering(table)
+    if empty := table.numbers(np.flatnonzero(table.length <= 0)):
+        yield _wrong(table, "episodes.empty", "no frames", empty)
+    span = table.to_index - table.from_index
+    if wrong := table.numbers(np.flatnonzero(span != table.length)):
+        what = "dataset_to_index - dataset_from_index is not the length"
+        yield _wrong(table, "episodes.length", what, wrong)
+    yield from _gaps(table, mends)
+    if tasks is not None:
+        yield from _task_names(table, set(tasks.names), mends)
+    yield from _places(table, mends)
+
+
+def _gaps(table: EpisodeTable, mends: Mends) -> Iterator[Finding]:
+    before = np.concatenate([[0], table.to_index[:-1]])
+    rows = np.flatnonzero(table.from_index != before)
+    if len(rows):
+        begins, ended = int(table.from_index[rows[0]]), int(before[rows[0]])
+        verb = "overlap" if begins < ended else "leave a gap"
+        what = f"frames {verb}: it begins at {begins}, the one before ends at {ended}"
+        where = _place(table, table.numbers(rows))
+        yield Finding(Level.ERROR, "episodes.gap", what, where, mends.rewritten())
+
+
+def _places(table: EpisodeTable, mends: Mends) -> Iterator[Finding]:
+    """Check that rows name the file they are in, by which LeRobot's tools that edit find them."""
+    if table.says_written_in is None:
+        return
+    moved = [
+        row
+        for row, (said, found) in enumerate(
+            zip(table.says_written_in, table.written_in, strict=True)
+        )
+        if found != EPISODES_PATH.format(chunk_index=said[0] or 0, file_index=said[1] or 0)
+    ]
+    if moved:
+        what = "meta/episodes/* names another file than it is in: LeRobot's tools that edit fail"
+        where = _place(table, table.numbers(moved))
+        yield Finding(Level.WARNING, "episodes.place", what, where, mends.rewritten())
+
+
+def _numbering(table: EpisodeTable) -> Iterator[Finding]:
+    expected = np.arange(len(table))
+    if not np.array_equal(table.episode, expected):
+        row = int(np.flatnonzero(table.episode != expected)[0])
+        what = f"episode_index of row {row} is {int(table.episode[row])}: not 0, 1, 2 ... in order"
+        yield Finding(Level.ERROR, "episodes.numbers", what, table.written_in[row])
+
+
+def _task_names(table: EpisodeTable, known: set[str], mends: Mends) -> Iterator[Finding]:
+    unknown = [
+        (row, name) for row, names in enumerate(table.tasks) for name in names if name not in known
+    ]
+    if unknown:
+        what = f"its task {one_line(unknown[0][1], 80)!r} is not among the tasks"
+        where = _place(table, table.numbers(sorted({row for row, _ in unknown})))
+        yield Finding(Level.ERROR, "tasks.unknown", what, where, mends.rewritten())
+
+
+def _wrong(table: EpisodeTable, kind: str, what: str, episodes: list[int]) -> Finding:
+    where = _place(table, episodes)
+    return Finding(Level.ERROR, kind, what, where, leave_out=tuple(episodes))
+
+
+def _place(table: EpisodeTable, episodes: list[int]) -> str:
+    row = int(np.flatnonzero(table.episode == episodes[0])[0])
+    return f"{table.written_in[row]}, {episodes_text(episodes)}"

@@ -1,0 +1,46 @@
+"""Checks of what lies in a dataset's folder that no episode names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from proctor.datasets.checks.findings import Finding, Level, Mends
+from proctor.datasets.checks.table import EpisodeTable
+from proctor.datasets.info import Info, data_file, video_file
+from proctor.machine.files import UNFINISHED
+
+_NAMED = 3
+
+
+def check_files(root: Path, info: Info, table: EpisodeTable, mends: Mends) -> Iterator[Finding]:
+    """Check that every table and video belongs to an episode, and that nothing is unfinished."""
+    named = {
+        data_file(root, info, int(chunk), int(file))
+        for chunk, file in zip(table.chunk, table.file, strict=True)
+    }
+    for key, spans in table.spans.items():
+        named |= {
+            video_file(root, info, key, int(chunk), int(file))
+            for chunk, file in zip(spans.chunk, spans.file, strict=True)
+        }
+    for folder in ("data", "videos"):
+        found = (path for path in sorted((root / folder).rglob("*")) if path.is_file())
+        yield from _orphaned(root, [path for path in found if path not in named], mends)
+    unfinished = sorted((root / "meta").rglob(f"*{UNFINISHED}"))
+    yield from _orphaned(root, unfinished, mends)
+    pictures = root / "images"
+    if pictures.is_dir():
+        what = "pictures of a take that was never finished: no reader looks at them"
+        mend = mends.remove([pictures])
+        yield Finding(Level.WARNING, "files.unfinished", what, "images", mend)
+
+
+def _orphaned(root: Path, paths: list[Path], mends: Mends) -> Iterator[Finding]:
+    if not paths:
+        return
+    names = [path.relative_to(root).as_posix() for path in paths[:_NAMED]]
+    more = f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
+    what = "no episode is in this file" if len(paths) == 1 else "no episode is in these files"
+    where = ", ".join(names) + more
+    yield Finding(Level.WARNING, "files.orphaned", what, where, mends.remove(paths))

@@ -1,0 +1,130 @@
+"""Checks of statistics: there, of the right shape, and those of the data."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from proctor.datasets.checks.findings import Finding, Level, Mends, episodes_text
+from proctor.datasets.checks.measured import Measured
+from proctor.datasets.info import DEFAULT_FEATURES, Info
+
+Stats = Mapping[str, Mapping[str, npt.NDArray[Any]]]
+STATS_FILE = "meta/stats.json"
+_NEEDED = ("min", "max", "mean", "std", "count")
+_QUANTILES = ("q01", "q10", "q50", "q90", "q99")
+_OF_ROUNDING = 1e-3
+"""Of a component's range or size: LeRobot's deviations are roots of differences of means."""
+_OF_SAMPLING = 0.06
+"""Of a camera's full range: its statistics are those of some frames, before they were encoded."""
+
+
+def check_stats(
+    info: Info, stats: Stats, measured: Mapping[str, Measured], mends: Mends
+) -> Iterator[Finding]:
+    """Check the statistics of the whole dataset; what only counts frames is not looked at."""
+    for key in info.features:
+        if key in DEFAULT_FEATURES or info.dtype(key) in ("string", "language"):
+            continue
+        what = _missing(key, stats) or _misshapen(info, key, stats[key]) or _disorder(stats[key])
+        if what is None and key in measured and measured[key].is_whole:
+            what = _difference(stats[key], measured[key].overall())
+        if what is not None:
+            kind = "stats.missing" if key not in stats else "stats.differ"
+            mend = mends.stats(pictures=key in info.cameras)
+            yield Finding(Level.ERROR, kind, f"{key}: {what}", STATS_FILE, mend)
+    for key in stats:
+        if key not in info.features:
+            what = f"{key}: the dataset has no such feature"
+            yield Finding(Level.WARNING, "stats.unknown", what, STATS_FILE, mends.stats())
+
+
+def check_episode_stats(
+    per_episode: Sequence[Stats], measured: Mapping[str, Measured], where: str, mends: Mends
+) -> Iterator[Finding]:
+    """Check the statistics of each episode, of which tools that edit make those of the whole."""
+    for key, of_data in measured.items():
+        wrong: list[int] = []
+        first = ""
+        for row, stats in enumerate(per_episode[: len(of_data.frames)]):
+            if key not in stats or of_data.frames[row] == 0:
+                continue
+            what = _difference(stats[key], of_data.of_episode(row))
+            if what is not None:
+                first = first or what
+                wrong.append(row)
+        if wrong:
+            place = f"{where}, {episodes_text(wrong)}"
+            yield Finding(Level.WARNING, "stats.episodes", f"{key}: {first}", place, mends.stats())
+
+
+def check_camera(
+    key: str, stats: Stats, seen: npt.NDArray[np.float64], mends: Mends
+) -> Iterator[Finding]:
+    """Check a camera's mean against ``seen``, the mean of decoded frames by channel, 0 to 1."""
+    if key not in stats or "mean" not in stats[key]:
+        return
+    said = np.asarray(stats[key]["mean"], np.float64).reshape(-1)
+    if said.shape == seen.shape and (np.abs(said - seen) > _OF_SAMPLING).any():
+        what = f"{key}: mean is {_shown(said)}, its pictures have {_shown(seen)}"
+        mend = mends.stats(pictures=True)
+        yield Finding(Level.ERROR, "stats.differ", what, STATS_FILE, mend)
+
+
+def _missing(key: str, stats: Stats) -> str | None:
+    if key not in stats:
+        return "no statistics"
+    lacking = [name for name in _NEEDED if name not in stats[key]]
+    return f"no {', '.join(lacking)}" if lacking else None
+
+
+def _misshapen(info: Info, key: str, stats: Mapping[str, npt.NDArray[Any]]) -> str | None:
+    """Say which entry has a shape that LeRobot does not put together with others."""
+    shape = info.shape(key)
+    expected = (shape[2], 1, 1) if key in info.cameras else (shape[-1] if shape else 1,)
+    for name, value in stats.items():
+        wanted = (1,) if name == "count" else expected
+        if value.shape != wanted:
+            return f"{name} has shape {list(value.shape)}, expected {list(wanted)}"
+        if not np.isfinite(value).all():
+            return f"{name} is not finite"
+    if key in info.cameras and not info.is_depth(key) and float(stats["max"].max()) > 1.0 + 1e-6:
+        return f"max is {float(stats['max'].max()):g}: pictures count from 0 to 1"
+    return None
+
+
+def _disorder(stats: Mapping[str, npt.NDArray[Any]]) -> str | None:
+    """Say which entries are not in the order of size that theirs have in any data."""
+    slack = 1e-6 + _OF_ROUNDING * (stats["max"] - stats["min"])
+    order = ["min", *(name for name in _QUANTILES if name in stats), "max"]
+    for small, large in itertools.pairwise(order):
+        if (stats[small] > stats[large] + np.abs(slack)).any():
+            return f"{small} is greater than {large}"
+    if (stats["std"] < 0).any():
+        return "std is negative"
+    return None
+
+
+def _difference(
+    said: Mapping[str, npt.NDArray[Any]], found: Mapping[str, npt.NDArray[np.float64]]
+) -> str | None:
+    """Say by which entry the statistics are not those of the data."""
+    size = np.maximum(np.abs(found["min"]), np.abs(found["max"]))
+    allowed = 1e-6 + _OF_ROUNDING * np.maximum(size, found["max"] - found["min"])
+    for name in _NEEDED:
+        if name not in said:
+            return f"no {name}"
+        value = np.asarray(said[name], np.float64).reshape(-1)
+        slack = 0.5 if name == "count" else allowed
+        if value.shape != found[name].shape or (np.abs(value - found[name]) > slack).any():
+            return f"{name} is {_shown(value)}, the data have {_shown(found[name])}"
+    return None
+
+
+def _shown(values: npt.NDArray[Any]) -> str:
+    shown = ", ".join(f"{value:.4g}" for value in values[:4])
+    return f"[{shown}{', ...' if len(values) > 4 else ''}]"

@@ -1,0 +1,140 @@
+"""Checks of video files: there, of the right size and rate, long enough, and decodable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from proctor.datasets.checks.decoded import Colours, decode_all
+from proctor.datasets.checks.findings import Finding, Level, Mends, episodes_text
+from proctor.datasets.checks.table import EpisodeTable
+from proctor.datasets.episodes import Spans
+from proctor.datasets.info import Info, video_file
+from proctor.datasets.video import VideoFacts, probe
+from proctor.errors import DatasetError
+
+_LOOKED_AT = 100
+"""Frames of a file whose colours are averaged."""
+
+
+@dataclass(frozen=True)
+class VideoCheck:
+    """Checks the videos of a dataset, file by file."""
+
+    root: Path
+    info: Info
+    table: EpisodeTable
+    mends: Mends
+
+    def files(self) -> dict[tuple[str, Path], list[int]]:
+        """Return, by camera and file, the rows of the episodes in it."""
+        found: dict[tuple[str, Path], list[int]] = {}
+        for key, spans in self.table.spans.items():
+            for row, (chunk, file) in enumerate(zip(spans.chunk, spans.file, strict=True)):
+                path = video_file(self.root, self.info, key, int(chunk), int(file))
+                found.setdefault((key, path), []).append(row)
+        return found
+
+    def spans(self, key: str, path: Path, rows: list[int]) -> Iterator[Finding]:
+        """Check where the table says that episodes lie in a file, without looking at the file."""
+        spans, frame_s = self.table.spans[key], 1 / self.info.fps
+        taken = spans.to_s[rows] - spans.from_s[rows]
+        off = np.abs(taken - self.table.length[rows] * frame_s) > 0.5 * frame_s
+        if off.any():
+            wrong = [rows[i] for i in np.flatnonzero(off)]
+            first = wrong[0]
+            what = (
+                f"from {spans.from_s[first]:.4f} to {spans.to_s[first]:.4f} s is not the time of "
+                f"{int(self.table.length[first])} frames at {self.info.fps} fps"
+            )
+            yield self._finding("video.span", what, path, wrong)
+        order = sorted(rows, key=lambda row: float(spans.from_s[row]))
+        over, apart = [], []
+        end = 0.0
+        for row in order:
+            gap = float(spans.from_s[row]) - end
+            if gap < -0.5 * frame_s:
+                over.append(row)
+            elif gap > 0.5 * frame_s:
+                apart.append(row)
+            end = max(end, float(spans.to_s[row]))
+        if over:
+            what = "it begins before the episode that precedes it in the file has ended"
+            yield self._finding("video.overlap", what, path, over)
+        if apart:
+            what = "there are frames before it in the file that belong to no episode"
+            yield self._finding("video.gap", what, path, apart, Level.WARNING)
+
+    def facts(
+        self, key: str, path: Path, rows: list[int]
+    ) -> tuple[VideoFacts | None, list[Finding]]:
+        """Check what a file's header says; None where it cannot be opened."""
+        if not path.is_file():
+            return None, [self._lost(key, "video.missing", "no such file", path, rows)]
+        try:
+            facts = probe(path)
+        except DatasetError as error:
+            what = str(error).replace(f"{self.root}/", "")
+            return None, [self._lost(key, "video.unreadable", what, path, rows)]
+        found = []
+        height, width, _ = self.info.shape(key)
+        if (facts.height, facts.width) != (height, width):
+            what = f"pictures are {facts.width}x{facts.height}, info.json says {width}x{height}"
+            found.append(self._finding("video.size", what, path, []))
+        if facts.fps is not None and abs(facts.fps - self.info.fps) > 0.01 * self.info.fps:
+            what = f"{facts.fps:g} frames a second, info.json says {self.info.fps}"
+            found.append(self._finding("video.fps", what, path, []))
+        return facts, found
+
+    def length(self, key: str, path: Path, rows: list[int], frames: int) -> Iterator[Finding]:
+        """Check that a file of so many frames holds all its episodes, and nothing after them."""
+        last = {row: self._frames(self.table.spans[key], row)[1] for row in rows}
+        if short := [row for row in rows if last[row] > frames]:
+            what = f"{frames} frames, {last[short[0]]} are needed"
+            yield self._finding("video.short", what, path, short)
+        elif frames > max(last.values()):
+            what = f"{frames - max(last.values())} frames at its end belong to no episode"
+            yield self._finding("video.long", what, path, [], Level.WARNING)
+
+    def decoded(self, key: str, path: Path, rows: list[int], colours: Colours) -> Iterator[Finding]:
+        """Decode a file and say in which episodes frames are missing or broken."""
+        spans = {row: self._frames(self.table.spans[key], row) for row in rows}
+        shown = np.concatenate([np.arange(first, end) for first, end in spans.values()])
+        looked_at = set(shown[:: max(1, len(shown) // _LOOKED_AT)].tolist())
+        seen = decode_all(path, self.info.fps, colours, looked_at)
+        yield from self.length(key, path, rows, seen.frames)
+        bad = np.array(sorted(seen.broken), np.int64)
+        hurt = {
+            row: inside[0] - first
+            for row, (first, end) in spans.items()
+            if len(inside := bad[(bad >= first) & (bad < end)])
+        }
+        if hurt:
+            said = f" ({seen.reason})" if seen.reason else ""
+            what = f"frame {int(next(iter(hurt.values())))} cannot be decoded{said}"
+            yield self._finding("video.undecodable", what, path, list(hurt))
+
+    def _frames(self, spans: Spans, row: int) -> tuple[int, int]:
+        """Return the frames of a file that an episode is, first and end."""
+        first = round(float(spans.from_s[row]) * self.info.fps)
+        return first, first + int(self.table.length[row])
+
+    def _lost(self, key: str, kind: str, what: str, path: Path, rows: list[int]) -> Finding:
+        """Return the finding of a file of which nothing is left; without it goes the camera."""
+        finding = self._finding(kind, what, path, rows)
+        if len(rows) < len(self.table):
+            return finding
+        return replace(finding, mend=self.mends.without_feature(key), leave_out=())
+
+    def _finding(
+        self, kind: str, what: str, path: Path, rows: list[int], level: Level = Level.ERROR
+    ) -> Finding:
+        episodes = self.table.numbers(rows)
+        where = path.relative_to(self.root).as_posix()
+        if episodes:
+            where += f", {episodes_text(episodes)}"
+        leave_out = tuple(episodes) if level is Level.ERROR else ()
+        return Finding(level, kind, what, where, leave_out=leave_out)

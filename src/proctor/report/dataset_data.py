@@ -1,0 +1,146 @@
+"""The numbers that a dataset's page shows: of the whole, and of one episode."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from proctor.datasets.dataset import Dataset
+from proctor.datasets.info import DEFAULT_FEATURES
+from proctor.errors import one_line
+from proctor.report.dataset_facts import DatasetFacts
+from proctor.report.dataset_media import PLAYABLE
+from proctor.report.dataset_tables import component_names, duration, size_text
+
+_MOST_POINTS = 2000
+"""Of a plot: more than a screen has columns."""
+_MOST_COMPONENTS = 64
+"""Of a feature that is plotted; more are no picture."""
+_STATS = ("min", "q01", "q10", "q50", "q90", "q99", "max", "mean", "std", "count")
+_FIRST = ("observation.state", "action")
+
+
+def dataset_data(facts: DatasetFacts, episodes: Sequence[int] | None = None) -> dict[str, Any]:
+    """Return what the page says of the dataset, with these ``episodes`` (None: all) listed."""
+    info, table = facts.info, facts.episodes
+    rows = np.arange(len(table)) if episodes is None else np.array(episodes, np.int64)
+    known = {task: number for number, (task, _) in enumerate(facts.episodes_by_task())}
+    return {
+        "title": facts.name,
+        "about": one_line(str(facts.root)),
+        "fps": info.fps,
+        "figures": _figures(facts),
+        "tasks": list(known),
+        "total": len(table),
+        "episodes": {
+            "index": rows.tolist(),
+            "tasks": [[known[task] for task in table.tasks[row]] for row in rows],
+            "length": table.length[rows].tolist(),
+        },
+        "cameras": [
+            {
+                "key": camera.key,
+                "size": f"{camera.width}x{camera.height}",
+                "plays": camera.codec in PLAYABLE and not camera.is_depth,
+                "codec": camera.codec,
+            }
+            for camera in facts.cameras
+        ],
+        "features": [
+            [key, entry["dtype"], "x".join(map(str, entry["shape"])), _names(facts, key)]
+            for key, entry in info.features.items()
+        ],
+        "stats": _stats(facts),
+    }
+
+
+def _figures(facts: DatasetFacts) -> list[list[str]]:
+    info, length = facts.info, facts.episodes.length
+    figures = [
+        ["Episodes", f"{info.total_episodes:,}"],
+        ["Frames", f"{info.total_frames:,}"],
+        ["Time", duration(info.total_frames / info.fps)],
+        ["Frames a second", str(info.fps)],
+        ["Tasks", f"{len(facts.episodes_by_task()):,}"],
+    ]
+    if len(length):
+        figures.append(["Frames of an episode", f"{length.min():,} to {length.max():,}"])
+    figures.append(["On disk", size_text(sum(size for _, size in facts.sizes.values()))])
+    figures.append(["Format", info.version])
+    if info.robot_type:
+        figures.append(["Robot", info.robot_type])
+    return figures
+
+
+def _names(facts: DatasetFacts, key: str) -> str:
+    shape = facts.info.entry(key)["shape"]
+    size = math.prod(shape) if key not in facts.info.cameras else 0
+    return ", ".join(component_names(facts, key, size)) if size <= _MOST_COMPONENTS else ""
+
+
+def _stats(facts: DatasetFacts) -> list[list[Any]]:
+    """Return a row for each component of each feature: key, component, then ``_STATS``."""
+    rows: list[list[Any]] = []
+    for key in facts.info.features:
+        stats = facts.stats.get(key)
+        if stats is None or key in DEFAULT_FEATURES:
+            continue
+        flat = {name: value.reshape(-1) for name, value in stats.items()}
+        size = max(len(flat.get(name, ())) for name in ("min", "mean"))
+        names = component_names(facts, key, size)
+        for place in range(min(size, _MOST_COMPONENTS)):
+            rows.append([key, names[place], *(_entry(flat.get(name), place) for name in _STATS)])
+    return rows
+
+
+def _entry(values: Any, place: int) -> float | None:
+    """Return one statistic; there is one count for all components."""
+    if values is None or len(values) == 0:
+        return None
+    return _number(values[min(place, len(values) - 1)])
+
+
+def _number(value: Any) -> float | None:
+    return float(f"{float(value):.6g}") if math.isfinite(value) else None
+
+
+def plotted(dataset: Dataset) -> list[str]:
+    """Return the features of numbers: state and action first, then in their order."""
+    info = dataset.info
+    keys = [
+        key
+        for key in info.columns
+        if key not in DEFAULT_FEATURES
+        and info.dtype(key) not in ("image", "string", "language")
+        and math.prod(info.shape(key)) <= _MOST_COMPONENTS
+    ]
+    return sorted(keys, key=lambda key: _FIRST.index(key) if key in _FIRST else len(_FIRST))
+
+
+def episode_data(dataset: Dataset, facts: DatasetFacts) -> dict[str, Any]:
+    """Return the numbers of the only episode that ``dataset`` was opened for.
+
+    Raises:
+        DatasetError: they cannot be read.
+    """
+    length = len(dataset)
+    every = max(1, math.ceil(length / _MOST_POINTS))
+    frames = np.arange(0, length, every)
+    keys = plotted(dataset)
+    found = dataset.batch(frames, keys=keys) if length else {"task": []}
+    series = []
+    for key in keys if length else ():
+        values = np.asarray(found[key], np.float64).reshape(len(frames), -1)
+        names = component_names(facts, key, values.shape[1])
+        columns = [[_number(value) for value in column] for column in values.T]
+        series.append({"key": key, "names": names, "values": columns})
+    said = found["task"]
+    changes = [i for i in range(len(said)) if i == 0 or said[i] != said[i - 1]]
+    return {
+        "every": every,
+        "series": series,
+        "said": [[int(frames[i]), said[i]] for i in changes],
+    }

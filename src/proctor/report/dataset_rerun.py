@@ -1,0 +1,122 @@
+"""Episodes of a dataset as a recording for Rerun's viewer (an extra)."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from proctor.datasets.dataset import Dataset
+from proctor.datasets.reader import open as open_dataset
+from proctor.errors import MissingExtra, UsageError
+from proctor.machine.files import UNFINISHED, publish
+from proctor.report.dataset_data import plotted
+from proctor.report.dataset_facts import DatasetFacts
+from proctor.report.dataset_media import cut_out, part_of, pictures
+from proctor.report.dataset_tables import component_names
+
+_VIDEOS = ("av1", "h264", "hevc")
+"""What Rerun's viewer decodes by itself, or with FFmpeg; other cameras become pictures."""
+_AT_ONCE = 32
+
+
+def write_rerun(facts: DatasetFacts, output: Path, episodes: Sequence[int]) -> None:
+    """Write these episodes: numbers as curves, cameras as videos copied out of the dataset's.
+
+    Raises:
+        MissingExtra: rerun-sdk is not installed.
+        DatasetError: an episode is not there or cannot be read.
+        UsageError: the file cannot be written.
+    """
+    try:
+        import rerun
+    except ImportError:
+        raise MissingExtra("rerun-sdk", "rerun") from None
+    unfinished = output.with_name(output.name + UNFINISHED)
+    # A name of its own: without one, Rerun asks the machine who its user is.
+    stream = rerun.RecordingStream("proctor_dataset", recording_id=facts.name)
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        unfinished.touch()  # Rerun would say in words of its own that it cannot
+        stream.save(str(unfinished))
+        for episode in episodes:
+            _Episode(rerun, stream, facts, episode).write()
+        stream.flush()
+        stream.disconnect()
+        publish(unfinished, output)
+    except OSError as error:
+        raise UsageError(f"cannot write {output}: {error.strerror or error}") from None
+    finally:
+        with contextlib.suppress(OSError):
+            unfinished.unlink(missing_ok=True)
+
+
+class _Episode:
+    """One episode: every entity is below its name, times count from its start."""
+
+    def __init__(self, rerun: Any, stream: Any, facts: DatasetFacts, episode: int) -> None:
+        self._rerun, self._stream, self._facts, self._episode = rerun, stream, facts, episode
+        self._dataset: Dataset = open_dataset(facts.root, episodes=[episode])
+
+    def write(self) -> None:
+        self._numbers()
+        self._tasks()
+        for camera in self._facts.cameras:
+            video = None
+            if camera.codec in _VIDEOS and not camera.is_depth:
+                video = cut_out(part_of(self._dataset, self._episode, camera.key))
+            if video is not None:
+                self._video(camera.key, video)
+            else:
+                self._pictures(camera.key)
+
+    def _path(self, key: str) -> str:
+        path: str = self._rerun.new_entity_path([f"episode {self._episode}", key])
+        return path
+
+    def _times(self, frames: Sequence[int]) -> list[Any]:
+        """Return the two clocks of some frames."""
+        seconds = np.asarray(frames) / self._facts.info.fps
+        return [
+            self._rerun.TimeColumn("frame", sequence=list(frames)),
+            self._rerun.TimeColumn("time", duration=seconds),
+        ]
+
+    def _numbers(self) -> None:
+        frames = range(len(self._dataset))
+        keys = plotted(self._dataset)
+        found = self._dataset.batch(list(frames), keys=keys)
+        for key in keys:
+            values = np.asarray(found[key], np.float64).reshape(len(frames), -1)
+            names = component_names(self._facts, key, values.shape[1])
+            shown = [name or key for name in names]
+            path = self._path(key)
+            self._stream.log(path, self._rerun.SeriesLines(names=shown), static=True)
+            columns = self._rerun.Scalars.columns(scalars=values)
+            self._stream.send_columns(path, self._times(frames), columns)
+
+    def _tasks(self) -> None:
+        said = self._dataset.batch(list(range(len(self._dataset))), keys=[])["task"]
+        changes = [i for i in range(len(said)) if i == 0 or said[i] != said[i - 1]]
+        columns = self._rerun.TextLog.columns(text=[said[i] for i in changes])
+        self._stream.send_columns(self._path("task"), self._times(changes), columns)
+
+    def _video(self, key: str, content: bytes) -> None:
+        asset = self._rerun.AssetVideo(contents=content, media_type="video/mp4")
+        path = self._path(key)
+        self._stream.log(path, asset, static=True)
+        shown = asset.read_frame_timestamps_nanos()
+        columns = self._rerun.VideoFrameReference.columns_nanos(shown)
+        self._stream.send_columns(path, self._times(range(len(shown))), columns)
+
+    def _pictures(self, key: str) -> None:
+        for start in range(0, len(self._dataset), _AT_ONCE):
+            frames = range(start, min(start + _AT_ONCE, len(self._dataset)))
+            files = pictures(self._dataset, key, frames)
+            columns = self._rerun.EncodedImage.columns(
+                blob=files, media_type=["image/jpeg"] * len(files)
+            )
+            self._stream.send_columns(self._path(key), self._times(frames), columns)

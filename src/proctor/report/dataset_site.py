@@ -1,0 +1,100 @@
+"""A dataset in the browser, served: its page, the numbers of an episode, its videos or pictures."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from proctor.datasets.dataset import Dataset
+from proctor.datasets.info import video_file
+from proctor.datasets.reader import open as open_dataset
+from proctor.errors import DatasetError
+from proctor.report.dataset_data import dataset_data, episode_data
+from proctor.report.dataset_facts import DatasetFacts
+from proctor.report.dataset_media import PLAYABLE, pictures
+from proctor.report.dataset_page import page_html
+from proctor.report.site import Answer, Page, Video
+
+_NUMBER = r"([0-9]{1,9})"
+_OPEN = 4
+"""Episodes whose numbers stay in memory."""
+
+
+class DatasetSite:
+    """Serves one dataset. Addresses hold numbers only, so that none can name a file."""
+
+    def __init__(self, facts: DatasetFacts) -> None:
+        self.facts = facts
+        self.root = facts.root.resolve()
+        self._dataset: Callable[[int], Dataset] = lru_cache(_OPEN)(self._opened)
+        self._known: list[tuple[re.Pattern[str], Callable[..., Answer]]] = [
+            (re.compile("/"), self._page),
+            (re.compile(f"/episode/{_NUMBER}"), self._episode),
+            (re.compile(f"/video/{_NUMBER}/{_NUMBER}/{_NUMBER}.mp4"), self._video),
+            (re.compile(f"/picture/{_NUMBER}/{_NUMBER}/{_NUMBER}.jpg"), self._picture),
+        ]
+
+    def answer(self, path: str, target: Path) -> Answer:
+        """Return the page, or a part of what it shows."""
+        for pattern, make in self._known:
+            if found := pattern.fullmatch(path):
+                return make(*map(int, found.groups()))
+        return None
+
+    def _opened(self, episode: int) -> Dataset:
+        return open_dataset(self.facts.root, episodes=[episode])
+
+    def _page(self) -> Answer:
+        return Page(page_html({**dataset_data(self.facts), "served": True}))
+
+    def _episode(self, episode: int) -> Answer:
+        if episode >= len(self.facts.episodes):
+            return None
+        row = self.facts.episodes[episode]
+        values: dict[str, Any] = episode_data(self._dataset(episode), self.facts)
+        values["media"] = []
+        for number, camera in enumerate(self.facts.cameras):
+            span = row.videos.get(camera.key)
+            played = span is not None and camera.codec in PLAYABLE and not camera.is_depth
+            values["media"].append(
+                {"url": f"video/{number}/{span.chunk}/{span.file}.mp4", "from_s": span.from_s}
+                if span is not None and played
+                else {}
+            )
+        return Page(json.dumps(values, allow_nan=False), "application/json")
+
+    def _video(self, camera: int, chunk: int, file: int) -> Answer:
+        """Return a whole file, of which the page plays the part that an episode is."""
+        if camera >= len(self.facts.cameras):
+            return None
+        key = self.facts.cameras[camera].key
+        spans = self.facts.episodes.videos.get(key)
+        if spans is None or not ((spans.chunk == chunk) & (spans.file == file)).any():
+            return None
+        path = video_file(self.facts.root, self.facts.info, key, chunk, file)
+        self._check_inside(path)
+        return Video(path) if path.is_file() else None
+
+    def _check_inside(self, path: Path) -> None:
+        """Refuse a link that leads out, other than into the blobs of a download from the Hub.
+
+        Raises:
+            DatasetError: it does.
+        """
+        real = Path(os.path.realpath(path))
+        blobs = self.root.parent.parent / "blobs"
+        if not real.is_relative_to(self.root) and real.parent != blobs:
+            raise DatasetError(f"{path.name} is a link that leads out of the dataset")
+
+    def _picture(self, camera: int, episode: int, frame: int) -> Answer:
+        if camera >= len(self.facts.cameras) or episode >= len(self.facts.episodes):
+            return None
+        if frame >= self.facts.episodes[episode].length:
+            return None
+        key = self.facts.cameras[camera].key
+        return Page(pictures(self._dataset(episode), key, [frame])[0], "image/jpeg")
