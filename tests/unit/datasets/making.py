@@ -29,6 +29,17 @@ GOLDEN = Path(__file__).parents[2] / "golden/data/datasets"
 TOP = "observation.images.top"
 
 
+def equal(one: Any, other: Any) -> bool:
+    if isinstance(one, np.ndarray):
+        return one.dtype == other.dtype and np.array_equal(one, other)
+    return bool(one == other)
+
+
+def assert_same(one: dict[str, Any], other: dict[str, Any]) -> None:
+    assert one.keys() == other.keys()
+    assert [key for key in one if not equal(one[key], other[key])] == []
+
+
 def copied(name: str, to: Path) -> Path:
     shutil.copytree(GOLDEN / name, to)
     return to

@@ -7,6 +7,7 @@ import json
 import pickle
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,21 @@ import pyarrow.parquet as pq
 import pytest
 
 from proctor import datasets
-from proctor.datasets.cache_folder import list_entries
-from proctor.datasets.cache_settings import FrameCacheSettings
-from proctor.datasets.episodes import read_episode_stats
-from proctor.datasets.format import read_info
+from proctor.datasets.depth import DepthEncoder, DepthScale, DepthUnit
+from proctor.datasets.episodes import Span, read_episode_stats, read_episodes, write_episodes
+from proctor.datasets.format import read_info, write_info
+from proctor.datasets.info import VIDEO_PATH
 from proctor.errors import DatasetError
 from proctor.features import FeatureKind
-from tests.unit.datasets.making import GOLDEN, TOP, change, copied, make_numbers, turn_old
+from tests.unit.datasets.making import (
+    GOLDEN,
+    TOP,
+    assert_same,
+    change,
+    copied,
+    make_numbers,
+    turn_old,
+)
 
 DELTAS = {
     "action": [0.0, 0.1, 0.2],
@@ -30,17 +39,6 @@ DELTAS = {
     "next.reward": [0.3],
     TOP: [-0.2, 0.0],
 }
-
-
-def equal(one: Any, other: Any) -> bool:
-    if isinstance(one, np.ndarray):
-        return one.dtype == other.dtype and np.array_equal(one, other)
-    return bool(one == other)
-
-
-def assert_same(one: dict[str, Any], other: dict[str, Any]) -> None:
-    assert one.keys() == other.keys()
-    assert [key for key in one if not equal(one[key], other[key])] == []
 
 
 def test_frames_are_what_the_tables_and_the_video_hold() -> None:
@@ -232,135 +230,6 @@ def test_a_dataset_travels_to_other_processes(tmp_path: Path) -> None:
     assert_same(pickle.loads(pickle.dumps(ds)).batch([0, 6]), before)
 
 
-@pytest.mark.parametrize("position", [28, -29])
-def test_a_frame_out_of_range_is_said_with_the_range(position: int) -> None:
-    ds = datasets.open(GOLDEN / "video3ep")
-    with pytest.raises(IndexError, match=rf"frame {position} is not in .* \(0 to 27\)"):
-        ds[position]
-    with pytest.raises(IndexError):
-        ds.batch([0, position])
-
-
-def test_an_episode_out_of_range_is_said_with_the_range() -> None:
-    with pytest.raises(DatasetError, match=r"has no episode 3 \(it has 0 to 2\)"):
-        datasets.open(GOLDEN / "video3ep", episodes=[0, 3])
-
-
-def test_a_missing_video_is_named(tmp_path: Path) -> None:
-    root = copied("video3ep", tmp_path / "set")
-    path = root / f"videos/{TOP}/chunk-000/file-000.mp4"
-    path.unlink()
-    with pytest.raises(DatasetError, match=f"{TOP}/chunk-000/file-000.mp4"):
-        datasets.open(root)[0]
-
-
-def test_a_video_whose_frames_are_elsewhere_is_refused(tmp_path: Path) -> None:
-    root = copied("video3ep", tmp_path / "set")
-    change(root, fps=11)  # no frame is at a multiple of 1/11 s
-    path = root / "data/chunk-000/file-000.parquet"
-    table = pq.read_table(path)
-    times = pa.array(table["frame_index"].to_numpy() / 11, pa.float32())
-    at = table.column_names.index("timestamp")
-    pq.write_table(table.set_column(at, "timestamp", times), path)
-    with pytest.raises(DatasetError, match="has no frame at"):
-        datasets.open(root)[1]
-
-
-def damage_rows(table: pa.Table) -> pa.Table:
-    return table.slice(0, 20)
-
-
-def damage_order(table: pa.Table) -> pa.Table:
-    return pa.concat_tables([table.slice(12), table.slice(0, 12)])
-
-
-def damage_column(table: pa.Table) -> pa.Table:
-    return table.drop_columns(["action"])
-
-
-def damage_type(table: pa.Table) -> pa.Table:
-    at = table.column_names.index("action")
-    return table.set_column(at, "action", pa.array(["x"] * len(table)))
-
-
-def damage_values(table: pa.Table) -> pa.Table:
-    at = table.column_names.index("action")
-    gaps = [None, *table["action"].to_pylist()[1:]]
-    return table.set_column(at, "action", pa.array(gaps, pa.list_(pa.float32())))
-
-
-def damage_task(table: pa.Table) -> pa.Table:
-    at = table.column_names.index("task_index")
-    return table.set_column(at, "task_index", pa.array([7] * len(table)))
-
-
-@pytest.mark.parametrize(
-    ("damage", "why"),
-    [
-        (damage_rows, r"file-000.parquet has 20 of the 28 frames"),
-        (damage_order, r"episode 1 stands where meta/episodes has 0"),
-        (damage_column, r"has no column action"),
-        (damage_type, r"column action is string, not float32 \[2\]"),
-        (damage_values, r"column action is list.* \(some are missing\)"),
-        (damage_task, r"task_index goes to 7, and there are 2 tasks"),
-    ],
-)
-def test_a_damaged_table_is_named_with_what_is_wrong(tmp_path: Path, damage: Any, why: str) -> None:
-    root = copied("video3ep", tmp_path / "set")
-    path = root / "data/chunk-000/file-000.parquet"
-    pq.write_table(damage(pq.read_table(path)), path)
-    with pytest.raises(DatasetError, match=why) as raised:
-        datasets.open(root).batch(range(20), keys=["action"])
-    assert "\n" not in str(raised.value)
-
-
-@pytest.mark.parametrize("where", ["meta/tasks.parquet", "data/chunk-000/file-000.parquet"])
-def test_texts_that_are_none_are_one_line(tmp_path: Path, where: str) -> None:
-    root = copied("video3ep", tmp_path / "set")
-    table = pq.read_table(root / where)
-    name = "task" if "task" in table.column_names else "note"
-    wrong = pa.array([b"\xd8\xff"] * len(table), pa.binary()).view(pa.string())
-    table = table.set_column(table.column_names.index(name), name, wrong)
-    pq.write_table(table, root / where)
-    with pytest.raises(DatasetError, match=r"is cut or damaged: 'utf-8' codec"):
-        datasets.open(root).batch([0], keys=["note"])
-
-
-@pytest.mark.parametrize("length", [0, 3, 4, 100, 5000])
-def test_a_cut_table_is_one_line(tmp_path: Path, length: int) -> None:
-    root = copied("video3ep", tmp_path / "set")
-    path = root / "data/chunk-000/file-000.parquet"
-    path.write_bytes(path.read_bytes()[:length])
-    with pytest.raises(DatasetError, match=r"file-000.parquet is cut or damaged"):
-        datasets.open(root)[0]
-
-
-@pytest.mark.parametrize("content", [b"", b"no picture", b"\x89PNG\r\n\x1a\n cut", None])
-def test_a_picture_that_is_none_is_one_line(tmp_path: Path, content: bytes | None) -> None:
-    root = copied("image1ep", tmp_path / "set")
-    path = root / "data/chunk-000/file-000.parquet"
-    table = pq.read_table(path)
-    kind = table.schema.field(TOP).type
-    files = pa.array([{"bytes": content, "path": "frame.png"}] * 5, kind)
-    pq.write_table(table.set_column(table.column_names.index(TOP), TOP, files), path)
-    with pytest.raises(DatasetError, match=f"{TOP}: a picture is"):
-        datasets.open(root)[0]
-
-
-def test_a_folder_or_a_name_without_a_dataset_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(DatasetError, match=r"is not a dataset: it has no meta/info\.json"):
-        datasets.open(tmp_path)
-    with pytest.raises(DatasetError, match="is not a dataset: no such folder"):
-        datasets.open(tmp_path / "none")
-    with pytest.raises(DatasetError, match="is not a dataset: no such folder"):
-        datasets.open("./no/such/folder")
-
-
-def test_importing_the_package_needs_no_pyarrow() -> None:
-    code = "import sys, proctor.datasets; assert not {'pyarrow', 'av'} & sys.modules.keys()"
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
 def small_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if every text might be too long to be written out as often as it is said."""
     monkeypatch.setattr("proctor.datasets.tables._most_text", lambda *_: 2**60)
@@ -390,65 +259,31 @@ def test_tables_of_many_row_groups_are_read_whole(
     assert_same({key: batch[key] for key in before}, before)
 
 
-def test_a_long_text_that_every_frame_says_is_held_once(tmp_path: Path) -> None:
-    """Half a megabyte, ten thousand times: written out, five gigabytes from a small file."""
-    root = make_numbers(tmp_path / "set", [10_000])
-    path = root / "data/chunk-000/file-000.parquet"
-    long = pa.DictionaryArray.from_arrays(np.zeros(10_000, np.int32), ["x" * 500_000])
-    pq.write_table(pq.read_table(path).append_column("note", long), path)
-    features = datasets.open(root).info.features
-    change(root, features={**features, "note": {"dtype": "string", "shape": [1], "names": None}})
-    batch = datasets.open(root).batch(range(10_000), keys=["note"])
-    assert len({id(text) for text in batch["note"]}) == 1
+def test_importing_the_package_needs_no_pyarrow() -> None:
+    code = "import sys, proctor.datasets; assert not {'pyarrow', 'av'} & sys.modules.keys()"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.fixture
-def on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FrameCacheSettings:
-    """A cache for columns that are all too large for memory."""
-    monkeypatch.setattr("proctor.datasets.shelf.IN_MEMORY", 0)
-    return FrameCacheSettings(cache_dir=str(tmp_path / "cache"))
-
-
-@pytest.mark.parametrize("name", ["video3ep", "image1ep"])
-def test_columns_too_large_for_memory_are_mapped(
-    name: str, tmp_path: Path, on_disk: FrameCacheSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = datasets.open(GOLDEN / name).batch(range(5))
-    root = copied(name, tmp_path / "set")
-    ds = datasets.open(root, cache=on_disk)
-    assert_same(ds.batch(range(5)), before)
-    assert_same(pickle.loads(pickle.dumps(ds)).batch(range(5)), before)
-    entries = list_entries(on_disk.folder)
-    assert len(entries) == (2 if name == "image1ep" else 1)
-    assert all(entry.in_use and entry.nbytes for entry in entries)
-    assert not list(on_disk.folder.rglob("*.part"))
-    monkeypatch.setattr("proctor.datasets.store.as_numbers", None)  # they are not decoded again
-    monkeypatch.setattr("proctor.datasets.store._dense", None)
-    assert_same(datasets.open(root, cache=on_disk).batch(range(5)), before)
-
-
-def test_mapped_columns_of_a_table_that_was_changed_are_not_used(
-    tmp_path: Path, on_disk: FrameCacheSettings
-) -> None:
-    root = make_numbers(tmp_path / "set", [4])
-    datasets.open(root, cache=on_disk)[0]
-    path = root / "data/chunk-000/file-000.parquet"
-    table = pq.read_table(path)
-    at = table.column_names.index("next.reward")
-    pq.write_table(table.set_column(at, "next.reward", pa.array([7.0] * 4, pa.float32())), path)
-    assert datasets.open(root, cache=on_disk)[0]["next.reward"] == 7.0
-
-
-@pytest.mark.parametrize("length", [10**9, 2**40])
-def test_nothing_is_set_aside_on_the_word_of_the_table_of_episodes(
-    tmp_path: Path, length: int
-) -> None:
-    root = copied("video3ep", tmp_path / "set")
-    path = root / "meta/episodes/chunk-000/file-000.parquet"
-    table = pq.read_table(path)
-    at = table.column_names.index("length")
-    pq.write_table(table.set_column(at, "length", pa.array([12, 7, length])), path)
-    settings = FrameCacheSettings(cache_dir=str(tmp_path / "cache"))
-    with pytest.raises(DatasetError, match=r"file-000.parquet has 28 of the \d+ frames"):
-        datasets.open(root, cache=settings)[0]
-    assert not (tmp_path / "cache").exists()
+def test_depth_is_read_in_millimetres(tmp_path: Path) -> None:
+    root = make_numbers(tmp_path / "set", [3, 2])
+    key, scale = "observation.images.depth", DepthScale()
+    metres = np.linspace(0.5, 3.0, 5 * 16 * 16, dtype=np.float32).reshape(5, 16, 16, 1)
+    video = root / f"videos/{key}/chunk-000/file-000.mp4"
+    video.parent.mkdir(parents=True)
+    encoder = DepthEncoder(video, scale, 10, 16, 16)
+    for picture in metres:
+        encoder.add(picture)
+    encoder.finish()
+    info = read_info(root)
+    block = scale.info_block(16, 16, 10, DepthUnit.METRE)
+    camera = {"dtype": "video", "shape": [16, 16, 1], "names": ["height", "width", "channels"]}
+    rows = [
+        replace(row, videos={key: Span(0, 0, row.from_index / 10, row.to_index / 10)})
+        for row in read_episodes(root, info)
+    ]
+    write_episodes(root, rows, [{}, {}], 0, 0)
+    features = {key: {**camera, "info": block}, **info.features}
+    write_info(root, replace(info, features=features, video_path=VIDEO_PATH))
+    batch = datasets.open(root, episodes=[1]).batch([0, 1])
+    assert (batch[key].dtype, batch[key].shape) == (np.float32, (2, 16, 16, 1))
+    np.testing.assert_allclose(batch[key], metres[3:] * 1000, rtol=2e-3)

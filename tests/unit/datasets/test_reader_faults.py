@@ -1,0 +1,167 @@
+"""A dataset that is not as it says is one line, which names the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from proctor import datasets
+from proctor.datasets.cache_settings import FrameCacheSettings
+from proctor.errors import DatasetError
+from tests.unit.datasets.making import GOLDEN, TOP, change, copied, make_numbers
+
+
+@pytest.mark.parametrize("position", [28, -29])
+def test_a_frame_out_of_range_is_said_with_the_range(position: int) -> None:
+    ds = datasets.open(GOLDEN / "video3ep")
+    with pytest.raises(IndexError, match=rf"frame {position} is not in .* \(0 to 27\)"):
+        ds[position]
+    with pytest.raises(IndexError):
+        ds.batch([0, position])
+
+
+def test_an_episode_out_of_range_is_said_with_the_range() -> None:
+    with pytest.raises(DatasetError, match=r"has no episode 3 \(it has 0 to 2\)"):
+        datasets.open(GOLDEN / "video3ep", episodes=[0, 3])
+
+
+def test_a_missing_video_is_named(tmp_path: Path) -> None:
+    root = copied("video3ep", tmp_path / "set")
+    path = root / f"videos/{TOP}/chunk-000/file-000.mp4"
+    path.unlink()
+    with pytest.raises(DatasetError, match=f"{TOP}/chunk-000/file-000.mp4"):
+        datasets.open(root)[0]
+
+
+def test_a_video_whose_frames_are_elsewhere_is_refused(tmp_path: Path) -> None:
+    root = copied("video3ep", tmp_path / "set")
+    change(root, fps=11)  # no frame is at a multiple of 1/11 s
+    path = root / "data/chunk-000/file-000.parquet"
+    table = pq.read_table(path)
+    times = pa.array(table["frame_index"].to_numpy() / 11, pa.float32())
+    at = table.column_names.index("timestamp")
+    pq.write_table(table.set_column(at, "timestamp", times), path)
+    with pytest.raises(DatasetError, match="has no frame at"):
+        datasets.open(root)[1]
+
+
+def damage_rows(table: pa.Table) -> pa.Table:
+    return table.slice(0, 20)
+
+
+def damage_order(table: pa.Table) -> pa.Table:
+    return pa.concat_tables([table.slice(12), table.slice(0, 12)])
+
+
+def damage_column(table: pa.Table) -> pa.Table:
+    return table.drop_columns(["action"])
+
+
+def damage_type(table: pa.Table) -> pa.Table:
+    at = table.column_names.index("action")
+    return table.set_column(at, "action", pa.array(["x"] * len(table)))
+
+
+def damage_values(table: pa.Table) -> pa.Table:
+    at = table.column_names.index("action")
+    gaps = [None, *table["action"].to_pylist()[1:]]
+    return table.set_column(at, "action", pa.array(gaps, pa.list_(pa.float32())))
+
+
+def damage_task(table: pa.Table) -> pa.Table:
+    at = table.column_names.index("task_index")
+    return table.set_column(at, "task_index", pa.array([7] * len(table)))
+
+
+@pytest.mark.parametrize(
+    ("damage", "why"),
+    [
+        (damage_rows, r"file-000.parquet has 20 of the 28 frames"),
+        (damage_order, r"episode 1 stands where meta/episodes has 0"),
+        (damage_column, r"has no column action"),
+        (damage_type, r"column action is string, not float32 \[2\]"),
+        (damage_values, r"column action is list.* \(some are missing\)"),
+        (damage_task, r"task_index goes to 7, and there are 2 tasks"),
+    ],
+)
+def test_a_damaged_table_is_named_with_what_is_wrong(tmp_path: Path, damage: Any, why: str) -> None:
+    root = copied("video3ep", tmp_path / "set")
+    path = root / "data/chunk-000/file-000.parquet"
+    pq.write_table(damage(pq.read_table(path)), path)
+    with pytest.raises(DatasetError, match=why) as raised:
+        datasets.open(root).batch(range(20), keys=["action"])
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("where", ["meta/tasks.parquet", "data/chunk-000/file-000.parquet"])
+def test_texts_that_are_none_are_one_line(tmp_path: Path, where: str) -> None:
+    root = copied("video3ep", tmp_path / "set")
+    table = pq.read_table(root / where)
+    name = "task" if "task" in table.column_names else "note"
+    wrong = pa.array([b"\xd8\xff"] * len(table), pa.binary()).view(pa.string())
+    table = table.set_column(table.column_names.index(name), name, wrong)
+    pq.write_table(table, root / where)
+    with pytest.raises(DatasetError, match=r"is cut or damaged: 'utf-8' codec"):
+        datasets.open(root).batch([0], keys=["note"])
+
+
+@pytest.mark.parametrize("length", [0, 3, 4, 100, 5000])
+def test_a_cut_table_is_one_line(tmp_path: Path, length: int) -> None:
+    root = copied("video3ep", tmp_path / "set")
+    path = root / "data/chunk-000/file-000.parquet"
+    path.write_bytes(path.read_bytes()[:length])
+    with pytest.raises(DatasetError, match=r"file-000.parquet is cut or damaged"):
+        datasets.open(root)[0]
+
+
+@pytest.mark.parametrize("content", [b"", b"no picture", b"\x89PNG\r\n\x1a\n cut", None])
+def test_a_picture_that_is_none_is_one_line(tmp_path: Path, content: bytes | None) -> None:
+    root = copied("image1ep", tmp_path / "set")
+    path = root / "data/chunk-000/file-000.parquet"
+    table = pq.read_table(path)
+    kind = table.schema.field(TOP).type
+    files = pa.array([{"bytes": content, "path": "frame.png"}] * 5, kind)
+    pq.write_table(table.set_column(table.column_names.index(TOP), TOP, files), path)
+    with pytest.raises(DatasetError, match=f"{TOP}: a picture is"):
+        datasets.open(root)[0]
+
+
+def test_a_folder_or_a_name_without_a_dataset_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match=r"is not a dataset: it has no meta/info\.json"):
+        datasets.open(tmp_path)
+    with pytest.raises(DatasetError, match="is not a dataset: no such folder"):
+        datasets.open(tmp_path / "none")
+    with pytest.raises(DatasetError, match="is not a dataset: no such folder"):
+        datasets.open("./no/such/folder")
+
+
+def test_a_long_text_that_every_frame_says_is_held_once(tmp_path: Path) -> None:
+    """Half a megabyte, ten thousand times: written out, five gigabytes from a small file."""
+    root = make_numbers(tmp_path / "set", [10_000])
+    path = root / "data/chunk-000/file-000.parquet"
+    long = pa.DictionaryArray.from_arrays(np.zeros(10_000, np.int32), ["x" * 500_000])
+    pq.write_table(pq.read_table(path).append_column("note", long), path)
+    features = datasets.open(root).info.features
+    change(root, features={**features, "note": {"dtype": "string", "shape": [1], "names": None}})
+    batch = datasets.open(root).batch(range(10_000), keys=["note"])
+    assert len({id(text) for text in batch["note"]}) == 1
+
+
+@pytest.mark.parametrize("length", [10**9, 2**40])
+def test_nothing_is_set_aside_on_the_word_of_the_table_of_episodes(
+    tmp_path: Path, length: int
+) -> None:
+    root = copied("video3ep", tmp_path / "set")
+    path = root / "meta/episodes/chunk-000/file-000.parquet"
+    table = pq.read_table(path)
+    at = table.column_names.index("length")
+    pq.write_table(table.set_column(at, "length", pa.array([12, 7, length])), path)
+    settings = FrameCacheSettings(cache_dir=str(tmp_path / "cache"))
+    with pytest.raises(DatasetError, match=r"file-000.parquet has 28 of the \d+ frames"):
+        datasets.open(root, cache=settings)[0]
+    assert not (tmp_path / "cache").exists()
