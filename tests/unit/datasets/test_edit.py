@@ -374,7 +374,8 @@ def test_an_episode_that_does_not_begin_at_a_key_frame_is_encoded_again_alone(
 ) -> None:
     root = tmp_path / "source"
     features = {key: FEATURES[key] for key in ("observation.state", "observation.images.top")}
-    with DatasetWriter.create(root, 10, features, replace(FAST, g=100)) as writer:
+    one_key_frame = replace(FAST, g=100, extra_options={"sc_threshold": "0"})
+    with DatasetWriter.create(root, 10, features, one_key_frame) as writer:
         for i in range(12):
             writer.add_frame({key: frame(i)[key] for key in features}, "all of it")
         writer.end_episode()
