@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.errors import HypothesisWarning
 
 from tests.fuzz.checkpoints import good_checkpoints
+from tests.fuzz.datasets import good_datasets
 from tests.fuzz.kinds import KINDS, Kind
 from tests.fuzz.yard import BrokenPromise, Yard, opened_yard
 
@@ -50,6 +51,8 @@ def attack(kind: Kind, cases: int, first_seed: int, yard: Yard) -> Tally:
     """Run at least ``cases`` cases of ``kind``; the same seed gives the same ones."""
     if not yard.checkpoints:
         yard.checkpoints += good_checkpoints(yard.root / "checkpoints")
+    if not yard.datasets:
+        yard.datasets += good_datasets()
     tally = Tally()
     number = first_seed
     while tally.cases < cases and len(tally.findings) < 20:

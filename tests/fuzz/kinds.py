@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.fuzz import checkpoints, runs, wire, words
+from tests.fuzz import checkpoints, datasets, runs, wire, words
 from tests.fuzz.hostile import Draw
 from tests.fuzz.yard import Yard
 
@@ -34,4 +34,7 @@ KINDS = [
     Kind("the Hub", 30, checkpoints.hub),
     Kind("requests to view", 180, wire.requests),
     Kind("lists of view", 22, wire.lists),
+    Kind("datasets: info.json", 50, datasets.infos),
+    Kind("datasets: tables", 50, datasets.tables),
+    Kind("datasets: videos", 50, datasets.videos),
 ]

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.fuzz.campaign import attack
@@ -44,6 +47,14 @@ def test_a_write_elsewhere_is_a_finding_even_through_a_link(yard: Yard) -> None:
             link.write_text("x")
         with yard.watched("a write inside"):
             (yard.out / "file").write_text("x")
+
+
+def test_a_write_elsewhere_that_python_does_not_hear_of_is_a_finding(yard: Yard) -> None:
+    with yard.case():
+        place = str(yard.outside / "new.parquet")
+        with pytest.raises(BrokenPromise, match="elsewhere"), yard.watched("a write"):
+            pq.write_table(pa.table({"a": [1]}), place)
+        Path(place).unlink()
 
 
 def test_code_is_a_finding(yard: Yard) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 from unittest import mock
 
 from proctor import cli
+from proctor.errors import ProctorError
 from proctor.evaluation import run as evaluation
 from proctor.evaluation.filming import Filmed
 from proctor.evaluation.session import Session
@@ -68,6 +69,8 @@ class Yard:
         """The files of a run that nobody has touched."""
         self.checkpoints: list[dict[str, bytes]] = []
         """The same of checkpoints."""
+        self.datasets: list[dict[str, bytes]] = []
+        """The same of datasets."""
         (self.outside / "secret.mp4").write_text(SECRET)
         _write_secret_run(self.outside / "run", self.run)
         (self.outside / f"{CANARY}.py").write_text("PLUGIN = print\n")
@@ -119,6 +122,7 @@ class Yard:
 
     @contextlib.contextmanager
     def watched(self, what: str) -> Iterator[None]:
+        before = self._elsewhere()
         try:
             with self._sentinel.on_duty([self.out, self.inputs, self.cache]), _alarm():
                 yield
@@ -130,6 +134,24 @@ class Yard:
             raise BrokenPromise(
                 self._sentinel.seen[0].split()[0], f"{what}: {'; '.join(self._sentinel.seen)}"
             )
+        changed = dict(self._elsewhere().items() ^ before.items())
+        if changed:
+            raise BrokenPromise("a write elsewhere", f"{what}: {sorted(changed)}")
+
+    def _elsewhere(self) -> dict[str, int]:
+        """Return when each file around the folders of a case changed last.
+
+        Libraries that are not Python (Arrow, FFmpeg) write without telling audit hooks.
+        """
+        here = (self.out, self.inputs, self.cache, self.root / "hub")
+        around = [path for path in self.root.iterdir() if path not in here]
+        found = [file for path in around for file in (path, *path.rglob("*"))]
+        return {str(path): path.lstat().st_mtime_ns for path in found}
+
+    def check_error(self, error: ProctorError) -> None:
+        """Check that what Python code is told is one line, too."""
+        if "\n" in str(error) or len(str(error)) > 2000:
+            raise BrokenPromise("not one line", repr(str(error)[:3000]))
 
 
 def _good_run(folder: Path) -> dict[str, bytes]:
@@ -211,6 +233,8 @@ def _alarm() -> Iterator[None]:
 @contextlib.contextmanager
 def opened_yard() -> Iterator[Yard]:
     """Give a yard in a process that runs no simulator, reaches no network and has little room."""
+    import av  # noqa: F401
+    import pyarrow.parquet  # noqa: F401
     import torch  # noqa: F401  its libraries must be mapped before the room is measured
     import wandb  # noqa: F401  it makes temporary folders when it is imported
 
@@ -250,7 +274,7 @@ def _patches(yard: Yard) -> list[Any]:
         mock.patch.object(Session, "run", return_value=None),
         mock.patch.object(Session, "film", return_value=Filmed()),
         mock.patch.object(evaluation, "tracked", return_value=contextlib.nullcontext([])),
-        mock.patch.object(evaluation, "git_commit", return_value=None),
+        mock.patch("proctor.evaluation.preparing.git_commit", return_value=None),
         mock.patch("proctor.evaluation.audit.run_alone", _recorded_again),
         mock.patch("proctor.machine.gl.probe_backends", return_value=[]),
         mock.patch.object(sys, "path", [*sys.path, str(yard.outside)]),

@@ -102,6 +102,8 @@ def _open(path: Path) -> tuple[Any, Any]:
     require_av()
     import av
 
+    if path.exists() and not path.is_file():  # a pipe would be waited for without end
+        raise DatasetError(f"{path} is not a plain file")
     try:
         # Only MP4: a playlist under this name could make FFmpeg open files and addresses.
         container = av.open(f"file:{path}", format="mp4", metadata_errors="replace")

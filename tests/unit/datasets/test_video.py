@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import pickle
 from pathlib import Path
 
@@ -145,6 +146,12 @@ def test_a_codec_that_cannot_be_decoded_here_is_named_with_what_to_install(
     path.write_bytes(videos["av1"].read_bytes().replace(b"av01", b"zz01"))
     with pytest.raises(DatasetError, match=r"strange.mp4: .* cannot decode its codec; install"):
         FrameReader().read(ask(path, 0))
+
+
+def test_a_pipe_in_the_place_of_a_video_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.mp4")
+    with pytest.raises(DatasetError, match="not a plain file"):
+        probe(tmp_path / "pipe.mp4")
 
 
 def test_pictures_of_two_sizes_cannot_be_one_batch(videos: dict[str, Path], tmp_path: Path) -> None:
