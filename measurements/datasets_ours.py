@@ -1,0 +1,74 @@
+"""Reads a dataset with Proctor and says how long it took: the other side of datasets_side.py.
+
+    python -m measurements.datasets_ours open ROOT
+    python -m measurements.datasets_ours read ROOT SAMPLES BATCH '{"action": [0.0, 0.1]}'
+    python -m measurements.datasets_ours cached ROOT BATCH SIZE ram|disk FOLDER
+
+In a process of its own, so that its memory is its own. ``cached`` reads two epochs in one random
+order, pictures of SIZE x SIZE, and says what each took; the first is counted from before opening.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+def read(dataset: Any, samples: int, batch: int) -> dict[str, float]:
+    order = np.random.default_rng(0).permutation(len(dataset))
+    dataset.batch(order[:batch])  # files are opened
+    began, seen = time.perf_counter(), 0
+    for start in range(batch, len(order), batch):
+        seen += len(dataset.batch(order[start : start + batch])["index"])
+        if seen >= samples:
+            break
+    return {"samples": seen, "seconds": time.perf_counter() - began}
+
+
+def opened(root: str, **options: Any) -> tuple[Any, float]:
+    import proctor.datasets.reader as reader
+
+    began = time.perf_counter()
+    dataset = reader.open(Path(root), **options)
+    return dataset, time.perf_counter() - began
+
+
+def cached(root: str, batch: int, size: int, kind: str, folder: str) -> None:
+    """Two epochs in the same order, the first of which fills the cache."""
+    from proctor.datasets.cache_settings import CacheKind, FrameCacheSettings
+
+    settings = FrameCacheSettings(cache=CacheKind(kind), cache_gb=20, cache_dir=folder)
+    deltas = {"action": [i / 30 for i in range(50)]}
+    began = time.perf_counter()
+    dataset, _ = opened(root, delta_timestamps=deltas, image_size=(size, size), cache=settings)
+    read(dataset, len(dataset), batch)
+    say({"samples": len(dataset), "seconds": time.perf_counter() - began})
+    say(read(dataset, len(dataset), batch))
+
+
+def say(taken: dict[str, float]) -> None:
+    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(json.dumps({**taken, "peak_mb": peak_mb}))
+
+
+def main(verb: str, root: str, *rest: str) -> None:
+    if verb == "open":
+        dataset, seconds = opened(root)
+        say({"samples": len(dataset), "seconds": seconds})
+    elif verb == "read":
+        samples, batch, deltas = rest
+        dataset, _ = opened(root, delta_timestamps=json.loads(deltas))
+        say(read(dataset, int(samples), int(batch)))
+    else:
+        batch, size, kind, folder = rest
+        cached(root, int(batch), int(size), kind, folder)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,62 @@
+"""Reads a dataset with LeRobot and says how long it took; runs in LeRobot's venv.
+
+    python datasets_side.py open ROOT
+    python datasets_side.py read ROOT SAMPLES BATCH WORKERS '{"action": [0.0, 0.1]}'
+
+``read`` is what its training does: a DataLoader in random order over ``LeRobotDataset``, pictures
+as uint8. The first batch is not counted: workers start, files are opened. Writes one line of JSON.
+"""
+
+import json
+import sys
+import time
+
+import torch
+from lerobot.datasets.lerobot_dataset import LeRobotDataset
+
+
+def opened(root: str, deltas: dict | None = None) -> LeRobotDataset:
+    return LeRobotDataset(
+        "local/dataset", root=root, video_backend="pyav", delta_timestamps=deltas, return_uint8=True
+    )
+
+
+def peak_mb() -> float:
+    """Return the most memory this process and its largest child had."""
+    import resource
+
+    kinds = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    return sum(resource.getrusage(kind).ru_maxrss for kind in kinds) / 1024
+
+
+def read(root: str, samples: int, batch: int, workers: int, deltas: dict | None) -> dict:
+    dataset = opened(root, deltas)
+    loader = torch.utils.data.DataLoader(
+        dataset, batch_size=batch, shuffle=True, num_workers=workers, drop_last=True,
+        generator=torch.Generator().manual_seed(0),
+    )  # fmt: skip
+    batches = iter(loader)
+    next(batches)
+    began, seen = time.perf_counter(), 0
+    while seen < samples:
+        found = next(batches, None)
+        if found is None:
+            break
+        seen += len(found["index"])
+    took_s = time.perf_counter() - began
+    return {"samples": seen, "seconds": took_s}
+
+
+def main(verb: str, root: str, *rest: str) -> None:
+    if verb == "open":
+        began = time.perf_counter()
+        length = len(opened(root))
+        said = {"seconds": time.perf_counter() - began, "samples": length}
+    else:
+        samples, batch, workers, deltas = rest
+        said = read(root, int(samples), int(batch), int(workers), json.loads(deltas))
+    print(json.dumps({**said, "peak_mb": peak_mb()}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
