@@ -15,10 +15,10 @@ from functools import partial
 from itertools import groupby, pairwise
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
-from proctor.datasets.episode_stats import read_episode_stats
-from proctor.datasets.episodes import EpisodeRow, read_episodes, write_episodes
+from proctor.datasets.episodes import EpisodeRow, read_episodes
 from proctor.datasets.info import (
     INFO_FILE,
     Info,
@@ -29,8 +29,8 @@ from proctor.datasets.info import (
 )
 from proctor.datasets.info_file import read_info, write_info
 from proctor.datasets.packets import DifferentStreams, concatenate
-from proctor.datasets.places import FileNumber
-from proctor.datasets.statistics import Stats
+from proctor.datasets.places import FileNumber, counted_files
+from proctor.datasets.tables import write_table
 from proctor.datasets.workshop import WORKSHOP, lock_dataset
 from proctor.machine.files import UNFINISHED, publish, swap, sync_folder
 from proctor.machine.locks import CLAIM_FILE, LOCK_FILE, Lock
@@ -117,7 +117,8 @@ def compact(root: Path, limits: Limits, lock: Lock) -> Lock:
             _join_tables(beside, info, _numbered(number, info), group, made)
         for key, groups in videos.items():
             _join_videos(beside, info, key, groups, made)
-        _write_episode_tables(beside, info, made.rows, read_episode_stats(root, info), limits.data)
+        table = _episode_table(root, len(rows))
+        _write_episode_tables(beside, info, table, made.rows, limits.data)
         write_info(beside, info)
         _sync_folders(beside)
         swap(root, beside)
@@ -234,18 +235,51 @@ def _join_videos(
 
 
 def _write_episode_tables(
-    root: Path, info: Info, rows: Sequence[EpisodeRow], stats: Sequence[Stats], most_bytes: int
+    root: Path, info: Info, table: pa.Table, rows: Sequence[EpisodeRow], most_bytes: int
 ) -> None:
     """Write all episodes as one table, or as many as keep each below the limit."""
-    write_episodes(root, rows, stats, 0, 0)
-    first = episodes_file(root, 0, 0)
-    n_files = min(first.stat().st_size // most_bytes + 1, len(rows))
-    if n_files == 1:
-        return
-    first.unlink()
-    ends = [len(rows) * i // n_files for i in range(n_files + 1)]
-    for number, (start, stop) in enumerate(pairwise(ends)):
-        write_episodes(root, rows[start:stop], stats[start:stop], *_numbered(number, info))
+    table = _moved(table, rows)
+    size, n_files = 0, 1
+    while True:
+        ends = [len(rows) * i // n_files for i in range(n_files + 1)]
+        for number, (start, stop) in enumerate(pairwise(ends)):
+            place = _numbered(number, info)
+            path = episodes_file(root, *place)
+            write_table(path, _placed(table[start:stop], place))
+            size = max(size, path.stat().st_size)
+        more = min(size // most_bytes + 1, len(rows))
+        if n_files > 1 or more == 1:
+            return
+        n_files = more
+
+
+def _moved(table: pa.Table, rows: Sequence[EpisodeRow]) -> pa.Table:
+    """Return a table of episodes that says where their frames lie now; all else is as it was."""
+    table = _with(table, "data/chunk_index", [row.data[0] for row in rows])
+    table = _with(table, "data/file_index", [row.data[1] for row in rows])
+    for key in rows[0].videos:
+        spans = [row.videos[key] for row in rows]
+        table = _with(table, f"videos/{key}/chunk_index", [span.chunk for span in spans])
+        table = _with(table, f"videos/{key}/file_index", [span.file for span in spans])
+        table = _with(table, f"videos/{key}/from_timestamp", [span.from_s for span in spans])
+        table = _with(table, f"videos/{key}/to_timestamp", [span.to_s for span in spans])
+    return table
+
+
+def _placed(table: pa.Table, place: FileNumber) -> pa.Table:
+    table = _with(table, "meta/episodes/chunk_index", [place[0]] * len(table))
+    return _with(table, "meta/episodes/file_index", [place[1]] * len(table))
+
+
+def _with(table: pa.Table, name: str, values: Sequence[int] | Sequence[float]) -> pa.Table:
+    if name not in table.column_names:  # of tables that others wrote, those of meta/ may be missing
+        return table
+    return table.set_column(table.column_names.index(name), name, pa.array(values))
+
+
+def _episode_table(root: Path, n_episodes: int) -> pa.Table:
+    tables = [pq.ParquetFile(path).read() for path in counted_files(root, n_episodes)]
+    return pa.concat_tables(tables, promote_options="permissive")[:n_episodes].combine_chunks()
 
 
 def _link_the_rest(root: Path, into: Path) -> None:

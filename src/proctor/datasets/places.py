@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import pyarrow.parquet as pq
+
 from proctor.datasets.episodes import Episodes
 from proctor.datasets.info import Info, data_file, episode_files, episodes_file, video_file
-from proctor.datasets.tables import open_table
 from proctor.features import Array
 
 FileNumber = tuple[int, int]
@@ -46,7 +47,7 @@ class Places:
             for key, span in row.videos.items()
         }
         if len(episodes):
-            used |= set(_counted_files(root, len(episodes)))
+            used |= set(counted_files(root, len(episodes)))
         return [path for path in self.paths(root, info) if path not in used]
 
 
@@ -74,7 +75,7 @@ def last_places(root: Path, info: Info, episodes: Episodes) -> Places | None:
     """Return the files with the highest numbers that episodes lie in; None before the first."""
     if not len(episodes):
         return None
-    last = _counted_files(root, len(episodes))[-1]
+    last = counted_files(root, len(episodes))[-1]
     return Places(
         episode=len(episodes) - 1,
         data=_highest(episodes.data_chunk, episodes.data_file),
@@ -96,12 +97,12 @@ def _highest(chunks: Array, files: Array) -> FileNumber:
     return max(zip(chunks.tolist(), files.tolist(), strict=True))
 
 
-def _counted_files(root: Path, n_episodes: int) -> list[Path]:
+def counted_files(root: Path, n_episodes: int) -> list[Path]:
     """Return the tables of episodes that hold the first ``n_episodes``; later ones do not count."""
     found, rows = [], 0
     for path in episode_files(root):
         if rows >= n_episodes:
             break
         found.append(path)
-        rows += open_table(path).metadata.num_rows
+        rows += pq.read_metadata(path).num_rows
     return found

@@ -17,7 +17,7 @@ from proctor.datasets.statistics import (
     QUANTILES,
     FeatureStats,
     Stats,
-    aggregate,
+    aggregate_rows,
     pixel_stats,
 )
 from proctor.features import Array
@@ -84,11 +84,28 @@ def _bins(values: Array | np.float64, exponent: int) -> Array:
     return found
 
 
+class _Rows:
+    """Arrays of one shape, one below the other; they grow."""
+
+    def __init__(self, like: Array) -> None:
+        self._rows = np.zeros((8, *like.shape), like.dtype)
+        self.n = 0
+
+    def add(self, row: Array) -> None:
+        if self.n == len(self._rows):
+            self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
+        self._rows[self.n] = row
+        self.n += 1
+
+    def all(self) -> Array:
+        return self._rows[: self.n]
+
+
 class Totals:
     """Statistics of a dataset that grows by episodes; the same whether it grew at once or not."""
 
     def __init__(self) -> None:
-        self._stats: Stats = {}
+        self._stats: dict[str, dict[str, _Rows]] = {}
         self._n_episodes = 0
         self._spreads: dict[str, list[Spread]] = {}
         self._levels: dict[str, Array] = {}
@@ -114,7 +131,11 @@ class Totals:
         pixels: Sequence[Mapping[str, Array | None]],
     ) -> None:
         """Count several episodes, whose ``numbers`` lie one after the other: as ``add`` of each."""
-        self._stats = aggregate([*([self._stats] if self._n_episodes else ()), *stats])
+        for of_episode in stats:
+            for key, entry in of_episode.items():
+                kept = self._stats.setdefault(key, {})
+                for name, value in entry.items():
+                    kept.setdefault(name, _Rows(value)).add(value)
         self._n_episodes += len(stats)
         for key, values in numbers.items():
             rows = values.reshape(-1, 1 if values.ndim < 2 else values.shape[-1])
@@ -136,7 +157,11 @@ class Totals:
 
     def stats(self) -> Stats:
         """Return the statistics of all episodes; of a single one, those of LeRobot."""
-        merged = {key: dict(of_key) for key, of_key in self._stats.items()}
+        merged: Stats = {}
+        for key, kept in self._stats.items():
+            n = kept["count"].n
+            rows = {name: of_name.all() for name, of_name in kept.items() if of_name.n == n}
+            merged[key] = aggregate_rows(rows)  # of all at once: rounded as if they came together
         if self._n_episodes < 2:
             return merged
         for key, spreads in self._spreads.items():

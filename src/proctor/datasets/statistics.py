@@ -158,26 +158,28 @@ def aggregate(parts: Sequence[Stats]) -> Stats:
 
 
 def _aggregate(parts: Sequence[FeatureStats]) -> FeatureStats:
-    if len(parts) == 1:
-        return dict(parts[0])
-    counts = np.stack([part["count"] for part in parts])  # [parts, 1]
-    means = np.stack([part["mean"] for part in parts])
+    names = [name for name in parts[0] if all(name in part for part in parts)]  # older have less
+    return aggregate_rows({name: np.stack([part[name] for part in parts]) for name in names})
+
+
+def aggregate_rows(rows: Mapping[str, Array]) -> FeatureStats:
+    """Return the statistics of a feature of which ``rows`` [parts, ...] has each part's."""
+    if len(rows["count"]) == 1:
+        return {name: of_parts[0] for name, of_parts in rows.items()}
+    means, counts = rows["mean"], rows["count"]
     n = counts.reshape(-1, *[1] * (means.ndim - 1)).astype(np.float64)
     total = n.sum()
     mean = (n * means).sum(axis=0) / total
-    stds = np.stack([part["std"] for part in parts])
-    variance = (n * (stds**2 + (means - mean) ** 2)).sum(axis=0) / total
+    variance = (n * (rows["std"] ** 2 + (means - mean) ** 2)).sum(axis=0) / total
     merged = {
-        "min": np.min([part["min"] for part in parts], axis=0),
-        "max": np.max([part["max"] for part in parts], axis=0),
+        "min": rows["min"].min(axis=0),
+        "max": rows["max"].max(axis=0),
         "mean": mean,
         "std": np.sqrt(variance),
         "count": counts.sum(axis=0),
     }
-    for name, share in QUANTILES.items():
-        if all(name in part for part in parts):  # older datasets have none
-            merged[name] = _envelope(np.stack([part[name] for part in parts]), share)
-    return merged
+    quantiles = {name: share for name, share in QUANTILES.items() if name in rows}
+    return merged | {name: _envelope(rows[name], share) for name, share in quantiles.items()}
 
 
 def _envelope(quantiles: Array, share: float) -> Array:

@@ -6,13 +6,15 @@ from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
+import numpy as np
+
 from proctor.datasets.columns import as_numbers
 from proctor.datasets.entry import times
 from proctor.datasets.episode_stats import read_episode_stats
 from proctor.datasets.episodes import EpisodeRow, Episodes
 from proctor.datasets.info import Info, data_file
 from proctor.datasets.spread import Totals
-from proctor.datasets.statistics import Stats, counted_features, numbers_stats
+from proctor.datasets.statistics import FeatureStats, Stats, counted_features, numbers_stats
 from proctor.datasets.tables import read_table
 from proctor.datasets.workshop import Workshop, believed
 from proctor.errors import DatasetError
@@ -31,41 +33,46 @@ def read_totals(root: Path, info: Info, episodes: Episodes) -> Totals:
     of_episodes = read_episode_stats(root, info)
     cameras = [key for key in info.cameras if not info.is_depth(key)]
     workshop = Workshop(root)
+    known = counted_features(info.features)
     levels = {key: workshop.read_levels(key, info.shape(key)[2]) for key in cameras}
     totals = Totals()
-    for row, numbers in _numbers(root, info, episodes):
-        stats: Stats = dict(of_episodes[row.index]) if row.index < len(of_episodes) else {}
-        for key in numbers.keys() - stats.keys():  # older datasets have none, edited ones not all
-            stats[key] = numbers_stats(numbers[key])
-        stats = {key: stats[key] for key in counted_features(info.features) if key in stats}
-        pixels: dict[str, Array | None] = {}
-        for key in (key for key in cameras if key in stats):
-            kept = levels[key][row.index : row.index + 1]
-            sure = len(kept) == 1 and believed(kept[0], stats[key])
-            pixels[key] = kept[0] if sure else None
-        totals.add(stats, numbers, pixels)
+    for rows, numbers in _tables(root, info, episodes):
+        of_file: list[Stats] = []
+        pixels: list[dict[str, Array | None]] = []
+        at = 0
+        for row in rows:
+            stats = dict(of_episodes[row.index]) if row.index < len(of_episodes) else {}
+            for key in numbers.keys() - stats.keys():  # older datasets have none, edited ones some
+                stats[key] = numbers_stats(numbers[key][at : at + row.length])
+            of_file.append({key: stats[key] for key in known if key in stats})
+            pixels.append(
+                {
+                    key: _levels_of(levels[key][row.index : row.index + 1], stats[key])
+                    for key in cameras
+                    if key in stats
+                }
+            )
+            at += row.length
+        totals.add_all(of_file, numbers, pixels)
     return totals
 
 
-def _numbers(
+def _levels_of(kept: Array, stats: FeatureStats) -> Array | None:
+    found: Array | None = kept[0] if len(kept) and believed(kept[0], stats) else None
+    return found
+
+
+def _tables(
     root: Path, info: Info, episodes: Episodes
-) -> Iterator[tuple[EpisodeRow, dict[str, Array]]]:
-    """Yield each episode with the values of its features that are numbers."""
+) -> Iterator[tuple[list[EpisodeRow], dict[str, Array]]]:
+    """Yield the episodes of each table, and its features that are numbers."""
     keys = [key for key in counted_features(info.features) if key not in info.cameras]
-    for place, rows in groupby(episodes, key=lambda row: row.data):
-        path = data_file(root, info, *place)
-        table, at = read_table(path, keys), 0
-        columns = {
-            key: as_numbers(path, info, key, table[key])
-            for key in keys
-            if key in table.column_names
-        }
-        for row in rows:
-            if at + row.length > len(table):
-                raise DatasetError(
-                    f"{path} has {len(table)} frames, episode {row.index} needs more"
-                )
-            numbers = {key: values[at : at + row.length] for key, values in columns.items()}
-            numbers |= {"timestamp": times(row.length, info.fps)}
-            yield row, numbers
-            at += row.length
+    for place, of_file in groupby(episodes, key=lambda row: row.data):
+        path, rows = data_file(root, info, *place), list(of_file)
+        table, n = read_table(path, keys), sum(row.length for row in rows)
+        if n > len(table):
+            raise DatasetError(f"{path} has {len(table)} of the {n} frames that it should")
+        known = [key for key in keys if key in table.column_names]
+        numbers = {key: as_numbers(path, info, key, table[key])[:n] for key in known}
+        numbers["timestamp"] = np.concatenate([times(row.length, info.fps) for row in rows])
+        yield rows, numbers
