@@ -1,6 +1,6 @@
 """Recording Meta-World against the sum of simulating, drawing and encoding alone, in one run.
 
-    python measurements/recording.py [--task=reach-v3] [--episodes=2] [--size=480] [--rounds=3]
+    python -m measurements.recording [--task=reach-v3] [--episodes=2] [--size=480] [--rounds=3]
 
 The parts: one simulator in this process, playing the expert; every picture drawn; then the pictures
 encoded, with nothing else going on. Recording: `proctor record` with one worker, from its first

@@ -77,12 +77,8 @@ def push(
     return address
 
 
-def card_of(info: Info, repo: str) -> str:
-    """Return the text of a dataset's page on the Hub."""
-    features = "\n".join(
-        f"| `{key}` | {entry['dtype']} | {' x '.join(map(str, entry['shape']))} |"
-        for key, entry in info.features.items()
-    )
+def card_head(repo: str) -> str:
+    """Return how the text of every dataset's page begins: what the Hub reads of it, and a title."""
     return f"""\
 ---
 task_categories:
@@ -95,7 +91,17 @@ configs:
 ---
 
 # {repo}
+"""
 
+
+def card_of(info: Info, repo: str) -> str:
+    """Return the text of a dataset's page on the Hub."""
+    features = "\n".join(
+        f"| `{key}` | {entry['dtype']} | {' x '.join(map(str, entry['shape']))} |"
+        for key, entry in info.features.items()
+    )
+    return f"""\
+{card_head(repo)}
 A dataset of robot demonstrations in the format LeRobotDataset {info.version}: {info.total_episodes}
 episodes, {info.total_frames} frames at {info.fps} a second, {info.total_tasks} tasks\
 {f", robot {info.robot_type}" if info.robot_type else ""}.

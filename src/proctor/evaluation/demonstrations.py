@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,8 @@ import numpy as np
 from proctor.benchmarks.base import Benchmark, interface_of
 from proctor.config.recording import DatasetSettings, RecordSettings
 from proctor.datasets.encoder import codec_named
+from proctor.datasets.hub import card_head
+from proctor.datasets.info import VERSION
 from proctor.errors import DatasetError, MissingExtra, UsageError, did_you_mean
 from proctor.features import (
     ACTION,
@@ -25,11 +28,15 @@ from proctor.features import (
     FeatureKind,
     to_info,
 )
+from proctor.machine.files import mend_swap, write_whole
 from proctor.recorders.dataset import Ledger, Line, OpenDataset
 from proctor.recorders.noise import Noise
-from proctor.recorders.takes import Recording, stored
+from proctor.recorders.takes import Recording, stored, writing
 from proctor.runs.journal import EpisodeRow
 from proctor.types import EpisodeKey, EpisodeSpec, Outcome
+from proctor.version import __version__
+
+CARD_FILE = "README.md"
 
 
 @dataclass(frozen=True)
@@ -37,6 +44,8 @@ class Demonstrations:
     """What is recorded and where it goes, checked; nothing is written before ``open``."""
 
     settings: RecordSettings
+    name: str
+    """As on the Hub."""
     root: Path
     codec: str
     benchmark: Benchmark
@@ -52,8 +61,10 @@ class Demonstrations:
         """
         return self.benchmark.preflight((*inputs, *self.observed))
 
-    def open(self, folder: Path) -> OpenDataset:
+    def open(self, folder: Path, protocol: Mapping[str, Any]) -> OpenDataset:
         """Make the dataset, or go on with it; takes will lie in ``folder`` until they are in it.
+
+        A new one has a card that says how it is made: all of ``protocol``.
 
         Raises:
             DatasetError: what lies there is no dataset, or one of something else.
@@ -63,12 +74,15 @@ class Demonstrations:
         from proctor.datasets.writer import DatasetWriter
 
         codec = codec_named(self.codec)
+        mend_swap(self.root)
         if self.root.exists():
             writer = DatasetWriter.resume(self.root, codec)
         else:
             layout = Layout(robot_type=self.benchmark.name)
             writer = DatasetWriter.create(self.root, self.fps, self._features(), codec, layout)
         try:
+            with writing(folder):
+                self._write_card(protocol)
             ledger = Ledger(folder, writer.n_episodes)
         except BaseException:
             writer.release()
@@ -82,6 +96,23 @@ class Demonstrations:
             noise=self._noise(),
         )
         return OpenDataset(writer, recording, ledger)
+
+    def _write_card(self, protocol: Mapping[str, Any]) -> None:
+        """Leave a page for the Hub, unless there is one; counts of it would not outlive an edit."""
+        path = self.root / CARD_FILE
+        if path.exists():
+            return
+        told = json.dumps(protocol, indent=2, sort_keys=True)
+        text = f"""\
+{card_head(self.name)}
+Recorded by Proctor {__version__}: {protocol["policy"]["type"]} on {self.benchmark.name}, as
+LeRobotDataset {VERSION}. What defines its episodes:
+
+```json
+{told}
+```
+"""
+        write_whole(path, text.encode())
 
     def _noise(self) -> Noise:
         dims = self.settings.noise_dims
@@ -162,6 +193,7 @@ def demonstrations(
     codec_named(dataset.codec)
     return Demonstrations(
         settings=settings,
+        name=dataset.repo_id or dataset.folder.name,
         root=dataset.folder,
         codec=dataset.codec,
         benchmark=benchmark,

@@ -24,6 +24,7 @@ from proctor.evaluation.plan import Rest, check_planned
 from proctor.evaluation.prepared import Prepared
 from proctor.evaluation.preparing import checked, record_of
 from proctor.evaluation.session import Session, SessionRules
+from proctor.machine.files import mend_swap
 from proctor.recorders.base import Recorder
 from proctor.recorders.dataset import DatasetRecorder, OpenDataset
 from proctor.recorders.stopper import Stopper
@@ -87,7 +88,10 @@ def prepare(config: RecordConfig) -> tuple[Prepared[RecordConfig], Demonstration
 
 def _check_place(config: RecordConfig, folder: RunFolder) -> None:
     """Refuse a dataset that exists, or one to go on with that does not."""
-    root, there = config.dataset.folder, config.dataset.folder.exists()
+    root = config.dataset.folder
+    if config.resume:
+        mend_swap(root)
+    there = root.exists()
     if there and not config.resume:
         raise UsageError(
             f"{root} exists; add --resume to record what is missing in it, or choose another "
@@ -123,7 +127,7 @@ def run_recording(
         check_planned(attempts.plan(), list(rows.values()), folder.path)
         folder.write(record)  # nothing is refused from here on
         cut_torn_line(folder.path)
-        with shown.open(folder.path) as dataset:
+        with shown.open(folder.path, definition.protocol) as dataset:
             note = _play(_Stage(prepared, shown, dataset), attempts, rows, make_recorders)
             recorded = _task_records(prepared, dataset.ledger.keys)
     return Recorded(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from proctor.benchmarks.base import Benchmark
 from proctor.config.evaluation import EvalConfig
@@ -55,6 +56,7 @@ def keeping(
     plan: Sequence[EpisodeSpec],
     done: Collection[EpisodeRow],
     folder: Path,
+    protocol: Mapping[str, Any],
 ) -> Iterator[Kept]:
     """Keep what is run of ``plan`` in the dataset, with what earlier sessions left waiting.
 
@@ -66,7 +68,7 @@ def keeping(
         yield Kept()
         return
     rows = {row.key: row for row in done}
-    with shown.open(folder) as dataset:
+    with shown.open(folder, protocol) as dataset:
         line, missing = line_of(dataset, plan, rows)
         lacking = [s for s in missing if s.key in rows and rows[s.key].outcome.counts]
         if lacking:

@@ -122,7 +122,7 @@ def run_evaluation(
             stopper.hear(row.key, row.outcome)
         rest = rest_of(plan, done, decided=stopper.decided)
         with (
-            keeping(shown, plan, done, folder.path) as kept,
+            keeping(shown, plan, done, folder.path, definition.protocol) as kept,
             tracked(config.wandb, folder.path, record, before) as trackers,
             _session(prepared, shown, kept.recording) as session,
         ):

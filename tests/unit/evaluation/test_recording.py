@@ -86,6 +86,9 @@ def test_the_dataset_says_whose_it_is_and_how_fast(tmp_path: Path) -> None:
     assert list(info.features)[:2] == ["observation.state", "action"]
     assert {entry["dtype"] for entry in info.features.values()} == {"float32", "int64"}
     assert info.total_tasks == 1
+    card = (tmp_path / "d" / "README.md").read_text()
+    assert card.startswith("---\ntask_categories:\n- robotics\n")
+    assert '"episode_length": 14' in card
 
 
 def test_disturbed_actions_are_played_and_wanted_ones_recorded(tmp_path: Path) -> None:

@@ -1,0 +1,111 @@
+"""SIGKILLs of `proctor record` at random moments: what is lost, and whether it comes out the same.
+
+    python -m measurements.recording_kills [--kills=25] [--seed=0]
+
+Recordings of a fake benchmark with pictures and noise are killed and resumed, again and again until
+they are complete. After every kill the dataset is opened and frames of it are read; in the end its
+numbers must be those of a recording that nothing disturbed, bit for bit. An episode that stands in
+the journal twice was played twice: its take was lost.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from measurements.command import PROCTOR, machine, say
+
+from proctor.datasets.dataset import Dataset
+from proctor.datasets.reader import open as open_dataset
+
+OPTIONS = {"kills": "25", "seed": "0"}
+FLAGS = (
+    *("--policy.type=expert", "--env.type=fake", "--env.n_tasks=2", "--env.episode_length=14"),
+    *("--env.image_size=64", "--env.step_ms=10", "--eval.batch_size=2"),
+    *("--record.n_episodes=12", "--record.noise=0.3"),
+)
+LONGEST_S = 1.5
+"""After the first episode of a session has ended."""
+
+
+def start(root: Path, *words: str) -> subprocess.Popen[str]:
+    command = [*PROCTOR, "record", f"--dataset.root={root}", *words]
+    return subprocess.Popen(  # noqa: S603  our own words
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+
+
+def ended_well(process: subprocess.Popen[str]) -> None:
+    said = process.communicate()[1]
+    if process.returncode:
+        raise SystemExit(f"exit code {process.returncode}: {said}")
+
+
+def journal_lines(root: Path) -> list[bytes]:
+    path = root.with_name(f"{root.name}.recording") / "episodes.jsonl"
+    return path.read_bytes().splitlines() if path.exists() else []
+
+
+def killed(root: Path, rng: random.Random) -> bool:
+    """Record, or go on, and kill it at a random moment; False where it was complete before."""
+    begun = root.with_name(f"{root.name}.recording") / "run.json"
+    process = start(root, *(["--resume"] if begun.exists() else FLAGS))
+    before = len(journal_lines(root))
+    while process.poll() is None and len(journal_lines(root)) <= before:
+        time.sleep(0.005)
+    time.sleep(rng.random() * LONGEST_S)
+    if process.poll() is None:
+        process.kill()
+        process.communicate()
+        return True
+    ended_well(process)
+    return False
+
+
+def numbers(dataset: Dataset) -> dict[str, np.ndarray]:
+    batch = dataset.batch(range(len(dataset)))
+    return {key: np.asarray(value) for key, value in batch.items()}
+
+
+def record_under_fire(root: Path, rng: random.Random) -> int:
+    """Record one dataset; return how often it was killed."""
+    kills = n_episodes = 0
+    while killed(root, rng):
+        kills += 1
+        if not root.exists():
+            continue
+        dataset = open_dataset(root)
+        assert len(dataset.episodes) >= n_episodes, "a finished episode is gone"
+        n_episodes = len(dataset.episodes)
+        if n_episodes:
+            dataset.batch(range(0, len(dataset), 7))
+    return kills
+
+
+def main(words: list[str]) -> None:
+    options = OPTIONS | dict(word.removeprefix("--").split("=", 1) for word in words)
+    rng = random.Random(int(options["seed"]))  # noqa: S311  repeatable, not secret
+    print(machine())
+    kills = recordings = twice = 0
+    with tempfile.TemporaryDirectory() as folder:
+        ended_well(start(Path(folder, "whole"), *FLAGS))
+        whole = numbers(open_dataset(Path(folder, "whole")))
+        attempts = len(journal_lines(Path(folder, "whole")))
+        while kills < int(options["kills"]):
+            root = Path(folder, f"d{recordings}")
+            kills, recordings = kills + record_under_fire(root, rng), recordings + 1
+            told = numbers(open_dataset(root))
+            assert all(np.array_equal(told[key], whole[key]) for key in whole), root
+            twice += len(journal_lines(root)) - attempts
+            assert not list(Path(folder).glob(".*")), "something is left beside the dataset"
+    say(f"recordings that came out the same, after {kills} kills", str(recordings))
+    say("finished episodes lost", str(twice), "0")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
