@@ -30,6 +30,7 @@ COMMANDS = {
     "audit": "run a sample of a run's episodes again, one by one, and compare",
     "compare": "what changed between runs, and whether by more than chance",
     "view": "runs in the browser: a list, and each run's page",
+    "train": "train a policy on demonstrations, to the same bits however often it is stopped",
     "data": "demonstrations in LeRobot's format: look, check, edit, convert, push and pull",
     "doctor": "what works on this machine, how fast it renders, and how to mend the rest",
     "info": "versions, cores, graphics and extras found on this machine",

@@ -22,6 +22,24 @@ for a path, where what lies there is hashed, and for what is resolved into anoth
 NAMES = {"names": True}
 """Field metadata: a text of names, ``a,b``, which may also be given as a list."""
 
+
+class Use(Enum):
+    """What a config is for."""
+
+    EVALUATION = "evaluation"
+    TRAINING = "training"
+
+
+def only_for(use: Use) -> dict[str, Any]:
+    """Return field metadata: a flag where the config is for ``use``, and elsewhere none."""
+    return {"only": use}
+
+
+def is_flag(metadata: Mapping[str, Any], use: Use) -> bool:
+    """Whether a field with this metadata is a flag of configs for ``use``."""
+    return not metadata.get("hidden") and metadata.get("only", use) is use
+
+
 _MOST_NAMED, _LONGEST_VALUE = 6, 80
 _HASH = re.compile(r"[0-9a-f]{64}")
 

@@ -8,6 +8,7 @@ ProctorError                  one line for the user: what, where, what to do
 │   ├── NoGraphics            pixels are needed and no GL backend works
 │   └── SpecMismatch          the policy's inputs are not what the benchmark offers
 ├── PolicyError               the policy returned something that is not an action chunk
+├── TrainingError             a training cannot go on; its checkpoints are whole
 ├── RunFolderError            the run folder cannot be used or written
 │   └── FolderInUse           another process works in it
 └── WorkerError               a worker or its simulator broke (retried, then an errored episode)
@@ -58,6 +59,10 @@ class SpecMismatch(UsageError):
 
 class PolicyError(ProctorError):
     """The policy returned NaN, or a chunk of the wrong shape."""
+
+
+class TrainingError(ProctorError):
+    """The loss is no number, or a loader process is gone."""
 
 
 class RunFolderError(ProctorError):

@@ -99,7 +99,7 @@ def test_sampling_matches(case):
 
 def test_the_loss_matches(case, monkeypatch):
     network, inputs, expected = case
-    monkeypatch.setattr(network, "condition", lambda batch: expected["global_cond"])
+    monkeypatch.setattr(network, "condition", lambda batch, places: expected["global_cond"])
     time = (inputs["timesteps"] + 0.5) / network.config.num_train_timesteps
     found, _ = network.loss(inputs, {"noise": inputs["eps"], "time": time})
     difference = abs(found.item() / expected["loss_eval_mode"].item() - 1)

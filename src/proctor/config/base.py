@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from proctor.benchmarks.base import BenchmarkConfig
 from proctor.config.sections import PlaySettings, at_least, between
-from proctor.definition import PRESENTATION, plain
+from proctor.definition import PRESENTATION, Use, is_flag, plain
 from proctor.policies.base import PolicyConfig
 
 STRICT_BATCH = 8
 """The one size of --eval.strict. It must not follow the number of workers: bits would.
 
 For ACT with 14 simulators on an H200 it costs 5% from first episode to last, 16 would cost 9%."""
+MOST_SEED = 2**31 - 1
 _SECTION = "plugin_section"
 
 
@@ -43,7 +44,30 @@ def plugin_sections(cls: type[Any]) -> dict[str, PluginSection]:
 
 
 @dataclass
-class RunConfig:
+class Config:
+    """What a command is asked to do."""
+
+    use: ClassVar[Use] = Use.EVALUATION
+
+    def validate(self) -> None:
+        """Refuse values that make no sense; a class that adds fields extends this.
+
+        Raises:
+            UsageError: naming the flag.
+        """
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the config as JSON values, such that ``build`` gives the same again."""
+        told: dict[str, Any] = plain(self, self._is_shown)
+        return told
+
+    def _is_shown(self, owner: type[Any], field_name: str) -> bool:
+        known = {f.name: f for f in fields(owner)}
+        return is_flag(known[field_name].metadata, self.use)
+
+
+@dataclass
+class RunConfig(Config):
     """A run in a folder of its own: which policy, in which world, how, and where results go."""
 
     policy: PolicyConfig = field(metadata=plugin_section("policies", type_of_path="pretrained"))
@@ -72,7 +96,7 @@ class RunConfig:
         """
         self.eval.validate()
         at_least("env.max_parallel_tasks", self.env.max_parallel_tasks, 0)
-        between("seed", self.seed, 0, 2**31 - 1)
+        between("seed", self.seed, 0, MOST_SEED)
 
     @property
     def played_policy(self) -> PolicyConfig:
@@ -80,13 +104,3 @@ class RunConfig:
         if self.eval.strict and self.policy.pad_to is None:
             return replace(self.policy, pad_to=STRICT_BATCH)
         return self.policy
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the config as JSON values, such that ``build`` gives the same again."""
-        told: dict[str, Any] = plain(self, _is_shown)
-        return told
-
-
-def _is_shown(owner: type[Any], field_name: str) -> bool:
-    known = {f.name: f for f in fields(owner)}
-    return not known[field_name].metadata.get("hidden")

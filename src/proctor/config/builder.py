@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from proctor import plugins
 from proctor.benchmarks.base import BenchmarkConfig, BenchmarkPlugin
-from proctor.config.base import PluginSection, RunConfig, plugin_sections
+from proctor.config.base import Config, PluginSection, plugin_sections
 from proctor.config.flags import Flag, check_known, decode, flags_of
 from proctor.definition import flatten
 from proctor.errors import UsageError
@@ -16,14 +16,14 @@ from proctor.policies.base import PolicyPlugin
 from proctor.values import inner_type
 
 Plugin = BenchmarkPlugin | PolicyPlugin
-Config = TypeVar("Config", bound=RunConfig)
+ConfigT = TypeVar("ConfigT", bound=Config)
 _FINDERS: dict[str, Callable[[str], Plugin]] = {
     "benchmarks": plugins.find_benchmark,
     "policies": plugins.find_policy,
 }
 
 
-def build(cls: type[Config], settings: Mapping[str, Any]) -> Config:
+def build(cls: type[ConfigT], settings: Mapping[str, Any]) -> ConfigT:
     """Build a checked config from settings, nested (as in a file) or flat (as on the command line).
 
     Raises:
@@ -31,10 +31,10 @@ def build(cls: type[Config], settings: Mapping[str, Any]) -> Config:
     """
     chosen = _chosen(cls, settings)
     classes = {name: None if plugin is None else plugin.config for name, plugin in chosen.items()}
-    flags = flags_of(cls, sections=classes)
+    flags = flags_of(cls, sections=classes, use=cls.use)
     values = _values(cls, settings, flags, _open_fields(chosen))
     check_known(values, flags, ())
-    config = decode(cls, values, sections=classes)
+    config = decode(cls, values, sections=classes, use=cls.use)
     config.validate()
     return config
 
@@ -58,9 +58,9 @@ def find_plugin(kind: str, name: str) -> Plugin:
     return _FINDERS[kind](name)
 
 
-def own_flags(cls: type[RunConfig]) -> list[Flag]:
+def own_flags(cls: type[Config]) -> list[Flag]:
     """List the flags that every run of a config class has, whatever the plug-ins."""
-    return flags_of(cls, sections=dict.fromkeys(plugin_sections(cls)))
+    return flags_of(cls, sections=dict.fromkeys(plugin_sections(cls)), use=cls.use)
 
 
 def setting(section: str, name: str, settings: Mapping[str, Any]) -> str:
@@ -70,7 +70,7 @@ def setting(section: str, name: str, settings: Mapping[str, Any]) -> str:
     return str(settings.get(f"{section}.{name}", inside) or "")
 
 
-def _chosen(cls: type[RunConfig], settings: Mapping[str, Any]) -> dict[str, Plugin | None]:
+def _chosen(cls: type[Config], settings: Mapping[str, Any]) -> dict[str, Plugin | None]:
     """Return the plug-in of every section: the last first, for a world is asked for before all."""
     found: dict[str, Plugin | None] = {}
     for name, section in reversed(plugin_sections(cls).items()):
@@ -110,7 +110,7 @@ def _open_fields(chosen: Mapping[str, Plugin | None]) -> dict[str, str]:
 
 
 def _values(
-    cls: type[RunConfig],
+    cls: type[Config],
     settings: Mapping[str, Any],
     flags: Collection[Flag],
     open_fields: Mapping[str, str],
@@ -139,18 +139,18 @@ def _values(
     return values
 
 
-def aliased_flags(cls: type[RunConfig]) -> list[Flag]:
+def aliased_flags(cls: type[Config]) -> list[Flag]:
     """List the flags of the built-in plug-ins that have another name, each once."""
     flags = (flag for name in plugin_sections(cls) for flag in plugin_flags(cls, name))
     named = {flag.alias: flag for flag in flags if flag.alias is not None}
     return list(named.values())
 
 
-def plugin_flags(cls: type[RunConfig], section: str, name: str | None = None) -> Iterator[Flag]:
+def plugin_flags(cls: type[Config], section: str, name: str | None = None) -> Iterator[Flag]:
     """Yield the flags of a section: of the plug-in called ``name``, or of all that are built in."""
     kind = plugin_sections(cls)[section].kind
     for known in plugins.BUILT_IN[kind] if name is None else [name]:
-        yield from flags_of(find_plugin(kind, known).config, f"{section}.")
+        yield from flags_of(find_plugin(kind, known).config, f"{section}.", use=cls.use)
 
 
 class Switches:
@@ -160,7 +160,7 @@ class Switches:
     name, then all that are built in, for a file may name any.
     """
 
-    def __init__(self, cls: type[RunConfig], words: list[str]) -> None:
+    def __init__(self, cls: type[Config], words: list[str]) -> None:
         self._cls = cls
         self._words = words
 
@@ -174,7 +174,7 @@ class Switches:
     def _own_flags(self) -> list[Flag]:
         hints = typing.get_type_hints(self._cls)
         declared = {name: inner_type(hints[name]) for name in plugin_sections(self._cls)}
-        return flags_of(self._cls, sections=declared)
+        return flags_of(self._cls, sections=declared, use=self._cls.use)
 
     def _named_flags(self) -> Iterator[Flag]:
         for section in plugin_sections(self._cls):

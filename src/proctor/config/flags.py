@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from proctor.definition import is_marked
+from proctor.definition import Use, is_flag, is_marked
 from proctor.errors import UsageError, did_you_mean
 from proctor.machine.files import read_plain
 from proctor.values import (
@@ -68,26 +68,31 @@ class Flag:
         return self.inner is bool
 
 
-def flags_of(cls: type[Any], prefix: str = "", sections: Sections = _AS_DECLARED) -> list[Flag]:
-    """List the flags of a dataclass, its sections' included, fields marked hidden not."""
+def flags_of(
+    cls: type[Any],
+    prefix: str = "",
+    sections: Sections = _AS_DECLARED,
+    use: Use = Use.EVALUATION,
+) -> list[Flag]:
+    """List the flags of a dataclass and its sections, less the fields that are none of ``use``."""
     flags: list[Flag] = []
-    for field, kind in _fields_of(cls, sections):
+    for field, kind in _fields_of(cls, sections, use):
         name = prefix + field.name
         if dataclasses.is_dataclass(kind):
-            flags += flags_of(typing.cast(type[Any], kind), name + ".")
+            flags += flags_of(typing.cast(type[Any], kind), name + ".", use=use)
         else:
             flags.append(_flag(cls, field, name, kind))
     return flags
 
 
 def _fields_of(
-    cls: type[Any], sections: Sections
+    cls: type[Any], sections: Sections, use: Use
 ) -> Iterator[tuple[dataclasses.Field[Any], type[Any]]]:
-    """Yield every field that is no secret, with its type."""
+    """Yield every field that is a flag, with its type."""
     hints = typing.get_type_hints(cls)
     for field in dataclasses.fields(cls):
         kind = sections.get(field.name, hints[field.name])
-        if kind is not None and not field.metadata.get("hidden"):
+        if kind is not None and is_flag(field.metadata, use):
             yield field, kind
 
 
@@ -154,7 +159,11 @@ def check_known(given: Iterable[str], flags: list[Flag], others: Iterable[str]) 
 
 
 def decode(
-    cls: type[T], values: Mapping[str, Any], prefix: str = "", sections: Sections = _AS_DECLARED
+    cls: type[T],
+    values: Mapping[str, Any],
+    prefix: str = "",
+    sections: Sections = _AS_DECLARED,
+    use: Use = Use.EVALUATION,
 ) -> T:
     """Build dataclass ``cls`` from flat values (strings from the command line, or typed ones).
 
@@ -162,12 +171,13 @@ def decode(
         UsageError: naming the flag whose value is wrong.
     """
     decoded: dict[str, Any] = {}
-    for field, kind in _fields_of(cls, sections):
+    for field, kind in _fields_of(cls, sections, use):
         name = prefix + field.name
         if dataclasses.is_dataclass(kind):
             chosen = field.name in sections
             if chosen or any(given.startswith(f"{name}.") for given in values):
-                decoded[field.name] = decode(typing.cast(type[Any], kind), values, f"{name}.")
+                section = typing.cast(type[Any], kind)
+                decoded[field.name] = decode(section, values, f"{name}.", use=use)
         elif name in values:
             decoded[field.name] = _decoded(_flag(cls, field, name, kind), values[name])
     _require_all(cls, decoded, prefix)

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from proctor import plugins
-from proctor.config.base import RunConfig, plugin_sections
+from proctor.config.base import Config, plugin_sections
 from proctor.config.builder import aliased_flags, find_plugin, own_flags, plugin_flags
 from proctor.config.flags import Flag
 from proctor.values import inner_type
 
 
-def flags_help(cls: type[RunConfig], given: Mapping[str, str]) -> str:
+def flags_help(cls: type[Config], given: Mapping[str, str]) -> str:
     """Return the help of all flags of a config, or of the chosen plug-ins only."""
     lines = [*help_lines(own_flags(cls)), *_alias_lines(aliased_flags(cls))]
     lines += [

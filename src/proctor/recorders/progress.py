@@ -19,7 +19,7 @@ from proctor.types import EpisodeResult
 _PLAIN_EVERY_S = 5.0
 
 
-class _Line:
+class Line:
     """One line that is redrawn, or said every few seconds where nothing can be redrawn."""
 
     def __init__(self, console: Console) -> None:
@@ -28,6 +28,7 @@ class _Line:
         if self._live is not None:
             self._live.start()
         self._said_at = time.monotonic()
+        self._said = ""
 
     def show(self, text: str) -> None:
         """Show ``text`` in place of what was there, now or in a few seconds."""
@@ -42,10 +43,11 @@ class _Line:
         if self._live is not None:
             self.show(text)
             self._live.stop()
-        else:
+        elif text != self._said:
             self._say(text)
 
     def _say(self, text: str) -> None:
+        self._said = text
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -57,7 +59,7 @@ class Progress(Recorder):
         self._counts = counts
         self._done_before = counts.total
         self._console = console
-        self._line = _Line(console)
+        self._line = Line(console)
         self._pulse = Pulse(0.0, 0, 0, 0)
 
     def episode_ended(self, result: EpisodeResult) -> None:
@@ -103,7 +105,7 @@ class FilmingProgress(Recorder):
         self._planned = planned
         self._ended = 0
         self._elapsed_s = 0.0
-        self._line = _Line(console)
+        self._line = Line(console)
 
     def episode_ended(self, result: EpisodeResult) -> None:
         """Count the episode; what is to be said of its video is said in the end."""
@@ -133,7 +135,7 @@ class RecordingProgress(Recorder):
         self._lost = 0
         self._keep = keep
         self._console = console
-        self._line = _Line(console)
+        self._line = Line(console)
         self._pulse = Pulse(0.0, 0, 0, 0)
 
     def episode_ended(self, result: EpisodeResult) -> None:

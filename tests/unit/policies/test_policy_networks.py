@@ -7,9 +7,10 @@ import torch
 from small_policies import IMAGE, STATE, small_act, small_diffusion
 from torch import nn
 
-from proctor.policies.act.network import Act, TemporalEnsemble
+from proctor.policies.act.ensemble import TemporalEnsemble
+from proctor.policies.act.network import Act
 from proctor.policies.blocks.resnet import FrozenBatchNorm2d, ResNet, feature_map_size, group_norm
-from proctor.policies.diffusion.network import Diffusion, RgbEncoder
+from proctor.policies.diffusion.network import Diffusion, _cropped
 from proctor.policies.diffusion.schedule import NoiseSchedule
 from proctor.policies.runtime.network import Drawn, draw
 
@@ -150,13 +151,28 @@ def test_diffusion_masks_padding_only_where_told():
         assert torch.equal(before, after) == masks
 
 
+def test_crops_lie_where_the_draws_say_and_in_the_middle_without_any():
+    rows, columns = torch.meshgrid(torch.arange(64.0), torch.arange(64.0), indexing="ij")
+    image = torch.stack([rows, columns, rows + columns])[None].expand(3, 3, 64, 64)
+    places = torch.tensor([[0.0, 0.0], [0.5, 0.25], [0.9999, 0.9999]])
+    found = _cropped(image, [32, 24], places)
+    assert found.shape == (3, 3, 32, 24)
+    assert found[:, :2, 0, 0].tolist() == [[0, 0], [16, 10], [32, 40]]
+    for one in found:
+        torch.testing.assert_close(one[2], one[0] + one[1])
+        assert one[:, -1, -1].tolist()[:2] == [one[0, 0, 0] + 31, one[1, 0, 0] + 23]
+    assert _cropped(image, [32, 24], None)[0, :2, 0, 0].tolist() == [16, 20]
+
+
 def test_random_crops_are_for_training():
-    encoder = RgbEncoder(small_diffusion(crop_shape=[32, 32]))
-    image = torch.arange(64.0).expand(1, 3, 64, 64)
-    torch.manual_seed(0)
-    places = {encoder._crop(image, [32, 32])[0, 0, 0, 0].item() for _ in range(20)}
-    assert len(places) > 5
-    assert encoder.eval()._crop(image, [32, 32])[0, 0, 0, 0] == 16
+    network = Diffusion(small_diffusion(crop_shape=[48, 40], use_group_norm=True))
+    batch = training_batch(network.config, n_obs_steps=2)
+    draws = drawn(network)
+    elsewhere = {**draws, "crop": 1 - draws["crop"]}
+    assert network.loss(batch, draws)[0] != network.loss(batch, elsewhere)[0]
+    network.eval()
+    assert network.loss(batch, draws)[0] == network.loss(batch, elsewhere)[0]
+    assert "crop" not in Diffusion(small_diffusion(crop_shape=[48, 40], crop_is_random=False)).draws
 
 
 @pytest.mark.parametrize("kind", ["DDPM", "DDIM"])

@@ -16,12 +16,13 @@ from proctor.policies.lerobot.config import (
     MOST_LAYERS,
     MOST_STEPS,
     MOST_WIDTH,
-    NOT_A_FLAG,
     CheckpointConfig,
     CheckpointPlugin,
     check_backbone,
     check_sizes,
+    of_training,
 )
+from proctor.policies.lerobot.presets import OptimizerSettings, Samples, TrainingPreset
 
 _MOST = {
     "chunk_size": MOST_STEPS,
@@ -50,11 +51,12 @@ class ActConfig(CheckpointConfig):
             "STATE": NormMode.MEAN_STD,
             "ACTION": NormMode.MEAN_STD,
         },
-        metadata=NOT_A_FLAG,
+        metadata=of_training("how each kind of feature is normalised, as {STATE: MEAN_STD}"),
     )
     vision_backbone: str = field(default="resnet18", metadata={"help": "resnet18 or resnet34"})
     pretrained_backbone_weights: str | None = field(
-        default="ResNet18_Weights.IMAGENET1K_V1", metadata=NOT_A_FLAG
+        default="ResNet18_Weights.IMAGENET1K_V1",
+        metadata=of_training("null: the image encoder starts from nothing"),
     )
     replace_final_stride_with_dilation: bool = field(
         default=False, metadata={"help": "keep the last feature map large"}
@@ -78,11 +80,29 @@ class ActConfig(CheckpointConfig):
     temporal_ensemble_coeff: float | None = field(
         default=None, metadata={"help": "average overlapping chunks (needs n_action_steps 1)"}
     )
-    dropout: float = field(default=0.1, metadata=NOT_A_FLAG)
-    kl_weight: float = field(default=10.0, metadata=NOT_A_FLAG)
-    optimizer_lr: float = field(default=1e-5, metadata=NOT_A_FLAG)
-    optimizer_weight_decay: float = field(default=1e-4, metadata=NOT_A_FLAG)
-    optimizer_lr_backbone: float = field(default=1e-5, metadata=NOT_A_FLAG)
+    dropout: float = field(default=0.1, metadata=of_training("share of features left out"))
+    kl_weight: float = field(default=10.0, metadata=of_training("weight of the latent's loss"))
+    optimizer_lr: float = field(default=1e-5, metadata=of_training("learning rate"))
+    optimizer_weight_decay: float = field(default=1e-4, metadata=of_training("weight decay"))
+    optimizer_lr_backbone: float = field(
+        default=1e-5, metadata=of_training("learning rate of the image encoder")
+    )
+
+    def samples(self) -> Samples:
+        """One observation, and the chunk of actions from there on."""
+        return Samples(action_steps=range(self.chunk_size))
+
+    def training_preset(self) -> TrainingPreset:
+        """AdamW, at a constant rate."""
+        optimizer = OptimizerSettings(
+            type="adamw",
+            lr=self.optimizer_lr,
+            weight_decay=self.optimizer_weight_decay,
+            grad_clip_norm=10.0,
+            betas=[0.9, 0.999],
+            eps=1e-8,
+        )
+        return TrainingPreset(optimizer)
 
     def validate(self) -> None:
         """Check ACT's own rules too: one observation, an input to look at, a replan interval."""

@@ -28,6 +28,7 @@ from torch import Tensor, nn
 
 from proctor.features import ACTION, ENVIRONMENT_STATE, STATE
 from proctor.policies.act.config import ActConfig
+from proctor.policies.act.ensemble import TemporalEnsemble
 from proctor.policies.blocks.resnet import OUT_CHANNELS, FrozenBatchNorm2d, ResNet
 from proctor.policies.runtime.network import Drawn, Network
 
@@ -45,20 +46,22 @@ class Act(Network):
         super().__init__()
         self.config = config
         width = config.dim_model
+        # In LeRobot's order: an optimiser's state on disk knows parameters by their number alone.
         if config.use_vae:
             self.loss_draws = {LATENT: (Drawn.NORMAL, (config.latent_dim,))}
             self._build_vae()
         if config.cameras:
             dilate = config.replace_final_stride_with_dilation
             self.backbone = ResNet(config.vision_backbone, FrozenBatchNorm2d, dilate_last=dilate)
-            self.encoder_img_feat_input_proj = nn.Conv2d(OUT_CHANNELS, width, 1)
         self.encoder = Encoder(config, config.n_encoder_layers)
         self.decoder = Decoder(config)
-        self.encoder_latent_input_proj = nn.Linear(config.latent_dim, width)
         if config.state_dim is not None:
             self.encoder_robot_state_input_proj = nn.Linear(config.state_dim, width)
         if config.env_dim is not None:
             self.encoder_env_state_input_proj = nn.Linear(config.env_dim, width)
+        self.encoder_latent_input_proj = nn.Linear(config.latent_dim, width)
+        if config.cameras:
+            self.encoder_img_feat_input_proj = nn.Conv2d(OUT_CHANNELS, width, 1)
         n_vectors = 1 + (config.state_dim is not None) + (config.env_dim is not None)
         self.encoder_1d_feature_pos_embed = nn.Embedding(n_vectors, width)
         self.decoder_pos_embed = nn.Embedding(config.chunk_size, width)
@@ -142,6 +145,14 @@ class Act(Network):
         actions: Tensor = self.action_head(self.decoder(memory, position, queries))
         return actions
 
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """Give the backbone a learning rate of its own; LeRobot has the group even without one."""
+        named = list(self.named_parameters())
+        backbone = [p for name, p in named if name.startswith("backbone.")]
+        others = [p for name, p in named if not name.startswith("backbone.")]
+        own = {"params": backbone, "lr": self.config.optimizer_lr_backbone}
+        return [{"params": others}, own]
+
     def new_episode(self) -> TemporalEnsemble | None:
         """Return fresh averages where overlapping chunks are averaged."""
         coeff = self.config.temporal_ensemble_coeff
@@ -163,10 +174,15 @@ class Act(Network):
 class Layer(nn.Module):
     """What encoder and decoder layers share: self-attention, a feed-forward block, residuals."""
 
+    looks_up = False
+    """Whether it also attends to the tokens of another stack."""
+
     def __init__(self, config: ActConfig) -> None:
         super().__init__()
         width = config.dim_model
         self.self_attn = attention(config)
+        if self.looks_up:
+            self.multihead_attn = attention(config)
         self.linear1 = nn.Linear(width, config.dim_feedforward)
         self.linear2 = nn.Linear(config.dim_feedforward, width)
         self.norm1 = nn.LayerNorm(width)
@@ -209,9 +225,10 @@ class EncoderLayer(Layer):
 class DecoderLayer(Layer):
     """Queries look at each other, then at the encoder's tokens (``memory``)."""
 
+    looks_up = True
+
     def __init__(self, config: ActConfig) -> None:
         super().__init__(config)
-        self.multihead_attn = attention(config)
         self.norm3 = nn.LayerNorm(config.dim_model)
 
     def forward(self, x: Tensor, queries: Tensor, memory: Tensor, keys: Tensor) -> Tensor:
@@ -289,31 +306,3 @@ def image_positions(features: Tensor) -> Tensor:
     y = halves[0][:, None].expand(h, w, -1)
     x = halves[1][None].expand(h, w, -1)
     return torch.cat([y, x], dim=-1).reshape(h * w, width).to(features.dtype)
-
-
-class TemporalEnsemble:
-    """The running averages of one episode: what all chunks so far predict for each coming step.
-
-    The prediction of the i-th oldest chunk weighs exp(-coeff * i): a positive ``coeff`` trusts old
-    predictions more, 0 takes the plain mean.
-    """
-
-    def __init__(self, coeff: float, chunk_size: int) -> None:
-        self.weights = torch.exp(-coeff * torch.arange(chunk_size))
-        self.total = torch.cumsum(self.weights, 0)
-        self.averages: Tensor | None = None  # [steps ahead, A]
-        self.counts = torch.empty(0, dtype=torch.long)  # predictions in each average
-
-    def update(self, chunk: Tensor) -> Tensor:
-        """Take in the chunk [T, A] predicted now and return the averaged action [A] for now."""
-        if self.averages is None:
-            merged, counts = chunk, torch.ones(len(chunk), dtype=torch.long)
-        else:
-            n = len(self.averages)
-            old_total, weight = self.total[self.counts - 1], self.weights[self.counts]
-            summed = self.averages * old_total[:, None] + chunk[:n] * weight[:, None]
-            merged = torch.cat([summed / self.total[self.counts][:, None], chunk[n:]])
-            fresh = torch.ones(len(chunk) - n, dtype=torch.long)
-            counts = torch.cat([self.counts + 1, fresh])
-        self.averages, self.counts = merged[1:], counts[1:]
-        return merged[0]

@@ -21,6 +21,13 @@ from proctor.policies.lerobot.config import (
     CheckpointPlugin,
     check_backbone,
     check_sizes,
+    of_training,
+)
+from proctor.policies.lerobot.presets import (
+    OptimizerSettings,
+    Samples,
+    ScheduleSettings,
+    TrainingPreset,
 )
 
 _MOST = {
@@ -52,9 +59,11 @@ class DiffusionConfig(CheckpointConfig):
             "STATE": NormMode.MIN_MAX,
             "ACTION": NormMode.MIN_MAX,
         },
-        metadata=NOT_A_FLAG,
+        metadata=of_training("how each kind of feature is normalised, as {STATE: MIN_MAX}"),
     )
-    drop_n_last_frames: int = field(default=7, metadata=NOT_A_FLAG)
+    drop_n_last_frames: int = field(
+        default=7, metadata=of_training("frames at an episode's end that no sample begins at")
+    )
     vision_backbone: str = field(default="resnet18", metadata={"help": "resnet18 or resnet34"})
     resize_shape: list[int] | None = field(
         default=None, metadata={"help": "resize images to [height,width] first"}
@@ -65,9 +74,12 @@ class DiffusionConfig(CheckpointConfig):
     crop_shape: list[int] | None = field(
         default=None, metadata={"help": "crop images to [height,width], the centre at rollout"}
     )
-    crop_is_random: bool = field(default=True, metadata=NOT_A_FLAG)
+    crop_is_random: bool = field(
+        default=True, metadata=of_training("crop anywhere, each sample elsewhere")
+    )
     pretrained_backbone_weights: str | None = field(
-        default="ResNet18_Weights.IMAGENET1K_V1", metadata=NOT_A_FLAG
+        default="ResNet18_Weights.IMAGENET1K_V1",
+        metadata=of_training("null: the image encoder starts from nothing"),
     )
     use_group_norm: bool = field(
         default=False,
@@ -112,13 +124,21 @@ class DiffusionConfig(CheckpointConfig):
     )
     compile_model: bool = field(default=False, metadata=NOT_A_FLAG)
     compile_mode: str = field(default="reduce-overhead", metadata=NOT_A_FLAG)
-    do_mask_loss_for_padding: bool = field(default=False, metadata=NOT_A_FLAG)
-    optimizer_lr: float = field(default=1e-4, metadata=NOT_A_FLAG)
-    optimizer_betas: list[float] = field(default_factory=lambda: [0.95, 0.999], metadata=NOT_A_FLAG)
-    optimizer_eps: float = field(default=1e-8, metadata=NOT_A_FLAG)
-    optimizer_weight_decay: float = field(default=1e-6, metadata=NOT_A_FLAG)
-    scheduler_name: str = field(default="cosine", metadata=NOT_A_FLAG)
-    scheduler_warmup_steps: int = field(default=500, metadata=NOT_A_FLAG)
+    do_mask_loss_for_padding: bool = field(
+        default=False, metadata=of_training("leave actions after an episode's end out of the loss")
+    )
+    optimizer_lr: float = field(default=1e-4, metadata=of_training("learning rate"))
+    optimizer_betas: list[float] = field(
+        default_factory=lambda: [0.95, 0.999], metadata=of_training("betas of Adam")
+    )
+    optimizer_eps: float = field(default=1e-8, metadata=of_training("epsilon of Adam"))
+    optimizer_weight_decay: float = field(default=1e-6, metadata=of_training("weight decay"))
+    scheduler_name: str = field(
+        default="cosine", metadata=of_training("the learning rate after the warm-up")
+    )
+    scheduler_warmup_steps: int = field(
+        default=500, metadata=of_training("steps of rising learning rate")
+    )
 
     def __post_init__(self) -> None:
         """A resize brings its own crop, as a ratio; LeRobot stores the result, and so do we."""
@@ -132,6 +152,32 @@ class DiffusionConfig(CheckpointConfig):
         shape = self.input_features[self.cameras[0]].shape
         height, width = self.crop_shape or self.resize_shape or shape[:2]
         return height, width
+
+    def samples(self) -> Samples:
+        """The last observations, and a horizon of actions that begins with the oldest of them."""
+        first = 1 - self.n_obs_steps
+        return Samples(
+            action_steps=range(first, first + self.horizon),
+            observation_steps=range(first, 1),
+            drop_last=self.drop_n_last_frames,
+        )
+
+    def training_preset(self) -> TrainingPreset:
+        """Adam, and a cosine after a warm-up."""
+        optimizer = OptimizerSettings(
+            type="adam",
+            lr=self.optimizer_lr,
+            weight_decay=self.optimizer_weight_decay,
+            grad_clip_norm=10.0,
+            betas=self.optimizer_betas,
+            eps=self.optimizer_eps,
+        )
+        schedule = ScheduleSettings(
+            type="diffuser",
+            num_warmup_steps=self.scheduler_warmup_steps,
+            name=self.scheduler_name,
+        )
+        return TrainingPreset(optimizer, schedule)
 
     def validate(self) -> None:
         """Check Diffusion's own rules too: names of schedules, chunk arithmetic, camera shapes."""

@@ -23,7 +23,7 @@ from proctor.policies.diffusion.schedule import NoiseSchedule
 from proctor.policies.diffusion.unet1d import UNet1d
 from proctor.policies.runtime.network import Drawn, Network
 
-NOISE, TIME = "noise", "time"
+NOISE, TIME, CROP = "noise", "time", "crop"
 
 
 class Diffusion(Network):
@@ -48,13 +48,21 @@ class Diffusion(Network):
         chunk = (config.horizon, config.action_dim)
         self.draws = {NOISE: (Drawn.NORMAL, (n_noises, *chunk))}
         self.loss_draws = {NOISE: (Drawn.NORMAL, chunk), TIME: (Drawn.UNIFORM, ())}
+        if n_cameras and config.crop_shape is not None and config.crop_is_random:
+            self.loss_draws[CROP] = (Drawn.UNIFORM, (n_cameras, 2))
 
-    def condition(self, inputs: dict[str, Tensor]) -> Tensor:
-        """Return what the U-Net is conditioned on, [B, O * (state + cameras + environment)]."""
+    def condition(self, inputs: dict[str, Tensor], places: Tensor | None = None) -> Tensor:
+        """Return what the U-Net is conditioned on, [B, O * (state + cameras + environment)].
+
+        ``places`` [B, cameras, 2] says where images are cropped, from 0 to 1; None: in the middle.
+        """
         parts = [inputs[STATE]]
         for index, camera in enumerate(self.config.cameras):
             images = inputs[camera]  # [B, O, 3, H, W]
-            features = self._encoder(index)(images.flatten(0, 1))
+            where = (
+                None if places is None else places[:, index].repeat_interleave(images.shape[1], 0)
+            )
+            features = self._encoder(index)(images.flatten(0, 1), where)
             parts.append(features.unflatten(0, images.shape[:2]))
         if self.config.env_dim is not None:
             parts.append(inputs[ENVIRONMENT_STATE])
@@ -91,7 +99,8 @@ class Diffusion(Network):
         actions, noise, n = batch[ACTION], draws[NOISE], self.config.num_train_timesteps
         timesteps = (draws[TIME] * n).long()  # 0 up to n - 1, all of them equally likely
         noisy = self.schedule.add_noise(actions, noise, timesteps)
-        predicted = self.unet(noisy, timesteps, self.condition(batch))
+        places = draws.get(CROP) if self.training else None
+        predicted = self.unet(noisy, timesteps, self.condition(batch, places))
         target = noise if self.schedule.predicts_noise else actions
         errors = F.mse_loss(predicted, target, reduction="none")
         if not self.config.do_mask_loss_for_padding:
@@ -112,31 +121,35 @@ class RgbEncoder(nn.Module):
         super().__init__()
         self.resize = config.resize_shape
         self.crop = config.crop_shape
-        self.crop_is_random = config.crop_is_random
         norm = group_norm if config.use_group_norm else nn.BatchNorm2d
         self.backbone = nn.Sequential(*ResNet(config.vision_backbone, norm).children())
         n_keypoints = config.spatial_softmax_num_keypoints
         self.pool = SpatialSoftmax(feature_map_size(*config.encoded_size), n_keypoints)
         self.out = nn.Linear(2 * n_keypoints, 2 * n_keypoints)
 
-    def forward(self, images: Tensor) -> Tensor:
+    def forward(self, images: Tensor, places: Tensor | None = None) -> Tensor:
         """Map images [N, 3, H, W] to features [N, 2 * keypoints]."""
         if self.resize is not None:
             images = F.interpolate(images, self.resize, mode="bilinear", antialias=True)
         if self.crop is not None:
-            images = self._crop(images, self.crop)
+            images = _cropped(images, self.crop, places)
         keypoints = self.pool(self.backbone(images))
         return F.relu(self.out(keypoints.flatten(1)))
 
-    def _crop(self, images: Tensor, size: list[int]) -> Tensor:
-        """Cut out the middle; in training, where the config says so, one random place for all."""
-        (height, width), (h, w) = images.shape[-2:], size
-        if self.training and self.crop_is_random:
-            top = int(torch.randint(0, height - h + 1, ()))
-            left = int(torch.randint(0, width - w + 1, ()))
-        else:
-            top, left = round((height - h) / 2), round((width - w) / 2)
+
+def _cropped(images: Tensor, size: list[int], places: Tensor | None) -> Tensor:
+    """Cut out the middle, or from each image the part that ``places`` [N, 2] says, from 0 to 1."""
+    (height, width), (h, w) = images.shape[-2:], size
+    if places is None:
+        top, left = round((height - h) / 2), round((width - w) / 2)
         return images[..., top : top + h, left : left + w]
+    room = torch.tensor([height - h + 1, width - w + 1], device=images.device)
+    corners = (places * room).long()  # all places are equally likely
+    rows = corners[:, 0, None] + torch.arange(h, device=images.device)
+    columns = corners[:, 1, None] + torch.arange(w, device=images.device)
+    each = torch.arange(len(images), device=images.device)
+    found = images.movedim(1, -1)[each[:, None, None], rows[:, :, None], columns[:, None, :]]
+    return found.movedim(-1, 1).contiguous()
 
 
 class SpatialSoftmax(nn.Module):

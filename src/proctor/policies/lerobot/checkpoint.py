@@ -15,6 +15,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from proctor.definition import Use
 from proctor.errors import MissingExtra, UsageError, did_you_mean
 from proctor.machine.files import read_plain, sha256_of
 
@@ -79,16 +80,21 @@ def load_policy(
 
 
 def read_checkpoint(
-    folder: Path, overrides: Mapping[str, Any] | None = None, interface: Interface | None = None
+    folder: Path,
+    overrides: Mapping[str, Any] | None = None,
+    interface: Interface | None = None,
+    use: Use = Use.EVALUATION,
 ) -> Parts:
     """Read and check everything in ``folder``; the interface is checked before the weights.
+
+    ``overrides`` may hold the flags of ``use``.
 
     Raises:
         UsageError: what is wrong, in which file.
         SpecMismatch: the policy does not fit ``interface``.
     """
     plugin, config, notes = read_config(folder)
-    config = override(config, overrides or {})
+    config = override(config, overrides or {}, use)
     weights_file = folder / "model.safetensors"
     tensors = read_tensors(weights_file)
     pipelines = (PREPROCESSOR, POSTPROCESSOR)
@@ -108,7 +114,7 @@ def read_checkpoint(
     with ThreadPoolExecutor(1) as thread:  # a second for each GB: while the network is made
         hashes = thread.submit(lambda: {file.name: sha256_of(file) for file in _files_of(folder)})
         with Undrawn():
-            network = _built(plugin, config)
+            network = built_network(plugin, config)
         unused = fill(network, tensors, plugin.prefix, str(weights_file))
     unused = [key for key in unused if not key.endswith("num_batches_tracked")]
     if unused:
@@ -150,7 +156,7 @@ def build_network(plugin: CheckpointPlugin, config: CheckpointConfig) -> Network
     return network
 
 
-def _built(plugin: CheckpointPlugin, config: CheckpointConfig) -> Network:
+def built_network(plugin: CheckpointPlugin, config: CheckpointConfig) -> Network:
     """Build the network that ``config`` describes.
 
     Raises:
@@ -277,7 +283,7 @@ def fresh_policy(
     check_fit(config.features, interface, config.rename_map or {})
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        network = _built(plugin, config)
+        network = built_network(plugin, config)
     pre, post = default_pipelines(config, {}, {})
     pre = pre.renaming(config.rename_map)
     parts = Parts(config, network, plugin.prefix, pre, post)

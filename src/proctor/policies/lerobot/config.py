@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 import msgspec
 
-from proctor.definition import PRESENTATION, defining
+from proctor.definition import PRESENTATION, Use, defining, is_flag, only_for
 from proctor.errors import UsageError, did_you_mean
 from proctor.features import (
     ACTION,
@@ -28,6 +28,7 @@ from proctor.policies.lerobot.feature_json import (
     decode_features,
     encode_features,
 )
+from proctor.policies.lerobot.presets import Samples, TrainingPreset
 from proctor.values import parse_text
 
 MOST_PIXELS, MOST_NUMBERS = 4096, 100_000
@@ -41,7 +42,15 @@ FEATURES = ("input_features", "output_features")
 NEW_IN_0_6 = {"since": "0.6"}
 """Field metadata: older LeRobots refuse this key."""
 NOT_A_FLAG = {"hidden": True}
-"""Field metadata: stands in config.json, but an evaluation has no use for it."""
+"""Field metadata: stands in config.json, and no run has a use for it."""
+
+
+def of_training(help_text: str) -> dict[str, Any]:
+    """Return the metadata of a field of config.json that only a training has a use for."""
+    return {"help": help_text} | only_for(Use.TRAINING)
+
+
+_EVALUATION = only_for(Use.EVALUATION)
 
 
 def run_flag(help_text: str) -> dict[str, Any]:
@@ -66,8 +75,10 @@ class CheckpointConfig(PolicyConfig):
     )
     use_amp: bool = field(default=False, metadata=NOT_A_FLAG)
     use_peft: bool = field(default=False, metadata=NOT_A_FLAG)
-    push_to_hub: bool = field(default=True, metadata=NOT_A_FLAG)
-    repo_id: str | None = field(default=None, metadata=NOT_A_FLAG)
+    push_to_hub: bool = field(default=True, metadata=of_training("false: nothing is uploaded"))
+    repo_id: str | None = field(
+        default=None, metadata=of_training("user/name on the Hub, for config.json")
+    )
     private: bool | None = field(default=None, metadata=NOT_A_FLAG)
     tags: list[str] | None = field(default=None, metadata=NOT_A_FLAG)
     license: str | None = field(default=None, metadata=NOT_A_FLAG)
@@ -75,12 +86,17 @@ class CheckpointConfig(PolicyConfig):
     pretrained_revision: str | None = field(default=None, metadata=NEW_IN_0_6 | NOT_A_FLAG)
 
     dtype: str = field(
-        default="float32", metadata=run_flag("weights and activations: float32, bfloat16, float16")
+        default="float32",
+        metadata=run_flag("weights and activations: float32, bfloat16, float16") | _EVALUATION,
     )
-    compile: bool = field(default=False, metadata=run_flag("compile with torch.compile"))
+    compile: bool = field(
+        default=False, metadata=run_flag("compile with torch.compile") | _EVALUATION
+    )
     pad_to: int | None = field(
         default=None,
-        metadata=run_flag("on an accelerator, run every batch at this size") | PRESENTATION,
+        metadata=run_flag("on an accelerator, run every batch at this size")
+        | PRESENTATION
+        | _EVALUATION,
     )
     rename_map: dict[str, str] | None = field(
         default=None,
@@ -124,6 +140,18 @@ class CheckpointConfig(PolicyConfig):
     def action_dim(self) -> int:
         """Length of one action."""
         return self.output_features[ACTION].shape[0]
+
+    def samples(self) -> Samples:
+        """Return what one sample of a training is made of.
+
+        Raises:
+            UsageError: the policy does not say, so it cannot be trained here.
+        """
+        raise UsageError(f"{self.type} cannot be trained here: its config does not say on what")
+
+    def training_preset(self) -> TrainingPreset:
+        """Return the optimiser and the schedule that the policy was designed with."""
+        raise UsageError(f"{self.type} cannot be trained here: its config has no preset for it")
 
     def validate(self) -> None:
         """Check the fields against each other; a policy's own config extends this.
@@ -214,7 +242,7 @@ def decode_config(raw: Mapping[str, Any], config_class: type[ConfigT], where: st
     return config
 
 
-def override(config: ConfigT, overrides: Mapping[str, Any]) -> ConfigT:
+def override(config: ConfigT, overrides: Mapping[str, Any], use: Use = Use.EVALUATION) -> ConfigT:
     """Return ``config`` with the values that flags gave, checked as a whole again.
 
     Values may still be text as typed ("8", "true", "{a: b}").
@@ -222,7 +250,7 @@ def override(config: ConfigT, overrides: Mapping[str, Any]) -> ConfigT:
     Raises:
         UsageError: no such field, a wrong type, or a value the other fields forbid.
     """
-    names = [f.name for f in fields(config) if f.name != "type" and not f.metadata.get("hidden")]
+    names = [f.name for f in fields(config) if f.name != "type" and is_flag(f.metadata, use)]
     for name in overrides:
         if name not in names:
             raise UsageError(f"{config.type} has no --policy.{name}{did_you_mean(name, names)}")

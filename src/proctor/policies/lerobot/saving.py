@@ -34,15 +34,24 @@ def write_checkpoint(parts: Parts, folder: Path, for_lerobot: str = NEWEST_LEROB
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         draft = Path(scratch) / "draft"
         draft.mkdir()
-        (draft / "config.json").write_text(encode_config(parts.config, for_lerobot))
-        weights = {
-            parts.prefix + key: value.cpu().contiguous()
-            for key, value in parts.network.state_dict().items()
-        }
-        save_file(weights, draft / "model.safetensors", metadata={"format": "pt"})
-        for pipeline in (parts.preprocessor, parts.postprocessor):
-            write_pipeline(pipeline, draft)
+        write_parts(parts, draft, for_lerobot)
         draft.rename(folder)
+
+
+def write_parts(parts: Parts, folder: Path, for_lerobot: str = NEWEST_LEROBOT) -> None:
+    """Write the files of a checkpoint into a folder that nobody reads yet.
+
+    Raises:
+        OSError, SafetensorError: the disk does not take them.
+    """
+    (folder / "config.json").write_text(encode_config(parts.config, for_lerobot))
+    weights = {
+        parts.prefix + key: value.cpu().contiguous()
+        for key, value in parts.network.state_dict().items()
+    }
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    for pipeline in (parts.preprocessor, parts.postprocessor):
+        write_pipeline(pipeline, folder)
 
 
 def write_pipeline(pipeline: Pipeline, folder: Path) -> None:

@@ -118,7 +118,7 @@ class ChunkPolicy(Policy):
     def _forward(self, rows: dict[str, Tensor]) -> Tensor:
         """Observations [B, n_obs_steps, ...] on the device to normalised chunks [B, T, A] there."""
         draws = {name: rows[DRAWN + name] for name in self.network.draws}
-        seen = {key: _as_float(rows[key]) for key in self.spec.inputs}
+        seen = {key: as_float(rows[key]) for key in self.spec.inputs}
         if not self.network.takes_history:
             seen = {key: value[:, -1] for key, value in seen.items()}
         inputs = self.preprocessor(seen)
@@ -146,8 +146,11 @@ def _row_array(values: Array) -> Array:
     return values if values.dtype == np.uint8 else np.asarray(values, dtype=np.float32)
 
 
-def _as_float(value: Tensor) -> Tensor:
-    """Return images as float [0, 1] with channels first, on the device they are already on."""
+def as_float(value: Tensor) -> Tensor:
+    """Return images as float [0, 1] with channels first, on the device they are already on.
+
+    Everything that is not uint8 is returned as it is.
+    """
     if value.dtype != torch.uint8:
         return value
     return value.movedim(-1, -3).to(torch.float32, memory_format=torch.contiguous_format) / 255

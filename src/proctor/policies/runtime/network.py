@@ -55,6 +55,10 @@ class Network(nn.Module, ABC):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the training loss of a normalised batch and its named parts, for the log."""
 
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """Return what is trained, as torch's optimisers take it; a group may have its own lr."""
+        return [{"params": list(self.parameters())}]
+
     def new_episode(self) -> Any:
         """Return what one episode has to remember between queries; None where nothing."""
         return None

@@ -45,12 +45,26 @@ def numerics_of(device: torch.device) -> contextlib.AbstractContextManager[None]
     return _SHARED.held() if device.type == "cuda" else contextlib.nullcontext()
 
 
-def _set() -> Callable[[], None]:
-    """Set how evaluations compute; return what restores the settings that were there."""
+@contextlib.contextmanager
+def training_numerics(device: torch.device, *, deterministic: bool) -> Iterator[None]:
+    """Compute as trainings do inside: with TF32 and, unless ``deterministic``, the fastest kernels.
+
+    For the one training of a process, and nothing beside it.
+    """
+    undo = _set(deterministic=deterministic) if device.type == "cuda" else None
+    try:
+        yield
+    finally:
+        if undo is not None:
+            undo()
+
+
+def _set(*, deterministic: bool = True) -> Callable[[], None]:
+    """Set how a GPU computes; return what restores the settings that were there."""
     cudnn, matmul = torch.backends.cudnn, _Products(torch.backends.cuda.matmul)
     before = cudnn.benchmark, cudnn.deterministic
     # Timed algorithm choice would let the load of the moment pick the bits of a result.
-    cudnn.benchmark, cudnn.deterministic = False, True
+    cudnn.benchmark, cudnn.deterministic = not deterministic, deterministic
     # Products round their factors as convolutions already do, and as in LeRobot's evaluation.
     matmul.round()
 

@@ -1,0 +1,150 @@
+"""``proctor train``: a dataset and a policy in, checkpoints out."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from proctor.errors import UsageError, exit_code_of
+
+if TYPE_CHECKING:
+    from proctor.config.training import TrainConfig
+    from proctor.training.folder import TrainingFolder
+
+_USAGE = """\
+proctor train --dataset.repo_id=USER/NAME [--dataset.root=DIR] --policy.type=NAME [--FLAG=VALUE ...]
+
+Trains a policy on demonstrations. A run that was stopped, by whatever, goes on exactly where its
+last checkpoint was: proctor train --resume --output_dir=FOLDER
+"""
+
+
+def run(words: list[str]) -> int:
+    """Run the command and return its exit code."""
+    from proctor.config.builder import Switches, build
+    from proctor.config.flags import split_argv
+    from proctor.config.lerobot_training import ours
+    from proctor.config.training import TrainConfig
+
+    positional, given = split_argv(words, Switches(TrainConfig, words))
+    if positional:
+        raise UsageError(f"unexpected word {positional[0]!r} (flags are written --name=value)")
+    if "help" in given:
+        from proctor.config.help import flags_help
+
+        print(f"{_USAGE}\nFlags of every training:\n{flags_help(TrainConfig, given)}", end="")
+        return 0
+    settings, resumed = settings_from(given)
+    config = build(TrainConfig, ours(settings))
+    return train_and_show(config, given, resumed)
+
+
+def settings_from(given: dict[str, str]) -> tuple[dict[str, Any], Path | None]:
+    """Join a file's settings with the flags, which win; and find the checkpoint to go on from.
+
+    Raises:
+        UsageError: there is nothing to resume, or a flag would change what is resumed.
+    """
+    from proctor.config.flags import path_of, read_config_file
+    from proctor.config.lerobot_training import ours
+    from proctor.config.trust import trusted
+
+    flags: dict[str, Any] = dict(given)
+    file = path_of(flags.pop("config_path")) if "config_path" in flags else None
+    if str(flags.get("resume", "false")).lower() == "true":
+        return _resumed_settings(flags, file)
+    if file is None:
+        return flags, None
+    return {**ours(trusted(read_config_file(file), given, str(file))), **flags}, None
+
+
+def _resumed_settings(
+    flags: dict[str, Any], file: Path | None
+) -> tuple[dict[str, Any], Path | None]:
+    from proctor.config.flags import path_of, read_config_file
+    from proctor.config.lerobot_training import ours
+    from proctor.config.trust import trusted
+    from proctor.training.checkpoints import PRETRAINED, checkpoint_of
+    from proctor.training.folder import TrainingFolder
+
+    for name in flags:
+        if name.startswith("policy.") and name not in ("policy.device", "policy.push_to_hub"):
+            raise UsageError(f"--{name}: a resumed policy stays as it is; leave it out")
+    if file is not None:
+        checkpoint: Path | None = checkpoint_of(file)
+        folder = TrainingFolder(checkpoint.parent.parent)  # type: ignore[union-attr]
+    elif "output_dir" in flags:
+        folder = TrainingFolder(path_of(str(flags["output_dir"])))
+        checkpoint = folder.checkpoints().newest()
+    else:
+        raise UsageError("--resume needs --output_dir=FOLDER, the training to go on with")
+    earlier = folder.given()
+    if earlier is None:
+        if checkpoint is None:
+            raise UsageError(f"--resume: {folder.path} holds no training to resume")
+        earlier = read_config_file(checkpoint / PRETRAINED / "train_config.json")
+    origin = str(folder.path)
+    settings = ours(_without_policy(trusted(earlier, flags, origin), checkpoint))
+    return {**settings, **flags, "output_dir": origin}, checkpoint
+
+
+def _without_policy(settings: dict[str, Any], checkpoint: Path | None) -> dict[str, Any]:
+    """Return settings whose policy is the checkpoint's, where there is one already."""
+    from proctor.training.checkpoints import PRETRAINED
+
+    if checkpoint is None:
+        return settings
+    device = settings.get("policy.device")
+    kept = {k: v for k, v in settings.items() if k.partition(".")[0] != "policy"}
+    if device is not None:
+        kept["policy.device"] = device
+    return {**kept, "policy.path": str(checkpoint / PRETRAINED)}
+
+
+def train_and_show(config: TrainConfig, given: dict[str, str], resumed: Path | None) -> int:
+    """Train, show how it goes, and return the exit code."""
+    from proctor.recorders.interrupts import Interrupts
+    from proctor.training.folder import TrainingFolder
+    from proctor.training.loop import Trainer
+    from proctor.training.setup import prepare
+    from proctor.training.watching import Watching
+
+    Interrupts()
+    folder = TrainingFolder(config.output_dir or _default_folder(config))
+    setup = prepare(config, resumed)
+    with folder.in_use(config, given):
+        trainer = Trainer.begin(setup, resumed)
+        folder.forget_after(trainer.learning.step)
+        watching = Watching(folder, trainer)
+        try:
+            trainer.run(folder.checkpoints(config.steps), watching)
+        except KeyboardInterrupt as stop:
+            watching.close()
+            _say_how_to_resume(folder)
+            return exit_code_of(stop)
+        except Exception:
+            watching.close()
+            raise
+        watching.close()
+    newest = folder.checkpoints().newest()
+    print(f"results: {folder.path}")
+    if newest is not None:
+        print(f"policy: {newest / 'pretrained_model'}")
+    return 0
+
+
+def _default_folder(config: TrainConfig) -> Path:
+    env = "" if config.env is None else f"{config.env.type}_"
+    job = config.job_name or f"{env}{getattr(config.policy, 'type', 'policy')}"
+    return Path(time.strftime(f"outputs/train/%Y-%m-%d/%H-%M-%S_{job}"))
+
+
+def _say_how_to_resume(folder: TrainingFolder) -> None:
+    print(
+        f"interrupted: continue with\n  proctor train --resume "
+        f"--output_dir={shlex.quote(str(folder.path))}",
+        file=sys.stderr,
+    )

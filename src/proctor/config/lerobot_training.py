@@ -1,0 +1,157 @@
+"""LeRobot's train_config.json: read as our settings, and written so that LeRobot reads it.
+
+LeRobot has flags that we do not: they are taken where they ask for what we do anyway, and refused
+with a reason where they ask for anything else.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from proctor.config.training import AcceleratorSettings, EmaSettings, TrainConfig
+from proctor.definition import flatten
+from proctor.errors import UsageError
+from proctor.policies.lerobot.config import CheckpointConfig, encode_config
+
+NEWEST_LEROBOT = "0.6"
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """A flag of LeRobot's: the values that ask for nothing we do not do, and why no other."""
+
+    values: tuple[Any, ...]
+    """The first is LeRobot's default."""
+    reason: str
+
+
+_ONE_PROCESS = "a training is one process here"
+_PLACEHOLDER = "LeRobot does nothing with it either"
+_LATER = "not there yet"
+FOREIGN: dict[str, Foreign] = {
+    "dataset.repo_type": Foreign(("dataset",), "buckets are not read"),
+    "dataset.video_backend": Foreign(
+        ("pyav", "torchcodec", None), "PyAV decodes, with the same pictures"
+    ),
+    "dataset.return_uint8": Foreign((False, True), "pictures are decoded to uint8 always"),
+    "dataset.depth_output_unit": Foreign(("mm", "m"), "no policy here looks at depth"),
+    "dataset.streaming": Foreign((False,), f"streaming is {_LATER}: download the dataset"),
+    "dataset.image_transforms.enable": Foreign((False,), f"image transforms are {_LATER}"),
+    "reward_model": Foreign((None,), "only policies are trained"),
+    "persistent_workers": Foreign((True,), "loader processes live as long as the run"),
+    "checkpoint_format": Foreign(("safetensors",), "checkpoints are safetensors"),
+    "parallelism.dp_replicate": Foreign((1, None), f"{_ONE_PROCESS}: torchrun is {_LATER}"),
+    "parallelism.dp_shard": Foreign((1,), f"{_ONE_PROCESS}: sharding is {_LATER}"),
+    "parallelism.context_parallel.ring_degree": Foreign((1,), _PLACEHOLDER),
+    "parallelism.context_parallel.ulysses_degree": Foreign((1,), _PLACEHOLDER),
+    "parallelism.cfg_parallel": Foreign((1,), _PLACEHOLDER),
+    "accelerator.fsdp.reshard_after_forward": Foreign((True,), f"sharding is {_LATER}"),
+    "accelerator.fsdp.wrap_modules": Foreign((None,), f"sharding is {_LATER}"),
+    "accelerator.fsdp.min_num_params": Foreign((None,), f"sharding is {_LATER}"),
+    "accelerator.fsdp.cpu_offload": Foreign((False,), f"sharding is {_LATER}"),
+    "accelerator.fsdp.ignored_modules": Foreign((None,), f"sharding is {_LATER}"),
+    "accelerator.ddp.find_unused_parameters": Foreign((True,), _ONE_PROCESS),
+    "accelerator.ddp.gradient_as_bucket_view": Foreign((False,), _ONE_PROCESS),
+    "accelerator.ddp.static_graph": Foreign((False,), _ONE_PROCESS),
+    "accelerator.compile.enabled": Foreign((False,), _PLACEHOLDER),
+    "accelerator.compile.backend": Foreign(("inductor",), _PLACEHOLDER),
+    "accelerator.compile.mode": Foreign((None,), _PLACEHOLDER),
+    "accelerator.compile.regional": Foreign((True,), _PLACEHOLDER),
+    "accelerator.activation_checkpointing.mode": Foreign(("none",), _PLACEHOLDER),
+    "eval.recording": Foreign((False,), "record with `proctor record`"),
+    "eval.recording_repo_id": Foreign((None,), "record with `proctor record`"),
+    "eval.recording_private": Foreign((False,), "record with `proctor record`"),
+    "wandb.enable": Foreign((False,), f"W&B for trainings is {_LATER}: see RUN/log.jsonl"),
+    "peft": Foreign((None,), f"PEFT is {_LATER}"),
+    "job.target": Foreign((None,), "a training runs where it is started"),
+    "save_checkpoint_to_hub": Foreign((False,), "nothing is uploaded while training"),
+    "sample_weighting": Foreign((None,), "every frame counts alike"),
+    "checkpoint_path": Foreign((None,), "--policy.path says where to begin"),
+    "policy.use_amp": Foreign((False,), "use --accelerator.mixed_precision=bf16"),
+    "policy.use_peft": Foreign((False,), f"PEFT is {_LATER}"),
+    "policy.push_to_hub": Foreign(
+        (False,), f"uploading is {_LATER}: the folder pretrained_model is ready to be uploaded"
+    ),
+    "policy.gradient_checkpointing": Foreign((False,), _LATER),
+    "policy.compile_model": Foreign((False,), f"compiled training is {_LATER}"),
+}
+"""By dotted name."""
+IDLE = (
+    "dataset.image_transforms.",
+    "wandb.",
+    "job.",
+    "policy.compile_mode",
+    "policy.input_features",
+    "policy.output_features",
+    "policy.private",
+    "policy.tags",
+    "policy.license",
+    "policy.pretrained_path",
+    "policy.pretrained_revision",
+)
+"""Names, or what they begin with, that say nothing once the ones above are as they are; what a
+policy looks at is the dataset's to say."""
+OLD_NAMES = {"eval_freq": "env_eval_freq"}
+
+
+def ours(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings, nested or flat, without what LeRobot alone has.
+
+    Raises:
+        UsageError: one asks for what we do not do, with the reason.
+    """
+    kept: dict[str, Any] = {}
+    for name, value in flatten(settings, _is_section).items():
+        name = OLD_NAMES.get(name, name)
+        if isinstance(value, str) and value.lower() in ("null", "none"):  # as LeRobot reads flags
+            value = None
+        if name in FOREIGN:
+            _refuse_other(name, value)
+        elif not name.startswith(IDLE) and not _is_empty_section(name, value):
+            kept[name] = value
+    return kept
+
+
+def _is_section(name: str, value: Mapping[str, Any]) -> bool:
+    return name not in ("rename_map", "policy.rename_map", "policy.normalization_mapping")
+
+
+def _is_empty_section(name: str, value: Any) -> bool:
+    return value is None and name in ("optimizer", "scheduler", "env", "wandb", "job")
+
+
+def _refuse_other(name: str, value: Any) -> None:
+    known = FOREIGN[name]
+    typed = str(value).lower()
+    if not any(typed == str(v).lower() or (v is None and typed == "null") for v in known.values):
+        raise UsageError(f"--{name}={typed}: {known.reason}")
+
+
+def lerobot_file(
+    config: TrainConfig, policy: CheckpointConfig, recipe: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return what LeRobot's train_config.json holds; ``recipe`` states optimizer and scheduler.
+
+    What older versions do not know, and refuse, is left out where it is as they do it. So is
+    ``env``: LeRobot's benchmarks have other fields under the same names.
+    """
+    told = config.as_dict()
+    dataset = {k: v for k, v in told["dataset"].items() if k != "exclude_episodes" or v is not None}
+    dataset["repo_id"] = dataset["repo_id"] or Path(dataset["root"]).name
+    of_eval = ("n_episodes", "batch_size", "use_async_envs")
+    left_out = {"policy", "env", "eval", "video", "keep_last", "optimizer", "scheduler"}
+    left_out |= {"accelerator"} if config.accelerator == AcceleratorSettings() else set()
+    left_out |= {"ema"} if config.ema == EmaSettings() else set()
+    return {
+        **{name: value for name, value in told.items() if name not in left_out},
+        "dataset": dataset,
+        "env": None,
+        "policy": json.loads(encode_config(policy, NEWEST_LEROBOT)),
+        "eval": {name: told["eval"][name] for name in of_eval},
+        "rename_map": policy.rename_map or {},
+        **recipe,
+    }

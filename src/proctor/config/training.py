@@ -1,0 +1,236 @@
+"""What one training is asked to do: LeRobot's flags with LeRobot's defaults, and a few of ours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import ClassVar
+
+from proctor.benchmarks.base import BenchmarkConfig
+from proctor.config.base import MOST_SEED, Config, plugin_section
+from proctor.config.sections import EvalSettings, VideoSettings, at_least, between
+from proctor.definition import PRESENTATION, Use
+from proctor.errors import UsageError
+from proctor.policies.base import PolicyConfig
+from proctor.policies.lerobot.presets import OptimizerSettings, ScheduleSettings
+
+_MOST_STEPS, _MOST_BATCH, _MOST_LOADERS = 10**9, 10**6, 256
+
+
+@dataclass
+class DatasetSettings:
+    """Which demonstrations are learnt from."""
+
+    repo_id: str = field(default="", metadata={"help": "the dataset: its Hub id, as user/name"})
+    root: Path | None = field(default=None, metadata={"help": "the folder it lies in"})
+    revision: str | None = field(default=None, metadata={"help": "branch, tag or commit"})
+    episodes: list[int] | None = field(default=None, metadata={"help": "only these, as [0,3]"})
+    exclude_episodes: list[int] | None = field(default=None, metadata={"help": "all but these"})
+    use_imagenet_stats: bool = field(
+        default=True, metadata={"help": "normalise pictures by ImageNet's mean and deviation"}
+    )
+    eval_split: float = field(
+        default=0.0, metadata={"help": "share of each task's episodes held out for --eval_steps"}
+    )
+
+
+class Precision(Enum):
+    """What a network computes in; weights are float32 always."""
+
+    NO = "no"
+    BF16 = "bf16"
+
+
+@dataclass
+class AccumulationSettings:
+    """Several batches for one update."""
+
+    steps: int = field(default=1, metadata={"help": "batches whose gradients make one update"})
+
+
+@dataclass
+class AcceleratorSettings:
+    """How the device is used."""
+
+    mixed_precision: Precision = field(
+        default=Precision.NO, metadata={"help": "no: float32 (TF32 on CUDA); bf16: autocast"}
+    )
+    gradient_accumulation: AccumulationSettings = field(default_factory=AccumulationSettings)
+
+
+@dataclass
+class EmaSettings:
+    """Whether and how weights are averaged over the steps."""
+
+    enable: bool = field(
+        default=False, metadata={"help": "also keep an average of the weights, in its own folder"}
+    )
+    decay: float | None = field(
+        default=None, metadata={"help": "share of the old average (default: rises with the steps)"}
+    )
+    update_after_step: int = field(default=0, metadata={"help": "updates before it averages"})
+    inv_gamma: float = field(default=1.0, metadata={"help": "how late the decay rises"})
+    power: float = field(default=0.75, metadata={"help": "how fast the decay rises"})
+    min_decay: float = field(default=0.0, metadata={"help": "lowest decay"})
+    max_decay: float = field(default=0.9999, metadata={"help": "highest decay"})
+    use_for_eval: bool = field(
+        default=True, metadata={"help": "evaluations while training play the average"}
+    )
+
+    def validate(self) -> None:
+        """Refuse numbers that give no average.
+
+        Raises:
+            UsageError: naming the flag.
+        """
+        shares = {"decay": self.decay, "min_decay": self.min_decay, "max_decay": self.max_decay}
+        for name, value in shares.items():
+            if value is not None and not 0 <= value < 1:
+                raise UsageError(f"--ema.{name} must be from 0 to below 1, got {value:g}")
+        if self.inv_gamma <= 0 or self.power <= 0:
+            raise UsageError("--ema.inv_gamma and --ema.power must be above 0")
+
+
+class StartMethod(Enum):
+    """How loader processes come to be."""
+
+    SPAWN = "spawn"
+    FORKSERVER = "forkserver"
+    FORK = "fork"
+
+
+@dataclass
+class TrainConfig(Config):
+    """One training: a policy, what it learns from, how long, and where it goes."""
+
+    use: ClassVar[Use] = Use.TRAINING
+
+    policy: PolicyConfig = field(metadata=plugin_section("policies", type_of_path="pretrained"))
+    dataset: DatasetSettings = field(default_factory=DatasetSettings)
+    env: BenchmarkConfig | None = field(
+        default=None, metadata=plugin_section("benchmarks", optional=True)
+    )
+    output_dir: Path | None = field(
+        default=None,
+        metadata={"help": "the run folder (default: outputs/train/DATE/TIME_JOB)"} | PRESENTATION,
+    )
+    job_name: str | None = field(
+        default=None, metadata={"help": "default: the env's and the policy's type"} | PRESENTATION
+    )
+    resume: bool = field(
+        default=False,
+        metadata={"help": "go on where output_dir, or the checkpoint of --config_path, was left"}
+        | PRESENTATION,
+    )
+    seed: int = field(
+        default=1000, metadata={"help": "of weights, order, noise, and of evaluations' episodes"}
+    )
+    steps: int = field(default=100_000, metadata={"help": "batches to learn from"})
+    batch_size: int = field(default=8, metadata={"help": "samples of a batch"})
+    num_workers: int = field(
+        default=4, metadata={"help": "processes that decode pictures; 0: the training does it"}
+    )
+    prefetch_factor: int = field(default=4, metadata={"help": "batches each of them is ahead"})
+    dataloader_multiprocessing_context: StartMethod = field(
+        default=StartMethod.SPAWN, metadata={"help": "how these processes are started"}
+    )
+    tolerance_s: float = field(
+        default=1e-4, metadata={"help": "seconds a frame may be off the time it is asked for"}
+    )
+    log_freq: int = field(default=200, metadata={"help": "steps between lines of the log"})
+    save_checkpoint: bool = field(default=True, metadata={"help": "write checkpoints"})
+    save_freq: int = field(default=20_000, metadata={"help": "steps between checkpoints"})
+    keep_last: int | None = field(
+        default=None, metadata={"help": "checkpoints that are kept, the newest (default: all)"}
+    )
+    eval_steps: int = field(
+        default=0, metadata={"help": "steps between losses on held-out episodes; 0: none"}
+    )
+    max_eval_samples: int = field(
+        default=0, metadata={"help": "held-out samples of such a loss; 0: all"}
+    )
+    env_eval_freq: int = field(
+        default=20_000, metadata={"help": "steps between evaluations in --env; 0: none"}
+    )
+    eval: EvalSettings = field(default_factory=EvalSettings)
+    video: VideoSettings = field(default_factory=VideoSettings, metadata=PRESENTATION)
+    use_policy_training_preset: bool = field(
+        default=True, metadata={"help": "false: optimiser and schedule are all yours to say"}
+    )
+    optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
+    scheduler: ScheduleSettings = field(default_factory=ScheduleSettings)
+    accelerator: AcceleratorSettings = field(default_factory=AcceleratorSettings)
+    ema: EmaSettings = field(default_factory=EmaSettings)
+    cudnn_deterministic: bool = field(
+        default=False, metadata={"help": "on CUDA, the same bits every time, more slowly"}
+    )
+
+    @property
+    def accumulation(self) -> int:
+        """Batches whose gradients make one update."""
+        return self.accelerator.gradient_accumulation.steps
+
+    def saves_after(self, step: int) -> bool:
+        """Whether there is a checkpoint of the weights after ``step`` steps."""
+        due = step % self.save_freq == 0 or step == self.steps or self.evaluates_after(step)
+        return self.save_checkpoint and due
+
+    def evaluates_after(self, step: int) -> bool:
+        """Whether the policy is played in ``env`` after ``step`` steps."""
+        if self.env is None or self.env_eval_freq == 0:
+            return False
+        return step % self.env_eval_freq == 0
+
+    def validate(self) -> None:
+        """Refuse values that make no sense.
+
+        Raises:
+            UsageError: naming the flag.
+        """
+        if not self.dataset.repo_id and self.dataset.root is None:
+            raise UsageError("--dataset.repo_id is missing (or --dataset.root=FOLDER)")
+        between("seed", self.seed, 0, MOST_SEED)
+        between("steps", self.steps, 1, _MOST_STEPS)
+        between("batch_size", self.batch_size, 1, _MOST_BATCH)
+        between("num_workers", self.num_workers, 0, _MOST_LOADERS)
+        between("prefetch_factor", self.prefetch_factor, 1, 1000)
+        at_least("log_freq", self.log_freq, 1)
+        at_least("save_freq", self.save_freq, 1)
+        for name in ("eval_steps", "max_eval_samples", "env_eval_freq"):
+            at_least(name, getattr(self, name), 0)
+        if self.keep_last is not None:
+            at_least("keep_last", self.keep_last, 1)
+        self._validate_dataset()
+        self._validate_accumulation()
+        self.ema.validate()
+        if self.env is not None:
+            at_least("env.max_parallel_tasks", self.env.max_parallel_tasks, 0)
+            if not self.save_checkpoint:
+                raise UsageError("--env plays checkpoints; leave out --save_checkpoint=false")
+            self.eval.validate()
+            self.video.validate()
+
+    def _validate_dataset(self) -> None:
+        given = self.dataset
+        if not 0 <= given.eval_split < 1:
+            raise UsageError(
+                f"--dataset.eval_split must be from 0 to below 1, got {given.eval_split:g}"
+            )
+        if self.eval_steps and not given.eval_split:
+            raise UsageError("--eval_steps needs held-out episodes: add --dataset.eval_split=0.1")
+        if given.episodes is not None and given.exclude_episodes is not None:
+            raise UsageError("--dataset.episodes or --dataset.exclude_episodes: give one of them")
+        if not self.tolerance_s > 0:
+            raise UsageError(f"--tolerance_s must be above 0, got {self.tolerance_s:g}")
+
+    def _validate_accumulation(self) -> None:
+        n = self.accumulation
+        between("accelerator.gradient_accumulation.steps", n, 1, 10**6)
+        names = ["steps", "save_freq", *(["env_eval_freq"] if self.env is not None else [])]
+        for name in names:
+            if getattr(self, name) % n:  # a checkpoint holds no half-collected gradient
+                raise UsageError(
+                    f"--{name} must be a multiple of {n}, the batches of one update "
+                    f"(--accelerator.gradient_accumulation.steps), got {getattr(self, name)}"
+                )

@@ -1,0 +1,118 @@
+"""How a policy is trained, as its config says: on which samples, by which optimiser and schedule.
+
+Records in the words of LeRobot's files, without torch. ``--optimizer.*`` and ``--scheduler.*``
+change single fields of a policy's preset. None: not said.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+OPTIMIZERS: dict[str, dict[str, Any]] = {
+    "adam": {
+        "lr": 1e-3,
+        "weight_decay": 0.0,
+        "grad_clip_norm": 10.0,
+        "betas": [0.9, 0.999],
+        "eps": 1e-8,
+    },
+    "adamw": {
+        "lr": 1e-3,
+        "weight_decay": 1e-2,
+        "grad_clip_norm": 10.0,
+        "betas": [0.9, 0.999],
+        "eps": 1e-8,
+    },
+    "sgd": {
+        "lr": 1e-3,
+        "weight_decay": 0.0,
+        "grad_clip_norm": 10.0,
+        "momentum": 0.0,
+        "dampening": 0.0,
+        "nesterov": False,
+    },
+}
+"""What each has, in LeRobot's order, with LeRobot's defaults."""
+SCHEDULES: dict[str, dict[str, Any]] = {
+    "diffuser": {"num_warmup_steps": 0, "name": "cosine"},
+    "vqbet": {"num_warmup_steps": None, "num_vqvae_training_steps": None, "num_cycles": 0.5},
+    "cosine_decay_with_warmup": {
+        "num_warmup_steps": None,
+        "num_decay_steps": None,
+        "peak_lr": None,
+        "decay_lr": None,
+    },
+    "constant_with_warmup": {"num_warmup_steps": None},
+}
+
+
+@dataclass(frozen=True)
+class OptimizerSettings:
+    """How weights follow their gradients."""
+
+    type: str | None = field(default=None, metadata={"help": f"one of {', '.join(OPTIMIZERS)}"})
+    lr: float | None = field(default=None, metadata={"help": "learning rate"})
+    weight_decay: float | None = field(default=None, metadata={"help": "weight decay"})
+    grad_clip_norm: float | None = field(
+        default=None, metadata={"help": "gradients are scaled down to this norm; 0: never"}
+    )
+    betas: list[float] | None = field(default=None, metadata={"help": "of Adam and AdamW"})
+    eps: float | None = field(default=None, metadata={"help": "of Adam and AdamW"})
+    momentum: float | None = field(default=None, metadata={"help": "of SGD"})
+    dampening: float | None = field(default=None, metadata={"help": "of SGD"})
+    nesterov: bool | None = field(default=None, metadata={"help": "of SGD"})
+
+
+@dataclass(frozen=True)
+class ScheduleSettings:
+    """How the learning rate changes from step to step."""
+
+    type: str | None = field(default=None, metadata={"help": f"one of {', '.join(SCHEDULES)}"})
+    num_warmup_steps: int | None = field(default=None, metadata={"help": "steps of rising rate"})
+    name: str | None = field(
+        default=None, metadata={"help": "of diffuser: cosine, linear, constant_with_warmup"}
+    )
+    num_vqvae_training_steps: int | None = field(
+        default=None, metadata={"help": "of vqbet: steps before the warm-up"}
+    )
+    num_cycles: float | None = field(default=None, metadata={"help": "of vqbet: cosine cycles"})
+    num_decay_steps: int | None = field(
+        default=None, metadata={"help": "of cosine_decay_with_warmup: steps until decay_lr"}
+    )
+    peak_lr: float | None = field(
+        default=None, metadata={"help": "of cosine_decay_with_warmup: highest rate"}
+    )
+    decay_lr: float | None = field(
+        default=None, metadata={"help": "of cosine_decay_with_warmup: last rate"}
+    )
+
+
+@dataclass(frozen=True)
+class Samples:
+    """What a network is trained on: which steps around a frame, and from which frames."""
+
+    action_steps: range
+    observation_steps: range | None = None
+    """Steps around the frame, as -1, 0; None: the frame alone, without an axis of time."""
+    drop_last: int = 0
+    """Frames at the end of every episode that no sample begins at."""
+
+
+@dataclass(frozen=True)
+class TrainingPreset:
+    """What a policy was designed to be trained with."""
+
+    optimizer: OptimizerSettings
+    schedule: ScheduleSettings | None = None
+
+
+def merged(preset: ScheduleSettings, given: ScheduleSettings) -> ScheduleSettings:
+    """Return the preset with every field replaced that was given by hand."""
+    return replace(preset, **said(given))
+
+
+def said(settings: OptimizerSettings | ScheduleSettings) -> dict[str, Any]:
+    """Return the fields that are said, as a file has them."""
+    values = {f.name: getattr(settings, f.name) for f in fields(settings)}
+    return {name: value for name, value in values.items() if value is not None}

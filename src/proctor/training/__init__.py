@@ -1,0 +1,1 @@
+"""From a dataset and a network to checkpoints."""

@@ -1,0 +1,133 @@
+"""The checkpoints of a run: folders that appear whole or not at all, and ``last`` names the newest.
+
+checkpoints/000200/pretrained_model/      the policy (policies.lerobot.saving), train_config.json
+checkpoints/000200/training_state/        all that a resumed run needs (state.py)
+checkpoints/000200/pretrained_model_ema/  the policy with averaged weights, where they are averaged
+checkpoints/last -> 000200
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from safetensors import SafetensorError
+
+from proctor.errors import RunFolderError, UsageError
+from proctor.machine.files import sync, sync_folder
+
+LAST = "last"
+PRETRAINED, AVERAGED, STATE = "pretrained_model", "pretrained_model_ema", "training_state"
+_NAME = re.compile("[0-9]{6,12}")
+_DRAFT, _OLD = ".part", ".old"
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """The folder of a run that holds its checkpoints."""
+
+    folder: Path
+    digits: int = 6
+    """Of a step in a folder's name."""
+
+    def path(self, step: int) -> Path:
+        """Return where the checkpoint of a step lies."""
+        return self.folder / f"{step:0{self.digits}d}"
+
+    def all(self) -> list[Path]:
+        """List the checkpoints that are there, the oldest first."""
+        if not self.folder.is_dir():
+            return []
+        found = [p for p in self.folder.iterdir() if _NAME.fullmatch(p.name) and p.is_dir()]
+        return sorted(found, key=lambda path: int(path.name))
+
+    def newest(self) -> Path | None:
+        """Return the checkpoint to go on from: ``last``, or without it the newest."""
+        last = self.folder / LAST
+        if last.is_dir():
+            return last.resolve()
+        found = self.all()
+        return found[-1] if found else None
+
+    def save(self, step: int, write: Callable[[Path], None]) -> Path:
+        """Let ``write`` fill the folder of a step, which nobody sees before it is on the disk.
+
+        Raises:
+            RunFolderError: the disk does not take it; earlier checkpoints are untouched.
+        """
+        path = self.path(step)
+        draft = self.folder / f".{path.name}{_DRAFT}"
+        try:
+            _remove(draft)
+            draft.mkdir(parents=True)
+            write(draft)
+            _sync_all(draft)
+            if path.exists():  # a run that went on from an earlier checkpoint comes by again
+                path.rename(self.folder / f".{path.name}{_OLD}")
+            draft.rename(path)
+            _remove(self.folder / f".{path.name}{_OLD}")
+            self._name_last(path)
+        except (OSError, SafetensorError) as error:
+            shutil.rmtree(draft, ignore_errors=True)
+            raise RunFolderError(self._lost(step, error)) from None
+        return path
+
+    def _name_last(self, path: Path) -> None:
+        fresh = self.folder / f".{LAST}{_DRAFT}"
+        fresh.unlink(missing_ok=True)
+        fresh.symlink_to(path.name)
+        os.replace(fresh, self.folder / LAST)  # noqa: PTH105  the link, not what it names
+        sync_folder(self.folder)
+
+    def _lost(self, step: int, error: Exception) -> str:
+        reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+        newest = self.newest()
+        kept = "there is none before it" if newest is None else f"{newest} is whole"
+        return f"the checkpoint of step {step} cannot be written: {reason}; {kept}"
+
+    def keep(self, last: int, others: frozenset[int] = frozenset()) -> None:
+        """Remove all but the ``last`` newest checkpoints and those of the steps ``others``."""
+        for path in self.all()[:-last]:
+            if int(path.name) not in others:
+                aside = path.rename(self.folder / f".{path.name}{_OLD}")
+                _remove(aside)
+
+    def tidy(self) -> None:
+        """Remove what a killed process left half written or half removed."""
+        for path in self.folder.glob(".*"):
+            if path.suffix in (_DRAFT, _OLD):
+                _remove(path)
+
+
+def checkpoint_of(config_file: Path) -> Path:
+    """Return the checkpoint that a ``pretrained_model/train_config.json`` lies in.
+
+    Raises:
+        UsageError: it lies in none.
+    """
+    folder = config_file.absolute().parent.parent.resolve()
+    if config_file.absolute().parent.name != PRETRAINED or not (folder / STATE).is_dir():
+        raise UsageError(
+            f"--resume: {config_file} is no train_config.json of a checkpoint (it should lie in "
+            f"RUN/checkpoints/last/{PRETRAINED}, beside {STATE})"
+        )
+    return folder
+
+
+def _remove(path: Path) -> None:
+    if path.is_symlink() or path.is_file():
+        path.unlink()
+    elif path.exists():
+        shutil.rmtree(path)
+
+
+def _sync_all(folder: Path) -> None:
+    for root, _, names in os.walk(folder):
+        for name in names:
+            with (Path(root) / name).open("rb") as file:
+                sync(file.fileno())
+        sync_folder(Path(root))

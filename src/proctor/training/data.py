@@ -1,0 +1,117 @@
+"""Batches on their way: read by loader processes, pinned, copied while the device computes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from proctor.errors import ProctorError, TrainingError, last_line
+from proctor.features import ACTION
+from proctor.training.sampler import Order
+
+if TYPE_CHECKING:
+    from proctor.datasets.dataset import Dataset
+
+IS_PAD = "_is_pad"
+Batch = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Loading:
+    """How batches are read."""
+
+    processes: int
+    ahead: int
+    """Batches that each process is ahead."""
+    start_method: str
+
+
+class Samples(torch.utils.data.Dataset[Batch]):
+    """A dataset as the loader's processes see it: what a network needs, as tensors."""
+
+    def __init__(self, dataset: Dataset, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        self._dataset = dataset
+        self._shapes = dict(shapes)
+        """Of each feature in one sample, its axis of time first."""
+
+    def __getitems__(self, positions: Sequence[int]) -> Batch | ProctorError:
+        """Return a batch; what is wrong with the dataset comes back as an error, not as a trace."""
+        try:
+            found = self._dataset.batch(positions, list(self._shapes))
+        except ProctorError as error:
+            return error
+        batch = {key: _tensor(found[key], shape) for key, shape in self._shapes.items()}
+        batch[ACTION + IS_PAD] = torch.from_numpy(found[ACTION + IS_PAD])
+        return batch
+
+
+def _tensor(values: Any, shape: tuple[int, ...]) -> Tensor:
+    """Return rows of ``shape``: pictures as uint8, everything else as float32."""
+    array = np.asarray(values)
+    if array.dtype != np.uint8:
+        array = array.astype(np.float32, copy=False)
+    return torch.from_numpy(np.ascontiguousarray(array)).reshape(len(array), *shape)
+
+
+def batches(
+    samples: Samples, order: Order, steps: range, loading: Loading, device: torch.device
+) -> Iterator[Batch]:
+    """Yield the batches of ``steps``, on ``device``, in the order of the steps.
+
+    Raises:
+        UsageError: the dataset cannot be read.
+        TrainingError: a loader process is gone.
+    """
+    loader: DataLoader[Any] = DataLoader(
+        samples,
+        batch_sampler=order.batches(steps.start, steps.stop),  # type: ignore[arg-type]
+        num_workers=loading.processes,
+        prefetch_factor=loading.ahead if loading.processes else None,
+        multiprocessing_context=loading.start_method if loading.processes else None,
+        collate_fn=_as_it_is,
+        pin_memory=device.type == "cuda",
+        generator=torch.Generator(),  # its processes draw nothing, and nothing is drawn for them
+    )
+    copier = _Copier(device) if device.type == "cuda" else None
+    for found in _checked(iter(loader)):
+        yield found if copier is None else copier(found)
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch
+
+
+def _checked(loader: Iterator[Any]) -> Iterator[Batch]:
+    while True:
+        try:
+            found = next(loader)
+        except StopIteration:
+            return
+        except RuntimeError as error:  # torch's word for a process that was killed
+            raise TrainingError(f"a loader process is gone: {last_line(str(error))}") from error
+        if isinstance(found, ProctorError):
+            raise found
+        yield found
+
+
+class _Copier:
+    """Copies batches to a GPU beside its computing."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+    def __call__(self, batch: Batch) -> Batch:
+        computing = torch.cuda.current_stream(self._device)
+        with torch.cuda.stream(self._stream):
+            moved = {key: value.to(self._device, non_blocking=True) for key, value in batch.items()}
+        computing.wait_stream(self._stream)
+        for value in moved.values():
+            value.record_stream(computing)
+        return moved

@@ -1,0 +1,86 @@
+"""An average of the weights over the last steps: often a better policy than the last weights.
+
+The decay at the n-th update, s = n - update_after_step - 1 (as in diffusers' EMAModel): 0 while
+s <= 0, so that the average begins as a copy; then 1 - (1 + s / inv_gamma) ** -power, kept between
+``min_decay`` and ``max_decay``; where ``decay`` is given, that one always.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from copy import deepcopy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from proctor.config.training import EmaSettings
+from proctor.errors import UsageError
+from proctor.policies.runtime.network import Network
+
+
+def decay_at(settings: EmaSettings, update: int) -> float:
+    """Return the decay of an update, the first being 1."""
+    step = update - settings.update_after_step - 1
+    if step <= 0:
+        return 0.0
+    if settings.decay is not None:
+        return settings.decay
+    rising: float = 1 - (1 + step / settings.inv_gamma) ** -settings.power
+    return max(settings.min_decay, min(rising, settings.max_decay))
+
+
+class Average:
+    """The averages of all parameters, in their order."""
+
+    def __init__(self, settings: EmaSettings, parameters: Iterable[nn.Parameter]) -> None:
+        self.settings = settings
+        self.updates = 0
+        self.weights = [parameter.detach().clone() for parameter in parameters]
+
+    @torch.no_grad()
+    def update(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Move every average towards its parameter."""
+        self.updates += 1
+        share = 1 - decay_at(self.settings, self.updates)
+        now = [parameter.detach() for parameter in parameters]
+        torch._foreach_lerp_(self.weights, now, share)
+
+    def network_of(self, network: Network) -> Network:
+        """Return a copy of ``network`` with the averages as its parameters."""
+        copied = deepcopy(network)
+        with torch.no_grad():
+            for parameter, average in zip(copied.parameters(), self.weights, strict=True):
+                parameter.copy_(average)
+        return copied
+
+    def state(self) -> dict[str, Any]:
+        """Return what a resumed run needs, under diffusers' names."""
+        settings = self.settings
+        return {
+            "decay": settings.max_decay if settings.decay is None else settings.decay,
+            "min_decay": settings.min_decay,
+            "optimization_step": self.updates,
+            "update_after_step": settings.update_after_step,
+            "use_ema_warmup": settings.decay is None,
+            "inv_gamma": settings.inv_gamma,
+            "power": settings.power,
+            "shadow_params": [weight.cpu() for weight in self.weights],
+        }
+
+    def load(self, state: dict[str, Any], where: str) -> None:
+        """Go on from a state.
+
+        Raises:
+            UsageError: it is of another network.
+        """
+        try:
+            found: list[Tensor] = list(state["shadow_params"])
+            self.updates = int(state["optimization_step"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise UsageError(f"{where} holds no averages of weights: {error!r}") from None
+        if [tuple(w.shape) for w in found] != [tuple(w.shape) for w in self.weights]:
+            raise UsageError(f"{where} holds averages of another network's weights")
+        self.weights = [
+            w.to(old.device, old.dtype) for w, old in zip(found, self.weights, strict=True)
+        ]

@@ -1,0 +1,159 @@
+"""The folder of a training: how it was asked for, its log, its checkpoints.
+
+train.json     the settings that were given, what they came to, versions, machine
+log.jsonl      a line for every reading, held-out loss and evaluation
+checkpoints/   see checkpoints.py
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from proctor.config.training import TrainConfig
+from proctor.errors import RunFolderError, UsageError
+from proctor.machine.files import MOST_LINES, read_plain, write_whole
+from proctor.machine.locks import take_lock
+from proctor.machine.system import git_commit, torch_machine, usable_cores, versions
+from proctor.training.checkpoints import Checkpoints
+from proctor.training.meter import Reading
+
+RECORD_FILE, LOG_FILE, CHECKPOINTS = "train.json", "log.jsonl", "checkpoints"
+_FORMAT = 1
+_LIBRARIES = ("torch", "numpy", "pyarrow", "av", "safetensors")
+
+
+@dataclass(frozen=True)
+class _Record:
+    """What train.json must look like, whoever wrote it."""
+
+    given: dict[str, Any]
+    resolved: dict[str, Any]
+    sessions: list[float]
+    versions: dict[str, str]
+    machine: dict[str, Any]
+    format: int = _FORMAT
+
+
+@dataclass(frozen=True)
+class TrainingFolder:
+    """One training's folder, whether it is there already or not."""
+
+    path: Path
+
+    def checkpoints(self, steps: int = 0) -> Checkpoints:
+        """Return its checkpoints; the names of a run of ``steps`` steps are as long as it needs."""
+        return Checkpoints(self.path / CHECKPOINTS, max(6, len(str(steps))))
+
+    def given(self) -> dict[str, Any] | None:
+        """Return the settings that the training was begun with; None where it is none of ours.
+
+        Raises:
+            UsageError: the record is damaged, or of a newer Proctor.
+        """
+        record = self._read()
+        return None if record is None else record.given
+
+    def _read(self) -> _Record | None:
+        file = self.path / RECORD_FILE
+        try:
+            found = msgspec.json.decode(read_plain(file), type=_Record)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise UsageError(f"cannot read {file}: {error.strerror}") from None
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise UsageError(f"{file} is not what a training writes: {error}") from None
+        if found.format > _FORMAT:
+            raise UsageError(f"{file} was written by a newer Proctor (format {found.format})")
+        return found
+
+    @contextmanager
+    def in_use(self, config: TrainConfig, given: Mapping[str, Any]) -> Iterator[None]:
+        """Keep others out while the training runs, and write down how it was asked for.
+
+        Raises:
+            FolderInUse: another process works in it.
+            RunFolderError: it is there already, or cannot be written.
+        """
+        if not config.resume and self.path.exists() and any(self.path.iterdir()):
+            raise RunFolderError(
+                f"{self.path} is there already; add --resume to go on with it, or choose another "
+                "--output_dir"
+            )
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = take_lock(self.path)
+        except OSError as error:
+            raise RunFolderError(f"cannot write {self.path}: {error.strerror}") from None
+        try:
+            self._write(config, given)
+            if (self.path / CHECKPOINTS).is_dir():
+                self.checkpoints().tidy()
+            yield
+        finally:
+            lock.release()
+
+    def _write(self, config: TrainConfig, given: Mapping[str, Any]) -> None:
+        earlier = self._read()
+        kept = {k: v for k, v in given.items() if k not in ("resume", "output_dir", "config_path")}
+        record = _Record(
+            given=kept if earlier is None else earlier.given,
+            resolved=config.as_dict(),
+            sessions=[*(earlier.sessions if earlier else []), time.time()],
+            versions=versions(_LIBRARIES),
+            machine={
+                "platform": platform.platform(),
+                "usable_cores": usable_cores(),
+                "git_commit": git_commit(),
+                **torch_machine(),
+            },
+        )
+        text = json.dumps(asdict(record), indent=2)
+        try:
+            write_whole(self.path / RECORD_FILE, text.encode())
+        except OSError as error:
+            raise RunFolderError(f"cannot write {self.path}: {error.strerror}") from None
+
+    def log(self, line: Mapping[str, Any]) -> None:
+        """Append a line.
+
+        Raises:
+            RunFolderError: the disk does not take it.
+        """
+        try:
+            with (self.path / LOG_FILE).open("a") as file:
+                file.write(json.dumps(line) + "\n")
+        except OSError as error:
+            raise RunFolderError(f"cannot write {self.path}: {error.strerror}") from None
+
+    def forget_after(self, step: int) -> None:
+        """Drop the lines of steps that will be taken again."""
+        file = self.path / LOG_FILE
+        if file.is_file():
+            kept = [line for line in self.logged() if line.get("step", 0) <= step]
+            text = "".join(json.dumps(line) + "\n" for line in kept)
+            write_whole(file, text.encode())
+
+    def logged(self) -> list[dict[str, Any]]:
+        """Return the lines of the log; the last may have been cut by a kill, and is left out."""
+        lines = []
+        for text in read_plain(self.path / LOG_FILE, MOST_LINES).splitlines():
+            try:
+                lines.append(msgspec.json.decode(text, type=dict[str, Any]))
+            except msgspec.MsgspecError:
+                break
+        return lines
+
+
+def reading_line(reading: Reading) -> dict[str, Any]:
+    """Return a reading as a line of the log."""
+    return {"kind": "train", **asdict(reading)}

@@ -1,0 +1,178 @@
+"""The loop: a batch, its loss, an update; a line now and then, and checkpoints.
+
+    for batch in batches:            read, decoded and copied ahead of time (data.py)
+        loss = network.loss(batch)   normalised as the policy's preprocessor does
+        loss.backward()
+        update                       gradients clipped, optimiser, average of weights
+        schedule                     after every batch, as in LeRobot
+
+Whatever is random is drawn from (seed, step), and a checkpoint holds the step: a run that was
+killed anywhere and resumed ends with the same bits as one that was not (on a CPU).
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from proctor.config.lerobot_training import lerobot_file
+from proctor.config.training import Precision
+from proctor.features import ACTION
+from proctor.policies.lerobot.processors import Pipeline
+from proctor.policies.lerobot.saving import write_parts
+from proctor.policies.runtime.chunk_policy import as_float
+from proctor.policies.runtime.network import Network
+from proctor.policies.runtime.numerics import training_numerics
+from proctor.training.checkpoints import AVERAGED, PRETRAINED, STATE, Checkpoints
+from proctor.training.data import Batch, batches
+from proctor.training.ema import Average
+from proctor.training.meter import Meter, Reading
+from proctor.training.optim import clip_gradients, make_optimizer, make_scheduler
+from proctor.training.setup import Setup
+from proctor.training.state import Learning, read_state, write_state
+
+
+class Watcher(Protocol):
+    """Who is told how a training goes."""
+
+    def logged(self, reading: Reading) -> None:
+        """The steps since the last reading are done."""
+
+    def validated(self, step: int, loss: float) -> None:
+        """The loss on held-out episodes is known."""
+
+    def saved(self, step: int, checkpoint: Path) -> None:
+        """A checkpoint is whole and on the disk."""
+
+
+@dataclass
+class Trainer:
+    """One training, somewhere between its first and its last step."""
+
+    setup: Setup
+    learning: Learning
+    preprocess: Pipeline
+
+    @staticmethod
+    def begin(setup: Setup, resumed: Path | None = None) -> Trainer:
+        """Return a training before its first step, or where the checkpoint ``resumed`` left off.
+
+        Raises:
+            UsageError: the checkpoint is not of this training.
+        """
+        config, network = setup.config, setup.parts.network
+        groups, on_gpu = network.parameter_groups(), setup.device.type == "cuda"
+        optimizer = make_optimizer(setup.recipe, groups, fused=on_gpu)
+        scheduler = make_scheduler(setup.recipe, optimizer, config.steps)
+        average = Average(config.ema, network.parameters()) if config.ema.enable else None
+        learning = Learning(optimizer, scheduler, average)
+        if resumed is not None:
+            read_state(resumed / STATE, learning)
+        return Trainer(setup, learning, setup.parts.preprocessor.on(setup.device))
+
+    def run(self, checkpoints: Checkpoints, watcher: Watcher) -> None:
+        """Take all steps that are left.
+
+        Raises:
+            TrainingError: the loss is no number any more, or a loader process is gone.
+            RunFolderError: the disk does not take a checkpoint.
+        """
+        setup, learning, config = self.setup, self.learning, self.setup.config
+        meter = Meter(setup.device)
+        steps = range(learning.step, config.steps)
+        feed = batches(setup.samples, setup.order, steps, setup.loading, setup.device)
+        with training_numerics(setup.device, deterministic=config.cudnn_deterministic):
+            for batch in meter.waiting_for(feed):
+                self.step(batch, meter)
+                step = learning.step
+                if step % config.log_freq == 0 or step == config.steps:
+                    watcher.logged(meter.read(step, self.rate))
+                if config.eval_steps and step % config.eval_steps == 0:
+                    watcher.validated(step, self.held_out_loss())
+                if config.saves_after(step):
+                    meter.check(step)
+                    watcher.saved(step, checkpoints.save(step, self.write))
+
+    def step(self, batch: Batch, meter: Meter) -> None:
+        """Learn from one batch."""
+        setup, learning = self.setup, self.learning
+        network = setup.parts.network.train()
+        with setup.draws.in_layers(learning.step, setup.device):
+            loss, parts = self.loss(batch, learning.step)
+            (loss / setup.config.accumulation).backward()  # type: ignore[no-untyped-call]
+        learning.step += 1
+        norm = self.update(network) if learning.step % setup.config.accumulation == 0 else None
+        if learning.scheduler is not None:
+            with warnings.catch_warnings():  # of schedules that move on between two updates
+                warnings.simplefilter("ignore", UserWarning)
+                learning.scheduler.step()
+        meter.note(len(batch[ACTION]), loss, parts, norm)
+
+    def loss(self, batch: Batch, step: int) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the loss of a batch as it comes from the dataset, and its parts."""
+        setup, network = self.setup, self.setup.parts.network
+        device, rows = setup.device, len(batch[ACTION])
+        drawn = setup.draws.for_loss(network, step, rows)
+        draws = {name: value.to(device, non_blocking=True) for name, value in drawn.items()}
+        inputs = self.preprocess({key: as_float(value) for key, value in batch.items()})
+        precision = setup.config.accelerator.mixed_precision
+        with torch.autocast(device.type, torch.bfloat16, enabled=precision is Precision.BF16):
+            return network.loss(inputs, draws)
+
+    def update(self, network: Network) -> Tensor:
+        """Change the weights by the gradients that were collected; return these's norm."""
+        learning, parameters = self.learning, list(network.parameters())
+        norm = clip_gradients(parameters, self.setup.recipe.clip_norm)
+        learning.optimizer.step()
+        learning.optimizer.zero_grad(set_to_none=True)
+        if learning.average is not None:
+            learning.average.update(parameters)
+        return norm
+
+    @property
+    def rate(self) -> float:
+        """The learning rate of the first group."""
+        return float(self.learning.optimizer.param_groups[0]["lr"])
+
+    @torch.no_grad()
+    def held_out_loss(self) -> float:
+        """Return the mean loss on episodes that are not trained on: always the same samples."""
+        assert self.setup.held_out is not None
+        samples, order = self.setup.held_out
+        config, network = self.setup.config, self.setup.parts.network.eval()
+        most = config.max_eval_samples or len(order.frames)
+        first = replace(order, frames=order.frames[:most], shuffled=False)
+        steps, loading = range(first.batches_per_epoch), replace(self.setup.loading, processes=0)
+        total, rows = torch.zeros((), device=self.setup.device), 0
+        for number, batch in enumerate(batches(samples, first, steps, loading, self.setup.device)):
+            loss, _ = self.loss(batch, number)
+            total += loss.detach() * len(batch[ACTION])
+            rows += len(batch[ACTION])
+        network.train()
+        return float(total) / rows
+
+    def write(self, folder: Path) -> None:
+        """Write the files of a checkpoint into an empty folder."""
+        setup, learning, parts = self.setup, self.learning, self.setup.parts
+        recipe = {"optimizer": setup.recipe.optimizer, "scheduler": setup.recipe.schedule}
+        told = json.dumps(lerobot_file(setup.config, parts.config, recipe), indent=4)
+        policies = {PRETRAINED: parts}
+        if learning.average is not None:
+            averaged = learning.average.network_of(parts.network)
+            policies[AVERAGED] = replace(parts, network=averaged)
+        for name, policy in policies.items():
+            (folder / name).mkdir()
+            write_parts(policy, folder / name)
+            (folder / name / "train_config.json").write_text(told)
+        batch = {
+            "num_processes": 1,
+            "batch_size": setup.config.batch_size,
+            "grad_accum_steps": setup.config.accumulation,
+        }
+        write_state(folder / STATE, learning, setup.draws.generators(learning.step), batch)

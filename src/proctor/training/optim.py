@@ -1,0 +1,186 @@
+"""Optimisers and learning-rate schedules: torch's own, as a policy's preset and the flags say.
+
+Multipliers of the learning rate at step i (0-based), with w warm-up steps of N in all:
+
+    diffuser cosine            i/w, then (1 + cos(pi (i-w)/(N-w))) / 2
+    diffuser linear            i/w, then (N-i)/(N-w)
+    constant_with_warmup       i/w, then 1
+    vqbet                      1 while the VQ-VAE trains (V steps), then cosine over i-V, still of N
+    cosine_decay_with_warmup   1/(w+1) rising to 1, then a cosine measured from step 0 down to
+                               decay_lr/peak_lr: a small drop where the warm-up ends. Where N is
+                               less than its decay steps, both are shortened alike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import LambdaLR
+
+from proctor.errors import UsageError
+from proctor.policies.lerobot.presets import (
+    OPTIMIZERS,
+    SCHEDULES,
+    OptimizerSettings,
+    ScheduleSettings,
+    TrainingPreset,
+    merged,
+    said,
+)
+
+Multiplier = Callable[[int], float]
+_CLASSES: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+    "sgd": torch.optim.SGD,
+}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How weights are changed, every field said."""
+
+    optimizer: dict[str, Any]
+    schedule: dict[str, Any] | None
+
+    @property
+    def clip_norm(self) -> float:
+        """The norm that gradients are scaled down to; infinite: never."""
+        return float(self.optimizer["grad_clip_norm"]) or math.inf
+
+
+def resolve(
+    preset: TrainingPreset | None, optimizer: OptimizerSettings, schedule: ScheduleSettings
+) -> Recipe:
+    """Join a policy's preset (None: it is not to be used) with what was given by hand, which wins.
+
+    Raises:
+        UsageError: a type that there is not, a field that its type does not have, or none at all.
+    """
+    start = preset or TrainingPreset(OptimizerSettings())
+    kind = optimizer.type or start.optimizer.type
+    if kind is None:
+        raise UsageError(
+            "--optimizer.type is missing: --use_policy_training_preset=false leaves all to you "
+            f"(choose {', '.join(OPTIMIZERS)})"
+        )
+    shared = OPTIMIZERS.get(kind, {})  # of another type's preset, what this type has too
+    kept = {name: value for name, value in said(start.optimizer).items() if name in shared}
+    planned = said(merged(start.schedule or ScheduleSettings(), schedule))
+    return Recipe(
+        _complete("optimizer", kept | said(optimizer) | {"type": kind}, OPTIMIZERS),
+        _complete("scheduler", planned, SCHEDULES) if planned else None,
+    )
+
+
+def _complete(
+    section: str, given: dict[str, Any], known: dict[str, dict[str, Any]]
+) -> dict[str, Any]:
+    kind = given.get("type")
+    if kind not in known:
+        raise UsageError(f"--{section}.type is {kind!r} (choose {', '.join(known)})")
+    for name in given.keys() - known[kind].keys() - {"type"}:
+        raise UsageError(f"--{section}.{name}: {kind} has none (it has {', '.join(known[kind])})")
+    whole = {"type": kind} | known[kind] | given
+    for name, value in whole.items():
+        if value is None:
+            raise UsageError(f"--{section}.{name} is missing, which {kind} needs")
+    return whole
+
+
+def make_optimizer(
+    recipe: Recipe, groups: list[dict[str, Any]], *, fused: bool
+) -> torch.optim.Optimizer:
+    """Return the optimiser of ``groups``; ``fused`` updates all weights in one kernel."""
+    settings = dict(recipe.optimizer)
+    make = _CLASSES[settings.pop("type")]
+    settings.pop("grad_clip_norm")
+    if "betas" in settings:
+        settings["betas"] = tuple(settings["betas"])
+    return make(groups, **settings, fused=True if fused else None)
+
+
+def make_scheduler(recipe: Recipe, optimizer: torch.optim.Optimizer, steps: int) -> LambdaLR | None:
+    """Return what sets the learning rates of every step; None where they stay as they are."""
+    if recipe.schedule is None:
+        return None
+    return LambdaLR(optimizer, multiplier(recipe.schedule, steps))
+
+
+def multiplier(schedule: dict[str, Any], steps: int) -> Multiplier:
+    """Return the learning rate's multiplier as a function of the step."""
+    made: Multiplier = _SCHEDULES[schedule["type"]](schedule, steps)
+    return made
+
+
+def _warm(step: int, warm_up: int) -> float:
+    return step / max(1, warm_up)
+
+
+def _cosine(progress: float, cycles: float = 0.5) -> float:
+    return max(0.0, 0.5 * (1 + math.cos(2 * math.pi * cycles * progress)))
+
+
+def _diffuser(schedule: dict[str, Any], steps: int) -> Multiplier:
+    warm_up, after = schedule["num_warmup_steps"], schedule["name"]
+    shapes: dict[str, Multiplier] = {
+        "cosine": lambda i: _cosine((i - warm_up) / max(1, steps - warm_up)),
+        "linear": lambda i: max(0.0, (steps - i) / max(1, steps - warm_up)),
+        "constant_with_warmup": lambda i: 1.0,
+    }
+    if after not in shapes:
+        raise UsageError(f"--scheduler.name is {after!r} (we have {', '.join(shapes)})")
+    return lambda i: _warm(i, warm_up) if i < warm_up else shapes[after](i)
+
+
+def _constant(schedule: dict[str, Any], steps: int) -> Multiplier:
+    warm_up = schedule["num_warmup_steps"]
+    return lambda i: _warm(i, warm_up) if i < warm_up else 1.0
+
+
+def _vqbet(schedule: dict[str, Any], steps: int) -> Multiplier:
+    warm_up, before = schedule["num_warmup_steps"], schedule["num_vqvae_training_steps"]
+
+    def at(step: int) -> float:
+        i = step - before
+        if i < 0:
+            return 1.0
+        if i < warm_up:
+            return _warm(i, warm_up)
+        return _cosine((i - warm_up) / max(1, steps - warm_up), schedule["num_cycles"])
+
+    return at
+
+
+def _cosine_decay(schedule: dict[str, Any], steps: int) -> Multiplier:
+    warm_up, decay = schedule["num_warmup_steps"], schedule["num_decay_steps"]
+    if steps < decay:
+        warm_up, decay = int(warm_up * steps / decay), steps
+    floor: float = schedule["decay_lr"] / schedule["peak_lr"]
+
+    def at(step: int) -> float:
+        if step < warm_up:
+            first = 1 / (warm_up + 1)
+            rising: float = first + (1 - first) * step / warm_up
+            return rising
+        return (1 - floor) * _cosine(min(step, decay) / decay) + floor
+
+    return at
+
+
+_SCHEDULES: dict[str, Callable[[dict[str, Any], int], Multiplier]] = {
+    "diffuser": _diffuser,
+    "vqbet": _vqbet,
+    "cosine_decay_with_warmup": _cosine_decay,
+    "constant_with_warmup": _constant,
+}
+
+
+def clip_gradients(parameters: Iterable[nn.Parameter], norm: float) -> Tensor:
+    """Scale the gradients down to ``norm`` where theirs is larger; return what it was."""
+    return nn.utils.clip_grad_norm_(parameters, norm)

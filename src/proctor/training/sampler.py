@@ -1,0 +1,105 @@
+"""Which frames a step is computed from: a function of (seed, step) and the episodes' lengths.
+
+The order is LeRobot's (its EpisodeAwareSampler): every epoch is one shuffle of all usable frames,
+drawn from (seed, epoch) alone. So a resumed run continues at the frame where it was stopped, and
+needs nothing but the number of the step to know it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from proctor.errors import UsageError
+
+Frames = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a step lies: in which epoch, and how many of its frames came before."""
+
+    epoch: int
+    start: int
+
+
+@dataclass(frozen=True)
+class Order:
+    """All batches of a run, one after the other, without end."""
+
+    frames: Frames
+    batch_size: int
+    seed: int
+    shuffled: bool = True
+
+    @property
+    def batches_per_epoch(self) -> int:
+        """The last of them may be smaller."""
+        return math.ceil(len(self.frames) / self.batch_size)
+
+    def epoch(self, number: int) -> Frames:
+        """Return the frames of an epoch in the order they come."""
+        if not self.shuffled:
+            return self.frames
+        seed = int(np.random.SeedSequence([self.seed, number]).generate_state(1, np.uint64)[0])
+        generator = torch.Generator().manual_seed(seed)
+        shuffled: Frames = self.frames[torch.randperm(len(self.frames), generator=generator)]
+        return shuffled
+
+    def position(self, step: int) -> Position:
+        """Return where the batch of ``step`` begins, the first step being 0."""
+        epoch, offset = divmod(step, self.batches_per_epoch)
+        return Position(epoch, offset * self.batch_size)
+
+    def batches(self, first: int, last: int) -> Iterator[Frames]:
+        """Yield the batches of the steps from ``first`` up to, but without, ``last``."""
+        where = self.position(first)
+        epoch, start, left = where.epoch, where.start, last - first
+        while left > 0:
+            frames = self.epoch(epoch)
+            for begin in range(start, len(frames), self.batch_size)[:left]:
+                yield frames[begin : begin + self.batch_size]
+                left -= 1
+            epoch, start = epoch + 1, 0
+
+
+def usable_frames(lengths: Sequence[int], drop_last: int) -> Frames:
+    """Return the frames a sample may begin at, episodes of these ``lengths`` lying one by one.
+
+    Of each episode the last ``drop_last`` are left out: chunks from there would be mostly padding.
+
+    Raises:
+        UsageError: none is left.
+    """
+    ends = np.cumsum(np.asarray(lengths, np.int64))
+    kept = [np.arange(end - n, end - drop_last) for n, end in zip(lengths, ends, strict=True)]
+    frames: Frames = np.concatenate(kept) if kept else np.empty(0, np.int64)
+    if len(frames) == 0:
+        longest = max(lengths, default=0)
+        raise UsageError(
+            f"the dataset leaves no frame to train on: its longest episode has {longest} frames, "
+            f"and the last {drop_last} of each are left out (--policy.drop_n_last_frames)"
+        )
+    return frames
+
+
+def split_episodes(tasks: Sequence[str], fraction: float) -> tuple[list[int], list[int]]:
+    """Return which episodes are trained on and which are held out, given each episode's task.
+
+    Of every task the last ``fraction``, rounded up, is held out.
+    """
+    by_task: dict[str, list[int]] = {}
+    for episode, task in enumerate(tasks):
+        by_task.setdefault(task, []).append(episode)
+    held_out = {
+        episode
+        for episodes in by_task.values()
+        for episode in episodes[len(episodes) - math.ceil(fraction * len(episodes)) :]
+    }
+    kept = [episode for episode in range(len(tasks)) if episode not in held_out]
+    return kept, sorted(held_out)

@@ -1,0 +1,241 @@
+"""What a training needs, made and checked before anything is written: data, network, optimiser."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from proctor import plugins
+from proctor.config.training import TrainConfig
+from proctor.definition import Use
+from proctor.errors import UsageError
+from proctor.features import ACTION, ENVIRONMENT_STATE, STATE, Feature, FeatureKind, Interface
+from proctor.policies.fit import offered_key
+from proctor.policies.lerobot.checkpoint import (
+    built_network,
+    default_pipelines,
+    read_checkpoint,
+)
+from proctor.policies.lerobot.config import CheckpointConfig, CheckpointPlugin
+from proctor.policies.lerobot.location import locate
+from proctor.policies.lerobot.pretrained import PretrainedConfig
+from proctor.policies.lerobot.processors import Stats
+from proctor.policies.runtime.chunk_policy import Parts
+from proctor.policies.runtime.runner import pick_device
+from proctor.training.checkpoints import PRETRAINED
+from proctor.training.data import Loading, Samples
+from proctor.training.draws import Draws
+from proctor.training.optim import Recipe, resolve
+from proctor.training.sampler import Order, split_episodes, usable_frames
+
+if TYPE_CHECKING:
+    from proctor.datasets.dataset import Dataset
+
+IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+
+
+@dataclass(frozen=True)
+class Setup:
+    """All that stays as it is while a training runs, but for the weights inside ``parts``."""
+
+    config: TrainConfig
+    parts: Parts
+    recipe: Recipe
+    device: torch.device
+    samples: Samples
+    order: Order
+    held_out: tuple[Samples, Order] | None
+    """What the loss is watched on, beside what is trained on."""
+
+    @property
+    def draws(self) -> Draws:
+        """All that is random."""
+        return Draws(self.config.seed)
+
+    @property
+    def loading(self) -> Loading:
+        """How batches are read: numbers lie in memory, so processes are for pictures only."""
+        config = self.config
+        return Loading(
+            processes=config.num_workers if self.parts.config.cameras else 0,
+            ahead=config.prefetch_factor,
+            start_method=config.dataloader_multiprocessing_context.value,
+        )
+
+
+def prepare(config: TrainConfig, resumed: Path | None = None) -> Setup:
+    """Make everything; ``resumed`` is the checkpoint to go on from.
+
+    Raises:
+        UsageError: what cannot be, before anything is written.
+    """
+    from proctor.datasets.reader import open as open_dataset
+
+    given = config.dataset
+    whole = open_dataset(given.repo_id or str(given.root), root=given.root, revision=given.revision)
+    chosen = _chosen_episodes(config, whole)
+    device = pick_device(_asked_device(config))
+    parts = _parts(config, whole, device, resumed)
+    samples = parts.config.samples()
+    shapes = _shapes(parts)
+    deltas = _deltas(parts, whole.info.fps)
+
+    def opened(episodes: list[int]) -> tuple[Samples, Order]:
+        part = open_dataset(
+            given.repo_id or str(given.root),
+            root=given.root,
+            revision=given.revision,
+            episodes=episodes,
+            delta_timestamps=deltas,
+            tolerance_s=config.tolerance_s,
+        )
+        lengths = (part.spans[:, 1] - part.spans[:, 0]).tolist()
+        order = Order(usable_frames(lengths, samples.drop_last), config.batch_size, config.seed)
+        return Samples(part, shapes), order
+
+    tasks = [whole.episodes.tasks[episode][:1] or ("",) for episode in chosen]
+    kept, held_out = split_episodes([task[0] for task in tasks], given.eval_split)
+    preset = parts.config.training_preset() if config.use_policy_training_preset else None
+    return Setup(
+        config,
+        parts,
+        resolve(preset, config.optimizer, config.scheduler),
+        device,
+        *opened([chosen[i] for i in kept]),
+        opened([chosen[i] for i in held_out]) if config.eval_steps else None,
+    )
+
+
+def _chosen_episodes(config: TrainConfig, dataset: Dataset) -> list[int]:
+    n, given = len(dataset.episodes), config.dataset
+    for name in ("episodes", "exclude_episodes"):
+        for episode in getattr(given, name) or ():
+            if not 0 <= episode < n:
+                raise UsageError(
+                    f"--dataset.{name}: {dataset.name} has no episode {episode} (it has {n})"
+                )
+    if given.episodes is not None:
+        return sorted(set(given.episodes))
+    return [episode for episode in range(n) if episode not in set(given.exclude_episodes or ())]
+
+
+def _asked_device(config: TrainConfig) -> str:
+    policy = config.policy
+    if isinstance(policy, PretrainedConfig):
+        return str(policy.overrides.get("device") or "auto")
+    return str(getattr(policy, "device", None) or "auto")
+
+
+def _parts(
+    config: TrainConfig, dataset: Dataset, device: torch.device, resumed: Path | None
+) -> Parts:
+    """Return the policy to train: the resumed one, a checkpoint's, or one with new weights."""
+    policy, interface = config.policy, dataset.interface
+    if resumed is not None:  # its statistics are part of it
+        parts = read_checkpoint(resumed / PRETRAINED, {}, interface, Use.TRAINING)
+    elif isinstance(policy, PretrainedConfig):
+        folder = locate(policy.path, policy.revision).folder
+        parts = read_checkpoint(folder, policy.overrides, interface, Use.TRAINING)
+        parts = _with_stats(parts, _stats(config, dataset, parts.preprocessor.rename_map))
+    else:
+        parts = _new_parts(config, dataset, device)
+    made_for = replace(parts.config, device=device.type, push_to_hub=False)
+    parts.network.to(device)
+    return replace(parts, config=made_for)
+
+
+def _new_parts(config: TrainConfig, dataset: Dataset, device: torch.device) -> Parts:
+    plugin = plugins.find_policy(config.policy.type)
+    policy = config.policy
+    if not isinstance(plugin, CheckpointPlugin) or not isinstance(policy, CheckpointConfig):
+        raise UsageError(f"--policy.type={policy.type} has no weights to train")
+    if policy.rename_map:
+        raise UsageError("--rename_map is for policies from checkpoints (--policy.path)")
+    action = Feature(FeatureKind.ACTION, (dataset.interface.action.size,), "float32")
+    policy = replace(
+        policy,
+        device=device.type,
+        input_features=inputs_of(dataset.interface),
+        output_features={ACTION: action},
+    )
+    policy.validate()
+    weights = getattr(policy, "pretrained_backbone_weights", None)
+    if policy.cameras and weights is not None:
+        raise UsageError(
+            f"--policy.pretrained_backbone_weights={weights}: there are none here and none are "
+            "downloaded; add --policy.pretrained_backbone_weights=null to train the image encoder "
+            "from nothing, or start from a checkpoint with --policy.path=DIR"
+        )
+    stats = _stats(config, dataset, {})
+    before, after = default_pipelines(policy, stats, stats)
+    with Draws(config.seed).for_weights():
+        network = built_network(plugin, policy)
+    parts = Parts(policy, network, plugin.prefix, before, after)
+    _require_stats(parts, dataset)
+    return parts
+
+
+def inputs_of(interface: Interface) -> dict[str, Feature]:
+    """Return all that a dataset has for a policy to look at, in its order, as LeRobot does."""
+    return {
+        key: feature
+        for key, feature in interface.features.items()
+        if feature.kind is FeatureKind.VISUAL or key in (STATE, ENVIRONMENT_STATE)
+    }
+
+
+def _stats(config: TrainConfig, dataset: Dataset, rename_map: Mapping[str, str]) -> Stats:
+    """Return the dataset's statistics under the policy's names."""
+    stats: Stats = {}
+    for key, each in dataset.stats.items():
+        name = rename_map.get(key, key)
+        stats[name] = {
+            k: torch.from_numpy(np.array(value, dtype=np.float32)) for k, value in each.items()
+        }
+    if config.dataset.use_imagenet_stats:
+        for key in dataset.info.cameras:
+            if not dataset.info.is_depth(key):
+                of_camera = stats.setdefault(rename_map.get(key, key), {})
+                of_camera |= {k: torch.tensor(v).reshape(3, 1, 1) for k, v in IMAGENET.items()}
+    return stats
+
+
+def _with_stats(parts: Parts, stats: Stats) -> Parts:
+    return replace(
+        parts,
+        preprocessor=parts.preprocessor.measured_by(stats),
+        postprocessor=parts.postprocessor.measured_by(stats),
+    )
+
+
+def _require_stats(parts: Parts, dataset: Dataset) -> None:
+    features = {**parts.config.input_features, **parts.config.output_features}
+    for key in features:
+        if parts.preprocessor.lacks_stats(key):
+            raise UsageError(f"{dataset.name} has no statistics of {key} to normalise it by")
+
+
+def _shapes(parts: Parts) -> dict[str, tuple[int, ...]]:
+    """Return the shape of every feature in one sample, by the dataset's names."""
+    samples, renames = parts.config.samples(), parts.preprocessor.rename_map
+    time = () if samples.observation_steps is None else (len(samples.observation_steps),)
+    shapes = {
+        offered_key(key, renames): (*time, *feature.shape)
+        for key, feature in parts.config.input_features.items()
+    }
+    return shapes | {ACTION: (len(samples.action_steps), parts.config.action_dim)}
+
+
+def _deltas(parts: Parts, fps: int) -> dict[str, list[float]]:
+    """Return the moments that samples are made of, in seconds from their frame."""
+    samples = parts.config.samples()
+    deltas = {ACTION: [step / fps for step in samples.action_steps]}
+    if samples.observation_steps is not None:
+        seen = [step / fps for step in samples.observation_steps]
+        deltas |= {key: seen for key in _shapes(parts) if key != ACTION}
+    return deltas

@@ -1,0 +1,83 @@
+"""What the user sees of a training, and what stays of it: the live line and the log."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from rich.console import Console
+
+from proctor.recorders.progress import Line, clock
+from proctor.training.folder import TrainingFolder, reading_line
+from proctor.training.loop import Trainer
+from proctor.training.meter import Reading
+
+
+class Watching:
+    """Shows every reading in a line, writes it down, and keeps as many checkpoints as are asked."""
+
+    def __init__(self, folder: TrainingFolder, trainer: Trainer) -> None:
+        self._folder, self._config = folder, trainer.setup.config
+        self._first, self._began = trainer.learning.step, time.monotonic()
+        self._console = Console(stderr=True)
+        self._headline(trainer)
+        self._line = Line(self._console)
+        self._text = "starting"
+
+    def logged(self, reading: Reading) -> None:
+        """Show and write down a reading."""
+        self._folder.log(reading_line(reading))
+        self._text = self.line(reading)
+        self._line.show(self._text)
+
+    def validated(self, step: int, loss: float) -> None:
+        """Show and write down a loss on held-out episodes."""
+        self._folder.log({"kind": "held_out", "step": step, "loss": loss})
+        self._say(f"step {step:,}: held-out loss {loss:.4g}")
+
+    def saved(self, step: int, checkpoint: Path) -> None:
+        """Remove what is not to be kept."""
+        if self._config.keep_last is not None:
+            self._folder.checkpoints(self._config.steps).keep(self._config.keep_last)
+
+    def close(self) -> None:
+        """Leave the last line on the screen."""
+        self._line.close(self._text)
+
+    def line(self, reading: Reading) -> str:
+        """Return a reading as text, what matters most first: a narrow terminal cuts the end."""
+        parts = [
+            f"step {reading.step:,}/{self._config.steps:,}",
+            f"loss {reading.loss:.4g}",
+            f"grad {reading.grad_norm:.3g}",
+            self._time_left(reading.step),
+            f"{reading.samples_per_s:,.0f} samples/s",
+            f"waiting {reading.waiting:.1%}",
+            f"{reading.memory_gb:.1f} GB",
+            f"lr {reading.lr:.1e}",
+            *(f"{name} {value:.4g}" for name, value in reading.parts.items()),
+        ]
+        return "  ".join(parts)
+
+    def _time_left(self, step: int) -> str:
+        elapsed, left = time.monotonic() - self._began, self._config.steps - step
+        if left == 0:
+            return f"done in {clock(elapsed)}"
+        return f"{clock(elapsed / max(1, step - self._first) * left)} left"
+
+    def _headline(self, trainer: Trainer) -> None:
+        setup = trainer.setup
+        frames, policy = len(setup.order.frames), setup.parts.config
+        millions = sum(p.numel() for p in setup.parts.network.parameters()) / 1e6
+        resumed = f" (from step {self._first:,})" if self._first else ""
+        self._say(
+            f"{policy.type}, {millions:.1f} M parameters, on {frames:,} frames of "
+            f"{setup.config.dataset.repo_id or setup.config.dataset.root}, {setup.device}: "
+            f"{setup.config.steps:,} steps of {setup.config.batch_size}{resumed} -> "
+            f"{self._folder.path}"
+        )
+        for note in setup.parts.notes:
+            self._say(f"note: {note}")
+
+    def _say(self, text: str) -> None:
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,78 @@
+"""A small dataset of numbers and a small policy to train on it: a step takes milliseconds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="training needs torch: pip install 'proctor[torch]'")
+pytest.importorskip("pyarrow", reason="datasets need pyarrow: pip install 'proctor[dataset]'")
+
+from proctor.datasets.writer import DatasetWriter
+from proctor.machine.files import sha256_of
+
+FEATURES = {
+    "observation.state": {"dtype": "float32", "shape": [3], "names": None},
+    "observation.environment_state": {"dtype": "float32", "shape": [4], "names": None},
+    "action": {"dtype": "float32", "shape": [2], "names": None},
+}
+SMALL_ACT = {
+    "policy.type": "act",
+    "policy.chunk_size": 4,
+    "policy.n_action_steps": 4,
+    "policy.dim_model": 16,
+    "policy.n_heads": 2,
+    "policy.dim_feedforward": 24,
+    "policy.n_encoder_layers": 1,
+    "policy.n_vae_encoder_layers": 1,
+    "policy.latent_dim": 4,
+    "policy.device": "cpu",
+}
+SMALL_DIFFUSION = {
+    "policy.type": "diffusion",
+    "policy.horizon": 8,
+    "policy.n_action_steps": 4,
+    "policy.down_dims": "[16,24]",
+    "policy.diffusion_step_embed_dim": 16,
+    "policy.drop_n_last_frames": 2,
+    "policy.scheduler_warmup_steps": 3,
+    "policy.device": "cpu",
+}
+RUN = {"steps": 8, "batch_size": 4, "save_freq": 2, "log_freq": 2}
+
+
+def write_numbers(root: Path, lengths=(9, 7, 8), features=FEATURES) -> Path:
+    """Write episodes of numbers that lie on smooth curves; every other one is of another task."""
+    writer = DatasetWriter.create(root, fps=10, features=features)
+    for episode, length in enumerate(lengths):
+        for step in range(length):
+            at = np.arange(4) + step / 5 + episode
+            frame = {
+                "observation.state": np.sin(at[:3]),
+                "observation.environment_state": np.cos(at),
+                "action": np.sin(at[:2] + 1),
+            }
+            frame = {k: v.astype(np.float32) for k, v in frame.items() if k in features}
+            writer.add_frame(frame, f"task {episode % 2}")
+        writer.end_episode()
+    writer.close()
+    return root
+
+
+def words(root: Path, output: Path, *settings: dict) -> list[str]:
+    """Return the words of a `proctor train` command; the later settings win."""
+    joined = {"dataset.repo_id": "someone/numbers", "dataset.root": root, "output_dir": output}
+    for some in settings:
+        joined |= some
+    return [f"--{name}={value}" for name, value in joined.items()]
+
+
+def files_of(checkpoint: Path) -> dict[str, str]:
+    """Return the hash of every file of a checkpoint but the config, which names its folder."""
+    return {
+        str(path.relative_to(checkpoint)): sha256_of(path)
+        for path in sorted(checkpoint.rglob("*"))
+        if path.is_file() and path.name != "train_config.json"
+    }

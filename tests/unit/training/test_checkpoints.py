@@ -1,0 +1,215 @@
+"""Checkpoints: whole or not at all, in LeRobot's files; what is damaged is refused."""
+
+from __future__ import annotations
+
+import errno
+import json
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="training needs torch: pip install 'proctor[torch]'")
+
+from safetensors.torch import load_file  # noqa: E402
+
+from proctor.config.training import EmaSettings  # noqa: E402
+from proctor.errors import RunFolderError, UsageError  # noqa: E402
+from proctor.policies.act.config import ActConfig  # noqa: E402
+from proctor.policies.act.network import Act  # noqa: E402
+from proctor.policies.lerobot.config import decode_config  # noqa: E402
+from proctor.policies.lerobot.presets import OptimizerSettings, ScheduleSettings  # noqa: E402
+from proctor.training.checkpoints import Checkpoints, checkpoint_of  # noqa: E402
+from proctor.training.draws import Draws  # noqa: E402
+from proctor.training.ema import Average, decay_at  # noqa: E402
+from proctor.training.optim import make_optimizer, make_scheduler, resolve  # noqa: E402
+from proctor.training.state import Learning, read_state, write_state  # noqa: E402
+
+LEROBOT = Path(__file__).parents[2] / "golden/data/checkpoints/act_train_run_meta"
+NOTHING = (OptimizerSettings(), ScheduleSettings())
+BATCH = {"batch_size": 4, "grad_accum_steps": 1}
+
+
+def note(text: str):
+    def write(folder: Path) -> None:
+        (folder / "note.txt").write_text(text)
+
+    return write
+
+
+def test_a_checkpoint_appears_whole_and_last_names_it(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    assert checkpoints.newest() is None
+    checkpoints.save(20, note("a"))
+    checkpoints.save(100, note("b"))
+    assert [path.name for path in checkpoints.all()] == ["000020", "000100"]
+    assert (tmp_path / "last").readlink() == Path("000100")
+    assert checkpoints.newest() == (tmp_path / "000100").resolve()
+    assert Checkpoints(tmp_path, digits=8).path(7).name == "00000007"
+
+
+@pytest.mark.parametrize(
+    "problem", [OSError(errno.ENOSPC, "No space left on device"), ValueError("ours")]
+)
+def test_what_could_not_be_written_leaves_the_earlier_ones(tmp_path, problem):
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(20, note("a"))
+
+    def breaks(folder: Path) -> None:
+        note("half")(folder)
+        raise problem
+
+    if isinstance(problem, OSError):
+        with pytest.raises(RunFolderError, match=r"step 40 cannot be written: No space.* is whole"):
+            checkpoints.save(40, breaks)
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["000020", "last"]
+    else:
+        with pytest.raises(ValueError, match="ours"):
+            checkpoints.save(40, breaks)
+    assert checkpoints.newest().name == "000020"
+    checkpoints.tidy()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["000020", "last"]
+
+
+def test_a_run_that_comes_by_again_replaces_its_checkpoint(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(20, note("old"))
+    checkpoints.save(20, note("new"))
+    assert (tmp_path / "last/note.txt").read_text() == "new"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["000020", "last"]
+
+
+def test_the_newest_are_kept_and_the_named_ones_too(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    for step in (1, 2, 3, 4):
+        checkpoints.save(step, note(str(step)))
+    checkpoints.keep(2, others=frozenset({1}))
+    assert [int(path.name) for path in checkpoints.all()] == [1, 3, 4]
+
+
+def test_a_config_that_lies_in_no_checkpoint_is_refused(tmp_path):
+    file = tmp_path / "pretrained_model/train_config.json"
+    with pytest.raises(UsageError, match=r"no train_config\.json of a checkpoint"):
+        checkpoint_of(file)
+    (tmp_path / "training_state").mkdir()
+    assert checkpoint_of(file) == tmp_path.resolve()
+
+
+def learning_of(weights, preset, ema=None) -> Learning:
+    recipe = resolve(preset, *NOTHING)
+    optimizer = make_optimizer(recipe, [{"params": weights}], fused=False)
+    average = None if ema is None else Average(ema, weights)
+    return Learning(optimizer, make_scheduler(recipe, optimizer, 100), average)
+
+
+def test_a_state_is_read_back_to_the_bit(tmp_path):
+    from proctor.policies.diffusion.config import DiffusionConfig
+
+    preset = DiffusionConfig(scheduler_warmup_steps=3).training_preset()
+    weights = [torch.nn.Parameter(torch.arange(4.0)), torch.nn.Parameter(torch.ones(2, 3))]
+    learning = learning_of(weights, preset, EmaSettings(enable=True))
+    for _ in range(5):
+        for weight in weights:
+            weight.grad = weight.detach() / 3 + 1
+        learning.optimizer.step()
+        learning.scheduler.step()
+        learning.average.update(weights)
+        learning.step += 1
+    write_state(tmp_path / "state", learning, Draws(1).generators(5), BATCH)
+    fresh = learning_of(
+        [w.detach().clone().requires_grad_() for w in weights], preset, EmaSettings(enable=True)
+    )
+    read_state(tmp_path / "state", fresh)
+    assert fresh.step == 5
+    assert fresh.scheduler.state_dict() == learning.scheduler.state_dict()
+    write_state(tmp_path / "again", fresh, Draws(1).generators(5), BATCH)
+    for file in (tmp_path / "state").iterdir():
+        assert (tmp_path / "again" / file.name).read_bytes() == file.read_bytes(), file.name
+
+
+def test_the_files_are_those_of_lerobots_own_run(tmp_path):
+    """LeRobot's 4-step ACT run: parameter groups, and the names and shapes of its generators."""
+    raw = json.loads((LEROBOT / "pretrained_model/config.json").read_text())
+    network = Act(decode_config(raw, ActConfig, "golden"))
+    recipe = resolve(network.config.training_preset(), *NOTHING)
+    optimizer = make_optimizer(recipe, network.parameter_groups(), fused=False)
+    learning = Learning(optimizer, None, None, step=4)
+    write_state(tmp_path / "state", learning, Draws(1000).generators(4), BATCH)
+    ours, theirs = tmp_path / "state", LEROBOT / "training_state"
+    for name in ("optimizer_param_groups.json", "training_step.json"):
+        assert json.loads((ours / name).read_text()) == json.loads((theirs / name).read_text())
+    shapes = [
+        {key: (value.dtype, value.shape) for key, value in load_file(file).items()}
+        for file in (ours / "rng_state.safetensors", theirs / "rng_state.safetensors")
+    ]
+    assert shapes[0] == shapes[1]
+
+
+def test_generators_that_are_written_are_states_that_can_be_set():
+    import random
+
+    import numpy as np
+
+    states = Draws(3).generators(7)
+    words = tuple(states["py_rng_state"].tolist())
+    random.Random().setstate((states["py_rng_version"].item(), words, None))
+    torch.Generator().set_state(states["torch_rng_state"])
+    key = states["np_rng_state_values"].numpy().astype(np.uint32)
+    np.random.RandomState().set_state(("MT19937", key, states["np_rng_state_index"].item()))
+    assert not torch.equal(Draws(3).generators(8)["py_rng_state"], states["py_rng_state"])
+
+
+def test_a_state_of_another_network_is_refused(tmp_path):
+    preset = ActConfig().training_preset()
+    learning = learning_of([torch.nn.Parameter(torch.ones(2))], preset)
+    learning.optimizer.param_groups[0]["params"][0].grad = torch.ones(2)
+    learning.optimizer.step()
+    write_state(tmp_path / "state", learning, Draws(1).generators(1), BATCH)
+    more = [torch.nn.Parameter(torch.ones(2)), torch.nn.Parameter(torch.ones(2))]
+    with pytest.raises(UsageError, match="is of another network"):
+        read_state(tmp_path / "state", learning_of(more, preset))
+    with pytest.raises(UsageError, match=r"exp_avg has shape \[2\] where the weights have \[3\]"):
+        read_state(tmp_path / "state", learning_of([torch.nn.Parameter(torch.ones(3))], preset))
+
+
+@pytest.mark.parametrize("name", ["training_step.json", "optimizer_param_groups.json"])
+@pytest.mark.parametrize("text", ["", "[", '{"step": -1}', '{"step": "x"}', "null"])
+def test_a_damaged_state_is_one_line(tmp_path, name, text):
+    learning = learning_of([torch.nn.Parameter(torch.ones(2))], ActConfig().training_preset())
+    write_state(tmp_path / "state", learning, Draws(1).generators(1), BATCH)
+    (tmp_path / "state" / name).write_text(text)
+    with pytest.raises(UsageError, match=name):
+        read_state(tmp_path / "state", learning)
+    (tmp_path / "state" / name).unlink()
+    with pytest.raises(UsageError, match="No such file"):
+        read_state(tmp_path / "state", learning)
+
+
+def test_averages_begin_as_a_copy_and_then_follow():
+    settings = EmaSettings(enable=True)
+    assert [decay_at(settings, n) for n in (1, 2)] == [0.0, pytest.approx(1 - 2**-0.75)]
+    assert decay_at(settings, 10**9) == 0.9999
+    assert decay_at(EmaSettings(decay=0.5, update_after_step=3), 4) == 0.0
+    assert decay_at(EmaSettings(decay=0.5, update_after_step=3), 5) == 0.5
+    weight = torch.nn.Parameter(torch.zeros(1))
+    average = Average(EmaSettings(decay=0.75), [weight])
+    for value in (4.0, 8.0):
+        weight.data.fill_(value)
+        average.update([weight])
+    assert average.weights[0].item() == 5.0
+
+
+def test_a_pickle_that_is_no_average_runs_nothing(tmp_path):
+    import pickle
+
+    class Evil:
+        def __reduce__(self):
+            return (Path(tmp_path / "ran").touch, ())
+
+    learning = learning_of(
+        [torch.nn.Parameter(torch.ones(2))], ActConfig().training_preset(), EmaSettings(enable=True)
+    )
+    write_state(tmp_path / "state", learning, Draws(1).generators(1), BATCH)
+    (tmp_path / "state/ema_state.pt").write_bytes(pickle.dumps(Evil(), protocol=2))
+    with pytest.raises(UsageError, match="holds no averages"):
+        read_state(tmp_path / "state", learning)
+    assert not (tmp_path / "ran").exists()

@@ -1,0 +1,155 @@
+"""Optimisers and schedules: LeRobot's presets and numbers, and what was given by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="training needs torch: pip install 'proctor[torch]'")
+
+from proctor.errors import UsageError  # noqa: E402
+from proctor.policies.act.config import ActConfig  # noqa: E402
+from proctor.policies.diffusion.config import DiffusionConfig  # noqa: E402
+from proctor.policies.lerobot.presets import OptimizerSettings, ScheduleSettings  # noqa: E402
+from proctor.training.optim import (  # noqa: E402
+    clip_gradients,
+    make_optimizer,
+    make_scheduler,
+    multiplier,
+    resolve,
+)
+
+DATA = Path(__file__).parents[2] / "golden" / "data"
+LR = json.loads((DATA / "misc.json").read_text())["lr"]
+TRAINED = DATA / "checkpoints" / "act_train_run_meta" / "pretrained_model" / "train_config.json"
+NOTHING = (OptimizerSettings(), ScheduleSettings())
+DECAY = {
+    "type": "cosine_decay_with_warmup",
+    "num_warmup_steps": 100,
+    "num_decay_steps": 1000,
+    "peak_lr": 1e-4,
+    "decay_lr": 2.5e-6,
+}
+WARM = {"num_warmup_steps": 50}
+
+
+@pytest.mark.parametrize(
+    ("golden", "schedule", "steps"),
+    [
+        ("cosine_decay_with_warmup(peak1e-4,decay2.5e-6,w100,d1000), total 2000", DECAY, 2000),
+        ("same but total 500 (auto-scaled)", DECAY, 500),
+        (
+            "diffuser cosine warm 50 total 500",
+            {"type": "diffuser", "name": "cosine", **WARM},
+            500,
+        ),
+        (
+            "vqbet warm 50 vq 100 total 500",
+            {"type": "vqbet", "num_vqvae_training_steps": 100, "num_cycles": 0.5, **WARM},
+            500,
+        ),
+    ],
+)
+def test_learning_rates_are_lerobots(golden, schedule, steps):
+    at = multiplier(schedule, steps)
+    found = [at(i) for i in LR[golden]["i"]]
+    assert found == pytest.approx(LR[golden]["v"], rel=1e-12, abs=1e-15)
+
+
+def test_acts_preset_is_the_one_of_lerobots_run():
+    recipe = resolve(ActConfig().training_preset(), *NOTHING)
+    assert recipe.optimizer == json.loads(TRAINED.read_text())["optimizer"]
+    assert recipe.schedule is None
+    assert make_scheduler(recipe, an_optimizer(recipe), 100) is None
+
+
+def test_diffusions_preset_is_adam_and_a_cosine():
+    recipe = resolve(DiffusionConfig().training_preset(), *NOTHING)
+    assert recipe.optimizer == {
+        "type": "adam",
+        "lr": 1e-4,
+        "weight_decay": 1e-6,
+        "grad_clip_norm": 10.0,
+        "betas": [0.95, 0.999],
+        "eps": 1e-8,
+    }
+    assert recipe.schedule == {"type": "diffuser", "num_warmup_steps": 500, "name": "cosine"}
+
+
+def test_what_is_given_by_hand_wins_over_the_preset():
+    by_hand = OptimizerSettings(lr=3e-4), ScheduleSettings(num_warmup_steps=7)
+    recipe = resolve(DiffusionConfig().training_preset(), *by_hand)
+    assert recipe.optimizer["lr"] == 3e-4
+    assert recipe.optimizer["betas"] == [0.95, 0.999]
+    assert recipe.schedule == {"type": "diffuser", "num_warmup_steps": 7, "name": "cosine"}
+
+
+def test_another_type_keeps_what_it_shares_with_the_preset():
+    recipe = resolve(ActConfig().training_preset(), OptimizerSettings(type="sgd"), NOTHING[1])
+    assert recipe.optimizer == {
+        "type": "sgd",
+        "lr": 1e-5,
+        "weight_decay": 1e-4,
+        "grad_clip_norm": 10.0,
+        "momentum": 0.0,
+        "dampening": 0.0,
+        "nesterov": False,
+    }
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "schedule", "told"),
+    [
+        ({"type": "lion"}, {}, "--optimizer.type is 'lion' (choose adam, adamw, sgd)"),
+        ({"momentum": 0.9}, {}, "--optimizer.momentum: adamw has none"),
+        ({}, {"type": "step"}, "--scheduler.type is 'step'"),
+        ({}, {"type": "cosine_decay_with_warmup"}, "num_warmup_steps is missing"),
+        ({}, {"num_warmup_steps": 3}, "--scheduler.type is None"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_its_flag(optimizer, schedule, told):
+    given = OptimizerSettings(**optimizer), ScheduleSettings(**schedule)
+    with pytest.raises(UsageError) as refused:
+        resolve(ActConfig().training_preset(), *given)
+    assert told in str(refused.value)
+
+
+def test_without_the_preset_all_is_left_to_the_user():
+    with pytest.raises(UsageError, match=r"--optimizer\.type is missing"):
+        resolve(None, *NOTHING)
+    recipe = resolve(None, OptimizerSettings(type="adamw", lr=0.1), NOTHING[1])
+    assert recipe.optimizer["lr"] == 0.1
+    assert recipe.optimizer["weight_decay"] == 0.01
+
+
+def an_optimizer(recipe):
+    weight = torch.nn.Parameter(torch.ones(2))
+    return make_optimizer(recipe, [{"params": [weight]}, {"params": [], "lr": 0.5}], fused=False)
+
+
+def test_a_schedule_moves_every_group_by_its_own_rate():
+    recipe = resolve(
+        DiffusionConfig(scheduler_warmup_steps=4).training_preset(),
+        OptimizerSettings(lr=0.1),
+        NOTHING[1],
+    )
+    optimizer = an_optimizer(recipe)
+    scheduler = make_scheduler(recipe, optimizer, 100)
+    assert [group["lr"] for group in optimizer.param_groups] == [0.0, 0.0]
+    optimizer.step()
+    scheduler.step()
+    assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([0.025, 0.125])
+
+
+def test_gradients_are_scaled_down_and_their_norm_is_told():
+    weight = torch.nn.Parameter(torch.zeros(2))
+    weight.grad = torch.tensor([3.0, 4.0])
+    assert clip_gradients([weight], 1.0) == 5.0
+    assert weight.grad.norm() == pytest.approx(1.0, rel=1e-4)
+    recipe = resolve(
+        ActConfig().training_preset(), OptimizerSettings(grad_clip_norm=0.0), NOTHING[1]
+    )
+    assert recipe.clip_norm == math.inf

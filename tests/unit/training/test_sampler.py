@@ -1,0 +1,77 @@
+"""The order of frames, against LeRobot's own."""
+
+from __future__ import annotations
+
+import json
+from itertools import chain, islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="training needs torch: pip install 'proctor[torch]'")
+
+from proctor.errors import UsageError
+from proctor.training.sampler import Order, split_episodes, usable_frames
+
+GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "data" / "misc.json").read_text())[
+    "sampler"
+]
+
+
+@pytest.fixture
+def order() -> Order:
+    lengths = [end - start for start, end in zip(GOLDEN["from"], GOLDEN["to"], strict=True)]
+    frames = usable_frames(lengths, GOLDEN["drop_n_last_frames"])
+    return Order(frames, batch_size=4, seed=GOLDEN["seed"])
+
+
+def test_the_frames_are_lerobots(order):
+    assert order.frames.tolist() == GOLDEN["unshuffled"]
+    assert len(order.frames) == GOLDEN["len"]
+
+
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_the_order_is_lerobots(order, epoch):
+    assert order.epoch(epoch).tolist() == GOLDEN[f"epoch{epoch}"]
+
+
+def test_a_step_lies_where_lerobot_has_it(order):
+    where, expected = order.position(7), GOLDEN["resume_state_step7_bs4"]
+    assert (where.epoch, where.start) == (expected["epoch"], expected["start_index"])
+
+
+def test_batches_run_through_epochs_and_the_last_of_each_is_smaller(order):
+    batches = [batch.tolist() for batch in order.batches(0, 10)]
+    assert [len(batch) for batch in batches] == [4, 4, 4, 4, 3] * 2
+    assert list(chain(*batches[:5])) == GOLDEN["epoch0"]
+    assert list(chain(*batches[5:])) == GOLDEN["epoch1"]
+
+
+@pytest.mark.parametrize("first", [0, 1, 4, 5, 7, 13])
+def test_a_resumed_run_sees_the_same_batches(order, first):
+    whole = [batch.tolist() for batch in order.batches(0, 14)]
+    assert [batch.tolist() for batch in order.batches(first, 14)] == whole[first:]
+    assert len(list(islice(order.batches(first, 14), 100))) == 14 - first
+
+
+def test_short_episodes_are_skipped_and_nothing_left_is_said():
+    assert usable_frames([3, 5, 2], 3).tolist() == [3, 4]
+    assert usable_frames([3, 5, 2], 0).tolist() == list(range(10))
+    with pytest.raises(UsageError, match="longest episode has 5 frames, and the last 5"):
+        usable_frames([3, 5, 2], 5)
+
+
+def test_the_last_episodes_of_every_task_are_held_out():
+    tasks = ["push", "pull", "push", "push", "pull", "lift"]
+    assert split_episodes(tasks, 0.0) == ([0, 1, 2, 3, 4, 5], [])
+    assert split_episodes(tasks, 0.4) == ([0, 1], [2, 3, 4, 5])
+    kept, held_out = split_episodes(["push"] * 10, 0.2)
+    assert held_out == [8, 9]
+    assert sorted(kept + held_out) == list(range(10))
+
+
+def test_an_epoch_holds_every_frame_once():
+    order = Order(np.arange(1000), batch_size=64, seed=3)
+    assert sorted(order.epoch(5)) == list(range(1000))
+    assert order.epoch(5).tolist() != order.epoch(6).tolist()

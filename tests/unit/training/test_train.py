@@ -1,0 +1,255 @@
+"""`proctor train`: exact when resumed, one line for what cannot be."""
+
+from __future__ import annotations
+
+import errno
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from .making import RUN, SMALL_ACT, SMALL_DIFFUSION, files_of, words, write_numbers
+
+torch = pytest.importorskip("torch")
+
+from proctor.cli import main  # noqa: E402
+from proctor.policies.lerobot.checkpoint import read_checkpoint  # noqa: E402
+from proctor.training import loop  # noqa: E402
+from proctor.training.checkpoints import Checkpoints  # noqa: E402
+
+FAMILIES = {"act": SMALL_ACT, "diffusion": SMALL_DIFFUSION}
+
+
+class Killed(BaseException):
+    """What no code of ours catches, as a SIGKILL is not caught."""
+
+
+def train(*settings, expect=0) -> None:
+    assert main(["train", *settings]) == expect
+
+
+def kill_at(monkeypatch, step: int) -> None:
+    """Let the process be gone in the middle of a step."""
+    untouched = loop.Trainer.update
+
+    def update(self, network):
+        if self.learning.step == step:
+            raise Killed
+        return untouched(self, network)
+
+    monkeypatch.setattr(loop.Trainer, "update", update)
+
+
+@pytest.mark.parametrize(("family", "ema"), [("act", True), ("diffusion", False)])
+def test_a_killed_run_ends_with_the_bits_of_an_undisturbed_one(
+    numbers, tmp_path, monkeypatch, family, ema
+):
+    settings = (FAMILIES[family], RUN, {"ema.enable": ema})
+    train(*words(numbers, tmp_path / "whole", *settings))
+    asked = words(numbers, tmp_path / "killed", *settings)
+    again = ["--resume", f"--output_dir={tmp_path / 'killed'}"]
+    for step in (1, 4, 7):  # before the first checkpoint, and twice on the way
+        with monkeypatch.context() as patch:
+            kill_at(patch, step)
+            with pytest.raises(Killed):
+                train(*asked)
+        asked = again
+    train(*again)
+    whole, killed = (tmp_path / name / "checkpoints/000008" for name in ("whole", "killed"))
+    assert files_of(killed) == files_of(whole)
+    assert ("pretrained_model_ema/model.safetensors" in files_of(whole)) == ema
+    steps = [json.loads(line)["step"] for line in (tmp_path / "killed/log.jsonl").open()]
+    assert steps == [2, 4, 6, 8]
+
+
+def test_dropout_and_noise_do_not_depend_on_what_the_process_drew_before(numbers, tmp_path):
+    for name in ("one", "other"):
+        torch.manual_seed(0 if name == "one" else 1)
+        train(*words(numbers, tmp_path / name, SMALL_ACT, RUN, {"policy.dropout": 0.5}))
+        torch.randn(7)
+    one, other = (tmp_path / name / "checkpoints/000008" for name in ("one", "other"))
+    assert files_of(one) == files_of(other)
+
+
+def test_another_seed_is_another_run(numbers, tmp_path):
+    for seed in (1, 2):
+        train(*words(numbers, tmp_path / str(seed), SMALL_ACT, RUN, {"seed": seed}))
+    one, other = (files_of(tmp_path / name / "checkpoints/000008") for name in ("1", "2"))
+    assert one["pretrained_model/model.safetensors"] != other["pretrained_model/model.safetensors"]
+
+
+def test_the_loss_goes_down_and_the_log_says_so(numbers, tmp_path):
+    longer = {"steps": 120, "log_freq": 20, "save_freq": 1000, "optimizer.lr": 3e-3}
+    train(*words(numbers, tmp_path / "run", SMALL_ACT, RUN, longer, {"policy.use_vae": "false"}))
+    lines = [json.loads(line) for line in (tmp_path / "run/log.jsonl").open()]
+    assert lines[-1]["loss"] < 0.5 * lines[0]["loss"]
+    assert lines[-1]["parts"]["l1_loss"] == pytest.approx(lines[-1]["loss"])
+    assert 0 <= lines[-1]["waiting"] < 1
+    assert lines[-1]["samples_per_s"] > 0
+
+
+def test_what_is_trained_is_a_checkpoint_that_loads(numbers, tmp_path):
+    train(*words(numbers, tmp_path / "run", SMALL_ACT, RUN))
+    last = tmp_path / "run/checkpoints/last"
+    parts = read_checkpoint(last / "pretrained_model")
+    assert parts.config.device == "cpu"
+    assert parts.config.push_to_hub is False
+    assert list(parts.config.input_features) == [
+        "observation.state",
+        "observation.environment_state",
+    ]
+    assert "action.mean" in parts.preprocessor.steps[3].state()
+    assert parts.notes == ()
+    assert last.readlink() == Path("000008")
+
+
+def test_several_batches_make_one_update_of_their_mean(numbers, tmp_path):
+    """Two batches of 4 in one update are one batch of 8; without padding, whose means differ."""
+    plain = {"policy.dropout": 0.0, "policy.use_vae": "false", "optimizer.type": "sgd"}
+    plain |= {"optimizer.lr": 0.1, "policy.chunk_size": 1, "policy.n_action_steps": 1}
+    halves = {"batch_size": 4, "steps": 2, "accelerator.gradient_accumulation.steps": 2}
+    found = []
+    for name, how in (("halves", halves), ("whole", {"batch_size": 8, "steps": 1})):
+        train(*words(numbers, tmp_path / name, SMALL_ACT, RUN, plain, how))
+        parts = read_checkpoint(tmp_path / name / "checkpoints/last/pretrained_model")
+        found.append(parts.network.state_dict())
+    for key, value in found[1].items():
+        torch.testing.assert_close(found[0][key], value, rtol=1e-4, atol=1e-5)
+
+
+def test_only_the_newest_checkpoints_are_kept(numbers, tmp_path):
+    train(*words(numbers, tmp_path / "run", SMALL_ACT, RUN, {"keep_last": 2}))
+    names = sorted(path.name for path in (tmp_path / "run/checkpoints").iterdir())
+    assert names == ["000006", "000008", "last"]
+
+
+def test_a_full_disk_is_one_line_and_the_run_goes_on_later(numbers, tmp_path, monkeypatch, capsys):
+    train(*words(numbers, tmp_path / "whole", SMALL_ACT, RUN))
+    untouched = loop.write_state
+
+    def full(folder, *rest):
+        if folder.parent.name == ".000006.part":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        untouched(folder, *rest)
+
+    monkeypatch.setattr(loop, "write_state", full)
+    train(*words(numbers, tmp_path / "run", SMALL_ACT, RUN), expect=2)
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert "the checkpoint of step 6 cannot be written: No space left on device" in said
+    assert "000004 is whole" in said
+    monkeypatch.undo()
+    train("--resume", f"--output_dir={tmp_path / 'run'}")
+    newest = files_of(tmp_path / "run/checkpoints/000008")
+    assert newest == files_of(tmp_path / "whole/checkpoints/000008")
+
+
+@pytest.mark.parametrize("what", ["loss", "gradient"])
+def test_a_loss_that_is_no_number_ends_the_run_before_it_is_saved(
+    numbers, tmp_path, monkeypatch, capsys, what
+):
+    untouched = loop.Trainer.loss
+
+    def loss(self, batch, step):
+        found, parts = untouched(self, batch, step)
+        if step < 4:
+            return found, parts
+        return (found * float("nan") if what == "loss" else found * 1e38 * 1e38), parts
+
+    monkeypatch.setattr(loop.Trainer, "loss", loss)
+    train(*words(numbers, tmp_path / "run", SMALL_ACT, RUN), expect=2)
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith("proctor: error: the loss of step 5 is")
+    assert Checkpoints(tmp_path / "run/checkpoints").newest().name == "000004"
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"policy.type": "zero"}, "--policy.type=zero has no weights to train"),
+        ({"dataset.episodes": "[7]"}, "no episode 7 (it has 3)"),
+        ({"steps": 0}, "--steps must be at least 1"),
+        ({"wandb.enable": "true"}, "--wandb.enable=true: W&B"),
+        ({"peft.r": 8}, "unknown flag --peft.r"),
+        ({"policy.push_to_hub": "true"}, "--policy.push_to_hub=true: uploading"),
+        ({"policy.chunk_sizes": 4}, "unknown flag --policy.chunk_sizes"),
+        ({"eval_steps": 2}, "--eval_steps needs held-out episodes"),
+        ({"accelerator.gradient_accumulation.steps": 3}, "--steps must be a multiple of 3"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_is_one_line_and_leaves_no_folder(numbers, tmp_path, capsys, settings, told):
+    asked = words(numbers, tmp_path / "run", SMALL_ACT, RUN, settings)
+    if settings.get("policy.type") == "zero":
+        asked = words(numbers, tmp_path / "run", RUN, settings)
+    train(*asked, expect=2)
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 1
+    assert told in said[0]
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_dataset_that_lacks_what_the_policy_needs_is_one_line(numbers, tmp_path, capsys):
+    train(*words(numbers, tmp_path / "run", SMALL_ACT, RUN))
+    features = {
+        "observation.state": {"dtype": "float32", "shape": [3], "names": None},
+        "action": {"dtype": "float32", "shape": [2], "names": None},
+    }
+    poor = write_numbers(tmp_path / "poor", (5,), features)
+    path = {"policy.path": tmp_path / "run/checkpoints/last/pretrained_model"}
+    capsys.readouterr()
+    train(*words(poor, tmp_path / "other", RUN, path), expect=2)
+    said = capsys.readouterr().err
+    assert "the policy wants observation.environment_state; someone/numbers offers only" in said
+    train(*words(poor, tmp_path / "other", RUN, SMALL_ACT), expect=2)
+    assert "ACT needs a camera or observation.environment_state" in capsys.readouterr().err
+
+
+def test_training_goes_on_from_another_checkpoint_with_this_datasets_statistics(numbers, tmp_path):
+    train(*words(numbers, tmp_path / "first", SMALL_ACT, RUN))
+    other = write_numbers(tmp_path / "other", (20,))
+    path = {"policy.path": tmp_path / "first/checkpoints/last/pretrained_model"}
+    path |= {"policy.dropout": 0.0, "policy.device": "cpu"}
+    train(*words(other, tmp_path / "second", RUN, path))
+    first, second = (
+        read_checkpoint(tmp_path / name / "checkpoints/last/pretrained_model")
+        for name in ("first", "second")
+    )
+    assert second.config.dropout == 0.0
+    assert second.config.chunk_size == first.config.chunk_size
+    means = [parts.preprocessor.steps[3].state()["action.mean"] for parts in (first, second)]
+    assert not torch.equal(*means)
+
+
+def test_held_out_episodes_are_not_trained_on_but_judged_by(numbers, tmp_path):
+    split = {"dataset.eval_split": 0.5, "eval_steps": 4}
+    train(*words(numbers, tmp_path / "run", SMALL_ACT, RUN, split))
+    lines = [json.loads(line) for line in (tmp_path / "run/log.jsonl").open()]
+    judged = [line for line in lines if line["kind"] == "held_out"]
+    assert [line["step"] for line in judged] == [4, 8]
+    assert all(line["loss"] > 0 for line in judged)
+
+
+def test_a_folder_that_is_there_is_neither_overwritten_nor_resumed_by_itself(
+    numbers, tmp_path, capsys
+):
+    train(*words(numbers, tmp_path / "run", SMALL_ACT, RUN))
+    before = files_of(tmp_path / "run")
+    train(*words(numbers, tmp_path / "run", SMALL_ACT, RUN), expect=2)
+    assert "is there already; add --resume" in capsys.readouterr().err
+    assert files_of(tmp_path / "run") == before
+    shutil.rmtree(tmp_path / "run/checkpoints")
+    (tmp_path / "run/train.json").unlink()
+    train("--resume", f"--output_dir={tmp_path / 'run'}", expect=2)
+    assert "holds no training to resume" in capsys.readouterr().err
+
+
+def test_more_steps_can_be_asked_for_when_resuming_and_a_policys_fields_cannot(
+    numbers, tmp_path, capsys
+):
+    train(*words(numbers, tmp_path / "run", SMALL_ACT, RUN))
+    config = tmp_path / "run/checkpoints/last/pretrained_model/train_config.json"
+    train("--resume", f"--config_path={config}", "--steps=10")
+    assert Checkpoints(tmp_path / "run/checkpoints").newest().name == "000010"
+    train("--resume", f"--output_dir={tmp_path / 'run'}", "--policy.dropout=0", expect=2)
+    assert "--policy.dropout: a resumed policy stays as it is" in capsys.readouterr().err
