@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from proctor.commands import data_info
 from proctor.commands.data_edit import merge_into, split_into, tasks_recipe
 from proctor.commands.data_encode import codec_of
 from proctor.commands.data_words import Asked, episodes_of, find, mapping_of, names_of, say
@@ -34,6 +35,7 @@ dataset is replaced, and the old one is kept beside it as NAME_old, in the place
   convert_image_to_video  [--operation.rgb_encoder.vcodec=h264 ...] [--operation.output_dir=DIR]
   reencode_videos         [--operation.rgb_encoder.vcodec=h264 ...] [--operation.overwrite=true]
   recompute_stats         [--operation.skip_image_video=false] [--operation.overwrite=true]
+  info
 
 Of the encoder: vcodec, crf, g, preset, pix_fmt. What only says how fast LeRobot shall be
 (num_workers, ...) is taken and changes nothing.
@@ -50,6 +52,7 @@ _NAMES = {
     "convert_image_to_video": ("output_dir", "episode_indices", *_ENCODER),
     "reencode_videos": ("overwrite", *_ENCODER),
     "recompute_stats": ("skip_image_video", "overwrite"),
+    "info": ("show_features",),
 }
 _WITHOUT_BACKUP = ("modify_tasks", "recompute_stats")
 """What LeRobot changes in place."""
@@ -116,6 +119,8 @@ def _edit_of(given: Mapping[str, str]) -> _Edit:
 def _run(asked: _Edit) -> int:
     from proctor.config.flags import path_of
 
+    if asked.type == "info":  # which always shows features
+        return data_info.run([str(_source(asked))])
     made: list[tuple[str | None, Built]]
     if asked.type == "merge":
         made = [(asked.own.flags.get("new_repo_id"), _merged(asked))]

@@ -123,6 +123,7 @@ def test_old_scripts_do_everything_else(
         said(capsys, "edit", f"--operation.type={kind}", *words)
 
     source = ["--repo_id=me/demos", f"--root={demos}"]
+    old("info", *source, "--operation.show_features=true")
     old("split", *source, '--operation.splits={"train": 0.7, "val": 0.3}')
     assert read_info(tmp_path / "me/demos_train").total_episodes == 2
     both = "--operation.repo_ids=['me/demos_train', 'me/demos_val']"

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from proctor import datasets
+from proctor.datasets.check import check
 from proctor.datasets.edit import operations, recipe
 from proctor.datasets.edit.build import build, edit
 from proctor.datasets.edit.place import new_folder, same_folder
@@ -63,6 +64,7 @@ def packets(root: Path, episode: int, key: str = CAMERA) -> list[bytes]:
 
 def assert_clean(root: Path) -> None:
     """Everything that readers rely on follows from everything else."""
+    assert check(root, decode=False).findings == ()
     source = open_source(root)
     info = source.info
     tables = [pq.read_table(path) for path in sorted(root.glob("data/*/*.parquet"))]

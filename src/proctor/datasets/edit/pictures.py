@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from proctor.datasets.format import data_file, video_file
 from proctor.datasets.info import Info
 from proctor.datasets.pictures import decode_pictures
 from proctor.datasets.statistics import PixelCounts, sampled_frames
-from proctor.datasets.tables import read_table
+from proctor.datasets.tables import UNREADABLE, damaged, open_table, read_parts, refuse_absurd
 from proctor.datasets.video import FrameReader, FrameRequest
 from proctor.errors import DatasetError
 from proctor.features import Array
@@ -41,7 +42,7 @@ def pictures_of(kept: Kept, name: str, frames: Sequence[int] | None = None) -> I
 def _from_video(kept: Kept, name: str, frames: Sequence[int]) -> Iterator[Array]:
     span, info = kept.row.videos[name], kept.source.info
     path = video_file(kept.source.root, info, name, span.chunk, span.file)
-    reader = FrameReader(max_open=1)
+    reader = FrameReader(max_open=1, threads=1)  # episodes are read side by side
     try:
         for start in range(0, len(frames), _AT_ONCE):
             requests = [
@@ -56,15 +57,33 @@ def _from_video(kept: Kept, name: str, frames: Sequence[int]) -> Iterator[Array]
 def _from_table(kept: Kept, name: str, frames: Sequence[int]) -> Iterator[Array]:
     source = kept.source
     path = data_file(source.root, source.info, *kept.row.data)
-    table = read_table(path, ["episode_index", name])
-    rows = np.flatnonzero(table["episode_index"].to_numpy() == kept.row.index)
+    file = open_table(path)
+    refuse_absurd(path, file.metadata, ["episode_index", name])
+    numbers = read_parts(path, file, ["episode_index"])["episode_index"].to_numpy()
+    rows = np.flatnonzero(numbers == kept.row.index)
     if len(rows) != kept.row.length:
         raise DatasetError(f"{path} has {len(rows)} rows of episode {kept.row.index}")
-    where, shape = f"{path}: {name}", source.info.feature(name).shape
-    for start in range(0, len(frames), _AT_ONCE):
-        chosen = [int(rows[frame]) for frame in frames[start : start + _AT_ONCE]]
-        files = [(table[name][row].as_py() or {}).get("bytes") for row in chosen]
-        yield from decode_pictures(where, files, (shape[0], shape[1], shape[2]))
+    height, width, channels = source.info.shape(name)
+    for contents in _contents(path, file, name, rows[list(frames)]):
+        yield from decode_pictures(f"{path}: {name}", contents, (height, width, channels))
+
+
+def _contents(path: Path, file: Any, name: str, rows: Array) -> Iterator[list[Any]]:
+    """Yield the files of pictures in ``rows``, some at a time; other row groups are not read."""
+    start = 0
+    for group in range(file.metadata.num_row_groups):
+        stop = start + file.metadata.row_group(group).num_rows
+        inside = rows[(rows >= start) & (rows < stop)] - start
+        start = stop
+        if not len(inside):
+            continue
+        try:
+            column = file.read_row_group(group, columns=[name], use_threads=False)[name]
+        except UNREADABLE as error:
+            raise damaged(path, error) from None
+        for first in range(0, len(inside), _AT_ONCE):
+            cells = [column[int(row)].as_py() for row in inside[first : first + _AT_ONCE]]
+            yield [(cell or {}).get("bytes") for cell in cells]
 
 
 def encode(pictures: Iterator[Array], path: Path, codec: Codec, fps: int) -> Array:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import shutil
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 
 from proctor.datasets.edit.files import take_over
@@ -30,6 +31,7 @@ from proctor.datasets.packets import (
     stream_kind,
 )
 from proctor.features import Array
+from proctor.machine.system import usable_cores
 
 _PIECES = ".pieces"
 """A folder of the result while it is made."""
@@ -85,21 +87,31 @@ class _Writing:
         return self._filmed
 
     def encoded(self) -> Filmed:
-        """Encode every episode, then put them together as packets."""
-        codec, limit = self._recipe.codecs[self._key], self._recipe.info.video_files_size_in_mb
+        """Encode every episode, several side by side, then put them together as packets."""
+        limit = self._recipe.info.video_files_size_in_mb * MB
         pieces: list[Path] = []
         filled = 0
-        for place, kept in enumerate(self._recipe.kept):
-            piece, pictures = self._piece(place), pictures_of(kept, self._name)
-            self._filmed.levels.append(encode(pictures, piece, codec, kept.source.info.fps))
-            size = piece.stat().st_size
-            if pieces and filled + size >= limit * MB:
-                self._join(pieces)
-                pieces, filled = [], 0
-            pieces.append(piece)
-            filled += size
+        with ThreadPoolExecutor(min(8, usable_cores())) as threads:
+            try:
+                encoding = threads.map(self._encode, range(len(self._recipe.kept)))
+                for place, levels in enumerate(encoding):
+                    self._filmed.levels.append(levels)
+                    size = self._piece(place).stat().st_size
+                    if pieces and filled + size >= limit:
+                        self._join(pieces)
+                        pieces, filled = [], 0
+                    pieces.append(self._piece(place))
+                    filled += size
+            except BaseException:
+                threads.shutdown(cancel_futures=True)
+                raise
         self._join(pieces)
         return self._filmed
+
+    def _encode(self, place: int) -> Array:
+        kept, codec = self._recipe.kept[place], self._recipe.codecs[self._key]
+        pictures = pictures_of(kept, self._name)
+        return encode(pictures, self._piece(place), codec, kept.source.info.fps)
 
     def _join(self, pieces: Sequence[Path]) -> None:
         self._splice([Piece(path) for path in pieces])
@@ -139,7 +151,7 @@ class _Writing:
         try:
             times = splice(pieces, self._path(file))
         except DifferentStreams:
-            for _, alike in itertools.groupby(pieces, lambda piece: stream_kind(piece.path)):
+            for _, alike in groupby(pieces, lambda piece: stream_kind(piece.path)):
                 self._splice(list(alike))
             return
         self._n_files += 1
