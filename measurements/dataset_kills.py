@@ -138,9 +138,13 @@ def in_child(work: Callable[[], None]) -> None:
     os.waitpid(forked(work), 0)
 
 
-def killed(work: Callable[[], None], seconds: float) -> bool:
-    """Run ``work`` in a child for so long, then kill it; False: it had ended."""
+def killed(
+    work: Callable[[], None], seconds: float, begun: Callable[[], bool] = lambda: True
+) -> bool:
+    """Run ``work`` in a child until it has ``begun`` and so long, then kill it; False: it ended."""
     child = forked(work)
+    while not begun():
+        time.sleep(0.001)
     time.sleep(seconds)
     os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
@@ -182,9 +186,11 @@ def kill_recordings(kills: int, chance: np.random.Generator, peer: Peer | None) 
             shared = Shared()
             before = read_info(root).total_episodes if (root / "meta/info.json").exists() else 0
             shared.tell(before, 0)
+            at_once = chance.random() < 0.2  # or once it has resumed, which takes its time
             killed(
                 lambda root=root, shared=shared: record(root, shared),
-                chance.uniform(0, 1.5 * whole),
+                chance.uniform(0, 1.2 * whole),
+                lambda at_once=at_once, shared=shared: at_once or shared.heard()[1] > 0,
             )
             heard, phase = shared.heard()
             tally.phases[PHASES[phase]] += 1

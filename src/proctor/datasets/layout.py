@@ -8,6 +8,7 @@ from typing import Any
 
 from proctor.datasets.encoder import CODECS, Codec
 from proctor.datasets.info import DEFAULT_FEATURES, Info
+from proctor.errors import DatasetError
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,13 @@ def new_info(
     """Return what a dataset without episodes says of itself.
 
     ``features`` are without those that count frames, which come last.
+
+    Raises:
+        DatasetError: they are not.
     """
+    for key in features:
+        if key in DEFAULT_FEATURES:
+            raise DatasetError(f"{key} is counted by the dataset itself: leave it out of features")
     entries = {key: dict(entry) for key, entry in features.items()}
     for key, entry in entries.items():
         if entry["dtype"] == "video":

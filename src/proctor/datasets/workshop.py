@@ -144,6 +144,11 @@ def unlock_dataset(root: Path, lock: Lock) -> None:
     lock.release()
 
 
+def anything_in(root: Path) -> bool:
+    """Tell whether a folder holds more than what a kill left before the dataset began."""
+    return any(path.name not in (WORKSHOP, LOCK_FILE) for path in root.iterdir())
+
+
 def make_folders(root: Path, paths: Iterable[Path]) -> None:
     """Make the folders of files below ``root``; once this returns a power cut leaves them."""
     for path in paths:

@@ -17,6 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import pyarrow as pa
+
 from proctor.datasets.compaction import Limits, compact, remove_leftovers, take_over
 from proctor.datasets.disk import in_our_words, reason_of
 from proctor.datasets.encoder import Codec
@@ -38,15 +40,15 @@ from proctor.datasets.tables import (
 from proctor.datasets.take import Take, TakeWriter
 from proctor.datasets.totals import read_totals
 from proctor.datasets.workshop import (
-    WORKSHOP,
     Workshop,
+    anything_in,
     lock_dataset,
     make_folders,
     unlock_dataset,
 )
-from proctor.errors import DatasetError
+from proctor.errors import DatasetError, one_line
 from proctor.machine.files import mend_swap
-from proctor.machine.locks import LOCK_FILE, Lock
+from proctor.machine.locks import Lock
 
 _OPEN = "open"
 
@@ -85,15 +87,19 @@ class DatasetWriter:
             DatasetError: the folder exists, cannot be written, or a feature cannot be recorded.
         """
         root, codec = root.absolute(), codec or Codec()
-        if root.exists() and (not root.is_dir() or _anything_in(root)):
+        if root.exists() and (not root.is_dir() or anything_in(root)):
             raise DatasetError(f"{root} exists; choose another folder, or resume what is in it")
         info = new_info(fps, features, codec, layout or Layout())
         refuse_unwritable(info)
         with in_our_words(root, "nothing was recorded"):
             root.mkdir(parents=True, exist_ok=True)
             lock = lock_dataset(root)
-            write_info(root, info)
-        return cls(root, info, codec, lock)
+            try:
+                write_info(root, info)
+                return cls(root, info, codec, lock)
+            except BaseException:
+                unlock_dataset(root, lock)
+                raise
 
     @classmethod
     def resume(cls, root: Path, codec: Codec | None = None) -> DatasetWriter:
@@ -297,6 +303,8 @@ class DatasetWriter:
             self._lock = compact(self.root, Limits.of(self.info), self._lock)
         except OSError as error:
             return f"they could not be put together: {reason_of(error)}"
+        except (DatasetError, pa.ArrowException) as error:  # of files that others wrote
+            return f"they could not be put together: {one_line(str(error), 200)}"
         return None
 
     def _check_is_open(self) -> None:
@@ -307,8 +315,3 @@ class DatasetWriter:
         """Return what says of a disk that is full which episodes are kept, and what is not."""
         n = self.info.total_episodes
         return in_our_words(self.root, f"{n} finished episode{'' if n == 1 else 's'} kept, {lost}")
-
-
-def _anything_in(root: Path) -> bool:
-    """Tell whether a folder holds more than what a kill left before the dataset began."""
-    return any(path.name not in (WORKSHOP, LOCK_FILE) for path in root.iterdir())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -329,6 +330,32 @@ def test_a_folder_that_exists_is_refused(tmp_path: Path) -> None:
     (tmp_path / "something").touch()
     with pytest.raises(DatasetError, match="exists; choose another folder, or resume"):
         DatasetWriter.create(tmp_path, 10, FEATURES, FAST)
+
+
+def test_features_that_no_reader_would_take_are_refused_and_the_folder_stays_free(
+    tmp_path: Path,
+) -> None:
+    for key, said in (("a/b", "cannot be a folder's"), ("index", "counted by the dataset itself")):
+        features = {key: {"dtype": "float32", "shape": [1], "names": None}}
+        with pytest.raises(DatasetError, match=said):
+            DatasetWriter.create(tmp_path / "toy", 10, features, FAST)
+    DatasetWriter.create(tmp_path / "toy", 10, FEATURES, FAST).close()
+
+
+def test_a_dataset_of_lerobots_is_gone_on_with(tmp_path: Path) -> None:
+    root = tmp_path / "theirs"
+    shutil.copytree(GOLDEN, root, copy_function=shutil.copyfile)
+    frames, _ = golden_frames()[0]
+    with DatasetWriter.resume(root) as writer:
+        for values in frames:
+            writer.add_frame(values, "a new task")
+        assert writer.end_episode() == 3
+    dataset, before = open_dataset(root), open_dataset(GOLDEN)
+    assert dataset.tasks == (*before.tasks, "a new task")
+    ours, theirs = (ds.batch(range(28)) for ds in (dataset, before))
+    assert all(np.array_equal(ours[key], theirs[key]) for key in theirs)
+    again = dataset.batch(range(28, 40))
+    assert np.array_equal(again["action"], theirs["action"][:12])
 
 
 def test_two_writers_do_not_meet(tmp_path: Path) -> None:
