@@ -16,6 +16,8 @@ from proctor.datasets.tables import UNREADABLE, damaged, open_table, read_parts,
 from proctor.errors import DatasetError, one_line
 from proctor.features import Array
 
+_LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+
 
 class Column(Protocol):
     """One value a frame."""
@@ -118,11 +120,11 @@ def _flat(array: pa.Array, kind: pa.DataType) -> Array:
             raise ValueError("some are missing")
         if isinstance(array, pa.ExtensionArray):  # known to Arrow where others registered them
             array = array.storage
-        elif hasattr(array, "flatten") and pa.types.is_nested(array.type):
+        elif any(is_list(array.type) for is_list in _LISTS):
             array = array.flatten()
         else:
             break
-    if pa.types.is_struct(array.type) or not pa.types.is_primitive(array.type):
+    if not pa.types.is_primitive(array.type):
         raise ValueError("they are no numbers")
     if array.type != kind:
         array = array.cast(kind)

@@ -10,9 +10,18 @@ import numpy as np
 import pyarrow as pa
 
 from proctor.datasets.info import Info, episode_files
-from proctor.datasets.tables import Stats, as_stats, read_lines, read_table
+from proctor.datasets.tables import (
+    UNREADABLE,
+    Stats,
+    as_stats,
+    damaged,
+    read_lines,
+    read_table,
+)
+from proctor.errors import DatasetError
 
 OLD_STATS_FILE = "meta/episodes_stats.jsonl"
+_NEEDED = {"min", "max", "mean", "std", "count"}
 
 
 def stats_columns(stats_per_episode: Sequence[Stats]) -> dict[str, pa.Array]:
@@ -37,6 +46,8 @@ def stats_columns(stats_per_episode: Sequence[Stats]) -> dict[str, pa.Array]:
 def read_episode_stats(root: Path, info: Info) -> list[Stats]:
     """Return the statistics of every episode; empty where the dataset has none (v2.0).
 
+    Of a feature, those of all episodes are of the same shapes, and none has half of them.
+
     Raises:
         DatasetError: a file is missing, cut or holds something else.
     """
@@ -45,21 +56,61 @@ def read_episode_stats(root: Path, info: Info) -> list[Stats]:
         if not path.exists():
             return []
         found = {str(line.get("episode_index")): line.get("stats") for line in read_lines(path)}
-        return [as_stats(path, found.get(str(i))) for i in range(info.total_episodes)]
-    stats: list[Stats] = []
+        stats = [as_stats(path, found.get(str(i))) for i in range(info.total_episodes)]
+        return _alike(path, stats)
+    stats = []
     for path in episode_files(root):
         if len(stats) >= info.total_episodes:
             break
-        table = read_table(path)
-        names = [name for name in table.column_names if name.startswith("stats/")]
-        if not names:
+        found_here = _read_rows(path)
+        if not found_here:
             return []
-        values = {name: table[name].to_pylist() for name in names}
-        for row in range(len(table)):
-            plain: dict[str, dict[str, Any]] = {}
-            for name in names:
-                key, _, which = name.removeprefix("stats/").rpartition("/")
-                if values[name][row] is not None:
-                    plain.setdefault(key, {})[which] = values[name][row]
-            stats.append(as_stats(path, plain))
-    return stats[: info.total_episodes]
+        stats += found_here
+    return _alike(root / "meta/episodes", stats[: info.total_episodes])
+
+
+def _read_rows(path: Path) -> list[Stats]:
+    """Return the statistics of the episodes of one table; empty where it has none."""
+    table = read_table(path)
+    names = [name for name in table.column_names if name.startswith("stats/")]
+    try:
+        values = {name: _column(table[name]) for name in names}
+    except UNREADABLE as error:
+        raise damaged(path, error) from None
+    stats = []
+    for row in range(len(table) if names else 0):
+        plain: dict[str, dict[str, Any]] = {}
+        for name in names:
+            key, _, which = name.removeprefix("stats/").rpartition("/")
+            if values[name][row] is not None:
+                plain.setdefault(key, {})[which] = values[name][row]
+        stats.append(as_stats(path, plain))
+    return stats
+
+
+def _column(column: pa.ChunkedArray) -> Any:
+    """Return the rows of a column of lists: as one array where all are of one shape."""
+    array, shape = column.combine_chunks(), [len(column)]
+    while pa.types.is_list(array.type) and not array.null_count:
+        lengths = np.diff(array.offsets.to_numpy())
+        if len(np.unique(lengths)) != 1:
+            break
+        shape.append(int(lengths[0]))
+        array = array.flatten()
+    if pa.types.is_primitive(array.type) and not array.null_count:
+        return array.to_numpy(zero_copy_only=False).reshape(shape)
+    return column.to_pylist()
+
+
+def _alike(path: Path, stats: list[Stats]) -> list[Stats]:
+    """Return the statistics, which can be put together: of the same shapes, none half there."""
+    first: dict[tuple[str, str], tuple[int, ...]] = {}
+    for episode, entries in enumerate(stats):
+        for key, entry in entries.items():
+            same = all(v.shape == first.setdefault((key, n), v.shape) for n, v in entry.items())
+            if not same or not entry.keys() >= _NEEDED:  # quantiles are in newer ones only
+                raise DatasetError(
+                    f"{path}: the statistics of {key} in episode {episode} are not complete, or of "
+                    "another shape than those of others"
+                )
+    return stats

@@ -249,6 +249,24 @@ def test_episodes_in_several_row_groups_are_read(copied: Path) -> None:
     assert len(read_episode_stats(copied, read_info(copied))) == 3
 
 
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("mean", pa.array([[1.0, 2.0], [1.0], [1.0, 2.0]])),
+        ("mean", pa.array([[1.0, 2.0], None, [1.0, 2.0]])),
+        ("count", pa.array([["a"], ["b"], ["c"]])),
+    ],
+)
+def test_statistics_of_episodes_that_do_not_go_together_are_refused(
+    copied: Path, name: str, values: pa.Array
+) -> None:
+    path = copied / "meta/episodes/chunk-000/file-000.parquet"
+    table, name = pq.read_table(path), f"stats/action/{name}"
+    pq.write_table(table.set_column(table.column_names.index(name), name, values), path)
+    with pytest.raises(DatasetError, match="statistics"):
+        read_episode_stats(copied, read_info(copied))
+
+
 def test_files_are_read_in_the_order_of_their_numbers(copied: Path) -> None:
     info = read_info(copied)
     rows, stats = list(read_episodes(copied, info)), read_episode_stats(copied, info)
@@ -303,8 +321,8 @@ def test_older_versions_are_read_as_they_lie(copied: Path, version: str) -> None
     found = video_file(copied, info, TOP, 0, 2)
     assert found == copied / f"videos/chunk-000/{TOP}/episode_000002.mp4"
     assert read_episode_stats(copied, info) == []
-    stats = {"episode_index": 1, "stats": {"action": {"min": [0.5], "count": [7]}}}
-    lines = [{**stats, "episode_index": i} for i in range(3)]
+    action = {"min": [0.5], "max": [1.0], "mean": [0.7], "std": [0.1], "count": [7]}
+    lines = [{"episode_index": i, "stats": {"action": action}} for i in range(3)]
     (copied / "meta/episodes_stats.jsonl").write_text("\n".join(map(json.dumps, lines)))
     assert read_episode_stats(copied, info)[2]["action"]["count"].tolist() == [7]
 

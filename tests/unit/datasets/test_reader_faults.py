@@ -67,6 +67,11 @@ def damage_type(table: pa.Table) -> pa.Table:
     return table.set_column(at, "action", pa.array(["x"] * len(table)))
 
 
+def damage_structs(table: pa.Table) -> pa.Table:
+    at = table.column_names.index("action")
+    return table.set_column(at, "action", pa.array([{"a": 1}] * len(table)))
+
+
 def damage_values(table: pa.Table) -> pa.Table:
     at = table.column_names.index("action")
     gaps = [None, *table["action"].to_pylist()[1:]]
@@ -85,6 +90,7 @@ def damage_task(table: pa.Table) -> pa.Table:
         (damage_order, r"episode 1 stands where meta/episodes has 0"),
         (damage_column, r"has no column action"),
         (damage_type, r"column action is string, not float32 \[2\]"),
+        (damage_structs, r"column action is struct.* \(they are no numbers\)"),
         (damage_values, r"column action is list.* \(some are missing\)"),
         (damage_task, r"task_index goes to 7, and there are 2 tasks"),
     ],
