@@ -91,9 +91,10 @@ def _heading(checked: Checked) -> str:
     assert checked.info is not None
     info = checked.info
     how = "every picture decoded" if checked.decoded else "no picture decoded"
+    cameras = f"{_plural(len(info.cameras), 'camera')}, {how}" if info.cameras else "no cameras"
     return (
         f"{_shown(str(checked.root))}: {info.version}, {_plural(info.total_episodes, 'episode')}, "
-        f"{_plural(info.total_frames, 'frame')}, {_plural(len(info.cameras), 'camera')}, {how}"
+        f"{_plural(info.total_frames, 'frame')}, {cameras}"
     )
 
 

@@ -272,6 +272,12 @@ def test_a_finding_of_some_episodes_is_mended_by_leaving_them_out(tmp_path: Path
     assert finding.mend == f"proctor data delete {root} --episodes=1 --output={root}_mended"
 
 
+def test_the_empty_folder_of_pictures_that_lerobot_leaves_is_nothing(tmp_path: Path) -> None:
+    root = copy_of(VIDEO, tmp_path)
+    (root / "images/observation.images.top").mkdir(parents=True)
+    assert kinds_of(root, decode=False) == []
+
+
 def test_ranges_are_written_short() -> None:
     assert ranges([1, 4, 5, 6, 7, 9]) == "1,4-7,9"
 

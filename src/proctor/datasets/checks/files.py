@@ -30,7 +30,7 @@ def check_files(root: Path, info: Info, table: EpisodeTable, mends: Mends) -> It
     unfinished = sorted((root / "meta").rglob(f"*{UNFINISHED}"))
     yield from _orphaned(root, unfinished, mends)
     pictures = root / "images"
-    if pictures.is_dir():
+    if any(path.is_file() for path in pictures.rglob("*")):  # LeRobot leaves the folder itself
         what = "pictures of a take that was never finished: no reader looks at them"
         mend = mends.remove([pictures])
         yield Finding(Level.WARNING, "files.unfinished", what, "images", mend)
