@@ -120,6 +120,7 @@ def train_and_show(config: TrainConfig, given: dict[str, str], resumed: Path | N
         folder.forget_after(trainer.learning.step)
         watching = Watching(folder, trainer)
         try:
+            setup.fill_caches(watching.decoded)
             trainer.run(folder.checkpoints(config.steps), watching)
         except KeyboardInterrupt as stop:
             watching.close()

@@ -140,7 +140,9 @@ def lerobot_file(
     ``env``: LeRobot's benchmarks have other fields under the same names.
     """
     told = config.as_dict()
-    dataset = {k: v for k, v in told["dataset"].items() if k != "exclude_episodes" or v is not None}
+    dataset = {k: v for k, v in told["dataset"].items() if not k.startswith("cache")}
+    if dataset["exclude_episodes"] is None:
+        del dataset["exclude_episodes"]
     dataset["repo_id"] = dataset["repo_id"] or Path(dataset["root"]).name
     of_eval = ("n_episodes", "batch_size", "use_async_envs")
     left_out = {"policy", "env", "eval", "video", "keep_last", "optimizer", "scheduler"}

@@ -10,6 +10,7 @@ from typing import ClassVar
 from proctor.benchmarks.base import BenchmarkConfig
 from proctor.config.base import MOST_SEED, Config, plugin_section
 from proctor.config.sections import EvalSettings, VideoSettings, at_least, between
+from proctor.datasets.cache_settings import FrameCacheSettings
 from proctor.definition import PRESENTATION, Use
 from proctor.errors import UsageError
 from proctor.policies.base import PolicyConfig
@@ -19,7 +20,7 @@ _MOST_STEPS, _MOST_BATCH, _MOST_LOADERS = 10**9, 10**6, 256
 
 
 @dataclass
-class DatasetSettings:
+class DatasetSettings(FrameCacheSettings):
     """Which demonstrations are learnt from."""
 
     repo_id: str = field(default="", metadata={"help": "the dataset: its Hub id, as user/name"})
@@ -213,6 +214,7 @@ class TrainConfig(Config):
 
     def _validate_dataset(self) -> None:
         given = self.dataset
+        given.check_size()
         if not 0 <= given.eval_split < 1:
             raise UsageError(
                 f"--dataset.eval_split must be from 0 to below 1, got {given.eval_split:g}"

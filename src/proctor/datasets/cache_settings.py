@@ -46,15 +46,19 @@ class FrameCacheSettings:
         | PRESENTATION,
     )
 
-    @property
-    def most_bytes(self) -> int:
-        """Return ``cache_gb`` in bytes.
+    def check_size(self) -> None:
+        """Refuse a size that is none.
 
         Raises:
-            UsageError: it is not a size.
+            UsageError: naming the flag.
         """
         if not 0 < self.cache_gb < 10**6:
             raise UsageError(f"--dataset.cache_gb must be above 0, got {self.cache_gb}")
+
+    @property
+    def most_bytes(self) -> int:
+        """Return ``cache_gb`` in bytes; raises as ``check_size``."""
+        self.check_size()
         return int(self.cache_gb * GB)
 
     @property

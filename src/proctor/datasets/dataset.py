@@ -161,17 +161,21 @@ class Dataset:
         out["task"] = self._task_texts(moments.rows)
         return out
 
-    def fill_cache(self, told: Callable[[str, int, int], None] | None = None) -> None:
+    def fill_cache(
+        self,
+        told: Callable[[str, int, int], None] | None = None,
+        keys: Sequence[str] | None = None,
+    ) -> None:
         """Decode every picture that a cache is to keep and does not have yet, in order.
 
         Without it, the first batches wait for the episodes that they touch. ``told`` hears of which
-        camera how many frames are there, of how many.
+        camera how many frames are there, of how many; ``keys`` leaves other cameras out.
 
         Raises:
             DatasetError: a video is missing or damaged, or the disk is full.
         """
         for key, camera in self.cameras.items():
-            if isinstance(camera, CachedSource):
+            if isinstance(camera, CachedSource) and (keys is None or key in keys):
                 camera.fill(self.chosen, None if told is None else partial(told, key))
 
     def _moments(self, positions: Sequence[int] | Array) -> Moments:

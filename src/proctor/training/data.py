@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +39,10 @@ class Samples(torch.utils.data.Dataset[Batch]):
         self._dataset = dataset
         self._shapes = dict(shapes)
         """Of each feature in one sample, its axis of time first."""
+
+    def fill_cache(self, told: Callable[[str, int, int], None]) -> None:
+        """Decode what a cache is to keep of the cameras that are looked at."""
+        self._dataset.fill_cache(told, list(self._shapes))
 
     def __getitems__(self, positions: Sequence[int]) -> Batch | ProctorError:
         """Return a batch; what is wrong with the dataset comes back as an error, not as a trace."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,6 +52,16 @@ class Setup:
     held_out: tuple[Samples, Order] | None
     """What the loss is watched on, beside what is trained on."""
 
+    def fill_caches(self, told: Callable[[str, int, int], None]) -> None:
+        """Decode what a cache is to keep, before any process waits for a picture of it.
+
+        Raises:
+            UsageError: the dataset cannot be read, or the cache not be written.
+        """
+        self.samples.fill_cache(told)
+        if self.held_out is not None:
+            self.held_out[0].fill_cache(told)
+
     @property
     def draws(self) -> Draws:
         """All that is random."""
@@ -93,6 +103,7 @@ def prepare(config: TrainConfig, resumed: Path | None = None) -> Setup:
             episodes=episodes,
             delta_timestamps=deltas,
             tolerance_s=config.tolerance_s,
+            cache=given,
         )
         lengths = (part.spans[:, 1] - part.spans[:, 0]).tolist()
         order = Order(usable_frames(lengths, samples.drop_last), config.batch_size, config.seed)

@@ -24,6 +24,10 @@ class Watching:
         self._line = Line(self._console)
         self._text = "starting"
 
+    def decoded(self, camera: str, frames: int, total: int) -> None:
+        """Show how far a cache is filled."""
+        self._line.show(f"decoding {camera}: {frames:,}/{total:,} frames")
+
     def logged(self, reading: Reading) -> None:
         """Show and write down a reading."""
         self._folder.log(reading_line(reading))

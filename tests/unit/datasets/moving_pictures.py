@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import multiprocessing
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +21,18 @@ def predicted_from_later(groups: str) -> Codec:
     """HEVC whose frames lean on later ones; ``groups`` say whether also across key frames."""
     params = f"log-level=none:bframes=2:b-adapt=0:scenecut=0:min-keyint=6:keyint=6:{groups}"
     return Codec("hevc", g=6, preset="medium", extra_options={"x265-params": params})
+
+
+@contextlib.contextmanager
+def processes(method: str, n: int) -> Iterator[Any]:
+    """A pool that lets its processes end by themselves.
+
+    Those that were forked have the answer to SIGTERM that a command may have left in this one.
+    """
+    pool = multiprocessing.get_context(method).Pool(n)
+    yield pool
+    pool.close()
+    pool.join()
 
 
 def picture(number: int, height: int = 32, width: int = 48) -> Array:

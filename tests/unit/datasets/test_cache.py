@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import pickle
 import signal
@@ -31,7 +30,7 @@ from proctor.datasets.video import FrameReader
 from proctor.errors import DatasetError, UsageError
 from proctor.features import Array
 from tests.unit.datasets.making import GOLDEN
-from tests.unit.datasets.moving_pictures import FPS, make_video, number_of
+from tests.unit.datasets.moving_pictures import FPS, make_video, number_of, processes
 
 pytest.importorskip("av", reason="PyAV is not installed (proctor[dataset])")
 
@@ -153,7 +152,7 @@ def test_processes_that_are_handed_a_cache_in_memory_share_it(
 ) -> None:
     cache = cached(source_of(root), settings("ram"))
     cache.fill(np.arange(3))
-    with multiprocessing.get_context(method).Pool(1) as pool:
+    with processes(method, 1) as pool:
         assert pool.apply(_read, (cache,)) == (0, NUMBERS)
     alone = pickle.dumps(cache)
     cache.close()
@@ -216,7 +215,7 @@ def test_processes_that_fill_at_the_same_time_share_the_work(
     root: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("proctor.datasets.cache._SHARD_BYTES", PICTURE)
-    with multiprocessing.get_context("fork").Pool(3) as pool:
+    with processes("fork", 3) as pool:
         pending = [pool.apply_async(_fill, (source_of(root), settings())) for _ in range(3)]
         results = [one.get(60) for one in pending]
     assert [shown for _, shown in results] == [NUMBERS] * 3

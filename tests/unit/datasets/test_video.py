@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import pickle
 from pathlib import Path
@@ -20,6 +19,7 @@ from tests.unit.datasets.moving_pictures import (
     make_video,
     number_of,
     predicted_from_later,
+    processes,
 )
 
 av = pytest.importorskip("av", reason="PyAV is not installed (proctor[dataset])")
@@ -108,7 +108,7 @@ def test_a_reader_works_in_other_processes_at_the_same_time(
     reader = FrameReader(threads=2)
     expected = list(range(0, 30, 3))
     assert _numbers(reader, videos["h264"]) == expected
-    with multiprocessing.get_context(method).Pool(2) as pool:
+    with processes(method, 2) as pool:
         pending = [pool.apply_async(_numbers, (reader, videos["h264"])) for _ in range(4)]
         assert _numbers(reader, videos["h264"]) == expected
         assert [one.get(60) for one in pending] == [expected] * 4
