@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # one suite a core: more threads would get in their way
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -13,6 +15,12 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # one suite a core: more threads would 
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
 from proctor.evaluation.run import Evaluation, prepare, run_evaluation
+
+# How long a case takes says how busy the machine is, and nothing about what is tested.
+hypothesis_settings.register_profile(
+    "busy", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+hypothesis_settings.load_profile("busy")
 
 
 @pytest.fixture
