@@ -17,7 +17,13 @@ from proctor.datasets.format import read_info, read_stats
 from proctor.errors import UsageError
 from proctor.machine import files
 from tests.unit.datasets.making import GOLDEN, TOP, turn_old
-from tests.unit.datasets.test_edit import assert_clean, assert_same_frames, items, packets
+from tests.unit.datasets.test_edit import (
+    assert_clean,
+    assert_same_frames,
+    golden_items,
+    items,
+    packets,
+)
 
 
 @pytest.fixture
@@ -47,7 +53,7 @@ def test_the_same_frames_lie_in_one_table_and_one_video(old: Path, tmp_path: Pat
     edit(old, new_folder(tmp_path / "new"), operations.convert)
     new = tmp_path / "new"
     assert_clean(new)
-    assert_same_frames(items(new), items(GOLDEN / "video3ep"))
+    assert_same_frames(items(new), golden_items())
     assert [packets(new, i) for i in range(3)] == [
         packets(GOLDEN / "video3ep", i) for i in range(3)
     ]
@@ -89,7 +95,7 @@ def test_a_dataset_is_converted_in_place_and_then_edited(
     edit(root, same_folder(root), operations.convert)
     edit(root, same_folder(root), lambda s: operations.delete(s, [0]))
     assert_clean(root)
-    assert_same_frames(items(root), items(GOLDEN / "video3ep")[12:])
+    assert_same_frames(items(root), golden_items()[12:])
 
 
 def test_old_datasets_are_merged_with_new_ones(old: Path, tmp_path: Path) -> None:
@@ -100,4 +106,4 @@ def test_old_datasets_are_merged_with_new_ones(old: Path, tmp_path: Path) -> Non
     merged = operations.merge([open_source(golden), open_source(old)])
     build(merged, new_folder(tmp_path / "new"))
     assert_clean(tmp_path / "new")
-    assert_same_frames(items(tmp_path / "new"), items(golden) * 2)
+    assert_same_frames(items(tmp_path / "new"), golden_items() * 2)
