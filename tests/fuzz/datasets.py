@@ -209,7 +209,28 @@ def _ask(draw: Draw, yard: Yard, files: Files, linked: str | None = None) -> Non
     if linked:
         target = draw(st.sampled_from(["/dev/zero", "fifo", "folder", "self", "secret"]))
         _replace(root / linked, target, yard)
-    read(draw, yard, root)
+    verb = draw(st.sampled_from(["read", "read", *_VERBS]))
+    if verb == "read":
+        read(draw, yard, root)
+    else:
+        words = [word.format(root=root, out=yard.out / "result") for word in _VERBS[verb]]
+        yard.ask(["data", verb, *words], codes=(0, 1, 2) if verb == "check" else (0, 2))
+
+
+_VERBS = {
+    "info": ["{root}"],
+    "check": ["{root}"],
+    "view": ["{root}", "--html={out}.html"],
+    "delete": ["{root}", "--episodes=0", "--output={out}"],
+    "split": ["{root}", "--splits={{a: 0.5, b: 0.5}}", "--output={out}"],
+    "merge": ["{root}", "{root}", "--output={out}"],
+    "rename-feature": ["{root}", "action", "act", "--output={out}"],
+    "remove-feature": ["{root}", "next.reward", "--in_place"],
+    "set-task": ["{root}", "--task=x", "--in_place"],
+    "stats": ["{root}", "--images", "--in_place"],
+    "convert": ["{root}", "--output={out}"],
+}
+"""What is asked of a dataset, which may be refused but must not break."""
 
 
 def _replace(place: Path, target: str, yard: Yard) -> None:

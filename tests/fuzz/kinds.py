@@ -34,6 +34,7 @@ KINDS = [
     Kind("the Hub", 30, checkpoints.hub),
     Kind("requests to view", 180, wire.requests),
     Kind("lists of view", 22, wire.lists),
+    Kind("words of data", 50, words.data_words),
     Kind("datasets: info.json", 50, datasets.infos),
     Kind("datasets: tables", 50, datasets.tables),
     Kind("datasets: videos", 50, datasets.videos),

@@ -27,6 +27,8 @@ _RUNS_CODE = (
     "pickle.find_class", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.startfile",
     "ctypes.dlopen", "socket.connect", "socket.getaddrinfo",
 )  # fmt: skip
+_OWN_LIBRARIES = ("ctypes.dlopen", (None,))
+"""What this process is made of already: two folders take each other's name by a call of libc's."""
 _PROGRAMS = ("uname",)
 """What an evaluation may start: run.json says which platform it ran on."""
 
@@ -71,7 +73,7 @@ class Sentinel:
                 self._wrote(event, path)
         elif event == "subprocess.Popen" and args[0] not in _PROGRAMS:
             self.seen.append(f"started {args[0]!r} {args[1]!r}")
-        elif event in _RUNS_CODE:
+        elif event in _RUNS_CODE and (event, args) != _OWN_LIBRARIES:
             self.seen.append(f"{event} {args!r}")
 
     def _wrote(self, event: str, path: Any) -> None:

@@ -9,6 +9,7 @@ import yaml
 from hypothesis import strategies as st
 
 from proctor import plugins
+from proctor.commands.data import VERBS
 from proctor.config.builder import own_flags
 from proctor.config.evaluation import EvalConfig
 from proctor.config.flags import Flag, flags_of
@@ -72,6 +73,22 @@ _OTHERS = {
     "doctor": [],
     "info": [],
 }
+
+
+_EDITS = [verb for verb in VERBS if verb not in ("cache", "view", "push", "pull")]
+_EDIT_FLAGS = [
+    "episodes", "output", "in_place", "splits", "task", "tasks", "images", "codec", "json", "mend",
+    "fast", "operation.type", "repo_id", "root", "help",
+]  # fmt: skip
+
+
+def data_words(draw: Draw, yard: Yard) -> None:
+    """Words and flags of ``proctor data``, none of which names a dataset."""
+    said = [words(draw(texts)) for _ in range(draw(st.integers(0, 3)))]
+    for _ in range(draw(st.integers(0, 3))):
+        name = draw(st.one_of(st.sampled_from(_EDIT_FLAGS), texts))
+        said.append(words(f"--{name}={draw(texts)}"))
+    yard.ask(["data", draw(st.sampled_from(_EDITS)), *said])
 
 
 def other_words(draw: Draw, yard: Yard) -> None:

@@ -62,9 +62,11 @@ class Yard:
         self.outside = root / "outside"
         self.cache = root / "cache"
         """Torch's own: it makes it when it likes."""
+        self.temporary = root / "temporary"
         self._sentinel = sentinel
         self._servers: dict[str | None, RunServer] = {}
         self.outside.mkdir(parents=True)
+        self.temporary.mkdir()
         self.run = _good_run(root / "good")
         """The files of a run that nobody has touched."""
         self.checkpoints: list[dict[str, bytes]] = []
@@ -124,7 +126,7 @@ class Yard:
     def watched(self, what: str) -> Iterator[None]:
         before = self._elsewhere()
         try:
-            with self._sentinel.on_duty([self.out, self.inputs, self.cache]), _alarm():
+            with self._sentinel.on_duty(self._ours), _alarm():
                 yield
         except BrokenPromise:
             raise
@@ -138,13 +140,18 @@ class Yard:
         if changed:
             raise BrokenPromise("a write elsewhere", f"{what}: {sorted(changed)}")
 
+    @property
+    def _ours(self) -> list[Path]:
+        """Where a command may write."""
+        return [self.out, self.inputs, self.cache, self.temporary]
+
     def _elsewhere(self) -> dict[str, int]:
         """Return when each file around the folders of a case changed last.
 
         Libraries that are not Python (Arrow, FFmpeg) write without telling audit hooks.
         """
-        here = (self.out, self.inputs, self.cache, self.root / "hub")
-        around = [path for path in self.root.iterdir() if path not in here]
+        ours = (*self._ours, self.root / "hub")
+        around = [path for path in self.root.iterdir() if path not in ours]
         found = [file for path in around for file in (path, *path.rglob("*"))]
         return {str(path): path.lstat().st_mtime_ns for path in found}
 
@@ -279,6 +286,7 @@ def _patches(yard: Yard) -> list[Any]:
         mock.patch("proctor.machine.gl.probe_backends", return_value=[]),
         mock.patch.object(sys, "path", [*sys.path, str(yard.outside)]),
         mock.patch.object(sys, "dont_write_bytecode", True),
+        mock.patch("tempfile.tempdir", str(yard.temporary)),
         mock.patch.dict(os.environ, {"HF_HUB_OFFLINE": "1", "HF_HOME": str(yard.root / "hub")}),
         mock.patch.dict(os.environ, {"TORCHINDUCTOR_CACHE_DIR": str(yard.cache)}),
         mock.patch("huggingface_hub.constants.HF_HUB_OFFLINE", True),
