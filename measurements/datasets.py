@@ -47,7 +47,8 @@ def theirs(*words: str) -> Taken:
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     with tempfile.TemporaryDirectory() as home:  # HF's cache of converted tables: first use counts
         environment |= {"HF_HOME": home}
-        command = [peer_python(), ROOT / "measurements/datasets_side.py", *words]
+        # -P: beside the script lies this file, and LeRobot imports a library of the same name.
+        command = [peer_python(), "-P", ROOT / "measurements/datasets_side.py", *words]
         return _said(command, environment)[-1]
 
 
