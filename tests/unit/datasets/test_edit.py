@@ -491,6 +491,12 @@ def test_datasets_that_differ_are_not_merged_and_it_is_said_in_what(
     assert why in str(refused.value)
 
 
+def test_a_result_does_not_lie_inside_its_source(source: Path) -> None:
+    with pytest.raises(UsageError, match="source; choose a folder beside it"):
+        made(source, source / "out", lambda s: operations.delete(s, [0]))
+    assert not (source / "out").exists()
+
+
 def test_a_folder_that_exists_is_not_written_into(source: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="exists; choose another folder"):
         new_folder(source)

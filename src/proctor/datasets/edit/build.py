@@ -65,6 +65,9 @@ def build(recipe: Recipe, place: Place) -> Built:
         DatasetError: a source is damaged.
         UsageError: the place is taken, in use or full; what was there is as it was.
     """
+    for root in {kept.source.root.resolve() for kept in recipe.kept}:
+        if root in place.root.resolve().parents:
+            raise UsageError(f"{place.root} is inside {root}; choose a folder beside it")
     with building(place) as into:
         info, filmed = _write(recipe, into)
     again = {key: found.again for key, found in filmed.items() if found.again}
