@@ -26,7 +26,7 @@ def make_plan(benchmark: Benchmark, indices: Collection[int], seed: int) -> list
     if len(tasks) * len(indices) > MOST_EPISODES:
         raise UsageError(
             f"{len(tasks)} tasks with {len(indices)} episodes each are more than a run holds "
-            f"({MOST_EPISODES:,}); lower --eval.n_episodes"
+            f"({MOST_EPISODES:,}); ask for fewer, or for fewer tasks with --env.task"
         )
     indices = sorted(set(indices))
     return [benchmark.spec(task, index, seed) for task in tasks for index in indices]
