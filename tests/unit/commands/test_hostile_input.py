@@ -19,7 +19,7 @@ from proctor.config.flags import path_of, read_config_file
 from proctor.errors import RunFolderError, UsageError
 from proctor.evaluation.run import Evaluation, prepare
 from proctor.report.page import write_page
-from proctor.report.serve import list_page
+from proctor.report.served_pages import list_page
 from proctor.runs.folder import RunFolder, write_whole
 from tests.run_folders import eight_episodes, write_run
 
