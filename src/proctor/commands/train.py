@@ -121,7 +121,9 @@ def train_and_show(config: TrainConfig, given: dict[str, str], resumed: Path | N
         watching = Watching(folder, trainer)
         try:
             setup.fill_caches(watching.decoded)
+            watching.resumed()
             trainer.run(folder.checkpoints(config.steps), watching)
+            watching.finish()
         except KeyboardInterrupt as stop:
             watching.close()
             _say_how_to_resume(folder)

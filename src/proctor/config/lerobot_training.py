@@ -145,7 +145,16 @@ def lerobot_file(
         del dataset["exclude_episodes"]
     dataset["repo_id"] = dataset["repo_id"] or Path(dataset["root"]).name
     of_eval = ("n_episodes", "batch_size", "use_async_envs")
-    left_out = {"policy", "env", "eval", "video", "keep_last", "optimizer", "scheduler"}
+    left_out = {
+        "policy",
+        "env",
+        "eval",
+        "video",
+        "keep_last",
+        "keep_best",
+        "optimizer",
+        "scheduler",
+    }
     left_out |= {"accelerator"} if config.accelerator == AcceleratorSettings() else set()
     left_out |= {"ema"} if config.ema == EmaSettings() else set()
     return {

@@ -145,6 +145,13 @@ class TrainConfig(Config):
     keep_last: int | None = field(
         default=None, metadata={"help": "checkpoints that are kept, the newest (default: all)"}
     )
+    keep_best: int | None = field(
+        default=None,
+        metadata={
+            "help": "with --keep_last, checkpoints that are kept too: the best in --env, or "
+            "without it by their held-out loss"
+        },
+    )
     eval_steps: int = field(
         default=0, metadata={"help": "steps between losses on held-out episodes; 0: none"}
     )
@@ -200,8 +207,7 @@ class TrainConfig(Config):
         at_least("save_freq", self.save_freq, 1)
         for name in ("eval_steps", "max_eval_samples", "env_eval_freq"):
             at_least(name, getattr(self, name), 0)
-        if self.keep_last is not None:
-            at_least("keep_last", self.keep_last, 1)
+        self._validate_keeping()
         self._validate_dataset()
         self._validate_accumulation()
         self.ema.validate()
@@ -211,6 +217,17 @@ class TrainConfig(Config):
                 raise UsageError("--env plays checkpoints; leave out --save_checkpoint=false")
             self.eval.validate()
             self.video.validate()
+
+    def _validate_keeping(self) -> None:
+        if self.keep_last is not None:
+            at_least("keep_last", self.keep_last, 1)
+        if self.keep_best is None:
+            return
+        at_least("keep_best", self.keep_best, 1)
+        if self.keep_last is None:
+            raise UsageError("--keep_best is for --keep_last=N; without it all are kept")
+        if self.env is None and not self.eval_steps:
+            raise UsageError("--keep_best needs --env or --eval_steps to tell which is the best")
 
     def _validate_dataset(self) -> None:
         given = self.dataset

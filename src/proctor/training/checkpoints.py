@@ -4,6 +4,7 @@ checkpoints/000200/pretrained_model/      the policy (policies.lerobot.saving), 
 checkpoints/000200/training_state/        all that a resumed run needs (state.py)
 checkpoints/000200/pretrained_model_ema/  the policy with averaged weights, where they are averaged
 checkpoints/last -> 000200
+checkpoints/best -> 000100                the one with the highest score, where there are any
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from safetensors import SafetensorError
 from proctor.errors import RunFolderError, UsageError
 from proctor.machine.files import sync, sync_folder
 
-LAST = "last"
+LAST, BEST = "last", "best"
 PRETRAINED, AVERAGED, STATE = "pretrained_model", "pretrained_model_ema", "training_state"
 _NAME = re.compile("[0-9]{6,12}")
 _DRAFT, _OLD = ".part", ".old"
@@ -70,17 +71,18 @@ class Checkpoints:
                 path.rename(self.folder / f".{path.name}{_OLD}")
             draft.rename(path)
             _remove(self.folder / f".{path.name}{_OLD}")
-            self._name_last(path)
+            self.name(LAST, path)
         except (OSError, SafetensorError) as error:
             shutil.rmtree(draft, ignore_errors=True)
             raise RunFolderError(self._lost(step, error)) from None
         return path
 
-    def _name_last(self, path: Path) -> None:
-        fresh = self.folder / f".{LAST}{_DRAFT}"
+    def name(self, link: str, path: Path) -> None:
+        """Let ``link`` (last, best) name a checkpoint, and no other."""
+        fresh = self.folder / f".{link}{_DRAFT}"
         fresh.unlink(missing_ok=True)
         fresh.symlink_to(path.name)
-        os.replace(fresh, self.folder / LAST)  # noqa: PTH105  the link, not what it names
+        os.replace(fresh, self.folder / link)  # noqa: PTH105  the link, not what it names
         sync_folder(self.folder)
 
     def _lost(self, step: int, error: Exception) -> str:

@@ -3,6 +3,7 @@
 train.json     the settings that were given, what they came to, versions, machine
 log.jsonl      a line for every reading, held-out loss and evaluation
 checkpoints/   see checkpoints.py
+eval/          see examining.py
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from proctor.machine.system import git_commit, torch_machine, usable_cores, vers
 from proctor.training.checkpoints import Checkpoints
 from proctor.training.meter import Reading
 
-RECORD_FILE, LOG_FILE, CHECKPOINTS = "train.json", "log.jsonl", "checkpoints"
+RECORD_FILE, LOG_FILE = "train.json", "log.jsonl"
+CHECKPOINTS, EVALUATIONS = "checkpoints", "eval"
 _FORMAT = 1
 _LIBRARIES = ("torch", "numpy", "pyarrow", "av", "safetensors")
 
@@ -142,6 +144,14 @@ class TrainingFolder:
             kept = [line for line in self.logged() if line.get("step", 0) <= step]
             text = "".join(json.dumps(line) + "\n" for line in kept)
             write_whole(file, text.encode())
+
+    def scores(self, *, by_rate: bool) -> dict[int, float]:
+        """Return the score of every step that has one: its success, or its held-out loss less."""
+        if not (self.path / LOG_FILE).is_file():
+            return {}
+        kind, name, sign = ("evaluation", "pc_success", 1) if by_rate else ("held_out", "loss", -1)
+        lines = [line for line in self.logged() if line.get("kind") == kind]
+        return {line["step"]: sign * line[name] for line in lines if line[name] is not None}
 
     def logged(self) -> list[dict[str, Any]]:
         """Return the lines of the log; the last may have been cut by a kill, and is left out."""

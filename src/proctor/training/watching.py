@@ -1,24 +1,31 @@
-"""What the user sees of a training, and what stays of it: the live line and the log."""
+"""What the user sees of a training, and what stays of it: live line, log, the best checkpoints."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 
 from rich.console import Console
 
 from proctor.recorders.progress import Line, clock
-from proctor.training.folder import TrainingFolder, reading_line
+from proctor.training.checkpoints import BEST
+from proctor.training.examining import Examined, Examiner
+from proctor.training.folder import EVALUATIONS, TrainingFolder, reading_line
 from proctor.training.loop import Trainer
 from proctor.training.meter import Reading
 
 
 class Watching:
-    """Shows every reading in a line, writes it down, and keeps as many checkpoints as are asked."""
+    """Shows every reading in a line and writes it down; has checkpoints played, keeps the best."""
 
     def __init__(self, folder: TrainingFolder, trainer: Trainer) -> None:
         self._folder, self._config = folder, trainer.setup.config
         self._first, self._began = trainer.learning.step, time.monotonic()
+        self._checkpoints = folder.checkpoints(self._config.steps)
+        self._scores = folder.scores(by_rate=self._config.env is not None)
+        self._examiner = Examiner(self._config, folder.path / EVALUATIONS)
         self._console = Console(stderr=True)
         self._headline(trainer)
         self._line = Line(self._console)
@@ -33,20 +40,60 @@ class Watching:
         self._folder.log(reading_line(reading))
         self._text = self.line(reading)
         self._line.show(self._text)
+        if self._examiner.pending:
+            self._note(self._examiner.done())
 
     def validated(self, step: int, loss: float) -> None:
         """Show and write down a loss on held-out episodes."""
         self._folder.log({"kind": "held_out", "step": step, "loss": loss})
         self._say(f"step {step:,}: held-out loss {loss:.4g}")
+        if self._config.env is None:
+            self._scores[step] = -loss
 
     def saved(self, step: int, checkpoint: Path) -> None:
-        """Remove what is not to be kept."""
-        if self._config.keep_last is not None:
-            self._folder.checkpoints(self._config.steps).keep(self._config.keep_last)
+        """Have it played where that is due, and remove what is not to be kept."""
+        if self._config.evaluates_after(step):
+            self._examiner.ask(checkpoint)
+        self._note(self._examiner.done())
+
+    def resumed(self) -> None:
+        """Have those checkpoints played that an earlier session did not get to."""
+        for checkpoint in self._checkpoints.all():
+            if self._config.evaluates_after(int(checkpoint.name)):
+                self._examiner.ask(checkpoint)
+
+    def finish(self) -> None:
+        """Wait for the evaluations that are not done."""
+        if self._examiner.pending:
+            self._line.close(self._text)
+            self._say(f"waiting for {len(self._examiner.pending)} evaluation(s)")
+        self._note(self._examiner.rest())
 
     def close(self) -> None:
-        """Leave the last line on the screen."""
+        """Leave the last line on the screen, and nothing running."""
+        self._examiner.stop()
         self._line.close(self._text)
+
+    def _note(self, examined: Iterable[Examined]) -> None:
+        for result in examined:
+            self._say(str(result))
+            self._folder.log({"kind": "evaluation", **asdict(result)})
+            if result.pc_success is not None:
+                self._scores[result.step] = result.pc_success
+        self._keep()
+
+    def _keep(self) -> None:
+        there = {int(path.name): path for path in self._checkpoints.all()}
+        ranked = sorted(
+            (step for step in self._scores if step in there),
+            key=lambda step: (self._scores[step], step),
+            reverse=True,
+        )
+        if ranked:
+            self._checkpoints.name(BEST, there[ranked[0]])
+        if self._config.keep_last is not None:
+            best = frozenset(ranked[: self._config.keep_best or 0]) | self._examiner.pending
+            self._checkpoints.keep(self._config.keep_last, best)
 
     def line(self, reading: Reading) -> str:
         """Return a reading as text, what matters most first: a narrow terminal cuts the end."""

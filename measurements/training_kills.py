@@ -1,0 +1,94 @@
+"""Kills `proctor train` at random moments, resumes it, compares the end with an undisturbed run.
+
+    python measurements/training_kills.py [KILLS] [SEED]
+
+A small ACT (VAE, dropout, averaged weights) on numbers; every file of the last checkpoint must have
+the same bytes, but for train_config.json, which names its folder.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from proctor.datasets.writer import DatasetWriter
+from proctor.machine.files import sha256_of
+
+SIZES = {"observation.state": 3, "observation.environment_state": 4, "action": 2}
+FLAGS = [
+    "--policy.type=act",
+    "--policy.chunk_size=8",
+    "--policy.n_action_steps=8",
+    "--policy.dim_model=32",
+    "--policy.n_heads=2",
+    "--policy.dim_feedforward=64",
+    "--policy.device=cpu",
+    "--ema.enable=true",
+    "--batch_size=8",
+    "--steps=600",
+    "--save_freq=7",
+    "--keep_last=2",
+]
+
+
+def write_dataset(root: Path) -> None:
+    features = {k: {"dtype": "float32", "shape": [n], "names": None} for k, n in SIZES.items()}
+    writer = DatasetWriter.create(root, fps=10, features=features)
+    draws = np.random.default_rng(0)
+    for length in (40, 55, 47):
+        for _ in range(length):
+            frame = {k: draws.normal(size=n).astype(np.float32) for k, n in SIZES.items()}
+            writer.add_frame(frame, "a task")
+        writer.end_episode()
+    writer.close()
+
+
+def start(words: list[str]) -> subprocess.Popen[bytes]:
+    quiet = subprocess.DEVNULL
+    command = [sys.executable, "-m", "proctor.cli", "train", *words]
+    return subprocess.Popen(command, stdout=quiet, stderr=quiet)  # noqa: S603
+
+
+def files_of(folder: Path) -> dict[str, str]:
+    found = [p for p in (folder / "checkpoints/last/").rglob("*") if p.is_file()]
+    names = {str(p.relative_to(folder / "checkpoints/last")): p for p in sorted(found)}
+    return {k: sha256_of(p) for k, p in names.items() if p.name != "train_config.json"}
+
+
+def main(kills: int, seed: int) -> int:
+    moments = random.Random(seed)  # noqa: S311
+    with tempfile.TemporaryDirectory() as scratch:
+        root, whole, killed = (Path(scratch) / name for name in ("data", "whole", "killed"))
+        write_dataset(root)
+        begin = [f"--dataset.root={root}", "--dataset.repo_id=a/b", *FLAGS]
+        began = time.monotonic()
+        assert start([*begin, f"--output_dir={whole}"]).wait() == 0
+        lasted = time.monotonic() - began
+        print(f"undisturbed: {lasted:.1f} s", flush=True)
+        words, done = [*begin, f"--output_dir={killed}"], 0
+        while done < kills:
+            process = start(words)
+            try:
+                process.wait(moments.uniform(0.2, 1.0) * lasted * 0.5)
+                break  # it came to its end
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+                done += 1
+            if (killed / "train.json").exists():
+                words = ["--resume", f"--output_dir={killed}"]
+        assert start(words).wait() == 0
+        same = files_of(whole) == files_of(killed)
+        print(f"killed {done} times: {len(files_of(whole))} files, all the same bytes: {same}")
+    return 0 if same else 1
+
+
+if __name__ == "__main__":
+    given = [int(word) for word in sys.argv[1:]]
+    sys.exit(main(*(given + [20, 0][len(given) :])))

@@ -1,0 +1,112 @@
+"""Against LeRobot's own training (0.6.1): the same losses, and each resumes the other's runs.
+
+Needs LeRobot in a venv of its own: set PROCTOR_LEROBOT_PYTHON to that venv's python.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="training needs torch: pip install 'proctor[torch]'")
+from safetensors.torch import save_file  # noqa: E402
+from tests.unit.training.making import SMALL_ACT, SMALL_DIFFUSION, write_numbers  # noqa: E402
+
+from proctor.cli import main  # noqa: E402
+from proctor.policies.lerobot.checkpoint import read_checkpoint  # noqa: E402
+from proctor.training.draws import Draws  # noqa: E402
+from proctor.training.sampler import Order, usable_frames  # noqa: E402
+
+HERE = Path(__file__).parent
+PYTHON = os.environ.get("PROCTOR_LEROBOT_PYTHON", "")
+pytestmark = pytest.mark.skipif(
+    not Path(PYTHON).is_file(), reason="LeRobot not installed (set PROCTOR_LEROBOT_PYTHON)"
+)
+STEPS, BATCH = 20, 4
+LENGTHS = (19, 17, 18)
+RUN = {"steps": STEPS, "batch_size": BATCH, "log_freq": 1, "save_freq": 10, "num_workers": 0}
+FAMILIES = {"act": SMALL_ACT | {"policy.dropout": 0.0}, "diffusion": SMALL_DIFFUSION}
+
+
+def ours(*settings: dict) -> None:
+    joined: dict = {}
+    for some in settings:
+        joined |= some
+    assert main(["train", *(f"--{name}={value}" for name, value in joined.items())]) == 0
+
+
+def theirs(tmp_path: Path, noise: Path | None, *settings: dict) -> list[float]:
+    """Run LeRobot's training and return the loss of every step."""
+    joined = {"policy.push_to_hub": "false", "policy.device": "cpu"}
+    for some in settings:
+        joined |= some
+    flags = [f"--{name}={value}" for name, value in joined.items()]
+    words = [PYTHON, HERE / "lerobot_training_side.py", tmp_path / "losses.json", noise or "-"]
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run([*words, *flags], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads((tmp_path / "losses.json").read_text())
+
+
+def losses_of(folder: Path) -> list[float]:
+    return [json.loads(line)["loss"] for line in (folder / "log.jsonl").open()]
+
+
+@pytest.fixture
+def data(tmp_path):
+    root = write_numbers(tmp_path / "numbers", LENGTHS)
+    return {"dataset.repo_id": "someone/numbers", "dataset.root": root}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_first_losses_are_lerobots(data, tmp_path, family):
+    ours(data, FAMILIES[family], RUN, {"steps": 1, "output_dir": tmp_path / "start"})
+    start = tmp_path / "start/checkpoints/last/pretrained_model"
+    parts = read_checkpoint(start)
+    frames = usable_frames(LENGTHS, parts.config.samples().drop_last)
+    rows = [len(batch) for batch in Order(frames, BATCH, seed=1000).batches(0, STEPS)]
+    noise = {
+        f"{step}/{name}": value
+        for step in range(STEPS)
+        for name, value in Draws(1000).for_loss(parts.network, step, rows[step]).items()
+    }
+    save_file(noise, tmp_path / "noise.safetensors")
+    begin = {"policy.path": start, "policy.device": "cpu"}
+    ours(data, RUN, begin, {"output_dir": tmp_path / "ours"})
+    found = theirs(
+        tmp_path, tmp_path / "noise.safetensors", data, RUN, begin,
+        {"output_dir": tmp_path / "theirs"},
+    )  # fmt: skip
+    expected, mine = np.array(found), np.array(losses_of(tmp_path / "ours"))
+    print(f"{family}: largest relative difference {np.max(np.abs(mine / expected - 1)):.1e}")
+    np.testing.assert_allclose(mine, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_each_goes_on_with_the_others_run(data, tmp_path, family):
+    folders = {name: tmp_path / name for name in ("ours", "theirs")}
+    short = {"steps": 10}
+    ours(data, FAMILIES[family], RUN, short, {"output_dir": folders["ours"]})
+    place = {"output_dir": folders["theirs"]}
+    by_lerobot = theirs(tmp_path, None, data, FAMILIES[family], RUN, short, place)
+    configs = {
+        name: folder / "checkpoints/last/pretrained_model/train_config.json"
+        for name, folder in folders.items()
+    }
+    more = {"resume": "true", "steps": 15}
+    by_them = theirs(tmp_path, None, {"config_path": configs["ours"]}, more)
+    ours({"config_path": configs["theirs"]}, more)
+    by_us = losses_of(folders["theirs"])
+    for found, before in ((by_them, losses_of(folders["ours"])), (by_us, by_lerobot)):
+        assert len(found) == 5
+        assert np.isfinite(found).all()
+        assert np.mean(found) < 1.5 * np.mean(before)
+    step = json.loads(
+        (folders["ours"] / "checkpoints/last/training_state/training_step.json").read_text()
+    )
+    assert step["step"] == 15

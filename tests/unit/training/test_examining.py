@@ -1,0 +1,103 @@
+"""Checkpoints played while training goes on: beside it, one by one, and never at its expense."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from .making import RUN, SMALL_ACT, words
+
+pytest.importorskip("torch")
+
+from proctor.cli import main
+from proctor.config.builder import build
+from proctor.config.training import TrainConfig
+from proctor.training import examining
+from proctor.training.examining import Examined, Examiner
+
+PLAY = """
+import json, sys
+from pathlib import Path
+flags = dict(word[2:].split("=", 1) for word in sys.argv[1:] if "=" in word)
+folder = Path(flags["output_dir"])
+step = int(folder.name)
+if step == 4:
+    sys.exit("no display here")
+folder.mkdir(parents=True, exist_ok=True)
+(folder / "words.json").write_text(json.dumps(sys.argv[1:]))
+rate = {2: 50.0, 6: 90.0, 8: 70.0}[step]
+overall = {"pc_success": rate, "n_episodes": 10, "pc_success_interval95": [1.0, 99.0]}
+info = {"overall": overall, "proctor": {"complete": True}}
+(folder / "eval_info.json").write_text(json.dumps(info))
+"""
+ENV = {"env.type": "fake", "env_eval_freq": 2, "eval.n_episodes": 3}
+
+
+@pytest.fixture
+def config(tmp_path) -> TrainConfig:
+    asked = {"policy.type": "act", "dataset.repo_id": "x/y", **ENV, "seed": 7}
+    return build(TrainConfig, asked)
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch) -> tuple[str, ...]:
+    script = tmp_path / "play.py"
+    script.write_text(PLAY)
+    return (sys.executable, str(script))
+
+
+def checkpoint(tmp_path, step: int) -> Path:
+    return tmp_path / "checkpoints" / f"{step:06d}"
+
+
+def test_checkpoints_are_played_in_turn_and_a_crash_costs_one_line(tmp_path, config, command):
+    examiner = Examiner(config, tmp_path / "eval", command)
+    for step in (2, 4, 6):
+        examiner.ask(checkpoint(tmp_path, step))
+    assert examiner.pending == {2, 4, 6}
+    first, broken, last = examiner.rest()
+    assert str(first) == "step 2: success 50.0% [1.0, 99.0] n=10"
+    assert broken.problem is not None
+    assert "exit code 1, no display here" in broken.problem
+    assert last == Examined(6, 90.0, (1.0, 99.0), 10)
+    assert examiner.pending == frozenset()
+
+
+def test_what_was_played_to_its_end_is_not_played_again(tmp_path, config, command):
+    examiner = Examiner(config, tmp_path / "eval", command)
+    examiner.ask(checkpoint(tmp_path, 2))
+    assert len(list(examiner.rest())) == 1
+    examiner.ask(checkpoint(tmp_path, 2))
+    assert examiner.pending == frozenset()
+
+
+def test_the_command_plays_the_same_episodes_of_every_checkpoint(tmp_path, config):
+    examiner = Examiner(config, tmp_path / "eval")
+    one, other = (examiner.words(checkpoint(tmp_path, step)) for step in (2, 4))
+    assert "--env.type=fake" in one
+    assert "--eval.n_episodes=3" in one
+    assert "--seed=7" in one
+    assert f"--policy.path={checkpoint(tmp_path, 2)}/pretrained_model" in one
+    assert {word for word in one if "000002" not in word} == {w for w in other if "000004" not in w}
+    (tmp_path / "eval/000002").mkdir(parents=True)
+    (tmp_path / "eval/000002/run.json").write_text("{}")
+    again = examiner.words(checkpoint(tmp_path, 2))
+    assert again == ["--resume", f"--output_dir={tmp_path / 'eval/000002'}"]
+
+
+def test_the_best_checkpoint_is_the_one_that_succeeds_most_and_is_kept(
+    numbers, tmp_path, monkeypatch, command
+):
+    monkeypatch.setattr(examining.Examiner.__init__, "__defaults__", (command,))
+    keep = {"keep_last": 1, "keep_best": 1}
+    assert main(["train", *words(numbers, tmp_path / "run", SMALL_ACT, RUN, ENV, keep)]) == 0
+    checkpoints = tmp_path / "run/checkpoints"
+    assert (checkpoints / "best").readlink() == Path("000006")
+    names = {path.name for path in checkpoints.iterdir()}
+    assert names == {"000006", "000008", "best", "last"}
+    lines = [json.loads(line) for line in (tmp_path / "run/log.jsonl").open()]
+    played = {line["step"]: line["pc_success"] for line in lines if line["kind"] == "evaluation"}
+    assert played == {2: 50.0, 4: None, 6: 90.0, 8: 70.0}
