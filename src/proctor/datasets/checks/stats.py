@@ -18,7 +18,10 @@ STATS_FILE = "meta/stats.json"
 _NEEDED = ("min", "max", "mean", "std", "count")
 _QUANTILES = ("q01", "q10", "q50", "q90", "q99")
 _OF_ROUNDING = 1e-3
-"""Of a component's range or size: LeRobot's deviations are roots of differences of means."""
+"""Of a component's range or size."""
+_OF_CANCELLATION = 4e-3
+"""The same for deviations, which LeRobot takes as roots of differences of means, in float32: a
+component that never changes has one of some thousandths of its size."""
 _OF_SAMPLING = 0.06
 """Of a camera's full range: its statistics are those of some frames, before they were encoded."""
 
@@ -114,14 +117,19 @@ def _difference(
 ) -> str | None:
     """Say by which entry the statistics are not those of the data."""
     size = np.maximum(np.abs(found["min"]), np.abs(found["max"]))
-    allowed = 1e-6 + _OF_ROUNDING * np.maximum(size, found["max"] - found["min"])
+    reach = np.maximum(size, found["max"] - found["min"])
+    allowed = [1e-6 + share * reach for share in (_OF_ROUNDING, _OF_CANCELLATION)]
     for name in _NEEDED:
         if name not in said:
             return f"no {name}"
         value = np.asarray(said[name], np.float64).reshape(-1)
-        slack = 0.5 if name == "count" else allowed
-        if value.shape != found[name].shape or (np.abs(value - found[name]) > slack).any():
+        if value.shape != found[name].shape:
             return f"{name} is {_shown(value)}, the data have {_shown(found[name])}"
+        slack = 0.5 if name == "count" else allowed[name == "std"]
+        (off,) = (np.abs(value - found[name]) > slack).nonzero()
+        if len(off):
+            of = f" of component {off[0]}" if len(value) > 1 else ""
+            return f"{name}{of} is {value[off[0]]:.4g}, the data have {found[name][off[0]]:.4g}"
     return None
 
 
