@@ -91,16 +91,16 @@ def numbers(folder: Path) -> None:
         ("numbers, single frames", None),
         ("numbers, chunks of 50 actions", {"action": CHUNK}),
     ):
-        their = their_best(root, 3000, deltas)
+        their = their_best(root, 1000, deltas)
         (our,) = ours("read", str(root), "50000", str(BATCH), json.dumps(deltas))
         row(f"{name}, samples/s", their, our, ">= 10x")
 
 
 def video(folder: Path) -> None:
     root = folder / "video"
-    write_video(root, episodes=20, length=100, size=480)
+    write_video(root, episodes=12, length=100, size=480)
     deltas = {"action": CHUNK}
-    their = their_best(root, 600, deltas)
+    their = their_best(root, 256, deltas)
     (our,) = ours("read", str(root), "2000", str(BATCH), json.dumps(deltas))
     row("video 480x480, samples/s", their, our, ">= 2x")
     for kind, size in (("ram", 128), ("disk", 128), ("ram", 480), ("disk", 480)):

@@ -1,4 +1,4 @@
-"""Datasets against LeRobot itself: items equal, what one writes the other reads, trains on, edits.
+"""Datasets against LeRobot (0.6.1, 0.4.4): what one writes the other reads, trains on and edits.
 
 Needs LeRobot with its dataset and training extras in a venv of its own: set PROCTOR_LEROBOT_PYTHON
 to that venv's python.
@@ -33,6 +33,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 TOP = "observation.images.top"
+CAMERAS = [key for key, entry in FEATURES.items() if entry["dtype"] in ("video", "image")]
 DELTAS: dict[str, list[float]] = {
     "observation.state": [-0.2, -0.1, 0.0],
     "action": [0.1 * i for i in range(8)],
@@ -81,6 +82,12 @@ def lerobot(*words: str | Path, path: str = "") -> None:
 
 def side(*words: str | Path, path: str = "") -> None:
     lerobot(HERE / "lerobot_datasets_side.py", *words, path=path)
+
+
+@cache
+def version() -> str:
+    asked = [PYTHON, "-c", "from importlib.metadata import version; print(version('lerobot'))"]
+    return subprocess.run(asked, capture_output=True, text=True, check=True).stdout
 
 
 def write_ours(root: Path, without: str = "") -> Path:
@@ -197,8 +204,10 @@ def test_the_statistics_are_lerobots(roots: dict[str, Path]) -> None:
         for name, value in entry.items():
             if name.startswith("q"):  # ours are of the data, LeRobot's an envelope
                 continue
+            if name == "std" and version().startswith("0.4"):
+                continue  # half or a third of the true one, there
             # It sums the squares of pixels in 32 bits: its deviations are off by 1e-4 of theirs.
-            off = 3e-4 if key.startswith("observation.images") else 1e-6
+            off = 3e-4 if key in CAMERAS else 1e-6
             np.testing.assert_allclose(
                 ours[key][name], value, rtol=off, atol=1e-8, err_msg=f"{key} {name}"
             )
