@@ -261,6 +261,14 @@ def test_pictures_in_tables_are_decoded(stored: dict[str, Any], words: str, tmp_
     assert kinds_of(root, decode=False) == []
 
 
+def test_pictures_whose_frames_have_no_numbers_break_nothing(tmp_path: Path) -> None:
+    gone = table_with(DATA, lambda table: table.drop_columns("frame_index"))
+    empty = column_with(DATA, "frame_index", entry(2, None))
+    for name, damage in (("gone", gone), ("empty", empty)):
+        found = check(copy_of(IMAGES, tmp_path / name, damage)).findings
+        assert any("frame_index" in finding.what for finding in found)
+
+
 def test_what_only_decoding_shows_is_not_found_without_it(tmp_path: Path) -> None:
     root = copy_of(VIDEO, tmp_path, bytes_with(MOVIE, hurt))
     assert kinds_of(root) == ["video.undecodable"]

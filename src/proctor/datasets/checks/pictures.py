@@ -47,9 +47,13 @@ def _broken(path: Path, info: Info, key: str, colours: Colours) -> Iterator[tupl
     try:
         refuse_absurd(path, open_table(path).metadata, names)
         file = pq.ParquetFile(path, memory_map=True)
+        if not set(names) <= set(file.schema_arrow.names):
+            return  # that a column is missing has been said
         for batch in file.iter_batches(_AT_ONCE, columns=names, use_threads=False):
             rows = zip(*(batch.column(name).to_pylist() for name in names), strict=True)
             for episode, frame, stored in rows:
+                if not isinstance(episode, int) or not isinstance(frame, int):
+                    continue  # that such a number is missing has been said, too
                 what = _wrong(info, key, stored, frame, colours)
                 if what is not None:
                     yield int(episode), what
