@@ -31,8 +31,8 @@ FLAGS = [
     "--policy.device=cpu",
     "--ema.enable=true",
     "--batch_size=8",
-    "--steps=600",
-    "--save_freq=7",
+    "--steps=200",
+    "--save_freq=5",
     "--keep_last=2",
 ]
 
@@ -61,32 +61,47 @@ def files_of(folder: Path) -> dict[str, str]:
     return {k: sha256_of(p) for k, p in names.items() if p.name != "train_config.json"}
 
 
+def disturbed(begin: list[str], folder: Path, moments: random.Random, lasted: float) -> int:
+    """Train to the end, killed at random moments on the way; return how often."""
+    words, kills = [*begin, f"--output_dir={folder}"], 0
+    while True:
+        process = start(words)
+        try:
+            code = process.wait(moments.uniform(0.0, lasted))
+            assert code == 0, code
+            return kills
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            kills += 1
+        if (folder / "train.json").exists():
+            words = ["--resume", f"--output_dir={folder}"]
+
+
 def main(kills: int, seed: int) -> int:
     moments = random.Random(seed)  # noqa: S311
     with tempfile.TemporaryDirectory() as scratch:
-        root, whole, killed = (Path(scratch) / name for name in ("data", "whole", "killed"))
+        root, whole = (Path(scratch) / name for name in ("data", "whole"))
         write_dataset(root)
         begin = [f"--dataset.root={root}", "--dataset.repo_id=a/b", *FLAGS]
         began = time.monotonic()
         assert start([*begin, f"--output_dir={whole}"]).wait() == 0
         lasted = time.monotonic() - began
         print(f"undisturbed: {lasted:.1f} s", flush=True)
-        words, done = [*begin, f"--output_dir={killed}"], 0
+        expected, done, runs = files_of(whole), 0, 0
         while done < kills:
-            process = start(words)
-            try:
-                process.wait(moments.uniform(0.2, 1.0) * lasted * 0.5)
-                break  # it came to its end
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-                done += 1
-            if (killed / "train.json").exists():
-                words = ["--resume", f"--output_dir={killed}"]
-        assert start(words).wait() == 0
-        same = files_of(whole) == files_of(killed)
-        print(f"killed {done} times: {len(files_of(whole))} files, all the same bytes: {same}")
-    return 0 if same else 1
+            runs += 1
+            folder = Path(scratch) / f"killed-{runs}"
+            times = disturbed(begin, folder, moments, lasted)
+            done += times
+            same = files_of(folder) == expected
+            print(
+                f"run {runs}: killed {times} times, {len(expected)} files, same: {same}", flush=True
+            )
+            if not same:
+                return 1
+    print(f"{done} kills of {runs} runs: every file of every last checkpoint has the same bytes")
+    return 0
 
 
 if __name__ == "__main__":

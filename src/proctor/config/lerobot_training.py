@@ -40,7 +40,6 @@ FOREIGN: dict[str, Foreign] = {
     "dataset.return_uint8": Foreign((False, True), "pictures are decoded to uint8 always"),
     "dataset.depth_output_unit": Foreign(("mm", "m"), "no policy here looks at depth"),
     "dataset.streaming": Foreign((False,), f"streaming is {_LATER}: download the dataset"),
-    "dataset.image_transforms.enable": Foreign((False,), f"image transforms are {_LATER}"),
     "reward_model": Foreign((None,), "only policies are trained"),
     "persistent_workers": Foreign((True,), "loader processes live as long as the run"),
     "checkpoint_format": Foreign(("safetensors",), "checkpoints are safetensors"),
@@ -81,7 +80,6 @@ FOREIGN: dict[str, Foreign] = {
 }
 """By dotted name."""
 IDLE = (
-    "dataset.image_transforms.",
     "wandb.",
     "job.",
     "policy.compile_mode",
@@ -95,6 +93,13 @@ IDLE = (
 )
 """Names, or what they begin with, that say nothing once the ones above are as they are; what a
 policy looks at is the dataset's to say."""
+WHOLE = (
+    "rename_map",
+    "policy.rename_map",
+    "policy.normalization_mapping",
+    "dataset.image_transforms.tfs",
+)
+"""Settings that are maps, not sections."""
 OLD_NAMES = {"eval_freq": "env_eval_freq"}
 
 
@@ -117,7 +122,7 @@ def ours(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_section(name: str, value: Mapping[str, Any]) -> bool:
-    return name not in ("rename_map", "policy.rename_map", "policy.normalization_mapping")
+    return name not in WHOLE
 
 
 def _is_empty_section(name: str, value: Any) -> bool:

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from proctor.benchmarks.base import BenchmarkConfig
 from proctor.config.base import MOST_SEED, Config, plugin_section
+from proctor.config.image_transforms import ImageTransformSettings
 from proctor.config.sections import EvalSettings, VideoSettings, at_least, between
 from proctor.datasets.cache_settings import FrameCacheSettings
 from proctor.definition import PRESENTATION, Use
@@ -31,6 +32,7 @@ class DatasetSettings(FrameCacheSettings):
     use_imagenet_stats: bool = field(
         default=True, metadata={"help": "normalise pictures by ImageNet's mean and deviation"}
     )
+    image_transforms: ImageTransformSettings = field(default_factory=ImageTransformSettings)
     eval_split: float = field(
         default=0.0, metadata={"help": "share of each task's episodes held out for --eval_steps"}
     )
@@ -232,6 +234,7 @@ class TrainConfig(Config):
     def _validate_dataset(self) -> None:
         given = self.dataset
         given.check_size()
+        given.image_transforms.validate()
         if not 0 <= given.eval_split < 1:
             raise UsageError(
                 f"--dataset.eval_split must be from 0 to below 1, got {given.eval_split:g}"

@@ -28,6 +28,10 @@ class Draws:
         """Draw what the network declares for the loss of a step's batch, on the CPU."""
         return draw(network.loss_draws, self._generator("loss", step), rows)
 
+    def for_pictures(self, camera: str, step: int) -> torch.Generator:
+        """Return what a camera's pictures of a step are changed by."""
+        return self._generator(f"pictures of {camera}", step)
+
     @contextmanager
     def in_layers(self, step: int, device: torch.device) -> Iterator[None]:
         """Let what layers draw themselves, such as dropout, be the step's too.

@@ -34,6 +34,7 @@ from proctor.training.data import Batch, batches
 from proctor.training.ema import Average
 from proctor.training.meter import Meter, Reading
 from proctor.training.optim import clip_gradients, make_optimizer, make_scheduler
+from proctor.training.pictures import changed, plan
 from proctor.training.setup import Setup
 from proctor.training.state import Learning, read_state, write_state
 
@@ -120,10 +121,23 @@ class Trainer:
         device, rows = setup.device, len(batch[ACTION])
         drawn = setup.draws.for_loss(network, step, rows)
         draws = {name: value.to(device, non_blocking=True) for name, value in drawn.items()}
-        inputs = self.preprocess({key: as_float(value) for key, value in batch.items()})
+        inputs = self.preprocess(self.seen(batch, step))
         precision = setup.config.accelerator.mixed_precision
         with torch.autocast(device.type, torch.bfloat16, enabled=precision is Precision.BF16):
             return network.loss(inputs, draws)
+
+    def seen(self, batch: Batch, step: int) -> Batch:
+        """Return a batch with its pictures as networks see them; in training, changed at random."""
+        found = {key: as_float(value) for key, value in batch.items()}
+        settings = self.setup.config.dataset.image_transforms
+        if not settings.enable or not self.setup.parts.network.training:
+            return found
+        transforms = settings.transforms()
+        for key in [key for key, value in batch.items() if value.dtype == torch.uint8]:
+            generator = self.setup.draws.for_pictures(key, step)
+            what = plan(settings, len(found[key]), generator)
+            found[key] = changed(found[key], transforms, what)
+        return found
 
     def update(self, network: Network) -> Tensor:
         """Change the weights by the gradients that were collected; return these's norm."""

@@ -1,0 +1,115 @@
+"""A training's settings: LeRobot's files and flags, taken or refused with a reason."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from proctor.config.builder import build
+from proctor.config.evaluation import EvalConfig
+from proctor.config.help import flags_help
+from proctor.config.lerobot_training import FOREIGN, lerobot_file, ours
+from proctor.config.training import Precision, TrainConfig
+from proctor.errors import UsageError
+from proctor.features import Feature, FeatureKind
+from proctor.policies.act.config import ActConfig
+
+CHECKPOINTS = Path(__file__).parents[2] / "golden/data/checkpoints"
+LEROBOTS = json.loads(
+    (CHECKPOINTS / "act_train_run_meta/pretrained_model/train_config.json").read_text()
+)
+LEAST = {"policy.type": "act", "dataset.repo_id": "someone/demos"}
+
+
+def test_lerobots_own_file_is_read_as_it_was_meant():
+    config = build(TrainConfig, ours(LEROBOTS))
+    assert (config.steps, config.batch_size, config.save_freq, config.seed) == (4, 4, 2, 1000)
+    assert config.dataset.root == Path("demo_ds2")
+    assert config.optimizer.lr == 1e-5
+    assert config.scheduler.type is None
+    assert isinstance(config.policy, ActConfig)
+    assert config.policy.chunk_size == 5
+    assert config.policy.kl_weight == 10.0
+    assert config.env is None
+    assert not config.dataset.image_transforms.enable
+    assert len(config.dataset.image_transforms.transforms()) == 6
+
+
+def test_the_defaults_are_lerobots():
+    config = build(TrainConfig, LEAST)
+    for name in ("seed", "num_workers", "prefetch_factor", "env_eval_freq", "tolerance_s"):
+        assert getattr(config, name) == LEROBOTS.get(name) or name == "num_workers"
+    assert config.num_workers == 4
+    assert (config.steps, config.batch_size, config.log_freq) == (100_000, 8, 200)
+    told = config.as_dict()
+    assert told["dataset"]["image_transforms"] == LEROBOTS["dataset"]["image_transforms"]
+    assert told["ema"] == LEROBOTS["ema"]
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_what_lerobot_alone_does_is_refused_with_a_reason_and_its_default_is_not(name):
+    known = FOREIGN[name]
+    assert ours({name: known.values[0]}) == {}
+    assert ours({name: str(known.values[0]).lower()}) == {}
+    assert known.reason
+    if name != "dataset.return_uint8":  # there is no third
+        with pytest.raises(UsageError, match=f"^--{name}=7: ") as refused:
+            ours({name: "7"})
+        assert known.reason in str(refused.value)
+
+
+def test_older_names_and_nulls_are_read_as_lerobot_reads_them():
+    found = ours({"eval_freq": 5, "policy.pretrained_backbone_weights": "null", "scheduler": None})
+    assert found == {"env_eval_freq": 5, "policy.pretrained_backbone_weights": None}
+
+
+def test_what_we_write_has_no_key_that_lerobot_does_not_know():
+    config = build(TrainConfig, {**LEAST, "keep_last": 3, "dataset.root": "here"})
+    features = {
+        "observation.environment_state": Feature(FeatureKind.ENV, (3,), "float32"),
+    }
+    action = {"action": Feature(FeatureKind.ACTION, (2,), "float32")}
+    policy = ActConfig(input_features=features, output_features=action)
+    recipe = {"optimizer": LEROBOTS["optimizer"], "scheduler": None}
+    written = json.loads(json.dumps(lerobot_file(config, policy, recipe)))
+    assert written.keys() <= LEROBOTS.keys()
+    for section in ("dataset", "eval", "policy"):
+        assert written[section].keys() <= LEROBOTS[section].keys(), section
+    assert "accelerator" not in written  # LeRobot 0.6.1 has none
+    other = build(TrainConfig, {**LEAST, "accelerator.mixed_precision": "bf16"})
+    assert other.accelerator.mixed_precision is Precision.BF16
+    assert lerobot_file(other, policy, recipe)["accelerator"]["mixed_precision"] == "bf16"
+
+
+def test_flags_of_training_are_none_of_an_evaluation_and_the_other_way_round():
+    training = flags_help(TrainConfig, {"policy.type": "act"})
+    evaluation = flags_help(EvalConfig, {"policy.type": "act"})
+    for flag in ("--policy.dropout", "--policy.kl_weight", "--optimizer.lr", "--ema.enable"):
+        assert flag in training
+        assert flag not in evaluation
+    for flag in ("--policy.dtype", "--policy.pad_to"):
+        assert flag not in training
+        assert flag in evaluation
+    with pytest.raises(UsageError, match=r"unknown flag --policy\.dropout"):
+        build(EvalConfig, {"policy.type": "act", "env.type": "fake", "policy.dropout": "0"})
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"ema.decay": 1}, "--ema.decay must be from 0 to below 1"),
+        ({"keep_best": 1}, "--keep_best is for --keep_last"),
+        ({"keep_best": 1, "keep_last": 1}, "--keep_best needs --env or --eval_steps"),
+        ({"dataset.eval_split": 1.5}, "--dataset.eval_split must be from 0 to below 1"),
+        ({"dataset.episodes": "[0]", "dataset.exclude_episodes": "[1]"}, "give one of them"),
+        ({"env.type": "fake", "save_checkpoint": "false"}, "--env plays checkpoints"),
+        ({"dataset.repo_id": ""}, "--dataset.repo_id is missing"),
+        ({"tolerance_s": 0}, "--tolerance_s must be above 0"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(changes, told):
+    with pytest.raises(UsageError) as refused:
+        build(TrainConfig, {**LEAST, **changes})
+    assert told in str(refused.value)
