@@ -8,7 +8,9 @@ eval/          see examining.py
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 import platform
 import time
 from collections.abc import Iterator, Mapping
@@ -43,6 +45,16 @@ class _Record:
     versions: dict[str, str]
     machine: dict[str, Any]
     format: int = _FORMAT
+
+
+@dataclass(frozen=True)
+class _Line:
+    """What is read of a line of the log."""
+
+    step: int
+    kind: str
+    loss: float | None = None
+    pc_success: float | None = None
 
 
 @dataclass(frozen=True)
@@ -138,32 +150,46 @@ class TrainingFolder:
             raise RunFolderError(f"cannot write {self.path}: {error.strerror}") from None
 
     def forget_after(self, step: int) -> None:
-        """Drop the lines of steps that will be taken again."""
-        file = self.path / LOG_FILE
-        if file.is_file():
-            kept = [line for line in self.logged() if line.get("step", 0) <= step]
-            text = "".join(json.dumps(line) + "\n" for line in kept)
-            write_whole(file, text.encode())
+        """Drop the lines of steps that will be taken again.
+
+        Raises:
+            RunFolderError: the log cannot be read or written.
+        """
+        kept = [text for text, line in self._logged() if line.step <= step]
+        try:
+            if (self.path / LOG_FILE).exists():
+                write_whole(self.path / LOG_FILE, b"".join(text + b"\n" for text in kept))
+        except OSError as error:
+            raise RunFolderError(f"cannot write {self.path}: {error.strerror}") from None
 
     def scores(self, *, by_rate: bool) -> dict[int, float]:
         """Return the score of every step that has one: its success, or its held-out loss less."""
-        if not (self.path / LOG_FILE).is_file():
-            return {}
-        kind, name, sign = ("evaluation", "pc_success", 1) if by_rate else ("held_out", "loss", -1)
-        lines = [line for line in self.logged() if line.get("kind") == kind]
-        return {line["step"]: sign * line[name] for line in lines if line[name] is not None}
+        lines = [line for _, line in self._logged()]
+        if by_rate:
+            played = [line for line in lines if line.kind == "evaluation"]
+            return {n.step: n.pc_success for n in played if n.pc_success is not None}
+        judged = [line for line in lines if line.kind == "held_out"]
+        return {n.step: -n.loss for n in judged if n.loss is not None}
 
-    def logged(self) -> list[dict[str, Any]]:
-        """Return the lines of the log; the last may have been cut by a kill, and is left out."""
-        lines = []
-        for text in read_plain(self.path / LOG_FILE, MOST_LINES).splitlines():
-            try:
-                lines.append(msgspec.json.decode(text, type=dict[str, Any]))
-            except msgspec.MsgspecError:
-                break
-        return lines
+    def _logged(self) -> list[tuple[bytes, _Line]]:
+        """Return the lines of the log; one that was cut by a kill is left out."""
+        try:
+            texts = read_plain(self.path / LOG_FILE, MOST_LINES).splitlines()
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise RunFolderError(f"cannot read {self.path}: {error.strerror}") from None
+        found = []
+        for text in texts:
+            with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError):
+                found.append((text, msgspec.json.decode(text, type=_Line)))
+        return found
 
 
 def reading_line(reading: Reading) -> dict[str, Any]:
-    """Return a reading as a line of the log."""
-    return {"kind": "train", **asdict(reading)}
+    """Return a reading as a line of the log; what is no number (no update yet) is null."""
+    told = {"kind": "train", **asdict(reading)}
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in told.items()
+    }

@@ -11,11 +11,12 @@ import numpy as np
 import torch
 
 from proctor import plugins
+from proctor.benchmarks.base import interface_of
 from proctor.config.training import TrainConfig
 from proctor.definition import Use
 from proctor.errors import UsageError
 from proctor.features import ACTION, ENVIRONMENT_STATE, STATE, Feature, FeatureKind, Interface
-from proctor.policies.fit import offered_key
+from proctor.policies.fit import check_fit, offered_key
 from proctor.policies.lerobot.checkpoint import (
     built_network,
     default_pipelines,
@@ -91,6 +92,7 @@ def prepare(config: TrainConfig, resumed: Path | None = None) -> Setup:
     chosen = _chosen_episodes(config, whole)
     device = pick_device(_asked_device(config))
     parts = _parts(config, whole, device, resumed)
+    _check_played(config, parts)
     samples = parts.config.samples()
     shapes = _shapes(parts)
     deltas = _deltas(parts, whole.info.fps)
@@ -120,6 +122,13 @@ def prepare(config: TrainConfig, resumed: Path | None = None) -> Setup:
         *opened([chosen[i] for i in kept]),
         opened([chosen[i] for i in held_out]) if config.eval_steps else None,
     )
+
+
+def _check_played(config: TrainConfig, parts: Parts) -> None:
+    """Refuse a policy that ``--env`` cannot be played by, before hours are spent on it."""
+    if config.env is not None:
+        benchmark = plugins.find_benchmark(config.env.type).maker(config.env)()
+        check_fit(parts.config.features, interface_of(benchmark), parts.preprocessor.rename_map)
 
 
 def _chosen_episodes(config: TrainConfig, dataset: Dataset) -> list[int]:

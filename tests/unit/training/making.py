@@ -1,4 +1,7 @@
-"""A small dataset of numbers and a small policy to train on it: a step takes milliseconds."""
+"""A small dataset of numbers and a small policy to train on it: a step takes milliseconds.
+
+The numbers are as many as the fake benchmark's, so that what is trained can be played there.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from proctor.datasets.writer import DatasetWriter
 from proctor.machine.files import sha256_of
 
 FEATURES = {
-    "observation.state": {"dtype": "float32", "shape": [3], "names": None},
+    "observation.state": {"dtype": "float32", "shape": [2], "names": None},
     "observation.environment_state": {"dtype": "float32", "shape": [4], "names": None},
     "action": {"dtype": "float32", "shape": [2], "names": None},
 }
@@ -49,12 +52,11 @@ def write_numbers(root: Path, lengths=(9, 7, 8), features=FEATURES) -> Path:
     for episode, length in enumerate(lengths):
         for step in range(length):
             at = np.arange(4) + step / 5 + episode
+            curves = {"observation.state": at, "action": at + 1}
             frame = {
-                "observation.state": np.sin(at[:3]),
-                "observation.environment_state": np.cos(at),
-                "action": np.sin(at[:2] + 1),
+                key: np.sin(curves.get(key, at + 2))[: entry["shape"][0]].astype(np.float32)
+                for key, entry in features.items()
             }
-            frame = {k: v.astype(np.float32) for k, v in frame.items() if k in features}
             writer.add_frame(frame, f"task {episode % 2}")
         writer.end_episode()
     writer.close()

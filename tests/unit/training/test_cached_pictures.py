@@ -27,7 +27,7 @@ def write_pictures(root: Path) -> Path:
     for _ in range(2):
         for _ in range(6):
             frame = {
-                "observation.state": rng.normal(size=3).astype(np.float32),
+                "observation.state": rng.normal(size=2).astype(np.float32),
                 "action": rng.normal(size=2).astype(np.float32),
                 CAMERA: rng.integers(0, 255, (32, 32, 3)).astype(np.uint8),
             }

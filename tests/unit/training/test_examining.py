@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from .making import RUN, SMALL_ACT, words
+from .making import FEATURES, RUN, SMALL_ACT, words, write_numbers
 
 pytest.importorskip("torch")
 
@@ -101,3 +101,23 @@ def test_the_best_checkpoint_is_the_one_that_succeeds_most_and_is_kept(
     lines = [json.loads(line) for line in (tmp_path / "run/log.jsonl").open()]
     played = {line["step"]: line["pc_success"] for line in lines if line["kind"] == "evaluation"}
     assert played == {2: 50.0, 4: None, 6: 90.0, 8: 70.0}
+
+
+def test_a_policy_that_the_world_cannot_play_is_refused_before_it_is_trained(tmp_path, capsys):
+    action = {"action": {"dtype": "float32", "shape": [3], "names": None}}
+    other = write_numbers(tmp_path / "other", (6,), FEATURES | action)
+    assert main(["train", *words(other, tmp_path / "run", SMALL_ACT, RUN, ENV)]) == 2
+    said = capsys.readouterr().err
+    assert "the policy's actions have 3 numbers, fake takes 2" in said
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_a_checkpoint_is_really_played_while_training_goes_on(numbers, tmp_path):
+    assert main(["train", *words(numbers, tmp_path / "run", SMALL_ACT, RUN, ENV)]) == 0
+    lines = [json.loads(line) for line in (tmp_path / "run/log.jsonl").open()]
+    played = [line for line in lines if line["kind"] == "evaluation"]
+    assert [line["step"] for line in played] == [2, 4, 6, 8]
+    assert all(line["episodes"] == 3 and line["problem"] is None for line in played)
+    run = json.loads((tmp_path / "run/eval/000008/run.json").read_text())
+    assert run["config"]["resolved"]["seed"] == 1000

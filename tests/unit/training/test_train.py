@@ -192,7 +192,7 @@ def test_what_cannot_be_is_one_line_and_leaves_no_folder(numbers, tmp_path, caps
 def test_a_dataset_that_lacks_what_the_policy_needs_is_one_line(numbers, tmp_path, capsys):
     train(*words(numbers, tmp_path / "run", SMALL_ACT, RUN))
     features = {
-        "observation.state": {"dtype": "float32", "shape": [3], "names": None},
+        "observation.state": {"dtype": "float32", "shape": [2], "names": None},
         "action": {"dtype": "float32", "shape": [2], "names": None},
     }
     poor = write_numbers(tmp_path / "poor", (5,), features)
