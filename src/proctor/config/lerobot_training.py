@@ -145,7 +145,8 @@ def lerobot_file(
     ``env``: LeRobot's benchmarks have other fields under the same names.
     """
     told = config.as_dict()
-    dataset = {k: v for k, v in told["dataset"].items() if not k.startswith("cache")}
+    known = told["dataset"].items()
+    dataset = {k: v for k, v in known if k != "inputs" and not k.startswith("cache")}
     if dataset["exclude_episodes"] is None:
         del dataset["exclude_episodes"]
     dataset["repo_id"] = dataset["repo_id"] or Path(dataset["root"]).name

@@ -29,6 +29,12 @@ class DatasetSettings(FrameCacheSettings):
     revision: str | None = field(default=None, metadata={"help": "branch, tag or commit"})
     episodes: list[int] | None = field(default=None, metadata={"help": "only these, as [0,3]"})
     exclude_episodes: list[int] | None = field(default=None, metadata={"help": "all but these"})
+    inputs: list[str] | None = field(
+        default=None,
+        metadata={
+            "help": "what a new policy looks at (default: cameras and states, all there are)"
+        },
+    )
     use_imagenet_stats: bool = field(
         default=True, metadata={"help": "normalise pictures by ImageNet's mean and deviation"}
     )

@@ -16,6 +16,8 @@ from torch import Tensor
 from proctor.errors import TrainingError
 from proctor.training.data import Batch
 
+_MOST_UNSEEN = 1000
+
 
 @dataclass(frozen=True)
 class Reading:
@@ -34,6 +36,32 @@ class Reading:
     """What the loss is made of, by the names its network gives."""
 
 
+class Series:
+    """Numbers of a device, looked at when asked; past a thousand, so that they do not pile up."""
+
+    def __init__(self) -> None:
+        self._seen: list[float] = []
+        self._unseen: list[Tensor] = []
+
+    def add(self, value: Tensor) -> None:
+        """Take in one more, without waiting for it."""
+        self._unseen.append(value)
+        if len(self._unseen) >= _MOST_UNSEEN:
+            self.numbers()
+
+    def numbers(self) -> list[float]:
+        """Return all of them, once the device has computed them."""
+        if self._unseen:
+            self._seen += torch.stack(self._unseen).tolist()
+            self._unseen = []
+        return self._seen
+
+    def mean(self) -> float:
+        """Return their mean; of none, what is no number."""
+        numbers = self.numbers()
+        return sum(numbers) / len(numbers) if numbers else math.nan
+
+
 class Meter:
     """Adds up what steps give, and looks at it when asked: until then no device is waited for."""
 
@@ -43,9 +71,9 @@ class Meter:
         self._reset()
 
     def _reset(self) -> None:
-        self._losses: list[Tensor] = []
-        self._norms: list[Tensor] = []
-        self._parts: dict[str, list[Tensor]] = {}
+        self._losses, self._norms = Series(), Series()
+        self._parts: dict[str, Series] = {}
+        self._steps = 0
         self._rows = 0
         self._waited_s = 0.0
         self._idle.clear()
@@ -92,11 +120,12 @@ class Meter:
     def note(self, rows: int, loss: Tensor, parts: dict[str, Tensor], norm: Tensor | None) -> None:
         """Take in what a step gave."""
         self._rows += rows
-        self._losses.append(loss.detach())
+        self._steps += 1
+        self._losses.add(loss.detach())
         for name, value in parts.items():
-            self._parts.setdefault(name, []).append(value)
+            self._parts.setdefault(name, Series()).add(value)
         if norm is not None:
-            self._norms.append(norm)
+            self._norms.add(norm)
 
     def check(self, step: int) -> None:
         """Look at what was noted since the last reading, of which ``step`` is the newest.
@@ -105,7 +134,7 @@ class Meter:
             TrainingError: a loss or gradient is no number: the weights are of no use any more.
         """
         for what, values in (("loss", self._losses), ("gradient", self._norms)):
-            found = _numbers(values)
+            found = values.numbers()
             bad = next((i for i, value in enumerate(found) if not math.isfinite(value)), None)
             if bad is not None:
                 where = f"of step {step - len(found) + 1 + bad}" if what == "loss" else f"by {step}"
@@ -118,30 +147,19 @@ class Meter:
         """Return what happened since the last reading, and begin anew."""
         self.check(step)
         elapsed = time.perf_counter() - self._began
-        n = max(1, len(self._losses))
         reading = Reading(
             step=step,
-            loss=_mean(self._losses),
-            grad_norm=_mean(self._norms),
+            loss=self._losses.mean(),
+            grad_norm=self._norms.mean(),
             lr=lr,
             samples_per_s=self._rows / elapsed,
-            step_s=elapsed / n,
+            step_s=elapsed / max(1, self._steps),
             waiting=self._waiting_s() / elapsed,
             memory_gb=memory_gb(self._device),
-            parts={name: _mean(values) for name, values in self._parts.items()},
+            parts={name: values.mean() for name, values in self._parts.items()},
         )
         self._reset()
         return reading
-
-
-def _numbers(values: list[Tensor]) -> list[float]:
-    numbers: list[float] = torch.stack(values).tolist() if values else []
-    return numbers
-
-
-def _mean(values: list[Tensor]) -> float:
-    numbers = _numbers(values)
-    return sum(numbers) / len(numbers) if numbers else math.nan
 
 
 def memory_gb(device: torch.device) -> float:

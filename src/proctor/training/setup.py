@@ -14,7 +14,7 @@ from proctor import plugins
 from proctor.benchmarks.base import interface_of
 from proctor.config.training import TrainConfig
 from proctor.definition import Use
-from proctor.errors import UsageError
+from proctor.errors import UsageError, did_you_mean
 from proctor.features import ACTION, ENVIRONMENT_STATE, STATE, Feature, FeatureKind, Interface
 from proctor.policies.fit import check_fit, offered_key
 from proctor.policies.lerobot.checkpoint import (
@@ -180,7 +180,7 @@ def _new_parts(config: TrainConfig, dataset: Dataset, device: torch.device) -> P
     policy = replace(
         policy,
         device=device.type,
-        input_features=inputs_of(dataset.interface),
+        input_features=inputs_of(dataset.interface, config.dataset.inputs),
         output_features={ACTION: action},
     )
     policy.validate()
@@ -200,13 +200,22 @@ def _new_parts(config: TrainConfig, dataset: Dataset, device: torch.device) -> P
     return parts
 
 
-def inputs_of(interface: Interface) -> dict[str, Feature]:
-    """Return all that a dataset has for a policy to look at, in its order, as LeRobot does."""
-    return {
+def inputs_of(interface: Interface, asked: list[str] | None) -> dict[str, Feature]:
+    """Return what a policy looks at: as ``asked``, or all that a dataset has for it, as LeRobot.
+
+    Raises:
+        UsageError: the dataset has no such feature, or none that a policy could look at.
+    """
+    offered = {
         key: feature
         for key, feature in interface.features.items()
         if feature.kind is FeatureKind.VISUAL or key in (STATE, ENVIRONMENT_STATE)
     }
+    for key in asked or ():
+        if key not in offered:
+            hint = did_you_mean(key, offered) or f" (choose from: {', '.join(offered)})"
+            raise UsageError(f"--dataset.inputs: {interface.name} has no {key!r}{hint}")
+    return offered if asked is None else {key: offered[key] for key in asked}
 
 
 def _stats(config: TrainConfig, dataset: Dataset, rename_map: Mapping[str, str]) -> Stats:
