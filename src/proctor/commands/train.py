@@ -39,7 +39,7 @@ def run(words: list[str]) -> int:
         return 0
     settings, resumed = settings_from(given)
     config = build(TrainConfig, ours(settings))
-    return train_and_show(config, given, resumed)
+    return train_and_show(config, settings, resumed)
 
 
 def settings_from(given: dict[str, str]) -> tuple[dict[str, Any], Path | None]:
@@ -104,7 +104,7 @@ def _without_policy(settings: dict[str, Any], checkpoint: Path | None) -> dict[s
     return {**kept, "policy.path": str(checkpoint / PRETRAINED)}
 
 
-def train_and_show(config: TrainConfig, given: dict[str, str], resumed: Path | None) -> int:
+def train_and_show(config: TrainConfig, given: dict[str, Any], resumed: Path | None) -> int:
     """Train, show how it goes, and return the exit code."""
     from proctor.recorders.interrupts import Interrupts
     from proctor.training.folder import TrainingFolder
@@ -126,16 +126,19 @@ def train_and_show(config: TrainConfig, given: dict[str, str], resumed: Path | N
             watching.finish()
         except KeyboardInterrupt as stop:
             watching.close()
+            watching.report()
             _say_how_to_resume(folder)
             return exit_code_of(stop)
         except Exception:
             watching.close()
             raise
         watching.close()
+        page = watching.report()
     newest = folder.checkpoints().newest()
     print(f"results: {folder.path}")
     if newest is not None:
         print(f"policy: {newest / 'pretrained_model'}")
+    print(f"report: {page}")
     return 0
 
 

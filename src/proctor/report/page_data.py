@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from proctor.definition import flatten
 from proctor.errors import UsageError
 from proctor.report.reproduce import episode_base, episode_flag, run_command, task_flags
+from proctor.report.shown import date, facts, number
 from proctor.report.stopped import kind_of_interval, round_warnings, why_stopped
 from proctor.report.summary import by_group, by_task, tally
 from proctor.report.timeline import Timeline, limit_of, make_timeline, time_spent
@@ -82,7 +79,7 @@ def page_data(run: RunContent) -> dict[str, Any]:
     return {
         "title": title(record),
         "policy_path": _policy_path(record),
-        "started": _date(record.sessions[0]) if record.sessions else None,
+        "started": date(record.sessions[0]) if record.sessions else None,
         "sessions": len(record.sessions),
         "planned": record.planned_episodes,
         "recorded": len(run.rows),
@@ -108,10 +105,10 @@ def page_data(run: RunContent) -> dict[str, Any]:
             episode_flag(0).removesuffix("0"),
         ],
         "facts": {
-            "Protocol": _facts(record.protocol),
-            "Settings": _facts(record.resolved),
-            "Versions": _facts(record.versions),
-            "Machine": _facts(record.machine),
+            "Protocol": facts(record.protocol),
+            "Settings": facts(record.resolved),
+            "Versions": facts(record.versions),
+            "Machine": facts(record.machine),
         },
     }
 
@@ -150,27 +147,27 @@ def _tally(rows: Sequence[EpisodeRow], watch: Watch | None) -> dict[str, Any]:
         "n": added.episodes,
         "diverged": added.diverged,
         "worlds": added.worlds.distinct,
-        "worth": _number(added.worlds.effective_n, 3),
+        "worth": number(added.worlds.effective_n, 3),
         "errors": added.errors,
-        "rate": _number(added.rate, 6),
-        "interval": None if interval is None else [_number(end, 6) for end in interval],
-        "steps": _number(added.mean_steps_to_success, 1),
-        "reward": _number(added.avg_sum_reward, 3),
+        "rate": number(added.rate, 6),
+        "interval": None if interval is None else [number(end, 6) for end in interval],
+        "steps": number(added.mean_steps_to_success, 1),
+        "reward": number(added.avg_sum_reward, 3),
     }
 
 
 def _bounds(rows: Sequence[EpisodeRow]) -> dict[str, Any]:
     """Return the rates had all errored episodes failed, or all succeeded."""
     bounds = tally(rows).bounds
-    return {"bounds": None if bounds is None else [_number(end, 6) for end in bounds]}
+    return {"bounds": None if bounds is None else [number(end, 6) for end in bounds]}
 
 
 def _episodes(
     run: RunContent, timeline: Timeline, tasks: list[tuple[str, int]]
 ) -> dict[str, list[Any]]:
     """Return the episodes as columns, which is far smaller than a record for each."""
-    place = {task: number for number, task in enumerate(tasks)}
-    texts = {text: number for number, text in enumerate(_errors(run.rows))}
+    place = {task: position for position, task in enumerate(tasks)}
+    texts = {text: position for position, text in enumerate(_errors(run.rows))}
     columns: dict[str, Callable[[EpisodeRow], Any]] = {
         "task": lambda row: place[row.suite, row.task_id],
         "index": lambda row: row.episode_index,
@@ -179,24 +176,24 @@ def _episodes(
         "outcome": lambda row: _ATTENTION[row.outcome],
         "at_end": lambda row: row.success_at_end,
         "steps": lambda row: row.steps,
-        "reward": lambda row: _number(row.sum_reward, 3),
-        "best": lambda row: _number(row.max_reward, 3),
+        "reward": lambda row: number(row.sum_reward, 3),
+        "best": lambda row: number(row.max_reward, 3),
         "worker": lambda row: row.worker,
         "attempts": lambda row: row.attempts,
         "renders": lambda row: row.renders,
         "clipped": lambda row: row.clipped_steps,
-        "open": lambda row: _number(row.open_s, 4),
-        "simulate": lambda row: _number(row.sim_s, 4),
-        "render": lambda row: _number(row.render_s, 4),
-        "wait": lambda row: _number(row.wait_s, 4),
+        "open": lambda row: number(row.open_s, 4),
+        "simulate": lambda row: number(row.sim_s, 4),
+        "render": lambda row: number(row.render_s, 4),
+        "wait": lambda row: number(row.wait_s, 4),
         "digest": lambda row: row.digest,
         "error": lambda row: None if row.error is None else texts[_shortened(row.error)],
         "video": lambda row: row.video if row.key in run.filmed else None,
     }
     episodes = {name: [value(row) for row in run.rows] for name, value in columns.items()}
-    episodes["start"] = [_number(span.start_s, 3) for span in timeline.spans]
+    episodes["start"] = [number(span.start_s, 3) for span in timeline.spans]
     episodes["duration"] = [
-        None if row.sim_s is None else _number(span.duration_s, 4)
+        None if row.sim_s is None else number(span.duration_s, 4)
         for row, span in zip(run.rows, timeline.spans, strict=True)
     ]
     return episodes
@@ -219,35 +216,16 @@ def _time(rows: Sequence[EpisodeRow], timeline: Timeline, effort: Pulse) -> dict
     spent = time_spent(rows, timeline)
     limit = limit_of(spent, timeline, effort.infer_s)
     return {
-        "total": _number(timeline.total_s, 3),
+        "total": number(timeline.total_s, 3),
         "workers": sorted({row.worker for row in rows}),
-        "breaks": [_number(end, 3) for end in timeline.breaks],
-        "spent": {name: _number(seconds, 3) for name, seconds in spent.items()},
-        "infer": _number(effort.infer_s, 3),
-        "mean_batch": _number(effort.mean_batch, 2),
+        "breaks": [number(end, 3) for end in timeline.breaks],
+        "spent": {name: number(seconds, 3) for name, seconds in spent.items()},
+        "infer": number(effort.infer_s, 3),
+        "mean_batch": number(effort.mean_batch, 2),
         "limit": limit
         and {
-            "fraction": _number(limit.fraction, 4),
-            "workers": _number(limit.workers, 4),
-            "policy": _number(limit.policy, 4),
+            "fraction": number(limit.fraction, 4),
+            "workers": number(limit.workers, 4),
+            "policy": number(limit.policy, 4),
         },
     }
-
-
-def _facts(nested: Mapping[str, Any]) -> list[list[str]]:
-    """Return nested settings as lines of dotted name and text; an empty section is one, too."""
-    lines = flatten(nested, lambda name, section: bool(section))
-    return [
-        [name, value if isinstance(value, str) else json.dumps(value)]
-        for name, value in lines.items()
-    ]
-
-
-def _number(value: float | None, digits: int) -> float | None:
-    """Round; what JSON has no number for becomes None."""
-    return None if value is None or not math.isfinite(value) else round(value, digits)
-
-
-def _date(seconds: float) -> str:
-    """Return a date in UTC: the page must not depend on where it is made."""
-    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))

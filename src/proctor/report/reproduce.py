@@ -1,4 +1,4 @@
-"""The commands that run an evaluation, or one episode of it, again. Pure functions."""
+"""The commands that run an evaluation, one episode of it, or a training again. Pure functions."""
 
 from __future__ import annotations
 
@@ -16,6 +16,11 @@ _CHOOSES_EPISODES = ("env.task", "env.task_ids", "eval.episodes")
 def run_command(given: Settings, resolved: Settings) -> str:
     """Return the command that gives the whole run again, in a folder of its own."""
     return _command(_as_flags(given, resolved))
+
+
+def train_command(given: Settings, resolved: Settings) -> str:
+    """Return the command that gives a training again, in a folder of its own."""
+    return _command(_as_flags(given, resolved), "train")
 
 
 def episode_base(given: Settings, resolved: Settings) -> str:
@@ -47,8 +52,8 @@ def _as_flags(given: Settings, resolved: Settings) -> dict[str, Any]:
     return flatten(given, lambda name, value: isinstance(resolved.get(name), Mapping))
 
 
-def _command(flags: Settings) -> str:
-    return " ".join(["proctor eval", *(_word(name, value) for name, value in flags.items())])
+def _command(flags: Settings, verb: str = "eval") -> str:
+    return " ".join([f"proctor {verb}", *(_word(name, value) for name, value in flags.items())])
 
 
 def _word(name: str, value: Any) -> str:

@@ -22,29 +22,21 @@ from typing import Any
 import msgspec
 
 from proctor.config.training import TrainConfig
-from proctor.errors import RunFolderError, UsageError
+from proctor.errors import RunFolderError
 from proctor.machine.files import MOST_LINES, read_plain, write_whole
 from proctor.machine.locks import take_lock
 from proctor.machine.system import git_commit, torch_machine, usable_cores, versions
+from proctor.runs.training import (
+    CHECKPOINTS,
+    LOG_FILE,
+    RECORD_FILE,
+    TrainingRecord,
+    read_training,
+)
 from proctor.training.checkpoints import Checkpoints
 from proctor.training.meter import Reading
 
-RECORD_FILE, LOG_FILE = "train.json", "log.jsonl"
-CHECKPOINTS, EVALUATIONS = "checkpoints", "eval"
-_FORMAT = 1
 _LIBRARIES = ("torch", "numpy", "pyarrow", "av", "safetensors")
-
-
-@dataclass(frozen=True)
-class _Record:
-    """What train.json must look like, whoever wrote it."""
-
-    given: dict[str, Any]
-    resolved: dict[str, Any]
-    sessions: list[float]
-    versions: dict[str, str]
-    machine: dict[str, Any]
-    format: int = _FORMAT
 
 
 @dataclass(frozen=True)
@@ -73,22 +65,8 @@ class TrainingFolder:
         Raises:
             UsageError: the record is damaged, or of a newer Proctor.
         """
-        record = self._read()
+        record = read_training(self.path)
         return None if record is None else record.given
-
-    def _read(self) -> _Record | None:
-        file = self.path / RECORD_FILE
-        try:
-            found = msgspec.json.decode(read_plain(file), type=_Record)
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise UsageError(f"cannot read {file}: {error.strerror}") from None
-        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            raise UsageError(f"{file} is not what a training writes: {error}") from None
-        if found.format > _FORMAT:
-            raise UsageError(f"{file} was written by a newer Proctor (format {found.format})")
-        return found
 
     @contextmanager
     def in_use(self, config: TrainConfig, given: Mapping[str, Any]) -> Iterator[None]:
@@ -117,9 +95,9 @@ class TrainingFolder:
             lock.release()
 
     def _write(self, config: TrainConfig, given: Mapping[str, Any]) -> None:
-        earlier = self._read()
+        earlier = read_training(self.path)
         kept = {k: v for k, v in given.items() if k not in ("resume", "output_dir", "config_path")}
-        record = _Record(
+        record = TrainingRecord(
             given=kept if earlier is None else earlier.given,
             resolved=config.as_dict(),
             sessions=[*(earlier.sessions if earlier else []), time.time()],

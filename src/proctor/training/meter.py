@@ -21,9 +21,11 @@ _MOST_UNSEEN = 1000
 
 @dataclass(frozen=True)
 class Reading:
-    """What is told of the steps since the last reading: means, but for ``step`` and ``lr``."""
+    """What is told of the steps since the last reading: means, but for the steps and ``lr``."""
 
     step: int
+    steps: int
+    """How many they are."""
     loss: float
     grad_norm: float
     lr: float
@@ -149,6 +151,7 @@ class Meter:
         elapsed = time.perf_counter() - self._began
         reading = Reading(
             step=step,
+            steps=self._steps,
             loss=self._losses.mean(),
             grad_norm=self._norms.mean(),
             lr=lr,

@@ -10,9 +10,11 @@ from pathlib import Path
 from rich.console import Console
 
 from proctor.recorders.progress import Line, clock
+from proctor.report.training_page import write_training_page
+from proctor.runs.training import EVALUATIONS
 from proctor.training.checkpoints import BEST
 from proctor.training.examining import Examined, Examiner
-from proctor.training.folder import EVALUATIONS, TrainingFolder, reading_line
+from proctor.training.folder import TrainingFolder, reading_line
 from proctor.training.loop import Trainer
 from proctor.training.meter import Reading
 
@@ -55,6 +57,7 @@ class Watching:
         if self._config.evaluates_after(step):
             self._examiner.ask(checkpoint)
         self._note(self._examiner.done())
+        self.report()
 
     def resumed(self) -> None:
         """Have those checkpoints played that an earlier session did not get to."""
@@ -74,12 +77,17 @@ class Watching:
         self._examiner.stop()
         self._line.close(self._text)
 
+    def report(self) -> Path:
+        """Write the page of what is there so far, and return its path."""
+        return write_training_page(self._folder.path)
+
     def _note(self, examined: Iterable[Examined]) -> None:
         for result in examined:
             self._say(str(result))
             self._folder.log({"kind": "evaluation", **asdict(result)})
             if result.pc_success is not None:
                 self._scores[result.step] = result.pc_success
+            self.report()
         self._keep()
 
     def _keep(self) -> None:

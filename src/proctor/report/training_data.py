@@ -1,0 +1,219 @@
+"""What the page of a training shows, as JSON values: a pure function of its folder's content."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from proctor.definition import flatten
+from proctor.errors import ProctorError, UsageError
+from proctor.report.page_data import RunContent, read_run
+from proctor.report.reproduce import train_command
+from proctor.report.shown import date, facts, number, significant
+from proctor.runs.folder import RUN_FILE
+from proctor.runs.training import (
+    CHECKPOINTS,
+    EVALUATIONS,
+    HeldOut,
+    Played,
+    Trained,
+    TrainingRecord,
+    read_lines,
+    read_training,
+)
+from proctor.types import Outcome
+
+_MOST_POINTS = 1000
+"""Of a curve: no screen shows more."""
+_FEW_FILMS = 24
+
+
+@dataclass(frozen=True)
+class TrainingContent:
+    """What a training's folder holds."""
+
+    record: TrainingRecord
+    trained: list[Trained]
+    held_out: list[HeldOut]
+    played: list[Played]
+    checkpoints: dict[str, int]
+    """The step of each checkpoint that is there by its name, ``best`` and ``last`` too."""
+    pages: dict[int, str]
+    """The folders of evaluations that can be looked at, by step."""
+
+    @property
+    def step(self) -> int:
+        """The newest step that is known of."""
+        return max([0, *self.checkpoints.values(), *(line.step for line in self.trained)])
+
+    @property
+    def planned(self) -> int | None:
+        """The steps that were asked for."""
+        steps = self.record.resolved.get("steps")
+        return steps if isinstance(steps, int) else None
+
+    @property
+    def best(self) -> Played | None:
+        """The checkpoint that succeeds most; of equals the newest."""
+        rated = [line for line in self.played if line.pc_success is not None]
+        return max(rated, key=lambda line: (line.pc_success or 0.0, line.step), default=None)
+
+
+def read_training_folder(folder: Path) -> TrainingContent:
+    """Read a training, finished or not.
+
+    Raises:
+        UsageError: it is not the folder of a training, or its ``train.json`` is damaged.
+    """
+    record = read_training(folder)
+    if record is None:
+        raise UsageError(f"{folder} is not the folder of a training (it has no train.json)")
+    lines = read_lines(folder)
+    played = {line.step: line for line in lines if isinstance(line, Played)}
+    runs = {path.name: path for path in _listed(folder / EVALUATIONS) if path.name.isdecimal()}
+    return TrainingContent(
+        record=record,
+        trained=[line for line in lines if isinstance(line, Trained)],
+        held_out=[line for line in lines if isinstance(line, HeldOut)],
+        played=[played[step] for step in sorted(played)],
+        checkpoints=_checkpoints(folder / CHECKPOINTS),
+        pages={int(name): name for name, path in runs.items() if (path / RUN_FILE).is_file()},
+    )
+
+
+def _listed(folder: Path) -> list[Path]:
+    return sorted(folder.iterdir()) if folder.is_dir() else []
+
+
+def _checkpoints(folder: Path) -> dict[str, int]:
+    found = {}
+    for path in _listed(folder):
+        aimed = str(path.readlink()) if path.is_symlink() else path.name
+        if aimed.isdecimal() and path.is_dir():
+            found[path.name] = int(aimed)
+    return found
+
+
+def training_title(record: TrainingRecord) -> str:
+    """Return what is trained on what."""
+    said = flatten(record.resolved)
+    dataset = said.get("dataset.repo_id") or said.get("dataset.root") or "a dataset"
+    return f"{said.get('policy.type') or 'a policy'}, trained on {dataset}"
+
+
+def training_data(training: TrainingContent, folder: Path) -> dict[str, Any]:
+    """Return all that the page shows; ``folder`` is where the evaluations are read from."""
+    record = training.record
+    films, trouble = _last_films(training, folder)
+    return {
+        "title": training_title(record),
+        "started": date(record.sessions[0]) if record.sessions else None,
+        "sessions": len(record.sessions),
+        "step": training.step,
+        "planned": training.planned,
+        "warnings": trouble,
+        "curves": _curves(training.trained),
+        "held_out": {
+            "step": [line.step for line in training.held_out],
+            "loss": [significant(line.loss) for line in training.held_out],
+        },
+        "best": None if training.best is None else training.best.step,
+        "evaluations": [_evaluation(line, training) for line in training.played],
+        "films": films,
+        "checkpoints": training.checkpoints,
+        "time": _time(training.trained),
+        "command": train_command(record.given, record.resolved),
+        "facts": {
+            "Settings": facts(record.resolved),
+            "Versions": facts(record.versions),
+            "Machine": facts(record.machine),
+        },
+    }
+
+
+def _curves(lines: Sequence[Trained]) -> dict[str, Any]:
+    """Return what was read as columns; where there are too many, the means of some each."""
+    each = max(1, -(-len(lines) // _MOST_POINTS))
+    groups = [lines[start : start + each] for start in range(0, len(lines), each)]
+    names = sorted(set.intersection(*(set(line.parts) for line in lines))) if lines else []
+    return {
+        "each": each,
+        "step": [group[-1].step for group in groups],
+        "lr": [significant(group[-1].lr) for group in groups],
+        "loss": [_mean([line.loss for line in group]) for group in groups],
+        "grad_norm": [_mean([line.grad_norm for line in group]) for group in groups],
+        "samples_per_s": [_mean([line.samples_per_s for line in group]) for group in groups],
+        "parts": {
+            name: [_mean([line.parts[name] for line in group]) for group in groups]
+            for name in names
+        },
+    }
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return significant(sum(known) / len(known)) if known else None
+
+
+def _evaluation(line: Played, training: TrainingContent) -> dict[str, Any]:
+    rate, ends = line.pc_success, line.interval
+    return {
+        "step": line.step,
+        "rate": None if rate is None else number(rate / 100, 6),
+        "interval": None if ends is None else [number(end / 100, 6) for end in ends],
+        "n": line.episodes,
+        "problem": line.problem,
+        "run": _run_path(training, line.step),
+        "kept": [name for name, step in training.checkpoints.items() if step == line.step],
+    }
+
+
+def _run_path(training: TrainingContent, step: int) -> str | None:
+    name = training.pages.get(step)
+    return None if name is None else f"{EVALUATIONS}/{name}"
+
+
+def _last_films(training: TrainingContent, folder: Path) -> tuple[dict[str, Any] | None, list[str]]:
+    """Return the videos of the newest evaluation that has any, and why some cannot be shown."""
+    for step, name in sorted(training.pages.items(), reverse=True):
+        try:
+            run = read_run(folder / EVALUATIONS / name)
+        except (ProctorError, OSError) as error:
+            return None, [f"The evaluation of step {step} cannot be read: {error}"]
+        if run.filmed:
+            return {"step": step, "videos": _films(run, f"{EVALUATIONS}/{name}")}, []
+    return None, []
+
+
+def _films(run: RunContent, place: str) -> list[dict[str, str]]:
+    """Return the first videos, failures before the rest."""
+    filmed = [row for row in run.rows if row.key in run.filmed]
+    filmed.sort(key=lambda row: row.outcome is Outcome.SUCCESS)
+    return [
+        {
+            "video": f"{place}/{row.video}",
+            "outcome": row.outcome.value,
+            "name": f"{row.task} episode {row.episode_index}",
+        }
+        for row in filmed[:_FEW_FILMS]
+    ]
+
+
+def _time(lines: Sequence[Trained]) -> dict[str, Any]:
+    """Return what the time of all steps was spent on."""
+    total_s = waiting_s = samples = 0.0
+    before = 0
+    for line in lines:
+        elapsed_s = line.step_s * (line.steps or max(0, line.step - before))
+        total_s += elapsed_s
+        waiting_s += elapsed_s * min(1.0, max(0.0, line.waiting))
+        samples += elapsed_s * line.samples_per_s
+        before = line.step
+    return {
+        "total": number(total_s, 3),
+        "waiting": number(waiting_s, 3),
+        "samples_per_s": significant(samples / total_s) if total_s else None,
+        "memory_gb": significant(max((line.memory_gb for line in lines), default=None)),
+    }

@@ -1,0 +1,120 @@
+"""The files of a training that others read: how it was asked for, and how it went."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias
+
+import msgspec
+
+from proctor.errors import UsageError
+from proctor.machine.files import MOST_LINES, read_plain
+from proctor.runs.records import Number, Seconds
+
+RECORD_FILE, LOG_FILE = "train.json", "log.jsonl"
+CHECKPOINTS, EVALUATIONS = "checkpoints", "eval"
+TRAINING_FORMAT = 1
+_Step = Annotated[int, msgspec.Meta(ge=0, le=10**12)]
+
+
+@dataclass(frozen=True)
+class TrainingRecord:
+    """What train.json must look like, whoever wrote it."""
+
+    given: dict[str, Any]
+    resolved: dict[str, Any]
+    sessions: list[Seconds]
+    """When each process that worked on it began, in seconds since 1970."""
+    versions: dict[str, str]
+    machine: dict[str, Any]
+    format: int = TRAINING_FORMAT
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The steps since the line before: means, but for ``step`` and ``lr``."""
+
+    step: _Step
+    loss: Number
+    lr: Number
+    samples_per_s: Number
+    step_s: Seconds
+    waiting: Number
+    """Share of the time in which there was no batch to compute with."""
+    memory_gb: Number
+    grad_norm: Number | None = None
+    """None where no update was made."""
+    parts: dict[str, Number] = field(default_factory=dict)
+    steps: _Step = 0
+    """How many they are; 0 in a log from before this was written down."""
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """The loss on episodes that are not trained on."""
+
+    step: _Step
+    loss: Number
+
+
+@dataclass(frozen=True)
+class Played:
+    """A checkpoint's evaluation; ``problem`` says why there is no rate."""
+
+    step: _Step
+    pc_success: Number | None = None
+    interval: tuple[Number, Number] | None = None
+    episodes: _Step = 0
+    problem: str | None = None
+
+
+@dataclass(frozen=True)
+class _Kind:
+    kind: str
+
+
+Line: TypeAlias = Trained | HeldOut | Played
+_KINDS: dict[str, type[Line]] = {"train": Trained, "held_out": HeldOut, "evaluation": Played}
+
+
+def read_training(folder: Path) -> TrainingRecord | None:
+    """Return how the training in ``folder`` was asked for; None where it is none of ours.
+
+    Raises:
+        UsageError: the record is damaged, or of a newer Proctor.
+    """
+    file = folder / RECORD_FILE
+    try:
+        found = msgspec.json.decode(read_plain(file), type=TrainingRecord)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UsageError(f"cannot read {file}: {error.strerror}") from None
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise UsageError(f"{file} is not what a training writes: {error}") from None
+    if found.format > TRAINING_FORMAT:
+        raise UsageError(f"{file} was written by a newer Proctor (format {found.format})")
+    return found
+
+
+def read_lines(folder: Path) -> list[Line]:
+    """Return the lines of the log as records; none where there is no log yet.
+
+    One that was cut by a kill, or is of another kind or shape, says nothing here.
+
+    Raises:
+        OSError: there is a log, and it cannot be read.
+    """
+    try:
+        texts = read_plain(folder / LOG_FILE, MOST_LINES).splitlines()
+    except FileNotFoundError:
+        return []
+    records: list[Line] = []
+    for text in texts:
+        with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            kind = _KINDS.get(msgspec.json.decode(text, type=_Kind).kind)
+            if kind is not None:
+                records.append(msgspec.json.decode(text, type=kind))
+    return records
