@@ -88,6 +88,7 @@ class Trainer:
         meter = Meter(setup.device)
         steps = range(learning.step, config.steps)
         feed = batches(setup.samples, setup.order, steps, setup.loading, setup.device)
+        setup.parts.network.train()
         with training_numerics(setup.device, deterministic=config.cudnn_deterministic):
             for batch in meter.waiting_for(feed):
                 self.step(batch, meter)
@@ -103,7 +104,7 @@ class Trainer:
     def step(self, batch: Batch, meter: Meter) -> None:
         """Learn from one batch."""
         setup, learning = self.setup, self.learning
-        network = setup.parts.network.train()
+        network = setup.parts.network
         with setup.draws.in_layers(learning.step, setup.device):
             loss, parts = self.loss(batch, learning.step)
             (loss / setup.config.accumulation).backward()  # type: ignore[no-untyped-call]

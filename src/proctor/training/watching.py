@@ -91,17 +91,19 @@ class Watching:
         self._keep()
 
     def _keep(self) -> None:
-        there = {int(path.name): path for path in self._checkpoints.all()}
-        ranked = sorted(
-            (step for step in self._scores if step in there),
-            key=lambda step: (self._scores[step], step),
-            reverse=True,
-        )
-        if ranked:
-            self._checkpoints.name(BEST, there[ranked[0]])
+        """Remove the checkpoints that are not to be kept, and name the best of the others."""
         if self._config.keep_last is not None:
-            best = frozenset(ranked[: self._config.keep_best or 0]) | self._examiner.pending
-            self._checkpoints.keep(self._config.keep_last, best)
+            best = frozenset(self._ranked()[: self._config.keep_best or 0])
+            self._checkpoints.keep(self._config.keep_last, best | self._examiner.pending)
+        ranked = self._ranked()
+        if ranked:
+            self._checkpoints.name(BEST, self._checkpoints.path(ranked[0]))
+
+    def _ranked(self) -> list[int]:
+        """Return the steps that have a score and a checkpoint, the best first."""
+        there = {int(path.name) for path in self._checkpoints.all()}
+        scored = [step for step in self._scores if step in there]
+        return sorted(scored, key=lambda step: (self._scores[step], step), reverse=True)
 
     def line(self, reading: Reading) -> str:
         """Return a reading as text, what matters most first: a narrow terminal cuts the end."""

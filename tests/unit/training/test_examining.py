@@ -103,6 +103,15 @@ def test_the_best_checkpoint_is_the_one_that_succeeds_most_and_is_kept(
     assert played == {2: 50.0, 4: None, 6: 90.0, 8: 70.0}
 
 
+def test_the_best_that_is_named_is_one_that_is_there(numbers, tmp_path, monkeypatch, command):
+    monkeypatch.setattr(examining.Examiner.__init__, "__defaults__", (command,))
+    settings = (SMALL_ACT, RUN, ENV, {"keep_last": 1})
+    assert main(["train", *words(numbers, tmp_path / "run", *settings)]) == 0
+    checkpoints = tmp_path / "run/checkpoints"
+    assert {path.name for path in checkpoints.iterdir()} == {"000008", "best", "last"}
+    assert (checkpoints / "best").readlink() == Path("000008")
+
+
 def test_a_policy_that_the_world_cannot_play_is_refused_before_it_is_trained(tmp_path, capsys):
     action = {"action": {"dtype": "float32", "shape": [3], "names": None}}
     other = write_numbers(tmp_path / "other", (6,), FEATURES | action)

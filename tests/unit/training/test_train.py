@@ -138,6 +138,22 @@ def test_several_batches_make_one_update_of_their_mean(numbers, tmp_path):
         torch.testing.assert_close(found[0][key], value, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:mkldnn")
+@pytest.mark.parametrize("family", FAMILIES)
+def test_bfloat16_computes_with_weights_that_stay_float32(numbers, tmp_path, family):
+    half = {"accelerator.mixed_precision": "bf16", "steps": 2}
+    for name, how in (("half", half), ("whole", {"steps": 2})):
+        train(*words(numbers, tmp_path / name, FAMILIES[family], RUN, how))
+    half, whole = (
+        [json.loads(n)["loss"] for n in (tmp_path / name / "log.jsonl").open()]
+        for name in ("half", "whole")
+    )
+    assert half == pytest.approx(whole, rel=0.05)
+    assert half != whole
+    parts = read_checkpoint(tmp_path / "half/checkpoints/last/pretrained_model")
+    assert {p.dtype for p in parts.network.parameters()} == {torch.float32}
+
+
 def test_only_the_newest_checkpoints_are_kept(numbers, tmp_path):
     train(*words(numbers, tmp_path / "run", SMALL_ACT, RUN, {"keep_last": 2}))
     names = sorted(path.name for path in (tmp_path / "run/checkpoints").iterdir())
