@@ -9,8 +9,9 @@ from proctor.errors import UsageError
 _USAGE = """\
 proctor view FOLDER [--port=8642] [--host=127.0.0.1]
 
-Serves the runs in and below FOLDER until Ctrl-C: a list, and each run's page, which follows a run
-that is going on. On another host than this machine's own address, the printed address has a token.
+Serves the runs and trainings in and below FOLDER until Ctrl-C: a list, and the page of each, which
+follows one that is going on. On another host than this machine's own address, the
+printed address has a token.
 """
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from proctor.errors import UsageError
 from proctor.report import training_data as data
 from proctor.report.training_data import read_training_folder, training_data
 from proctor.report.training_page import write_training_page
+from tests.served import served
 from tests.training_folders import RECORD, a_log, reading, write_training
 
 
@@ -117,3 +120,50 @@ def test_proctor_report_writes_it_anywhere(tmp_path: Path, capsys) -> None:
     assert main(["report", str(folder), f"--output={tmp_path / 'page.html'}"]) == 0
     assert f"report: {tmp_path / 'page.html'}" in capsys.readouterr().out
     assert shown(tmp_path / "page.html")["folder"] == "run"
+
+
+def get(url: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(url, timeout=10) as page:
+            return page.status, page.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_view_lists_a_training_beside_its_evaluations(tmp_path: Path) -> None:
+    write_training(tmp_path / "train/<b>first")
+    with served(tmp_path) as server:
+        status, page = get(server.url)
+        assert status == 200
+        assert "<span class='tag'>training</span> act, trained on me/demos" in page
+        assert "87.5% [52.9, 97.8] n=8, best, at step 200" in page
+        assert "400 of 400 steps" in page
+        assert "train/&lt;b&gt;first/eval/000400" in page
+        assert "<b>first" not in page
+
+
+def test_a_training_is_served_as_its_page_and_follows_the_log(tmp_path: Path) -> None:
+    folder = write_training(tmp_path / "first")
+    with served(tmp_path) as server:
+        status, page = get(server.url + "first/")
+        assert status == 200
+        version = get(server.url + "first/version")[1]
+        assert f'"live":"{version}"' in page
+        with (folder / "log.jsonl").open("a") as log:
+            log.write(json.dumps(reading(410)) + "\n")
+        assert get(server.url + "first/version")[1] != version
+        assert '"step":410' in get(server.url + "first/")[1]
+        assert get(server.url + "first/eval/000400/")[0] == 200, "where the page's links lead"
+        assert get(server.url + "first/train.json")[0] == 404, "nothing else is served"
+        assert get(server.url + "first/checkpoints/")[0] == 404
+
+
+@pytest.mark.parametrize("name", ["log.jsonl", "train.json", "eval/000400/episodes.jsonl"])
+def test_no_link_of_a_training_leads_out_of_what_is_served(tmp_path: Path, name: str) -> None:
+    folder = write_training(tmp_path / "runs/first")
+    (folder / name).rename(tmp_path / "secret")
+    (folder / name).symlink_to(tmp_path / "secret")
+    with served(tmp_path / "runs") as server:
+        status, page = get(server.url + "first/")
+        assert (status, "leads out of the folder" in page) == (404, True)
+        assert "leads out of the folder" in get(server.url)[1]
