@@ -1,16 +1,21 @@
-# Everything works in .venv, made on demand. `make demo` and `make test` need nothing but Python,
+# Everything works in .venv, made on demand. `make demo`, `make tutorial` and `make test` need nothing but Python,
 # pip, make and, as root, apt.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 BASE := $(VENV)/.base
+LEARN := $(VENV)/.learn
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test check test-all test-browser test-extras chaos soak fuzz bench bench-scaling bench-peers format clean
+.PHONY: demo tutorial test check test-all test-browser test-extras chaos soak fuzz bench bench-scaling bench-peers format clean
 
 demo: $(BASE) graphics
 	@$(BIN)/python scripts/demo.py
+
+# Records demonstrations, trains on them, examines the policy: minutes, without a GPU.
+tutorial: $(LEARN)
+	@$(BIN)/python scripts/tutorial.py
 
 test: $(STAMP) graphics libero-assets
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow" tests
@@ -80,6 +85,10 @@ $(BASE): pyproject.toml constraints.txt
 	$(PIP) --upgrade pip
 	$(PIP) -c constraints.txt -e '.[metaworld,video]'
 	@touch $(BASE)
+
+$(LEARN): $(BASE)
+	$(PIP) -c constraints.txt -e '.[metaworld,video,torch,dataset]'
+	@touch $(LEARN)
 
 $(STAMP): $(BASE)
 	$(PIP) -c constraints.txt -e '.[metaworld,libero,pusht,aloha,gym,hub,torch,video,wandb,dataset,rerun,dev]'

@@ -55,6 +55,7 @@ def run() -> int:
         if code:
             return code
     print(f"\nfrom nothing to a scored policy in {time.monotonic() - began:.0f} s")
+    print(f"look at everything: proctor view {folder}, proctor data view {folder}/demos")
     return 0
 
 
