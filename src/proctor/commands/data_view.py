@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from proctor.commands.data_words import Asked, asked, episodes_of
+from proctor.commands.serving import port_of, serve_until_interrupted
 from proctor.errors import UsageError
 
 if TYPE_CHECKING:
@@ -114,15 +115,6 @@ def _serve(facts: DatasetFacts, flags: Mapping[str, str]) -> int:
     from proctor.report.dataset_site import DatasetSite
     from proctor.report.serve import PageServer
 
-    port = flags.get("port", "8643")
-    if not port.isdecimal() or len(port) > 5 or int(port) > 65535:
-        raise UsageError(f"--port must be a number from 0 to 65535, got {port!r}")
-    server = PageServer(DatasetSite(facts), flags.get("host", "127.0.0.1"), int(port))
-    print(f"{server.url}  (Ctrl-C ends it)", flush=True)
-    try:
-        server.serve_forever()
-    except KeyboardInterrupt:
-        print()
-    finally:
-        server.server_close()
-    return 0
+    port = port_of(flags.get("port", "8643"))
+    site = DatasetSite(facts)
+    return serve_until_interrupted(PageServer(site, flags.get("host", "127.0.0.1"), port))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from proctor.commands.serving import port_of, serve_until_interrupted
 from proctor.errors import UsageError
 
 _USAGE = """\
@@ -29,14 +30,4 @@ def run(words: list[str]) -> int:
         raise UsageError(f"unknown flag --{next(iter(flags))} (view takes --port and --host)")
     if len(positional) != 1 or not path_of(positional[0]).is_dir():
         raise UsageError("view takes one folder that holds runs: proctor view outputs")
-    if not port.isdecimal() or len(port) > 5 or int(port) > 65535:
-        raise UsageError(f"--port must be a number from 0 to 65535, got {port!r}")
-    server = RunServer(Path(positional[0]), host, int(port))
-    print(f"{server.url}  (Ctrl-C ends it)", flush=True)
-    try:
-        server.serve_forever()
-    except KeyboardInterrupt:
-        print()
-    finally:
-        server.server_close()
-    return 0
+    return serve_until_interrupted(RunServer(Path(positional[0]), host, port_of(port)))

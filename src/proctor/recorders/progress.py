@@ -51,23 +51,17 @@ class Line:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-class Progress(Recorder):
-    """Shows episodes done, the rate with its interval, throughput, mean batch and time left."""
+class LiveLine(Recorder):
+    """A line that shows how a run goes; what it says is up to ``line``."""
 
-    def __init__(self, planned: int, counts: Counts, console: Console) -> None:
-        self._planned = planned
-        self._counts = counts
-        self._done_before = counts.total
+    def __init__(self, console: Console) -> None:
         self._console = console
         self._line = Line(console)
         self._pulse = Pulse(0.0, 0, 0, 0)
 
-    def episode_ended(self, result: EpisodeResult) -> None:
-        """Count the episode; one whose simulator broke is named at once."""
-        self._counts.add(result.outcome, result.spec.world_key)
-        if result.error is not None:
-            line = f"{result.outcome.value}: {result.spec}: {last_line(result.error)}"
-            self._console.print(one_line(line), style="yellow", markup=False, soft_wrap=True)
+    def line(self) -> str:
+        """Return the line as text, what matters most first: a narrow terminal cuts the end."""
+        raise NotImplementedError
 
     def pulse(self, pulse: Pulse) -> None:
         """Show how the run goes."""
@@ -78,8 +72,29 @@ class Progress(Recorder):
         """Leave the last state of the line on the screen."""
         self._line.close(self.line())
 
+    def _name_broken(self, result: EpisodeResult) -> None:
+        """Print what broke, where something did."""
+        if result.error is not None:
+            line = f"{result.outcome.value}: {result.spec}: {last_line(result.error)}"
+            self._console.print(one_line(line), style="yellow", markup=False, soft_wrap=True)
+
+
+class Progress(LiveLine):
+    """Shows episodes done, the rate with its interval, throughput, mean batch and time left."""
+
+    def __init__(self, planned: int, counts: Counts, console: Console) -> None:
+        super().__init__(console)
+        self._planned = planned
+        self._counts = counts
+        self._done_before = counts.total
+
+    def episode_ended(self, result: EpisodeResult) -> None:
+        """Count the episode; one whose simulator broke is named at once."""
+        self._counts.add(result.outcome, result.spec.world_key)
+        self._name_broken(result)
+
     def line(self) -> str:
-        """Return the line as text, what matters most first: a narrow terminal cuts the end."""
+        """Return the line as text."""
         counts, pulse = self._counts, self._pulse
         rate = rate_text(counts.successes, counts.successes + counts.failures, counts.worlds)
         parts = [f"{counts.total}/{self._planned}", f"success {rate}"]
@@ -98,63 +113,40 @@ class Progress(Recorder):
         return time_left(done, self._planned - self._counts.total, self._pulse.elapsed_s)
 
 
-class FilmingProgress(Recorder):
+class FilmingProgress(LiveLine):
     """Shows how many of the chosen episodes have been filmed."""
 
     def __init__(self, planned: int, console: Console) -> None:
+        super().__init__(console)
         self._planned = planned
         self._ended = 0
-        self._elapsed_s = 0.0
-        self._line = Line(console)
 
     def episode_ended(self, result: EpisodeResult) -> None:
         """Count the episode; what is to be said of its video is said in the end."""
         self._ended += 1
 
-    def pulse(self, pulse: Pulse) -> None:
-        """Show how far it is."""
-        self._elapsed_s = pulse.elapsed_s
-        self._line.show(self.line())
-
-    def close(self) -> None:
-        """Leave the last state of the line on the screen."""
-        self._line.close(self.line())
-
     def line(self) -> str:
         """Return the line as text."""
-        left = time_left(self._ended, self._planned - self._ended, self._elapsed_s)
+        left = time_left(self._ended, self._planned - self._ended, self._pulse.elapsed_s)
         return f"filming {self._ended}/{self._planned}  {left}"
 
 
-class RecordingProgress(Recorder):
+class RecordingProgress(LiveLine):
     """Shows how many demonstrations there are, and how many episodes were none."""
 
     def __init__(self, wanted: int, before: int, keep: Keep, console: Console) -> None:
+        super().__init__(console)
         self._wanted = wanted
         self._before = self._kept = before
         self._lost = 0
         self._keep = keep
-        self._console = console
-        self._line = Line(console)
-        self._pulse = Pulse(0.0, 0, 0, 0)
 
     def episode_ended(self, result: EpisodeResult) -> None:
         """Count the episode; one whose simulator broke is named at once."""
         kept = self._keep.keeps(result.outcome)
         self._kept += kept
         self._lost += not kept
-        if result.error is not None:
-            line = f"{result.outcome.value}: {result.spec}: {last_line(result.error)}"
-            self._console.print(one_line(line), style="yellow", markup=False, soft_wrap=True)
-
-    def pulse(self, pulse: Pulse) -> None:
-        """Show how far it is."""
-        self._pulse = pulse
-        self._line.show(self.line())
-
-    def close(self) -> None:
-        """Leave the last state of the line on the screen."""
-        self._line.close(self.line())
+        self._name_broken(result)
 
     def line(self) -> str:
         """Return the line as text."""
