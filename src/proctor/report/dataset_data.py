@@ -11,6 +11,7 @@ import numpy as np
 from proctor.datasets.dataset import Dataset
 from proctor.datasets.info import DEFAULT_FEATURES
 from proctor.errors import one_line
+from proctor.features import ACTION, STATE
 from proctor.report.dataset_facts import DatasetFacts
 from proctor.report.dataset_media import PLAYABLE
 from proctor.report.dataset_tables import component_names, duration, size_text
@@ -20,7 +21,7 @@ _MOST_POINTS = 2000
 _MOST_COMPONENTS = 64
 """Of a feature that is plotted; more are no picture."""
 _STATS = ("min", "q01", "q10", "q50", "q90", "q99", "max", "mean", "std", "count")
-_FIRST = ("observation.state", "action")
+_FIRST = (STATE, ACTION)
 
 
 def dataset_data(facts: DatasetFacts, episodes: Sequence[int] | None = None) -> dict[str, Any]:
