@@ -13,6 +13,7 @@ from proctor.errors import UsageError, exit_code_of
 if TYPE_CHECKING:
     from proctor.config.training import TrainConfig
     from proctor.training.folder import TrainingFolder
+    from proctor.training.setup import Setup
 
 _USAGE = """\
 proctor train --dataset.repo_id=USER/NAME [--dataset.root=DIR] --policy.type=NAME [--FLAG=VALUE ...]
@@ -108,22 +109,52 @@ def train_and_show(config: TrainConfig, given: dict[str, Any], resumed: Path | N
     """Train, show how it goes, and return the exit code."""
     from proctor.recorders.interrupts import Interrupts
     from proctor.training.folder import TrainingFolder
-    from proctor.training.loop import Trainer
     from proctor.training.setup import prepare
-    from proctor.training.watching import Watching
+    from proctor.training.together import joined
 
     Interrupts()
     folder = TrainingFolder(config.output_dir or _default_folder(config))
-    setup = prepare(config, resumed)
+    with joined() as together:
+        with together.one_by_one():
+            setup = prepare(config, resumed, together)
+        if together.first:
+            return _train_and_write(folder, setup, given, resumed)
+        return _train_along(folder, setup, resumed)
+
+
+def _train_along(folder: TrainingFolder, setup: Setup, resumed: Path | None) -> int:
+    """Train beside the process that shows and writes."""
+    from proctor.training.loop import Trainer
+
+    try:
+        trainer = Trainer.begin(setup, resumed)
+        with setup.together.one_by_one():
+            setup.fill_caches(lambda *_: None)
+        trainer.run(folder.checkpoints(), None)
+        setup.together.wait()
+    except KeyboardInterrupt as stop:
+        return exit_code_of(stop)
+    return 0
+
+
+def _train_and_write(
+    folder: TrainingFolder, setup: Setup, given: dict[str, str], resumed: Path | None
+) -> int:
+    from proctor.training.loop import Trainer
+    from proctor.training.watching import Watching
+
+    config = setup.config
     with folder.in_use(config, given):
         trainer = Trainer.begin(setup, resumed)
         folder.forget_after(trainer.learning.step)
         watching = Watching(folder, trainer)
         try:
-            setup.fill_caches(watching.decoded)
+            with setup.together.one_by_one():
+                setup.fill_caches(watching.decoded)
             watching.resumed()
             trainer.run(folder.checkpoints(config.steps), watching)
             watching.finish()
+            setup.together.wait()
         except KeyboardInterrupt as stop:
             watching.close()
             watching.report()

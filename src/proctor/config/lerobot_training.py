@@ -29,7 +29,7 @@ class Foreign:
     reason: str
 
 
-_ONE_PROCESS = "a training is one process here"
+_DDP = "processes work together as LeRobot's do by default"
 _PLACEHOLDER = "LeRobot does nothing with it either"
 _LATER = "not there yet"
 FOREIGN: dict[str, Foreign] = {
@@ -43,8 +43,12 @@ FOREIGN: dict[str, Foreign] = {
     "reward_model": Foreign((None,), "only policies are trained"),
     "persistent_workers": Foreign((True,), "loader processes live as long as the run"),
     "checkpoint_format": Foreign(("safetensors",), "checkpoints are safetensors"),
-    "parallelism.dp_replicate": Foreign((1, None), f"{_ONE_PROCESS}: torchrun is {_LATER}"),
-    "parallelism.dp_shard": Foreign((1,), f"{_ONE_PROCESS}: sharding is {_LATER}"),
+    "parallelism.dp_replicate": Foreign(
+        (1, None), "torchrun --nproc_per_node=N says how many processes train together"
+    ),
+    "parallelism.dp_shard": Foreign(
+        (1,), f"sharding (FSDP) is {_LATER}: every process holds all weights"
+    ),
     "parallelism.context_parallel.ring_degree": Foreign((1,), _PLACEHOLDER),
     "parallelism.context_parallel.ulysses_degree": Foreign((1,), _PLACEHOLDER),
     "parallelism.cfg_parallel": Foreign((1,), _PLACEHOLDER),
@@ -53,9 +57,9 @@ FOREIGN: dict[str, Foreign] = {
     "accelerator.fsdp.min_num_params": Foreign((None,), f"sharding is {_LATER}"),
     "accelerator.fsdp.cpu_offload": Foreign((False,), f"sharding is {_LATER}"),
     "accelerator.fsdp.ignored_modules": Foreign((None,), f"sharding is {_LATER}"),
-    "accelerator.ddp.find_unused_parameters": Foreign((True,), _ONE_PROCESS),
-    "accelerator.ddp.gradient_as_bucket_view": Foreign((False,), _ONE_PROCESS),
-    "accelerator.ddp.static_graph": Foreign((False,), _ONE_PROCESS),
+    "accelerator.ddp.find_unused_parameters": Foreign((True,), _DDP),
+    "accelerator.ddp.gradient_as_bucket_view": Foreign((False,), _DDP),
+    "accelerator.ddp.static_graph": Foreign((False,), _DDP),
     "accelerator.compile.enabled": Foreign((False,), _PLACEHOLDER),
     "accelerator.compile.backend": Foreign(("inductor",), _PLACEHOLDER),
     "accelerator.compile.mode": Foreign((None,), _PLACEHOLDER),

@@ -16,21 +16,28 @@ import torch
 from torch import Tensor
 
 from proctor.policies.runtime.network import Network, draw
+from proctor.training.sampler import ALONE, Share
 
 
 @dataclass(frozen=True)
 class Draws:
-    """Everything that one training draws."""
+    """Everything that one training draws; of several processes, each for its own share."""
 
     seed: int
+    share: Share = ALONE
 
     def for_loss(self, network: Network, step: int, rows: int) -> dict[str, Tensor]:
-        """Draw what the network declares for the loss of a step's batch, on the CPU."""
-        return draw(network.loss_draws, self._generator("loss", step), rows)
+        """Draw what the network declares for the loss of a step's batch, on the CPU.
+
+        Several processes draw what one would that has all their rows, and take their part.
+        """
+        first = self.share.rank * rows
+        drawn = draw(network.loss_draws, self._generator("loss", step), rows * self.share.of)
+        return {name: value[first : first + rows] for name, value in drawn.items()}
 
     def for_pictures(self, camera: str, step: int) -> torch.Generator:
         """Return what a camera's pictures of a step are changed by."""
-        return self._generator(f"pictures of {camera}", step)
+        return self._generator(f"pictures of {camera}{self._own}", step)
 
     @contextmanager
     def in_layers(self, step: int, device: torch.device) -> Iterator[None]:
@@ -39,7 +46,7 @@ class Draws:
         Layers know no generator but torch's own, which is put back as it was.
         """
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
-            torch.manual_seed(self._key("layers", step))
+            torch.manual_seed(self._key(f"layers{self._own}", step))
             yield
 
     @contextmanager
@@ -67,6 +74,10 @@ class Draws:
             "np_rng_cached_gaussian": torch.tensor([0.0]),
             "torch_rng_state": self._generator("generators", step).get_state(),
         }
+
+    @property
+    def _own(self) -> str:
+        return f" {self.share.rank}" if self.share.rank else ""
 
     def _generator(self, what: str, step: int) -> torch.Generator:
         return torch.Generator().manual_seed(self._key(what, step))

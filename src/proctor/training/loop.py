@@ -31,12 +31,15 @@ from proctor.policies.runtime.network import Network
 from proctor.policies.runtime.numerics import training_numerics
 from proctor.training.checkpoints import AVERAGED, PRETRAINED, STATE, Checkpoints
 from proctor.training.data import Batch, batches
+from proctor.training.draws import Draws
 from proctor.training.ema import Average
 from proctor.training.meter import Meter, Reading
 from proctor.training.optim import clip_gradients, make_optimizer, make_scheduler
 from proctor.training.pictures import changed, plan
+from proctor.training.sampler import ALONE
 from proctor.training.setup import Setup
 from proctor.training.state import Learning, read_state, write_state
+from proctor.training.together import Learner
 
 
 class Watcher(Protocol):
@@ -59,6 +62,7 @@ class Trainer:
     setup: Setup
     learning: Learning
     preprocess: Pipeline
+    learner: Learner
 
     @staticmethod
     def begin(setup: Setup, resumed: Path | None = None) -> Trainer:
@@ -75,17 +79,18 @@ class Trainer:
         learning = Learning(optimizer, scheduler, average)
         if resumed is not None:
             read_state(resumed / STATE, learning)
-        return Trainer(setup, learning, setup.parts.preprocessor.on(setup.device))
+        preprocess = setup.parts.preprocessor.on(setup.device)
+        return Trainer(setup, learning, preprocess, setup.together.learner(network))
 
-    def run(self, checkpoints: Checkpoints, watcher: Watcher) -> None:
-        """Take all steps that are left.
+    def run(self, checkpoints: Checkpoints, watcher: Watcher | None) -> None:
+        """Take all steps that are left; without a watcher, nothing is written or validated.
 
         Raises:
             TrainingError: the loss is no number any more, or a loader process is gone.
             RunFolderError: the disk does not take a checkpoint.
         """
         setup, learning, config = self.setup, self.learning, self.setup.config
-        meter = Meter(setup.device)
+        meter = Meter(setup.device, setup.together)
         steps = range(learning.step, config.steps)
         feed = batches(setup.samples, setup.order, steps, setup.loading, setup.device)
         setup.parts.network.train()
@@ -94,22 +99,29 @@ class Trainer:
                 self.step(batch, meter)
                 step = learning.step
                 if step % config.log_freq == 0 or step == config.steps:
-                    watcher.logged(meter.read(step, self.rate))
-                if config.eval_steps and step % config.eval_steps == 0:
+                    reading = meter.read(step, self.rate)
+                    if watcher is not None:
+                        watcher.logged(reading)
+                if config.eval_steps and step % config.eval_steps == 0 and watcher is not None:
                     watcher.validated(step, self.held_out_loss())
                 if config.saves_after(step):
                     meter.check(step)
-                    watcher.saved(step, checkpoints.save(step, self.write))
+                    if watcher is not None:
+                        watcher.saved(step, checkpoints.save(step, self.write))
 
     def step(self, batch: Batch, meter: Meter) -> None:
         """Learn from one batch."""
         setup, learning = self.setup, self.learning
         network = setup.parts.network
-        with setup.draws.in_layers(learning.step, setup.device):
+        updates = (learning.step + 1) % setup.config.accumulation == 0
+        with (
+            setup.draws.in_layers(learning.step, setup.device),
+            self.learner.collecting(last=updates),
+        ):
             loss, parts = self.loss(batch, learning.step)
             (loss / setup.config.accumulation).backward()  # type: ignore[no-untyped-call]
         learning.step += 1
-        norm = self.update(network) if learning.step % setup.config.accumulation == 0 else None
+        norm = self.update(network) if updates else None
         if learning.scheduler is not None:
             with warnings.catch_warnings():  # of schedules that move on between two updates
                 warnings.simplefilter("ignore", UserWarning)
@@ -120,12 +132,13 @@ class Trainer:
         """Return the loss of a batch as it comes from the dataset, and its parts."""
         setup, network = self.setup, self.setup.parts.network
         device, rows = setup.device, len(batch[ACTION])
-        drawn = setup.draws.for_loss(network, step, rows)
+        share = setup.together.share if network.training else ALONE
+        drawn = Draws(setup.config.seed, share).for_loss(network, step, rows)
         draws = {name: value.to(device, non_blocking=True) for name, value in drawn.items()}
         inputs = self.preprocess(self.seen(batch, step))
         precision = setup.config.accelerator.mixed_precision
         with torch.autocast(device.type, torch.bfloat16, enabled=precision is Precision.BF16):
-            return network.loss(inputs, draws)
+            return self.learner(inputs, draws) if network.training else network.loss(inputs, draws)
 
     def seen(self, batch: Batch, step: int) -> Batch:
         """Return a batch with its pictures as networks see them; in training, changed at random."""
@@ -186,7 +199,7 @@ class Trainer:
             write_parts(policy, folder / name)
             (folder / name / "train_config.json").write_text(told)
         batch = {
-            "num_processes": 1,
+            "num_processes": setup.together.share.of,
             "batch_size": setup.config.batch_size,
             "grad_accum_steps": setup.config.accumulation,
         }

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from proctor.errors import TrainingError
 from proctor.training.data import Batch
+from proctor.training.together import ALONE_HERE, Together
 
 _MOST_UNSEEN = 1000
 
@@ -39,9 +40,13 @@ class Reading:
 
 
 class Series:
-    """Numbers of a device, looked at when asked; past a thousand, so that they do not pile up."""
+    """Numbers of a device, looked at when asked; past a thousand, so that they do not pile up.
 
-    def __init__(self) -> None:
+    Of several processes it is their means; all of them look at the same time.
+    """
+
+    def __init__(self, together: Together = ALONE_HERE) -> None:
+        self._together = together
         self._seen: list[float] = []
         self._unseen: list[Tensor] = []
 
@@ -54,7 +59,7 @@ class Series:
     def numbers(self) -> list[float]:
         """Return all of them, once the device has computed them."""
         if self._unseen:
-            self._seen += torch.stack(self._unseen).tolist()
+            self._seen += self._together.mean(torch.stack(self._unseen)).tolist()
             self._unseen = []
         return self._seen
 
@@ -67,13 +72,13 @@ class Series:
 class Meter:
     """Adds up what steps give, and looks at it when asked: until then no device is waited for."""
 
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
+    def __init__(self, device: torch.device, together: Together) -> None:
+        self._device, self._together = device, together
         self._idle: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
         self._reset()
 
     def _reset(self) -> None:
-        self._losses, self._norms = Series(), Series()
+        self._losses, self._norms = Series(self._together), Series(self._together)
         self._parts: dict[str, Series] = {}
         self._steps = 0
         self._rows = 0
@@ -121,11 +126,11 @@ class Meter:
 
     def note(self, rows: int, loss: Tensor, parts: dict[str, Tensor], norm: Tensor | None) -> None:
         """Take in what a step gave."""
-        self._rows += rows
+        self._rows += rows * self._together.share.of
         self._steps += 1
         self._losses.add(loss.detach())
         for name, value in parts.items():
-            self._parts.setdefault(name, Series()).add(value)
+            self._parts.setdefault(name, Series(self._together)).add(value)
         if norm is not None:
             self._norms.add(norm)
 

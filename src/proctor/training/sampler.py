@@ -21,6 +21,17 @@ Frames = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
+class Share:
+    """What one of several processes that train together learns from: of each step, its part."""
+
+    rank: int = 0
+    of: int = 1
+
+
+ALONE = Share()
+
+
+@dataclass(frozen=True)
 class Position:
     """Where a step lies: in which epoch, and how many of its frames came before."""
 
@@ -30,17 +41,27 @@ class Position:
 
 @dataclass(frozen=True)
 class Order:
-    """All batches of a run, one after the other, without end."""
+    """All batches of a run, one after the other, without end.
+
+    Of several processes each takes one batch of every step. Then the last step of an epoch has as
+    many frames as the others: the epoch's first ones come again (as in accelerate).
+    """
 
     frames: Frames
     batch_size: int
     seed: int
     shuffled: bool = True
+    share: Share = ALONE
+
+    @property
+    def step_size(self) -> int:
+        """The frames of a step, of all processes together."""
+        return self.batch_size * self.share.of
 
     @property
     def batches_per_epoch(self) -> int:
         """The last of them may be smaller."""
-        return math.ceil(len(self.frames) / self.batch_size)
+        return math.ceil(len(self.frames) / self.step_size)
 
     def epoch(self, number: int) -> Frames:
         """Return the frames of an epoch in the order they come."""
@@ -54,7 +75,7 @@ class Order:
     def position(self, step: int) -> Position:
         """Return where the batch of ``step`` begins, the first step being 0."""
         epoch, offset = divmod(step, self.batches_per_epoch)
-        return Position(epoch, offset * self.batch_size)
+        return Position(epoch, offset * self.step_size)
 
     def batches(self, first: int, last: int) -> Iterator[Frames]:
         """Yield the batches of the steps from ``first`` up to, but without, ``last``."""
@@ -62,8 +83,11 @@ class Order:
         epoch, start, left = where.epoch, where.start, last - first
         while left > 0:
             frames = self.epoch(epoch)
-            for begin in range(start, len(frames), self.batch_size)[:left]:
-                yield frames[begin : begin + self.batch_size]
+            if self.share.of > 1:
+                frames = np.resize(frames, self.batches_per_epoch * self.step_size)
+            for begin in range(start, len(frames), self.step_size)[:left]:
+                own = begin + self.share.rank * self.batch_size
+                yield frames[own : own + self.batch_size]
                 left -= 1
             epoch, start = epoch + 1, 0
 

@@ -33,6 +33,7 @@ from proctor.training.data import Loading, Samples
 from proctor.training.draws import Draws
 from proctor.training.optim import Recipe, resolve
 from proctor.training.sampler import Order, split_episodes, usable_frames
+from proctor.training.together import ALONE_HERE, Together
 
 if TYPE_CHECKING:
     from proctor.datasets.dataset import Dataset
@@ -52,6 +53,7 @@ class Setup:
     order: Order
     held_out: tuple[Samples, Order] | None
     """What the loss is watched on, beside what is trained on."""
+    together: Together = ALONE_HERE
 
     def fill_caches(self, told: Callable[[str, int, int], None]) -> None:
         """Decode what a cache is to keep, before any process waits for a picture of it.
@@ -66,7 +68,7 @@ class Setup:
     @property
     def draws(self) -> Draws:
         """All that is random."""
-        return Draws(self.config.seed)
+        return Draws(self.config.seed, self.together.share)
 
     @property
     def loading(self) -> Loading:
@@ -79,7 +81,9 @@ class Setup:
         )
 
 
-def prepare(config: TrainConfig, resumed: Path | None = None) -> Setup:
+def prepare(
+    config: TrainConfig, resumed: Path | None = None, together: Together = ALONE_HERE
+) -> Setup:
     """Make everything; ``resumed`` is the checkpoint to go on from.
 
     Raises:
@@ -90,7 +94,7 @@ def prepare(config: TrainConfig, resumed: Path | None = None) -> Setup:
     given = config.dataset
     whole = open_dataset(given.repo_id or str(given.root), root=given.root, revision=given.revision)
     chosen = _chosen_episodes(config, whole)
-    device = pick_device(_asked_device(config))
+    device = together.device(pick_device(_asked_device(config)))
     parts = _parts(config, whole, device, resumed)
     _check_played(config, parts)
     samples = parts.config.samples()
@@ -114,13 +118,16 @@ def prepare(config: TrainConfig, resumed: Path | None = None) -> Setup:
     tasks = [whole.episodes.tasks[episode][:1] or ("",) for episode in chosen]
     kept, held_out = split_episodes([task[0] for task in tasks], given.eval_split)
     preset = parts.config.training_preset() if config.use_policy_training_preset else None
+    trained_on, order = opened([chosen[i] for i in kept])
     return Setup(
         config,
         parts,
         resolve(preset, config.optimizer, config.scheduler),
         device,
-        *opened([chosen[i] for i in kept]),
+        trained_on,
+        replace(order, share=together.share),
         opened([chosen[i] for i in held_out]) if config.eval_steps else None,
+        together,
     )
 
 

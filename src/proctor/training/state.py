@@ -57,14 +57,15 @@ def write_state(
     generators: dict[str, Tensor],
     batch: dict[str, int],
 ) -> None:
-    """Write the files; ``batch`` states batch_size and grad_accum_steps.
+    """Write the files; ``batch`` states batch_size, grad_accum_steps, num_processes (1).
 
     Raises:
         OSError, SafetensorError: the disk does not take them.
     """
     folder.mkdir()
-    alone = {"dp_replicate": 1, "dp_shard": 1, "ring_degree": 1, "ulysses_degree": 1}
-    step = {"step": learning.step, "dp_world_size": 1, **batch, "parallelism": alone}
+    world = batch.get("num_processes", 1)  # LeRobot 0.6.1 knows it by this name
+    spread = {"dp_replicate": world, "dp_shard": 1, "ring_degree": 1, "ulysses_degree": 1}
+    step = {"step": learning.step, "dp_world_size": world, **batch, "parallelism": spread}
     _write_json(folder / STEP_FILE, step)
     saved = learning.optimizer.state_dict()
     tensors = {

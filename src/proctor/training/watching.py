@@ -131,10 +131,12 @@ class Watching:
         frames, policy = len(setup.order.frames), setup.parts.config
         millions = sum(p.numel() for p in setup.parts.network.parameters()) / 1e6
         resumed = f" (from step {self._first:,})" if self._first else ""
+        n = setup.together.share.of
+        together = "" if setup.together.alone else f" by {n} processes"
         self._say(
             f"{policy.type}, {millions:.1f} M parameters, on {frames:,} frames of "
             f"{setup.config.dataset.repo_id or setup.config.dataset.root}, {setup.device}: "
-            f"{setup.config.steps:,} steps of {setup.config.batch_size}{resumed} -> "
+            f"{setup.config.steps:,} steps of {setup.order.step_size}{together}{resumed} -> "
             f"{self._folder.path}"
         )
         for note in setup.parts.notes:

@@ -1,0 +1,160 @@
+"""Several processes that train one policy together, as torchrun starts them.
+
+    torchrun --nproc_per_node=4 -m proctor.cli train ...
+
+Each learns from its own share of every step's samples; gradients are averaged while they are
+computed (torch's DDP). The first process alone writes: checkpoints, log, evaluations.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import torch
+from torch import Tensor, nn
+from torch import distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from proctor.errors import TrainingError, UsageError, last_line
+from proctor.policies.runtime.network import Network
+from proctor.training.sampler import Share
+
+_PATIENCE = timedelta(hours=6)
+"""While one process downloads, decodes or validates, the others wait; torchrun ends them all where
+one is gone, so that nothing but a hang takes this long."""
+_GONE = ("closed by peer", "reset by peer", "connection refused", "broken pipe")
+
+
+@dataclass(frozen=True)
+class Together:
+    """Which of the processes this one is; the only one, where torchrun started none."""
+
+    share: Share = field(default_factory=Share)
+    local: int = 0
+    """Its number on this machine, which is its GPU's too."""
+
+    @property
+    def alone(self) -> bool:
+        """Whether there are no others."""
+        return self.share.of == 1
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the process that writes."""
+        return self.share.rank == 0
+
+    def device(self, picked: torch.device) -> torch.device:
+        """Return this process's device of the kind that was ``picked`` for all.
+
+        Raises:
+            UsageError: there are fewer GPUs than processes, or they cannot work together.
+        """
+        if self.alone or picked.type == "cpu":
+            return picked
+        if picked.type != "cuda":
+            raise UsageError(f"several processes train on cpu or cuda, not on {picked.type}")
+        if self.local >= torch.cuda.device_count():
+            raise UsageError(
+                f"there are {torch.cuda.device_count()} GPUs here: give torchrun at most as many "
+                "processes (--nproc_per_node)"
+            )
+        torch.cuda.set_device(self.local)
+        return torch.device("cuda", self.local)
+
+    def learner(self, network: Network) -> Learner:
+        """Return what computes losses whose gradients are those of all processes."""
+        return Learner(network, self)
+
+    def mean(self, values: Tensor) -> Tensor:
+        """Return the mean over all processes, each of which must ask for it."""
+        if self.alone:
+            return values
+        total = values.detach().cpu().double()  # not beside the GPU's own traffic
+        dist.all_reduce(total)
+        return total / self.share.of
+
+    @contextmanager
+    def one_by_one(self) -> Iterator[None]:
+        """Let the first process of every machine do what is inside before the others.
+
+        What it downloads or decodes is there for them; what it refuses is said once.
+        """
+        if self.local != 0:
+            self.wait()
+        yield
+        if self.local == 0:
+            self.wait()
+
+    def wait(self) -> None:
+        """Wait until all processes are here."""
+        if not self.alone:
+            dist.all_reduce(torch.zeros(()))
+
+
+ALONE_HERE = Together()
+
+
+class Learner:
+    """A network's loss; its gradients are averaged over the processes as they come to be."""
+
+    def __init__(self, network: Network, together: Together) -> None:
+        self._loss: nn.Module = _Loss(network)
+        if not together.alone:  # a network may leave some of its weights alone, as LeRobot allows
+            self._loss = DistributedDataParallel(self._loss, find_unused_parameters=True)
+
+    def __call__(
+        self, inputs: dict[str, Tensor], draws: dict[str, Tensor]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the loss of this process's samples, and its parts."""
+        found: tuple[Tensor, dict[str, Tensor]] = self._loss(inputs, draws)
+        return found
+
+    def collecting(self, *, last: bool) -> AbstractContextManager[None]:
+        """Return where a batch is learnt from; gradients are averaged in an update's last only."""
+        if last or not isinstance(self._loss, DistributedDataParallel):
+            return nullcontext()
+        return self._loss.no_sync()
+
+
+class _Loss(nn.Module):
+    """A network whose forward is its loss: DDP knows no other method."""
+
+    def __init__(self, network: Network) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(
+        self, inputs: dict[str, Tensor], draws: dict[str, Tensor]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        return self.network.loss(inputs, draws)
+
+
+@contextmanager
+def joined() -> Iterator[Together]:
+    """Join the processes that torchrun started, if it did, and leave them at the end.
+
+    Raises:
+        TrainingError: another process ended before its time, having said why.
+    """
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    if world == 1 or not dist.is_torchelastic_launched():
+        yield Together()
+        return
+    made_here = not dist.is_initialized()  # torchrun's store lets no group be made twice
+    if made_here:
+        gpus = torch.cuda.is_available() and dist.is_nccl_available()
+        dist.init_process_group("cpu:gloo,cuda:nccl" if gpus else "gloo", timeout=_PATIENCE)
+    try:
+        yield Together(Share(dist.get_rank(), world), int(os.environ["LOCAL_RANK"]))
+    except RuntimeError as error:
+        if any(word in str(error).lower() for word in _GONE):
+            said = last_line(str(error))
+            raise TrainingError(f"another process of this training is gone: {said}") from error
+        raise
+    finally:
+        if made_here:
+            dist.destroy_process_group()

@@ -1,0 +1,105 @@
+"""Several processes by torchrun: they learn what one would from all their samples."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from .making import RUN, SMALL_ACT, SMALL_DIFFUSION, files_of, words
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.skipif(
+    not torch.distributed.is_gloo_available(), reason="this torch was built without gloo"
+)
+
+from proctor.cli import main  # noqa: E402
+from proctor.training.sampler import Order, Share  # noqa: E402
+
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
+# A mean over unpadded samples is the mean of its halves' means; ACT leaves padding out of its own.
+ACT = SMALL_ACT | {"policy.chunk_size": 1, "policy.n_action_steps": 1, "policy.dropout": 0.0}
+STEPS = {"steps": 8, "save_freq": 4, "log_freq": 1, "optimizer.lr": 1e-3}
+COLLECTED = {"save_freq": 8, "log_freq": 4, "accelerator.gradient_accumulation.steps": 2}
+COLLECTED |= {"policy.drop_n_last_frames": 1}  # 8 samples: no step of an epoch is a short one
+COLLECTED |= {"policy.scheduler_warmup_steps": 0, "dataset.eval_split": 0.3, "eval_steps": 4}
+HALF = {"batch_size": 2}
+
+
+@pytest.fixture(scope="module")
+def by_two(numbers, tmp_path_factory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """Run all trainings of two processes: most of the time goes into starting these."""
+    runs = tmp_path_factory.mktemp("together")
+    asked = [
+        words(numbers, runs / "whole", RUN, ACT, STEPS, HALF),
+        words(numbers, runs / "parts", RUN, ACT, STEPS, HALF, {"steps": 4}),
+        ["--resume", f"--output_dir={runs / 'parts'}", "--steps=8"],
+        words(numbers, runs / "diffusion", RUN, SMALL_DIFFUSION, COLLECTED, HALF),
+        words(numbers, runs / "refused", RUN, ACT, {"dataset.episodes": "[7]"}),
+    ]
+    (runs / "asked.json").write_text(json.dumps(asked))
+    script = Path(__file__).with_name("two.py")
+    done = subprocess.run(
+        [sys.executable, *TORCHRUN, str(script), str(runs / "asked.json")],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    return runs, done
+
+
+def losses(run: Path) -> list[float]:
+    lines = [json.loads(line) for line in (run / "log.jsonl").open()]
+    return [line["loss"] for line in lines if line["kind"] == "train"]
+
+
+def test_two_processes_lose_what_one_with_the_doubled_batch_loses(numbers, by_two, tmp_path):
+    runs, done = by_two
+    assert main(["train", *words(numbers, tmp_path / "one", RUN, ACT, STEPS)]) == 0
+    assert losses(runs / "whole") == pytest.approx(losses(tmp_path / "one"), rel=1e-5)
+    state = runs / "whole/checkpoints/last/training_state/training_step.json"
+    step = json.loads(state.read_text())
+    assert (step["step"], step["num_processes"], step["dp_world_size"]) == (8, 2, 2)
+    assert done.stdout.count(f"results: {runs / 'whole'}") == 1
+
+
+def test_a_resumed_run_of_two_ends_with_the_bits_of_an_undisturbed_one(by_two):
+    runs, _ = by_two
+    whole, parts = (runs / name for name in ("whole", "parts"))
+    assert files_of(parts / "checkpoints/000008") == files_of(whole / "checkpoints/000008")
+    assert losses(parts) == losses(whole)
+
+
+def test_several_batches_of_two_processes_make_one_update(numbers, by_two, tmp_path):
+    runs, _ = by_two
+    asked = words(numbers, tmp_path / "one", RUN, SMALL_DIFFUSION, COLLECTED)
+    assert main(["train", *asked]) == 0
+    assert losses(runs / "diffusion") == pytest.approx(losses(tmp_path / "one"), rel=1e-5)
+
+
+def test_what_cannot_be_is_said_by_one_process(by_two):
+    runs, done = by_two
+    assert done.returncode != 0
+    assert done.stderr.count("proctor: error: --dataset.episodes") == 1
+    assert not (runs / "refused").exists()
+
+
+@pytest.mark.parametrize(
+    ("frames", "size", "ranks"),
+    [
+        (11, 2, [[[0, 1], [4, 5], [8, 9]], [[2, 3], [6, 7], [10, 0]]]),
+        (3, 2, [[[0, 1]], [[2, 0]]]),
+        (9, 4, [[[0, 1, 2, 3], [8, 0, 1, 2]], [[4, 5, 6, 7], [3, 4, 5, 6]]]),
+    ],
+)
+def test_batches_are_dealt_as_accelerate_deals_them(frames, size, ranks):
+    """Expected: BatchSamplerShard of accelerate 1.15.0, as it printed them."""
+    for rank, expected in enumerate(ranks):
+        order = Order(np.arange(frames), size, 0, shuffled=False, share=Share(rank, len(ranks)))
+        n = order.batches_per_epoch
+        assert [batch.tolist() for batch in order.batches(0, n)] == expected
+        assert [batch.tolist() for batch in order.batches(n + 1, 2 * n)] == expected[1:]
