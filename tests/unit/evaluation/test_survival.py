@@ -6,8 +6,10 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -33,6 +35,13 @@ from tests.unit.commands.test_cli import PROCTOR, SLOW_RUN, wait_for_episodes
 STATE = {"observation.state": Feature(FeatureKind.STATE, (2,), "float32")}
 
 
+@pytest.fixture
+def near() -> Iterator[Path]:
+    """A folder whose path is short: a socket's must be, or it is put elsewhere."""
+    with tempfile.TemporaryDirectory(prefix="p", dir="/tmp") as folder:
+        yield Path(folder)
+
+
 def start(folder: Path, *words: str) -> subprocess.Popen[bytes]:
     """Start a slow run in a session, and with a temporary folder, of its own."""
     temporary = folder.parent / "tmp"
@@ -54,32 +63,32 @@ def fork_server_of(process: subprocess.Popen[bytes]) -> psutil.Process:
     return server
 
 
-def test_a_killed_parent_takes_a_stopped_worker_and_its_socket_with_it(tmp_path: Path) -> None:
-    process = start(tmp_path / "run")
-    wait_for_episodes(tmp_path / "run", 2)
+def test_a_killed_parent_takes_a_stopped_worker_and_its_socket_with_it(near: Path) -> None:
+    process = start(near / "run")
+    wait_for_episodes(near / "run", 2)
     server = fork_server_of(process)
     family = [server, *server.children()]
     assert len(family) == 3
-    assert list((tmp_path / "tmp").iterdir()), "there is a socket to be removed"
+    assert list((near / "tmp").iterdir()), "there is a socket to be removed"
     family[1].suspend()
     process.kill()
     process.wait()
     assert psutil.wait_procs(family, timeout=10)[1] == []
-    assert list((tmp_path / "tmp").iterdir()) == []
+    assert list((near / "tmp").iterdir()) == []
 
 
-def test_a_killed_fork_server_is_replaced_by_one_like_it(tmp_path: Path) -> None:
-    process = start(tmp_path / "run")
-    wait_for_episodes(tmp_path / "run", 2)
+def test_a_killed_fork_server_is_replaced_by_one_like_it(near: Path) -> None:
+    process = start(near / "run")
+    wait_for_episodes(near / "run", 2)
     first = fork_server_of(process)
     threads = first.environ()["OPENBLAS_NUM_THREADS"]
     first.kill()
-    wait_for_episodes(tmp_path / "run", 6)
+    wait_for_episodes(near / "run", 6)
     second = fork_server_of(process)
     assert second.pid != first.pid
     assert second.environ()["OPENBLAS_NUM_THREADS"] == threads == "1"
     assert process.wait(60) == 0
-    assert list((tmp_path / "tmp").iterdir()) == []
+    assert list((near / "tmp").iterdir()) == []
 
 
 def test_a_fork_server_that_dies_while_it_forks_is_replaced() -> None:
@@ -87,7 +96,7 @@ def test_a_fork_server_that_dies_while_it_forks_is_replaced() -> None:
     (server,) = [
         child
         for child in psutil.Process().children()
-        if "forkserver" in " ".join(child.cmdline()) and child.status() != psutil.STATUS_ZOMBIE
+        if child.status() != psutil.STATUS_ZOMBIE and "forkserver" in " ".join(child.cmdline())
     ]
     pool = ProcessPool(WorkerSetup(partial(Fake, FakeConfig())), Arena(1, {}, 1), 60.0)
     server.suspend()  # so that it takes the request and does not answer
