@@ -108,12 +108,15 @@ def _without_policy(settings: dict[str, Any], checkpoint: Path | None) -> dict[s
 def train_and_show(config: TrainConfig, given: dict[str, Any], resumed: Path | None) -> int:
     """Train, show how it goes, and return the exit code."""
     from proctor.recorders.interrupts import Interrupts
+    from proctor.recorders.wandb import require_wandb
     from proctor.training.folder import TrainingFolder
     from proctor.training.setup import prepare
     from proctor.training.together import joined
 
     Interrupts()
     folder = TrainingFolder(config.output_dir or _default_folder(config))
+    if config.wandb.active:
+        require_wandb(config.wandb)
     with joined() as together:
         with together.one_by_one():
             setup = prepare(config, resumed, together)
@@ -156,12 +159,12 @@ def _train_and_write(
             watching.finish()
             setup.together.wait()
         except KeyboardInterrupt as stop:
-            watching.close()
+            watching.close(failed=True)
             watching.report()
             _say_how_to_resume(folder)
             return exit_code_of(stop)
         except Exception:
-            watching.close()
+            watching.close(failed=True)
             raise
         watching.close()
         page = watching.report()

@@ -68,7 +68,6 @@ FOREIGN: dict[str, Foreign] = {
     "eval.recording": Foreign((False,), "record with `proctor record`"),
     "eval.recording_repo_id": Foreign((None,), "record with `proctor record`"),
     "eval.recording_private": Foreign((False,), "record with `proctor record`"),
-    "wandb.enable": Foreign((False,), f"W&B for trainings is {_LATER}: see RUN/log.jsonl"),
     "peft": Foreign((None,), f"PEFT is {_LATER}"),
     "job.target": Foreign((None,), "a training runs where it is started"),
     "save_checkpoint_to_hub": Foreign((False,), "nothing is uploaded while training"),
@@ -84,7 +83,6 @@ FOREIGN: dict[str, Foreign] = {
 }
 """By dotted name."""
 IDLE = (
-    "wandb.",
     "job.",
     "policy.compile_mode",
     "policy.input_features",
@@ -160,6 +158,7 @@ def lerobot_file(
         "env",
         "eval",
         "video",
+        "wandb",
         "keep_last",
         "keep_best",
         "optimizer",

@@ -16,6 +16,7 @@ from proctor.definition import PRESENTATION, Use
 from proctor.errors import UsageError
 from proctor.policies.base import PolicyConfig
 from proctor.policies.lerobot.presets import OptimizerSettings, ScheduleSettings
+from proctor.recorders.wandb import WandbConfig
 
 _MOST_STEPS, _MOST_BATCH, _MOST_LOADERS = 10**9, 10**6, 256
 
@@ -110,6 +111,22 @@ class StartMethod(Enum):
 
 
 @dataclass
+class TrainWandbConfig(WandbConfig):
+    """Whether and where a training is logged to Weights & Biases."""
+
+    project: str = field(default="lerobot", metadata={"help": "the W&B project"})
+    run_id: str | None = field(
+        default=None, metadata={"help": "W&B's run to go on with (default: the folder's own)"}
+    )
+    disable_artifact: bool = field(
+        default=False, metadata={"help": "do not upload the weights of checkpoints"}
+    )
+    add_tags: bool = field(
+        default=True, metadata={"help": "tag the run with policy, seed, dataset and env"}
+    )
+
+
+@dataclass
 class TrainConfig(Config):
     """One training: a policy, what it learns from, how long, and where it goes."""
 
@@ -178,6 +195,7 @@ class TrainConfig(Config):
     scheduler: ScheduleSettings = field(default_factory=ScheduleSettings)
     accelerator: AcceleratorSettings = field(default_factory=AcceleratorSettings)
     ema: EmaSettings = field(default_factory=EmaSettings)
+    wandb: TrainWandbConfig = field(default_factory=TrainWandbConfig, metadata=PRESENTATION)
     cudnn_deterministic: bool = field(
         default=False, metadata={"help": "on CUDA, the same bits every time, more slowly"}
     )

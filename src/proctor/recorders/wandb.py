@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from proctor.errors import MissingExtra, RunFolderError, UsageError
 from proctor.machine.variables import variables_set
@@ -100,15 +100,17 @@ def require_wandb(config: WandbConfig) -> None:
         )
 
 
-def run_id(folder: Path) -> str:
+def run_id(folder: Path, chosen: str | None = None) -> str:
     """Return the id under which W&B knows the run in ``folder``: the same for all its sessions.
+
+    A ``chosen`` one becomes the folder's.
 
     Raises:
         RunFolderError: ``wandb.json`` is damaged.
     """
     known = read_run_id(folder)
-    if known is None:
-        known = secrets.token_hex(4)
+    if known is None or chosen not in (None, known):
+        known = chosen or secrets.token_hex(4)
         (folder / _ID_FILE).write_text(json.dumps({"id": known}) + "\n", encoding="utf-8")
     return known
 
@@ -130,43 +132,37 @@ def read_run_id(folder: Path) -> str | None:
         ) from None
 
 
-class WandbLog(Recorder):
-    """A recorder that tells W&B how the run goes. Whatever fails there is one warning."""
+class WandbSession:
+    """A thread that talks to W&B of one run. Whatever fails there is one warning."""
+
+    axes: ClassVar[Mapping[str, str]]
+    """What is drawn against what, by name or pattern."""
+    job_type: ClassVar[str | None] = None
 
     def __init__(
-        self, config: WandbConfig, folder: Path, about: Mapping[str, Any], counts: Counts
+        self,
+        config: WandbConfig,
+        folder: Path,
+        about: Mapping[str, Any],
+        *,
+        tags: Sequence[str] = (),
+        chosen_id: str | None = None,
     ) -> None:
         self._config = config
         self._folder = folder.absolute()
         self._about = about
-        self._counts = counts
-        self._run_id = run_id(folder)
-        self._said = counts.total
-        self._logged_at = 0.0
+        self.tags = tags
+        self._run_id = run_id(folder, chosen_id)
         self._jobs: queue.SimpleQueue[Callable[[Any], None] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="proctor-wandb", daemon=True)
         self._thread.start()
 
-    def episode_ended(self, result: EpisodeResult) -> None:
-        """Count the episode."""
-        self._counts.add(result.outcome, result.spec.world_key)
+    def do(self, job: Callable[[Any], None]) -> None:
+        """Have something done with W&B's run, after all that was asked for before."""
+        self._jobs.put(job)
 
-    def pulse(self, pulse: Pulse) -> None:
-        """Log the rate, at most once a second, if an episode has ended since."""
-        now = time.monotonic()
-        if self._counts.total != self._said and now - self._logged_at >= _LOG_EVERY_S:
-            self._logged_at, self._said = now, self._counts.total
-            figures = rate_figures(self._counts) | speed_figures(pulse)
-            self._jobs.put(lambda run: run.log(figures))
-
-    def close(self) -> None:
-        """Log where the episodes ended; the videos are still to come."""
-        figures = rate_figures(self._counts)
-        self._jobs.put(lambda run: run.log(figures))
-
-    def finish(self, results: WandbResults, *, failed: bool) -> None:
-        """Log the results and wait until W&B has them, for a minute or so at most."""
-        self._jobs.put(lambda run: self._show(run, results))
+    def end(self, *, failed: bool) -> None:
+        """Wait until W&B has all that it was told, for a minute or so at most."""
         self._jobs.put(lambda run: run.finish(exit_code=int(failed)))
         self._jobs.put(None)
         self._thread.join(_BEGIN_S + _FINISH_S)
@@ -195,6 +191,8 @@ class WandbLog(Recorder):
             resume="allow",
             reinit="create_new",  # a run that the caller has open stays as it is
             dir=str(self._folder),
+            tags=list(self.tags),
+            job_type=self.job_type,
             config=dict(self._about),
             settings=wandb.Settings(
                 console="off",  # ours shows a live line
@@ -204,15 +202,52 @@ class WandbLog(Recorder):
                 finish_timeout_raises=True,
             ),
         )
-        run.define_metric("*", step_metric="episodes")
+        for names, axis in self.axes.items():
+            run.define_metric(names, step_metric=axis)
         if not run.offline:
             print(f"wandb: {run.url}", file=sys.stderr)
         return run
 
+
+class WandbLog(WandbSession, Recorder):
+    """A recorder that tells W&B how an evaluation goes."""
+
+    axes: ClassVar[Mapping[str, str]] = {"*": "episodes"}
+
+    def __init__(
+        self, config: WandbConfig, folder: Path, about: Mapping[str, Any], counts: Counts
+    ) -> None:
+        self._counts = counts
+        self._said = counts.total
+        self._logged_at = 0.0
+        super().__init__(config, folder, about)
+
+    def episode_ended(self, result: EpisodeResult) -> None:
+        """Count the episode."""
+        self._counts.add(result.outcome, result.spec.world_key)
+
+    def pulse(self, pulse: Pulse) -> None:
+        """Log the rate, at most once a second, if an episode has ended since."""
+        now = time.monotonic()
+        if self._counts.total != self._said and now - self._logged_at >= _LOG_EVERY_S:
+            self._logged_at, self._said = now, self._counts.total
+            figures = rate_figures(self._counts) | speed_figures(pulse)
+            self.do(lambda run: run.log(figures))
+
+    def close(self) -> None:
+        """Log where the episodes ended; the videos are still to come."""
+        figures = rate_figures(self._counts)
+        self.do(lambda run: run.log(figures))
+
+    def finish(self, results: WandbResults, *, failed: bool) -> None:
+        """Log the results and wait until W&B has them, for a minute or so at most."""
+        self.do(lambda run: self._show(run, results))
+        self.end(failed=failed)
+
     def _show(self, run: Any, results: WandbResults) -> None:
         import wandb
 
-        with variables_set(_staging(self._folder / "wandb")):
+        with variables_set(staging(self._folder / "wandb")):
             columns = list(results.tasks[0]) if results.tasks else []
             table = wandb.Table(columns, [list(task.values()) for task in results.tasks])
             shown: dict[str, Any] = {"tasks": table}
@@ -252,7 +287,7 @@ def speed_figures(pulse: Pulse) -> dict[str, float]:
     return figures
 
 
-def _staging(folder: Path) -> dict[str, str]:
+def staging(folder: Path) -> dict[str, str]:
     """Let W&B stage tables beside the rest of the run, and not in the home folder.
 
     What an offline run staged is needed by ``wandb sync``, maybe on another machine.

@@ -36,6 +36,8 @@ class Examined:
     interval: tuple[float, float] | None = None
     episodes: int = 0
     problem: str | None = None
+    avg_sum_reward: float | None = None
+    eval_s: float | None = None
 
     def __str__(self) -> str:
         if self.problem is not None:
@@ -52,6 +54,8 @@ class _Overall:
     pc_success: float | None
     n_episodes: int
     pc_success_interval95: tuple[float, float] | None = None
+    avg_sum_reward: float | None = None
+    eval_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -155,7 +159,14 @@ class Examiner:
             said = last_line(self._log(checkpoint).read_text(errors="replace"))
             problem = f"exit code {code}, {said} (all of it: {self._log(checkpoint)})"
             return Examined(step, problem=problem)
-        return Examined(step, overall.pc_success, overall.pc_success_interval95, overall.n_episodes)
+        return Examined(
+            step=step,
+            pc_success=overall.pc_success,
+            interval=overall.pc_success_interval95,
+            episodes=overall.n_episodes,
+            avg_sum_reward=overall.avg_sum_reward,
+            eval_s=overall.eval_s,
+        )
 
     def _overall(self, checkpoint: Path) -> _Overall | None:
         """Return what all episodes of a checkpoint gave; None where some are still to be played."""

@@ -17,6 +17,7 @@ from proctor.training.examining import Examined, Examiner
 from proctor.training.folder import TrainingFolder, reading_line
 from proctor.training.loop import Trainer
 from proctor.training.meter import Reading
+from proctor.training.tracking import TrainingLog
 
 
 class Watching:
@@ -29,6 +30,8 @@ class Watching:
         self._scores = folder.scores(by_rate=self._config.env is not None)
         self._examiner = Examiner(self._config, folder.path / EVALUATIONS)
         self._console = Console(stderr=True)
+        wanted = self._config.wandb.active
+        self._tracking = TrainingLog(trainer.setup, folder.path) if wanted else None
         self._headline(trainer)
         self._line = Line(self._console)
         self._text = "starting"
@@ -40,6 +43,8 @@ class Watching:
     def logged(self, reading: Reading) -> None:
         """Show and write down a reading."""
         self._folder.log(reading_line(reading))
+        if self._tracking is not None:
+            self._tracking.trained(reading)
         self._text = self.line(reading)
         self._line.show(self._text)
         if self._examiner.pending:
@@ -49,11 +54,15 @@ class Watching:
         """Show and write down a loss on held-out episodes."""
         self._folder.log({"kind": "held_out", "step": step, "loss": loss})
         self._say(f"step {step:,}: held-out loss {loss:.4g}")
+        if self._tracking is not None:
+            self._tracking.validated(step, loss)
         if self._config.env is None:
             self._scores[step] = -loss
 
     def saved(self, step: int, checkpoint: Path) -> None:
         """Have it played where that is due, and remove what is not to be kept."""
+        if self._tracking is not None:
+            self._tracking.saved(step, checkpoint)
         if self._config.evaluates_after(step):
             self._examiner.ask(checkpoint)
         self._note(self._examiner.done())
@@ -72,10 +81,12 @@ class Watching:
             self._say(f"waiting for {len(self._examiner.pending)} evaluation(s)")
         self._note(self._examiner.rest())
 
-    def close(self) -> None:
+    def close(self, *, failed: bool = False) -> None:
         """Leave the last line on the screen, and nothing running."""
         self._examiner.stop()
         self._line.close(self._text)
+        if self._tracking is not None:
+            self._tracking.end(failed=failed)
 
     def report(self) -> Path:
         """Write the page of what is there so far, and return its path."""
@@ -85,10 +96,15 @@ class Watching:
         for result in examined:
             self._say(str(result))
             self._folder.log({"kind": "evaluation", **asdict(result)})
+            if self._tracking is not None:
+                self._tracking.examined(result, self._evaluation_of(result.step))
             if result.pc_success is not None:
                 self._scores[result.step] = result.pc_success
             self.report()
         self._keep()
+
+    def _evaluation_of(self, step: int) -> Path:
+        return self._folder.path / EVALUATIONS / self._checkpoints.path(step).name
 
     def _keep(self) -> None:
         """Remove the checkpoints that are not to be kept, and name the best of the others."""

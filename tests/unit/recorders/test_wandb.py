@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import struct
 import sys
 import threading
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
@@ -22,11 +21,11 @@ from proctor.recorders import wandb as recorder
 from proctor.recorders.base import Recorder
 from proctor.runs.journal import read_journal
 from proctor.types import EpisodeResult
+from tests.wandb_files import logged
 
 pytest.importorskip("wandb", reason="W&B is not installed (proctor[wandb])")
 Run = Callable[..., Evaluation]
 OFFLINE = {"wandb__enable": True, "wandb__mode": "offline"}
-_BLOCK = 32768
 
 
 @pytest.fixture(autouse=True)
@@ -36,60 +35,6 @@ def no_wandb_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         monkeypatch.delenv(name, raising=False)
     for name in ("HOME", "NETRC", "WANDB_CONFIG_DIR", "WANDB_CACHE_DIR"):
         monkeypatch.setenv(name, str(tmp_path / "home" / name))
-
-
-def records(path: Path) -> Iterator[Any]:
-    """Read a .wandb file: a LevelDB log, whose records may go on in the next block."""
-    from wandb.proto.wandb_internal_pb2 import Record
-
-    content, place, parts = path.read_bytes(), 7, b""
-    while place < len(content):
-        if _BLOCK - place % _BLOCK < 7:  # no room for a header: the block is filled up
-            place += _BLOCK - place % _BLOCK
-            continue
-        _, size, kind = struct.unpack("<IHB", content[place : place + 7])
-        parts += content[place + 7 : place + 7 + size]
-        place += 7 + size
-        if kind in (1, 4):  # whole, or the last part
-            record = Record()
-            record.ParseFromString(parts)
-            parts = b""
-            yield record
-
-
-class Logged:
-    """What W&B has on disk of one session."""
-
-    def __init__(self, session: Path) -> None:
-        (log,) = session.glob("*.wandb")
-        self.id = log.stem.removeprefix("run-")
-        self.files = session / "files"
-        found = list(records(log))
-        assert found[-1].HasField("exit"), "the session was not finished"
-        self.exit_code = found[-1].exit.exit_code
-        self.history = [_values(r.history.item) for r in found if r.HasField("history")]
-        self.summary: dict[str, Any] = {}
-        for record in found:
-            if record.HasField("summary"):
-                self.summary |= _values(record.summary.update)
-
-
-def _values(items: Any) -> dict[str, Any]:
-    return {item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in items}
-
-
-def logged(run_folder: Path) -> list[Logged]:
-    """The sessions of a run, oldest first.
-
-    W&B's service writes its log when it closes it, some time after ``finish`` has returned: only
-    once the service has ended can the log be read.
-    """
-    import wandb
-
-    wandb.teardown()
-    folders = (run_folder / "wandb").glob("offline-run-*")
-    sessions = [Logged(path) for path in folders]
-    return sorted(sessions, key=lambda session: session.history[0]["_timestamp"])
 
 
 def test_an_offline_run_holds_the_rate_the_tasks_the_videos_and_the_report(run: Run) -> None:

@@ -205,7 +205,6 @@ def test_a_loss_that_is_no_number_ends_the_run_before_it_is_saved(
         ({"policy.type": "zero"}, "--policy.type=zero has no weights to train"),
         ({"dataset.episodes": "[7]"}, "no episode 7 (it has 3)"),
         ({"steps": 0}, "--steps must be at least 1"),
-        ({"wandb.enable": "true"}, "--wandb.enable=true: W&B"),
         ({"parallelism.dp_shard": 2}, "--parallelism.dp_shard=2: sharding (FSDP) is not there yet"),
         ({"peft.r": 8}, "unknown flag --peft.r"),
         ({"policy.push_to_hub": "true"}, "--policy.push_to_hub=true: uploading"),

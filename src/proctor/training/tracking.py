@@ -1,0 +1,112 @@
+"""Weights & Biases of a training: LeRobot's keys, against the steps, by a thread of its own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from proctor.config.training import TrainConfig
+from proctor.machine.variables import variables_set
+from proctor.recorders.wandb import WandbSession, staging
+from proctor.runs.journal import videos_in
+from proctor.training.checkpoints import PRETRAINED
+from proctor.training.examining import Examined
+from proctor.training.meter import Reading
+from proctor.training.setup import Setup
+
+_WEIGHTS = "model.safetensors"
+
+
+class TrainingLog(WandbSession):
+    """Tells W&B how a training goes."""
+
+    axes: ClassVar[Mapping[str, str]] = {"train/*": "train/steps", "eval/*": "eval/steps"}
+    job_type = "train_eval"
+
+    def __init__(self, setup: Setup, folder: Path) -> None:
+        config = setup.config
+        self._samples = config.batch_size * setup.together.share.of
+        self._frames, self._on_gpu = len(setup.order.frames), setup.device.type == "cuda"
+        self._with_weights = not config.wandb.disable_artifact
+        self._group = re.sub(r"[^\w.-]", "_", "-".join(tags_of(config)))[:100]
+        tags = tags_of(config) if config.wandb.add_tags else []
+        told = config.as_dict()
+        super().__init__(config.wandb, folder, told, tags=tags, chosen_id=config.wandb.run_id)
+
+    def trained(self, reading: Reading) -> None:
+        """Log a reading."""
+        figures = self.figures(reading)
+        self.do(lambda run: run.log(figures))
+
+    def figures(self, reading: Reading) -> dict[str, float]:
+        """Return a reading by LeRobot's names; a batch waited for is its time of loading data."""
+        samples = reading.step * self._samples
+        figures = {
+            "steps": reading.step,
+            "samples": samples,
+            "epochs": samples / self._frames,
+            "loss": reading.loss,
+            "grad_norm": reading.grad_norm,
+            "lr": reading.lr,
+            "dataloading_s": reading.step_s * reading.waiting,
+            "update_s": reading.step_s * (1 - reading.waiting),
+            "step_s": reading.step_s,
+            "samples_per_s": reading.samples_per_s,
+            **reading.parts,
+        }
+        if self._on_gpu:
+            figures["gpu_mem_gb"] = reading.memory_gb
+        return {f"train/{name}": value for name, value in figures.items()}
+
+    def validated(self, step: int, loss: float) -> None:
+        """Log a loss on held-out episodes."""
+        self.do(lambda run: run.log({"eval/steps": step, "eval/eval_loss": loss}))
+
+    def examined(self, result: Examined, folder: Path) -> None:
+        """Log the rate of a checkpoint and one video of its evaluation, which is in ``folder``."""
+        if result.pc_success is None:
+            return
+        figures: dict[str, Any] = {"eval/steps": result.step, "eval/pc_success": result.pc_success}
+        if result.avg_sum_reward is not None:
+            figures["eval/avg_sum_reward"] = result.avg_sum_reward
+        if result.eval_s is not None:
+            figures["eval/eval_s"] = result.eval_s
+        if result.interval is not None:
+            figures["eval/pc_success_low95"], figures["eval/pc_success_high95"] = result.interval
+        self.do(lambda run: run.log(figures | _video(folder)))
+
+    def saved(self, step: int, checkpoint: Path) -> None:
+        """Upload the weights of a checkpoint, unless that is not wanted."""
+        if self._with_weights:
+            self.do(lambda run: self._upload(run, step, checkpoint / PRETRAINED / _WEIGHTS))
+
+    def _upload(self, run: Any, step: int, weights: Path) -> None:
+        import wandb
+
+        if not weights.is_file():
+            return  # --keep_last has removed it since
+        with variables_set(staging(self._folder / "wandb")):
+            artifact = wandb.Artifact(f"{self._group}-{step:06d}", type="model")
+            artifact.add_file(str(weights))
+            run.log_artifact(artifact)
+
+
+def tags_of(config: TrainConfig) -> list[str]:
+    """Return LeRobot's tags."""
+    said = {
+        "policy": getattr(config.policy, "type", None),
+        "seed": config.seed,
+        "dataset": config.dataset.repo_id or None,
+        "env": None if config.env is None else config.env.type,
+    }
+    tags = [f"{name}:{value}" for name, value in said.items() if value is not None]
+    return [tag[:64] for tag in tags]  # W&B takes no longer ones
+
+
+def _video(folder: Path) -> dict[str, Any]:
+    import wandb
+
+    filmed = sorted(videos_in(folder))
+    return {"eval/video": wandb.Video(str(folder / filmed[0]), format="mp4")} if filmed else {}
