@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
 from proctor.evaluation.run import Evaluation, prepare, run_evaluation
 
+# A suite that was started by nohup hands that on, and runs would not hear their terminal go.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 # How long a case takes says how busy the machine is, and nothing about what is tested.
 hypothesis_settings.register_profile(
     "busy", deadline=None, suppress_health_check=[HealthCheck.too_slow]

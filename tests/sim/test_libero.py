@@ -271,6 +271,7 @@ def test_episodes_are_the_same_for_any_number_of_workers(
     assert lockstep == alone
 
 
+@pytest.mark.slow
 def test_the_wrapped_environment_passes_gymnasiums_checker(rendering: None) -> None:
     config = {"type": "libero", "task": "libero_object", "task_ids": [0], "episode_length": 3}
     size = {"observation_height": 32, "observation_width": 32}

@@ -38,7 +38,7 @@ def test_an_evaluation_says_what_it_renders_with_when_it_needs_images(tmp_path: 
         pytest.skip("nothing here can render")
     words = [
         "eval", "--env.type=metaworld", "--env.task=reach-v3", "--env.episode_length=2",
-        "--eval.n_episodes=1", "--policy.type=random",
+        "--eval.n_episodes=1", "--policy.type=random", "--env.shadow_map=0",
     ]  # fmt: skip
     blind = proctor(*words, f"--output_dir={tmp_path / 'blind'}")
     assert "rendering with" not in blind.stderr, blind.stderr

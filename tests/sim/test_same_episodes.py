@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from pathlib import Path
@@ -63,10 +64,11 @@ def test_five_workers_that_are_killed_now_and_then(tmp_path: Path, one_by_one: E
 
     def kill_now_and_then() -> None:
         while not over.wait(2.0):
-            family = psutil.Process().children(recursive=True)
-            workers = [p for p in family if p.parent() and p.parent().pid != psutil.Process().pid]
-            if workers:
-                workers[int(time.time()) % len(workers)].kill()
+            with contextlib.suppress(psutil.NoSuchProcess):  # it has ended by itself
+                family = psutil.Process().children(recursive=True)
+                workers = [p for p in family if p.ppid() != psutil.Process().pid]
+                if workers:
+                    workers[int(time.time()) % len(workers)].kill()
 
     killer = threading.Thread(target=kill_now_and_then)
     killer.start()

@@ -19,6 +19,13 @@ CONFIGS = {
 }
 
 
+# Both samplers draw by one rule; the long one has its turn in `make test-all`.
+NAMES = [
+    pytest.param(name, marks=[pytest.mark.slow] if "ddpm" in name else [], id=name)
+    for name in CONFIGS
+]
+
+
 @pytest.fixture(params=[1, 2], ids=["one thread", "two threads"])
 def threads(request):
     before = torch.get_num_threads()
@@ -27,7 +34,7 @@ def threads(request):
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", NAMES)
 def test_batches_of_1_2_and_7_give_the_same_bits(name, threads):
     policy = make_policy(CONFIGS[name])
     specs = [episode(index) for index in range(14)]
@@ -40,7 +47,7 @@ def test_batches_of_1_2_and_7_give_the_same_bits(name, threads):
         np.testing.assert_array_equal(np.concatenate(together), np.concatenate(alone))
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_row_gives_the_same_bits_wherever_it_stands(name):
     """One fixed batch size would not do here: Diffusion's rows differ by position at size 7."""
     policies = [make_policy(replace(CONFIGS[name], pad_to=size)) for size in (None, 7)]
@@ -89,7 +96,9 @@ def four_tasks_at_a_time(specs, n_queries):
         yield group
 
 
-@pytest.mark.parametrize("coeff", [0.01, 0.0, -0.2])
+@pytest.mark.parametrize(
+    "coeff", [0.01, *(pytest.param(coeff, marks=pytest.mark.slow) for coeff in (0.0, -0.2))]
+)
 def test_temporal_ensembling_of_8_episodes_in_a_batch_equals_8_separate_runs(coeff):
     policy = make_policy(small_act(temporal_ensemble_coeff=coeff, n_action_steps=1))
     specs = [episode(index) for index in range(8)]
@@ -100,14 +109,7 @@ def test_temporal_ensembling_of_8_episodes_in_a_batch_equals_8_separate_runs(coe
         np.testing.assert_array_equal(together[key], apart[key])
 
 
-@pytest.mark.parametrize(
-    "name",
-    # Both samplers draw by one rule; the long one has its turn in `make test-all`.
-    [
-        pytest.param(name, marks=[pytest.mark.slow] if "ddpm" in name else [], id=name)
-        for name in CONFIGS
-    ],
-)
+@pytest.mark.parametrize("name", NAMES)
 def test_50_tasks_share_one_policy_without_touching_each_other(name):
     policy = make_policy(CONFIGS[name])
     specs = [episode(0, task_id) for task_id in range(50)]

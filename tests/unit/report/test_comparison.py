@@ -252,7 +252,7 @@ def drawn(rng: np.random.Generator, rates: Sequence[float], n: int, seed: int) -
     return of_all
 
 
-@pytest.mark.parametrize("paired", [True, False])
+@pytest.mark.parametrize("paired", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_policy_against_itself_raises_at_most_alpha_false_alarms_in_500_comparisons(
     paired: bool,
 ) -> None:
