@@ -53,6 +53,11 @@ def play(run: Callable[..., Evaluation], path: str, **flags: Any) -> Evaluation:
     )
 
 
+LONG = pytest.mark.slow
+"""Of what the other policy shows as well, for `make test-all`."""
+
+
+@pytest.mark.parametrize("path", ["act", pytest.param("diffusion", marks=LONG)], indirect=True)
 def test_fifty_tasks_four_at_a_time_give_what_they_give_one_by_one(
     run: Callable[..., Evaluation], path: str
 ) -> None:
@@ -63,8 +68,25 @@ def test_fifty_tasks_four_at_a_time_give_what_they_give_one_by_one(
     assert len({row.digest for row in one_by_one.rows}) == 50
 
 
-@pytest.mark.parametrize("batch_size", [2, 7])
-@pytest.mark.parametrize("scheduler", ["continuous", "lockstep"])
+@pytest.mark.parametrize(
+    ("path", "scheduler", "batch_size"),
+    [
+        ("act", "continuous", 2),
+        ("act", "continuous", 7),
+        ("act", "lockstep", 7),
+        ("diffusion", "continuous", 7),
+        *(
+            pytest.param(*case, marks=LONG)
+            for case in (
+                ("act", "lockstep", 2),
+                ("diffusion", "continuous", 2),
+                ("diffusion", "lockstep", 2),
+                ("diffusion", "lockstep", 7),
+            )
+        ),
+    ],
+    indirect=["path"],
+)
 def test_the_batch_size_and_the_scheduler_change_nothing(
     run: Callable[..., Evaluation], path: str, batch_size: int, scheduler: str
 ) -> None:

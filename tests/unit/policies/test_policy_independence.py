@@ -102,14 +102,16 @@ def four_tasks_at_a_time(specs, n_queries):
 def test_temporal_ensembling_of_8_episodes_in_a_batch_equals_8_separate_runs(coeff):
     policy = make_policy(small_act(temporal_ensemble_coeff=coeff, n_action_steps=1))
     specs = [episode(index) for index in range(8)]
-    apart = roll_out(policy, specs, one_by_one, n_queries=9)
-    together = roll_out(policy, specs, all_together, n_queries=9)
+    apart = roll_out(policy, specs, one_by_one, n_queries=7)
+    together = roll_out(policy, specs, all_together, n_queries=7)
     for key in apart:
-        assert apart[key].shape == (9, 3)
+        assert apart[key].shape == (7, 3)
         np.testing.assert_array_equal(together[key], apart[key])
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", ["act", pytest.param("diffusion, ddim", marks=pytest.mark.slow), NAMES[1]]
+)
 def test_50_tasks_share_one_policy_without_touching_each_other(name):
     policy = make_policy(CONFIGS[name])
     specs = [episode(0, task_id) for task_id in range(50)]
