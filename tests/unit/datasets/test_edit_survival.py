@@ -117,6 +117,7 @@ def test_a_disk_that_fills_up_under_a_video_is_not_a_damaged_video(
     words = """
 import resource, sys
 from proctor.cli import main
+sys.dont_write_bytecode = True  # or half a .pyc would stay behind
 resource.setrlimit(resource.RLIMIT_FSIZE, (700, 700))
 sys.exit(main(["data", "delete", sys.argv[1], "--episodes=0", "--in_place"]))
 """

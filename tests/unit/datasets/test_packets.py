@@ -140,6 +140,7 @@ def noise(path, frames):
     return path
 a = noise(folder / "a.mp4", 40)
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+sys.dont_write_bytecode = True
 resource.setrlimit(resource.RLIMIT_FSIZE, (a.stat().st_size + 1000,) * 2)
 noise(folder / "b.mp4", 120)
 for parts in ([a, a], [a, a, a, a]):

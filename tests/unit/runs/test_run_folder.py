@@ -244,6 +244,7 @@ def test_a_disk_that_fills_up_is_one_line_and_leaves_whole_lines_only(tmp_path: 
     program = (
         "import resource, signal, sys\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "sys.dont_write_bytecode = True\n"  # or half a .pyc would stay behind
         f"resource.setrlimit(resource.RLIMIT_FSIZE, (4000, {resource.RLIM_INFINITY}))\n"
         "from proctor.cli import main\n"
         "sys.exit(main(['eval', '--policy.type=zero', '--env.type=fake', '--eval.n_episodes=50',\n"
