@@ -29,7 +29,7 @@ from proctor.datasets.info import (
 )
 from proctor.datasets.info_file import read_info, write_info
 from proctor.datasets.packets import DifferentStreams, concatenate
-from proctor.datasets.places import FileNumber, counted_files
+from proctor.datasets.places import FileNumber, counted_files, joined, numbered
 from proctor.datasets.tables import write_table
 from proctor.datasets.workshop import WORKSHOP, lock_dataset
 from proctor.machine.files import UNFINISHED, publish, swap, sync_folder
@@ -114,7 +114,7 @@ def compact(root: Path, limits: Limits, lock: Lock) -> Lock:
     try:
         _link_the_rest(root, beside)
         for number, group in enumerate(data):
-            _join_tables(beside, info, _numbered(number, info), group, made)
+            _join_tables(beside, info, numbered(info, number), group, made)
         for key, groups in videos.items():
             _join_videos(beside, info, key, groups, made)
         table = _episode_table(root, len(rows))
@@ -171,21 +171,7 @@ def _files(
 
 def _groups(files: Iterable[_File], most_bytes: int) -> list[list[_File]]:
     """Return which files become one: neighbours, as many as stay below the limit together."""
-    groups: list[list[_File]] = []
-    size = 0
-    for file in files:
-        more = file.path.stat().st_size
-        if groups and size + more < most_bytes:
-            groups[-1].append(file)
-            size += more
-        else:
-            groups.append([file])
-            size = more
-    return groups
-
-
-def _numbered(number: int, info: Info) -> FileNumber:
-    return number // info.chunks_size, number % info.chunks_size
+    return joined(((file, file.path.stat().st_size) for file in files), most_bytes)
 
 
 def _join_tables(
@@ -217,7 +203,7 @@ def _join_videos(
     waiting = list(groups)
     while waiting:
         group = waiting.pop(0)
-        place = _numbered(number, info)
+        place = numbered(info, number)
         into = video_file(root, info, key, *place)
         into.parent.mkdir(parents=True, exist_ok=True)
         begins = [0.0]
@@ -243,7 +229,7 @@ def _write_episode_tables(
     while True:
         ends = [len(rows) * i // n_files for i in range(n_files + 1)]
         for number, (start, stop) in enumerate(pairwise(ends)):
-            place = _numbered(number, info)
+            place = numbered(info, number)
             path = episodes_file(root, *place)
             write_table(path, _placed(table[start:stop], place))
             size = max(size, path.stat().st_size)

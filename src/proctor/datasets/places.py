@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import pyarrow.parquet as pq
 
@@ -15,6 +16,26 @@ from proctor.features import Array
 
 FileNumber = tuple[int, int]
 """The chunk and the file of a table or a video."""
+_Part = TypeVar("_Part")
+
+
+def numbered(info: Info, position: int) -> FileNumber:
+    """Return the chunk and the file of the ``position``-th file of a kind."""
+    return divmod(position, info.chunks_size)
+
+
+def joined(sized: Iterable[tuple[_Part, float]], most_bytes: float) -> list[list[_Part]]:
+    """Return which become one file: neighbours, as many as stay below the limit, one at least."""
+    groups: list[list[_Part]] = []
+    filled = 0.0
+    for part, size in sized:
+        if groups and filled + size < most_bytes:
+            groups[-1].append(part)
+            filled += size
+        else:
+            groups.append([part])
+            filled = size
+    return groups
 
 
 @dataclass(frozen=True)

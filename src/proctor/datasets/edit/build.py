@@ -17,13 +17,13 @@ from proctor.datasets.edit.recipe import (
     FileNumber,
     Recipe,
     Source,
-    numbered,
     open_source,
     parts_of,
 )
 from proctor.datasets.edit.videos import Filmed, write_videos
 from proctor.datasets.episodes import EpisodeRow, write_episodes
 from proctor.datasets.format import VERSION, Info, write_info, write_stats, write_tasks
+from proctor.datasets.places import numbered
 from proctor.datasets.workshop import Workshop
 from proctor.errors import UsageError
 

@@ -13,8 +13,9 @@ import pyarrow.parquet as pq
 
 from proctor.datasets.columns import as_numbers
 from proctor.datasets.edit.files import take_over
-from proctor.datasets.edit.recipe import FileNumber, Kept, Part, Recipe, grouped, numbered
+from proctor.datasets.edit.recipe import FileNumber, Kept, Part, Recipe, grouped
 from proctor.datasets.format import arrow_schema, data_file
+from proctor.datasets.places import numbered
 from proctor.datasets.statistics import counted_features
 from proctor.datasets.tables import UNREADABLE, damaged, open_table, refuse_absurd
 from proctor.errors import DatasetError, one_line

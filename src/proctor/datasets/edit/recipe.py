@@ -11,6 +11,7 @@ from proctor.datasets.encoder import Codec
 from proctor.datasets.episodes import EpisodeRow, Episodes, read_episode_stats, read_episodes
 from proctor.datasets.format import read_info, read_tasks
 from proctor.datasets.info import DATA_PATH, VERSION, VIDEO_PATH, Info
+from proctor.datasets.places import joined
 from proctor.datasets.statistics import Stats
 from proctor.datasets.workshop import Workshop, believed
 from proctor.errors import DatasetError
@@ -164,22 +165,11 @@ def grouped(
     Raises:
         DatasetError: a file is not there.
     """
-    groups: list[list[Part]] = []
-    filled = 0.0
-    for part in parts:
+
+    def size(part: Part) -> float:
         path = path_of(part)
         if not path.is_file():
             raise DatasetError(f"{path} is missing: the dataset is not complete")
-        size = path.stat().st_size * part.share
-        if groups and filled + size < limit_mb * MB:
-            groups[-1].append(part)
-            filled += size
-        else:
-            groups.append([part])
-            filled = size
-    return groups
+        return path.stat().st_size * part.share
 
-
-def numbered(info: Info, position: int) -> FileNumber:
-    """Return the chunk and the file of the ``position``-th file of a kind."""
-    return divmod(position, info.chunks_size)
+    return joined(((part, size(part)) for part in parts), limit_mb * MB)

@@ -18,7 +18,6 @@ from proctor.datasets.edit.recipe import (
     Part,
     Recipe,
     grouped,
-    numbered,
     parts_of,
 )
 from proctor.datasets.episodes import EpisodeRow, Span
@@ -30,6 +29,7 @@ from proctor.datasets.packets import (
     splice,
     stream_kind,
 )
+from proctor.datasets.places import numbered
 from proctor.features import Array
 from proctor.machine.system import usable_cores
 
