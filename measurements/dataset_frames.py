@@ -18,14 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from proctor.datasets.cache import CachedSource, Kept
 from proctor.datasets.cache_settings import CacheKind, FrameCacheSettings
-from proctor.datasets.decoder import Pixels
-from proctor.datasets.encoder import VideoEncoder, codec_named
-from proctor.datasets.episodes import Episodes, Spans
-from proctor.datasets.frame_source import VideoSource
-from proctor.datasets.info import Info, video_file
-from proctor.datasets.video import FrameReader, FrameRequest
+from proctor.datasets.format.episodes import Episodes, Spans
+from proctor.datasets.format.info import Info, video_file
+from proctor.datasets.frames.decoder import Pixels
+from proctor.datasets.frames.encoder import VideoEncoder, codec_named
+from proctor.datasets.frames.video import FrameReader, FrameRequest
+from proctor.datasets.reading.cached import CachedSource, Kept
+from proctor.datasets.reading.frame_source import VideoSource
 
 FPS, BATCH, SMALL = 30, 64, (128, 128)
 KEY = "observation.images.top"

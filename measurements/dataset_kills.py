@@ -28,7 +28,7 @@ from measurements.lerobot_opens import Peer
 from proctor.datasets.edit.build import edit
 from proctor.datasets.edit.operations import delete, rename_feature, set_tasks
 from proctor.datasets.edit.place import same_folder
-from proctor.datasets.info_file import read_info
+from proctor.datasets.format.info_file import read_info
 from proctor.datasets.reader import open as open_dataset
 from proctor.datasets.writer import DatasetWriter
 from proctor.machine.files import mend_swap

@@ -23,7 +23,7 @@ from measurements.command import machine, say
 from proctor.benchmarks.metaworld.benchmark import FPS, Metaworld, MetaworldConfig
 from proctor.config.builder import build
 from proctor.config.recording import RecordConfig
-from proctor.datasets.encoder import VideoEncoder, codec_named
+from proctor.datasets.frames.encoder import VideoEncoder, codec_named
 from proctor.evaluation.recording import prepare, run_recording
 from proctor.features import ENVIRONMENT_STATE, IMAGE, STATE, Array
 from proctor.runs.journal import read_journal

@@ -20,8 +20,8 @@ from pathlib import Path
 import numpy as np
 from measurements.command import PROCTOR, machine, say
 
-from proctor.datasets.dataset import Dataset
 from proctor.datasets.reader import open as open_dataset
+from proctor.datasets.reading.dataset import Dataset
 
 OPTIONS = {"kills": "25", "seed": "0"}
 FLAGS = (

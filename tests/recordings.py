@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 
 from proctor.config.builder import build
 from proctor.config.recording import RecordConfig
-from proctor.datasets.episodes import read_episodes
-from proctor.datasets.info_file import read_info
+from proctor.datasets.format.episodes import read_episodes
+from proctor.datasets.format.info_file import read_info
 from proctor.evaluation.recording import Recorded, prepare, run_recording
 from proctor.recorders.base import Recorder
 

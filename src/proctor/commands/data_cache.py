@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from proctor.errors import UsageError, one_line
 
 if TYPE_CHECKING:
-    from proctor.datasets.cache_folder import Entry
+    from proctor.datasets.cache.folder import Entry
 
 _USAGE = """\
 proctor data cache [NAME ...] [--clear] [--cache_dir=DIR]
@@ -24,7 +24,7 @@ the least recently used first, which is the first to go when --dataset.cache_gb 
 def run(words: list[str]) -> int:
     """Run the verb and return its exit code."""
     from proctor.config.flags import check_known, split_argv
-    from proctor.datasets.cache_folder import list_entries, remove_entries
+    from proctor.datasets.cache.folder import list_entries, remove_entries
     from proctor.datasets.cache_settings import FrameCacheSettings
 
     names, flags = split_argv(words, {"help", "clear"})

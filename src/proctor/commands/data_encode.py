@@ -10,7 +10,7 @@ from proctor.commands.data_words import PLACE_FLAGS, PLACE_HELP, Asked, asked, n
 from proctor.errors import UsageError
 
 if TYPE_CHECKING:
-    from proctor.datasets.encoder import Codec
+    from proctor.datasets.frames.encoder import Codec
 
 CODEC_FLAGS = ("codec", "crf", "g", "preset", "pix_fmt")
 _CODEC_HELP = """\
@@ -90,7 +90,7 @@ def codec_of(given: Asked) -> Codec:
     Raises:
         UsageError: it is not known, or a number is none.
     """
-    from proctor.datasets.encoder import codec_named
+    from proctor.datasets.frames.encoder import codec_named
 
     codec = codec_named(given.flags.get("codec", "libsvtav1"))
     if "crf" in given.flags:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from proctor.config.base import RunConfig
 from proctor.config.sections import at_least, between
-from proctor.datasets.encoder import CODECS
+from proctor.datasets.frames.encoder import CODECS
 from proctor.datasets.source import lerobot_home
 from proctor.definition import PRESENTATION
 from proctor.errors import UsageError, did_you_mean

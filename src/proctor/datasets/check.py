@@ -23,10 +23,10 @@ from proctor.datasets.checks.rows import RowCheck
 from proctor.datasets.checks.stats import check_camera, check_episode_stats, check_stats
 from proctor.datasets.checks.table import EpisodeTable, read_episode_table
 from proctor.datasets.checks.videos import VideoCheck
-from proctor.datasets.episodes import read_episode_stats
-from proctor.datasets.format import read_info, read_stats, write_info, write_tasks
-from proctor.datasets.info import INFO_FILE, Info
-from proctor.datasets.tables import STATS_FILE
+from proctor.datasets.format.episodes import read_episode_stats
+from proctor.datasets.format.info import INFO_FILE, Info
+from proctor.datasets.format.info_file import read_info, write_info
+from proctor.datasets.format.tables import STATS_FILE, read_stats, write_tasks
 from proctor.errors import DatasetError
 from proctor.machine.locks import take_lock
 

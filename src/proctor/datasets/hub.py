@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from proctor.datasets.info import VERSION, Info
-from proctor.datasets.info_file import read_info
+from proctor.datasets.format.info import VERSION, Info
+from proctor.datasets.format.info_file import read_info
 from proctor.datasets.source import chosen_revision
 from proctor.errors import MissingExtra, UsageError, one_line
 from proctor.machine.hub import HUB_ID, in_our_words

@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 
 from proctor.datasets.cache_settings import FrameCacheSettings
-from proctor.datasets.dataset import Dataset, Look, Source
-from proctor.datasets.episodes import Episodes, read_episodes
-from proctor.datasets.info import Info, data_file, video_file
-from proctor.datasets.info_file import read_info
+from proctor.datasets.format.episodes import Episodes, read_episodes
+from proctor.datasets.format.info import Info, data_file, video_file
+from proctor.datasets.format.info_file import read_info
+from proctor.datasets.format.tables import read_tasks
+from proctor.datasets.frames.video import TOLERANCE_S, FrameReader
+from proctor.datasets.reading.dataset import Dataset, Look, Source
+from proctor.datasets.reading.windows import DeltaTimestamps, offsets_of
 from proctor.datasets.source import find
-from proctor.datasets.tables import read_tasks
-from proctor.datasets.video import TOLERANCE_S, FrameReader
-from proctor.datasets.windows import DeltaTimestamps, offsets_of
 from proctor.errors import DatasetError
 from proctor.features import Array
 

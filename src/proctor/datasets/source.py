@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from proctor.datasets.info import INFO_FILE, VERSION, VERSIONS
+from proctor.datasets.format.info import INFO_FILE, VERSION, VERSIONS
 from proctor.errors import DatasetError, HubUnreachable, UsageError
 from proctor.machine.files import read_plain
 from proctor.machine.hub import HUB_ID, Place, download, revisions

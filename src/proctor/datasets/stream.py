@@ -11,14 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from proctor.datasets.dataset import Dataset, Look, Source
-from proctor.datasets.episodes import read_episodes
-from proctor.datasets.format import data_file, read_info, read_tasks, video_file
+from proctor.datasets.format.episodes import read_episodes
+from proctor.datasets.format.info import data_file, video_file
+from proctor.datasets.format.info_file import read_info
+from proctor.datasets.format.tables import read_tasks
+from proctor.datasets.frames.video import FrameReader
 from proctor.datasets.reader import chosen_episodes
-from proctor.datasets.shards import Shard, shards_of, shuffled
-from proctor.datasets.stream_files import Files, files_of
-from proctor.datasets.video import FrameReader
-from proctor.datasets.windows import DeltaTimestamps, offsets_of
+from proctor.datasets.reading.dataset import Dataset, Look, Source
+from proctor.datasets.reading.shards import Shard, shards_of, shuffled
+from proctor.datasets.reading.stream_files import Files, files_of
+from proctor.datasets.reading.windows import DeltaTimestamps, offsets_of
 from proctor.errors import UsageError
 from proctor.features import Array
 

@@ -19,17 +19,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from proctor.datasets.compaction import Limits, compact, remove_leftovers, take_over
-from proctor.datasets.disk import in_our_words, reason_of
-from proctor.datasets.encoder import Codec
-from proctor.datasets.entry import Entry, entry_of
-from proctor.datasets.episodes import Episodes, read_episodes, write_episodes
-from proctor.datasets.frames import refuse_unwritable
-from proctor.datasets.info import Info, data_file, video_file
-from proctor.datasets.info_file import read_info, write_info
-from proctor.datasets.layout import Layout, new_info, recorded_codec
-from proctor.datasets.places import Places, last_places, next_places
-from proctor.datasets.tables import (
+from proctor.datasets.format.episodes import Episodes, read_episodes, write_episodes
+from proctor.datasets.format.info import Info, data_file, video_file
+from proctor.datasets.format.info_file import read_info, write_info
+from proctor.datasets.format.tables import (
     STATS_FILE,
     TASKS_FILE,
     read_tasks,
@@ -37,9 +30,16 @@ from proctor.datasets.tables import (
     write_table,
     write_tasks,
 )
-from proctor.datasets.take import Take, TakeWriter
-from proctor.datasets.totals import read_totals
-from proctor.datasets.workshop import (
+from proctor.datasets.frames.encoder import Codec
+from proctor.datasets.writing.compaction import Limits, compact, remove_leftovers, take_over
+from proctor.datasets.writing.disk import in_our_words, reason_of
+from proctor.datasets.writing.entry import Entry, entry_of
+from proctor.datasets.writing.frame import refuse_unwritable
+from proctor.datasets.writing.layout import Layout, new_info, recorded_codec
+from proctor.datasets.writing.places import Places, last_places, next_places
+from proctor.datasets.writing.take import Take, TakeWriter
+from proctor.datasets.writing.totals import read_totals
+from proctor.datasets.writing.workshop import (
     Workshop,
     anything_in,
     lock_dataset,

@@ -13,9 +13,9 @@ import numpy as np
 
 from proctor.benchmarks.base import Benchmark, interface_of
 from proctor.config.recording import DatasetSettings, RecordSettings
-from proctor.datasets.encoder import codec_named
+from proctor.datasets.format.info import VERSION
+from proctor.datasets.frames.encoder import codec_named
 from proctor.datasets.hub import card_head
-from proctor.datasets.info import VERSION
 from proctor.errors import DatasetError, MissingExtra, UsageError, did_you_mean
 from proctor.features import (
     ACTION,
@@ -70,8 +70,8 @@ class Demonstrations:
             DatasetError: what lies there is no dataset, or one of something else.
             RunFolderError: it was changed since, or cannot be written.
         """
-        from proctor.datasets.layout import Layout
         from proctor.datasets.writer import DatasetWriter
+        from proctor.datasets.writing.layout import Layout
 
         codec = codec_named(self.codec)
         mend_swap(self.root)
@@ -163,7 +163,7 @@ def line_of(
 
 
 def _is_complete(folder: Path) -> bool:
-    from proctor.datasets.take import read_take
+    from proctor.datasets.writing.take import read_take
 
     try:
         read_take(folder)

@@ -203,7 +203,7 @@ class DatasetRecorder(Recorder):
             raise
 
     def _append_take(self, key: EpisodeKey) -> None:
-        from proctor.datasets.take import read_take
+        from proctor.datasets.writing.take import read_take
 
         with writing(self._recording.folder):
             take = read_take(self._recording.take_of(key))

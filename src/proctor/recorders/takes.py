@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from proctor.datasets.encoder import Codec
-from proctor.datasets.info import Info
+from proctor.datasets.format.info import Info
+from proctor.datasets.frames.encoder import Codec
 from proctor.errors import DatasetError, RunFolderError
 from proctor.features import ACTION, REWARD, SUCCESS, Array, Feature, FeatureKind, Observation
 from proctor.recorders.noise import Noise
@@ -21,7 +21,7 @@ from proctor.runs.journal import TAKES_FOLDER, take_path
 from proctor.types import EpisodeKey, EpisodeSpec, Outcome, Step
 
 if TYPE_CHECKING:
-    from proctor.datasets.take import TakeWriter
+    from proctor.datasets.writing.take import TakeWriter
 
 
 class Keep(Enum):
@@ -84,7 +84,7 @@ class OpenTake:
     """The take of an episode that goes on: frame i is what was seen before action i."""
 
     def __init__(self, recording: Recording, spec: EpisodeSpec) -> None:
-        from proctor.datasets.take import TakeWriter
+        from proctor.datasets.writing.take import TakeWriter
 
         self._recording = recording
         self._task = spec.task.instruction or spec.task.name

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from proctor.datasets.encoder import Codec, VideoEncoder, require_av
+from proctor.datasets.frames.encoder import Codec, VideoEncoder, require_av
 from proctor.features import Array
 
 _LEAST_FPS = 8

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from proctor.datasets.dataset import Dataset
-from proctor.datasets.info import DEFAULT_FEATURES
+from proctor.datasets.format.info import DEFAULT_FEATURES
+from proctor.datasets.reading.dataset import Dataset
 from proctor.errors import one_line
 from proctor.features import ACTION, STATE
 from proctor.report.dataset_facts import DatasetFacts

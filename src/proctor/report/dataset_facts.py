@@ -6,10 +6,12 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from proctor.datasets.episodes import Episodes, read_episode_stats, read_episodes
-from proctor.datasets.format import Info, Stats, read_info, read_stats, read_tasks, video_file
-from proctor.datasets.statistics import aggregate
-from proctor.datasets.video import probe
+from proctor.datasets.format.episodes import Episodes, read_episode_stats, read_episodes
+from proctor.datasets.format.info import Info, video_file
+from proctor.datasets.format.info_file import read_info
+from proctor.datasets.format.tables import Stats, read_stats, read_tasks
+from proctor.datasets.frames.video import probe
+from proctor.datasets.numbers.statistics import aggregate
 from proctor.errors import DatasetError
 
 

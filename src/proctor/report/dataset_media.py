@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from proctor.datasets.dataset import Dataset
-from proctor.datasets.info import video_file
-from proctor.datasets.packets import NotAtKeyFrame, extract
+from proctor.datasets.format.info import video_file
+from proctor.datasets.frames.packets import NotAtKeyFrame, extract
+from proctor.datasets.reading.dataset import Dataset
 
 PLAYABLE = ("av1", "h264", "vp8", "vp9")
 """What browsers play; HEVC only some, and depth none."""

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from proctor.datasets.dataset import Dataset
 from proctor.datasets.reader import open as open_dataset
+from proctor.datasets.reading.dataset import Dataset
 from proctor.report.dataset_data import dataset_data, episode_data
 from proctor.report.dataset_facts import Camera, DatasetFacts
 from proctor.report.dataset_media import PLAYABLE, cut_out, part_of, pictures

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from proctor.datasets.dataset import Dataset
 from proctor.datasets.reader import open as open_dataset
+from proctor.datasets.reading.dataset import Dataset
 from proctor.errors import MissingExtra, UsageError
 from proctor.machine.files import UNFINISHED, publish
 from proctor.report.dataset_data import plotted

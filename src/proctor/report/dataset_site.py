@@ -10,9 +10,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from proctor.datasets.dataset import Dataset
-from proctor.datasets.info import video_file
+from proctor.datasets.format.info import video_file
 from proctor.datasets.reader import open as open_dataset
+from proctor.datasets.reading.dataset import Dataset
 from proctor.errors import DatasetError
 from proctor.report.dataset_data import dataset_data, episode_data
 from proctor.report.dataset_facts import DatasetFacts

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from rich.table import Table
 from rich.text import Text
 
-from proctor.datasets.info import DEFAULT_FEATURES
+from proctor.datasets.format.info import DEFAULT_FEATURES
 from proctor.errors import one_line
 from proctor.report.dataset_facts import DatasetFacts
 

@@ -16,7 +16,7 @@ from proctor.features import ACTION
 from proctor.training.sampler import Order
 
 if TYPE_CHECKING:
-    from proctor.datasets.dataset import Dataset
+    from proctor.datasets.reading.dataset import Dataset
 
 IS_PAD = "_is_pad"
 Batch = dict[str, Tensor]

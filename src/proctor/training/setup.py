@@ -36,7 +36,7 @@ from proctor.training.sampler import Order, split_episodes, usable_frames
 from proctor.training.together import ALONE_HERE, Together
 
 if TYPE_CHECKING:
-    from proctor.datasets.dataset import Dataset
+    from proctor.datasets.reading.dataset import Dataset
 
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 

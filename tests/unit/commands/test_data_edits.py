@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from proctor.cli import main
-from proctor.datasets.format import read_info, read_tasks
+from proctor.datasets.format.info_file import read_info
+from proctor.datasets.format.tables import read_tasks
 from proctor.machine import files
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "data" / "datasets"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from proctor.cli import main
-from proctor.datasets.info_file import read_info
+from proctor.datasets.format.info_file import read_info
 from tests.recordings import NUMBERS, columns, record, same
 
 WORDS = ["--policy.type=expert", "--env.type=fake", "--record.images=false"]

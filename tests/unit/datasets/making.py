@@ -11,19 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from proctor.datasets.episodes import EpisodeRow, read_episodes, write_episodes
-from proctor.datasets.format import (
-    DEFAULT_FEATURES,
-    Info,
-    arrow_schema,
-    data_file,
-    read_info,
-    read_tasks,
-    video_file,
-    write_info,
-    write_tasks,
-)
-from proctor.datasets.packets import extract
+from proctor.datasets.format.episodes import EpisodeRow, read_episodes, write_episodes
+from proctor.datasets.format.info import DEFAULT_FEATURES, Info, data_file, video_file
+from proctor.datasets.format.info_file import read_info, write_info
+from proctor.datasets.format.schema import arrow_schema
+from proctor.datasets.format.tables import read_tasks, write_tasks
+from proctor.datasets.frames.packets import extract
 
 GOLDEN = Path(__file__).parents[2] / "golden/data/datasets"
 TOP = "observation.images.top"

@@ -13,28 +13,24 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from proctor.datasets.episodes import (
+from proctor.datasets.format.episodes import (
     EpisodeRow,
     Span,
     read_episode_stats,
     read_episodes,
     write_episodes,
 )
-from proctor.datasets.format import (
-    DEFAULT_FEATURES,
-    DatasetError,
-    Info,
-    arrow_schema,
-    data_file,
-    read_info,
+from proctor.datasets.format.info import DEFAULT_FEATURES, Info, data_file, video_file
+from proctor.datasets.format.info_file import read_info, write_info
+from proctor.datasets.format.schema import arrow_schema
+from proctor.datasets.format.tables import (
     read_stats,
+    read_table,
     read_tasks,
-    video_file,
-    write_info,
     write_stats,
     write_tasks,
 )
-from proctor.datasets.tables import read_table
+from proctor.errors import DatasetError
 from tests.unit.datasets.making import GOLDEN, TOP, change, turn_old
 from tests.unit.datasets.making import copied as copied_to
 

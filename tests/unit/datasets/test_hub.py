@@ -16,7 +16,7 @@ from proctor.datasets import hub as hub_module
 from proctor.datasets.edit import operations
 from proctor.datasets.edit.build import edit
 from proctor.datasets.edit.place import same_folder
-from proctor.datasets.format import read_info
+from proctor.datasets.format.info_file import read_info
 from proctor.datasets.hub import pull, push
 from proctor.errors import UsageError
 

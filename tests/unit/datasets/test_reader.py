@@ -17,10 +17,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from proctor import datasets
-from proctor.datasets.depth import DepthEncoder, DepthScale, DepthUnit
-from proctor.datasets.episodes import Span, read_episode_stats, read_episodes, write_episodes
-from proctor.datasets.format import read_info, write_info
-from proctor.datasets.info import VIDEO_PATH
+from proctor.datasets.format.episodes import Span, read_episode_stats, read_episodes, write_episodes
+from proctor.datasets.format.info import VIDEO_PATH
+from proctor.datasets.format.info_file import read_info, write_info
+from proctor.datasets.frames.depth import DepthEncoder, DepthScale, DepthUnit
 from proctor.errors import DatasetError
 from proctor.features import FeatureKind
 from tests.unit.datasets.making import (
@@ -232,7 +232,7 @@ def test_a_dataset_travels_to_other_processes(tmp_path: Path) -> None:
 
 def small_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if every text might be too long to be written out as often as it is said."""
-    monkeypatch.setattr("proctor.datasets.tables._most_text", lambda *_: 2**60)
+    monkeypatch.setattr("proctor.datasets.format.tables._most_text", lambda *_: 2**60)
 
 
 @pytest.mark.parametrize("is_small", [False, True])

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from proctor.datasets.spread import Spread, Totals
-from proctor.datasets.statistics import (
+from proctor.datasets.numbers.spread import Spread, Totals
+from proctor.datasets.numbers.statistics import (
     QUANTILES,
     FeatureStats,
     PixelCounts,

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from proctor.datasets.reader import open as open_dataset
+from proctor.datasets.reading.stream_files import Folder
 from proctor.datasets.stream import Stream, StreamOptions, open_stream
-from proctor.datasets.stream_files import Folder
 from proctor.errors import DatasetError, UsageError
 from tests.unit.datasets.making import GOLDEN, TOP, copied, make_numbers, turn_old
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from proctor.datasets.info_file import read_info
-from proctor.datasets.take import TakeWriter
+from proctor.datasets.format.info_file import read_info
 from proctor.datasets.writer import DatasetWriter
+from proctor.datasets.writing.take import TakeWriter
 from proctor.errors import RunFolderError, UsageError
 from proctor.evaluation.run import Evaluation
 from proctor.recorders.base import Recorder

@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 pytest.importorskip("av")
 
 from proctor.cli import main
-from proctor.datasets.cache_folder import list_entries
+from proctor.datasets.cache.folder import list_entries
 from proctor.datasets.writer import DatasetWriter
 
 CAMERA = "observation.images.top"

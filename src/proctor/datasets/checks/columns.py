@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from proctor.datasets.checks.findings import Finding, Level, Mends
-from proctor.datasets.info import DEFAULT_FEATURES, Info
+from proctor.datasets.format.info import DEFAULT_FEATURES, Info
 
 
 def check_schema(info: Info, schema: pa.Schema, where: str, mends: Mends) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from proctor.datasets.decoder import open_video
+from proctor.datasets.frames.decoder import open_video
 from proctor.errors import DatasetError, one_line
 
 

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 
 from proctor.datasets.checks.findings import Finding, Level, Mends, episodes_text
 from proctor.datasets.checks.table import EpisodeTable
-from proctor.datasets.info import EPISODES_PATH, INFO_FILE, Info
-from proctor.datasets.tables import (
+from proctor.datasets.format.info import EPISODES_PATH, INFO_FILE, Info
+from proctor.datasets.format.tables import (
     OLD_TASKS_FILE,
     TASKS_FILE,
     read_lines,

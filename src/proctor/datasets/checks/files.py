@@ -7,7 +7,7 @@ from pathlib import Path
 
 from proctor.datasets.checks.findings import Finding, Level, Mends
 from proctor.datasets.checks.table import EpisodeTable
-from proctor.datasets.info import Info, data_file, video_file
+from proctor.datasets.format.info import Info, data_file, video_file
 from proctor.machine.files import UNFINISHED
 
 _NAMED = 3

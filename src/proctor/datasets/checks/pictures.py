@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 from proctor.datasets.checks.decoded import Colours
 from proctor.datasets.checks.findings import Finding, Level, episodes_text
 from proctor.datasets.checks.table import EpisodeTable
-from proctor.datasets.info import Info, data_file
-from proctor.datasets.pictures import decode_pictures
-from proctor.datasets.tables import UNREADABLE, open_table, refuse_absurd
+from proctor.datasets.format.info import Info, data_file
+from proctor.datasets.format.tables import UNREADABLE, open_table, refuse_absurd
+from proctor.datasets.frames.pictures import decode_pictures
 from proctor.errors import DatasetError
 
 _AT_ONCE = 64

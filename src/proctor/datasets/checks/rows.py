@@ -16,8 +16,8 @@ from proctor.datasets.checks.columns import check_schema, numbers_of
 from proctor.datasets.checks.findings import Finding, Level, Mends, episodes_text
 from proctor.datasets.checks.measured import Measured
 from proctor.datasets.checks.table import EpisodeTable, Whole
-from proctor.datasets.info import DEFAULT_FEATURES, Info, data_file
-from proctor.datasets.tables import UNREADABLE, damaged, open_table, read_table
+from proctor.datasets.format.info import DEFAULT_FEATURES, Info, data_file
+from proctor.datasets.format.tables import UNREADABLE, damaged, open_table, read_table
 from proctor.errors import DatasetError
 
 _TOLERANCE_S = 1e-4

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from proctor.datasets.checks.findings import Finding, Level, Mends, episodes_text
 from proctor.datasets.checks.measured import Measured
-from proctor.datasets.info import DEFAULT_FEATURES, Info
+from proctor.datasets.format.info import DEFAULT_FEATURES, Info
 
 Stats = Mapping[str, Mapping[str, npt.NDArray[Any]]]
 STATS_FILE = "meta/stats.json"

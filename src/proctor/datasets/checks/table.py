@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from proctor.datasets.episodes import OLD_EPISODES_FILE, Spans
-from proctor.datasets.info import Info, episode_files
-from proctor.datasets.tables import read_lines, read_table, texts_of
+from proctor.datasets.format.episodes import OLD_EPISODES_FILE, Spans
+from proctor.datasets.format.info import Info, episode_files
+from proctor.datasets.format.tables import read_lines, read_table, texts_of
 from proctor.errors import DatasetError
 
 Whole = npt.NDArray[np.int64]

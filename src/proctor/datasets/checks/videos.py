@@ -11,9 +11,9 @@ import numpy as np
 from proctor.datasets.checks.decoded import Colours, decode_all
 from proctor.datasets.checks.findings import Finding, Level, Mends, episodes_text
 from proctor.datasets.checks.table import EpisodeTable
-from proctor.datasets.episodes import Spans
-from proctor.datasets.info import Info, video_file
-from proctor.datasets.video import VideoFacts, probe
+from proctor.datasets.format.episodes import Spans
+from proctor.datasets.format.info import Info, video_file
+from proctor.datasets.frames.video import VideoFacts, probe
 from proctor.errors import DatasetError
 
 _LOOKED_AT = 100

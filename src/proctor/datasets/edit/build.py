@@ -21,10 +21,12 @@ from proctor.datasets.edit.recipe import (
     parts_of,
 )
 from proctor.datasets.edit.videos import Filmed, write_videos
-from proctor.datasets.episodes import EpisodeRow, write_episodes
-from proctor.datasets.format import VERSION, Info, write_info, write_stats, write_tasks
-from proctor.datasets.places import numbered
-from proctor.datasets.workshop import Workshop
+from proctor.datasets.format.episodes import EpisodeRow, write_episodes
+from proctor.datasets.format.info import VERSION, Info
+from proctor.datasets.format.info_file import write_info
+from proctor.datasets.format.tables import write_stats, write_tasks
+from proctor.datasets.writing.places import numbered
+from proctor.datasets.writing.workshop import Workshop
 from proctor.errors import UsageError
 
 _ROWS_OF_A_FILE = 1000

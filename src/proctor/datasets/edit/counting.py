@@ -9,8 +9,8 @@ import numpy as np
 from proctor.datasets.edit.frames import RENEWED, Numbering
 from proctor.datasets.edit.pictures import count_pictures
 from proctor.datasets.edit.recipe import Kept, Part, Recipe
-from proctor.datasets.spread import Totals
-from proctor.datasets.statistics import (
+from proctor.datasets.numbers.spread import Totals
+from proctor.datasets.numbers.statistics import (
     QUANTILES,
     FeatureStats,
     Stats,

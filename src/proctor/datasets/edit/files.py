@@ -6,7 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from proctor.datasets.workshop import WORKSHOP
+from proctor.datasets.writing.workshop import WORKSHOP
 from proctor.machine.locks import CLAIM_FILE, LOCK_FILE
 
 _MADE_ANEW = ("data", "videos", "images", LOCK_FILE, CLAIM_FILE, WORKSHOP, ".cache")

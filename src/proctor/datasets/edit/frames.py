@@ -11,13 +11,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from proctor.datasets.columns import as_numbers
 from proctor.datasets.edit.files import take_over
 from proctor.datasets.edit.recipe import FileNumber, Kept, Part, Recipe, grouped
-from proctor.datasets.format import arrow_schema, data_file
-from proctor.datasets.places import numbered
-from proctor.datasets.statistics import counted_features
-from proctor.datasets.tables import UNREADABLE, damaged, open_table, refuse_absurd
+from proctor.datasets.format.info import data_file
+from proctor.datasets.format.schema import arrow_schema
+from proctor.datasets.format.tables import UNREADABLE, damaged, open_table, refuse_absurd
+from proctor.datasets.numbers.columns import as_numbers
+from proctor.datasets.numbers.statistics import counted_features
+from proctor.datasets.writing.places import numbered
 from proctor.errors import DatasetError, one_line
 from proctor.features import Array
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from proctor.datasets.edit.recipe import Kept, Recipe, Source, result_info
-from proctor.datasets.encoder import Codec
-from proctor.datasets.info import DEFAULT_FEATURES
+from proctor.datasets.format.info import DEFAULT_FEATURES
+from proctor.datasets.frames.encoder import Codec
 from proctor.errors import UsageError, did_you_mean
 
 _OF_THE_ENCODER = ("info", "video_info", "fps")

@@ -11,13 +11,18 @@ from typing import Any
 import numpy as np
 
 from proctor.datasets.edit.recipe import Kept
-from proctor.datasets.encoder import CODECS, Codec, VideoEncoder
-from proctor.datasets.format import data_file, video_file
-from proctor.datasets.info import Info
-from proctor.datasets.pictures import decode_pictures
-from proctor.datasets.statistics import PixelCounts, sampled_frames
-from proctor.datasets.tables import UNREADABLE, damaged, open_table, read_parts, refuse_absurd
-from proctor.datasets.video import FrameReader, FrameRequest
+from proctor.datasets.format.info import Info, data_file, video_file
+from proctor.datasets.format.tables import (
+    UNREADABLE,
+    damaged,
+    open_table,
+    read_parts,
+    refuse_absurd,
+)
+from proctor.datasets.frames.encoder import CODECS, Codec, VideoEncoder
+from proctor.datasets.frames.pictures import decode_pictures
+from proctor.datasets.frames.video import FrameReader, FrameRequest
+from proctor.datasets.numbers.statistics import PixelCounts, sampled_frames
 from proctor.errors import DatasetError
 from proctor.features import Array
 

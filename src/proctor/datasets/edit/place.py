@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from proctor.datasets.workshop import lock_dataset, unlock_dataset
+from proctor.datasets.writing.workshop import lock_dataset, unlock_dataset
 from proctor.errors import FolderInUse, UsageError
 from proctor.machine.files import mend_swap, swap, sync, sync_folder
 from proctor.machine.locks import CLAIM_FILE, LOCK_FILE, take_lock

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-from proctor.datasets.encoder import Codec
-from proctor.datasets.episodes import EpisodeRow, Episodes, read_episode_stats, read_episodes
-from proctor.datasets.format import read_info, read_tasks
-from proctor.datasets.info import DATA_PATH, VERSION, VIDEO_PATH, Info
-from proctor.datasets.places import joined
-from proctor.datasets.statistics import Stats
-from proctor.datasets.workshop import Workshop, believed
+from proctor.datasets.format.episodes import EpisodeRow, Episodes, read_episode_stats, read_episodes
+from proctor.datasets.format.info import DATA_PATH, VERSION, VIDEO_PATH, Info
+from proctor.datasets.format.info_file import read_info
+from proctor.datasets.format.tables import read_tasks
+from proctor.datasets.frames.encoder import Codec
+from proctor.datasets.numbers.statistics import Stats
+from proctor.datasets.writing.places import joined
+from proctor.datasets.writing.workshop import Workshop, believed
 from proctor.errors import DatasetError
 from proctor.features import Array
 from proctor.machine.files import mend_swap

@@ -20,16 +20,16 @@ from proctor.datasets.edit.recipe import (
     grouped,
     parts_of,
 )
-from proctor.datasets.episodes import EpisodeRow, Span
-from proctor.datasets.format import video_file
-from proctor.datasets.packets import (
+from proctor.datasets.format.episodes import EpisodeRow, Span
+from proctor.datasets.format.info import video_file
+from proctor.datasets.frames.packets import (
     DifferentStreams,
     NotAtKeyFrame,
     Piece,
     splice,
     stream_kind,
 )
-from proctor.datasets.places import numbered
+from proctor.datasets.writing.places import numbered
 from proctor.features import Array
 from proctor.machine.system import usable_cores
 

@@ -1,0 +1,1 @@
+"""What was decoded once and is kept for every process."""

@@ -1,0 +1,1 @@
+"""The files of the format, each read and written in one place."""

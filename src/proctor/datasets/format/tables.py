@@ -1,0 +1,302 @@
+"""The Parquet and JSON files beside a dataset's frames: tables, tasks, statistics, schemas.
+
+A table is never read on the word of its own footer: what it would fill is worked out first.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from proctor.datasets.format.info import Info
+from proctor.errors import DatasetError, MissingExtra, one_line
+from proctor.features import Array
+from proctor.machine.files import read_plain, write_whole
+
+try:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+except ImportError:
+    raise MissingExtra("pyarrow", "dataset") from None
+
+Stats: TypeAlias = dict[str, dict[str, Array]]
+"""Of a feature: min, max, mean, std, count, q01 ... Of cameras, shape (channels, 1, 1)."""
+TASKS_FILE, STATS_FILE, OLD_TASKS_FILE = "meta/tasks.parquet", "meta/stats.json", "meta/tasks.jsonl"
+UNREADABLE = (OSError, ValueError, MemoryError, pa.ArrowException)
+"""What pyarrow raises for a file that is cut, damaged or absurd."""
+_MOST_TASKS = 10**6
+_LEAST_ROOM, _GROWTH = 2**27, 100
+"""Bytes that any table may fill, and how many more a byte of a larger file may: constants in a
+column cost nothing on disk, so a small file may claim any size."""
+
+
+def open_table(path: Path) -> pq.ParquetFile:
+    """Open a Parquet file. Texts that may be long and said often come as dictionaries.
+
+    Raises:
+        DatasetError: it is missing, cut or damaged.
+    """
+    try:
+        if not path.is_file():
+            raise DatasetError(f"{path} is missing")
+        meta = pq.read_metadata(path)
+        leaves = [meta.schema.column(i) for i in range(meta.num_columns)]
+        room = _room(path)
+        texts = [
+            leaf.path
+            for i, leaf in enumerate(leaves)
+            if leaf.physical_type == "BYTE_ARRAY" and _most_text(meta, i) > room
+        ]
+        return pq.ParquetFile(path, metadata=meta, read_dictionary=texts, memory_map=True)
+    except UNREADABLE as error:
+        raise damaged(path, error) from None
+
+
+def _room(path: Path) -> int:
+    return _LEAST_ROOM + _GROWTH * path.stat().st_size
+
+
+def _most_text(meta: pq.FileMetaData, column: int) -> int:
+    """Return how many bytes the texts of a column may be, written out: each may be the longest."""
+    most = 0
+    for group in range(meta.num_row_groups):
+        chunk = meta.row_group(group).column(column)
+        is_plain = set(chunk.encodings) <= {"PLAIN", "RLE", "BIT_PACKED"}
+        most += chunk.total_uncompressed_size * (1 if is_plain else chunk.num_values)
+    return most
+
+
+def read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
+    """Return a table, or those of ``columns`` that it has. Texts may come as dictionaries.
+
+    Raises:
+        DatasetError: it is missing, cut, damaged, or claims to be larger than it can be.
+    """
+    file = open_table(path)
+    names = file.schema_arrow.names
+    wanted = names if columns is None else [name for name in names if name in set(columns)]
+    refuse_absurd(path, file.metadata, wanted)
+    return pa.table(read_parts(path, file, wanted))
+
+
+def read_parts(
+    path: Path, file: pq.ParquetFile, columns: Sequence[str]
+) -> dict[str, pa.ChunkedArray]:
+    """Return columns of an open table. Texts may come as dictionaries, one for each row group.
+
+    Raises:
+        DatasetError: it is cut or damaged.
+    """
+    schema = file.schema_arrow
+    inside = [name for name in columns if _has_texts_inside(schema.field(name).type)]
+    plain = [name for name in columns if name not in set(inside)]
+    try:
+        table = file.read(columns=plain, use_threads=False)
+        found = {name: table[name] for name in plain}
+        # Arrow cannot join dictionaries inside lists and structs: a row group has one only.
+        groups = range(file.metadata.num_row_groups if inside else 0)
+        parts = [file.read_row_group(i, columns=inside, use_threads=False) for i in groups]
+        for name in inside:
+            chunks = [chunk for part in parts for chunk in part[name].chunks]
+            found[name] = pa.chunked_array(chunks, None if chunks else schema.field(name).type)
+    except UNREADABLE as error:
+        raise damaged(path, error) from None
+    return {name: found[name] for name in columns}
+
+
+def _has_texts_inside(kind: pa.DataType) -> bool:
+    """Tell whether lists or structs hold texts."""
+    fields = [kind.field(i) for i in range(kind.num_fields)] if pa.types.is_nested(kind) else []
+    return any(
+        pa.types.is_dictionary(field.type) or _has_texts_inside(field.type) for field in fields
+    )
+
+
+def refuse_absurd(path: Path, meta: pq.FileMetaData, columns: Sequence[str]) -> None:
+    """Refuse a table that would fill more memory than a file of its size can mean.
+
+    Raises:
+        DatasetError: it would.
+    """
+    names, prefixes = set(columns), tuple(f"{name}." for name in columns)
+    paths = [meta.schema.column(i).path for i in range(meta.num_columns)]
+    chosen = [i for i, name in enumerate(paths) if name in names or name.startswith(prefixes)]
+    filled = 8 * meta.num_rows
+    for group in (meta.row_group(i) for i in range(meta.num_row_groups)):
+        for column in (group.column(i) for i in chosen):
+            filled += max(8 * column.num_values, column.total_uncompressed_size)
+    if filled > _room(path):
+        size = path.stat().st_size
+        raise DatasetError(f"{path} is damaged: {filled} bytes in a file of {size}")
+
+
+def texts_of(path: Path, array: pa.Array) -> list[Any]:
+    """Return the values of a column of texts; what is said often is held once.
+
+    Raises:
+        DatasetError: one is no text.
+    """
+    is_coded = pa.types.is_dictionary(array.type)
+    try:
+        words = list((array.dictionary if is_coded else array).to_pylist())
+    except UNREADABLE as error:
+        raise damaged(path, error) from None
+    if not is_coded:
+        return words
+    codes = array.indices.fill_null(len(words)).to_numpy(zero_copy_only=False)
+    words.append(None)
+    return [words[code] for code in codes]
+
+
+def damaged(path: Path, error: BaseException) -> DatasetError:
+    """Return what is said of a table that pyarrow cannot read."""
+    return DatasetError(
+        f"{path} is cut or damaged: {one_line(str(error) or type(error).__name__, 200)}"
+    )
+
+
+def write_table(path: Path, table: pa.Table) -> None:
+    """Write a small table as one row group, whole or not at all."""
+    sink = io.BytesIO()
+    pq.write_table(table, sink, compression="snappy", row_group_size=max(1, len(table)))
+    write_whole(path, sink.getvalue())
+
+
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a .jsonl file of a v2.x dataset.
+
+    Raises:
+        DatasetError: it is missing or a line is no object.
+    """
+    try:
+        content = read_plain(path, 2**30)
+    except FileNotFoundError:
+        raise DatasetError(f"{path} is missing") from None
+    except OSError as error:
+        raise DatasetError(f"{path}: {error.strerror or error}") from None
+    for number, line in enumerate(content.splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            found = json.loads(line)
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            raise DatasetError(f"{path}, line {number}: expected a JSON object")
+        yield found
+
+
+def read_tasks(root: Path, info: Info) -> tuple[str, ...]:
+    """Return the tasks in words; a frame's ``task_index`` is the position.
+
+    Raises:
+        DatasetError: the file is missing (and the dataset has tasks) or damaged.
+    """
+    path = root / (OLD_TASKS_FILE if info.is_v2 else TASKS_FILE)
+    if info.total_tasks == 0 and not path.exists():
+        return ()
+    if info.is_v2:
+        lines = read_lines(path)
+        pairs: list[tuple[Any, Any]] = [
+            (line.get("task_index"), line.get("task")) for line in lines
+        ]
+    else:
+        table = read_table(path, ("task_index", "task", "__index_level_0__"))
+        if "task_index" not in table.column_names or table.num_columns < 2:
+            raise DatasetError(f"{path} has no columns task_index and task")
+        words = next(name for name in table.column_names if name != "task_index")
+        texts = [text for chunk in table[words].chunks for text in texts_of(path, chunk)]
+        pairs = list(zip(table["task_index"].to_pylist(), texts, strict=True))
+    tasks: dict[int, str] = {}
+    for index, task in pairs:
+        is_one = isinstance(index, int) and isinstance(task, str) and 0 <= index < _MOST_TASKS
+        if not is_one or index in tasks:
+            raise DatasetError(f"{path}: task_index {one_line(repr(index), 40)} is none, or twice")
+        tasks[index] = task
+    if not info.is_v2 and sorted(tasks) != list(range(len(tasks))):
+        raise DatasetError(f"{path}: task_index does not count from 0 to {len(tasks) - 1}")
+    return tuple(tasks.get(i, "") for i in range(max(tasks, default=-1) + 1))
+
+
+def write_tasks(root: Path, tasks: Sequence[str]) -> None:
+    """Write meta/tasks.parquet, with the words as pandas' index.
+
+    Without that note LeRobot reads row numbers instead of words, and says nothing.
+    """
+    table = pa.table(
+        {
+            "task_index": pa.array(range(len(tasks)), pa.int64()),
+            "task": pa.array(tasks, pa.string()),
+        }
+    )
+
+    def column(name: str, pandas_type: str, numpy_type: str) -> dict[str, Any]:
+        same = {"name": name, "field_name": name, "metadata": None}
+        return {**same, "pandas_type": pandas_type, "numpy_type": numpy_type}
+
+    note = {
+        "index_columns": ["task"],
+        "column_indexes": [
+            {
+                "name": None,
+                "field_name": None,
+                "pandas_type": "unicode",
+                "numpy_type": "object",
+                "metadata": {"encoding": "UTF-8"},
+            }
+        ],
+        "columns": [column("task_index", "int64", "int64"), column("task", "unicode", "object")],
+        "attributes": {},
+        "creator": {"library": "pyarrow", "version": pa.__version__},
+        "pandas_version": "2.3.3",
+    }
+    write_table(root / TASKS_FILE, table.replace_schema_metadata({"pandas": json.dumps(note)}))
+
+
+def read_stats(root: Path) -> Stats:
+    """Return the whole dataset's statistics; empty where there is no meta/stats.json.
+
+    Raises:
+        DatasetError: it holds something else.
+    """
+    path = root / STATS_FILE
+    try:
+        found = json.loads(read_plain(path))
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise DatasetError(f"{path}: {error.strerror or error}") from None
+    except (ValueError, RecursionError) as error:
+        raise DatasetError(f"{path} is not JSON: {one_line(str(error), 200)}") from None
+    return as_stats(path, found)
+
+
+def as_stats(path: Path, found: Any) -> Stats:
+    """Return what a JSON file says as arrays.
+
+    Raises:
+        DatasetError: it is something else.
+    """
+    stats: Stats = {}
+    try:
+        for key, entry in found.items():
+            stats[key] = {name: np.asarray(value) for name, value in entry.items()}
+            if not all(array.dtype.kind in "biuf" for array in stats[key].values()):
+                raise ValueError
+    except (AttributeError, ValueError, TypeError, OverflowError):
+        raise DatasetError(f"{path} holds no statistics: expected lists of numbers") from None
+    return stats
+
+
+def write_stats(root: Path, stats: Stats) -> None:
+    """Write meta/stats.json, whole or not at all."""
+    plain = {
+        key: {name: np.asarray(value).tolist() for name, value in entry.items()}
+        for key, entry in stats.items()
+    }
+    write_whole(root / STATS_FILE, json.dumps(plain, indent=4, ensure_ascii=False).encode())

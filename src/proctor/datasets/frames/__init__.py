@@ -1,0 +1,1 @@
+"""Pictures: encoded, decoded, found by their time, copied as packets."""

@@ -1,0 +1,223 @@
+"""One open video: finding a frame by its time, going on from where we are or seeking."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from proctor.datasets.frames.encoder import require_av
+from proctor.errors import DatasetError, one_line
+from proctor.features import Array
+
+_MOST_PIXELS = 2**26
+"""Of one picture: a file that says more is not believed, and would fill the memory."""
+_SAME_S = 1e-4
+_FRAMES_OF_A_SEEK = 2
+"""Frames that are decoded in the time of a seek."""
+
+
+_FORMATS = {
+    "gray": ("uint8", 1),
+    "rgb24": ("uint8", 3),
+    "rgba": ("uint8", 4),
+    "gray12le": ("uint16", 1),
+}
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """What frames are turned into."""
+
+    format: str = "rgb24"
+    """``rgb24``: uint8 [H, W, 3]; ``gray`` and ``rgba`` of 1 and 4; ``gray12le``: uint16."""
+    size: tuple[int, int] | None = None
+    """Height and width; None: as they are. Scaled by averaging areas, the same on every machine."""
+
+    @property
+    def dtype(self) -> str:
+        """Of one number."""
+        return _FORMATS[self.format][0]
+
+    @property
+    def channels(self) -> int:
+        """Numbers of a pixel."""
+        return _FORMATS[self.format][1]
+
+
+def converted(reformatter: Any, frame: Any, pixels: Pixels) -> Array:
+    """Return one of PyAV's frames as an array [H, W, C]."""
+    height, width = pixels.size or (frame.height, frame.width)
+    scaled = (height, width) != (frame.height, frame.width)
+    how = _area() if scaled else None
+    made = reformatter.reformat(frame, width, height, pixels.format, interpolation=how, threads=1)
+    picture: Array = made.to_ndarray()
+    return picture.reshape(height, width, pixels.channels)
+
+
+def _area() -> Any:
+    from av.video.reformatter import Interpolation
+
+    # Without the last two, the rounding depends on what instructions the processor has.
+    return Interpolation.AREA | Interpolation.ACCURATE_RND | Interpolation.BITEXACT
+
+
+def scaler() -> Any:
+    """Return what ``converted`` needs; one for each thread, kept, as it is made for one size."""
+    from av.video.reformatter import VideoReformatter
+
+    return VideoReformatter()
+
+
+@contextlib.contextmanager
+def open_video(path: Path) -> Iterator[tuple[Any, Any]]:
+    """Open a video for reading; yields the container and its video stream.
+
+    Raises:
+        DatasetError: there is none, it is none, or it is damaged.
+    """
+    import av
+
+    container, stream = _open(path)
+    try:
+        yield container, stream
+    except av.FFmpegError as error:
+        raise damaged(path, error) from None
+    finally:
+        container.close()
+
+
+def damaged(path: Path, error: Exception) -> DatasetError:
+    """Return what to say of a video that FFmpeg stumbles over."""
+    said = getattr(error, "strerror", None) or str(error)
+    return DatasetError(
+        f"{path} is not a video that can be read ({one_line(said, 200)}): it is cut short or "
+        "damaged; get it again, or leave out its episodes"
+    )
+
+
+def _open(path: Path) -> tuple[Any, Any]:
+    require_av()
+    import av
+
+    if path.exists() and not path.is_file():  # a pipe would be waited for without end
+        raise DatasetError(f"{path} is not a plain file")
+    try:
+        # Only MP4: a playlist under this name could make FFmpeg open files and addresses.
+        container = av.open(f"file:{path}", format="mp4", metadata_errors="replace")
+    except FileNotFoundError:
+        raise DatasetError(f"there is no video {path}; the dataset is not complete") from None
+    except (av.FFmpegError, OSError) as error:
+        raise damaged(path, error) from None
+    try:
+        if not container.streams.video:
+            raise DatasetError(f"{path} has no video in it")
+        stream = container.streams.video[0]
+        _check(path, stream)
+    except BaseException:
+        container.close()
+        raise
+    return container, stream
+
+
+def _check(path: Path, stream: Any) -> None:
+    context = stream.codec_context
+    if context is None:
+        raise DatasetError(
+            f"{path}: this PyAV cannot decode its codec; install PyAV's own wheel "
+            "(pip install --force-reinstall --only-binary av av)"
+        )
+    if not 0 < context.width * context.height <= _MOST_PIXELS:
+        raise DatasetError(
+            f"{path} says that its pictures are {context.width}x{context.height}: damaged"
+        )
+
+
+class Decoder:
+    """One open video, and where in it we are."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._container, self._stream = _open(path)
+        # One thread each: several would decode ahead what nobody asked for.
+        self._stream.codec_context.thread_count = 1
+        self._stream.codec_context.thread_type = "NONE"
+        self._reformatter = scaler()
+        self._frames: Iterator[Any] = iter(())
+        self._now: Any = None
+        self.height: int = self._stream.codec_context.height
+        self.width: int = self._stream.codec_context.width
+
+    def close(self) -> None:
+        """Close the file."""
+        self._container.close()
+
+    def read(self, wanted_s: float, tolerance_s: float, pixels: Pixels) -> Array:
+        """Return the frame nearest to ``wanted_s``.
+
+        Raises:
+            DatasetError: it is further away than ``tolerance_s``, or cannot be decoded.
+        """
+        import av
+
+        try:
+            frame = self._nearest(wanted_s)
+        except av.FFmpegError as error:
+            raise damaged(self.path, error) from None
+        away_s = float("inf") if frame is None else abs(frame.time - wanted_s)
+        if away_s > tolerance_s:
+            at = "there is none at all" if frame is None else f"the nearest is at {frame.time:g} s"
+            raise DatasetError(
+                f"{self.path} has no frame at {wanted_s:g} s: {at} (tolerance {tolerance_s:g} s)"
+            )
+        if (frame.height, frame.width) != (self.height, self.width):
+            raise DatasetError(f"{self.path}: the size of its pictures changes: damaged")
+        return converted(self._reformatter, frame, pixels)
+
+    def _nearest(self, wanted_s: float) -> Any:
+        if self._now is not None and abs(self._now.time - wanted_s) <= _SAME_S:
+            return self._now
+        if self._now is None or self._now.time > wanted_s or not self._is_nearer(wanted_s):
+            self._seek(wanted_s)
+        before = self._now
+        while (frame := next(self._frames, None)) is not None:
+            if frame.pts is None:
+                continue
+            before, self._now = self._now, frame
+            if frame.time >= wanted_s - _SAME_S:
+                break
+        candidates = [found for found in (before, self._now) if found is not None]
+        return min(candidates, key=lambda found: abs(found.time - wanted_s), default=None)
+
+    def _is_nearer(self, wanted_s: float) -> bool:
+        """Whether going on decodes hardly more than starting at the key frame before it."""
+        entries, ticks = self._stream.index_entries, self._stream.time_base
+        here = entries.search_timestamp(self._now.pts, any_frame=True)
+        key = entries.search_timestamp(round((wanted_s + _SAME_S) / ticks))
+        return bool(key - here <= _FRAMES_OF_A_SEEK)
+
+    def _seek(self, wanted_s: float) -> None:
+        """Go to the last key frame at or before ``wanted_s``.
+
+        Key frames are found by the time they are decoded, which is not when they are shown: where
+        that leads too far, it is tried again from ever further back.
+        """
+        ticks = self._stream.time_base
+        for back_s in (0.0, 0.5, 5.0, float("inf")):
+            target_s = max(0.0, wanted_s - back_s)
+            self._container.seek(round((target_s + _SAME_S) / ticks), stream=self._stream)
+            self._frames = self._container.decode(self._stream)
+            self._now = next((f for f in self._frames if f.pts is not None), None)
+            if target_s == 0.0 or (self._now is not None and self._now.time <= wanted_s + _SAME_S):
+                break
+        first = self._now
+        if first is not None:  # it comes again as the first of the frames to look at
+            self._frames = _with_first(first, self._frames)
+        self._now = None
+
+
+def _with_first(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
+    yield first
+    yield from rest

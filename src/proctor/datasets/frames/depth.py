@@ -1,0 +1,144 @@
+"""Videos of distances: 12 bits a pixel, finer where it is near, encoded without loss.
+
+A distance d (metres) becomes a code of 0 to 4095, linear in ln(d + shift) between the nearest and
+the furthest. What was not measured (0, or not a number) becomes the nearest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from proctor.datasets.frames.decoder import Pixels
+from proctor.datasets.frames.encoder import Codec, VideoEncoder
+from proctor.errors import DatasetError
+from proctor.features import Array
+
+DEPTH_CODEC = Codec(
+    "hevc", pix_fmt="gray12le", preset=None, extra_options={"x265-params": "lossless=1"}
+)
+CODES = Pixels("gray12le")
+"""How a FrameReader is to read them."""
+_HIGHEST = 4095
+
+
+class DepthUnit(Enum):
+    """What distances are counted in: whole millimetres are integers, metres are not."""
+
+    METRE = "m"
+    MILLIMETRE = "mm"
+
+
+@dataclass(frozen=True)
+class DepthScale:
+    """Which distances the codes stand for, all in metres."""
+
+    nearest: float = 0.01
+    furthest: float = 10.0
+    shift: float = 3.5
+    logarithmic: bool = True
+
+    def __post_init__(self) -> None:
+        """Check that it makes sense.
+
+        Raises:
+            DatasetError: a code would stand for no distance.
+        """
+        numbers = (self.nearest, self.furthest, self.shift)
+        ordered = all(map(math.isfinite, numbers)) and self.nearest < self.furthest
+        if not ordered or (self.logarithmic and self.nearest + self.shift <= 0):
+            raise DatasetError(
+                f"a depth camera from {self.nearest} to {self.furthest} m, shifted by {self.shift} "
+                "m, makes no sense: video.depth_min, .depth_max or .shift in meta/info.json"
+            )
+
+    @classmethod
+    def of(cls, entry: Mapping[str, Any]) -> DepthScale:
+        """Return the scale that a feature of meta/info.json states.
+
+        Raises:
+            DatasetError: it makes no sense.
+        """
+        block = entry.get("info") or entry.get("video_info") or {}
+        names = {"depth_min": "nearest", "depth_max": "furthest", "shift": "shift"}
+        try:
+            said = {
+                field: float(block[f"video.{name}"])
+                for name, field in names.items()
+                if f"video.{name}" in block
+            }
+        except (TypeError, ValueError):
+            raise DatasetError(
+                "video.depth_min, .depth_max and .shift of a depth camera in meta/info.json must "
+                "be numbers"
+            ) from None
+        return cls(**said, logarithmic=bool(block.get("video.use_log", True)))
+
+    def encode(self, depth: Array) -> Array:
+        """Return the codes, uint16, of distances: floats are metres, integers millimetres."""
+        in_metres = np.issubdtype(depth.dtype, np.floating)
+        per_metre = np.float32(1 if in_metres else 1000)
+        near, far, shift = (
+            np.float32(number * per_metre) for number in (self.nearest, self.furthest, self.shift)
+        )
+        values = np.clip(np.nan_to_num(depth.astype(np.float32), nan=0.0), near, far)
+        if self.logarithmic:
+            low, high = math.log(float(near + shift)), math.log(float(far + shift))
+            place = (np.log(values + shift) - low) / (high - low)
+        else:
+            place = (values - near) / (far - near)
+        codes: Array = np.rint(place * _HIGHEST).clip(0, _HIGHEST).astype(np.uint16)
+        return codes
+
+    def decode(self, codes: Array, unit: DepthUnit = DepthUnit.MILLIMETRE) -> Array:
+        """Return the distances, float32, of codes; millimetres are whole."""
+        low, high = self.nearest, self.furthest
+        if self.logarithmic:
+            low, high = math.log(low + self.shift), math.log(high + self.shift)
+        values = codes.astype(np.float32)
+        values *= np.float32((high - low) / _HIGHEST)
+        values += np.float32(low)
+        if self.logarithmic:
+            np.exp(values, out=values)
+            values -= np.float32(self.shift)
+        np.clip(values, self.nearest, self.furthest, out=values)
+        if unit is DepthUnit.MILLIMETRE:
+            values *= np.float32(1000)
+            np.rint(values, out=values)
+        return values
+
+    def info_block(self, height: int, width: int, fps: float, unit: DepthUnit) -> dict[str, Any]:
+        """Return what meta/info.json says of a depth camera; ``unit`` is what it measures in."""
+        return DEPTH_CODEC.info_block(height, width, fps) | {
+            "video.channels": 1,
+            "is_depth_map": True,
+            "video.depth_min": self.nearest,
+            "video.depth_max": self.furthest,
+            "video.shift": self.shift,
+            "video.use_log": self.logarithmic,
+            "depth_unit": unit.value,
+        }
+
+
+class DepthEncoder(VideoEncoder):
+    """A video that takes distances as they come."""
+
+    def __init__(
+        self, path: Path, scale: DepthScale, fps: float | Fraction, height: int, width: int
+    ) -> None:
+        super().__init__(path, DEPTH_CODEC, fps, height, width)
+        self._scale = scale
+
+    def add(self, picture: Array) -> None:
+        """Encode one picture of distances, [H, W, 1]; raises as for pictures of light."""
+        import av
+
+        codes = np.ascontiguousarray(self._scale.encode(picture)[..., 0])
+        self.add_frame(av.VideoFrame.from_ndarray(codes, format="gray12le"))

@@ -1,0 +1,237 @@
+"""Videos put together and cut apart by copying packets: no picture is decoded, none changes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from proctor.datasets.frames.decoder import open_video
+from proctor.datasets.frames.encoder import discard
+from proctor.errors import DatasetError
+from proctor.machine.files import UNFINISHED, publish
+
+
+class NotAtKeyFrame(DatasetError):
+    """Frames cannot be cut out by copying: they need others before them, or are needed by them."""
+
+
+class DifferentStreams(DatasetError):
+    """Videos cannot be one by copying: they were encoded differently."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some frames of a video, in order: all, or those from ``start`` to before ``stop``."""
+
+    path: Path
+    start: int = 0
+    stop: int | None = None
+
+
+def concatenate(parts: Sequence[Path], into: Path) -> list[tuple[float, float]]:
+    """Write the videos ``parts`` one after the other; return when each begins and ends, in seconds.
+
+    Raises:
+        DifferentStreams: they were not encoded alike.
+        DatasetError: one is missing or damaged.
+        OSError: the file cannot be written.
+    """
+    return splice([Piece(part) for part in parts], into)
+
+
+def extract(
+    source: Path, spans: Sequence[tuple[int, int]], into: Path
+) -> list[tuple[float, float]]:
+    """Write some frames of a video; ``spans`` of them, in order, each from one to before another.
+
+    Return when each span begins and ends in the new video, in seconds.
+
+    Raises:
+        NotAtKeyFrame: a span does not begin at a key frame.
+        DatasetError: the video is missing or damaged, or has no such frames.
+        OSError: the file cannot be written.
+    """
+    return splice([Piece(source, start, stop) for start, stop in spans], into)
+
+
+def splice(pieces: Sequence[Piece], into: Path) -> list[tuple[float, float]]:
+    """Write pieces of videos one after the other; raises as ``concatenate`` and ``extract``.
+
+    Return when each begins and ends in the new video, in seconds. The file has its name only once
+    it is complete and on the disk.
+    """
+    if not pieces:
+        raise ValueError("a video of no pieces")
+    into.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = into.with_name(into.name + UNFINISHED)
+    joined = _Joined(unfinished)
+    try:
+        ends = [Fraction(0)]
+        for start, stop in _of_one_file(pieces):
+            ends += joined.append(pieces[start:stop])
+        joined.close()
+    except BaseException:
+        joined.discard()
+        raise
+    publish(unfinished, into)
+    times = [float(end) for end in ends]
+    return list(itertools.pairwise(times))
+
+
+def _of_one_file(pieces: Sequence[Piece]) -> Iterator[tuple[int, int]]:
+    """Yield ranges of pieces that one pass over one file gives."""
+    start = 0
+    for index in range(1, len(pieces) + 1):
+        if index == len(pieces) or not _goes_on(pieces[index - 1], pieces[index]):
+            yield start, index
+            start = index
+
+
+def _goes_on(piece: Piece, then: Piece) -> bool:
+    return piece.path == then.path and piece.stop is not None and piece.stop <= then.start
+
+
+class _Joined:
+    """The video that is written."""
+
+    def __init__(self, path: Path) -> None:
+        import av
+
+        self._container = av.open(
+            f"file:{path}",
+            "w",
+            format="mp4",
+            options={"movflags": "+faststart", "fflags": "+bitexact"},
+        )
+        self._path = path
+        self._first: Path | None = None
+        self._kind: tuple[Any, ...] = ()
+        self._stream: Any = None
+        self._end = Fraction(0)
+
+    def close(self) -> None:
+        self._container.close()
+
+    def discard(self) -> None:
+        discard(self._container, self._path)
+
+    def append(self, pieces: Sequence[Piece]) -> list[Fraction]:
+        """Copy pieces of one file, in one pass over it; return where each ends."""
+        path, ends = pieces[0].path, []
+        with open_video(path) as (container, stream):
+            self._join(path, stream)
+            groups = _groups(container, stream)
+            at, group = 0, next(groups, [])
+            for piece in pieces:
+                while group and at + len(group) <= piece.start:
+                    at, group = at + len(group), next(groups, [])
+                _check_start(piece, at, group)
+                begin, length = min(p.pts for p in group), 0
+                shift = round(self._end / stream.time_base) - begin
+                while group and (piece.stop is None or at < piece.stop):
+                    kept = _first_frames(piece, at, group)
+                    length = max(length, *(p.pts + p.duration - begin for p in kept))
+                    for packet in kept:
+                        self._copy(packet, shift)
+                    if len(kept) < len(group):
+                        break
+                    at, group = at + len(group), next(groups, [])
+                else:
+                    _check_stop(piece, at, group)
+                self._end += length * stream.time_base
+                ends.append(self._end)
+        return ends
+
+    def _join(self, path: Path, stream: Any) -> None:
+        kind = _kind(stream)
+        if self._stream is None:
+            self._stream = self._container.add_stream_from_template(stream, opaque=True)
+            self._stream.time_base = stream.time_base
+            self._first, self._kind = path, kind
+        elif kind != self._kind:
+            raise DifferentStreams(
+                f"{path} and {self._first} were encoded differently and cannot be one video "
+                "without encoding them again"
+            )
+
+    def _copy(self, packet: Any, shift: int) -> None:
+        packet.pts += shift
+        packet.dts += shift
+        packet.stream = self._stream
+        try:
+            self._container.mux_one(packet)
+        except OSError as error:  # the disk's, not the video's that is read
+            raise OSError(error.errno, error.strerror, str(self._path)) from None
+
+
+def stream_kind(path: Path) -> tuple[Any, ...]:
+    """Return what videos must have in common to be one by copying.
+
+    Raises:
+        DatasetError: it is missing or damaged.
+    """
+    with open_video(path) as (_, stream):
+        return _kind(stream)
+
+
+def _kind(stream: Any) -> tuple[Any, ...]:
+    context = stream.codec_context
+    size = (context.width, context.height)
+    return (stream.codec.canonical_name, *size, context.pix_fmt, context.extradata)
+
+
+def _groups(container: Any, stream: Any) -> Iterator[list[Any]]:
+    """Yield the packets from one key frame to before the next, in the order they are decoded."""
+    group: list[Any] = []
+    for packet in container.demux(stream):
+        if packet.pts is None or packet.dts is None:  # the end
+            continue
+        if packet.is_keyframe and group:
+            yield group
+            group = []
+        group.append(packet)
+    if group:
+        yield group
+
+
+def _leads(group: list[Any]) -> bool:
+    """Whether frames are shown before their key frame: those need the group before it as well."""
+    return any(packet.pts < group[0].pts for packet in group)
+
+
+def _check_start(piece: Piece, at: int, group: list[Any]) -> None:
+    if not group:
+        raise DatasetError(f"{piece.path} has {at} frames, none of number {piece.start}")
+    if at != piece.start or _leads(group) or not group[0].is_keyframe:
+        raise NotAtKeyFrame(
+            f"frame {piece.start} of {piece.path} is no key frame: what begins there cannot be "
+            "copied, only encoded again"
+        )
+
+
+def _first_frames(piece: Piece, at: int, group: list[Any]) -> list[Any]:
+    """Return the packets of the group's frames that lie before the piece's end."""
+    if piece.stop is None or at + len(group) <= piece.stop:
+        return group
+    kept = group[: piece.stop - at]
+    if max(p.pts for p in kept) > min(p.pts for p in group[len(kept) :]):
+        raise _needed(piece)
+    return kept
+
+
+def _check_stop(piece: Piece, at: int, group: list[Any]) -> None:
+    if piece.stop is not None and at < piece.stop:
+        raise DatasetError(f"{piece.path} has {at} frames, {piece.stop} were to be copied")
+    if group and _leads(group):
+        raise _needed(piece)
+
+
+def _needed(piece: Piece) -> NotAtKeyFrame:
+    return NotAtKeyFrame(
+        f"frame {piece.stop} of {piece.path} is needed by frames before it: what ends there cannot "
+        "be copied, only encoded again"
+    )

@@ -1,0 +1,1 @@
+"""Columns of numbers: decoded, gathered for a whole batch, counted."""

@@ -1,0 +1,205 @@
+"""The columns of a dataset's frames: decoded once, then gathered for a whole batch at a time."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from proctor.datasets.format.info import Info
+from proctor.datasets.format.tables import UNREADABLE, damaged, open_table, read_parts, texts_of
+from proctor.errors import DatasetError, one_line
+from proctor.features import Array
+
+_LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+
+
+class Column(Protocol):
+    """One value a frame."""
+
+    def take(self, rows: Array) -> Any:
+        """Return the values of ``rows``: an array, or lists, of the shape of ``rows``."""
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Numbers of a fixed shape; of shape (1,), one number a frame."""
+
+    values: Array
+
+    def take(self, rows: Array) -> Array:
+        """Return the values of ``rows``, copied."""
+        return self.values.take(rows, axis=0)
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Texts; what is said often is held once."""
+
+    codes: Array
+    words: list[str]
+
+    def take(self, rows: Array) -> Any:
+        """Return the texts of ``rows``, as lists."""
+        return _nested([self.words[code] for code in self.codes[rows].ravel()], rows.shape)
+
+
+@dataclass(frozen=True)
+class Things:
+    """Anything else that Arrow holds (what was said to a robot, files of pictures)."""
+
+    where: Path
+    """The folder of the tables."""
+    parts: list[pa.Array]
+    starts: Array
+    """The first row of each part."""
+
+    def take(self, rows: Array) -> Any:
+        """Return the things of ``rows``, as lists."""
+        flat = rows.ravel()
+        parts = np.searchsorted(self.starts, flat, side="right") - 1
+        within = flat - self.starts[parts]
+        places = zip(parts.tolist(), within.tolist(), strict=True)
+        try:
+            return _nested([self.parts[part][i].as_py() for part, i in places], rows.shape)
+        except UNREADABLE as error:
+            raise damaged(self.where, error) from None
+
+
+def _nested(flat: list[Any], shape: tuple[int, ...]) -> Any:
+    if len(shape) == 1:
+        return flat
+    width = int(np.prod(shape[1:]))
+    parts = (flat[i : i + width] for i in range(0, len(flat), width))
+    return [_nested(part, shape[1:]) for part in parts]
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """One table of frames: its first ``rows`` are [start, start + rows) of all that are read."""
+
+    path: Path
+    start: int
+    rows: int
+
+
+def number_shape(info: Info, key: str) -> tuple[int, ...]:
+    """Return the shape of a column of numbers in one frame: of one number, none, as in LeRobot."""
+    shape = info.shape(key)
+    return () if shape == (1,) else shape
+
+
+def as_numbers(path: Path, info: Info, key: str, column: pa.ChunkedArray) -> Array:
+    """Return a column of a table as an array [rows, ...] of the declared type.
+
+    Raises:
+        DatasetError: it has gaps, or is of another type or size.
+    """
+    shape, dtype = number_shape(info, key), np.dtype(info.dtype(key))
+    kind = pa.from_numpy_dtype(dtype)
+    try:
+        parts = [_flat(chunk, kind) for chunk in column.chunks]
+        whole = np.concatenate(parts) if parts else np.empty(0, dtype)
+        return whole.reshape(len(column), *shape)
+    except UNREADABLE as error:
+        found = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+        raise DatasetError(
+            f"{path}: column {key} is {one_line(str(found), 80)}, not {info.dtype(key)} "
+            f"{list(info.shape(key))} in every row ({one_line(str(error), 120)})"
+        ) from None
+
+
+def _flat(array: pa.Array, kind: pa.DataType) -> Array:
+    while True:
+        if array.null_count:
+            raise ValueError("some are missing")
+        if isinstance(array, pa.ExtensionArray):  # known to Arrow where others registered them
+            array = array.storage
+        elif any(is_list(array.type) for is_list in _LISTS):
+            array = array.flatten()
+        else:
+            break
+    if not pa.types.is_primitive(array.type):
+        raise ValueError("they are no numbers")
+    if array.type != kind:
+        array = array.cast(kind)
+    values: Array = array.to_numpy(zero_copy_only=False)
+    return values
+
+
+def check_length(table: TableFile) -> None:
+    """Check that a table has as many rows as its episodes have frames; only its end is read.
+
+    Raises:
+        DatasetError: it has fewer, or is missing or damaged.
+    """
+    check_columns(table, open_table(table.path), ())
+
+
+def check_columns(table: TableFile, file: Any, keys: Sequence[str]) -> None:
+    """Check that an open table has the columns, and as many rows as its episodes have frames.
+
+    Raises:
+        DatasetError: it has not.
+    """
+    names = set(file.schema_arrow.names)
+    missing = [key for key in keys if key not in names]
+    if missing:
+        raise DatasetError(f"{table.path} has no column {missing[0]}, which meta/info.json names")
+    rows = file.metadata.num_rows
+    if rows < table.rows:
+        raise DatasetError(f"{table.path} has {rows} of the {table.rows} frames that it should")
+
+
+def read_columns(table: TableFile, file: Any, keys: Sequence[str]) -> dict[str, pa.ChunkedArray]:
+    """Return some columns of an open table, as many rows as its episodes have frames.
+
+    Raises:
+        DatasetError: a column is missing, or the table is shorter, or damaged.
+    """
+    check_columns(table, file, keys)
+    parts = read_parts(table.path, file, keys)
+    return {key: part.slice(0, table.rows) for key, part in parts.items()}
+
+
+def picture_files(path: Path, key: str, array: pa.Array) -> pa.Array:
+    """Return the bytes of the pictures of a column.
+
+    Raises:
+        DatasetError: it holds none.
+    """
+    kind = array.type
+    if pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
+        array = array.field("bytes")
+        kind = array.type
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
+        raise DatasetError(f"{path}: column {key} is {one_line(str(kind), 80)}, not pictures")
+    return array
+
+
+def joined_texts(where: Path, chunks: Iterable[pa.Array]) -> Texts:
+    """Return the texts of several tables, in folder ``where``, as one column.
+
+    Raises:
+        DatasetError: one is no text.
+    """
+    words: dict[str, int] = {}
+    codes = [
+        words.setdefault("" if text is None else str(text), len(words))
+        for chunk in chunks
+        for text in texts_of(where, chunk)
+    ]
+    return Texts(np.array(codes, np.int32), list(words))
+
+
+def joined_things(where: Path, chunks: Iterable[pa.Array]) -> Things:
+    """Return what several tables, in folder ``where``, hold as one column."""
+    parts = [chunk for chunk in chunks if len(chunk)]
+    starts = list(itertools.accumulate((len(part) for part in parts), initial=0))[:-1]
+    return Things(where, parts, np.array(starts or [0], np.int64))

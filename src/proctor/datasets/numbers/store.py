@@ -1,0 +1,183 @@
+"""The columns that a dataset's frames are read from, decoded when first asked for."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from proctor.datasets.cache.folder import OpenEntry
+from proctor.datasets.cache.shelf import (
+    Plan,
+    Shelf,
+    in_memory,
+    mapped,
+    on_disk,
+    pictures_on_disk,
+    publish,
+    unfinished_removed,
+)
+from proctor.datasets.format.info import Info
+from proctor.datasets.format.tables import UNREADABLE, damaged, open_table, refuse_absurd
+from proctor.datasets.numbers.columns import (
+    Column,
+    Numbers,
+    TableFile,
+    as_numbers,
+    check_columns,
+    check_length,
+    joined_texts,
+    joined_things,
+    number_shape,
+    picture_files,
+    read_columns,
+)
+from proctor.errors import DatasetError
+from proctor.features import Array
+from proctor.machine.system import usable_cores
+
+_NOT_NUMBERS = ("string", "language", "image")
+_GROWTH = 100
+"""Bytes of pictures that a byte of a table may stand for."""
+
+
+class Columns:
+    """The columns of some tables of frames, one after another: ``columns[key].take(rows)``."""
+
+    def __init__(self, info: Info, files: Sequence[TableFile], shelf: Shelf | None = None) -> None:
+        self._info, self._files, self._shelf = info, files, shelf
+        self._begin()
+
+    def __getstate__(self) -> tuple[Info, Sequence[TableFile], Shelf | None]:
+        return self._info, self._files, self._shelf
+
+    def __setstate__(self, state: tuple[Info, Sequence[TableFile], Shelf | None]) -> None:
+        self._info, self._files, self._shelf = state
+        self._begin()
+
+    def _begin(self) -> None:
+        self._loaded: dict[str, Column] = {}
+        self._lock = threading.Lock()
+        self._where = self._files[0].path.parent if self._files else Path()
+        self._rows = self._files[-1].start + self._files[-1].rows if self._files else 0
+
+    def __getitem__(self, key: str) -> Column:
+        """Return a column.
+
+        Raises:
+            DatasetError: a table is missing, damaged, too short or without it.
+        """
+        if key not in self._loaded:
+            with self._lock:
+                if key not in self._loaded:
+                    self._load(key)
+        return self._loaded[key]
+
+    def _load(self, key: str) -> None:
+        """Decode a column of pictures, or all that are none: pictures are large."""
+        images = self._info.image_keys
+        if key in images:
+            self._loaded[key] = joined_things(self._where, self._pictures(key))
+            return
+        keys = [k for k in self._info.columns if k not in images]
+        numbers = [k for k in keys if self._info.dtype(k) not in _NOT_NUMBERS]
+        self._loaded |= {k: Numbers(v) for k, v in self._numbers(numbers).items()}
+        others = [k for k in keys if k not in numbers]
+        if others:
+            parts = self._each(lambda table: _open_columns(table, others))
+            for other in others:
+                join = joined_texts if self._info.dtype(other) == "string" else joined_things
+                chunks = (chunk for part in parts for chunk in part[other].chunks)
+                self._loaded[other] = join(self._where, chunks)
+
+    def _each(self, decode: Callable[[TableFile], Any]) -> list[Any]:
+        with ThreadPoolExecutor(min(8, usable_cores())) as threads:
+            return list(threads.map(decode, self._files))
+
+    def _numbers(self, keys: Sequence[str]) -> dict[str, Array]:
+        info = self._info
+        shapes = {
+            key: ((self._rows, *number_shape(info, key)), np.dtype(info.dtype(key))) for key in keys
+        }
+        nbytes = sum(int(np.prod(shape)) * dtype.itemsize for shape, dtype in shapes.values())
+        plan = Plan(tuple(table.path for table in self._files), shapes, nbytes)
+        entry = self._entry("numbers", plan)
+        found = None if entry is None else mapped(entry.folder, plan)
+        if found is not None:
+            return found
+        columns = in_memory(plan) if entry is None else on_disk(entry.folder, plan)
+
+        def fill(table: TableFile) -> None:
+            read = _open_columns(table, keys)
+            for key, values in columns.items():
+                part = values[table.start : table.start + table.rows]
+                part[...] = as_numbers(table.path, info, key, read[key])
+
+        if entry is None:
+            self._each(fill)
+            return columns
+        with unfinished_removed(entry.folder, plan):
+            self._each(fill)
+            return publish(entry.folder, plan, columns)
+
+    def _pictures(self, key: str) -> Iterator[pa.Array]:
+        """Yield a column of pictures, as the bytes of their files."""
+        paths = tuple(table.path for table in self._files)
+        sizes = sum(path.stat().st_size for path in paths if path.exists())
+        shapes = {key: ((self._rows,), np.dtype(object))}
+        entry = self._entry(f"{key} (files)", Plan(paths, shapes, sizes))
+        for number, table in enumerate(self._files):
+            parts = _table_pictures(table, key)
+            if entry is None:
+                yield from parts
+            else:
+                dense = (_dense(table, part) for part in parts)
+                yield from pictures_on_disk(entry.folder, number, dense)
+
+    def _entry(self, what: str, plan: Plan) -> OpenEntry | None:
+        if self._shelf is None or not self._shelf.takes(plan):
+            return None
+        self._each(check_length)  # before anything is set aside on the word of meta/episodes
+        entry = self._shelf.entry(what, plan)
+        weakref.finalize(self, entry.lock.release)  # what is mapped stays while we live
+        return entry
+
+
+def _open_columns(table: TableFile, keys: Sequence[str]) -> dict[str, pa.ChunkedArray]:
+    file = open_table(table.path)
+    refuse_absurd(table.path, file.metadata, keys)
+    return read_columns(table, file, keys)
+
+
+def _table_pictures(table: TableFile, key: str) -> Iterator[pa.Array]:
+    """Yield the pictures of one table, row group by row group."""
+    file = open_table(table.path)
+    refuse_absurd(table.path, file.metadata, [key])
+    left = table.rows
+    check_columns(table, file, [key])
+    for group in range(file.num_row_groups):
+        try:
+            column = file.read_row_group(group, columns=[key], use_threads=False)[key]
+        except UNREADABLE as error:
+            raise damaged(table.path, error) from None
+        for chunk in column.slice(0, left).chunks:
+            left -= len(chunk)
+            yield picture_files(table.path, key, chunk)
+
+
+def _dense(table: TableFile, part: pa.Array) -> pa.Array:
+    """Return pictures without a dictionary, which a file of ours cannot have many of."""
+    if not pa.types.is_dictionary(part.type):
+        return part.cast(pa.large_binary())
+    lengths = pc.binary_length(part.dictionary).take(part.indices)
+    size = table.path.stat().st_size
+    if (pc.sum(lengths).as_py() or 0) > _GROWTH * size:
+        raise DatasetError(f"{table.path} is damaged: one picture in it is repeated without end")
+    return part.dictionary.cast(pa.large_binary()).take(part.indices)

@@ -1,0 +1,1 @@
+"""What a dataset that is open is made of."""

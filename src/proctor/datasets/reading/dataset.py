@@ -1,0 +1,270 @@
+"""Datasets, read as they lie on disk: frames by position, whole batches at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from proctor.datasets.cache.shelf import Shelf
+from proctor.datasets.cache_settings import FrameCacheSettings
+from proctor.datasets.format.episodes import Episodes, read_episode_stats
+from proctor.datasets.format.info import Info, data_file
+from proctor.datasets.format.tables import Stats, read_stats
+from proctor.datasets.frames.depth import DepthScale
+from proctor.datasets.frames.video import FrameReader
+from proctor.datasets.numbers.columns import TableFile
+from proctor.datasets.numbers.statistics import aggregate
+from proctor.datasets.numbers.store import Columns
+from proctor.datasets.reading.cached import CachedSource, Kept, with_cache
+from proctor.datasets.reading.frame_source import FrameSource, TableSource, VideoSource
+from proctor.datasets.reading.windows import Moments
+from proctor.errors import DatasetError
+from proctor.features import ACTION, ActionSpec, Array, FeatureKind, Interface, from_info
+
+_OBSERVED = (FeatureKind.STATE, FeatureKind.ENV, FeatureKind.VISUAL, FeatureKind.LANGUAGE)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A dataset on disk: its folder and what its metadata say."""
+
+    name: str
+    root: Path
+    info: Info
+    episodes: Episodes
+    tasks: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Look:
+    """How pictures are read."""
+
+    reader: FrameReader
+    size: tuple[int, int] | None = None
+    """Height and width that they are scaled to."""
+    cache: FrameCacheSettings = field(default_factory=FrameCacheSettings)
+
+
+class Dataset:
+    """The frames of a dataset, or of some of its episodes.
+
+    ``ds[i]`` is one frame and ``ds.batch(positions)`` many, stacked; positions count the frames of
+    the chosen episodes. A dataset may be handed to other processes.
+    """
+
+    def __init__(
+        self, source: Source, chosen: Array, offsets: dict[str, Array], look: Look
+    ) -> None:
+        self.name, self.root, self.info = source.name, source.root, source.info
+        self.episodes, self.tasks = source.episodes, source.tasks
+        self.chosen = chosen
+        """The episodes that are read, in order."""
+        self._offsets, self._tolerance_s = offsets, look.reader.tolerance_s
+        self._length = source.episodes.length[chosen]
+        self._ends = np.cumsum(self._length)
+        files, self._first_row = _placed(source, chosen)
+        self._tables = Columns(source.info, files, Shelf(source.name, look.cache))
+        self.cameras = self._cameras(look)
+        """What the pictures of each camera are read through."""
+
+    def __len__(self) -> int:
+        return int(self._ends[-1]) if len(self._ends) else 0
+
+    @property
+    def spans(self) -> Array:
+        """Positions [from, to) of each chosen episode, int64 [n, 2]."""
+        return np.stack([self._ends - self._length, self._ends], axis=1)
+
+    @cached_property
+    def interface(self) -> Interface:
+        """What the dataset offers a policy, as a benchmark would.
+
+        Raises:
+            DatasetError: it has no actions.
+        """
+        info = self.info
+        found = {key: from_info(key, entry) for key, entry in info.features.items()}
+        for key, camera in self.cameras.items():
+            found[key] = replace(info.feature(key), shape=camera.shape)
+        return Interface(
+            name=self.name,
+            features={k: f for k, f in found.items() if f is not None and f.kind in _OBSERVED},
+            action=ActionSpec(int(np.prod(info.feature(ACTION).shape))),
+            fps=info.fps,
+        )
+
+    @cached_property
+    def stats(self) -> Stats:
+        """The statistics of the whole dataset, also where only some episodes are read."""
+        return read_stats(self.root) or aggregate(read_episode_stats(self.root, self.info))
+
+    @cached_property
+    def _columns(self) -> Columns:
+        """The tables' columns, and every episode where the table of episodes says.
+
+        Raises:
+            DatasetError: another is there.
+        """
+        columns = self._tables
+        if self.info.is_v2 or not len(self):  # an episode of v2.x is a file
+            return columns
+        long = self._length > 0
+        for row in (self._first_row[long], (self._first_row + self._length)[long] - 1):
+            found = columns["episode_index"].take(row)
+            wrong = np.flatnonzero(found != self.chosen[long])
+            if len(wrong):
+                episode = self.chosen[long][wrong[0]]
+                path = data_file(self.root, self.info, *self.episodes[int(episode)].data)
+                raise DatasetError(
+                    f"{path}: episode {found[wrong[0]]} stands where meta/episodes has {episode}"
+                )
+        return columns
+
+    def __getitem__(self, position: int) -> dict[str, Any]:
+        """Return one frame; numbers of shape (1,) have no axes, ``task`` is a text.
+
+        Raises:
+            IndexError: there is no such frame.
+            DatasetError: it cannot be read.
+        """
+        if not -len(self) <= position < len(self):
+            raise IndexError(f"frame {position} is not in {self.name} (0 to {len(self) - 1})")
+        return {key: value[0] for key, value in self.batch([position % len(self)]).items()}
+
+    def batch(self, positions: Sequence[int] | Array, keys: Sequence[str] | None = None) -> Any:
+        """Return frames, stacked: {key: array [B, ...]}, of all features or of ``keys``.
+
+        Features with delta_timestamps are [B, T, ...] and have a mask ``<key>_is_pad`` [B, T]; a
+        video of one moment has no T. Pictures are uint8 [B, (T,) H, W, C], depth float32
+        millimetres. ``task`` and texts are lists.
+
+        Raises:
+            IndexError: there is no such frame.
+            DatasetError: a file is missing or damaged.
+        """
+        moments = self._moments(positions)
+        wanted = tuple(self.info.features) if keys is None else keys
+        out: dict[str, Any] = {}
+        for key in wanted:
+            self.info.entry(key)
+            rows = moments.rows
+            if key in self._offsets:
+                rows, out[f"{key}_is_pad"] = moments.around(self._offsets[key])
+                if key in self.info.video_keys and rows.shape[1] == 1:
+                    rows = rows[:, 0]
+            out[key] = self._gather(key, rows, moments)
+        out["task"] = self._task_texts(moments.rows)
+        return out
+
+    def fill_cache(
+        self,
+        told: Callable[[str, int, int], None] | None = None,
+        keys: Sequence[str] | None = None,
+    ) -> None:
+        """Decode every picture that a cache is to keep and does not have yet, in order.
+
+        Without it, the first batches wait for the episodes that they touch. ``told`` hears of which
+        camera how many frames are there, of how many; ``keys`` leaves other cameras out.
+
+        Raises:
+            DatasetError: a video is missing or damaged, or the disk is full.
+        """
+        for key, camera in self.cameras.items():
+            if isinstance(camera, CachedSource) and (keys is None or key in keys):
+                camera.fill(self.chosen, None if told is None else partial(told, key))
+
+    def _moments(self, positions: Sequence[int] | Array) -> Moments:
+        at = np.asarray(positions, np.int64)
+        if at.ndim != 1:
+            raise IndexError(f"positions must be a list of numbers, not of shape {at.shape}")
+        wrong = at[(at < 0) | (at >= len(self))]
+        if len(wrong):
+            raise IndexError(f"frame {wrong[0]} is not in {self.name} (0 to {len(self) - 1})")
+        chosen = np.searchsorted(self._ends, at, side="right")
+        length = self._length[chosen]
+        frame = at - self._ends[chosen] + length
+        return Moments(chosen, frame, length, self._first_row[chosen])
+
+    def _gather(self, key: str, rows: Array, moments: Moments) -> Any:
+        if key not in self.cameras:
+            return self._columns[key].take(rows)
+        times = rows.size // len(rows) if len(rows) else 1
+        episodes = self.chosen[np.repeat(moments.chosen, times)]
+        frames = rows.ravel() - np.repeat(moments.first_row, times)
+        if key in self.info.video_keys:
+            self._check_times(rows.ravel(), frames)
+        pictures = self.cameras[key].read(episodes, frames)
+        if key in self.info.video_keys and self.info.is_depth(key):
+            pictures = DepthScale.of(self.info.entry(key)).decode(pictures)
+        return pictures.reshape(*rows.shape, *pictures.shape[1:])
+
+    def _check_times(self, rows: Array, frames: Array) -> None:
+        """Check that frames are as far apart as the videos show them.
+
+        Raises:
+            DatasetError: a frame is said to be of another time than its place in the episode.
+        """
+        said = self._columns["timestamp"].take(rows)
+        due = (frames / self.info.fps).astype(said.dtype)  # rounded alike: late ones are coarse
+        wrong = np.flatnonzero(~(np.abs(said - due) <= self._tolerance_s))
+        if len(wrong):
+            raise DatasetError(
+                f"{self.root}: frame {frames[wrong[0]]} of an episode has timestamp "
+                f"{said[wrong[0]]:g} s at {self.info.fps} frames a second (proctor data check)"
+            )
+
+    def _cameras(self, look: Look) -> dict[str, FrameSource]:
+        first_row = np.full(len(self.episodes), -1)
+        first_row[self.chosen] = self._first_row
+        given = self.root, self.info, self.episodes
+        sources: dict[str, FrameSource] = {
+            key: VideoSource(*given, key, look.size, look.reader)
+            if key in self.info.video_keys
+            else TableSource(*given, key, self._tables, first_row, look.size)
+            for key in self.info.cameras
+        }
+        return with_cache(sources, look.cache, Kept(self.name, self.chosen))
+
+    def _task_texts(self, rows: Array) -> list[str]:
+        indices = self._columns["task_index"].take(rows)
+        if len(indices) and not 0 <= indices.min() <= indices.max() < len(self.tasks):
+            raise DatasetError(
+                f"{self.root}: task_index goes to {indices.max()}, and there are {len(self.tasks)} "
+                "tasks"
+            )
+        return [self.tasks[i] for i in indices]
+
+
+def _placed(source: Source, chosen: Array) -> tuple[list[TableFile], Array]:
+    """Return the tables that hold the chosen episodes, and the first row of each of these.
+
+    A table holds its episodes one after another, in order; what follows them is not looked at.
+    """
+    episodes = source.episodes
+    names, table_of = np.unique(
+        np.stack([episodes.data_chunk, episodes.data_file], axis=1), axis=0, return_inverse=True
+    )
+    table_of = table_of.reshape(-1)
+    rows = np.zeros(len(names), np.int64)
+    np.add.at(rows, table_of, episodes.length)
+    order = np.argsort(table_of, kind="stable")
+    before = np.cumsum(episodes.length[order]) - episodes.length[order]
+    within = np.empty(len(order), np.int64)  # of each episode, its first row in its table
+    within[order] = before - (np.cumsum(rows) - rows)[table_of[order]]
+    needed = np.unique(table_of[chosen])
+    starts = np.zeros(len(names), np.int64)
+    starts[needed] = np.cumsum(rows[needed]) - rows[needed]
+    files = [
+        TableFile(
+            data_file(source.root, source.info, int(names[table][0]), int(names[table][1])),
+            int(starts[table]),
+            int(rows[table]),
+        )
+        for table in needed
+    ]
+    return files, starts[table_of[chosen]] + within[chosen]

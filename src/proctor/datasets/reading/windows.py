@@ -1,0 +1,67 @@
+"""Which frames a moment is shown with: offsets in time, kept inside its episode."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from proctor.datasets.format.info import Info
+from proctor.errors import DatasetError
+from proctor.features import Array
+
+DeltaTimestamps: TypeAlias = Mapping[str, Sequence[float]]
+"""Of a feature, the seconds before (negative) and after a frame that its value is made of."""
+_MOST_OFFSETS = 100_000
+
+
+@dataclass(frozen=True)
+class Moments:
+    """The frames of a batch: where each stands in its episode, and where that begins and ends."""
+
+    chosen: Array
+    """Which of the chosen episodes, int64 [B]."""
+    frame: Array
+    """Position in the episode, int64 [B]."""
+    length: Array
+    first_row: Array
+
+    @property
+    def rows(self) -> Array:
+        """The row of each frame in the columns."""
+        return self.first_row + self.frame
+
+    def around(self, offsets: Array) -> tuple[Array, Array]:
+        """Return the rows at ``offsets`` from each frame [B, T], and which of them are not there.
+
+        Those before the episode are its first frame, those after it its last.
+        """
+        wanted = self.frame[:, None] + offsets
+        inside = np.minimum(np.maximum(wanted, 0), self.length[:, None] - 1)
+        return self.first_row[:, None] + inside, wanted != inside
+
+
+def offsets_of(
+    delta_timestamps: DeltaTimestamps | None, info: Info, tolerance_s: float
+) -> dict[str, Array]:
+    """Return seconds as numbers of frames, int64 [T] of each feature.
+
+    Raises:
+        DatasetError: a feature is not there, or a time falls between two frames.
+    """
+    offsets = {}
+    for key, seconds in (delta_timestamps or {}).items():
+        info.entry(key)
+        times = np.asarray(seconds, np.float64)
+        if times.ndim != 1 or not 0 < len(times) <= _MOST_OFFSETS:
+            raise DatasetError(f"delta_timestamps of {key} must be a list of seconds")
+        whole = np.rint(times * info.fps)
+        between = ~(np.abs(times * info.fps - whole) / info.fps <= tolerance_s)  # also not a number
+        if between.any():
+            raise DatasetError(
+                f"delta_timestamps of {key}: {times[between][0]} s is no multiple of 1/{info.fps} s"
+            )
+        offsets[key] = whole.astype(np.int64)
+    return offsets

@@ -1,0 +1,1 @@
+"""An episode's way into a dataset: a take, then its place among the others."""

@@ -1,0 +1,70 @@
+"""How a new dataset is laid out, and how an old one was."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from proctor.datasets.format.info import DEFAULT_FEATURES, Info
+from proctor.datasets.frames.encoder import CODECS, Codec
+from proctor.errors import DatasetError
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a dataset's files are cut; the defaults are LeRobot's."""
+
+    chunks_size: int = 1000
+    data_files_size_in_mb: int = 100
+    video_files_size_in_mb: int = 200
+    robot_type: str | None = None
+
+
+def new_info(
+    fps: int, features: Mapping[str, Mapping[str, Any]], codec: Codec, layout: Layout
+) -> Info:
+    """Return what a dataset without episodes says of itself.
+
+    ``features`` are without those that count frames, which come last.
+
+    Raises:
+        DatasetError: they are not.
+    """
+    for key in features:
+        if key in DEFAULT_FEATURES:
+            raise DatasetError(f"{key} is counted by the dataset itself: leave it out of features")
+    entries = {key: dict(entry) for key, entry in features.items()}
+    for key, entry in entries.items():
+        if entry["dtype"] == "video":
+            height, width, _ = Info(fps=fps, features=entries).shape(key)
+            entry["info"] = codec.info_block(height, width, fps)
+    return Info(
+        fps=fps,
+        features=entries | {key: dict(entry) for key, entry in DEFAULT_FEATURES.items()},
+        chunks_size=layout.chunks_size,
+        data_files_size_in_mb=layout.data_files_size_in_mb,
+        video_files_size_in_mb=layout.video_files_size_in_mb,
+        robot_type=layout.robot_type,
+    )
+
+
+def recorded_codec(info: Info) -> Codec:
+    """Return how a dataset's videos were encoded, as far as meta/info.json says."""
+    for key in info.video_keys:
+        said = info.entry(key).get("info") or {}
+        name = str(said.get("video.codec", "av1"))
+        known = CODECS.get(name, replace(Codec(), name=name, preset=None))
+        return replace(
+            known,
+            pix_fmt=str(said.get("video.pix_fmt") or known.pix_fmt),
+            g=said.get("video.g", known.g),
+            crf=said.get("video.crf", known.crf),
+            preset=said.get("video.preset", known.preset),
+            fast_decode=int(said.get("video.fast_decode") or 0),
+            extra_options={
+                str(name): str(value)
+                for name, value in (said.get("video.extra_options") or {}).items()
+            },
+        )
+    return Codec()

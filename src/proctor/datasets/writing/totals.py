@@ -1,0 +1,78 @@
+"""The statistics of a whole dataset, counted again from what lies on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+
+from proctor.datasets.format.episode_stats import read_episode_stats
+from proctor.datasets.format.episodes import EpisodeRow, Episodes
+from proctor.datasets.format.info import Info, data_file
+from proctor.datasets.format.tables import read_table
+from proctor.datasets.numbers.columns import as_numbers
+from proctor.datasets.numbers.spread import Totals
+from proctor.datasets.numbers.statistics import FeatureStats, Stats, counted_features, numbers_stats
+from proctor.datasets.writing.entry import times
+from proctor.datasets.writing.workshop import Workshop, believed
+from proctor.errors import DatasetError
+from proctor.features import Array
+
+
+def read_totals(root: Path, info: Info, episodes: Episodes) -> Totals:
+    """Count every episode of a dataset: the same numbers as if it had just been recorded.
+
+    Of pictures whose levels nobody kept, quantiles are guessed from the episodes'; ``proctor data
+    stats`` decodes them.
+
+    Raises:
+        DatasetError: a table is missing, cut, or shorter than the episodes say.
+    """
+    of_episodes = read_episode_stats(root, info)
+    cameras = [key for key in info.cameras if not info.is_depth(key)]
+    workshop = Workshop(root)
+    known = counted_features(info.features)
+    levels = {key: workshop.read_levels(key, info.shape(key)[2]) for key in cameras}
+    totals = Totals()
+    for rows, numbers in _tables(root, info, episodes):
+        of_file: list[Stats] = []
+        pixels: list[dict[str, Array | None]] = []
+        at = 0
+        for row in rows:
+            stats = dict(of_episodes[row.index]) if row.index < len(of_episodes) else {}
+            for key in numbers.keys() - stats.keys():  # older datasets have none, edited ones some
+                stats[key] = numbers_stats(numbers[key][at : at + row.length])
+            of_file.append({key: stats[key] for key in known if key in stats})
+            pixels.append(
+                {
+                    key: _levels_of(levels[key][row.index : row.index + 1], stats[key])
+                    for key in cameras
+                    if key in stats
+                }
+            )
+            at += row.length
+        totals.add_all(of_file, numbers, pixels)
+    return totals
+
+
+def _levels_of(kept: Array, stats: FeatureStats) -> Array | None:
+    found: Array | None = kept[0] if len(kept) and believed(kept[0], stats) else None
+    return found
+
+
+def _tables(
+    root: Path, info: Info, episodes: Episodes
+) -> Iterator[tuple[list[EpisodeRow], dict[str, Array]]]:
+    """Yield the episodes of each table, and its features that are numbers."""
+    keys = [key for key in counted_features(info.features) if key not in info.cameras]
+    for place, of_file in groupby(episodes, key=lambda row: row.data):
+        path, rows = data_file(root, info, *place), list(of_file)
+        table, n = read_table(path, keys), sum(row.length for row in rows)
+        if n > len(table):
+            raise DatasetError(f"{path} has {len(table)} of the {n} frames that it should")
+        known = [key for key in keys if key in table.column_names]
+        numbers = {key: as_numbers(path, info, key, table[key])[:n] for key in known}
+        numbers["timestamp"] = np.concatenate([times(row.length, info.fps) for row in rows])
+        yield rows, numbers

@@ -1,0 +1,506 @@
+"""Edits of datasets: what is kept stays as it is, and the result is a clean dataset."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from proctor import datasets
+from proctor.datasets.check import check
+from proctor.datasets.edit import operations, recipe
+from proctor.datasets.edit.build import build, edit
+from proctor.datasets.edit.place import new_folder, same_folder
+from proctor.datasets.edit.recipe import Recipe, Source, open_source
+from proctor.datasets.format.episodes import read_episode_stats, write_episodes
+from proctor.datasets.format.info_file import read_info, write_info
+from proctor.datasets.format.tables import read_stats
+from proctor.datasets.frames.encoder import CODECS
+from proctor.datasets.frames.video import probe
+from proctor.datasets.numbers.statistics import QUANTILES, aggregate
+from proctor.datasets.writer import DatasetWriter
+from proctor.errors import UsageError
+from proctor.machine import files
+from tests.unit.datasets.writing.toy import FAST, FEATURES, frame
+
+GOLDEN = Path(__file__).parents[3] / "golden" / "data" / "datasets"
+CAMERA = TOP = "observation.images.top"
+
+
+@pytest.fixture(autouse=True)
+def _fast_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing here cuts the power."""
+    monkeypatch.setattr(files, "sync", lambda fd: None)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """Three episodes, of 12, 7 and 9 frames; the second has a task of its own."""
+    return Path(shutil.copytree(GOLDEN / "video3ep", tmp_path / "source"))
+
+
+def made(root: Path, into: Path, make: Callable[[Source], Recipe]) -> Path:
+    edit(root, new_folder(into), make)
+    return into
+
+
+def packets(root: Path, episode: int, key: str = CAMERA) -> list[bytes]:
+    """The packets of an episode's video, as they lie in its file."""
+    row = open_source(root).rows[episode]
+    info, span = read_info(root), row.videos[key]
+    path = root / f"videos/{key}/chunk-{span.chunk:03d}/file-{span.file:03d}.mp4"
+    with av.open(str(path)) as container:
+        found = [bytes(packet) for packet in container.demux(video=0) if packet.size]
+    start = round(span.from_s * info.fps)
+    return found[start : start + row.length]
+
+
+def assert_clean(root: Path) -> None:
+    """Everything that readers rely on follows from everything else."""
+    assert check(root, decode=False).findings == ()
+    source = open_source(root)
+    info = source.info
+    tables = [pq.read_table(path) for path in sorted(root.glob("data/*/*.parquet"))]
+    columns = {
+        name: np.concatenate([table[name].to_numpy() for table in tables])
+        for name in ("index", "episode_index", "frame_index", "timestamp", "task_index")
+    }
+    lengths = [row.length for row in source.rows]
+    assert info.version == "v3.0"
+    assert info.total_episodes == len(lengths)
+    assert info.total_frames == sum(lengths)
+    assert info.total_tasks == len(source.tasks)
+    assert info.splits == {"train": f"0:{len(lengths)}"}
+    assert columns["index"].tolist() == list(range(info.total_frames))
+    assert columns["episode_index"].tolist() == np.repeat(np.arange(len(lengths)), lengths).tolist()
+    assert columns["frame_index"].tolist() == [i for n in lengths for i in range(n)]
+    assert set(columns["task_index"].tolist()) == set(range(len(source.tasks)))
+    for row in source.rows:
+        rows = slice(row.from_index, row.to_index)
+        assert row.to_index - row.from_index == row.length
+        assert {source.tasks[i] for i in columns["task_index"][rows]} == set(row.tasks)
+    stats = read_episode_stats(root, info)
+    counted = {key for key, entry in info.features.items() if entry["dtype"] != "string"}
+    assert all(set(of_episode) == counted for of_episode in stats)
+    for key, expected in (("index", info.total_frames - 1), ("episode_index", len(lengths) - 1)):
+        assert stats[-1][key]["max"] == [expected]
+        assert read_stats(root)[key]["max"] == [expected]
+    for key, of_key in aggregate(stats).items():
+        for name in set(of_key) - set(QUANTILES):
+            np.testing.assert_allclose(read_stats(root)[key][name], of_key[name], rtol=1e-12)
+
+
+def items(root: Path) -> list[dict[str, Any]]:
+    dataset = datasets.open(root)
+    return [dataset[i] for i in range(len(dataset))]
+
+
+@cache
+def golden_items() -> list[dict[str, Any]]:
+    return items(GOLDEN / "video3ep")
+
+
+def assert_same_frames(found: list[dict[str, Any]], expected: list[dict[str, Any]]) -> None:
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        for key in one.keys() - {"index", "episode_index", "task_index"}:
+            np.testing.assert_array_equal(one[key], other[key], err_msg=key)
+
+
+def test_deleting_keeps_the_other_frames_to_the_byte(source: Path, tmp_path: Path) -> None:
+    before = {path: path.read_bytes() for path in source.rglob("*") if path.is_file()}
+    out = made(source, tmp_path / "out", lambda s: operations.delete(s, [0]))
+    assert_clean(out)
+    assert [packets(out, 0), packets(out, 1)] == [packets(source, 1), packets(source, 2)]
+    assert_same_frames(items(out), golden_items()[12:])
+    assert open_source(out).tasks == ("push the block", "lift the cup")
+    assert {path: path.read_bytes() for path in source.rglob("*") if path.is_file()} == before
+
+
+def test_a_task_that_no_episode_has_any_more_is_gone(source: Path, tmp_path: Path) -> None:
+    out = made(source, tmp_path / "out", lambda s: operations.delete(s, [1]))
+    assert_clean(out)
+    assert open_source(out).tasks == ("push the block",)
+
+
+def test_split_shares_all_episodes_in_order(source: Path, tmp_path: Path) -> None:
+    recipes = operations.split(open_source(source), {"train": 0.4, "val": 0.6})
+    for name, one in recipes.items():
+        build(one, new_folder(tmp_path / name))
+        assert_clean(tmp_path / name)
+    assert_same_frames([*items(tmp_path / "train"), *items(tmp_path / "val")], golden_items())
+    assert read_info(tmp_path / "train").total_episodes == 1
+
+
+def test_split_takes_lists_of_episodes(source: Path, tmp_path: Path) -> None:
+    recipes = operations.split(open_source(source), {"odd": [1], "even": [2, 0]})
+    build(recipes["even"], new_folder(tmp_path / "even"))
+    assert_clean(tmp_path / "even")
+    expected = golden_items()
+    assert_same_frames(items(tmp_path / "even"), [*expected[19:], *expected[:12]])
+
+
+def test_merge_joins_tasks_by_their_words(source: Path, tmp_path: Path) -> None:
+    one = made(source, tmp_path / "one", lambda s: operations.delete(s, [0, 2]))
+    merged = operations.merge([open_source(one), open_source(source)])
+    build(merged, new_folder(tmp_path / "out"))
+    assert_clean(tmp_path / "out")
+    assert open_source(tmp_path / "out").tasks == ("lift the cup", "push the block")
+    assert_same_frames(items(tmp_path / "out"), [*golden_items()[12:19], *golden_items()])
+    assert packets(tmp_path / "out", 2) == packets(source, 1)
+
+
+def test_a_renamed_camera_and_a_renamed_column_are_found_under_their_new_names(
+    source: Path, tmp_path: Path
+) -> None:
+    camera = made(
+        source, tmp_path / "a", lambda s: operations.rename_feature(s, CAMERA, "observation.image")
+    )
+    out = made(camera, tmp_path / "b", lambda s: operations.rename_feature(s, "action", "action.x"))
+    assert_clean(out)
+    assert list(read_info(out).features)[1:3] == ["action.x", "observation.image"]
+    old, new = golden_items()[5], items(out)[5]
+    np.testing.assert_array_equal(new["observation.image"], old[CAMERA])
+    np.testing.assert_array_equal(new["action.x"], old["action"])
+    assert not old.keys() & {"observation.image", "action.x"}
+    assert read_stats(out)["action.x"]["mean"].tolist() == pytest.approx(
+        read_stats(source)["action"]["mean"].tolist()
+    )
+
+
+def test_removed_features_leave_no_column_video_or_statistics(source: Path, tmp_path: Path) -> None:
+    out = made(source, tmp_path / "out", lambda s: operations.remove_features(s, [CAMERA, "note"]))
+    assert_clean(out)
+    assert not (out / "videos").exists()
+    assert not {CAMERA, "note"} & (items(out)[0].keys() | read_stats(out).keys())
+    expected = [
+        {k: v for k, v in item.items() if k not in (CAMERA, "note")} for item in golden_items()
+    ]
+    assert_same_frames(items(out), expected)
+
+
+def test_set_task_changes_words_and_nothing_else(source: Path, tmp_path: Path) -> None:
+    out = made(source, tmp_path / "out", lambda s: operations.set_tasks(s, {2: "wipe", 0: "wipe"}))
+    assert_clean(out)
+    assert open_source(out).tasks == ("lift the cup", "wipe")
+    assert [row.tasks for row in open_source(out).rows] == [("wipe",), ("lift the cup",), ("wipe",)]
+    changed = [
+        {**item, "task": out_item["task"]}
+        for item, out_item in zip(golden_items(), items(out), strict=True)
+    ]
+    assert_same_frames(items(out), changed)
+
+
+def test_pictures_in_tables_become_videos_with_their_tasks_and_statistics(tmp_path: Path) -> None:
+    source = GOLDEN / "image1ep"
+    out = made(source, tmp_path / "out", lambda s: operations.to_video(s, FAST))
+    assert_clean(out)
+    info = read_info(out)
+    assert info.features[CAMERA]["dtype"] == "video"
+    assert info.features[CAMERA]["shape"] == [64, 96, 3]
+    assert CAMERA not in pq.read_schema(out / "data/chunk-000/file-000.parquet").names
+    for old, new in zip(items(source), items(out), strict=True):
+        assert new["task"] == old["task"]
+        assert new[CAMERA].shape == (64, 96, 3)
+    for name, value in read_stats(source)[CAMERA].items():
+        np.testing.assert_allclose(read_stats(out)[CAMERA][name], value, rtol=1e-4)
+
+
+def test_videos_encoded_again_have_another_codec_and_the_same_frames(
+    source: Path, tmp_path: Path
+) -> None:
+    out = made(source, tmp_path / "out", lambda s: operations.reencode(s, [], FAST))
+    assert_clean(out)
+    assert probe(out / f"videos/{CAMERA}/chunk-000/file-000.mp4").codec == "h264"
+    assert read_info(out).features[CAMERA]["info"]["video.codec"] == "h264"
+    for old, new in zip(golden_items(), items(out), strict=True):
+        assert np.abs(new[CAMERA].astype(int) - old[CAMERA].astype(int)).mean() < 6
+
+
+def test_statistics_that_are_wrong_or_missing_are_worked_out_again(
+    source: Path, tmp_path: Path
+) -> None:
+    right = read_episode_stats(source, read_info(source))
+    path = source / "meta/episodes/chunk-000/file-000.parquet"
+    table = pq.read_table(path)
+    names = [name for name in table.column_names if not name.startswith("stats/")]
+    pq.write_table(table.select(names), path)
+    out = made(source, tmp_path / "out", lambda s: operations.recount(s, pictures=True))
+    assert_clean(out)
+    for found, expected in zip(read_episode_stats(out, read_info(out)), right, strict=True):
+        for key in expected:
+            for name in expected[key]:
+                loose = 0.02 if key == CAMERA else 0  # AV1 changes pixels a little
+                np.testing.assert_allclose(
+                    found[key][name], expected[key][name], rtol=1e-6, atol=1e-6 + loose
+                )
+
+
+def test_an_edit_in_place_swaps_and_leaves_nothing_beside(source: Path) -> None:
+    expected = golden_items()[19:]
+    edit(source, same_folder(source), lambda s: operations.delete(s, [0, 1]))
+    assert_clean(source)
+    assert_same_frames(items(source), expected)
+    assert [path.name for path in source.parent.iterdir()] == ["source"]
+    assert not (source / ".lock").exists()
+
+
+def test_the_old_one_is_kept_beside_where_that_is_asked_for(source: Path) -> None:
+    before = golden_items()
+    for _ in range(2):  # twice: the older copy makes room
+        edit(source, same_folder(source, keep_old=True), lambda s: operations.delete(s, [0]))
+    assert read_info(source).total_episodes == 1
+    assert_same_frames(items(source.with_name("source_old")), before[12:])
+    assert sorted(path.name for path in source.parent.iterdir()) == ["source", "source_old"]
+
+
+def test_files_that_stay_as_they_are_are_not_written_again(source: Path) -> None:
+    video, table = (next(source.glob(what)) for what in ("videos/*/*/*", "data/*/*"))
+    (source / "README.md").write_text("my notes")
+    (source / "meta" / "mine.txt").write_text("more")
+    inodes = {path: path.stat().st_ino for path in (video, table, source / "README.md")}
+    edit(
+        source,
+        same_folder(source),
+        lambda s: operations.rename_feature(s, CAMERA, "observation.image"),
+    )
+    renamed = source / "videos/observation.image/chunk-000/file-000.mp4"
+    assert renamed.stat().st_ino == inodes[video]
+    assert table.stat().st_ino == inodes[table]
+    assert (source / "README.md").stat().st_ino == inodes[source / "README.md"]
+    assert (source / "meta/mine.txt").read_text() == "more"
+
+
+def test_a_new_dataset_shares_no_file_with_its_source(source: Path, tmp_path: Path) -> None:
+    out = made(source, tmp_path / "out", lambda s: operations.delete(s, [2]))
+    assert {path.stat().st_nlink for path in out.rglob("*") if path.is_file()} == {1}
+    assert {path.stat().st_nlink for path in source.rglob("*") if path.is_file()} == {1}
+
+
+def test_files_are_filled_up_to_their_limits(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = next(source.glob("videos/*/*/*")).stat().st_size
+    monkeypatch.setattr(recipe, "MB", 1.5 * size)  # one and a half of the source's files
+    merged = operations.merge([open_source(source) for _ in range(5)])
+    small = replace(merged, info=replace(merged.info, video_files_size_in_mb=2, chunks_size=1))
+    build(small, new_folder(tmp_path / "out"))
+    assert_clean(tmp_path / "out")
+    found = sorted((tmp_path / "out").glob("videos/*/*/*"))
+    assert [path.parent.name for path in found] == ["chunk-000", "chunk-001", "chunk-002"]
+    assert [row.videos[CAMERA].chunk for row in open_source(tmp_path / "out").rows] == [
+        *[0] * 6, *[1] * 6, *[2] * 3
+    ]  # fmt: skip
+    assert packets(tmp_path / "out", 13) == packets(source, 1)
+
+
+@pytest.fixture(scope="module")
+def toys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four episodes with a matrix of integers, a video, pictures in tables, texts and booleans."""
+    root = tmp_path_factory.mktemp("toys") / "toys"
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        DatasetWriter.create(root, 10, FEATURES, FAST) as writer,
+    ):
+        patch.setattr(files, "sync", lambda fd: None)
+        for episode, length in enumerate((5, 3, 6, 4)):
+            for i in range(length):
+                writer.add_frame(frame(i + episode), "even" if episode % 2 == 0 else "odd")
+            writer.end_episode()
+    return root
+
+
+def test_matrices_of_integers_survive(toys: Path, tmp_path: Path) -> None:
+    out = made(toys, tmp_path / "out", lambda s: operations.delete(s, [0, 2]))
+    assert_clean(out)
+    assert_same_frames(items(out), [*items(toys)[5:8], *items(toys)[14:]])
+    assert items(out)[0]["grid"].dtype == np.int64
+    old, new = (pq.read_schema(root / "data/chunk-000/file-000.parquet") for root in (toys, out))
+    assert new.equals(old, check_metadata=True)
+
+
+def test_quantiles_are_those_of_the_frames_that_are_left(toys: Path, tmp_path: Path) -> None:
+    out = made(toys, tmp_path / "out", lambda s: operations.delete(s, [2]))
+    state = np.stack([item["observation.state"] for item in items(out)])
+    found = read_stats(out)["observation.state"]
+    for name, share in QUANTILES.items():
+        low, high = (np.quantile(state, share, axis=0, method=m) for m in ("lower", "higher"))
+        assert (found[name] >= low - 0.01).all()
+        assert (found[name] <= high + 0.01).all()
+
+
+def test_quantiles_of_pictures_are_as_if_the_rest_had_been_recorded(
+    toys: Path, tmp_path: Path
+) -> None:
+    out = made(toys, tmp_path / "out", lambda s: operations.delete(s, [1, 3]))
+    with DatasetWriter.create(tmp_path / "again", 10, FEATURES, FAST) as writer:
+        for episode, length in ((0, 5), (2, 6)):
+            for i in range(length):
+                writer.add_frame(frame(i + episode), "even")
+            writer.end_episode()
+    for key in ("observation.images.top", "observation.images.wrist", "grid"):
+        expected = read_stats(tmp_path / "again")[key]
+        for name, value in read_stats(out)[key].items():
+            np.testing.assert_allclose(value, expected[name], rtol=1e-9, err_msg=f"{key} {name}")
+
+
+def test_pictures_become_videos_beside_videos(toys: Path, tmp_path: Path) -> None:
+    out = made(toys, tmp_path / "out", lambda s: operations.to_video(s, FAST))
+    assert_clean(out)
+    assert read_info(out).video_keys == ("observation.images.top", "observation.images.wrist")
+    assert packets(out, 1) == packets(toys, 1)
+
+
+def test_an_edited_dataset_is_recorded_into_again(toys: Path, tmp_path: Path) -> None:
+    out = made(toys, tmp_path / "out", lambda s: operations.delete(s, [0]))
+    with DatasetWriter.resume(out) as writer:
+        writer.add_frame(frame(0), "more")
+        writer.end_episode()
+    assert_clean(out)
+    assert read_info(out).total_episodes == 4
+
+
+def test_videos_that_were_encoded_differently_are_merged_side_by_side(
+    toys: Path, tmp_path: Path
+) -> None:
+    other = made(toys, tmp_path / "other", lambda s: operations.reencode(s, [], CODECS["hevc"]))
+    build(
+        operations.merge([open_source(toys), open_source(other), open_source(toys)]),
+        new_folder(tmp_path / "out"),
+    )
+    assert_clean(tmp_path / "out")
+    assert len(list((tmp_path / "out").glob("videos/*/*/*"))) == 3
+    assert_same_frames(items(tmp_path / "out"), [*items(toys), *items(other), *items(toys)])
+
+
+def test_an_episode_that_does_not_begin_at_a_key_frame_is_encoded_again_alone(
+    tmp_path: Path,
+) -> None:
+    root = tmp_path / "source"
+    features = {key: FEATURES[key] for key in ("observation.state", "observation.images.top")}
+    one_key_frame = replace(FAST, g=100, extra_options={"sc_threshold": "0"})
+    with DatasetWriter.create(root, 10, features, one_key_frame) as writer:
+        for i in range(12):
+            writer.add_frame({key: frame(i)[key] for key in features}, "all of it")
+        writer.end_episode()
+    cut_in_two(root, 5)
+    built = edit(root, new_folder(tmp_path / "out"), lambda s: operations.select(s, [1, 0]))
+    assert built.again == {"observation.images.top": [0]}
+    assert_clean(tmp_path / "out")
+    assert packets(tmp_path / "out", 1) == packets(root, 0)
+    for old, new in zip(items(root)[5:], items(tmp_path / "out"), strict=False):
+        assert np.abs(old[TOP].astype(int) - new[TOP].astype(int)).max() <= 6
+
+
+def cut_in_two(root: Path, at: int) -> None:
+    """Say that a dataset's only episode is two, the second of which begins at frame ``at``."""
+    info, whole = read_info(root), open_source(root).rows[0]
+    span = whole.videos[TOP]
+    rows = [
+        replace(whole, length=at, to_index=at, videos={TOP: replace(span, to_s=at / 10)}),
+        replace(
+            whole,
+            index=1,
+            length=whole.length - at,
+            from_index=at,
+            videos={TOP: replace(span, from_s=at / 10)},
+        ),
+    ]
+    path = root / "data/chunk-000/file-000.parquet"
+    table = pq.read_table(path)
+    second = np.arange(whole.length) >= at
+    for name, values in {
+        "episode_index": second.astype(np.int64),
+        "frame_index": np.arange(whole.length) - at * second,
+        "timestamp": ((np.arange(whole.length) - at * second) / 10).astype(np.float32),
+    }.items():
+        place = table.column_names.index(name)
+        table = table.set_column(place, table.field(name), pa.array(values))
+    pq.write_table(table, path)
+    write_episodes(root, rows, [{}, {}], 0, 0)
+    write_info(root, replace(info, total_episodes=2, splits={"train": "0:2"}))
+
+
+REFUSED: list[tuple[Callable[[Source], Any], str]] = [
+    (lambda s: operations.delete(s, [7]), "has no episode 7 (it has 0 to 2)"),
+    (lambda s: operations.delete(s, [0, 1, 2]), "these are all 3 episodes of"),
+    (lambda s: operations.split(s, {}), "split into what?"),
+    (lambda s: operations.split(s, {"a": 0.9, "b": 0.9}), "sum to 1 at most, got 1.8"),
+    (lambda s: operations.split(s, {"a": 0.1, "b": 0.9}), "split 'a' has no episodes (3 to share)"),
+    (lambda s: operations.split(s, {"a": [0], "b": [0]}), "episode 0 is in two splits: a, b"),
+    (lambda s: operations.split(s, {"a": [0], "b": 0.5}), "all shares (0.8) or all lists"),
+    (lambda s: operations.merge([s]), "merge takes two datasets or more"),
+    (lambda s: operations.rename_feature(s, "acton", "x"), "has no feature 'acton'; did you mean"),
+    (lambda s: operations.rename_feature(s, "action", "note"), "has a feature 'note' already"),
+    (lambda s: operations.rename_feature(s, "action", "a/b"), "'a/b' is no name of a feature"),
+    (lambda s: operations.rename_feature(s, "index", "i"), "index is part of every dataset"),
+    (lambda s: operations.remove_features(s, ["timestamp"]), "timestamp is part of every dataset"),
+    (lambda s: operations.remove_features(s, ["notes"]), "has no feature 'notes'; did you mean"),
+    (lambda s: operations.set_tasks(s, {3: "x"}), "has no episode 3 (it has 0 to 2)"),
+    (lambda s: operations.set_tasks(s, {0: " "}), "a task cannot be empty"),
+    (lambda s: operations.convert(s), "is v3.0 already: nothing to convert"),
+]
+
+
+@pytest.mark.parametrize(("make", "why"), REFUSED)
+def test_what_cannot_be_is_refused_in_one_line(make: Callable[[Source], Any], why: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        make(open_source(GOLDEN / "video3ep"))
+    assert why in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"fps": 30}, "differ in fps: 10 and 30"),
+        ({"robot_type": "other"}, "differ in robot_type: toy and other"),
+        ({"action": {"dtype": "float64"}}, "differ in dtype of action: float32 and float64"),
+        (
+            {"action": {"names": ["a", "b"]}},
+            "differ in names of action: ['dx', 'dy'] and ['a', 'b']",
+        ),
+        ({"note": None}, "second has no note"),
+    ],
+)
+def test_datasets_that_differ_are_not_merged_and_it_is_said_in_what(
+    source: Path, tmp_path: Path, change: dict[str, Any], why: str
+) -> None:
+    import json
+
+    second = Path(shutil.copytree(source, tmp_path / "second"))
+    said = json.loads((second / "meta/info.json").read_text())
+    for key, value in change.items():
+        if value is None:
+            del said["features"][key]
+        elif isinstance(value, dict):
+            said["features"][key] |= value
+        else:
+            said[key] = value
+    (second / "meta/info.json").write_text(json.dumps(said))
+    with pytest.raises(UsageError) as refused:
+        operations.merge([open_source(source), open_source(second)])
+    assert why in str(refused.value)
+
+
+def test_a_result_does_not_lie_inside_its_source(source: Path) -> None:
+    with pytest.raises(UsageError, match="source; choose a folder beside it"):
+        made(source, source / "out", lambda s: operations.delete(s, [0]))
+    assert not (source / "out").exists()
+
+
+def test_a_folder_that_exists_is_not_written_into(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="exists; choose another folder"):
+        new_folder(source)
+    (tmp_path / "empty").mkdir()
+    made(source, tmp_path / "empty", lambda s: operations.delete(s, [0]))
+    assert_clean(tmp_path / "empty")

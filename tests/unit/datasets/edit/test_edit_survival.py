@@ -1,0 +1,165 @@
+"""Edits that are killed, refused or run out of space: one of the two datasets is there, whole."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from proctor import datasets
+from proctor.datasets.edit import build as build_module
+from proctor.datasets.edit import operations, place
+from proctor.datasets.edit.build import edit
+from proctor.datasets.edit.place import new_folder, same_folder
+from proctor.datasets.edit.recipe import open_source
+from proctor.datasets.format.info_file import read_info
+from proctor.datasets.writing.workshop import lock_dataset, unlock_dataset
+from proctor.errors import UsageError
+from proctor.machine import files
+from tests.unit.datasets.making import GOLDEN
+
+KILLED_IN = """
+import os, signal, sys
+from pathlib import Path
+from proctor.datasets.edit import build, frames, operations, place, videos
+from proctor.machine import files
+
+def die(*args, **kwargs):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+module, name = sys.argv[2].split(":")
+setattr({"build": build, "frames": frames, "place": place, "videos": videos}[module], name, die)
+build.edit(Path(sys.argv[1]), place.same_folder(Path(sys.argv[1])),
+           lambda source: operations.delete(source, [0]))
+"""
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(GOLDEN / "video3ep", tmp_path / "demos"))
+
+
+def killed_in(root: Path, where: str) -> None:
+    done = subprocess.run([sys.executable, "-c", KILLED_IN, str(root), where], check=False)
+    assert done.returncode == -signal.SIGKILL
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(root).as_posix(): path.read_bytes()
+        for path in root.rglob("*")
+        if path.is_file() and path.name != ".lock"
+    }
+
+
+@pytest.mark.parametrize("where", ["frames:_write", "place:swap"])
+def test_a_kill_before_the_swap_leaves_the_old_one_whole(root: Path, where: str) -> None:
+    before = contents(root)
+    killed_in(root, where)
+    assert contents(root) == before
+    edit(root, same_folder(root), lambda s: operations.delete(s, [0]))  # and it can be done again
+    assert read_info(root).total_episodes == 2
+    assert [path.name for path in root.parent.iterdir()] == ["demos"]
+
+
+def test_a_kill_after_the_swap_leaves_the_new_one_whole(root: Path) -> None:
+    killed_in(root, "place:_unlocked")
+    assert read_info(root).total_episodes == 2
+    assert len(datasets.open(root)) == 16
+    assert len(list(root.parent.iterdir())) == 2  # the old one, which nobody had the time to remove
+    edit(root, same_folder(root), lambda s: operations.delete(s, [0]))
+    assert read_info(root).total_episodes == 1
+    assert [path.name for path in root.parent.iterdir()] == ["demos"]
+
+
+def test_a_kill_while_a_new_folder_is_made_leaves_no_folder_of_that_name(
+    root: Path, tmp_path: Path
+) -> None:
+    words = KILLED_IN.replace(
+        "place.same_folder(Path(sys.argv[1]))", "place.new_folder(Path('out'))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", words, str(root), "build:write_info"], cwd=tmp_path, check=False
+    )
+    assert done.returncode == -signal.SIGKILL
+    assert not (tmp_path / "out").exists()
+    edit(root, new_folder(tmp_path / "out"), lambda s: operations.delete(s, [0]))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["demos", "out"]
+
+
+def test_no_space_left_is_said_with_what_is_kept(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(build_module, "write_stats", full)
+    before = contents(root)
+    with pytest.raises(UsageError) as refused:
+        edit(root, same_folder(root), lambda s: operations.delete(s, [0]))
+    expected = f"no space left in {tmp_path} for the edited dataset; {root} is as it was"
+    assert str(refused.value) == expected
+    with pytest.raises(UsageError, match="nothing is left of it"):
+        edit(root, new_folder(tmp_path / "out"), lambda s: operations.delete(s, [0]))
+    assert contents(root) == before
+    assert [path.name for path in tmp_path.iterdir()] == ["demos"]
+
+
+def test_a_disk_that_fills_up_under_a_video_is_not_a_damaged_video(
+    root: Path, tmp_path: Path
+) -> None:
+    words = """
+import resource, sys
+from proctor.cli import main
+sys.dont_write_bytecode = True  # or half a .pyc would stay behind
+resource.setrlimit(resource.RLIMIT_FSIZE, (700, 700))
+sys.exit(main(["data", "delete", sys.argv[1], "--episodes=0", "--in_place"]))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", words, str(root)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "cannot write the edited dataset" in done.stderr
+    assert f"{root} is as it was" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["demos"]
+
+
+def test_a_dataset_that_is_being_recorded_is_not_edited_in_place(root: Path) -> None:
+    lock = lock_dataset(root)
+    with pytest.raises(UsageError, match="is being recorded or edited by another process"):
+        edit(root, same_folder(root), lambda s: operations.delete(s, [0]))
+    unlock_dataset(root, lock)
+
+
+def test_downloads_that_others_share_are_not_edited_in_place(root: Path, tmp_path: Path) -> None:
+    shared = tmp_path / "snapshot"
+    (shared / "meta").mkdir(parents=True)
+    (shared / "meta" / "info.json").symlink_to(root / "meta" / "info.json")
+    with pytest.raises(UsageError, match="its files are links"):
+        same_folder(shared)
+
+
+def test_a_missing_file_is_named_and_nothing_is_left(root: Path, tmp_path: Path) -> None:
+    video = next(root.glob("videos/*/*/*"))
+    video.unlink()
+    with pytest.raises(UsageError, match=f"{video} is missing"):
+        edit(root, new_folder(tmp_path / "out"), lambda s: operations.delete(s, [0]))
+    assert [path.name for path in tmp_path.iterdir()] == ["demos"]
+
+
+def test_the_kernel_need_not_know_how_to_exchange_folders(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "_exchange", lambda one, other: False)
+    edit(root, same_folder(root), lambda s: operations.delete(s, [0]))
+    assert read_info(root).total_episodes == 2
+    assert [path.name for path in root.parent.iterdir()] == ["demos"]
+    assert place.LOCK_FILE not in os.listdir(root)  # noqa: PTH208  the names alone
+    assert len(open_source(root).rows) == 2

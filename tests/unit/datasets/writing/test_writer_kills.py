@@ -1,0 +1,205 @@
+"""A kill at any moment loses the open episode only, and confuses nobody who reads what is left."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from proctor.datasets.format.info_file import read_info
+from proctor.datasets.format.tables import read_tasks
+from proctor.datasets.reader import open as open_dataset
+from proctor.datasets.writer import DatasetWriter
+from proctor.datasets.writing.take import TakeWriter, read_take
+from proctor.machine import files
+from tests.unit.datasets.writing.test_writer import TOP, contents, rows_of, shades
+from tests.unit.datasets.writing.toy import FAST, FEATURES, frame
+
+FEW = {key: FEATURES[key] for key in ("observation.state", TOP)}
+CHANGES = ("open", "os.rename", "os.link", "os.remove", "os.mkdir", "os.rmdir", "os.truncate")
+"""What changes a folder, as Python announces it before it does."""
+
+
+@pytest.fixture(autouse=True)
+def _fast_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "sync", lambda fd: None)  # nothing here cuts the power
+
+
+def record(writer: DatasetWriter, *shades: int, task: str) -> None:
+    for shade in shades:
+        writer.add_frame({key: frame(shade)[key] for key in FEW}, task)
+    writer.end_episode()
+
+
+def killed_before(n: int, work: Callable[[], object]) -> bool:
+    """Do ``work`` in a child that kills itself before its n-th change; False: it made fewer."""
+    child = os.fork()
+    if child == 0:
+        signal.alarm(100)  # should it hang
+        left = n
+
+        def count(event: str, args: tuple[object, ...]) -> None:
+            nonlocal left
+            if event in CHANGES and (event != "open" or _writes(args)):
+                left -= 1
+                if left == 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.addaudithook(count)
+        code = 1
+        try:
+            work()
+            code = 0
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        assert os.WTERMSIG(status) == signal.SIGKILL
+        return True
+    assert os.WEXITSTATUS(status) == 0
+    return False
+
+
+def _writes(args: tuple[object, ...]) -> bool:
+    flags = args[2]
+    return isinstance(flags, int) and bool(flags & (os.O_WRONLY | os.O_RDWR))
+
+
+def check_left(root: Path, least: int) -> int:
+    """Check that what is left can be read by us and as LeRobot does; return its episodes."""
+    info = read_info(root)
+    assert info.total_episodes >= least
+    dataset = open_dataset(root)
+    assert len(dataset) == info.total_frames
+    pictures = dataset.batch(range(len(dataset)))["observation.images.top"]
+    assert len(pictures) == info.total_frames
+    # LeRobot reads all tables there are, and believes the totals.
+    assert [row["index"] for row in rows_of(root)][: len(dataset)] == list(range(len(dataset)))
+    tables = sorted((root / "meta/episodes").glob("*/*.parquet"))
+    episodes = [row for path in tables for row in pq.read_table(path).to_pylist()]
+    assert [row["episode_index"] for row in episodes][: info.total_episodes] == list(
+        range(info.total_episodes)
+    )
+    assert len(read_tasks(root, info)) >= info.total_tasks
+    return info.total_episodes
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset of two episodes, a finished take, and what they are together when closed."""
+    folder = tmp_path_factory.mktemp("prepared")
+    writer = DatasetWriter.create(folder / "toy", 10, FEW, FAST)
+    record(writer, 0, 1, 2, task="push")
+    record(writer, 0, 1, task="push")
+    take = TakeWriter(folder / "take", writer.info, FAST)
+    for shade in (4, 5):
+        take.add_frame({key: frame(shade)[key] for key in FEW}, "lift")
+    take.finish()
+    writer.release()
+    shutil.copytree(folder, folder.with_name("whole"))
+    whole = DatasetWriter.resume(folder.with_name("whole") / "toy")
+    whole.append(read_take(folder.with_name("whole") / "take"))
+    whole.close()
+    return folder
+
+
+EVERY = [
+    pytest.param(13, id="every thirteenth"),
+    pytest.param(1, id="every", marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize("step", EVERY)
+def test_killed_between_two_changes_of_an_append_nothing_is_lost(
+    prepared: Path, tmp_path: Path, step: int
+) -> None:
+    whole = contents(prepared.with_name("whole") / "toy")
+    root, take = tmp_path / "try/toy", tmp_path / "try/take"
+    found = []
+    for n in range(1, 1000, step):
+        shutil.copytree(prepared, tmp_path / "try")
+        if not killed_before(n, lambda: DatasetWriter.resume(root).append(read_take(take))):
+            break
+        found.append(check_left(root, least=2))
+        again = DatasetWriter.resume(root)
+        assert again.n_episodes == found[-1]
+        assert not (root / ".proctor/publishing.json").exists()
+        if found[-1] == 2:
+            again.append(read_take(take))
+        again.close()
+        assert contents(root) == whole, n
+        shutil.rmtree(tmp_path / "try")
+    assert set(found) == {2, 3} or step > 1  # it was killed before and after it was in
+    assert len(found) > 20 / step
+
+
+@pytest.mark.parametrize("step", EVERY)
+def test_killed_between_two_changes_of_close_one_of_both_is_there(
+    prepared: Path, tmp_path: Path, step: int
+) -> None:
+    whole = contents(prepared.with_name("whole") / "toy")
+    ready = tmp_path / "ready"
+    shutil.copytree(prepared, ready)
+    writer = DatasetWriter.resume(ready / "toy")
+    writer.append(read_take(ready / "take"))
+    writer.release()
+    root = tmp_path / "try/toy"
+    kills = 0
+    for n in range(1, 1000, step):
+        shutil.copytree(ready, tmp_path / "try")
+        if not killed_before(n, lambda: DatasetWriter.resume(root).close()):
+            break
+        kills += 1
+        assert check_left(root, least=3) == 3
+        DatasetWriter.resume(root).close()
+        assert contents(root) == whole, n
+        assert [path.name for path in root.parent.iterdir()] == ["toy"]
+        shutil.rmtree(tmp_path / "try")
+    assert kills > 20 / step
+
+
+RECORDS = """
+import sys
+from pathlib import Path
+from proctor.datasets.writer import DatasetWriter
+from proctor.machine import files
+from tests.unit.datasets.writing.test_writer_kills import FAST, FEW, record
+files.sync = lambda fd: None
+root = Path(sys.argv[1])
+exists = (root / "meta/info.json").exists()
+writer = DatasetWriter.resume(root) if exists else DatasetWriter.create(root, 10, FEW, FAST)
+while True:
+    record(writer, 0, 1, 2, task="push")
+    print(writer.n_episodes, flush=True)
+"""
+
+
+def test_episodes_that_somebody_heard_of_outlive_sigkill(tmp_path: Path) -> None:
+    root = tmp_path / "toy"
+    chance = random.Random(0)
+    heard = 0
+    for _ in range(3):
+        recorder = subprocess.Popen(
+            [sys.executable, "-c", RECORDS, str(root)],
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).parents[4],
+        )
+        assert recorder.stdout is not None
+        heard = int(recorder.stdout.readline())
+        time.sleep(chance.uniform(0, 0.3))
+        recorder.kill()
+        said = recorder.stdout.read().splitlines()
+        recorder.wait()
+        heard += len(said)
+        assert check_left(root, least=heard) <= heard + 1  # one may be in that nobody heard of
+    assert shades(root) == [[0, 1, 2]] * read_info(root).total_episodes
