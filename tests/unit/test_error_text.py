@@ -18,7 +18,6 @@ from proctor.errors import WorkerError, last_line, one_line, plain_text
 from proctor.evaluation.run import Evaluation
 from proctor.recorders.progress import Progress
 from proctor.runs.journal import JOURNAL_FILE
-from proctor.stats.counts import Counts
 from proctor.types import EpisodeResult, Outcome
 
 HOSTILE_TEXT = "boom \x1b[2J\x1b]0;owned\x07 \r\x9b31m \u202e end"
@@ -51,8 +50,8 @@ def test_control_codes_of_a_simulators_error_never_reach_the_terminal(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     screen = io.StringIO()
-    progress = Progress(1, Counts(), Console(file=screen, force_terminal=False))
     spec = Fake(FakeConfig()).spec(Fake(FakeConfig()).tasks()[0], 0, 0)
+    progress = Progress([spec], [], Console(file=screen, force_terminal=False))
     error = f"Traceback\n  {HOSTILE_TEXT}\nRuntimeError: {HOSTILE_TEXT}"
     progress.episode_ended(EpisodeResult(spec, Outcome.DIVERGED, error=error))
     progress.close()

@@ -78,8 +78,9 @@ def _show(comparisons: Sequence[Comparison], worse: Sequence[Comparison] | None)
     from rich.console import Console
 
     from proctor.report.comparison_table import comparison_lines, comparison_table, p_equals
+    from proctor.report.tables import fitted, table_console
 
-    console = Console()
+    console = table_console()
     errors = Console(stderr=True)
     for place, comparison in enumerate(comparisons):
         for warning in comparison.warnings:
@@ -88,7 +89,7 @@ def _show(comparisons: Sequence[Comparison], worse: Sequence[Comparison] | None)
             )
         if place:
             console.print()
-        console.print(comparison_table(comparison))
+        console.print(fitted(comparison_table(comparison), console.width))
         console.print()
         for line in comparison_lines(comparison):
             console.print(one_line(line), markup=False, highlight=False, soft_wrap=True)

@@ -10,7 +10,7 @@ proctor data info DATASET
 Prints a dataset's version, rate, episodes, features, cameras, tasks, sizes and statistics; on a
 terminal cut to its width and to the first rows of long lists, whole when piped.
 """
-_WIDEST, _MOST_ROWS = 10_000, 20
+_MOST_ROWS = 20
 
 
 def run(words: list[str]) -> int:
@@ -19,15 +19,12 @@ def run(words: list[str]) -> int:
     if given is None:
         return 0
     root = given.dataset()
-    from rich.console import Console
-
     from proctor.report.dataset_facts import read_facts
     from proctor.report.dataset_tables import Room, facts_tables
+    from proctor.report.tables import table_console
 
     facts = read_facts(root)
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=_WIDEST)
+    console = table_console()
     room = Room(console.width, _MOST_ROWS if console.is_terminal else None)
     with console.capture() as shown:
         for number, table in enumerate(facts_tables(facts, room)):

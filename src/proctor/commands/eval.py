@@ -52,8 +52,8 @@ def evaluate_and_show(settings: dict[str, Any]) -> tuple[Prepared[EvalConfig], i
     from proctor.evaluation.run import prepare, run_evaluation
     from proctor.recorders.interrupts import Interrupts
     from proctor.recorders.progress import FilmingProgress, Progress
+    from proctor.report.tables import table_console
     from proctor.report.worlds import planned_repeats
-    from proctor.stats.counts import Counts
 
     interrupts = Interrupts()
     prepared = prepare(build(EvalConfig, settings))
@@ -73,8 +73,7 @@ def evaluate_and_show(settings: dict[str, Any]) -> tuple[Prepared[EvalConfig], i
         notes = (*getattr(prepared.benchmark, "notes", ()), *prepared.policy.spec.notes)
         for note in notes:
             console.print(one_line(f"note: {note}"), highlight=False, soft_wrap=True, markup=False)
-        counts = Counts.of((row.outcome, row.world_key) for row in before)
-        return [Progress(len(prepared.plan), counts, console), interrupts]
+        return [Progress(prepared.plan, before, console), interrupts]
 
     def film_recorders(episodes: int) -> list[Recorder]:
         return [FilmingProgress(episodes, Console(stderr=True)), interrupts]
@@ -88,7 +87,7 @@ def evaluate_and_show(settings: dict[str, Any]) -> tuple[Prepared[EvalConfig], i
     except CannotOpen as error:
         _say_what_cannot_be_opened(prepared, error)
         return prepared, EXIT_ERRORED_EPISODES
-    _show(evaluation, prepared.benchmark.action, Console())
+    _show(evaluation, prepared.benchmark.action, table_console())
     return prepared, EXIT_ERRORED_EPISODES if evaluation.tally.errors else 0
 
 
@@ -151,7 +150,7 @@ def _show(evaluation: Evaluation, action: ActionSpec, console: Console) -> None:
     from proctor.report.tables import results_table
     from proctor.report.worlds import world_warnings
 
-    console.print(results_table(evaluation.rows, evaluation.watched))
+    console.print(results_table(evaluation.rows, evaluation.watched, console.width))
     console.print(f"\nsuccess {evaluation.tally}", style="bold", highlight=False)
     left = sum(bool(row.clipped_steps) for row in evaluation.rows)
     if left:

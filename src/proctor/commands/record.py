@@ -54,6 +54,7 @@ def _record_and_show(config: RecordConfig, settings: dict[str, Any]) -> int:
     from proctor.evaluation.recording import prepare, run_recording
     from proctor.recorders.interrupts import Interrupts
     from proctor.recorders.progress import RecordingProgress
+    from proctor.report.tables import table_console
 
     interrupts = Interrupts()
     prepared, shown = prepare(config)
@@ -76,7 +77,7 @@ def _record_and_show(config: RecordConfig, settings: dict[str, Any]) -> int:
     except CannotOpen as error:
         print(one_line(f"proctor: error: {error}"), file=sys.stderr)
         return EXIT_INCOMPLETE
-    _show(recorded, Console())
+    _show(recorded, table_console())
     return 0 if recorded.complete else EXIT_INCOMPLETE
 
 
@@ -106,15 +107,17 @@ def _show(recorded: Recorded, console: Console) -> None:
     """Say of every task what came of it, and where the dataset lies."""
     from rich.table import Table
 
+    from proctor.report.tables import fitted
+
     table = Table(box=None, pad_edge=False)
-    table.add_column("task")
+    table.add_column("task", overflow="fold")
     for name in ("kept", "attempts", "failed", "errors", "frames"):
         table.add_column(name, justify="right")
     for task in recorded.tasks:
         counts = (task.attempts, task.failed, task.errors)
         of_wanted = f"{task.kept}/{recorded.wanted}"
         table.add_row(one_line(task.name), of_wanted, *map(str, counts), f"{task.frames:,}")
-    console.print(table)
+    console.print(fitted(table, console.width))
     kept = sum(task.kept for task in recorded.tasks)
     frames = sum(task.frames for task in recorded.tasks)
     print(f"\n{kept:,} demonstrations, {frames:,} frames, {recorded.seconds:.1f} s in this session")

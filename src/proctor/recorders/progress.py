@@ -1,26 +1,34 @@
-"""What the user sees while a run goes on: one live line, or plain lines without a terminal."""
+"""What the user sees while a run goes on: live lines, or plain ones now and then in a log."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
 from proctor.errors import last_line, one_line
 from proctor.recorders.base import Recorder
 from proctor.recorders.takes import Keep
+from proctor.runs.journal import EpisodeRow, row_of
 from proctor.runs.records import Pulse
 from proctor.stats.counts import Counts
 from proctor.stats.rates import rate_text
-from proctor.types import EpisodeResult
+from proctor.types import EpisodeResult, EpisodeSpec
 
 _PLAIN_EVERY_S = 5.0
+_MOST_TASKS = 12
+"""That are shown at a time while they go on."""
 
 
 class Line:
-    """One line that is redrawn, or said every few seconds where nothing can be redrawn."""
+    """One line that is redrawn, or said every few seconds where nothing can be redrawn.
+
+    There it is not said again before it says something else.
+    """
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -30,11 +38,15 @@ class Line:
         self._said_at = time.monotonic()
         self._said = ""
 
-    def show(self, text: str) -> None:
-        """Show ``text`` in place of what was there, now or in a few seconds."""
+    def show(self, text: str, below: Sequence[str] = ()) -> None:
+        """Show ``text`` in place of what was there, now or in a few seconds.
+
+        ``below`` are more lines, for where they can be redrawn.
+        """
         if self._live is not None:
-            self._live.update(Text(text, overflow="ellipsis", no_wrap=True))
-        elif time.monotonic() - self._said_at >= _PLAIN_EVERY_S:
+            lines = (Text(line, overflow="ellipsis", no_wrap=True) for line in (text, *below))
+            self._live.update(Group(*lines))
+        elif text != self._said and time.monotonic() - self._said_at >= _PLAIN_EVERY_S:
             self._said_at = time.monotonic()
             self._say(text)
 
@@ -63,10 +75,14 @@ class LiveLine(Recorder):
         """Return the line as text, what matters most first: a narrow terminal cuts the end."""
         raise NotImplementedError
 
+    def below(self) -> list[str]:
+        """Return more lines, for a terminal that shows them while the run goes on."""
+        return []
+
     def pulse(self, pulse: Pulse) -> None:
         """Show how the run goes."""
         self._pulse = pulse
-        self._line.show(self.line())
+        self._line.show(self.line(), self.below())
 
     def close(self) -> None:
         """Leave the last state of the line on the screen."""
@@ -79,19 +95,67 @@ class LiveLine(Recorder):
             self._console.print(one_line(line), style="yellow", markup=False, soft_wrap=True)
 
 
-class Progress(LiveLine):
-    """Shows episodes done, the rate with its interval, throughput, mean batch and time left."""
+@dataclass
+class TaskProgress:
+    """How far one task of a run is."""
 
-    def __init__(self, planned: int, counts: Counts, console: Console) -> None:
+    name: str
+    planned: int = 0
+    counts: Counts = field(default_factory=Counts)
+    ended_at: float = 0.0
+    """When its newest episode ended."""
+
+    @property
+    def left(self) -> int:
+        """Its episodes that have not ended."""
+        return self.planned - self.counts.total
+
+    def line(self, name_width: int) -> str:
+        """Return how far it is, in one line."""
+        name, counts = one_line(self.name), self.counts
+        if len(name) > name_width:
+            name = f"{name[: name_width - 1]}…"
+        rate = rate_text(counts.successes, counts.successes + counts.failures, counts.worlds)
+        return f"{name:<{name_width}}  {counts.total}/{self.planned}  {rate}"
+
+
+class Progress(LiveLine):
+    """Shows episodes done, the rate with its interval, throughput, time left; and of every task."""
+
+    def __init__(
+        self, plan: Sequence[EpisodeSpec], before: Sequence[EpisodeRow], console: Console
+    ) -> None:
+        """Begin where the episodes ``before`` have ended already."""
         super().__init__(console)
-        self._planned = planned
-        self._counts = counts
-        self._done_before = counts.total
+        self._planned = len(plan)
+        self._tasks: dict[tuple[str, int], TaskProgress] = {}
+        for spec in plan:
+            self._tasks.setdefault(spec.task.key, TaskProgress(spec.task.name)).planned += 1
+        self._counts = Counts()
+        for row in before:
+            self._count(row)
+        self._done_before = self._counts.total
 
     def episode_ended(self, result: EpisodeResult) -> None:
         """Count the episode; one whose simulator broke is named at once."""
-        self._counts.add(result.outcome, result.spec.world_key)
+        self._count(row_of(result))
         self._name_broken(result)
+
+    def _count(self, row: EpisodeRow) -> None:
+        self._counts.add(row.outcome, row.world_key)
+        task = self._tasks[row.suite, row.task_id]
+        task.counts.add(row.outcome, row.world_key)
+        task.ended_at = max(task.ended_at, row.end_time)
+
+    def below(self) -> list[str]:
+        """Return a line for each task that has begun and not ended, newest first, then the rest."""
+        if len(self._tasks) == 1:
+            return []
+        begun = [task for task in self._tasks.values() if task.counts.total]
+        begun.sort(key=lambda task: (task.left == 0, -task.ended_at))
+        shown = begun[: max(0, min(_MOST_TASKS, self._console.height - 3))]
+        name_width = min(self._console.width // 2, max((len(t.name) for t in shown), default=0))
+        return [f"  {task.line(name_width)}" for task in shown]
 
     def line(self) -> str:
         """Return the line as text."""
@@ -106,6 +170,9 @@ class Progress(LiveLine):
         parts.append(f"{pulse.steps_per_s:,.0f} steps/s")
         if pulse.mean_batch is not None:
             parts.append(f"batch {pulse.mean_batch:.1f}")
+        if len(self._tasks) > 1:
+            ended = sum(task.left == 0 for task in self._tasks.values())
+            parts.append(f"{ended}/{len(self._tasks)} tasks done")
         return "  ".join(parts)
 
     def _time_left(self) -> str:

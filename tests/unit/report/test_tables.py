@@ -1,0 +1,64 @@
+"""The table of a run: whole where it is piped, one name where two would say the same, narrow."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from proctor.report.tables import results_table, table_console
+from proctor.runs.journal import EpisodeRow
+from tests.run_folders import eight_episodes
+
+LONG = "pick_up_the_black_bowl_between_the_plate_and_the_ramekin_and_place_it_on_the_plate"
+
+
+def long_names() -> list[EpisodeRow]:
+    return [
+        replace(row, suite="libero_spatial", task=f"{LONG}_{row.task_id}")
+        for row in eight_episodes()
+    ]
+
+
+def drawn(rows: list[EpisodeRow], width: int) -> list[str]:
+    screen = io.StringIO()
+    console = Console(file=screen, width=width)
+    console.print(results_table(rows, width=width))
+    return screen.getvalue().splitlines()
+
+
+def test_a_piped_table_is_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    lines = drawn(long_names(), table_console().width)
+    assert len(lines) == 4
+    assert f"{LONG}_0" in lines[1]
+    assert "75.0% [30.1, 95.4] n=4" in lines[1]
+
+
+def test_groups_and_tasks_of_one_name_share_a_column() -> None:
+    rows = [replace(row, suite=row.task) for row in eight_episodes()]
+    head, first, *_, last = drawn(rows, 80)
+    assert head.split()[:2] == ["task", "success"]
+    assert first.split()[:2] == ["point-0", "75.0%"]
+    assert last.split()[:2] == ["all", "57.1%"]
+    assert drawn(eight_episodes(), 80)[0].split()[:2] == ["group", "task"]
+
+
+@pytest.mark.parametrize("width", [80, 60, 40, 30])
+def test_no_number_is_lost_on_a_narrow_screen(width: int) -> None:
+    lines = drawn(long_names(), width)
+    assert max(map(len, lines)) <= width
+    text = " ".join("\n".join(lines).split())
+    for said in ("75.0% [30.1, 95.4] n=4", "33.3% [6.1, 79.2] n=3, 1 error", "-2.5", "30"):
+        assert said in text
+    assert f"{LONG}_1" in text.replace(" ", "")
+
+
+def test_forty_columns_get_lines_instead_of_columns() -> None:
+    assert drawn(eight_episodes(), 40)[:3] == [
+        "point / point-0",
+        "  success 75.0% [30.1, 95.4] n=4",
+        "  reward -2.2  steps 23",
+    ]
