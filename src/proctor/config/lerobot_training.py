@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from proctor.config.training import AcceleratorSettings, EmaSettings, TrainConfig
+from proctor.config.training import TrainConfig
+from proctor.config.training_sections import AcceleratorSettings, EmaSettings
 from proctor.definition import flatten
 from proctor.errors import UsageError
 from proctor.policies.lerobot.config import CheckpointConfig, encode_config
@@ -148,7 +149,8 @@ def lerobot_file(
     """
     told = config.as_dict()
     known = told["dataset"].items()
-    dataset = {k: v for k, v in known if k != "inputs" and not k.startswith("cache")}
+    our_own = ("inputs", "image_size")
+    dataset = {k: v for k, v in known if k not in our_own and not k.startswith("cache")}
     if dataset["exclude_episodes"] is None:
         del dataset["exclude_episodes"]
     dataset["repo_id"] = dataset["repo_id"] or Path(dataset["root"]).name

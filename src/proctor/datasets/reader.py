@@ -3,21 +3,60 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from proctor.datasets.cache_settings import FrameCacheSettings
-from proctor.datasets.format.episodes import Episodes, read_episodes
+from proctor.datasets.format.episodes import Episodes
 from proctor.datasets.format.info import Info, data_file, video_file
-from proctor.datasets.format.info_file import read_info
-from proctor.datasets.format.tables import read_tasks
 from proctor.datasets.frames.video import TOLERANCE_S, FrameReader
-from proctor.datasets.reading.dataset import Dataset, Look, Source
+from proctor.datasets.reading.catalogue import Source, read_source
+from proctor.datasets.reading.dataset import Dataset, Look
 from proctor.datasets.reading.windows import DeltaTimestamps, offsets_of
-from proctor.datasets.source import find
+from proctor.datasets.source import Found, find
 from proctor.errors import DatasetError
 from proctor.features import Array
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """A dataset whose metadata are here: frames of it can be had, of any of its episodes."""
+
+    source: Source
+    found: Found
+
+    def frames(
+        self,
+        episodes: Sequence[int] | None = None,
+        delta_timestamps: DeltaTimestamps | None = None,
+        look: Look | None = None,
+    ) -> Dataset:
+        """Return the frames of ``episodes`` (None: all); their files are downloaded now.
+
+        Raises:
+            UsageError: there is no such episode or feature, or they cannot be had.
+        """
+        info, table = self.source.info, self.source.episodes
+        look = look or Look(FrameReader())
+        chosen = chosen_episodes(self.found.name, table, episodes)
+        offsets = offsets_of(delta_timestamps, info, look.reader.tolerance_s)
+        if self.found.remote is not None:
+            self.found.fetch(_files(info, table, chosen))
+        return Dataset(self.source, chosen, offsets, look)
+
+
+def look_up(
+    path_or_id: str | Path, root: str | Path | None = None, revision: str | None = None
+) -> Catalogue:
+    """Find a dataset and read its metadata; nothing else of it is downloaded.
+
+    Raises:
+        UsageError: there is no such dataset, or it cannot be read.
+    """
+    found = find(path_or_id, None if root is None else Path(root), revision)
+    return Catalogue(read_source(found.name, found.root), found)
 
 
 def open(
@@ -41,16 +80,8 @@ def open(
     Raises:
         UsageError: there is no such dataset, episode or feature, or it cannot be read.
     """
-    found = find(path_or_id, None if root is None else Path(root), revision)
-    info = read_info(found.root)
-    table = read_episodes(found.root, info)
-    chosen = chosen_episodes(found.name, table, episodes)
-    offsets = offsets_of(delta_timestamps, info, tolerance_s)
-    if found.remote is not None:
-        found.fetch(_files(info, table, chosen))
-    source = Source(found.name, found.root, info, table, read_tasks(found.root, info))
     look = Look(FrameReader(tolerance_s=tolerance_s), image_size, cache or FrameCacheSettings())
-    return Dataset(source, chosen, offsets, look)
+    return look_up(path_or_id, root, revision).frames(episodes, delta_timestamps, look)
 
 
 def chosen_episodes(name: str, table: Episodes, episodes: Sequence[int] | None) -> Array:

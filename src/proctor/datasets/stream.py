@@ -11,13 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from proctor.datasets.format.episodes import read_episodes
 from proctor.datasets.format.info import data_file, video_file
-from proctor.datasets.format.info_file import read_info
-from proctor.datasets.format.tables import read_tasks
 from proctor.datasets.frames.video import FrameReader
 from proctor.datasets.reader import chosen_episodes
-from proctor.datasets.reading.dataset import Dataset, Look, Source
+from proctor.datasets.reading.catalogue import Source, read_source
+from proctor.datasets.reading.dataset import Dataset, Look
 from proctor.datasets.reading.shards import Shard, shards_of, shuffled
 from proctor.datasets.reading.stream_files import Files, files_of
 from proctor.datasets.reading.windows import DeltaTimestamps, offsets_of
@@ -80,9 +78,8 @@ class Stream:
                 f"{options.buffer} and {options.seed}"
             )
         root = files.root
-        info = read_info(root)
-        episodes = read_episodes(root, info)
-        self._source = Source(str(root), root, info, episodes, read_tasks(root, info))
+        self._source = read_source(str(root), root)
+        info, episodes = self._source.info, self._source.episodes
         self._files, self._options = files, options
         self._offsets = offsets_of(options.delta_timestamps, info, options.tolerance_s)
         chosen = chosen_episodes(str(root), episodes, options.episodes)

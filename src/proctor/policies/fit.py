@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 
+from proctor.definition import Use
 from proctor.errors import SpecMismatch, did_you_mean
 from proctor.features import (
     ACTION,
@@ -38,11 +39,14 @@ def check_offered(inputs: Iterable[str], interface: Interface, asker: str) -> No
 
 
 def check_fit(
-    wanted: Mapping[str, Feature], interface: Interface, rename_map: Mapping[str, str]
+    wanted: Mapping[str, Feature],
+    interface: Interface,
+    rename_map: Mapping[str, str],
+    use: Use = Use.EVALUATION,
 ) -> None:
     """Check that the interface offers every input in ``wanted``, and takes the actions there.
 
-    ``rename_map`` says the policy's names for the interface's.
+    ``rename_map`` says the policy's names for the interface's; ``use``, whose flags are named.
 
     Raises:
         SpecMismatch: what is missing or differs, and the flag that fixes it.
@@ -61,7 +65,7 @@ def check_fit(
         source = offered_key(key, rename_map)
         if source not in offered or (source in rename_map and rename_map[source] != key):
             raise SpecMismatch(_missing(key, wanted, interface, rename_map))
-        _check_shape(key, feature, offered[source], interface)
+        _check_shape(key, feature, offered[source], interface, use)
 
 
 def _check_action(wanted: Feature, interface: Interface) -> None:
@@ -95,15 +99,18 @@ def _cameras(features: Mapping[str, Feature]) -> list[str]:
     return [key for key, feature in features.items() if feature.kind is FeatureKind.VISUAL]
 
 
-def _check_shape(key: str, wanted: Feature, found: Feature, interface: Interface) -> None:
+def _check_shape(key: str, wanted: Feature, found: Feature, interface: Interface, use: Use) -> None:
     if found.shape == wanted.shape:
         return
     if wanted.kind is FeatureKind.VISUAL:
         height, width, _ = wanted.shape
         shape = "x".join(map(str, found.shape[:2]))
+        scaled = f"--env.observation_height={height} --env.observation_width={width}"
+        if use is Use.TRAINING:
+            scaled = f"--dataset.image_size=[{height},{width}]"
         raise SpecMismatch(
             f"the policy wants {key} at {height}x{width}, {interface.name} gives {shape}; add "
-            f"--env.observation_height={height} --env.observation_width={width}"
+            f"{scaled}"
         )
     raise SpecMismatch(
         f"the policy wants {key} with {wanted.shape[0]} numbers, {interface.name} gives "

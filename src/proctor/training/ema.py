@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from proctor.config.training import EmaSettings
+from proctor.config.training_sections import EmaSettings
 from proctor.errors import UsageError
 from proctor.policies.runtime.network import Network
 

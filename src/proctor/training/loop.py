@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from proctor.config.lerobot_training import lerobot_file
-from proctor.config.training import Precision
+from proctor.config.training_sections import Precision
 from proctor.features import ACTION
 from proctor.policies.lerobot.processors import Pipeline
 from proctor.policies.lerobot.saving import write_parts

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -16,7 +15,7 @@ from proctor.config.training import TrainConfig
 from proctor.definition import Use
 from proctor.errors import UsageError, did_you_mean
 from proctor.features import ACTION, ENVIRONMENT_STATE, STATE, Feature, FeatureKind, Interface
-from proctor.policies.fit import check_fit, offered_key
+from proctor.policies.fit import check_fit
 from proctor.policies.lerobot.checkpoint import (
     built_network,
     default_pipelines,
@@ -31,12 +30,10 @@ from proctor.policies.runtime.runner import pick_device
 from proctor.training.checkpoints import PRETRAINED
 from proctor.training.data import Loading, Samples
 from proctor.training.draws import Draws
+from proctor.training.material import Material, look_up_material
 from proctor.training.optim import Recipe, resolve
-from proctor.training.sampler import Order, split_episodes, usable_frames
+from proctor.training.sampler import Order
 from proctor.training.together import ALONE_HERE, Together
-
-if TYPE_CHECKING:
-    from proctor.datasets.reading.dataset import Dataset
 
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 
@@ -89,44 +86,21 @@ def prepare(
     Raises:
         UsageError: what cannot be, before anything is written.
     """
-    from proctor.datasets.reader import open as open_dataset
-
-    given = config.dataset
-    whole = open_dataset(given.repo_id or str(given.root), root=given.root, revision=given.revision)
-    chosen = _chosen_episodes(config, whole)
+    material = look_up_material(config)
     device = together.device(pick_device(_asked_device(config)))
-    parts = _parts(config, whole, device, resumed)
+    parts = _parts(config, material, device, resumed)
     _check_played(config, parts)
-    samples = parts.config.samples()
-    shapes = _shapes(parts)
-    deltas = _deltas(parts, whole.info.fps)
-
-    def opened(episodes: list[int]) -> tuple[Samples, Order]:
-        part = open_dataset(
-            given.repo_id or str(given.root),
-            root=given.root,
-            revision=given.revision,
-            episodes=episodes,
-            delta_timestamps=deltas,
-            tolerance_s=config.tolerance_s,
-            cache=given,
-        )
-        lengths = (part.spans[:, 1] - part.spans[:, 0]).tolist()
-        order = Order(usable_frames(lengths, samples.drop_last), config.batch_size, config.seed)
-        return Samples(part, shapes), order
-
-    tasks = [whole.episodes.tasks[episode][:1] or ("",) for episode in chosen]
-    kept, held_out = split_episodes([task[0] for task in tasks], given.eval_split)
     preset = parts.config.training_preset() if config.use_policy_training_preset else None
-    trained_on, order = opened([chosen[i] for i in kept])
+    recipe = resolve(preset, config.optimizer, config.scheduler)
+    trained_on, order = material.samples(parts, material.trained_on)
     return Setup(
         config,
         parts,
-        resolve(preset, config.optimizer, config.scheduler),
+        recipe,
         device,
         trained_on,
         replace(order, share=together.share),
-        opened([chosen[i] for i in held_out]) if config.eval_steps else None,
+        material.samples(parts, material.held_out) if config.eval_steps else None,
         together,
     )
 
@@ -138,19 +112,6 @@ def _check_played(config: TrainConfig, parts: Parts) -> None:
         check_fit(parts.config.features, interface_of(benchmark), parts.preprocessor.rename_map)
 
 
-def _chosen_episodes(config: TrainConfig, dataset: Dataset) -> list[int]:
-    n, given = len(dataset.episodes), config.dataset
-    for name in ("episodes", "exclude_episodes"):
-        for episode in getattr(given, name) or ():
-            if not 0 <= episode < n:
-                raise UsageError(
-                    f"--dataset.{name}: {dataset.name} has no episode {episode} (it has {n})"
-                )
-    if given.episodes is not None:
-        return sorted(set(given.episodes))
-    return [episode for episode in range(n) if episode not in set(given.exclude_episodes or ())]
-
-
 def _asked_device(config: TrainConfig) -> str:
     policy = config.policy
     if isinstance(policy, PretrainedConfig):
@@ -159,35 +120,35 @@ def _asked_device(config: TrainConfig) -> str:
 
 
 def _parts(
-    config: TrainConfig, dataset: Dataset, device: torch.device, resumed: Path | None
+    config: TrainConfig, material: Material, device: torch.device, resumed: Path | None
 ) -> Parts:
     """Return the policy to train: the resumed one, a checkpoint's, or one with new weights."""
-    policy, interface = config.policy, dataset.interface
+    policy, interface = config.policy, material.interface
     if resumed is not None:  # its statistics are part of it
         parts = read_checkpoint(resumed / PRETRAINED, {}, interface, Use.TRAINING)
     elif isinstance(policy, PretrainedConfig):
         folder = locate(policy.path, policy.revision).folder
         parts = read_checkpoint(folder, policy.overrides, interface, Use.TRAINING)
-        parts = _with_stats(parts, _stats(config, dataset, parts.preprocessor.rename_map))
+        parts = _with_stats(parts, _stats(config, material, parts.preprocessor.rename_map))
     else:
-        parts = _new_parts(config, dataset, device)
+        parts = _new_parts(config, material, device)
     made_for = replace(parts.config, device=device.type, push_to_hub=False)
     parts.network.to(device)
     return replace(parts, config=made_for)
 
 
-def _new_parts(config: TrainConfig, dataset: Dataset, device: torch.device) -> Parts:
+def _new_parts(config: TrainConfig, material: Material, device: torch.device) -> Parts:
     plugin = plugins.find_policy(config.policy.type)
     policy = config.policy
     if not isinstance(plugin, CheckpointPlugin) or not isinstance(policy, CheckpointConfig):
         raise UsageError(f"--policy.type={policy.type} has no weights to train")
     if policy.rename_map:
         raise UsageError("--rename_map is for policies from checkpoints (--policy.path)")
-    action = Feature(FeatureKind.ACTION, (dataset.interface.action.size,), "float32")
+    action = Feature(FeatureKind.ACTION, (material.interface.action.size,), "float32")
     policy = replace(
         policy,
         device=device.type,
-        input_features=inputs_of(dataset.interface, config.dataset.inputs),
+        input_features=inputs_of(material.interface, config.dataset.inputs),
         output_features={ACTION: action},
     )
     policy.validate()
@@ -198,12 +159,12 @@ def _new_parts(config: TrainConfig, dataset: Dataset, device: torch.device) -> P
             "downloaded; add --policy.pretrained_backbone_weights=null to train the image encoder "
             "from nothing, or start from a checkpoint with --policy.path=DIR"
         )
-    stats = _stats(config, dataset, {})
+    stats = _stats(config, material, {})
     before, after = default_pipelines(policy, stats, stats)
     with Draws(config.seed).for_weights():
         network = built_network(plugin, policy)
     parts = Parts(policy, network, plugin.prefix, before, after)
-    _require_stats(parts, dataset)
+    _require_stats(parts, material)
     return parts
 
 
@@ -225,17 +186,18 @@ def inputs_of(interface: Interface, asked: list[str] | None) -> dict[str, Featur
     return offered if asked is None else {key: offered[key] for key in asked}
 
 
-def _stats(config: TrainConfig, dataset: Dataset, rename_map: Mapping[str, str]) -> Stats:
+def _stats(config: TrainConfig, material: Material, rename_map: Mapping[str, str]) -> Stats:
     """Return the dataset's statistics under the policy's names."""
     stats: Stats = {}
-    for key, each in dataset.stats.items():
+    source = material.source
+    for key, each in source.stats.items():
         name = rename_map.get(key, key)
         stats[name] = {
             k: torch.from_numpy(np.array(value, dtype=np.float32)) for k, value in each.items()
         }
     if config.dataset.use_imagenet_stats:
-        for key in dataset.info.cameras:
-            if not dataset.info.is_depth(key):
+        for key in source.info.cameras:
+            if not source.info.is_depth(key):
                 of_camera = stats.setdefault(rename_map.get(key, key), {})
                 of_camera |= {k: torch.tensor(v).reshape(3, 1, 1) for k, v in IMAGENET.items()}
     return stats
@@ -249,29 +211,10 @@ def _with_stats(parts: Parts, stats: Stats) -> Parts:
     )
 
 
-def _require_stats(parts: Parts, dataset: Dataset) -> None:
+def _require_stats(parts: Parts, material: Material) -> None:
     features = {**parts.config.input_features, **parts.config.output_features}
     for key in features:
         if parts.preprocessor.lacks_stats(key):
-            raise UsageError(f"{dataset.name} has no statistics of {key} to normalise it by")
-
-
-def _shapes(parts: Parts) -> dict[str, tuple[int, ...]]:
-    """Return the shape of every feature in one sample, by the dataset's names."""
-    samples, renames = parts.config.samples(), parts.preprocessor.rename_map
-    time = () if samples.observation_steps is None else (len(samples.observation_steps),)
-    shapes = {
-        offered_key(key, renames): (*time, *feature.shape)
-        for key, feature in parts.config.input_features.items()
-    }
-    return shapes | {ACTION: (len(samples.action_steps), parts.config.action_dim)}
-
-
-def _deltas(parts: Parts, fps: int) -> dict[str, list[float]]:
-    """Return the moments that samples are made of, in seconds from their frame."""
-    samples = parts.config.samples()
-    deltas = {ACTION: [step / fps for step in samples.action_steps]}
-    if samples.observation_steps is not None:
-        seen = [step / fps for step in samples.observation_steps]
-        deltas |= {key: seen for key in _shapes(parts) if key != ACTION}
-    return deltas
+            raise UsageError(
+                f"{material.source.name} has no statistics of {key} to normalise it by"
+            )

@@ -11,7 +11,8 @@ from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
 from proctor.config.help import flags_help
 from proctor.config.lerobot_training import FOREIGN, lerobot_file, ours
-from proctor.config.training import Precision, TrainConfig
+from proctor.config.training import TrainConfig
+from proctor.config.training_sections import Precision
 from proctor.errors import UsageError
 from proctor.features import Feature, FeatureKind
 from proctor.policies.act.config import ActConfig

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,9 @@ pytest.importorskip("av")
 
 from proctor.cli import main
 from proctor.datasets.cache.folder import list_entries
+from proctor.datasets.reading import catalogue
 from proctor.datasets.writer import DatasetWriter
+from proctor.policies.lerobot.checkpoint import read_checkpoint
 
 CAMERA = "observation.images.top"
 
@@ -37,12 +40,19 @@ def write_pictures(root: Path) -> Path:
     return root
 
 
-def test_a_cache_changes_no_bit_of_what_is_learnt(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+FEW = {"steps": 2, "batch_size": 2, "save_freq": 2, "num_workers": 0}
+FEW |= {"policy.pretrained_backbone_weights": "null"}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_pictures(tmp_path_factory.mktemp("data") / "pictures")
+
+
+def test_a_cache_of_small_pictures_changes_no_bit_of_what_is_learnt(
+    root: Path, tmp_path: Path
 ) -> None:
-    root = write_pictures(tmp_path / "pictures")
-    few = {"steps": 2, "batch_size": 2, "save_freq": 2, "num_workers": 0}
-    few |= {"policy.pretrained_backbone_weights": "null"}
+    few = FEW | {"dataset.image_size": "[16,24]"}
     learnt = {}
     for kind in ("off", "disk"):
         cache = {"dataset.cache": kind, "dataset.cache_dir": tmp_path / "cache"}
@@ -53,6 +63,54 @@ def test_a_cache_changes_no_bit_of_what_is_learnt(
     assert (entry.card.camera, entry.card.frames) == (CAMERA, 12)
     said = (tmp_path / "disk/checkpoints/000002/pretrained_model/train_config.json").read_text()
     assert '"cache' not in said  # LeRobot refuses what it does not know
-    wrong = words(root, tmp_path / "no", SMALL_ACT, few, {"dataset.cache_gb": 0})
+    assert entry.card.shape == (16, 24, 3)
+    policy = read_checkpoint(tmp_path / "disk/checkpoints/last/pretrained_model").config
+    assert policy.input_features[CAMERA].shape == (16, 24, 3)
+    again = ["--resume", f"--output_dir={tmp_path / 'disk'}", "--steps=3"]
+    assert main(["train", *again]) == 0  # at the size it was begun with
+
+
+def test_a_policy_of_another_size_is_refused_with_the_flag_that_scales(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = FEW | {"dataset.image_size": "[16,24]", "steps": 1}
+    assert main(["train", *words(root, tmp_path / "small", SMALL_ACT, small)]) == 0
+    begin = {"policy.path": tmp_path / "small/checkpoints/last/pretrained_model"}
+    plain = {"steps": 1, "batch_size": 2, "num_workers": 0} | begin
+    capsys.readouterr()
+    assert main(["train", *words(root, tmp_path / "on", plain)]) == 2
+    assert "gives 32x32; add --dataset.image_size=[16,24]" in capsys.readouterr().err
+    scaled = plain | {"dataset.image_size": "[16,24]", "policy.device": "cpu"}
+    assert main(["train", *words(root, tmp_path / "on", scaled)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("cache_gb", 0, "--dataset.cache_gb must be above 0, got 0"),
+        ("image_size", "[128]", "--dataset.image_size is [128] (give [height,width]"),
+        ("image_size", "[0,128]", "--dataset.image_size is [0, 128] (give [height,width]"),
+    ],
+)
+def test_sizes_that_are_none_are_refused(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, value: str, told: str
+) -> None:
+    wrong = words(root, tmp_path / "no", SMALL_ACT, FEW, {f"dataset.{name}": value})
     assert main(["train", *wrong]) == 2
-    assert "--dataset.cache_gb must be above 0, got 0" in capsys.readouterr().err
+    assert told in capsys.readouterr().err
+
+
+def test_a_training_reads_the_metadata_of_its_dataset_once(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = []
+    untouched = catalogue.read_episodes
+
+    def read_episodes(*given: Any) -> Any:
+        opened.append(given)
+        return untouched(*given)
+
+    monkeypatch.setattr(catalogue, "read_episodes", read_episodes)
+    split = {"dataset.eval_split": 0.5, "eval_steps": 2, "steps": 2}
+    assert main(["train", *words(root, tmp_path / "run", SMALL_ACT, FEW, split)]) == 0
+    assert len(opened) == 1

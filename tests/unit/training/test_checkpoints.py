@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch", reason="training needs torch: pip install '
 
 from safetensors.torch import load_file  # noqa: E402
 
-from proctor.config.training import EmaSettings  # noqa: E402
+from proctor.config.training_sections import EmaSettings  # noqa: E402
 from proctor.errors import RunFolderError, UsageError  # noqa: E402
 from proctor.policies.act.config import ActConfig  # noqa: E402
 from proctor.policies.act.network import Act  # noqa: E402

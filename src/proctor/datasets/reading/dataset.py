@@ -3,41 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from proctor.datasets.cache.shelf import Shelf
 from proctor.datasets.cache_settings import FrameCacheSettings
-from proctor.datasets.format.episodes import Episodes, read_episode_stats
-from proctor.datasets.format.info import Info, data_file
-from proctor.datasets.format.tables import Stats, read_stats
+from proctor.datasets.format.info import data_file
+from proctor.datasets.format.tables import Stats
 from proctor.datasets.frames.depth import DepthScale
 from proctor.datasets.frames.video import FrameReader
 from proctor.datasets.numbers.columns import TableFile
-from proctor.datasets.numbers.statistics import aggregate
 from proctor.datasets.numbers.store import Columns
 from proctor.datasets.reading.cached import CachedSource, Kept, with_cache
+from proctor.datasets.reading.catalogue import Source
 from proctor.datasets.reading.frame_source import FrameSource, TableSource, VideoSource
 from proctor.datasets.reading.windows import Moments
 from proctor.errors import DatasetError
-from proctor.features import ACTION, ActionSpec, Array, FeatureKind, Interface, from_info
-
-_OBSERVED = (FeatureKind.STATE, FeatureKind.ENV, FeatureKind.VISUAL, FeatureKind.LANGUAGE)
-
-
-@dataclass(frozen=True)
-class Source:
-    """A dataset on disk: its folder and what its metadata say."""
-
-    name: str
-    root: Path
-    info: Info
-    episodes: Episodes
-    tasks: tuple[str, ...]
+from proctor.features import Array, Interface
 
 
 @dataclass(frozen=True)
@@ -60,6 +45,7 @@ class Dataset:
     def __init__(
         self, source: Source, chosen: Array, offsets: dict[str, Array], look: Look
     ) -> None:
+        self._source, self._image_size = source, look.size
         self.name, self.root, self.info = source.name, source.root, source.info
         self.episodes, self.tasks = source.episodes, source.tasks
         self.chosen = chosen
@@ -87,21 +73,12 @@ class Dataset:
         Raises:
             DatasetError: it has no actions.
         """
-        info = self.info
-        found = {key: from_info(key, entry) for key, entry in info.features.items()}
-        for key, camera in self.cameras.items():
-            found[key] = replace(info.feature(key), shape=camera.shape)
-        return Interface(
-            name=self.name,
-            features={k: f for k, f in found.items() if f is not None and f.kind in _OBSERVED},
-            action=ActionSpec(int(np.prod(info.feature(ACTION).shape))),
-            fps=info.fps,
-        )
+        return self._source.interface(self._image_size)
 
-    @cached_property
+    @property
     def stats(self) -> Stats:
         """The statistics of the whole dataset, also where only some episodes are read."""
-        return read_stats(self.root) or aggregate(read_episode_stats(self.root, self.info))
+        return self._source.stats
 
     @cached_property
     def _columns(self) -> Columns:

@@ -53,6 +53,20 @@ class FrameSource(Protocol):
         """Return a text that differs wherever other pictures are made of the same files."""
 
 
+def picture_shape(info: Info, key: str, size: tuple[int, int] | None) -> tuple[int, int, int]:
+    """Return height, width and channels of a camera's pictures, scaled to ``size``."""
+    height, width, channels = info.shape(key)
+    if key in info.video_keys:
+        pixels = _video_pixels(info, key, size)
+        size, channels = pixels.size, pixels.channels
+    return (*(size or (height, width)), channels)
+
+
+def _video_pixels(info: Info, key: str, size: tuple[int, int] | None) -> Pixels:
+    """Colours, or codes of distances, which are never scaled."""
+    return CODES if info.is_depth(key) else Pixels(size=size)
+
+
 @dataclass(frozen=True)
 class VideoSource:
     """A camera whose pictures lie in videos. Of a depth camera it gives the codes (depth.py)."""
@@ -68,15 +82,12 @@ class VideoSource:
     @property
     def pixels(self) -> Pixels:
         """Colours, or codes of distances."""
-        if self.info.is_depth(self.key):
-            return CODES
-        return Pixels(size=self.size)
+        return _video_pixels(self.info, self.key, self.size)
 
     @property
     def shape(self) -> tuple[int, int, int]:
         """Height, width and channels of a picture."""
-        height, width, _ = self.info.shape(self.key)
-        return (*(self.pixels.size or (height, width)), self.pixels.channels)
+        return picture_shape(self.info, self.key, self.size)
 
     @property
     def lengths(self) -> Array:
@@ -139,8 +150,7 @@ class TableSource:
     @property
     def shape(self) -> tuple[int, int, int]:
         """Height, width and channels of a picture."""
-        height, width, channels = self.info.shape(self.key)
-        return (*(self.size or (height, width)), channels)
+        return picture_shape(self.info, self.key, self.size)
 
     @property
     def lengths(self) -> Array:

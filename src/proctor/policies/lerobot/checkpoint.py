@@ -110,7 +110,7 @@ def read_checkpoint(
         notes.append(f"{folder} has no statistics for {', '.join(raw)}: used as they come")
     pre = pre.renaming(config.rename_map)
     if interface is not None:
-        check_fit(config.features, interface, pre.rename_map)
+        check_fit(config.features, interface, pre.rename_map, use)
     with ThreadPoolExecutor(1) as thread:  # a second for each GB: while the network is made
         hashes = thread.submit(lambda: {file.name: sha256_of(file) for file in _files_of(folder)})
         with Undrawn():

@@ -1,0 +1,65 @@
+"""A dataset as its metadata describe it: what there is, before any frame is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from proctor.datasets.format.episodes import Episodes, read_episode_stats, read_episodes
+from proctor.datasets.format.info import Info
+from proctor.datasets.format.info_file import read_info
+from proctor.datasets.format.tables import Stats, read_stats, read_tasks
+from proctor.datasets.numbers.statistics import aggregate
+from proctor.datasets.reading.frame_source import picture_shape
+from proctor.features import ACTION, ActionSpec, FeatureKind, Interface, from_info
+
+_OBSERVED = (FeatureKind.STATE, FeatureKind.ENV, FeatureKind.VISUAL, FeatureKind.LANGUAGE)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A dataset on disk: its folder and what its metadata say."""
+
+    name: str
+    root: Path
+    info: Info
+    episodes: Episodes
+    tasks: tuple[str, ...]
+
+    @cached_property
+    def stats(self) -> Stats:
+        """The statistics of the whole dataset."""
+        return read_stats(self.root) or aggregate(read_episode_stats(self.root, self.info))
+
+    def interface(self, image_size: tuple[int, int] | None = None) -> Interface:
+        """Return what the dataset offers a policy, as a benchmark would.
+
+        ``image_size`` (height, width) is what pictures are scaled to.
+
+        Raises:
+            DatasetError: it has no actions.
+        """
+        info = self.info
+        found = {key: from_info(key, entry) for key, entry in info.features.items()}
+        for key in info.cameras:
+            shape = picture_shape(info, key, image_size)
+            found[key] = replace(info.feature(key), shape=shape)
+        return Interface(
+            name=self.name,
+            features={k: f for k, f in found.items() if f is not None and f.kind in _OBSERVED},
+            action=ActionSpec(int(np.prod(info.feature(ACTION).shape))),
+            fps=info.fps,
+        )
+
+
+def read_source(name: str, root: Path) -> Source:
+    """Read the metadata of the dataset in ``root``.
+
+    Raises:
+        DatasetError: there is none, or it cannot be read.
+    """
+    info = read_info(root)
+    return Source(name, root, info, read_episodes(root, info), read_tasks(root, info))

@@ -1,0 +1,115 @@
+"""What is learnt from: a dataset, which of its episodes, and at which size it is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from proctor.config.training import TrainConfig
+from proctor.errors import UsageError
+from proctor.features import ACTION, Interface
+from proctor.policies.fit import offered_key
+from proctor.policies.runtime.chunk_policy import Parts
+from proctor.training.data import Samples
+from proctor.training.sampler import Order, split_episodes, usable_frames
+
+if TYPE_CHECKING:
+    from proctor.datasets.reader import Catalogue
+    from proctor.datasets.reading.catalogue import Source
+
+
+@dataclass(frozen=True)
+class Material:
+    """A dataset whose metadata were read, and what of it is for which purpose."""
+
+    config: TrainConfig
+    catalogue: Catalogue
+    trained_on: tuple[int, ...]
+    """Episodes."""
+    held_out: tuple[int, ...]
+
+    @property
+    def source(self) -> Source:
+        """What the metadata say."""
+        return self.catalogue.source
+
+    @cached_property
+    def interface(self) -> Interface:
+        """What a policy may look at."""
+        return self.source.interface(self.config.dataset.size)
+
+    def samples(self, parts: Parts, episodes: Sequence[int]) -> tuple[Samples, Order]:
+        """Return what the policy of ``parts`` learns from ``episodes``, and in which order.
+
+        Raises:
+            UsageError: they cannot be read, or leave nothing to learn from.
+        """
+        from proctor.datasets.frames.video import FrameReader
+        from proctor.datasets.reading.dataset import Look
+
+        config = self.config
+        reader = FrameReader(tolerance_s=config.tolerance_s)
+        dataset = self.catalogue.frames(
+            episodes,
+            _deltas(parts, self.source.info.fps),
+            Look(reader, config.dataset.size, config.dataset),
+        )
+        lengths = (dataset.spans[:, 1] - dataset.spans[:, 0]).tolist()
+        frames = usable_frames(lengths, parts.config.samples().drop_last)
+        return Samples(dataset, _shapes(parts)), Order(frames, config.batch_size, config.seed)
+
+
+def look_up_material(config: TrainConfig) -> Material:
+    """Read the dataset's metadata, once, and choose its episodes.
+
+    Raises:
+        UsageError: there is no such dataset or episode.
+    """
+    from proctor.datasets.reader import look_up
+
+    given = config.dataset
+    catalogue = look_up(given.repo_id or str(given.root), given.root, given.revision)
+    episodes = catalogue.source.episodes
+    chosen = _chosen_episodes(config, catalogue.source.name, len(episodes))
+    tasks = [(episodes.tasks[episode][:1] or ("",))[0] for episode in chosen]
+    kept, held_out = split_episodes(tasks, given.eval_split)
+    return Material(
+        config,
+        catalogue,
+        tuple(chosen[i] for i in kept),
+        tuple(chosen[i] for i in held_out),
+    )
+
+
+def _chosen_episodes(config: TrainConfig, name: str, n: int) -> list[int]:
+    given = config.dataset
+    for field in ("episodes", "exclude_episodes"):
+        for episode in getattr(given, field) or ():
+            if not 0 <= episode < n:
+                raise UsageError(f"--dataset.{field}: {name} has no episode {episode} (it has {n})")
+    if given.episodes is not None:
+        return sorted(set(given.episodes))
+    return [episode for episode in range(n) if episode not in set(given.exclude_episodes or ())]
+
+
+def _shapes(parts: Parts) -> dict[str, tuple[int, ...]]:
+    """Return the shape of every feature in one sample, by the dataset's names."""
+    samples, renames = parts.config.samples(), parts.preprocessor.rename_map
+    time = () if samples.observation_steps is None else (len(samples.observation_steps),)
+    shapes = {
+        offered_key(key, renames): (*time, *feature.shape)
+        for key, feature in parts.config.input_features.items()
+    }
+    return shapes | {ACTION: (len(samples.action_steps), parts.config.action_dim)}
+
+
+def _deltas(parts: Parts, fps: int) -> dict[str, list[float]]:
+    """Return the moments that samples are made of, in seconds from their frame."""
+    samples = parts.config.samples()
+    deltas = {ACTION: [step / fps for step in samples.action_steps]}
+    if samples.observation_steps is not None:
+        seen = [step / fps for step in samples.observation_steps]
+        deltas |= {key: seen for key in _shapes(parts) if key != ACTION}
+    return deltas
