@@ -1,13 +1,16 @@
 """On a GPU host: a whole evaluation against what the host could do at most, and where time went.
 
     PROCTOR_BENCH_WORKERS=14 python measurements/gpu_host.py [--tasks=mt50 --episodes=4 --every=20
-        --dtype=float32 --policy=act|diffusion --strict]
+        --dtype=float32 --policy=act|diffusion --strict] [--draw_slots=none,3 --rounds=3]
 
 A policy of full size with random weights on Meta-World's 480x480 pictures. The fraction it states
 is that of the least time the run's work takes on this host, as gpu_limit.py defines it: the largest
 of drawing (pictures / the best rate that as many processes reach in any second of doing nothing
 else), inference (the least time of the network alone, of many tries, for its batches) and physics
 (seconds in the simulator / cores), over the time from the first episode to the last.
+
+With several ``--draw_slots`` the same evaluation runs under each bound by turns, every second round
+in the opposite order. ``render_s`` holds the wait for a slot too.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ import threading
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from command import evaluate, say, total
@@ -65,7 +69,16 @@ class Case:
         ]
 
 
-def parse() -> Case:
+@dataclass(frozen=True)
+class Asked:
+    """What the command line says."""
+
+    case: Case
+    draw_slots: list[int | None]
+    rounds: int
+
+
+def parse() -> Asked:
     """Read the command line."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--policy", choices=("act", "diffusion"), default="act")
@@ -74,7 +87,12 @@ def parse() -> Case:
     parser.add_argument("--every", type=int, default=20, help="n_action_steps")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--strict", action="store_true", help="as --eval.strict")
-    return Case(**vars(parser.parse_args()))
+    parser.add_argument("--draw_slots", default="none", help="bounds to try, as none,3,4")
+    parser.add_argument("--rounds", type=int, default=1, help="runs with each bound")
+    words = vars(parser.parse_args())
+    bounds = [None if n == "none" else int(n) for n in words.pop("draw_slots").split(",")]
+    rounds = words.pop("rounds")
+    return Asked(Case(**words), bounds, rounds)
 
 
 def idle_batch_s(case: Case, most: int) -> dict[int, float]:
@@ -143,8 +161,8 @@ class GpuLoad:
 
 
 def main() -> None:
-    case = parse()
-    workers = int(os.environ["PROCTOR_BENCH_WORKERS"])
+    asked = parse()
+    case, workers = asked.case, int(os.environ["PROCTOR_BENCH_WORKERS"])
     machine = {"commit": git_commit(), "cores": usable_cores(), "workers": workers}
     print(json.dumps(machine | asdict(case)))
     drawn = frames_drawn(workers)
@@ -152,28 +170,53 @@ def main() -> None:
     best = best_rate(drawn)
     say(f"rendering alone, 480x480, {workers} processes", f"{rate:.0f} frames/s")
     say("  in the best second", f"{best:.0f} frames/s")
+    runs: dict[int | None, list[Ran]] = {slots: [] for slots in asked.draw_slots}
+    for turn in range(asked.rounds):
+        for slots in asked.draw_slots[:: 1 if turn % 2 == 0 else -1]:
+            runs[slots].append(one_run(case, workers, slots))
+    batch_s = idle_batch_s(case, workers)  # after all runs: it keeps a network on the GPU
+    for slots, done in runs.items():
+        for ran in done:
+            say_limit(in_words(slots), limit_of(ran.seen, best, batch_s), ran.wall_s)
+    if len(runs) > 1:
+        say_compared({slots: [ran.seen.span_s for ran in done] for slots, done in runs.items()})
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One evaluation: what it did, and how long the command took."""
+
+    seen: Seen
+    wall_s: float
+
+
+def one_run(case: Case, workers: int, slots: int | None) -> Ran:
+    """Evaluate once, with at most ``slots`` drawing at a time."""
+    bound = [] if slots is None else [f"--eval.draw_slots={slots}"]
     with tempfile.TemporaryDirectory() as folder, GpuLoad() as load:
         began = time.time()
         run = Path(folder) / "run"
-        wall_s, rows = evaluate(run, *case.flags, f"--eval.batch_size={workers}")
+        wall_s, rows = evaluate(run, *case.flags, f"--eval.batch_size={workers}", *bound)
         effort = read_effort(run)
     first = min(row.start_time for row in rows)
     last = max(row.end_time for row in rows)
+    span_s = last - first
     name = f"{case.policy}, {case.tasks} x {case.episodes}, n_action_steps={case.every}"
-    steps_per_s = f"{total(rows, 'steps') / wall_s:,.0f} steps/s, start-up included"
-    say(f"{name}{', strict' * case.strict}: wall", f"{wall_s:.1f} s", steps_per_s)
-    say("  frames/s, first episode to last", f"{total(rows, 'renders') / (last - first):.0f}")
+    name += f"{', strict' * case.strict}, {in_words(slots)}"
+    say(f"{name}: wall", f"{wall_s:.1f} s", f"{total(rows, 'steps') / wall_s:,.0f} steps/s")
+    say("  frames/s, first episode to last", f"{total(rows, 'renders') / span_s:.0f}")
     say("  command to first episode", f"{first - began:.1f} s")
-    say("  first episode to last", f"{last - first:.1f} s")
+    say("  first episode to last", f"{span_s:.1f} s")
     say("  last episode to the end of the command", f"{began + wall_s - last:.1f} s")
-    busy = (last - first) * workers
-    for name in ("open_s", "sim_s", "render_s", "wait_s"):
-        say(f"  {name}, share of worker time", f"{total(rows, name) / busy:.2f}")
+    for kind in ("open_s", "sim_s", "render_s", "wait_s"):
+        say(f"  {kind}, share of worker time", f"{total(rows, kind) / span_s / workers:.2f}")
     say("  inference with the way there and back, share of the session",
-        f"{effort.infer_s / (last - first):.2f}")  # fmt: skip
+        f"{effort.infer_s / span_s:.2f}")  # fmt: skip
     say("  mean batch", "n/a" if effort.mean_batch is None else f"{effort.mean_batch:.1f}")
+    percent = load.between(first, last)
+    say("  GPU utilisation", "n/a" if percent is None else f"{percent:.0f}%")
     seen = Seen(
-        span_s=last - first,
+        span_s=span_s,
         renders=total(rows, "renders"),
         batches=effort.batches,
         requests=effort.batched_requests,
@@ -182,13 +225,26 @@ def main() -> None:
         workers=workers,
         cores=usable_cores(),
     )
-    percent = load.between(first, last)
-    say("  GPU utilisation", "n/a" if percent is None else f"{percent:.0f}%")
-    say_limit(limit_of(seen, best, idle_batch_s(case, workers)), wall_s)
+    return Ran(seen, wall_s)
 
 
-def say_limit(limit: Limit, wall_s: float) -> None:
+def in_words(slots: int | None) -> str:
+    return "all may draw" if slots is None else f"{slots} draw at a time"
+
+
+def say_compared(taken: dict[int | None, list[float]]) -> None:
+    """Print what each bound took, round by round, and its mean against that of the first."""
+    base = fmean(next(iter(taken.values())))
+    print("first episode to last, round by round")
+    for slots, spans_s in taken.items():
+        rounds = ", ".join(f"{span_s:.1f}" for span_s in spans_s)
+        say(f"  {in_words(slots)}: {rounds} s", f"{fmean(spans_s):.1f} s",
+            f"{100 * (fmean(spans_s) / base - 1):+.1f}%")  # fmt: skip
+
+
+def say_limit(name: str, limit: Limit, wall_s: float) -> None:
     """Print the least times and what fraction of the run's time the largest is."""
+    print(name)
     say("  least time for drawing", f"{limit.drawing_s:.1f} s")
     say("  least time for inference", f"{limit.inference_s:.1f} s")
     say("  least time for physics", f"{limit.physics_s:.1f} s")

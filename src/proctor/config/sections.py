@@ -47,6 +47,11 @@ class PlaySettings:
         metadata={"help": "how often an episode whose simulator broke is tried again"}
         | PRESENTATION,
     )
+    draw_slots: int | None = field(
+        default=None,
+        metadata={"help": "most simulators that draw at the same time; default: no bound"}
+        | PRESENTATION,
+    )
     strict: bool = field(
         default=True,
         metadata={
@@ -64,6 +69,8 @@ class PlaySettings:
         """
         between("eval.batch_size", self.batch_size, 0, _MOST_WORKERS)
         between("eval.max_retries", self.max_retries, 0, 1000)
+        if self.draw_slots is not None:
+            between("eval.draw_slots", self.draw_slots, 1, _MOST_WORKERS)
         if not self.watchdog_s > 0:
             raise UsageError(f"--eval.watchdog_s must be above 0, got {self.watchdog_s:g}")
         if self.watchdog_s > 1e6:
@@ -113,6 +120,8 @@ class EvalSettings(PlaySettings):
                 )
         if self.episodes == []:
             raise UsageError("--eval.episodes is empty; leave it out to run every episode")
+        if self.draw_slots is not None and self.scheduler is SchedulerKind.LOCKSTEP:
+            raise UsageError("--eval.draw_slots: lockstep has no bound; leave one of both out")
         super().validate()
 
 

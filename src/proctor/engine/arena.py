@@ -33,7 +33,7 @@ class Arena:
         self.features = features
         self.n_obs_steps = n_obs_steps
         offsets, size = self._layout()
-        self._fd = _anonymous_file(size) if fd is None else fd
+        self._fd = anonymous_file(size) if fd is None else fd
         self._memory = mmap.mmap(self._fd, size)
         self.beats = self._view(0, (n_slots,), "uint64")
         """Steps each slot's worker has ever taken: a sign of life."""
@@ -80,7 +80,8 @@ def _aligned(size: int) -> int:
     return -(-size // _ALIGN) * _ALIGN
 
 
-def _anonymous_file(size: int) -> int:
+def anonymous_file(size: int) -> int:
+    """Return a descriptor of ``size`` bytes that no path leads to."""
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create("proctor-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(fd, size)

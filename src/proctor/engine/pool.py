@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from proctor.engine.arena import Arena
 from proctor.engine.breakage import broken_by_death
 from proctor.engine.channel import EngineEnd, make_line
+from proctor.engine.drawing import DrawSlots
 from proctor.engine.forking import ensure_fork_server, without_main_module
 from proctor.engine.messages import Broken, Order, Report
 from proctor.engine.worker import WorkerSetup, worker_main
@@ -71,6 +72,7 @@ class ProcessPool:
         self._setup = setup
         self._arena = arena
         self._watchdog_s = watchdog_s
+        self._draw_slots = None if setup.draw_slots is None else DrawSlots(setup.draw_slots)
         self._context = multiprocessing.get_context("forkserver")
         self._slots: dict[int, _Process] = {}
         self._selector = selectors.DefaultSelector()
@@ -91,7 +93,7 @@ class ProcessPool:
         ours, theirs = make_line()
         process = self._context.Process(
             target=worker_main,
-            args=(theirs, self._setup, self._arena, slot),
+            args=(theirs, self._setup, self._arena, slot, self._draw_slots),
             name=f"proctor-worker-{slot}",
             daemon=True,
         )
@@ -170,6 +172,8 @@ class ProcessPool:
         """Kill all workers: they hold nothing that is not on disk already."""
         with contextlib.ExitStack() as closing:
             closing.callback(self._arena.close)
+            if self._draw_slots is not None:
+                closing.callback(self._draw_slots.close)
             closing.callback(self._close_wake)
             closing.callback(self._selector.close)
             for slot in self._slots:

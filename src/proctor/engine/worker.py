@@ -26,6 +26,7 @@ from proctor.engine.arena import Arena
 from proctor.engine.breakage import broken_by, describe
 from proctor.engine.channel import WorkerEnd
 from proctor.engine.chunks import blaming, checked_chunks
+from proctor.engine.drawing import DrawSlots, TurnTakingSim
 from proctor.engine.episode import ObservedEpisode, Window
 from proctor.engine.filmed_sim import FilmedSim
 from proctor.engine.messages import (
@@ -58,13 +59,18 @@ class WorkerSetup:
     environment: dict[str, str] = field(default_factory=dict)
     """Variables to set in a worker that has a process of its own."""
     log_file: Path | None = None
+    draw_slots: int | None = None
+    """How many workers that have processes of their own draw at a time; None: as many as like."""
 
 
 class Worker:
     """Takes orders for one slot of the arena."""
 
-    def __init__(self, setup: WorkerSetup, arena: Arena, slot: int) -> None:
+    def __init__(
+        self, setup: WorkerSetup, arena: Arena, slot: int, draw_slots: DrawSlots | None = None
+    ) -> None:
         self._slot = slot
+        self._draw_slots = draw_slots
         self._beats = arena.beats
         self._window = Window(arena.slot(slot), arena.features, arena.n_obs_steps)
         self._benchmark = setup.make_benchmark()
@@ -107,7 +113,7 @@ class Worker:
         if self._task != spec.task or self._sim is None:
             self.close_sim()
             seed_generators(WHILE_OPENING)
-            self._sim = self._benchmark.make_sim(spec.task)
+            self._sim = self._make_sim(spec.task)
             self._task = spec.task
             _give_memory_back()  # compiling a model takes a multiple of what it leaves
         open_s = time.perf_counter() - start
@@ -118,6 +124,12 @@ class Worker:
             self._episode.play_again(order.actions)
         elif self._policy is not None:
             self._play(self._policy, self._episode)
+
+    def _make_sim(self, task: Task) -> Sim:
+        sim = self._benchmark.make_sim(task)
+        if self._draw_slots is None:
+            return sim
+        return TurnTakingSim(sim, self._benchmark, self._draw_slots)
 
     def _new_episode(self, sim: Sim, order: Begin) -> ObservedEpisode:
         """Return the episode as it is asked for: filmed, recorded, or neither."""
@@ -171,7 +183,13 @@ def _give_memory_back() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def worker_main(orders: WorkerEnd, setup: WorkerSetup, arena: Arena, slot: int) -> None:
+def worker_main(
+    orders: WorkerEnd,
+    setup: WorkerSetup,
+    arena: Arena,
+    slot: int,
+    draw_slots: DrawSlots | None = None,
+) -> None:
     """Run a worker in this process until the parent hangs up."""
     _leave_the_terminal_alone(setup.log_file)
     die_with_the_parent()
@@ -179,7 +197,7 @@ def worker_main(orders: WorkerEnd, setup: WorkerSetup, arena: Arena, slot: int) 
     gc.freeze()  # what was imported before the fork stays: no need to look through it again
     worker: Worker | None = None
     try:
-        worker = Worker(setup, arena, slot)
+        worker = Worker(setup, arena, slot, draw_slots)
         orders.send(Started())
         while True:
             orders.send(worker.handle(orders.recv()))

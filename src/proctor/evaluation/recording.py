@@ -196,6 +196,7 @@ class _Stage:
             scheduler=SchedulerKind.CONTINUOUS,
             in_process=not config.eval.use_async_envs,
             watchdog_s=config.eval.watchdog_s,
+            draw_slots=config.eval.draw_slots,
             bounds=Bounds(
                 max_batch=1,
                 max_parallel_tasks=config.env.max_parallel_tasks,

@@ -179,6 +179,7 @@ def _session_rules(config: EvalConfig) -> SessionRules:
         scheduler=config.eval.scheduler,
         in_process=not config.eval.use_async_envs,
         watchdog_s=config.eval.watchdog_s,
+        draw_slots=config.eval.draw_slots,
         bounds=bounds,
     )
 

@@ -38,6 +38,7 @@ class SessionRules:
     scheduler: SchedulerKind
     in_process: bool
     watchdog_s: float
+    draw_slots: int | None
     bounds: Bounds
     """Of the scheduler, but for what depends on how much is left to run."""
 
@@ -143,7 +144,7 @@ class Session:
         setup = self._players.engine_setup(
             self._policy_thread(), n_workers, in_process=rules.in_process
         )
-        worker = replace(setup.worker, environment=dict(environment))
+        worker = replace(setup.worker, environment=dict(environment), draw_slots=rules.draw_slots)
         setup = replace(setup, worker=worker, watchdog_s=rules.watchdog_s)
         bounds = replace(rules.bounds, max_batch=n_workers, begun=begun)
         self._scheduler, self._environment = Scheduler(specs, bounds), environment
