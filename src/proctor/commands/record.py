@@ -66,7 +66,7 @@ def _record_and_show(config: RecordConfig, settings: dict[str, Any]) -> int:
         console.print(line, highlight=False, soft_wrap=True, markup=False)
         for note in prepared.policy.spec.notes:
             console.print(one_line(f"note: {note}"), highlight=False, soft_wrap=True, markup=False)
-        progress = RecordingProgress(wanted, kept, config.record.keep, console)
+        progress = RecordingProgress(wanted, kept, config.record.kept, console)
         return [progress, interrupts]
 
     try:
@@ -85,9 +85,11 @@ def _headline(prepared: Prepared[RecordConfig], wanted: int, kept: int) -> str:
     """Say what is about to be recorded."""
     n_tasks = len(prepared.benchmark.tasks())
     before = f" ({kept} recorded before)" if kept else ""
+    labels = "" if prepared.config.record.label is None else ", labelled by its expert"
     return (
-        f"{prepared.policy.spec.name} on {prepared.benchmark.name}: {wanted} demonstrations of "
-        f"{n_tasks} task{'s' * (n_tasks != 1)}{before} -> {prepared.config.dataset.folder}"
+        f"{prepared.policy.spec.name} on {prepared.benchmark.name}{labels}: {wanted} "
+        f"demonstrations of {n_tasks} task{'s' * (n_tasks != 1)}{before} -> "
+        f"{prepared.config.dataset.folder}"
     )
 
 

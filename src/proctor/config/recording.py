@@ -13,6 +13,7 @@ from proctor.definition import PRESENTATION
 from proctor.errors import UsageError, did_you_mean
 from proctor.features import ENVIRONMENT_STATE, REWARD, SUCCESS
 from proctor.machine.hub import HUB_ID
+from proctor.recorders.labels import Label
 from proctor.recorders.takes import Keep
 from proctor.types import MOST_EPISODES
 
@@ -36,6 +37,15 @@ class DatasetSettings:
     codec: str = field(
         default="av1", metadata={"help": f"of its videos, one of {', '.join(CODECS)}"}
     )
+    video: bool | None = field(
+        default=None,
+        metadata={
+            "help": "false: pictures lie in the tables, each a PNG to the bit, not in videos"
+        },
+    )
+
+    def __post_init__(self) -> None:
+        self.video = False if self.video is False else None  # what is left alone defines nothing
 
     def validate(self) -> None:
         """Refuse values that make no sense.
@@ -79,8 +89,26 @@ class RecordSettings:
         }
         | PRESENTATION,
     )
-    keep: Keep = field(
-        default=Keep.SUCCESS, metadata={"help": "episodes that succeed, or failures too"}
+    keep: Keep | None = field(
+        default=None,
+        metadata={
+            "help": "episodes that succeed, or failures too (default: success; all with "
+            "--record.label=expert)"
+        },
+    )
+    label: Label | None = field(
+        default=None,
+        metadata={
+            "help": "what is recorded as the action: played (the policy's, the default), or "
+            "expert: what the benchmark's scripted expert would have done in that state"
+        },
+    )
+    expert_share: float | None = field(
+        default=None,
+        metadata={
+            "help": "with --record.label=expert: the share of stretches of ten steps that the "
+            "expert plays in the policy's place (default: 0)"
+        },
     )
     images: bool = field(default=True, metadata={"help": "false: numbers only"})
     cameras: list[str] | None = field(
@@ -105,6 +133,18 @@ class RecordSettings:
         default=None,
         metadata={"help": "the numbers of an action that are disturbed, as [0,1,2]; default: all"},
     )
+
+    def __post_init__(self) -> None:
+        if self.label is Label.PLAYED:
+            self.label = None  # what is left alone defines nothing
+        if self.keep is None:
+            self.keep = Keep.SUCCESS if self.label is None else Keep.ALL
+
+    @property
+    def kept(self) -> Keep:
+        """Which episodes are kept, said or not."""
+        assert self.keep is not None
+        return self.keep
 
     @property
     def attempts(self) -> int:
@@ -132,6 +172,10 @@ class RecordSettings:
                     f"--record.extra: there is no {name!r}{did_you_mean(name, EXTRAS)} "
                     f"(choose from {', '.join(EXTRAS)})"
                 )
+        if self.expert_share is not None and self.label is None:
+            raise UsageError("--record.expert_share needs --record.label=expert")
+        if self.expert_share is not None and not 0 <= self.expert_share <= 1:
+            raise UsageError(f"--record.expert_share must be 0 to 1, got {self.expert_share:g}")
         self._validate_noise()
 
     def _validate_noise(self) -> None:

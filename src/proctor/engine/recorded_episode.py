@@ -1,23 +1,34 @@
-"""An episode that is recorded: what was seen before every action, and what the policy wanted."""
+"""An episode that is recorded: what was seen before every action, and what was wanted there."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from proctor.benchmarks.base import Sim
 from proctor.engine.episode import ObservedEpisode, Window, check_observation, pictures_among
+from proctor.engine.teacher import Teacher
 from proctor.features import ActionSpec, Array, Observation
 from proctor.recorders.takes import OpenTake, Recording
 from proctor.types import EpisodeSpec, Step
 
 
+@dataclass(frozen=True)
+class Taping:
+    """How one episode is recorded, and who says what should be done in it."""
+
+    recording: Recording
+    teacher: Teacher | None = None
+    """Who labels every step; None: the policy's own actions do."""
+
+
 class RecordedEpisode(ObservedEpisode):
     """Looks at every step at what is recorded, and renders nothing twice.
 
-    Without noise its world goes as that of any other episode. Its take is complete before the
-    episode is over for anybody else.
+    Unless it is disturbed or the expert plays, its world goes as that of any other episode. Its
+    take is complete before the episode is over for anybody else.
     """
 
     def __init__(
@@ -27,12 +38,15 @@ class RecordedEpisode(ObservedEpisode):
         action: ActionSpec,
         window: Window,
         beat: Callable[[], None],
-        recording: Recording,
+        taping: Taping,
     ) -> None:
         super().__init__(sim, spec, action, window, beat)
+        recording, self._teacher = taping.recording, taping.teacher
         self._recording = recording
         self._recorded = tuple(recording.observed)
         self._pictures |= pictures_among(recording.observed)
+        if self._teacher is not None:
+            self._pictures |= pictures_among(self._teacher.features)
         self._disturbance = recording.noise.of(spec, action)
         self._low, self._high = action.bounds
         self._seen: Observation = {}  # what has been observed of this moment
@@ -54,22 +68,32 @@ class RecordedEpisode(ObservedEpisode):
         seen = self._look(self._recorded)
         check_observation(seen, self._recording.observed)
         seen = {k: v if k in self._pictures else np.array(v) for k, v in seen.items()}
-        wanted = self._within_range(np.asarray(action, np.float32))
-        step = super().step(self._played(action, wanted))
+        played, wanted = self._played_and_wanted(action)
+        step = super().step(played)
         self._seen = {}
         self._take.add(seen, wanted, step)
         if self.ended:
             self._take.end(success=self._success_once)
         return step
 
-    def _played(self, action: Array, wanted: Array) -> Array:
-        """Return what is played: the action as it came, or a disturbed one."""
+    def _played_and_wanted(self, action: Array) -> tuple[Array, Array]:
+        """Return the action that is played, and the one that is written down as right."""
+        if self._teacher is None:
+            return self._disturbed(action), self._within_range(action)
+        advice = self._teacher.advice(self._look(self._teacher.inputs), self.steps)
+        played = advice if self._teacher.plays(self.steps) else action
+        return self._disturbed(played), self._within_range(advice)
+
+    def _disturbed(self, action: Array) -> Array:
+        """Return the action as it came, or a disturbed one."""
         if self._disturbance is None:
             return action
-        return self._within_range((wanted + self._disturbance.push(self.steps)).astype(np.float32))
+        pushed = self._within_range(action) + self._disturbance.push(self.steps)
+        return self._within_range(pushed)
 
     def _within_range(self, action: Array) -> Array:
         """Return the action as the benchmark takes it."""
+        action = np.asarray(action, np.float32)
         return np.clip(action, self._low, self._high) if self._action.clipped else action
 
     def _look(self, keys: Sequence[str]) -> Observation:

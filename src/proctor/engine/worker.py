@@ -41,7 +41,8 @@ from proctor.engine.messages import (
     SimClosed,
     Started,
 )
-from proctor.engine.recorded_episode import RecordedEpisode
+from proctor.engine.recorded_episode import RecordedEpisode, Taping
+from proctor.engine.teacher import Teacher
 from proctor.errors import PolicyError, RunFolderError, bounded
 from proctor.features import Interface
 from proctor.machine.generators import WHILE_OPENING, seed_generators
@@ -136,9 +137,13 @@ class Worker:
         if order.camera is not None:
             sim = FilmedSim(sim, order.camera)
         parts = (sim, order.spec, self._benchmark.action, self._window, self._beat)
-        if order.recording is None:
+        recording = order.recording
+        if recording is None:
             return ObservedEpisode(*parts)
-        return RecordedEpisode(*parts, order.recording)
+        teacher = None
+        if recording.teaching is not None:
+            teacher = Teacher(self._benchmark, order.spec, recording.teaching)
+        return RecordedEpisode(*parts, Taping(recording, teacher))
 
     def _run(self, order: Chunk) -> None:
         assert self._episode is not None

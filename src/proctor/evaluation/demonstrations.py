@@ -30,6 +30,7 @@ from proctor.features import (
 )
 from proctor.machine.files import mend_swap, write_whole
 from proctor.recorders.dataset import Ledger, Line, OpenDataset
+from proctor.recorders.labels import Teaching
 from proctor.recorders.noise import Noise
 from proctor.recorders.takes import Recording, stored, writing
 from proctor.runs.journal import EpisodeRow
@@ -52,6 +53,8 @@ class Demonstrations:
     observed: dict[str, Feature]
     """What is seen at every step."""
     fps: int
+    pictures_as: str = "video"
+    """Or "image": PNG in the tables."""
 
     def environment(self, inputs: Iterable[str]) -> dict[str, str]:
         """Check that all can be observed here; return variables that workers need set.
@@ -59,7 +62,8 @@ class Demonstrations:
         Raises:
             UsageError: nothing here can render.
         """
-        return self.benchmark.preflight((*inputs, *self.observed))
+        asked = () if self.settings.label is None else self.benchmark.expert_inputs
+        return self.benchmark.preflight((*inputs, *self.observed, *asked))
 
     def open(self, folder: Path, protocol: Mapping[str, Any]) -> OpenDataset:
         """Make the dataset, or go on with it; takes will lie in ``folder`` until they are in it.
@@ -92,8 +96,9 @@ class Demonstrations:
             info=writer.info,
             codec=codec,
             observed=self.observed,
-            keep=self.settings.keep,
+            keep=self.settings.kept,
             noise=self._noise(),
+            teaching=self._teaching(),
         )
         return OpenDataset(writer, recording, ledger)
 
@@ -106,13 +111,22 @@ class Demonstrations:
         text = f"""\
 {card_head(self.name)}
 Recorded by Proctor {__version__}: {protocol["policy"]["type"]} on {self.benchmark.name}, as
-LeRobotDataset {VERSION}. What defines its episodes:
+LeRobotDataset {VERSION}.{self._whose_actions()} What defines its episodes:
 
 ```json
 {told}
 ```
 """
         write_whole(path, text.encode())
+
+    def _whose_actions(self) -> str:
+        """Say on the card what actions are, where they are not what was played."""
+        if self.settings.label is None:
+            return ""
+        return (
+            f" Its actions are not those of who played: they are what the scripted expert of "
+            f"{self.benchmark.name} would have done in each state."
+        )
 
     def _noise(self) -> Noise:
         dims = self.settings.noise_dims
@@ -122,9 +136,17 @@ LeRobotDataset {VERSION}. What defines its episodes:
             dims=None if dims is None else tuple(dims),
         )
 
+    def _teaching(self) -> Teaching | None:
+        if self.settings.label is None:
+            return None
+        return Teaching(self.settings.expert_share or 0.0)
+
     def _features(self) -> dict[str, dict[str, Any]]:
         """Return the features of the dataset, as meta/info.json states them."""
-        features = {key: to_info(stored(feature)) for key, feature in self.observed.items()}
+        features = {
+            key: to_info(stored(feature), self.pictures_as)
+            for key, feature in self.observed.items()
+        }
         size = self.benchmark.action.size
         features[ACTION] = to_info(Feature(FeatureKind.ACTION, (size,), "float32"))
         for key, dtype in ((REWARD, "float32"), (SUCCESS, "bool")):
@@ -190,6 +212,8 @@ def demonstrations(
             "--env.task"
         )
     _check_noise(benchmark.action, settings)
+    if settings.label is not None:
+        _check_expert(benchmark)
     codec_named(dataset.codec)
     return Demonstrations(
         settings=settings,
@@ -199,6 +223,7 @@ def demonstrations(
         benchmark=benchmark,
         observed=_observed(benchmark, settings),
         fps=fps,
+        pictures_as="image" if dataset.video is False else "video",
     )
 
 
@@ -233,6 +258,18 @@ def _cameras(asked: Collection[str], there: Collection[str], benchmark: str) -> 
             )
         found.append(key)
     return found
+
+
+def _check_expert(benchmark: Benchmark) -> None:
+    """Refuse labels that nobody can give."""
+    scripts = interface_of(benchmark).scripts
+    if scripts is None:
+        raise UsageError(f"--record.label=expert: {benchmark.name} has no scripted expert")
+    for task in scripts.tasks:
+        try:
+            scripts.make(task)
+        except UsageError as error:
+            raise UsageError(f"--record.label=expert: {error}") from None
 
 
 def _check_noise(action: ActionSpec, settings: RecordSettings) -> None:

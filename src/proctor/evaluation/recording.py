@@ -148,7 +148,7 @@ class Attempts:
     ) -> None:
         """Go on after ``rows``; errored episodes of earlier sessions are tried again."""
         self._benchmark, self._seed = benchmark, config.seed
-        self._most, keep = config.record.attempts, config.record.keep
+        self._most, keep = config.record.attempts, config.record.kept
         lost: Counter[_TaskKey] = Counter()
         played: dict[_TaskKey, int] = {}
         for row in rows:

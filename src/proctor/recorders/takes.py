@@ -16,6 +16,7 @@ from proctor.datasets.format.info import Info
 from proctor.datasets.frames.encoder import Codec
 from proctor.errors import DatasetError, RunFolderError
 from proctor.features import ACTION, REWARD, SUCCESS, Array, Feature, FeatureKind, Observation
+from proctor.recorders.labels import Teaching
 from proctor.recorders.noise import Noise
 from proctor.runs.journal import TAKES_FOLDER, take_path
 from proctor.types import EpisodeKey, EpisodeSpec, Outcome, Step
@@ -48,6 +49,8 @@ class Recording:
     """What is seen at every step, as the benchmark offers it."""
     keep: Keep = Keep.SUCCESS
     noise: Noise = field(default_factory=Noise)
+    teaching: Teaching | None = None
+    """How the expert, whose actions are recorded, takes part; None: the policy's are."""
 
     def take_of(self, key: EpisodeKey) -> Path:
         """Return the one place for an episode's take."""

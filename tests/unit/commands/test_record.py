@@ -29,6 +29,12 @@ WORDS = ["--policy.type=expert", "--env.type=fake", "--record.images=false"]
         (["--dataset.root=d", "--record.noise=-1"], "--record.noise must be 0 to 10, got -1"),
         (["--dataset.root=d", "--record.noise_share=0.5"], "need --record.noise=S"),
         (["--dataset.root=d", "--record.noise=1", "--record.noise_dims=[2]"], "(choose 0-1)"),
+        (["--dataset.root=d", "--record.expert_share=0.5"], "needs --record.label=expert"),
+        (
+            ["--dataset.root=d", "--record.label=expert", "--record.expert_share=2"],
+            "--record.expert_share must be 0 to 1, got 2",
+        ),
+        (["--dataset.root=d", "--record.label=teacher"], "--record.label"),
         (["--dataset.root=d", "--record.n_episodes=0"], "--record.n_episodes must be at least 1"),
         (["--dataset.root=d", "--record.max_attempts=3"], "max_attempts must be at least 50"),
         (["--dataset.root=d", "--record.extra=reward"], "there is no 'reward'; did you mean"),
