@@ -3,10 +3,10 @@
     python -m measurements.recording_parent [--episodes=2000] [--frames=80] [--size=128]
         [--codec=png|h264|av1] [--folder=DIR]
 
-Workers make takes; the parent appends them one after another, and closes. Here one take is made of
-smooth moving pictures and copied before every append (not counted), so that nothing but the parent's
-own work is in the seconds: of the first, the middle and the last hundred, and of `close`. Then the
-dataset is merged with itself, as `proctor data merge` does, twice as many episodes in all.
+Workers make takes; the parent appends them one after another, and closes. Here ten takes of smooth
+moving pictures are copied before every append (not counted), so that nothing but the parent's own
+work is in the seconds: of the first and the last hundred, and of `close`. Then the dataset is
+merged with itself, as `proctor data merge` does: twice as many episodes in all.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from proctor.datasets.edit import operations
 from proctor.datasets.edit.build import build
 from proctor.datasets.edit.place import new_folder
 from proctor.datasets.edit.recipe import open_source
-from proctor.datasets.encoder import codec_named
-from proctor.datasets.take import Take, TakeWriter, read_take
+from proctor.datasets.frames.encoder import codec_named
 from proctor.datasets.writer import DatasetWriter
+from proctor.datasets.writing.take import Take, TakeWriter, read_take
 from proctor.features import ACTION, IMAGE, STATE, Array
 
 OPTIONS = {"episodes": "2000", "frames": "80", "size": "128", "codec": "png", "folder": ""}
