@@ -101,6 +101,7 @@ WHOLE = (
     "policy.rename_map",
     "policy.normalization_mapping",
     "dataset.image_transforms.tfs",
+    "optimizer.optimizer_groups",
 )
 """Settings that are maps, not sections."""
 OLD_NAMES = {"eval_freq": "env_eval_freq"}

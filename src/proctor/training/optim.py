@@ -5,6 +5,7 @@ Multipliers of the learning rate at step i (0-based), with w warm-up steps of N 
     diffuser cosine            i/w, then (1 + cos(pi (i-w)/(N-w))) / 2
     diffuser linear            i/w, then (N-i)/(N-w)
     constant_with_warmup       i/w, then 1
+    cosine_annealing_...       as diffuser cosine
     vqbet                      1 while the VQ-VAE trains (V steps), then cosine over i-V, still of N
     cosine_decay_with_warmup   1/(w+1) rising to 1, then a cosine measured from step 0 down to
                                decay_lr/peak_lr: a small drop where the warm-up ends. Where N is
@@ -22,8 +23,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 
-from proctor.errors import UsageError
+from proctor.errors import UsageError, did_you_mean
 from proctor.policies.lerobot.presets import (
+    GROUP_FIELDS,
+    MAY_BE_NULL,
     OPTIMIZERS,
     SCHEDULES,
     OptimizerSettings,
@@ -32,13 +35,20 @@ from proctor.policies.lerobot.presets import (
     merged,
     said,
 )
+from proctor.policies.runtime.network import Network
 
 Multiplier = Callable[[int], float]
 _CLASSES: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "adam": torch.optim.Adam,
     "adamw": torch.optim.AdamW,
     "sgd": torch.optim.SGD,
+    "xvla-adamw": torch.optim.AdamW,
+    "multi_adam": torch.optim.Adam,
 }
+_MULTI_ADAM = {"betas": (0.9, 0.999), "eps": 1e-5}
+"""Of a group that does not say."""
+_OF_SOFT_PROMPTS = ("soft_prompt_lr_scale", "soft_prompt_warmup_lr_scale")
+OTHER = "other"
 
 
 @dataclass(frozen=True)
@@ -52,6 +62,11 @@ class Recipe:
     def clip_norm(self) -> float:
         """The norm that gradients are scaled down to; infinite: never."""
         return float(self.optimizer["grad_clip_norm"]) or math.inf
+
+    @property
+    def separate(self) -> bool:
+        """Whether every group is an optimiser of its own in files, as LeRobot's multi_adam."""
+        return bool(self.optimizer["type"] == "multi_adam")
 
 
 def resolve(
@@ -88,9 +103,75 @@ def _complete(
         raise UsageError(f"--{section}.{name}: {kind} has none (it has {', '.join(known[kind])})")
     whole = {"type": kind} | known[kind] | given
     for name, value in whole.items():
-        if value is None:
+        if value is None and name not in MAY_BE_NULL:
             raise UsageError(f"--{section}.{name} is missing, which {kind} needs")
     return whole
+
+
+def groups_of(recipe: Recipe, network: Network) -> list[dict[str, Any]]:
+    """Return what is trained, in groups with rates of their own, as torch's optimisers take it.
+
+    Raises:
+        UsageError: the optimiser names a part that the network does not have.
+    """
+    kind, settings = recipe.optimizer["type"], recipe.optimizer
+    if kind == "xvla-adamw":
+        return _by_xvla(settings, network)
+    if kind == "multi_adam":
+        return _by_part(settings, network)
+    return network.parameter_groups()
+
+
+def _by_xvla(settings: dict[str, Any], network: Network) -> list[dict[str, Any]]:
+    """Slow where the vision-language model is, and soft prompts at a rate of their own."""
+    groups: dict[str, list[nn.Parameter]] = {"vlm": [], "soft_prompts": [], OTHER: []}
+    for name, parameter in network.named_parameters():
+        if parameter.requires_grad:
+            marks = {"vlm": "vlm", "soft_prompt": "soft_prompts"}
+            found = (group for mark, group in marks.items() if mark in name.lower())
+            groups[next(found, OTHER)].append(parameter)
+    warm = settings["soft_prompt_warmup_lr_scale"]
+    scales = {"vlm": 0.1, "soft_prompts": settings["soft_prompt_lr_scale"], OTHER: 1.0}
+    if warm is not None:
+        scales["soft_prompts"] = warm
+    decays = {"vlm": 0.1, "soft_prompts": 1.0, OTHER: 1.0}
+    return [
+        {
+            "params": parameters,
+            "lr": settings["lr"] * scales[name],
+            "weight_decay": settings["weight_decay"] * decays[name],
+            "name": name,
+        }
+        for name, parameters in groups.items()
+        if parameters
+    ]
+
+
+def _by_part(settings: dict[str, Any], network: Network) -> list[dict[str, Any]]:
+    """One group for each part that ``optimizer_groups`` names, and one for all others."""
+    asked: dict[str, dict[str, Any]] = settings["optimizer_groups"]
+    groups: dict[str, list[nn.Parameter]] = {name: [] for name in (*asked, OTHER)}
+    for name, parameter in network.named_parameters():
+        part = name.partition(".")[0]
+        groups[part if part in asked else OTHER].append(parameter)
+    parts = dict.fromkeys(name.partition(".")[0] for name, _ in network.named_parameters())
+    for name, said_of_it in asked.items():
+        if not groups[name]:
+            hint = did_you_mean(name, parts) or f" (it has {', '.join(parts)})"
+            raise UsageError(f"--optimizer.optimizer_groups: the network has no {name!r}{hint}")
+        for field in said_of_it.keys() - set(GROUP_FIELDS):
+            raise UsageError(
+                f"--optimizer.optimizer_groups: {name} has no {field!r} ({', '.join(GROUP_FIELDS)})"
+            )
+    own = {"lr": settings["lr"], "weight_decay": settings["weight_decay"]} | _MULTI_ADAM
+    made = [
+        {"params": parameters, "name": name} | own | asked.get(name, {})
+        for name, parameters in groups.items()
+        if parameters
+    ]
+    for group in made:
+        group["betas"] = tuple(group["betas"])
+    return made
 
 
 def make_optimizer(
@@ -99,7 +180,8 @@ def make_optimizer(
     """Return the optimiser of ``groups``; ``fused`` updates all weights in one kernel."""
     settings = dict(recipe.optimizer)
     make = _CLASSES[settings.pop("type")]
-    settings.pop("grad_clip_norm")
+    for name in ("grad_clip_norm", "optimizer_groups", *_OF_SOFT_PROMPTS):
+        settings.pop(name, None)
     if "betas" in settings:
         settings["betas"] = tuple(settings["betas"])
     return make(groups, **settings, fused=True if fused else None)
@@ -178,6 +260,9 @@ _SCHEDULES: dict[str, Callable[[dict[str, Any], int], Multiplier]] = {
     "vqbet": _vqbet,
     "cosine_decay_with_warmup": _cosine_decay,
     "constant_with_warmup": _constant,
+    "cosine_annealing_with_warmup": lambda schedule, steps: _diffuser(
+        schedule | {"name": "cosine"}, steps
+    ),
 }
 
 

@@ -31,7 +31,7 @@ from proctor.training.checkpoints import PRETRAINED
 from proctor.training.data import Loading, Samples
 from proctor.training.draws import Draws
 from proctor.training.material import Material, look_up_material
-from proctor.training.optim import Recipe, resolve
+from proctor.training.optim import Recipe, groups_of, resolve
 from proctor.training.sampler import Order
 from proctor.training.together import ALONE_HERE, Together
 
@@ -92,6 +92,7 @@ def prepare(
     _check_played(config, parts)
     preset = parts.config.training_preset() if config.use_policy_training_preset else None
     recipe = resolve(preset, config.optimizer, config.scheduler)
+    groups_of(recipe, parts.network)  # refuses what it cannot be used on
     trained_on, order = material.samples(parts, material.trained_on)
     return Setup(
         config,

@@ -1,7 +1,8 @@
 """What a run needs to go on, beside its weights, in LeRobot's files: training_state/
 
 training_step.json                                         steps done, batch size
-optimizer_state.safetensors, optimizer_param_groups.json   moments, by the parameters' numbers
+optimizer_state.safetensors, optimizer_param_groups.json   moments, by the parameters' numbers;
+                                                           of multi_adam, in a folder for each group
 scheduler_state.json                                       where there is a schedule
 rng_state.safetensors                                      for LeRobot; we draw from (seed, step)
 ema_state.pt                                               where weights are averaged
@@ -42,6 +43,8 @@ class Learning:
     optimizer: torch.optim.Optimizer
     scheduler: LambdaLR | None
     average: Average | None
+    separate: bool = False
+    """Whether files hold every group as an optimiser of its own."""
     step: int = 0
     """Batches that were learnt from."""
 
@@ -67,20 +70,41 @@ def write_state(
     spread = {"dp_replicate": world, "dp_shard": 1, "ring_degree": 1, "ulysses_degree": 1}
     step = {"step": learning.step, "dp_world_size": world, **batch, "parallelism": spread}
     _write_json(folder / STEP_FILE, step)
-    saved = learning.optimizer.state_dict()
-    tensors = {
-        f"state/{number}/{name}": value.detach().cpu().contiguous()
-        for number, values in saved["state"].items()
-        for name, value in values.items()
-        if isinstance(value, Tensor)
-    }
-    save_file(tensors, folder / OPTIMIZER_FILE)
-    _write_json(folder / GROUPS_FILE, saved["param_groups"])
+    _write_optimizer(folder, learning)
     save_file(generators, folder / RNG_FILE)
     if learning.scheduler is not None:
         _write_json(folder / SCHEDULER_FILE, learning.scheduler.state_dict())
     if learning.average is not None:
         torch.save(learning.average.state(), folder / EMA_FILE)
+
+
+def _write_optimizer(folder: Path, learning: Learning) -> None:
+    saved = learning.optimizer.state_dict()
+    groups, state = saved["param_groups"], saved["state"]
+    if not learning.separate:
+        _write_moments(folder, groups, state)
+        return
+    for group in groups:
+        own, numbers = dict(group), group["params"]
+        place = folder / own.pop("name")
+        place.mkdir()
+        own["params"] = list(range(len(numbers)))
+        moments = {i: state[number] for i, number in enumerate(numbers) if number in state}
+        _write_moments(place, [own], moments)
+
+
+def _write_moments(folder: Path, groups: list[dict[str, Any]], state: dict[int, Any]) -> None:
+    # How it was computed stays here: LeRobot refuses a file that says otherwise than it computes.
+    plain: dict[str, Any] = {"fused": None, "foreach": None}
+    tensors = {
+        f"state/{number}/{name}": value.detach().cpu().contiguous()
+        for number, values in state.items()
+        for name, value in values.items()
+        if isinstance(value, Tensor)
+    }
+    save_file(tensors, folder / OPTIMIZER_FILE)
+    told = [group | {k: v for k, v in plain.items() if k in group} for group in groups]
+    _write_json(folder / GROUPS_FILE, told)
 
 
 def _write_json(file: Path, value: Any) -> None:
@@ -103,7 +127,7 @@ def read_state(folder: Path, learning: Learning) -> None:
     Raises:
         UsageError: a file is missing, damaged, or of another network or optimiser.
     """
-    _load_optimizer(folder, learning.optimizer)
+    _load_optimizer(folder, learning)
     if learning.scheduler is not None:
         learning.scheduler.load_state_dict(_read(folder / SCHEDULER_FILE, dict[str, Any]))
     if learning.average is not None:
@@ -117,17 +141,11 @@ def read_state(folder: Path, learning: Learning) -> None:
     learning.step = read_step(folder)
 
 
-def _load_optimizer(folder: Path, optimizer: torch.optim.Optimizer) -> None:
-    file = folder / GROUPS_FILE
-    groups = _read(file, list[dict[str, Any]])
+def _load_optimizer(folder: Path, learning: Learning) -> None:
+    optimizer = learning.optimizer
     ours = optimizer.state_dict()["param_groups"]
-    if [group.get("params") for group in groups] != [group["params"] for group in ours]:
-        sizes = [len(group["params"]) for group in ours]
-        raise UsageError(f"{file} is of another network: this one has groups of {sizes} tensors")
-    state: dict[int, dict[str, Tensor]] = {}
-    for key, value in read_tensors(folder / OPTIMIZER_FILE).items():
-        _, number, name = key.split("/")
-        state.setdefault(int(number), {})[name] = value
+    read = _read_separate if learning.separate else _read_moments
+    groups, state = read(folder, ours)
     # How the update is computed is this machine's business; what is computed, the file's.
     for group, own in zip(groups, ours, strict=True):
         group |= {name: own[name] for name in ("fused", "foreach", "capturable") if name in own}
@@ -136,8 +154,39 @@ def _load_optimizer(folder: Path, optimizer: torch.optim.Optimizer) -> None:
     try:
         optimizer.load_state_dict({"state": state, "param_groups": groups})
     except (ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{file}: {error}") from None
+        raise UsageError(f"{folder / GROUPS_FILE}: {error}") from None
     _check_shapes(optimizer, folder / OPTIMIZER_FILE)
+
+
+_Moments = tuple[list[dict[str, Any]], dict[int, dict[str, Tensor]]]
+
+
+def _read_moments(folder: Path, ours: list[dict[str, Any]]) -> _Moments:
+    """Read the groups, which must be as large as ``ours``, and the moments of their weights."""
+    file = folder / GROUPS_FILE
+    groups = _read(file, list[dict[str, Any]])
+    if [group.get("params") for group in groups] != [group["params"] for group in ours]:
+        sizes = [len(group["params"]) for group in ours]
+        raise UsageError(f"{file} is of another network: this one has groups of {sizes} tensors")
+    state: dict[int, dict[str, Tensor]] = {}
+    for key, value in read_tensors(folder / OPTIMIZER_FILE).items():
+        _, number, name = key.split("/")
+        state.setdefault(int(number), {})[name] = value
+    return groups, state
+
+
+def _read_separate(folder: Path, ours: list[dict[str, Any]]) -> _Moments:
+    """Read every group from its own folder, where its weights are counted from 0."""
+    groups: list[dict[str, Any]] = []
+    state: dict[int, dict[str, Tensor]] = {}
+    for own in ours:
+        numbers = own["params"]
+        (group,), moments = _read_moments(
+            folder / own["name"], [{"params": list(range(len(numbers)))}]
+        )
+        groups.append(group | {"params": numbers, "name": own["name"]})
+        state |= {numbers[i]: values for i, values in moments.items()}
+    return groups, state
 
 
 def _check_shapes(optimizer: torch.optim.Optimizer, file: Path) -> None:

@@ -32,8 +32,27 @@ OPTIMIZERS: dict[str, dict[str, Any]] = {
         "dampening": 0.0,
         "nesterov": False,
     },
+    "xvla-adamw": {
+        "lr": 1e-4,
+        "weight_decay": 0.0,
+        "grad_clip_norm": 10.0,
+        "betas": [0.9, 0.99],
+        "eps": 1e-8,
+        "soft_prompt_lr_scale": 1.0,
+        "soft_prompt_warmup_lr_scale": None,
+    },
+    "multi_adam": {
+        "lr": 1e-3,
+        "weight_decay": 0.0,
+        "grad_clip_norm": 10.0,
+        "optimizer_groups": {},
+    },
 }
 """What each has, in LeRobot's order, with LeRobot's defaults."""
+MAY_BE_NULL = ("soft_prompt_warmup_lr_scale",)
+"""Fields that say something by not being said; others without a default are needed."""
+GROUP_FIELDS = ("lr", "betas", "eps", "weight_decay")
+"""What multi_adam's ``optimizer_groups`` say of each group."""
 SCHEDULES: dict[str, dict[str, Any]] = {
     "diffuser": {"num_warmup_steps": 0, "name": "cosine"},
     "vqbet": {"num_warmup_steps": None, "num_vqvae_training_steps": None, "num_cycles": 0.5},
@@ -43,7 +62,8 @@ SCHEDULES: dict[str, dict[str, Any]] = {
         "peak_lr": None,
         "decay_lr": None,
     },
-    "constant_with_warmup": {"num_warmup_steps": None},
+    "constant_with_warmup": {"num_warmup_steps": 1000},
+    "cosine_annealing_with_warmup": {"num_warmup_steps": None},
 }
 
 
@@ -57,11 +77,24 @@ class OptimizerSettings:
     grad_clip_norm: float | None = field(
         default=None, metadata={"help": "gradients are scaled down to this norm; 0: never"}
     )
-    betas: list[float] | None = field(default=None, metadata={"help": "of Adam and AdamW"})
-    eps: float | None = field(default=None, metadata={"help": "of Adam and AdamW"})
+    betas: list[float] | None = field(default=None, metadata={"help": "of all Adams"})
+    eps: float | None = field(default=None, metadata={"help": "of all Adams"})
     momentum: float | None = field(default=None, metadata={"help": "of SGD"})
     dampening: float | None = field(default=None, metadata={"help": "of SGD"})
     nesterov: bool | None = field(default=None, metadata={"help": "of SGD"})
+    soft_prompt_lr_scale: float | None = field(
+        default=None, metadata={"help": "of xvla-adamw: rate of the soft prompts, times lr"}
+    )
+    soft_prompt_warmup_lr_scale: float | None = field(
+        default=None, metadata={"help": "of xvla-adamw: that rate instead, for a warm-up"}
+    )
+    optimizer_groups: dict[str, dict[str, float | list[float]]] | None = field(
+        default=None,
+        metadata={
+            "help": "of multi_adam: parts of the network with an Adam of their own, as "
+            "{backbone: {lr: 1e-5}}"
+        },
+    )
 
 
 @dataclass(frozen=True)

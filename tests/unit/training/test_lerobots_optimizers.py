@@ -1,0 +1,140 @@
+"""xvla-adamw and multi_adam: the weights after two steps, and the files, are LeRobot's."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from .making import RUN, SMALL_ACT, files_of, words
+
+torch = pytest.importorskip("torch")
+
+from safetensors.torch import load_file  # noqa: E402
+
+from proctor.cli import main  # noqa: E402
+from proctor.errors import UsageError  # noqa: E402
+from proctor.policies.act.config import ActConfig  # noqa: E402
+from proctor.policies.lerobot.presets import OptimizerSettings, ScheduleSettings  # noqa: E402
+from proctor.policies.runtime.network import Network  # noqa: E402
+from proctor.training.optim import groups_of, make_optimizer, multiplier, resolve  # noqa: E402
+from proctor.training.state import Learning, read_state, write_state  # noqa: E402
+
+GOLDEN = json.loads((Path(__file__).parents[2] / "golden/data/optimizers.json").read_text())
+KINDS = ("xvla-adamw", "multi_adam")
+
+
+class Three(Network):
+    """A network of three parts with the golden's names, shapes and numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name, shape in GOLDEN["shapes"].items():
+            part, _, field = name.partition(".")
+            if not hasattr(self, part):
+                self.add_module(part, torch.nn.Module())
+            numbers = torch.arange(1.0, 1 + torch.Size(shape).numel()).reshape(shape) / 10
+            getattr(self, part).register_parameter(field, torch.nn.Parameter(numbers))
+
+    def chunk(self, inputs, draws):
+        raise NotImplementedError
+
+    def loss(self, batch, draws):
+        terms = [(k + 1) * (p**2).sum() for k, p in enumerate(self.parameters())]
+        return sum(terms), {}
+
+    def hot_parts(self):
+        return []
+
+
+def begun(kind: str, network: Network) -> Learning:
+    settings = OptimizerSettings(type=kind, **GOLDEN[kind]["settings"])
+    recipe = resolve(None, settings, ScheduleSettings())
+    optimizer = make_optimizer(recipe, groups_of(recipe, network), fused=False)
+    return Learning(optimizer, None, None, recipe.separate)
+
+
+def stepped(learning: Learning, network: Network, times: int = 1) -> None:
+    for _ in range(times):
+        learning.optimizer.zero_grad()
+        network.loss({}, {})[0].backward()
+        learning.optimizer.step()
+
+
+def written(folder: Path) -> dict:
+    found = {}
+    for file in sorted(folder.rglob("optimizer_*")):
+        text = file.suffix == ".json"
+        held = json.loads(file.read_text()) if text else load_file(file)
+        found[str(file.relative_to(folder))] = held
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_and_files_are_lerobots_and_a_resumed_run_goes_on_alike(kind, tmp_path):
+    network, golden = Three(), GOLDEN[kind]
+    learning = begun(kind, network)
+    stepped(learning, network, 2)
+    for name, expected in golden["weights"].items():
+        torch.testing.assert_close(network.get_parameter(name), torch.tensor(expected))
+    write_state(tmp_path / "state", learning, {"any": torch.zeros(1)}, {"batch_size": 1})
+    found = written(tmp_path / "state")
+    assert found.keys() == golden["files"].keys()
+    for name, expected in golden["files"].items():
+        if name.endswith(".json"):
+            assert found[name] == expected
+        else:
+            assert found[name].keys() == expected.keys()
+            for key, values in expected.items():
+                torch.testing.assert_close(found[name][key], torch.tensor(values))
+    again = Three()
+    again.load_state_dict(network.state_dict())
+    resumed = begun(kind, again)
+    read_state(tmp_path / "state", resumed)
+    stepped(learning, network)
+    stepped(resumed, again)
+    assert all(
+        torch.equal(*pair) for pair in zip(again.parameters(), network.parameters(), strict=True)
+    )
+
+
+def test_the_annealing_schedule_is_lerobots():
+    golden = GOLDEN["cosine_annealing_with_warmup warm 50 total 500"]
+    at = multiplier({"type": "cosine_annealing_with_warmup", "num_warmup_steps": 50}, 500)
+    assert [at(i) for i in golden["i"]] == pytest.approx(golden["v"], rel=1e-12, abs=1e-15)
+
+
+def test_soft_prompts_may_start_at_a_rate_for_their_warm_up():
+    settings = OptimizerSettings(type="xvla-adamw", lr=0.01, soft_prompt_warmup_lr_scale=0.02)
+    recipe = resolve(None, settings, ScheduleSettings())
+    rates = {group["name"]: group["lr"] for group in groups_of(recipe, Three())}
+    assert rates == pytest.approx({"vlm": 0.001, "soft_prompts": 0.0002, "other": 0.01})
+
+
+@pytest.mark.parametrize(
+    ("groups", "told"),
+    [
+        ({"vml": {"lr": 0.1}}, "the network has no 'vml'; did you mean 'vlm'?"),
+        ({"vlm": {"rate": 0.1}}, "vlm has no 'rate' (lr, betas, eps, weight_decay)"),
+    ],
+)
+def test_a_group_that_cannot_be_is_refused_by_its_name(groups, told):
+    settings = OptimizerSettings(type="multi_adam", optimizer_groups=groups)
+    recipe = resolve(ActConfig().training_preset(), settings, ScheduleSettings())
+    with pytest.raises(UsageError) as refused:
+        groups_of(recipe, Three())
+    assert told in str(refused.value)
+
+
+def test_a_training_with_several_adams_is_exact_when_resumed(numbers, tmp_path):
+    adams = {"optimizer.type": "multi_adam", "optimizer.lr": 1e-3, "steps": 4}
+    adams |= {"optimizer.optimizer_groups": "{decoder: {lr: 1e-4}}"}
+    adams |= {"scheduler.type": "cosine_annealing_with_warmup", "scheduler.num_warmup_steps": 2}
+    assert main(["train", *words(numbers, tmp_path / "whole", SMALL_ACT, RUN, adams)]) == 0
+    last = tmp_path / "whole/checkpoints/000004"
+    assert (last / "training_state/decoder/optimizer_state.safetensors").is_file()
+    config = tmp_path / "whole/checkpoints/000002/pretrained_model/train_config.json"
+    before = files_of(last)
+    assert main(["train", "--resume", f"--config_path={config}"]) == 0
+    assert files_of(last) == before
