@@ -10,6 +10,7 @@ import json
 import re
 import types
 import typing
+from enum import Enum
 from functools import cache
 from typing import Any
 
@@ -36,6 +37,12 @@ def container_of(kind: Any) -> Any:
     """Return ``list``, ``tuple`` or ``dict`` for a type that holds several values, else None."""
     origin = typing.get_origin(inner_type(kind))
     return origin if origin in (list, tuple, dict) else None
+
+
+def enum_in(kind: Any) -> type[Enum] | None:
+    """Return the enum that a type is, or whose members it holds; None where there is none."""
+    kinds = [inner_type(kind), *(inner_type(arg) for arg in typing.get_args(inner_type(kind)))]
+    return next((k for k in kinds if isinstance(k, type) and issubclass(k, Enum)), None)
 
 
 def parse_text(kind: Any, text: str) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from proctor.commands.eval import evaluate_and_show, read_flags, settings_from, split_words
+from proctor.commands.eval import evaluate_and_show, read_flags, split_words
 from proctor.errors import EXIT_HUNG_UP, EXIT_INTERRUPTED, UsageError, one_line
 
 _USAGE = """\
@@ -22,6 +22,7 @@ Exit code 2: the policy's files, the config or a version is not what it was, so 
 
 def run(words: list[str]) -> int:
     """Run the command and return its exit code."""
+    from proctor.commands.eval_settings import settings_from
     from proctor.config.flags import path_of
     from proctor.config.trust import CODE_NAMES, TRUST
 

@@ -40,6 +40,8 @@ def run(words: list[str]) -> int:
 
         print(f"{_USAGE}\nFlags of every evaluation:\n{flags_help(EvalConfig, given)}", end="")
         return 0
+    from proctor.commands.eval_settings import settings_from
+
     return evaluate_and_show(settings_from(given))[1]
 
 
@@ -54,6 +56,7 @@ def evaluate_and_show(settings: dict[str, Any]) -> tuple[Prepared[EvalConfig], i
     from proctor.recorders.progress import FilmingProgress, Progress
     from proctor.report.tables import table_console
     from proctor.report.worlds import planned_repeats
+    from proctor.stats.anytime import watched
 
     interrupts = Interrupts()
     prepared = prepare(build(EvalConfig, settings))
@@ -73,7 +76,8 @@ def evaluate_and_show(settings: dict[str, Any]) -> tuple[Prepared[EvalConfig], i
         notes = (*getattr(prepared.benchmark, "notes", ()), *prepared.policy.spec.notes)
         for note in notes:
             console.print(one_line(f"note: {note}"), highlight=False, soft_wrap=True, markup=False)
-        return [Progress(prepared.plan, before, console), interrupts]
+        how = watched(prepared.config.as_dict())
+        return [Progress(prepared.plan, before, console, how), interrupts]
 
     def film_recorders(episodes: int) -> list[Recorder]:
         return [FilmingProgress(episodes, Console(stderr=True)), interrupts]
@@ -207,53 +211,3 @@ def split_words(words: list[str]) -> tuple[list[str], dict[str, str]]:
     from proctor.config.flags import split_argv
 
     return split_argv(words, Switches(EvalConfig, words))
-
-
-def settings_from(given: dict[str, str]) -> dict[str, Any]:
-    """Join what a resumed run was given, the config file and the flags; the later ones win."""
-    from proctor.config.flags import path_of, read_config_file
-    from proctor.config.trust import trusted
-    from proctor.runs.folder import RunFolder
-
-    settings: dict[str, Any] = dict(given)
-    if "config_path" in settings:
-        file = path_of(settings.pop("config_path"))
-        settings = {**trusted(read_config_file(file), given, str(file)), **settings}
-    if str(settings.get("resume", "false")).lower() == "true":
-        if "output_dir" not in settings:
-            raise UsageError("--resume needs --output_dir=FOLDER, the run to complete")
-        folder = RunFolder(path_of(str(settings["output_dir"])))
-        earlier = folder.read()
-        if earlier is None:
-            raise UsageError(f"--resume: {settings['output_dir']} holds no run to resume")
-        settings = {**trusted(earlier.given, given, str(folder.path)), **settings}
-    if str(settings.get("against", "none")).lower() not in ("none", "null"):
-        settings = _with_episodes_of(path_of(str(settings["against"])), settings)
-    return settings
-
-
-def _with_episodes_of(path: Path, settings: dict[str, Any]) -> dict[str, Any]:
-    """Take benchmark, seed and number of episodes from the run to compare with, unless given."""
-    from proctor.config.trust import trusted
-    from proctor.runs.folder import RunFolder
-
-    reference = RunFolder(path).read()
-    if reference is None:
-        raise UsageError(f"--against: {path} is not a run folder (it has no run.json)")
-    try:
-        env, seed = dict(reference.resolved["env"]), reference.resolved["seed"]
-        kind, n_episodes = env["type"], reference.resolved["eval"]["n_episodes"]
-    except (KeyError, TypeError, ValueError) as error:
-        raise UsageError(
-            f"--against: {path}/run.json does not say what was run: {error!r}"
-        ) from None
-    section = settings.get("env")
-    nested = section.get("type", kind) if isinstance(section, dict) else kind
-    given_type = settings.get("env.type") or nested
-    if given_type != kind:
-        raise UsageError(f"--against: {path} is on {kind}, not on {given_type}")
-    trusted({"env.type": kind, "env.id": env.get("id", "")}, settings, str(path))
-    how = ("max_parallel_tasks", "trust_remote_code")  # no part of what an episode is
-    taken = {f"env.{k}": value for k, value in env.items() if value is not None and k not in how}
-    taken |= {"seed": seed, "eval.n_episodes": n_episodes}
-    return {**taken, **settings, "against": str(path.absolute())}

@@ -171,6 +171,9 @@ class Switches:
                     return flag.is_switch
         return name == "help"
 
+    def __iter__(self) -> Iterator[str]:
+        return (flag.name for flag in self._own_flags() if flag.is_switch)
+
     def _own_flags(self) -> list[Flag]:
         hints = typing.get_type_hints(self._cls)
         declared = {name: inner_type(hints[name]) for name in plugin_sections(self._cls)}

@@ -9,11 +9,11 @@ from __future__ import annotations
 import dataclasses
 import os
 import typing
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -23,6 +23,7 @@ from proctor.machine.files import read_plain
 from proctor.values import (
     MOST_CHARACTERS,
     container_of,
+    enum_in,
     inner_type,
     is_flow_list,
     load_yaml,
@@ -112,7 +113,17 @@ def _flag(cls: type[Any], field: dataclasses.Field[Any], name: str, kind: Any) -
     )
 
 
-def split_argv(argv: list[str], switches: Container[str]) -> tuple[list[str], dict[str, str]]:
+class Switches(Protocol):
+    """The flags that may stand without a value: any set of names."""
+
+    def __contains__(self, name: object, /) -> bool:
+        """Whether ``name`` is one."""
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield those to suggest for a name that is none."""
+
+
+def split_argv(argv: list[str], switches: Switches) -> tuple[list[str], dict[str, str]]:
     """Split words into positional ones and flags; both ``--a.b=c`` and ``--a.b c`` are taken.
 
     ``switches`` are the flags that may stand without a value (``--resume``).
@@ -137,11 +148,14 @@ def split_argv(argv: list[str], switches: Container[str]) -> tuple[list[str], di
     return positional, given
 
 
-def _value_after(name: str, words: list[str], switches: Container[str]) -> str:
+def _value_after(name: str, words: list[str], switches: Switches) -> str:
     if name in switches:
         return words.pop(0) if words and words[0].lower() in ("true", "false") else "true"
     if not words or words[0].startswith("--"):
-        raise UsageError(f"--{name} needs a value (--{name}=VALUE)")
+        near = _near(name, switches)
+        raise UsageError(
+            f"unknown flag --{name}{near}" if near else f"--{name} needs a value (--{name}=VALUE)"
+        )
     return words.pop(0)
 
 
@@ -154,8 +168,12 @@ def check_known(given: Iterable[str], flags: list[Flag], others: Iterable[str]) 
     known = {flag.name for flag in flags} | set(others)
     for name in given:
         if name not in known:
-            near = did_you_mean(f"--{name}", [f"--{other}" for other in known])
-            raise UsageError(f"unknown flag --{name}{near.replace(chr(39), '')}")
+            raise UsageError(f"unknown flag --{name}{_near(name, known)}")
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    """Return "; did you mean --x?" for the nearest flag, or an empty string."""
+    return did_you_mean(f"--{name}", [f"--{other}" for other in known]).replace("'", "")
 
 
 def decode(
@@ -209,7 +227,8 @@ def _decoded(flag: Flag, given: Any) -> Any:
     try:
         return msgspec.convert(value, flag.type, strict=False, dec_hook=_decode_path)
     except msgspec.ValidationError as bad:
-        raise UsageError(f"--{flag.name}: {_in_our_words(str(bad), given)}") from None
+        reason = _in_our_words(str(bad), given)
+        raise UsageError(f"--{flag.name}: {reason}{_choices(flag, value)}") from None
     except UnicodeEncodeError as bad:  # msgspec reads UTF-8, which half a character is not
         odd = bad.object[bad.start : bad.end]
         raise UsageError(f"--{flag.name}: {odd!r} is no character") from None
@@ -223,9 +242,21 @@ def _as_one_text(value: Any) -> Any:
     return value
 
 
+def _choices(flag: Flag, value: Any) -> str:
+    """Return what may stand where a word is none of an enum's: the nearest, and all of them."""
+    kind = enum_in(flag.type)
+    if kind is None:
+        return ""
+    words = [str(member.value) for member in kind]
+    near = did_you_mean(value, words) if isinstance(value, str) else ""
+    return f"{near} (choose {', '.join(words)})"
+
+
 def _in_our_words(message: str, given: Any) -> str:
     """``Expected `int`, got `str``` -> ``expected int, got 'ten'``."""
     reason = message.partition(" - at `")[0]
+    if reason.startswith("Invalid enum value"):
+        return f"got {given!r}"
     reason = reason[0].lower() + reason[1:].replace("`", "")
     if isinstance(given, str):
         return f"{reason.split(', got')[0]}, got {given!r}"
@@ -253,7 +284,10 @@ def path_of(text: str) -> Path:
         raise UsageError(f"the path {text!r} is not valid UTF-8") from None
     if len(raw) > _LONGEST_PATH or any(len(part) > _LONGEST_NAME for part in raw.split(b"/")):
         raise UsageError(f"the path {text} is too long")
-    return Path(text)
+    try:
+        return Path(text).expanduser()  # shells leave the ~ of --name=~/folder alone
+    except RuntimeError:
+        raise UsageError(f"the path {text}: nobody here has that home folder") from None
 
 
 def read_config_file(path: Path) -> dict[str, Any]:

@@ -37,7 +37,7 @@ class Filmed:
     videos: int = 0
     """How many videos the run folder holds of its episodes."""
     note: str | None = None
-    """Why there is none, when nobody asked for one in particular."""
+    """Why there is none."""
     warnings: list[str] = field(default_factory=list)
     """Episodes that could not be filmed, or came out differently for the camera."""
 
@@ -68,6 +68,15 @@ class Filming:
         features = self.benchmark.features()
         sees = any(features[key].kind is FeatureKind.VISUAL for key in self.policy.spec.inputs)
         return self.settings.asked or sees
+
+    def why_nothing(self, rows: Sequence[EpisodeRow]) -> str | None:
+        """Return why no episode is shown although some were asked for; None where none were."""
+        settings = self.settings
+        if not settings.per_task or not settings.asked or settings.which is not Which.FAILURES:
+            return None
+        if any(row.outcome.failed for row in rows):
+            return "no videos: what failed broke its simulator; --video.which=first films others"
+        return "no videos: no episode failed; --video.which=first films the first ones"
 
     def environment(self) -> dict[str, str]:
         """Check that the benchmark can be filmed here; return variables that workers need set.

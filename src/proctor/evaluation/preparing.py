@@ -38,9 +38,11 @@ def checked(config: Config, folder: RunFolder, indices: Collection[int]) -> Prep
     Raises:
         UsageError: with one line that says what to change.
     """
+    plugin = plugins.find_policy(config.policy.type)
+    if plugin.look is not None:
+        plugin.look(config.policy)
     make_benchmark = plugins.find_benchmark(config.env.type).maker(config.env)
     benchmark = make_benchmark()
-    plugin = plugins.find_policy(config.policy.type)
     if config.eval.use_async_envs:  # first: what workers are forked from has the limit it finds
         allow_descriptors(descriptors_for(config.eval.batch_size))
     begin_early(benchmark, in_workers=config.eval.use_async_envs, images=plugin.has_network)

@@ -130,6 +130,8 @@ class Session:
                     write_page(self._folder)
         videos = videos_in(self._folder)
         filmed.videos = sum(row.video in videos for row in rows)
+        if not filmed.videos and not filmed.warnings:
+            filmed.note = self._filming.why_nothing(rows)
         return filmed
 
     def _engine_for(

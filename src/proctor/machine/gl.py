@@ -97,9 +97,16 @@ def _backend_or_raise() -> str:
     if backend is None:
         probes = probe_backends(gl_candidates())
         tried = "; ".join(f"{probe.backend}: {probe.error}" for probe in probes)
-        source = "MUJOCO_GL is set to" if wanted_backend() else "tried"
+        wanted, known = wanted_backend(), platform_backends()
+        if wanted and wanted not in known:
+            raise NoGraphics(
+                f"MUJOCO_GL is set to {wanted}, which renders nothing here; unset it, or choose "
+                f"{', '.join(known)}"
+            )
+        source = "MUJOCO_GL is set to" if wanted else "tried"
+        way_out = "unset MUJOCO_GL to try all there are, or " if wanted else ""
         raise NoGraphics(
-            f"nothing on this machine can render images ({source} {tried}); "
+            f"nothing on this machine can render images ({source} {tried}); {way_out}"
             "run: apt-get install libegl1 libgl1-mesa-dri (or libosmesa6)"
         )
     return backend

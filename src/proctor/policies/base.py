@@ -133,3 +133,5 @@ class PolicyPlugin:
     """The config's field that takes --policy flags it does not know by name; None: refuse them."""
     has_network: bool = False
     """Making it takes seconds, for torch is loaded, and as a rule it looks at images."""
+    look: Callable[[Any], None] | None = None
+    """Refuses a config that names files which are not there: at once, before anything is begun."""

@@ -15,8 +15,8 @@ from proctor.recorders.base import Recorder
 from proctor.recorders.takes import Keep
 from proctor.runs.journal import EpisodeRow, row_of
 from proctor.runs.records import Pulse
+from proctor.stats.anytime import NOT_WATCHED, Watched
 from proctor.stats.counts import Counts
-from proctor.stats.rates import rate_text
 from proctor.types import EpisodeResult, EpisodeSpec
 
 _PLAIN_EVERY_S = 5.0
@@ -115,23 +115,27 @@ class TaskProgress:
         name, counts = one_line(self.name), self.counts
         if len(name) > name_width:
             name = f"{name[: name_width - 1]}…"
-        rate = rate_text(counts.successes, counts.successes + counts.failures, counts.worlds)
-        return f"{name:<{name_width}}  {counts.total}/{self.planned}  {rate}"
+        return f"{name:<{name_width}}  {counts.total}/{self.planned}  {counts.rate}"
 
 
 class Progress(LiveLine):
     """Shows episodes done, the rate with its interval, throughput, time left; and of every task."""
 
     def __init__(
-        self, plan: Sequence[EpisodeSpec], before: Sequence[EpisodeRow], console: Console
+        self,
+        plan: Sequence[EpisodeSpec],
+        before: Sequence[EpisodeRow],
+        console: Console,
+        watched: Watched = NOT_WATCHED,
     ) -> None:
         """Begin where the episodes ``before`` have ended already."""
         super().__init__(console)
         self._planned = len(plan)
         self._tasks: dict[tuple[str, int], TaskProgress] = {}
         for spec in plan:
-            self._tasks.setdefault(spec.task.key, TaskProgress(spec.task.name)).planned += 1
-        self._counts = Counts()
+            fresh = TaskProgress(spec.task.name, counts=Counts(watch=watched.task))
+            self._tasks.setdefault(spec.task.key, fresh).planned += 1
+        self._counts = Counts(watch=watched.overall)
         for row in before:
             self._count(row)
         self._done_before = self._counts.total
@@ -160,8 +164,7 @@ class Progress(LiveLine):
     def line(self) -> str:
         """Return the line as text."""
         counts, pulse = self._counts, self._pulse
-        rate = rate_text(counts.successes, counts.successes + counts.failures, counts.worlds)
-        parts = [f"{counts.total}/{self._planned}", f"success {rate}"]
+        parts = [f"{counts.total}/{self._planned}", f"success {counts.rate}"]
         if counts.diverged:
             parts.append(f"{counts.diverged} diverged")
         if counts.errors:

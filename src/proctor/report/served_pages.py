@@ -22,12 +22,12 @@ from proctor.report.training_data import (
     training_title,
 )
 from proctor.report.training_page import training_html
+from proctor.runs.finding import runs_below
 from proctor.runs.folder import RUN_FILE
 from proctor.runs.journal import JOURNAL_FILE, VIDEO_FOLDER
 from proctor.runs.training import EVALUATIONS, LOG_FILE, RECORD_FILE
 from proctor.stats.anytime import watched
 
-_DEEPEST = 5
 _RECORDS = (RUN_FILE, RECORD_FILE)
 _LOOK_EVERY_S = 2.0
 _MOST_OF_THE_TIME = 0.05
@@ -56,23 +56,9 @@ class RunSite:
         return Video(target) if target.suffix == ".mp4" and target.is_file() else None
 
 
-def find_runs(root: Path) -> list[Path]:
-    """List the folders of runs and trainings in and below ``root``, newest first."""
-    patterns = [
-        "/".join(["*"] * depth + [record]) for depth in range(_DEEPEST) for record in _RECORDS
-    ]
-    found = []
-    for file in (file for pattern in patterns for file in root.glob(pattern)):
-        try:
-            found.append((file.stat().st_mtime, file.parent))
-        except OSError:
-            continue  # removed while we looked
-    return [folder for _, folder in sorted(found, reverse=True)]
-
-
 def list_page(root: Path) -> str:
     """Return the page that lists the runs below ``root``."""
-    rows = "".join(_list_row(root, run) for run in find_runs(root))
+    rows = "".join(_list_row(root, run) for run in runs_below(root, _RECORDS))
     head = "<tr><th>Run</th><th>What</th><th>Success</th><th>Done</th></tr>"
     body = f"<table class='log'>{head}{rows}</table>" if rows else "<p>No runs here yet.</p>"
     heading = f"Runs in {root.name}"

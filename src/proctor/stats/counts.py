@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Self
 
-from proctor.stats.rates import Worlds
+from proctor.stats.anytime import Watch, anytime_interval
+from proctor.stats.rates import Worlds, rate_text
 from proctor.types import Outcome, WorldKey
 
 
@@ -21,11 +22,15 @@ class Counts:
     errors: int = 0
     worlds: Worlds = field(default_factory=Worlds)
     """From which the completed episodes started."""
+    watch: Watch | None = None
+    """How a rule watches the rate, if one does which may stop the run."""
+    first_successes: int = 0
+    """Where only the first completed episode of every world counts."""
 
     @classmethod
-    def of(cls, ended: Iterable[tuple[Outcome, WorldKey]]) -> Self:
+    def of(cls, ended: Iterable[tuple[Outcome, WorldKey]] = (), watch: Watch | None = None) -> Self:
         """Count episodes that have ended before."""
-        counts = cls()
+        counts = cls(watch=watch)
         for outcome, world in ended:
             counts.add(outcome, world)
         return counts
@@ -33,11 +38,27 @@ class Counts:
     def add(self, outcome: Outcome, world: WorldKey) -> None:
         """Count one episode."""
         if outcome.counts:
+            before = self.worlds.distinct
             self.worlds.add(world)
+            is_first = self.worlds.distinct > before
+            self.first_successes += is_first and outcome is Outcome.SUCCESS
         self.successes += outcome is Outcome.SUCCESS
         self.failures += outcome.failed
         self.diverged += outcome is Outcome.DIVERGED
         self.errors += outcome is Outcome.ERROR
+
+    @property
+    def rate(self) -> str:
+        """The rate with its interval, as text: one that holds at any moment where a rule watches.
+
+        The same interval that the run's tables have in the end.
+        """
+        interval = None
+        if self.watch is not None:
+            interval = anytime_interval(
+                self.first_successes, self.worlds.distinct, self.watch.width
+            )
+        return rate_text(self.successes, self.successes + self.failures, self.worlds, interval)
 
     @property
     def total(self) -> int:

@@ -4,11 +4,12 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from proctor.benchmarks.fake import Fault
-from proctor.config.builder import build, own_flags
+from proctor.config.builder import Switches, build, own_flags
 from proctor.config.evaluation import EvalConfig
 from proctor.config.flags import flags_of, read_config_file, split_argv
 from proctor.config.help import help_lines
@@ -32,6 +33,14 @@ def test_a_switch_takes_a_following_true_or_false_and_nothing_else() -> None:
 def test_a_flag_without_its_value_is_refused(words: list[str]) -> None:
     with pytest.raises(UsageError, match="--seed needs a value"):
         split_argv(words, {"resume"})
+
+
+def test_a_switch_that_is_misspelt_is_suggested() -> None:
+    words = ["--resum", "--output_dir=x"]
+    with pytest.raises(UsageError, match=r"unknown flag --resum; did you mean --resume\?"):
+        split_argv(words, Switches(EvalConfig, words))
+    with pytest.raises(UsageError, match=r"unknown flag --unpair; did you mean --unpaired\?"):
+        split_argv(["a", "b", "--unpair"], {"unpaired"})
 
 
 def test_a_flag_given_twice_is_refused() -> None:
@@ -64,6 +73,28 @@ def test_strings_become_the_types_the_config_declares() -> None:
     assert config.output_dir == Path("some/where")
 
 
+def test_a_home_folder_is_found_in_every_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/somebody")
+    config = build(EvalConfig, {**BASE, "output_dir": "~/a", "against": "~", "record": "~/b/~"})
+    paths = (config.output_dir, config.against, config.record)
+    assert paths == (Path("/somebody/a"), Path("/somebody"), Path("/somebody/b/~"))
+
+
+@pytest.mark.parametrize(
+    "task", ["[reach-v3,push-v3]", '["reach-v3", "push-v3"]', ["reach-v3", "push-v3"]]
+)
+def test_several_tasks_are_a_list_in_a_flag_a_file_and_python(tmp_path: Path, task: Any) -> None:
+    from proctor.config.builder import benchmark_config_from
+
+    flat = build(EvalConfig, {"policy.type": "zero", "env.type": "metaworld", "env.task": task})
+    nested = {"policy": {"type": "zero"}, "env": {"type": "metaworld", "task": task}}
+    file = tmp_path / "config.yaml"
+    file.write_text(json.dumps(nested))
+    of_file = build(EvalConfig, read_config_file(file))
+    of_python = benchmark_config_from({"type": "metaworld", "task": task})
+    assert {flat.env.task, of_file.env.task, of_python.task} == {"reach-v3,push-v3"}
+
+
 def test_nested_settings_and_flat_flags_mix_and_the_later_wins() -> None:
     config = build(
         EvalConfig, {"policy": {"type": "zero"}, "env": {"type": "fake"}, "policy.type": "random"}
@@ -80,7 +111,19 @@ def test_nested_settings_and_flat_flags_mix_and_the_later_wins() -> None:
         ({"eval.n_episodes": "0"}, "--eval.n_episodes must be at least 1, got 0"),
         ({"eval.batch_size": "-1"}, "--eval.batch_size must be at least 0, got -1"),
         ({"eval.watchdog_s": "0"}, "--eval.watchdog_s must be above 0, got 0"),
-        ({"eval.scheduler": "fifo"}, "--eval.scheduler: invalid enum value 'fifo'"),
+        (
+            {"eval.scheduler": "fifo"},
+            "--eval.scheduler: got 'fifo' (choose continuous, lockstep)",
+        ),
+        (
+            {"video.which": "failure"},
+            "--video.which: got 'failure'; did you mean 'failures'? (choose failures, first, all)",
+        ),
+        (
+            {"env.faults": "{0/0/1: rais}"},
+            "--env.faults: got '{0/0/1: rais}' (choose raise,",
+        ),
+        ({"output_dir": "~nobody_here/x"}, "the path ~nobody_here/x: nobody here has that home"),
         ({"seed": "-3"}, "--seed must be at least 0, got -3"),
         (
             {"env.faults": "{0/0:raise}"},

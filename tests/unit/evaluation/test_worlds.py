@@ -17,10 +17,11 @@ from proctor.recorders.wandb import rate_figures
 from proctor.report.page_data import page_data, read_run
 from proctor.report.summary import eval_info, tally
 from proctor.report.worlds import planned_repeats, world_warnings
+from proctor.stats.anytime import Watch
 from proctor.stats.counts import Counts
 from proctor.stats.rates import Worlds, rate_text, wilson_interval
 from proctor.types import EpisodeSpec, Outcome, Task, WorldKey
-from tests.run_folders import episode, write_run
+from tests.run_folders import eight_episodes, episode, write_run
 
 N_WORLDS = 2
 
@@ -147,3 +148,15 @@ def test_the_page_says_what_the_terminal_says_of_worlds(tmp_path: Path) -> None:
     data = page_data(read_run(write_run(tmp_path, rows)))
     assert data["warnings"] == world_warnings(rows)
     assert len(data["warnings"]) == 1
+
+
+@pytest.mark.parametrize("width", [None, 0.4])
+def test_the_live_line_of_a_run_that_may_stop_has_the_interval_of_its_table(
+    width: float | None,
+) -> None:
+    repeated = [replace(row, world=f"w{row.episode_index % 2}") for row in eight_episodes()]
+    rows = [row for row in repeated if row.outcome.counts]
+    ended = [(row.outcome, row.world_key) for row in rows]
+    live, table = Counts.of(ended, Watch(width)).rate, tally(rows, Watch(width))
+    assert live == table.brief
+    assert Counts.of(ended).rate == tally(rows).brief != live

@@ -289,6 +289,19 @@ def test_no_backend_at_all_is_an_error_that_names_each(monkeypatch: pytest.Monke
         gl.gl_variables(needed=True)
 
 
+def test_a_backend_that_is_none_is_to_be_unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = (GlProbe("garbage", "RuntimeError: invalid value"),)
+    monkeypatch.setattr(gl, "probe_backends", lambda backends: refused)
+    monkeypatch.setenv("MUJOCO_GL", "garbage")
+    with pytest.raises(NoGraphics, match=r"MUJOCO_GL is set to garbage.*; unset it, or choose "):
+        gl.gl_variables(needed=True)
+    monkeypatch.setenv("MUJOCO_GL", "egl")
+    monkeypatch.setattr(gl, "platform_backends", lambda: ("egl", "osmesa"))
+    monkeypatch.setattr(gl, "probe_backends", lambda backends: (NO_EGL,))
+    with pytest.raises(NoGraphics, match=r"unset MUJOCO_GL to try all there are, or run: apt-get"):
+        gl.gl_variables(needed=True)
+
+
 FAKE_PROGRAM = """
 import os, sys, time
 backend = os.environ["MUJOCO_GL"]

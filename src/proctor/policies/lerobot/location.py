@@ -25,6 +25,19 @@ def locate(path: str, revision: str | None = None) -> Located:
     Raises:
         UsageError: no such folder or repository, no config.json in it, or no way to the Hub.
     """
+    here = folder_here(path, revision)
+    if here is not None:
+        return Located(here)
+    downloaded = download(path, revision, FILES)
+    return Located(_with_config(downloaded), commit=downloaded.name)
+
+
+def folder_here(path: str, revision: str | None = None) -> Path | None:
+    """Return the folder of a checkpoint on this machine; None where ``path`` is a Hub id.
+
+    Raises:
+        UsageError: no such folder, or no config.json in it, and no Hub id either.
+    """
     try:
         folder = Path(path).expanduser()
         folder.exists()
@@ -33,13 +46,12 @@ def locate(path: str, revision: str | None = None) -> Located:
     if folder.is_dir():
         if revision is not None:
             raise UsageError(f"{path} is a folder here; a revision is for checkpoints on the Hub")
-        return Located(_with_config(folder))
+        return _with_config(folder)
     if folder.exists():
         raise UsageError(f"{path} is a file; give the folder that holds config.json")
     if not HUB_ID.fullmatch(path):
         raise UsageError(f"{path} does not exist (and is no Hub id, which reads owner/name)")
-    downloaded = download(path, revision, FILES)
-    return Located(_with_config(downloaded), commit=downloaded.name)
+    return None
 
 
 def _with_config(folder: Path) -> Path:

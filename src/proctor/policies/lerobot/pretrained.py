@@ -32,10 +32,18 @@ class PretrainedConfig(PolicyConfig):
     )
 
 
-def make(config: PretrainedConfig, interface: Interface) -> Policy:
-    """Load the checkpoint, whole or not at all, and check that it fits ``interface``."""
+def look(config: PretrainedConfig) -> None:
+    """Refuse a checkpoint that is neither here nor can be on the Hub; nothing is loaded for it."""
+    from proctor.policies.lerobot.location import folder_here
+
     if not config.path:
         raise UsageError("--policy.path is missing (a checkpoint folder, or a Hub id)")
+    folder_here(config.path, config.revision)
+
+
+def make(config: PretrainedConfig, interface: Interface) -> Policy:
+    """Load the checkpoint, whole or not at all, and check that it fits ``interface``."""
+    look(config)
     from proctor.policies.lerobot.checkpoint import load_policy
 
     overrides = dict(config.overrides)
@@ -50,4 +58,5 @@ PLUGIN = PolicyPlugin(
     summary="a LeRobot checkpoint (ACT, Diffusion); --policy.path alone selects it",
     open_field="overrides",
     has_network=True,
+    look=look,
 )

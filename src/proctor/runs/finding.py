@@ -1,0 +1,22 @@
+"""Where the runs lie that are in or below a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from proctor.runs.folder import RUN_FILE
+
+_DEEPEST = 5
+
+
+def runs_below(root: Path, records: Sequence[str] = (RUN_FILE,)) -> list[Path]:
+    """List the folders in and below ``root`` that hold one of ``records``, newest first."""
+    patterns = ["/".join(["*"] * depth + [name]) for depth in range(_DEEPEST) for name in records]
+    found = []
+    for file in (file for pattern in patterns for file in root.glob(pattern)):
+        try:
+            found.append((file.stat().st_mtime, file.parent))
+        except OSError:
+            continue  # removed while we looked
+    return [folder for _, folder in sorted(found, reverse=True)]
