@@ -152,6 +152,8 @@ def lerobot_file(
     known = told["dataset"].items()
     our_own = ("inputs", "image_size")
     dataset = {k: v for k, v in known if k not in our_own and not k.startswith("cache")}
+    if not dataset["balance_tasks"]:  # LeRobot has no such order: it is to refuse a run that has
+        del dataset["balance_tasks"]
     if dataset["exclude_episodes"] is None:
         del dataset["exclude_episodes"]
     dataset["repo_id"] = dataset["repo_id"] or Path(dataset["root"]).name

@@ -38,6 +38,10 @@ class DatasetSettings(FrameCacheSettings):
         default=True, metadata={"help": "normalise pictures by ImageNet's mean and deviation"}
     )
     image_transforms: ImageTransformSettings = field(default_factory=ImageTransformSettings)
+    balance_tasks: bool = field(
+        default=False,
+        metadata={"help": "frames of every task come equally often, however many it has"},
+    )
     eval_split: float = field(
         default=0.0, metadata={"help": "share of each task's episodes held out for --eval_steps"}
     )

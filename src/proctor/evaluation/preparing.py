@@ -11,7 +11,7 @@ from proctor import plugins
 from proctor.benchmarks.base import Benchmark, interface_of
 from proctor.config.base import RunConfig
 from proctor.engine.pool import check_importable
-from proctor.errors import SpecMismatch, UsageError
+from proctor.errors import SpecMismatch, UsageError, did_you_mean
 from proctor.evaluation.head_start import begin_early
 from proctor.evaluation.plan import descriptors_for, make_plan, workers_within
 from proctor.evaluation.prepared import Definition, Players, Prepared
@@ -73,12 +73,19 @@ def checked(config: Config, folder: RunFolder, indices: Collection[int]) -> Prep
 
 
 def _check_instructions(policy: PolicySpec, benchmark: Benchmark) -> None:
-    """Refuse tasks without an instruction where the policy needs one."""
+    """Refuse tasks without an instruction where the policy needs one, and words for no task."""
     for task in benchmark.tasks() if policy.needs_instruction else ():
         if not task.instruction:
             raise SpecMismatch(
                 f"policy {policy.name!r} needs an instruction, {benchmark.name} has none for "
                 f"{task.name}; choose other tasks with --env.task"
+            )
+    names = [task.name for task in benchmark.tasks()]
+    for name in policy.worded:
+        if name not in names:
+            raise UsageError(
+                f"--policy.instructions: {benchmark.name} plays no task {name!r}"
+                f"{did_you_mean(name, names)}"
             )
 
 

@@ -66,6 +66,8 @@ class PolicySpec:
     placement: Placement = Placement.ENGINE
     needs_instruction: bool = False
     """Whether a task without an instruction is nothing for it."""
+    worded: tuple[str, ...] = ()
+    """Tasks that it was given words of its own for, by name."""
     computes_on: str | None = None
     """Where its network runs, "cpu" or an accelerator's name: the default number of simulators
     depends on it. None: it has no network."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from proctor.config.training import TrainConfig
 from proctor.errors import UsageError
@@ -58,7 +60,12 @@ class Material:
         )
         lengths = (dataset.spans[:, 1] - dataset.spans[:, 0]).tolist()
         frames = usable_frames(lengths, parts.config.samples().drop_last)
-        return Samples(dataset, _shapes(parts)), Order(frames, config.batch_size, config.seed)
+        order = Order(frames, config.batch_size, config.seed)
+        if config.dataset.balance_tasks:
+            numbers = {name: number for number, name in enumerate(self.source.tasks)}
+            first = [numbers[(self.source.episodes.tasks[e] or ("",))[0]] for e in episodes]
+            order = replace(order, tasks=np.repeat(first, lengths)[frames])
+        return Samples(dataset, _shapes(parts), parts.config.read), order
 
 
 def look_up_material(config: TrainConfig) -> Material:

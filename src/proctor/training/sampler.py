@@ -52,6 +52,8 @@ class Order:
     seed: int
     shuffled: bool = True
     share: Share = ALONE
+    tasks: Frames | None = None
+    """The task of every frame, by number, where all tasks are to come equally often."""
 
     @property
     def step_size(self) -> int:
@@ -61,7 +63,15 @@ class Order:
     @property
     def batches_per_epoch(self) -> int:
         """The last of them may be smaller."""
-        return math.ceil(len(self.frames) / self.step_size)
+        return math.ceil(self.frames_per_epoch / self.step_size)
+
+    @property
+    def frames_per_epoch(self) -> int:
+        """As many as there are; of equally many of each task, rounded up."""
+        if self.tasks is None:
+            return len(self.frames)
+        n_tasks = len(np.unique(self.tasks))
+        return math.ceil(len(self.frames) / n_tasks) * n_tasks
 
     def epoch(self, number: int) -> Frames:
         """Return the frames of an epoch in the order they come."""
@@ -69,8 +79,20 @@ class Order:
             return self.frames
         seed = int(np.random.SeedSequence([self.seed, number]).generate_state(1, np.uint64)[0])
         generator = torch.Generator().manual_seed(seed)
-        shuffled: Frames = self.frames[torch.randperm(len(self.frames), generator=generator)]
+        places = torch.randperm(len(self.frames), generator=generator).numpy()
+        if self.tasks is not None:
+            places = self._evened(places)
+            places = places[torch.randperm(len(places), generator=generator).numpy()]
+        shuffled: Frames = self.frames[places]
         return shuffled
+
+    def _evened(self, places: Frames) -> Frames:
+        """Return as many of every task: some of those with many, those with few more than once."""
+        assert self.tasks is not None
+        of = self.tasks[places]
+        tasks = np.unique(of)
+        each = self.frames_per_epoch // len(tasks)
+        return np.concatenate([np.resize(places[of == task], each) for task in tasks])
 
     def position(self, step: int) -> Position:
         """Return where the batch of ``step`` begins, the first step being 0."""

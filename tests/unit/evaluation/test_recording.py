@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from proctor.datasets.format.info_file import read_info
+from proctor.datasets.reader import open as open_dataset
 from proctor.datasets.writer import DatasetWriter
 from proctor.datasets.writing.take import TakeWriter
 from proctor.errors import RunFolderError, UsageError
@@ -289,3 +290,17 @@ def test_an_evaluation_that_stops_itself_keeps_what_it_ran(tmp_path: Path, run: 
     )
     assert evaluation.stopped is not None
     assert read_info(tmp_path / "r").total_episodes == len(evaluation.rows) < 60
+
+
+def test_pictures_can_be_kept_without_loss_instead_of_as_videos(tmp_path: Path) -> None:
+    flags = {"record__images": True, "record__n_episodes": 1, "env__image_size": 32}
+    for name, video in (("png", False), ("mp4", None)):
+        record(tmp_path / name, **flags, dataset__video=video, dataset__codec="h264")
+    info = read_info(tmp_path / "png")
+    assert info.features["observation.image"]["dtype"] == "image"
+    assert not list((tmp_path / "png").rglob("*.mp4"))
+    kept, lossy = (open_dataset(str(tmp_path / name)) for name in ("png", "mp4"))
+    pictures = kept.batch(range(4))["observation.image"]
+    assert pictures.shape == (4, 32, 32, 3)
+    assert not np.array_equal(pictures, lossy.batch(range(4))["observation.image"])
+    np.testing.assert_allclose(pictures, lossy.batch(range(4))["observation.image"], atol=90)

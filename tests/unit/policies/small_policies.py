@@ -12,6 +12,8 @@ import torch
 from proctor.features import ActionSpec, Feature, FeatureKind, Interface
 from proctor.policies.act import config as act
 from proctor.policies.act.config import ActConfig
+from proctor.policies.act_words import config as act_words
+from proctor.policies.act_words.config import ActWordsConfig
 from proctor.policies.base import Batch, Query
 from proctor.policies.diffusion import config as diffusion
 from proctor.policies.diffusion.config import DiffusionConfig
@@ -47,6 +49,21 @@ def small_act(**changes: Any) -> ActConfig:
     return ActConfig(**{**fields, **changes})
 
 
+def small_act_words(**changes: Any) -> ActWordsConfig:
+    fields: dict[str, Any] = {
+        "input_features": INPUTS,
+        "output_features": ACTION,
+        "dim_model": 32,
+        "n_heads": 4,
+        "dim_feedforward": 40,
+        "n_encoder_layers": 1,
+        "n_decoder_layers": 1,
+        "chunk_size": 6,
+        "n_action_steps": 3,
+    }
+    return ActWordsConfig(**{**fields, **changes})
+
+
 def small_diffusion(**changes: Any) -> DiffusionConfig:
     fields: dict[str, Any] = {
         "input_features": INPUTS,
@@ -64,7 +81,8 @@ def small_diffusion(**changes: Any) -> DiffusionConfig:
 
 
 def make_parts(config: CheckpointConfig) -> Parts:
-    plugin = {"act": act.PLUGIN, "diffusion": diffusion.PLUGIN}[config.type]
+    plugins = {"act": act.PLUGIN, "act_words": act_words.PLUGIN, "diffusion": diffusion.PLUGIN}
+    plugin = plugins[config.type]
     torch.manual_seed(0)
     network = build_network(plugin, config)
     stats = {}

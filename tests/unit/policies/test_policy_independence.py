@@ -8,12 +8,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from small_policies import batch_of, episode, fresh_queries, make_policy, small_act, small_diffusion
+from small_policies import (
+    batch_of,
+    episode,
+    fresh_queries,
+    make_policy,
+    small_act,
+    small_act_words,
+    small_diffusion,
+)
 
 from proctor.policies.base import Query
 
 CONFIGS = {
     "act": small_act(),
+    "act, told in words": small_act_words(),
     "diffusion, ddpm": small_diffusion(),
     "diffusion, ddim": small_diffusion(noise_scheduler_type="DDIM", num_inference_steps=5),
 }

@@ -33,6 +33,19 @@ SMALL_ACT = {
     "policy.latent_dim": 4,
     "policy.device": "cpu",
 }
+SMALL_ACT_WORDS = {
+    "policy.type": "act_words",
+    "policy.chunk_size": 4,
+    "policy.n_action_steps": 4,
+    "policy.dim_model": 16,
+    "policy.n_heads": 2,
+    "policy.dim_feedforward": 24,
+    "policy.n_encoder_layers": 1,
+    "policy.n_decoder_layers": 1,
+    "policy.scheduler_warmup_steps": 3,
+    "policy.device": "cpu",
+    "dataset.balance_tasks": "true",
+}
 SMALL_DIFFUSION = {
     "policy.type": "diffusion",
     "policy.horizon": 8,

@@ -75,3 +75,15 @@ def test_an_epoch_holds_every_frame_once():
     order = Order(np.arange(1000), batch_size=64, seed=3)
     assert sorted(order.epoch(5)) == list(range(1000))
     assert order.epoch(5).tolist() != order.epoch(6).tolist()
+
+
+def test_tasks_come_equally_often_where_that_is_asked_for():
+    tasks = np.array([0] * 30 + [1] * 6 + [2] * 3)
+    order = Order(np.arange(39) + 100, batch_size=13, seed=5, tasks=tasks)
+    for epoch in (0, 1):
+        frames = order.epoch(epoch)
+        assert np.bincount(tasks[frames - 100]).tolist() == [13, 13, 13]
+        assert set(frames[tasks[frames - 100] != 0].tolist()) == set(range(130, 139))
+    assert order.epoch(0).tolist() != order.epoch(1).tolist()
+    whole = [batch.tolist() for batch in order.batches(0, 9)]
+    assert [batch.tolist() for batch in order.batches(4, 9)] == whole[4:]

@@ -9,7 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from .making import RUN, SMALL_ACT, SMALL_DIFFUSION, files_of, words, write_numbers
+from .making import (
+    RUN,
+    SMALL_ACT,
+    SMALL_ACT_WORDS,
+    SMALL_DIFFUSION,
+    files_of,
+    words,
+    write_numbers,
+)
 
 torch = pytest.importorskip("torch")
 
@@ -19,7 +27,7 @@ from proctor.training import loop  # noqa: E402
 from proctor.training.checkpoints import Checkpoints  # noqa: E402
 from proctor.training.meter import Series  # noqa: E402
 
-FAMILIES = {"act": SMALL_ACT, "diffusion": SMALL_DIFFUSION}
+FAMILIES = {"act": SMALL_ACT, "act_words": SMALL_ACT_WORDS, "diffusion": SMALL_DIFFUSION}
 
 
 class Killed(BaseException):
@@ -42,7 +50,9 @@ def kill_at(monkeypatch, step: int) -> None:
     monkeypatch.setattr(loop.Trainer, "update", update)
 
 
-@pytest.mark.parametrize(("family", "ema"), [("act", True), ("diffusion", False)])
+@pytest.mark.parametrize(
+    ("family", "ema"), [("act", True), ("act_words", False), ("diffusion", False)]
+)
 def test_a_killed_run_ends_with_the_bits_of_an_undisturbed_one(
     numbers, tmp_path, monkeypatch, family, ema
 ):

@@ -40,6 +40,8 @@ class Act(Network):
     """The network; attribute names are those of LeRobot's checkpoints."""
 
     takes_history = False
+    n_further_vectors = 0
+    """Tokens that a variant puts beside latent and states."""
     vae_encoder_pos_enc: Tensor
 
     def __init__(self, config: ActConfig) -> None:
@@ -51,8 +53,7 @@ class Act(Network):
             self.loss_draws = {LATENT: (Drawn.NORMAL, (config.latent_dim,))}
             self._build_vae()
         if config.cameras:
-            dilate = config.replace_final_stride_with_dilation
-            self.backbone = ResNet(config.vision_backbone, FrozenBatchNorm2d, dilate_last=dilate)
+            self.backbone = self.make_backbone()
         self.encoder = Encoder(config, config.n_encoder_layers)
         self.decoder = Decoder(config)
         if config.state_dim is not None:
@@ -63,12 +64,18 @@ class Act(Network):
         if config.cameras:
             self.encoder_img_feat_input_proj = nn.Conv2d(OUT_CHANNELS, width, 1)
         n_vectors = 1 + (config.state_dim is not None) + (config.env_dim is not None)
+        n_vectors += self.n_further_vectors
         self.encoder_1d_feature_pos_embed = nn.Embedding(n_vectors, width)
         self.decoder_pos_embed = nn.Embedding(config.chunk_size, width)
         self.action_head = nn.Linear(width, config.action_dim)
         for parameter in [*self.encoder.parameters(), *self.decoder.parameters()]:
             if parameter.dim() > 1:
                 nn.init.xavier_uniform_(parameter)
+
+    def make_backbone(self) -> nn.Module:
+        """Return what makes feature maps [B, 512, h, w] of pictures."""
+        dilate = self.config.replace_final_stride_with_dilation
+        return ResNet(self.config.vision_backbone, FrozenBatchNorm2d, dilate_last=dilate)
 
     def _build_vae(self) -> None:
         config, width = self.config, self.config.dim_model
@@ -128,15 +135,10 @@ class Act(Network):
 
     def decode(self, inputs: dict[str, Tensor], z: Tensor) -> Tensor:
         """Return the actions [B, T, A] that observations and a latent z [B, latent_dim] give."""
-        vectors = [self.encoder_latent_input_proj(z)]
-        if self.config.state_dim is not None:
-            vectors.append(self.encoder_robot_state_input_proj(inputs[STATE]))
-        if self.config.env_dim is not None:
-            vectors.append(self.encoder_env_state_input_proj(inputs[ENVIRONMENT_STATE]))
-        tokens = [torch.stack(vectors, 1)]
+        tokens = [torch.stack(self.vectors(inputs, z), 1)]
         positions = [self.encoder_1d_feature_pos_embed.weight]
         for camera in self.config.cameras:
-            features = self.encoder_img_feat_input_proj(self.backbone(inputs[camera]))
+            features = self.encoder_img_feat_input_proj(self.look(inputs, camera))
             tokens.append(features.flatten(2).transpose(1, 2))  # row by row: [B, h * w, D]
             positions.append(image_positions(features))
         position = torch.cat(positions)[None]
@@ -144,6 +146,20 @@ class Act(Network):
         queries = self.decoder_pos_embed.weight[None]
         actions: Tensor = self.action_head(self.decoder(memory, position, queries))
         return actions
+
+    def vectors(self, inputs: dict[str, Tensor], z: Tensor) -> list[Tensor]:
+        """Return what the encoder sees beside pictures, each [B, D]."""
+        vectors = [self.encoder_latent_input_proj(z)]
+        if self.config.state_dim is not None:
+            vectors.append(self.encoder_robot_state_input_proj(inputs[STATE]))
+        if self.config.env_dim is not None:
+            vectors.append(self.encoder_env_state_input_proj(inputs[ENVIRONMENT_STATE]))
+        return vectors
+
+    def look(self, inputs: dict[str, Tensor], camera: str) -> Tensor:
+        """Return the feature map [B, 512, h, w] of a camera."""
+        seen: Tensor = self.backbone(inputs[camera])
+        return seen
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         """Give the backbone a learning rate of its own; LeRobot has the group even without one."""

@@ -18,6 +18,7 @@ from proctor.features import (
     ACTION,
     ENVIRONMENT_STATE,
     STATE,
+    Array,
     Feature,
     FeatureKind,
     NormMode,
@@ -108,6 +109,15 @@ class CheckpointConfig(PolicyConfig):
             "checkpoints",
         },
     )
+    instruction: str | None = field(
+        default=None,
+        metadata=run_flag("words for every task, instead of the benchmark's") | _EVALUATION,
+    )
+    instructions: dict[str, str] | None = field(
+        default=None,
+        metadata=run_flag("other words for tasks by name, as {push-v3: shove the puck}")
+        | _EVALUATION,
+    )
     unknown: dict[str, Any] = field(default_factory=dict, metadata={"saved": False, "hidden": True})
 
     if TYPE_CHECKING:  # every policy has these, but each at its own place in LeRobot's order
@@ -141,6 +151,13 @@ class CheckpointConfig(PolicyConfig):
         """Length of one action."""
         return self.output_features[ACTION].shape[0]
 
+    def read(self, instruction: str) -> dict[str, Array]:
+        """Return what the network sees of a task's words, each an array without a batch axis.
+
+        Empty: the policy is not told its task.
+        """
+        return {}
+
     def samples(self) -> Samples:
         """Return what one sample of a training is made of.
 
@@ -164,6 +181,8 @@ class CheckpointConfig(PolicyConfig):
         if not self.input_features:
             raise UsageError("the policy's input_features are empty")
         check_sizes(self, {"n_obs_steps": 64})
+        if (self.instruction or self.instructions) and not self.read(""):
+            raise UsageError(f"{self.type} is not told its task: it takes no instruction")
         for key in self.cameras:
             shape = channels_first(self.input_features[key])
             if len(shape) != 3 or shape[0] != 3 or not all(0 < n <= MOST_PIXELS for n in shape):

@@ -13,6 +13,7 @@ from proctor.policies.lerobot.config import CheckpointPlugin
 
 FAMILIES = {
     "act": "proctor.policies.act.config:PLUGIN",
+    "act_words": "proctor.policies.act_words.config:PLUGIN",
     "diffusion": "proctor.policies.diffusion.config:PLUGIN",
 }
 

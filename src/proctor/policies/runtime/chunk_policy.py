@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,12 @@ from proctor.policies.lerobot.config import CheckpointConfig, definition_of
 from proctor.policies.lerobot.processors import Pipeline
 from proctor.policies.runtime.network import Network, draw
 from proctor.policies.runtime.runner import make_runner, numerics, pick_device, pick_dtype
-from proctor.types import EpisodeSpec
+from proctor.types import EpisodeSpec, Task
 
-DRAWN = "drawn: "
-"""What stands before the names of a network's draws, among the rows that go to the device."""
+DRAWN, TOLD = "drawn: ", "told: "
+"""What stands before the names of a network's draws, and of what it sees of its task's words, among
+the rows that go to the device."""
+_MOST_INSTRUCTIONS = 4096
 
 
 @dataclass(frozen=True)
@@ -51,12 +54,16 @@ class ChunkPolicy(Policy):
         config = parts.config
         self.parts = parts
         renames = parts.preprocessor.rename_map
+        self._read = lru_cache(_MOST_INSTRUCTIONS)(config.read)
+        self._told = tuple(self._read(""))
         self.device = pick_device(device)
         self.spec = PolicySpec(
             name=config.type,
             inputs=tuple(offered_key(key, renames) for key in config.input_features),
             n_obs_steps=config.n_obs_steps,
             n_action_steps=config.n_action_steps,
+            needs_instruction=bool(self._told) and config.instruction is None,
+            worded=tuple(config.instructions or ()),
             computes_on=self.device.type,
             bit_exact=self.device.type == "cpu" or config.pad_to is not None,
             notes=parts.notes,
@@ -83,6 +90,9 @@ class ChunkPolicy(Policy):
         drawn = [self._draw(query) for query in batch.queries] if self.network.draws else []
         for name in self.network.draws:
             rows[DRAWN + name] = np.stack([one[name] for one in drawn])
+        told = [self._read(self._instruction(query.spec.task)) for query in batch.queries]
+        for name in self._told:
+            rows[TOLD + name] = np.stack([one[name] for one in told])
         chunks = self.runner(rows)
         with torch.inference_mode():
             settled = self.network.settle(chunks, [query.state for query in batch.queries])
@@ -101,6 +111,8 @@ class ChunkPolicy(Policy):
             }
             for name, (_, shape) in self.network.draws.items():
                 rows[DRAWN + name] = np.zeros((size, *shape), np.float32)
+            for name, words in self._read("").items():
+                rows[TOLD + name] = np.stack([words] * size)
             return rows
 
         return self.runner.warm_up(most, rows_of)
@@ -121,8 +133,15 @@ class ChunkPolicy(Policy):
         seen = {key: as_float(rows[key]) for key in self.spec.inputs}
         if not self.network.takes_history:
             seen = {key: value[:, -1] for key, value in seen.items()}
-        inputs = self.preprocessor(seen)
-        return self.network.chunk({k: v.to(self.dtype) for k, v in inputs.items()}, draws)
+        inputs = {k: v.to(self.dtype) for k, v in self.preprocessor(seen).items()}
+        inputs |= {name: rows[TOLD + name] for name in self._told}
+        return self.network.chunk(inputs, draws)
+
+    def _instruction(self, task: Task) -> str:
+        """Return the words for a task: those that were given by hand, or its own."""
+        config = self.parts.config
+        given = (config.instructions or {}).get(task.name)
+        return given or config.instruction or task.instruction
 
     def protocol(self) -> dict[str, Any]:
         """Return all that the actions are made by: files, resolved config, pipelines, numerics."""

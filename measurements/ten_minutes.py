@@ -1,0 +1,230 @@
+"""From nothing to a scored policy on a GPU host: record, train, correct, train on, examine.
+
+    python measurements/ten_minutes.py all --tasks=eight --work=/dev/shm/eight
+    python measurements/ten_minutes.py record train --tasks=mt50 --work=DIR   (the others later)
+
+From pixels, one policy for all tasks, told its task in words (docs/training.md). The stages are
+commands of `proctor`, printed as they run; they may be run in several sittings: what each took is
+kept in WORK/times.json and added up. Demonstrations are of other seeds than the examination.
+
+    record    the scripted experts, half of the episodes disturbed
+    train     a first policy on those
+    correct   that policy plays, the experts say what they would have done (DAgger)
+    train-on  the policy goes on, on both
+    examine   unseen seeds, with intervals; the mean of Meta-World's four groups
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import shlex
+import subprocess
+import time
+from collections import defaultdict
+from pathlib import Path
+
+from command import PROCTOR, machine
+
+from proctor.benchmarks.metaworld.tasks import TASKS
+from proctor.runs.journal import read_journal
+from proctor.stats.rates import rate_text
+from proctor.types import Outcome
+
+EIGHT = (
+    "drawer-open-v3,button-press-v3,peg-insert-side-v3,basketball-v3,assembly-v3,hand-insert-v3,"
+    "stick-push-v3,disassemble-v3"
+)
+RECORDED_FROM, CORRECTED_FROM, EXAMINED_FROM = 200_000, 300_000, 1000
+STAGES = ("record", "train", "correct", "train-on", "examine")
+
+
+def parse() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("stages", nargs="+", choices=("all", *STAGES))
+    parser.add_argument("--tasks", default="eight", help="eight, or what --env.task takes")
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--size", type=int, default=128, help="of a picture's side")
+    parser.add_argument("--shadow_map", type=int, default=1024)
+    parser.add_argument("--workers", type=int, default=14)
+    parser.add_argument("--demos", type=int, default=50, help="demonstrations of a task")
+    parser.add_argument("--corrected", type=int, default=16, help="corrected episodes of a task")
+    parser.add_argument("--steps", type=int, default=4000, help="of the first training")
+    parser.add_argument("--more", type=int, default=6000, help="steps of the second")
+    parser.add_argument("--batch", type=int, default=512)
+    parser.add_argument("--lr", type=float, default=5e-4)
+    parser.add_argument("--episodes", type=int, default=25, help="of a task, examined")
+    parser.add_argument("--every", type=int, default=10, help="actions between two looks")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--further", default="", help="further flags of both trainings")
+    options = parser.parse_args()
+    if options.tasks == "eight":
+        options.tasks = EIGHT
+    if options.stages == ["all"]:
+        options.stages = list(STAGES)
+    return options
+
+
+class Work:
+    """The stages, and what they took."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options, self.folder = options, options.work
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.world = [
+            "--env.type=metaworld",
+            f"--env.task={options.tasks}",
+            f"--env.observation_height={options.size}",
+            f"--env.observation_width={options.size}",
+            f"--env.shadow_map={options.shadow_map}",
+            f"--eval.batch_size={options.workers}",
+        ]
+
+    def run(self, stage: str) -> None:
+        """Run one stage and note what it took."""
+        start = time.perf_counter()
+        {
+            "record": self.record,
+            "train": self.train,
+            "correct": self.correct,
+            "train-on": self.train_on,
+            "examine": self.examine,
+        }[stage]()
+        times = self.times() | {stage: round(time.perf_counter() - start, 1)}
+        (self.folder / "times.json").write_text(json.dumps(times))
+        said = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in times.items())
+        print(f"== {said}: {sum(times.values()) / 60:.1f} minutes", flush=True)
+
+    def times(self) -> dict[str, float]:
+        """Return what every stage took so far."""
+        path = self.folder / "times.json"
+        return dict(json.loads(path.read_text())) if path.exists() else {}
+
+    def record(self) -> None:
+        """Play the experts."""
+        self.proctor(
+            "record",
+            "--policy.type=expert",
+            *self.kept_in("demos", self.options.demos, RECORDED_FROM),
+            "--record.noise=0.3",
+            "--record.noise_share=0.5",
+            "--record.noise_dims=[0,1,2]",
+            "--env.episode_length=250",
+        )
+
+    def correct(self) -> None:
+        """Play the first policy; record what the experts would have done."""
+        self.proctor(
+            "record",
+            f"--policy.path={self.policy('first')}",
+            f"--policy.n_action_steps={self.options.every}",
+            "--record.label=expert",
+            *self.kept_in("corrections", self.options.corrected, CORRECTED_FROM),
+            "--env.episode_length=200",
+        )
+        both = [str(self.folder / name) for name in ("demos", "corrections")]
+        self.proctor("data", "merge", *both, f"--output={self.folder / 'both'}")
+
+    def kept_in(self, name: str, episodes: int, seed: int) -> list[str]:
+        """Return the flags of a recording."""
+        return [
+            *self.world,
+            f"--dataset.root={self.folder / name}",
+            "--dataset.video=false",
+            f"--record.n_episodes={episodes}",
+            f"--seed={seed}",
+        ]
+
+    def train(self) -> None:
+        """Begin with nothing."""
+        self.learn("first", "demos", self.options.steps, "--policy.type=act_words")
+
+    def train_on(self) -> None:
+        """Go on with the averaged weights of the first training."""
+        self.learn("second", "both", self.options.more, f"--policy.path={self.policy('first')}")
+
+    def learn(self, name: str, dataset: str, steps: int, policy: str) -> None:
+        """Train."""
+        options = self.options
+        self.proctor(
+            "train",
+            policy,
+            f"--policy.device={options.device}",
+            f"--dataset.root={self.folder / dataset}",
+            "--dataset.balance_tasks=true",
+            "--dataset.cache=ram",
+            "--dataset.cache_gb=80",
+            f"--batch_size={options.batch}",
+            f"--steps={steps}",
+            f"--save_freq={steps}",
+            f"--log_freq={max(1, steps // 20)}",
+            "--num_workers=8",
+            "--ema.enable=true",
+            f"--optimizer.lr={options.lr}",
+            f"--output_dir={self.folder / name}",
+            *(["--accelerator.mixed_precision=bf16"] if options.device == "cuda" else []),
+            *shlex.split(options.further),
+        )
+
+    def policy(self, name: str) -> Path:
+        """Return where the averaged weights of a training are."""
+        path: Path = self.folder / name / "checkpoints/last/pretrained_model_ema"
+        return path
+
+    def examine(self) -> None:
+        """Play the last policy on unseen seeds."""
+        options, run = self.options, self.folder / "examined"
+        trained = "second" if (self.folder / "second").exists() else "first"
+        self.proctor(
+            "eval",
+            f"--policy.path={self.policy(trained)}",
+            f"--policy.n_action_steps={options.every}",
+            *self.world,
+            f"--eval.n_episodes={options.episodes}",
+            f"--seed={EXAMINED_FROM}",
+            "--video.episodes=0",
+            f"--output_dir={run}",
+        )
+        say_groups(run)
+
+    def proctor(self, *words: str) -> None:
+        """Run a command of ours, and show it."""
+        print("$ proctor", shlex.join(words), flush=True)
+        subprocess.run([*PROCTOR, *words], check=True)  # noqa: S603  our own words
+
+
+def say_groups(run: Path) -> None:
+    """Print the rate of each of Meta-World's groups, their mean, and the weakest tasks."""
+    split = {row.name: row.split for row in TASKS}
+    counts: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    of_task: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for row in read_journal(run).rows:
+        if not row.outcome.counts:
+            raise SystemExit(f"{row.key} did not end: {row.outcome}")
+        for tally in (counts[split[row.task]], of_task[row.task], counts["all"]):
+            tally[0] += row.outcome is Outcome.SUCCESS
+            tally[1] += 1
+    groups = [name for name in ("easy", "medium", "hard", "very_hard") if name in counts]
+    for name in (*groups, "all"):
+        print(f"{name:<10} {rate_text(*counts[name])}")
+    rates = [counts[name][0] / counts[name][1] for name in groups]
+    spread = math.sqrt(sum(p * (1 - p) / counts[g][1] for p, g in zip(rates, groups, strict=True)))
+    mean, half = sum(rates) / len(rates), 1.96 * spread / len(rates)
+    print(f"mean of {len(groups)} groups {100 * mean:.1f}% +- {100 * half:.1f} (normal, 95%)")
+    weakest = sorted(of_task, key=lambda name: of_task[name][0] / of_task[name][1])[:15]
+    print("weakest:", ", ".join(f"{n} {of_task[n][0]}/{of_task[n][1]}" for n in weakest))
+
+
+def main() -> None:
+    """Run the stages that were asked for."""
+    options = parse()
+    print(machine(), flush=True)
+    work = Work(options)
+    for stage in options.stages:
+        work.run(stage)
+
+
+if __name__ == "__main__":
+    main()

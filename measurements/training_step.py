@@ -1,0 +1,113 @@
+"""A step of `proctor train` against its bare forward, backward and update, on data already there.
+
+    python measurements/training_step.py --dataset.root=DIR --policy.type=act ... (flags of train)
+
+Both in one process, the same network and batch size. The bare step has one normalised batch on the
+device and does nothing but compute: loss, gradients, clipping, optimiser. The training's own step
+is as its log says it, all else included: reading, decoding, copying, normalising, drawing, noting;
+so is the share of it in which there was no batch to compute with.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+from command import machine, say
+
+from proctor.config.builder import build
+from proctor.config.training import Precision, TrainConfig
+from proctor.policies.runtime.numerics import training_numerics
+from proctor.training.checkpoints import Checkpoints
+from proctor.training.data import batches
+from proctor.training.loop import Trainer
+from proctor.training.meter import Reading
+from proctor.training.optim import clip_gradients
+from proctor.training.setup import prepare
+
+ROUNDS = 3
+
+
+class Readings:
+    """Hears what the log would say; a Watcher."""
+
+    def __init__(self) -> None:
+        self.all: list[Reading] = []
+
+    def logged(self, reading: Reading) -> None:
+        """Keep it."""
+        self.all.append(reading)
+
+    def validated(self, step: int, loss: float) -> None:
+        """Nothing is held out here."""
+
+    def saved(self, step: int, checkpoint: Path) -> None:
+        """What was saved goes with its folder."""
+
+
+def bare_step_s(trainer: Trainer, steps: int) -> float:
+    """Return the mean seconds of a step that only computes."""
+    setup, network = trainer.setup, trainer.setup.parts.network.train()
+    feed = batches(setup.samples, setup.order, range(1), setup.loading, setup.device)
+    batch = next(feed)
+    inputs = trainer.preprocess(trainer.seen(batch, 0))
+    rows = len(next(iter(batch.values())))
+    drawn = setup.draws.for_loss(network, 0, rows)
+    draws = {name: value.to(setup.device) for name, value in drawn.items()}
+    bf16 = setup.config.accelerator.mixed_precision is Precision.BF16
+    parameters, optimizer = list(network.parameters()), trainer.learning.optimizer
+
+    def step() -> None:
+        with torch.autocast(setup.device.type, torch.bfloat16, enabled=bf16):
+            loss, _ = network.loss(inputs, draws)
+        loss.backward()  # type: ignore[no-untyped-call]
+        clip_gradients(parameters, setup.recipe.clip_norm)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    with training_numerics(setup.device, deterministic=setup.config.cudnn_deterministic):
+        for _ in range(min(10, steps)):
+            step()
+        settle(setup.device)
+        start = time.perf_counter()
+        for _ in range(steps):
+            step()
+        settle(setup.device)
+    return (time.perf_counter() - start) / steps
+
+
+def settle(device: torch.device) -> None:
+    """Wait for all that the device was asked."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def main() -> None:
+    """Measure by turns and print the medians."""
+    given = dict(word.removeprefix("--").split("=", 1) for word in sys.argv[1:])
+    config = build(TrainConfig, given)
+    setup = prepare(config)
+    setup.fill_caches(lambda *_: None)
+    print(machine())
+    bare, whole, waiting = [], [], []
+    for _ in range(ROUNDS):
+        trainer, heard = Trainer.begin(setup), Readings()
+        bare.append(bare_step_s(trainer, config.steps // 2))
+        with tempfile.TemporaryDirectory() as folder:
+            trainer.run(Checkpoints(Path(folder)), heard)
+        last = heard.all[1:] or heard.all  # the first reading has the start of everything in it
+        whole.append(sum(r.step_s for r in last) / len(last))
+        waiting.append(sum(r.waiting for r in last) / len(last))
+    middle = ROUNDS // 2
+    bare_s, whole_s = sorted(bare)[middle], sorted(whole)[middle]
+    say("bare step", f"{1000 * bare_s:.2f} ms")
+    say("step of the training", f"{1000 * whole_s:.2f} ms")
+    say("ratio", f"{whole_s / bare_s:.3f}x", "<= 1.05x")
+    say("waiting for data", f"{100 * sorted(waiting)[middle]:.2f}%", "<= 2%")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+"""ACT that is told its task in words: ACT, and what it has beside.
+
+    instruction ─▶ pieces of words ─▶ embeddings ─▶ mean ─▶ MLP ─▶ sentence
+                                                                   ├─▶ a token for the encoder
+    images ─▶ trunk, each block scaled and shifted by the sentence ┘   (FiLM, Perez et al., 2018)
+
+The trunk is a residual network like ResNet-18 that can start from nothing: it normalises the
+channels of every pixel, before each convolution, which needs no other sample and no statistics, and
+works on channels that lie together, which is how GPUs convolve fastest.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F  # noqa: N812 (torch's own convention)
+from torch import Tensor, nn
+
+from proctor.features import STATE
+from proctor.policies.act.network import Act
+from proctor.policies.act_words.config import WORDS, ActWordsConfig
+from proctor.policies.act_words.words import BUCKETS, MOST_WORDS
+from proctor.policies.blocks.resnet import BLOCKS, OUT_CHANNELS
+from proctor.policies.runtime.network import Drawn
+
+SENTENCE = "sentence"
+SHIFT, JITTER, HEARD = "shift", "jitter", "heard"
+WIDTHS = (64, 128, 256, OUT_CHANNELS)
+
+
+class ActWords(Act):
+    """The network; what ACT has too is named as in ACT."""
+
+    config: ActWordsConfig
+    n_further_vectors = 1
+
+    def __init__(self, config: ActWordsConfig) -> None:
+        super().__init__(config)
+        width = config.dim_model
+        self.word_embed = nn.Embedding(BUCKETS, width, padding_idx=0)
+        self.sentence = nn.Sequential(
+            nn.LayerNorm(width), nn.Linear(width, width), nn.GELU(), nn.Linear(width, width)
+        )
+        draws = {**self.loss_draws, HEARD: (Drawn.UNIFORM, (MOST_WORDS,))}
+        if config.cameras:
+            draws[SHIFT] = (Drawn.UNIFORM, (len(config.cameras), 2))
+        if config.state_dim is not None:
+            draws[JITTER] = (Drawn.NORMAL, (config.state_dim,))
+        self.loss_draws = draws
+
+    def make_backbone(self) -> nn.Module:
+        """Return a trunk that listens."""
+        return Trunk(self.config)
+
+    def decode(self, inputs: dict[str, Tensor], z: Tensor) -> Tensor:
+        """Return the actions [B, T, A], the instruction understood once."""
+        return super().decode({**inputs, SENTENCE: self.understand(inputs[WORDS])}, z)
+
+    def understand(self, words: Tensor) -> Tensor:
+        """Return a vector [B, D] for the pieces [B, words, pieces] of an instruction."""
+        is_piece = (words != 0)[..., None]
+        pieces = self.word_embed(words)
+        each = (pieces * is_piece).sum(2) / is_piece.sum(2).clamp(min=1)
+        is_word = is_piece.any(2)
+        mean = (each * is_word).sum(1) / is_word.sum(1).clamp(min=1)
+        sentence: Tensor = self.sentence(mean)
+        return sentence
+
+    def vectors(self, inputs: dict[str, Tensor], z: Tensor) -> list[Tensor]:
+        """Return ACT's, and the sentence."""
+        return [*super().vectors(inputs, z), inputs[SENTENCE]]
+
+    def look(self, inputs: dict[str, Tensor], camera: str) -> Tensor:
+        """Return a feature map of a camera, as the sentence has it look."""
+        seen: Tensor = self.backbone(inputs[camera], inputs[SENTENCE])
+        return seen
+
+    def loss(
+        self, batch: dict[str, Tensor], draws: dict[str, Tensor]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return ACT's loss; in training, of pictures moved, states disturbed, words not heard."""
+        return super().loss(self.disturbed(batch, draws) if self.training else batch, draws)
+
+    def disturbed(self, batch: dict[str, Tensor], draws: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return a batch as ``draws`` change it."""
+        config, out = self.config, dict(batch)
+        for number, camera in enumerate(config.cameras):
+            out[camera] = shifted(batch[camera], draws[SHIFT][:, number], config.random_shift)
+        if config.state_dim is not None:
+            out[STATE] = batch[STATE] + config.state_noise * draws[JITTER]
+        heard = draws[HEARD] >= config.word_dropout
+        out[WORDS] = batch[WORDS] * heard[..., None]
+        return out
+
+
+class Trunk(nn.Module):
+    """Pictures [B, 3, H, W] to a feature map [B, 512, H/16, W/16], rounded up (or H/32)."""
+
+    def __init__(self, config: ActWordsConfig) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, WIDTHS[0], 7, stride=2, padding=3, bias=False)
+        self.pool = nn.MaxPool2d(3, stride=2, padding=1)
+        last = 1 if config.replace_final_stride_with_dilation else 2
+        blocks, before = [], WIDTHS[0]
+        sizes = BLOCKS[config.vision_backbone]
+        for width, n_blocks, stride in zip(WIDTHS, sizes, (1, 2, 2, last), strict=True):
+            for number in range(n_blocks):
+                blocks.append(Block(before, width, stride if number == 0 else 1, config.dim_model))
+                before = width
+        self.blocks = nn.ModuleList(blocks)
+        self.norm = ChannelNorm(before)
+
+    def forward(self, images: Tensor, sentence: Tensor) -> Tensor:
+        """Look at pictures with a sentence [B, D] in mind."""
+        x = self.pool(self.stem(images.contiguous(memory_format=torch.channels_last)))
+        for block in self.blocks:
+            x = block(x, sentence)
+        out: Tensor = F.relu(self.norm(x))
+        return out
+
+
+class Block(nn.Module):
+    """Two convolutions beside a shortcut; between them the sentence scales and shifts channels."""
+
+    def __init__(self, before: int, width: int, stride: int, told: int) -> None:
+        super().__init__()
+        self.norm1 = ChannelNorm(before)
+        self.conv1 = nn.Conv2d(before, width, 3, stride=stride, padding=1, bias=False)
+        self.norm2 = ChannelNorm(width)
+        self.film = nn.Linear(told, 2 * width)
+        self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
+        self.shortcut: nn.Module = nn.Identity()
+        if stride != 1 or before != width:
+            self.shortcut = nn.Conv2d(before, width, 1, stride=stride, bias=False)
+        nn.init.zeros_(self.film.weight)  # at first, nothing is heard
+        nn.init.zeros_(self.film.bias)
+
+    def forward(self, x: Tensor, sentence: Tensor) -> Tensor:
+        """Return [B, width, H / stride, W / stride]."""
+        h = F.relu(self.norm1(x))
+        scale, shift = self.film(sentence)[..., None, None].chunk(2, 1)
+        told = torch.addcmul(shift, self.norm2(self.conv1(h)), 1 + scale)
+        out: Tensor = self.shortcut(x) + self.conv2(F.relu(told))
+        return out
+
+
+class ChannelNorm(nn.LayerNorm):
+    """Layer normalisation of the channels of every pixel, in the precision that they come in."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Normalise [B, C, H, W]."""
+        with torch.autocast(input.device.type, enabled=False):  # it would make float32 of it
+            weight, bias = self.weight.to(input.dtype), self.bias.to(input.dtype)
+            rows = input.permute(0, 2, 3, 1)
+            normed = F.layer_norm(rows, self.normalized_shape, weight, bias, self.eps)
+            return normed.permute(0, 3, 1, 2)
+
+
+def shifted(images: Tensor, places: Tensor, most: int) -> Tensor:
+    """Move each picture of [B, 3, H, W] by up to ``most`` pixels; its border is drawn out.
+
+    ``places`` [B, 2], from 0 to 1, say by how much, down and to the right.
+    """
+    rows, height, width = len(images), images.shape[-2], images.shape[-1]
+    by = (places * (2 * most + 1)).long() - most
+    y = (torch.arange(height, device=images.device) + by[:, :1]).clamp(0, height - 1)
+    x = (torch.arange(width, device=images.device) + by[:, 1:]).clamp(0, width - 1)
+    row = torch.arange(rows, device=images.device)[:, None, None]
+    return images.permute(0, 2, 3, 1)[row, y[:, :, None], x[:, None, :]].permute(0, 3, 1, 2)
