@@ -1,7 +1,7 @@
 """Proctor examines robot policies in simulation.
 
-``evaluate`` runs an evaluation from Python, ``make_env`` gives gymnasium vector environments;
-the command line is ``proctor --help``. Importing this package imports nothing heavy.
+``evaluate`` runs an evaluation from Python, ``load_run`` reads one, ``make_env`` gives gymnasium
+environments; the command line is ``proctor --help``. Importing this package imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from proctor.version import __version__
 if TYPE_CHECKING:
     from proctor.api import evaluate
     from proctor.evaluation.vector import make_env
+    from proctor.policies.handed_over import PolicyFunction
+    from proctor.report.results import load_run
 
-__all__ = ["__version__", "evaluate", "make_env"]
+__all__ = ["PolicyFunction", "__version__", "evaluate", "load_run", "make_env"]
 
 
 def __getattr__(name: str) -> Any:
@@ -22,8 +24,20 @@ def __getattr__(name: str) -> Any:
         from proctor.api import evaluate
 
         return evaluate
+    if name == "load_run":
+        from proctor.report.results import load_run
+
+        return load_run
     if name == "make_env":
         from proctor.evaluation.vector import make_env
 
         return make_env
+    if name == "PolicyFunction":
+        from proctor.policies.handed_over import PolicyFunction
+
+        return PolicyFunction
     raise AttributeError(f"module 'proctor' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

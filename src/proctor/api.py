@@ -1,33 +1,136 @@
-"""The Python door to what ``proctor eval`` does."""
+"""The Python door: what ``proctor eval`` does, with objects for flags."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from enum import Enum
+from pathlib import Path
 from typing import Any
 
-from proctor.config.builder import build
+import numpy as np
+
+from proctor import plugins
+from proctor.benchmarks.base import BenchmarkConfig
+from proctor.config.builder import aliased_flags, build, own_flags
 from proctor.config.evaluation import EvalConfig
+from proctor.definition import plain
+from proctor.errors import UsageError, did_you_mean
 from proctor.evaluation.run import Evaluation, prepare, run_evaluation
+from proctor.machine.hub import HUB_ID
 from proctor.machine.streams import open_what_is_closed
+from proctor.policies.handed_over import HandedConfig, name_of
+
+_SHORT = {"task": "env", "n_episodes": "eval", "batch_size": "eval"}
+"""Settings that have an argument of their own, and the section they belong to."""
 
 
-def evaluate(**settings: Any) -> Evaluation:
+def evaluate(
+    policy: Any = None,
+    env: str | Mapping[str, Any] | BenchmarkConfig | None = None,
+    *,
+    task: str | Iterable[str] | None = None,
+    n_episodes: int | None = None,
+    batch_size: int | None = None,
+    **settings: Any,
+) -> Evaluation:
     """Evaluate a policy and return the run.
 
-    The settings are those of the command line, nested as in a config file::
+    ``policy`` is a name ("expert"), a checkpoint's folder or Hub id, settings ({"type": ...}), an
+    object (a ``Policy``), a function of an observation, or a ``PolicyFunction``. Other settings are
+    those of the command line, nested as in a config file::
 
-        evaluate(policy={"type": "expert"}, env={"type": "metaworld", "task": "reach-v3"},
-                 eval={"n_episodes": 10}, output_dir="outputs/reach")
+        evaluate("expert", "metaworld", task=["reach-v3", "push-v3"], n_episodes=10, seed=7,
+                 eval={"max_retries": 0}, output_dir="outputs/reach")
 
     Raises:
         ProctorError: with one line that says what to change.
     """
     open_what_is_closed()
-    for name in ("output_dir", "against", "record"):
-        if name in settings:
-            settings[name] = str(settings[name])
-    config = build(EvalConfig, settings)
-    evaluation = run_evaluation(prepare(config), settings)
+    _check_names(settings)
+    given, handed = _policy_settings(policy)
+    short = {"task": task, "n_episodes": n_episodes, "batch_size": batch_size}
+    given |= _env_settings(env) | _plain(settings)
+    for name, value in short.items():
+        if value is not None:
+            _put(given, _SHORT[name], name, _plain(value))
+    config = build(EvalConfig, given)
+    if handed is not None:
+        assert isinstance(config.policy, HandedConfig)
+        config = replace(config, policy=replace(config.policy, handed=handed))
+    evaluation = run_evaluation(prepare(config), given)
     for warning in evaluation.filmed.warnings:
         warnings.warn(warning, stacklevel=2)
     return evaluation
+
+
+def _check_names(settings: Mapping[str, Any]) -> None:
+    """Refuse an argument that means nothing, and a section that is no mapping."""
+    flags = {flag.name for flag in own_flags(EvalConfig)}
+    sections = {name.partition(".")[0] for name in flags if "." in name}
+    known = {name for name in flags if "." not in name} | sections
+    for name, value in settings.items():
+        if "." not in name and name not in known:
+            _check_alias(name, known | {"policy", "env", *_SHORT})
+        if name in sections and not isinstance(value, Mapping):
+            raise UsageError(f"{name}={value!r}: expected settings, as {name}={{...}}")
+
+
+def _check_alias(name: str, known: set[str]) -> None:
+    aliases = {str(flag.alias) for flag in aliased_flags(EvalConfig)}
+    if name not in aliases:
+        near = did_you_mean(name, known | aliases)
+        raise UsageError(f"evaluate() has no argument {name!r}{near}")
+
+
+def _policy_settings(policy: Any) -> tuple[dict[str, Any], Any]:
+    """Return the settings that name a policy, and the object where it is one."""
+    if policy is None:
+        return {}, None
+    if isinstance(policy, Mapping):
+        return {"policy": _plain(policy)}, None
+    if isinstance(policy, str | Path):
+        return {"policy": {_kind_of_name(policy): str(policy)}}, None
+    return {"policy": {"type": HandedConfig.type, "name": name_of(policy)}}, policy
+
+
+def _kind_of_name(policy: str | Path) -> str:
+    """Whether a text is a policy's type or the path of a checkpoint."""
+    if isinstance(policy, Path):
+        return "path"
+    if policy in plugins.known("policies") or ":" in policy:
+        return "type"
+    is_path = policy.startswith(("~", ".", "/")) or HUB_ID.fullmatch(policy)
+    return "path" if is_path or Path(policy).exists() else "type"
+
+
+def _env_settings(env: str | Mapping[str, Any] | BenchmarkConfig | None) -> dict[str, Any]:
+    if env is None:
+        return {}
+    if isinstance(env, BenchmarkConfig):
+        return {"env": plain(env)}
+    return {"env": {"type": env} if isinstance(env, str) else _plain(env)}
+
+
+def _put(settings: dict[str, Any], section: str, name: str, value: Any) -> None:
+    """Set a setting that has an argument of its own, unless its section says it too."""
+    inside = dict(settings.get(section) or {})
+    if name in inside or f"{section}.{name}" in settings:
+        raise UsageError(f"{name}= and {section}[{name!r}] are both given; leave one out")
+    settings[section] = inside | {name: value}
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as a config file could hold it: numpy's numbers, paths, tuples and enums."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(item) for name, item in value.items()}
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, list | tuple | set | frozenset | range):
+        return [_plain(item) for item in (sorted(value) if isinstance(value, set) else value)]
+    return value

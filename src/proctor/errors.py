@@ -6,6 +6,7 @@ ProctorError                  one line for the user: what, where, what to do
 │   ├── DatasetError          not a dataset, or one with a fault; the text names the file
 │   ├── HubUnreachable        a repository of the Hugging Face Hub, and no way there
 │   ├── NoGraphics            pixels are needed and no GL backend works
+│   ├── PluginError           a plug-in is not what it must be; the text names file and line
 │   └── SpecMismatch          the policy's inputs are not what the benchmark offers
 ├── PolicyError               the policy returned something that is not an action chunk
 ├── TrainingError             a training cannot go on; its checkpoints are whole
@@ -51,6 +52,10 @@ class HubUnreachable(UsageError):
 
 class NoGraphics(UsageError):
     """Pixels are needed but nothing on this machine can render them."""
+
+
+class PluginError(UsageError):
+    """Somebody's plug-in cannot be imported, made or used; the text names file and line."""
 
 
 class SpecMismatch(UsageError):

@@ -74,6 +74,14 @@ class Feature:
         return int(np.prod(self.shape)) * np.dtype(self.dtype).itemsize
 
 
+def observed_keys(features: Mapping[str, Feature]) -> tuple[str, ...]:
+    """Return what an environment shows: cameras and state; without cameras, the world's state."""
+    kinds = {FeatureKind.STATE, FeatureKind.VISUAL}
+    if all(feature.kind is not FeatureKind.VISUAL for feature in features.values()):
+        kinds.add(FeatureKind.ENV)
+    return tuple(key for key, feature in features.items() if feature.kind in kinds)
+
+
 @dataclass(frozen=True)
 class ActionSpec:
     """The length of an action and, where the benchmark bounds it, its range.

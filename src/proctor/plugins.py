@@ -6,13 +6,16 @@ Nothing is imported before it is asked for.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 import re
+from pathlib import Path
 from typing import Any
 
-from proctor.benchmarks.base import BenchmarkPlugin
+from proctor.benchmarks.base import BenchmarkConfig, BenchmarkPlugin
 from proctor.errors import UsageError, did_you_mean
+from proctor.machine.user_code import blaming, fault, import_named, place_of
 from proctor.policies.base import PolicyConfig, PolicyPlugin
 from proctor.policies.lerobot.families import FAMILIES
 
@@ -30,12 +33,14 @@ BUILT_IN = {
         **FAMILIES,
         "expert": "proctor.policies.scripted.expert:PLUGIN",
         "pretrained": "proctor.policies.lerobot.pretrained:PLUGIN",
+        "python": "proctor.policies.handed_over:PLUGIN",
         "random": "proctor.policies.scripted.random:PLUGIN",
         "zero": "proctor.policies.scripted.zero:PLUGIN",
     },
 }
 """All that comes with Proctor: a new benchmark or policy is one line here."""
 
+_FLAGS = {"benchmarks": "--env.type", "policies": "--policy.type"}
 _ATTRIBUTE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 
 
@@ -45,9 +50,10 @@ def find_benchmark(name: str) -> BenchmarkPlugin:
     Raises:
         UsageError: there is none, or what was found is no benchmark.
     """
-    plugin = _find("benchmarks", "--env.type", name)
+    plugin = _find("benchmarks", name)
     if not isinstance(plugin, BenchmarkPlugin):
         raise UsageError(f"--env.type={name} is a {type(plugin).__name__}, not a BenchmarkPlugin")
+    _check_config(f"--env.type={name}", plugin.config, BenchmarkConfig)
     return plugin
 
 
@@ -57,8 +63,19 @@ def find_policy(name: str) -> PolicyPlugin:
     Raises:
         UsageError: there is none, or what was found is no policy.
     """
-    found = _find("policies", "--policy.type", name)
-    return found if isinstance(found, PolicyPlugin) else _from_factory(found, name)
+    found = _find("policies", name)
+    plugin = found if isinstance(found, PolicyPlugin) else _from_factory(found, name)
+    _check_config(f"--policy.type={name}", plugin.config, PolicyConfig)
+    return plugin
+
+
+def _check_config(what: str, config: Any, base: type[Any]) -> None:
+    """Refuse a plug-in's config class that flags cannot be read from."""
+    if not (isinstance(config, type) and issubclass(config, base)):
+        name = getattr(config, "__name__", repr(config))
+        raise UsageError(f"{what}: its config {name} does not inherit from {base.__name__}")
+    if vars(config).get("__annotations__") and "__dataclass_fields__" not in vars(config):
+        raise fault(config, f"{config.__name__} has fields but no @dataclass above it")
 
 
 def _from_factory(factory: Any, name: str) -> PolicyPlugin:
@@ -67,16 +84,25 @@ def _from_factory(factory: Any, name: str) -> PolicyPlugin:
     Its flags are those of the config class that its first parameter is annotated with.
     """
     try:
-        signature = inspect.signature(factory, eval_str=True)
+        signature = _signature(factory)
         signature.bind(None, None)
     except (TypeError, ValueError):
+        place = place_of(factory) if callable(factory) else ""
         raise UsageError(
             f"--policy.type={name} is neither a PolicyPlugin nor callable as (config, interface)"
+            + (f" ({place})" if place else "")
         ) from None
     annotated = next(iter(signature.parameters.values())).annotation
     is_config = isinstance(annotated, type) and issubclass(annotated, PolicyConfig)
     summary = (inspect.getdoc(factory) or name).splitlines()[0]
     return PolicyPlugin(annotated if is_config else PolicyConfig, factory, summary)
+
+
+def _signature(factory: Any) -> inspect.Signature:
+    try:
+        return inspect.signature(factory, eval_str=True)
+    except NameError:  # annotated with what is imported for type checkers only
+        return inspect.signature(factory)
 
 
 def known(kind: str) -> list[str]:
@@ -94,16 +120,31 @@ def module_of(kind: str, name: str) -> str | None:
     return module
 
 
-def _find(kind: str, flag: str, name: str) -> Any:
+def blaming_plugin(kind: str, name: str) -> contextlib.AbstractContextManager[None]:
+    """Name file and line in what a plug-in raises, where it is not our own: ours show all.
+
+    Raises:
+        PluginError: in one line.
+    """
+    if module_of(kind, name) is None:
+        return contextlib.nullcontext()
+    find = find_benchmark if kind == "benchmarks" else find_policy
+    return blaming(f"{_FLAGS[kind]}={name}", find(name).make)
+
+
+def _find(kind: str, name: str) -> Any:
+    flag = _FLAGS[kind]
     if not name:
         raise UsageError(f"{flag} is missing (choose from: {', '.join(known(kind))})")
     if ":" in name:
         return _load_attribute(flag, name)
     if name in BUILT_IN[kind]:
-        return _load_attribute(flag, BUILT_IN[kind][name])
+        module, _, attribute = BUILT_IN[kind][name].partition(":")
+        return getattr(importlib.import_module(module), attribute)
     outside = _entry_points(kind)
     if name in outside:
-        return outside[name].load()
+        with blaming(f"{flag}={name}"):
+            return outside[name].load()
     names = known(kind)
     hint = did_you_mean(name, names) or f" (choose from: {', '.join(names)})"
     raise UsageError(f"{flag}: unknown type {name!r}{hint}")
@@ -113,12 +154,18 @@ def _load_attribute(flag: str, path: str) -> Any:
     if not _ATTRIBUTE.fullmatch(path):
         raise UsageError(f"{flag}={path}: code is named as package.module:ATTRIBUTE")
     module_name, _, attribute = path.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as missing:
-        raise UsageError(f"{flag}={path}: {missing}") from None
+    with blaming(f"{flag}={path}"):
+        try:
+            module = import_named(module_name)
+        except ModuleNotFoundError as missing:
+            if f"{module_name}.".startswith(f"{missing.name}."):  # else it lacks what it imports
+                raise UsageError(
+                    f"{flag}={path}: {missing} (looked in {Path.cwd()} and in Python's path)"
+                ) from None
+            raise
     if not hasattr(module, attribute):
-        raise UsageError(f"{flag}={path}: module {module_name} has no {attribute!r}")
+        hint = did_you_mean(attribute, vars(module))
+        raise UsageError(f"{flag}={path}: module {module_name} has no {attribute!r}{hint}")
     return getattr(module, attribute)
 
 

@@ -16,8 +16,7 @@ from proctor.benchmarks.mujoco.world import mujoco_world
 from proctor.cli import main
 from proctor.evaluation.run import Evaluation
 from proctor.evaluation.sim_env import SimEnv, SimEnvParts
-from proctor.evaluation.vector import observed_keys
-from proctor.features import Array, FeatureKind
+from proctor.features import Array, FeatureKind, observed_keys
 from proctor.policies.base import Batch, PolicyPlugin
 from proctor.policies.scripted.random import RandomConfig, RandomPolicy
 from proctor.report.reproduce import episode_base, episode_flag, task_flags

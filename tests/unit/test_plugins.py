@@ -48,7 +48,7 @@ def test_ours_are_listed_without_importing_what_stands_beside_them() -> None:
         "aloha", "fake", "gym", "hub", "libero", "metaworld", "pusht",
     ]  # fmt: skip
     assert plugins.known("policies") == [
-        "act", "diffusion", "expert", "pretrained", "random", "zero",
+        "act", "diffusion", "expert", "pretrained", "python", "random", "zero",
     ]  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from proctor.engine.messages import (
     CloseSim,
     Ended,
     NeedsActions,
+    PluginFailed,
     PolicyFailed,
     RecordingFailed,
     Report,
@@ -29,7 +30,7 @@ from proctor.engine.openings import Openings
 from proctor.engine.pool import Pool, ProcessPool
 from proctor.engine.scheduler import Scheduler
 from proctor.engine.worker import WorkerSetup
-from proctor.errors import PolicyError, RunFolderError, WorkerError, last_line
+from proctor.errors import PluginError, PolicyError, RunFolderError, WorkerError, last_line
 from proctor.features import Array, Feature
 from proctor.recorders.base import Recorder
 from proctor.recorders.takes import Recording
@@ -108,6 +109,7 @@ class Engine:
 
         Raises:
             PolicyError: the policy returned no usable actions.
+            PluginError: what should be a simulator is none.
             WorkerError: no worker can be started, or no simulator of a task can be opened.
             RunFolderError: a take cannot be written.
         """
@@ -185,6 +187,8 @@ class Engine:
                 self._broken(slot, report)
             case PolicyFailed(message, cause):
                 raise PolicyError(message) from WorkerError(cause)
+            case PluginFailed(message):
+                raise PluginError(message)
             case RecordingFailed(message):
                 raise RunFolderError(message)
 

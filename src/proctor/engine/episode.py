@@ -15,6 +15,7 @@ from proctor.benchmarks.base import Sim
 from proctor.errors import WorkerError
 from proctor.features import ActionSpec, Array, Feature, FeatureKind, Observation
 from proctor.machine.generators import seed_generators
+from proctor.machine.user_code import fault
 from proctor.types import EpisodeResult, EpisodeSpec, Outcome, Step, Timings
 
 DIGEST = 2
@@ -58,6 +59,7 @@ class Episode:
         """Take one step and count it; the horizon or the simulator may end the episode.
 
         Raises:
+            PluginError: the simulator gave no ``Step``.
             WorkerError: the reward is no number.
         """
         self._actions[self.given] = action
@@ -65,6 +67,9 @@ class Episode:
         start = time.perf_counter()
         step = self._sim.step(action)
         self.timings.sim_s += time.perf_counter() - start
+        if not isinstance(step, Step):
+            made = type(step).__name__
+            raise fault(self._sim.step, f"{type(self._sim).__name__}.step gave a {made}, no Step")
         if not math.isfinite(step.reward):
             raise WorkerError(f"the simulator gave reward {step.reward} at step {self.steps + 1}")
         self.steps += 1
@@ -132,6 +137,8 @@ def check_observation(observation: Observation, features: Mapping[str, Feature])
         WorkerError: naming what is wrong.
     """
     for key, feature in features.items():
+        if key not in observation:
+            raise WorkerError(f"the simulator was asked for {key} and gave none")
         seen = observation[key]
         if np.shape(seen) != feature.shape:
             raise WorkerError(

@@ -81,10 +81,18 @@ class PolicyFailed:
 
 
 @dataclass(frozen=True)
+class PluginFailed:
+    """Worker: what makes simulators made none; trying again is of no use."""
+
+    message: str
+
+
+@dataclass(frozen=True)
 class RecordingFailed:
     """Worker: what is recorded cannot be written, which is nobody's fault who plays."""
 
     message: str
 
 
-Report = Started | NeedsActions | Ended | SimClosed | Broken | PolicyFailed | RecordingFailed
+Failed = PolicyFailed | PluginFailed | RecordingFailed
+Report = Started | NeedsActions | Ended | SimClosed | Broken | Failed

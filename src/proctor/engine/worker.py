@@ -35,6 +35,7 @@ from proctor.engine.messages import (
     Ended,
     NeedsActions,
     Order,
+    PluginFailed,
     PolicyFailed,
     RecordingFailed,
     Report,
@@ -43,9 +44,10 @@ from proctor.engine.messages import (
 )
 from proctor.engine.recorded_episode import RecordedEpisode, Taping
 from proctor.engine.teacher import Teacher
-from proctor.errors import PolicyError, RunFolderError, bounded
+from proctor.errors import PluginError, PolicyError, RunFolderError, bounded
 from proctor.features import Interface
 from proctor.machine.generators import WHILE_OPENING, seed_generators
+from proctor.machine.user_code import check_offers
 from proctor.policies.base import Batch, Policy, Query
 from proctor.types import EpisodeResult, Task
 
@@ -89,6 +91,8 @@ class Worker:
             return self._handle(order)
         except PolicyError as error:
             return PolicyFailed(bounded(str(error)), describe(error))
+        except PluginError as error:
+            return PluginFailed(bounded(str(error)))
         except RunFolderError as error:
             return RecordingFailed(bounded(str(error)))
 
@@ -128,6 +132,7 @@ class Worker:
 
     def _make_sim(self, task: Task) -> Sim:
         sim = self._benchmark.make_sim(task)
+        check_offers(sim, Sim)  # before it is ours: what is none need not have a close()
         if self._draw_slots is None:
             return sim
         return TurnTakingSim(sim, self._benchmark, self._draw_slots)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
 from proctor import plugins
 from proctor.benchmarks.base import Benchmark, interface_of
+from proctor.benchmarks.checks import check_benchmark
 from proctor.config.base import RunConfig
 from proctor.engine.pool import check_importable
 from proctor.errors import SpecMismatch, UsageError, did_you_mean
 from proctor.evaluation.head_start import begin_early
 from proctor.evaluation.plan import descriptors_for, make_plan, workers_within
 from proctor.evaluation.prepared import Definition, Players, Prepared
+from proctor.features import Interface
 from proctor.machine.system import (
     allow_descriptors,
     git_commit,
@@ -24,6 +26,7 @@ from proctor.machine.system import (
     versions,
 )
 from proctor.policies.base import Policy, PolicySpec
+from proctor.policies.checks import check_policy
 from proctor.policies.fit import check_offered
 from proctor.runs.folder import RunFolder, RunRecord
 
@@ -38,22 +41,31 @@ def checked(config: Config, folder: RunFolder, indices: Collection[int]) -> Prep
     Raises:
         UsageError: with one line that says what to change.
     """
+    with plugins.blaming_plugin("benchmarks", config.env.type):
+        prepared = _fitted(config, folder, indices)
+    players = prepared.players
+    check_importable(players.worker)
+    workers = players.workers(len(prepared.plan))
+    _check_memory(players, workers)
+    if config.eval.use_async_envs:
+        _check_descriptors(workers)
+    return prepared
+
+
+def _fitted(config: Config, folder: RunFolder, indices: Collection[int]) -> Prepared[Config]:
+    """Make benchmark and policy, and see that they fit."""
     plugin = plugins.find_policy(config.policy.type)
     if plugin.look is not None:
         plugin.look(config.policy)
-    make_benchmark = plugins.find_benchmark(config.env.type).maker(config.env)
-    benchmark = make_benchmark()
+    make_benchmark, benchmark = _made_benchmark(config)
     if config.eval.use_async_envs:  # first: what workers are forked from has the limit it finds
         allow_descriptors(descriptors_for(config.eval.batch_size))
     begin_early(benchmark, in_workers=config.eval.use_async_envs, images=plugin.has_network)
     interface = interface_of(benchmark)
-    policy = plugin.make(config.played_policy, interface)
-    if not isinstance(policy, Policy):
-        made = type(policy).__name__
-        raise UsageError(f"--policy.type={config.policy.type} makes a {made}, which is no policy")
+    policy = _made_policy(config, interface)
     check_offered(policy.spec.inputs, interface, f"policy {policy.spec.name!r}")
     _check_instructions(policy.spec, benchmark)
-    prepared = Prepared(
+    return Prepared(
         config=config,
         make_benchmark=make_benchmark,
         benchmark=benchmark,
@@ -63,13 +75,28 @@ def checked(config: Config, folder: RunFolder, indices: Collection[int]) -> Prep
         environment=benchmark.preflight(policy.spec.inputs),
         folder=folder,
     )
-    players = prepared.players
-    check_importable(players.worker)
-    workers = players.workers(len(prepared.plan))
-    _check_memory(players, workers)
-    if config.eval.use_async_envs:
-        _check_descriptors(workers)
-    return prepared
+
+
+def _made_benchmark(config: RunConfig) -> tuple[Callable[[], Benchmark], Benchmark]:
+    """Return the benchmark and how workers make it; one of somebody else's is looked at first."""
+    make_benchmark = plugins.find_benchmark(config.env.type).maker(config.env)
+    benchmark = make_benchmark()
+    if plugins.module_of("benchmarks", config.env.type) is not None:
+        check_benchmark(benchmark)
+    return make_benchmark, benchmark
+
+
+def _made_policy(config: RunConfig, interface: Interface) -> Policy:
+    """Return the policy; one of somebody else's is looked at first."""
+    kind = config.policy.type
+    with plugins.blaming_plugin("policies", kind):
+        policy = plugins.find_policy(kind).make(config.played_policy, interface)
+        if not isinstance(policy, Policy):
+            made = type(policy).__name__
+            raise UsageError(f"--policy.type={kind} makes a {made}, which is no policy")
+        if plugins.module_of("policies", kind) is not None:
+            check_policy(policy)
+    return policy
 
 
 def _check_instructions(policy: PolicySpec, benchmark: Benchmark) -> None:

@@ -26,46 +26,27 @@ from proctor.recorders.base import Recorder
 from proctor.recorders.takes import Recording
 from proctor.recorders.wandb import read_run_id, require_wandb
 from proctor.report.page import write_page
+from proctor.report.results import Results
 from proctor.report.stopped import kind_of_interval, round_warnings
-from proctor.report.summary import Tally, eval_info, tally
+from proctor.report.summary import eval_info
 from proctor.report.worlds import world_warnings
 from proctor.runs.effort import read_effort
 from proctor.runs.folder import EVAL_INFO_FILE, RunFolder, RunRecord, write_json
 from proctor.runs.journal import EpisodeRow, cut_torn_line, read_journal
 from proctor.runs.videos import read_warnings, remove_unfinished
-from proctor.stats.anytime import NOT_WATCHED, Watched, watched
+from proctor.stats.anytime import watched
 
 MakeRecorders = Callable[[Sequence[EpisodeRow]], list[Recorder]]
 """Makes the outputs of a session besides the journal, given the episodes that stay as they are."""
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class Evaluation(Results):
     """A run after a session on it."""
 
-    path: Path
-    planned: int
-    rows: list[EpisodeRow]
-    stopped: str | None = None
-    """Why no further episode is needed, when a stop rule has decided."""
-    watched: Watched = NOT_WATCHED
-    """How a stop rule watched the rates."""
     filmed: Filmed = field(default_factory=Filmed)
     rollouts: Path | None = None
     """The dataset that its episodes are kept in."""
-
-    @property
-    def tally(self) -> Tally:
-        """What all episodes add up to."""
-        return tally(self.rows, self.watched.overall)
-
-    @property
-    def complete(self) -> bool:
-        """Whether every planned episode has ended."""
-        return len(self.rows) == self.planned
-
-    def __str__(self) -> str:
-        return str(self.tally)
 
 
 def prepare(config: EvalConfig) -> Prepared[EvalConfig]:

@@ -107,11 +107,12 @@ class SimEnv(gymnasium.Env[Any, Any]):
     ) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
         step = episode.step(action)
         observation = self._observe()
-        info: dict[str, Any] = {"is_success": step.success}
+        info: dict[str, Any] = {"is_success": bool(step.success)}
         if episode.ended:
             info["result"] = episode.result(self._position)
-        truncated = episode.ended and not step.terminated
-        return observation, step.reward, step.terminated, truncated, info
+        terminated = bool(step.terminated)
+        truncated = episode.ended and not terminated
+        return observation, float(step.reward), terminated, truncated, info
 
     def _breaks_again(self, broken: Episode, error: Exception) -> bool:
         """Play the episode on a new simulator; whether that one breaks there in the same way.

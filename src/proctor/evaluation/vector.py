@@ -10,7 +10,7 @@ import os
 import signal
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Literal, overload
 
 import gymnasium
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
@@ -22,43 +22,66 @@ from proctor.benchmarks.base import BenchmarkConfig
 from proctor.config.builder import benchmark_config_from
 from proctor.engine.forking import start_fork_server, without_main_module
 from proctor.engine.worker import die_with_the_parent
+from proctor.errors import UsageError
+from proctor.evaluation.plain_env import PlainEnv
 from proctor.evaluation.sim_env import SimEnv, SimEnvParts
-from proctor.features import Feature, FeatureKind
+from proctor.features import observed_keys
+
+
+@overload
+def make_env(
+    config: BenchmarkConfig | Mapping[str, Any],
+    n_envs: int = 1,
+    use_async_envs: bool = True,
+    *,
+    vector: Literal[True] = True,
+) -> dict[str, dict[int, VectorEnv[Any, Any, Any]]]: ...
+
+
+@overload
+def make_env(
+    config: BenchmarkConfig | Mapping[str, Any],
+    n_envs: int = 1,
+    use_async_envs: bool = True,
+    *,
+    vector: Literal[False],
+) -> dict[str, dict[int, gymnasium.Env[Any, Any]]]: ...
 
 
 def make_env(
     config: BenchmarkConfig | Mapping[str, Any],
     n_envs: int = 1,
     use_async_envs: bool = True,
-) -> dict[str, dict[int, VectorEnv[Any, Any, Any]]]:
-    """Return ``{suite: {task_id: vector environment}}`` for every configured task.
+    *,
+    vector: bool = True,
+) -> Any:
+    """Return ``{suite: {task_id: environment}}`` for every configured task.
 
     ``config`` is a benchmark config or its settings, ``{"type": "metaworld", "task": "easy"}``.
-    Observations have the names LeRobot's environments use: ``pixels``, ``agent_pos``.
+    Observations have the names LeRobot's environments use: ``pixels``, ``agent_pos``. They are
+    vector environments of ``n_envs``; with ``vector=False`` plain ones, as stable-baselines3 and
+    gymnasium's wrappers take them: one in this process, a flat Dict of arrays.
 
     Raises:
         UsageError: the config names something that does not exist.
     """
+    if not vector and n_envs != 1:
+        raise UsageError(f"make_env(vector=False) is one environment, not {n_envs}")
     if not isinstance(config, BenchmarkConfig):
         config = benchmark_config_from(config)
     make_benchmark = plugins.find_benchmark(config.type).maker(config)
     benchmark = make_benchmark()
     keys = observed_keys(benchmark.features())
     environment = benchmark.preflight(keys)
-    envs: dict[str, dict[int, VectorEnv[Any, Any, Any]]] = {}
+    envs: dict[str, dict[int, Any]] = {}
     for task in benchmark.tasks():
         parts = SimEnvParts(make_benchmark, task, keys, environment)
-        env = LazyVectorEnv(parts, n_envs, use_async_envs=use_async_envs)
-        envs.setdefault(task.suite, {})[task.task_id] = env
+        of_suite = envs.setdefault(task.suite, {})
+        if vector:
+            of_suite[task.task_id] = LazyVectorEnv(parts, n_envs, use_async_envs=use_async_envs)
+        else:
+            of_suite[task.task_id] = PlainEnv(parts)
     return envs
-
-
-def observed_keys(features: Mapping[str, Feature]) -> tuple[str, ...]:
-    """Return what an environment shows: cameras and state; without cameras, the world's state."""
-    kinds = {FeatureKind.STATE, FeatureKind.VISUAL}
-    if all(feature.kind is not FeatureKind.VISUAL for feature in features.values()):
-        kinds.add(FeatureKind.ENV)
-    return tuple(key for key, feature in features.items() if feature.kind in kinds)
 
 
 class LazyVectorEnv(VectorEnv[Any, Any, Any]):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +11,7 @@ from proctor.benchmarks.gym.benchmark import Adapted, AdaptedConfig
 from proctor.benchmarks.gym.probe import EnvFacts, OpenedTask
 from proctor.errors import MissingExtra, UsageError, did_you_mean
 from proctor.machine.source_files import module_hashes
+from proctor.machine.user_code import import_named, search_here
 
 _NO_TIME_LIMIT = -1
 """The horizon is the engine's; gymnasium's own limit would end episodes that should go on."""
@@ -68,7 +68,7 @@ class GymOpener:
         package = self.id.rpartition(":")[0]
         try:
             if package:
-                importlib.import_module(package)
+                import_named(package)
             return gymnasium.spec(self.suite)
         except ModuleNotFoundError as missing:
             raise UsageError(f"--env.id={self.id}: {missing}") from None
@@ -91,8 +91,10 @@ class Gym(Adapted):
     """One registered environment."""
 
     def __init__(self, config: GymConfig, facts: EnvFacts | None) -> None:
-        super().__init__("gym", config, GymOpener(config.id, config.kwargs), facts)
         self._package = config.id.rpartition(":")[0]
+        if self._package:
+            search_here()
+        super().__init__("gym", config, GymOpener(config.id, config.kwargs), facts)
 
     def protocol(self) -> dict[str, Any]:
         """Return the rules that define an episode, and the code of a package without a version."""

@@ -1,0 +1,47 @@
+"""What a benchmark of somebody else's must offer, looked at before anything starts.
+
+``proctor.testing`` checks that it keeps its promises; this, that it makes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from proctor.benchmarks.base import Benchmark
+from proctor.features import ActionSpec, Feature
+from proctor.machine.user_code import check_offers, check_protocol, fault
+from proctor.types import Task
+
+
+def check_benchmark(benchmark: Benchmark) -> None:
+    """Refuse a benchmark that lacks a method, or whose methods return something else.
+
+    Raises:
+        PluginError: naming the method, its file and line.
+    """
+    check_offers(benchmark, Benchmark)
+    own = type(benchmark).__name__
+    if not isinstance(benchmark.action, ActionSpec):
+        made = type(benchmark.action).__name__
+        raise fault(benchmark, f"{own}.action is a {made}, not an ActionSpec")
+    tasks: Any = benchmark.tasks()
+    _check_each(benchmark.tasks, tasks, list, Task)
+    if not tasks:
+        raise fault(benchmark.tasks, f"{own}.tasks() lists no task")
+    features: Any = benchmark.features()
+    _check_each(benchmark.features, features, dict, Feature)
+    check_protocol(benchmark.protocol)
+
+
+def _check_each(method: Callable[[], Any], found: Any, kind: type[Any], of: type[Any]) -> None:
+    """Refuse what ``method`` returned unless it is a list or dict of records."""
+    name = method.__qualname__
+    if not isinstance(found, kind):
+        said = f"returned a {type(found).__name__}, not a {kind.__name__}"
+        raise fault(method, f"{name}() {said} of {of.__name__}")
+    for item in found.values() if isinstance(found, dict) else found:
+        if not isinstance(item, of):
+            raise fault(
+                method, f"{name}() returned a {type(item).__name__} among its {of.__name__}s"
+            )

@@ -1,0 +1,194 @@
+"""The episodes of a run as records, rates, a data frame, CSV and Markdown."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from proctor.errors import UsageError, one_line
+from proctor.report.page_data import read_run
+from proctor.report.summary import Tally, by_group, by_task, tally
+from proctor.runs.folder import RunRecord
+from proctor.runs.journal import EpisodeRow, videos_in
+from proctor.stats.anytime import NOT_WATCHED, Watched, watched
+from proctor.stats.rates import Interval
+
+_COLUMNS = [field.name for field in fields(EpisodeRow) if field.name != "format"]
+
+
+@dataclass(frozen=True)
+class TaskResult:
+    """What the episodes of one task add up to."""
+
+    suite: str
+    task_id: int
+    task: str
+    tally: Tally
+
+    @property
+    def rate(self) -> float | None:
+        """The success rate, 0 to 1; None when no episode was completed."""
+        return self.tally.rate
+
+    @property
+    def interval(self) -> Interval | None:
+        """The rate's 95% interval."""
+        return self.tally.interval
+
+    def __str__(self) -> str:
+        return f"{self.task}: {self.tally}"
+
+
+@dataclass(frozen=True)
+class Results:
+    """A run's episodes and what they add up to."""
+
+    path: Path
+    planned: int
+    rows: list[EpisodeRow]
+    stopped: str | None = None
+    """Why no further episode is needed, when a stop rule has decided."""
+    watched: Watched = NOT_WATCHED
+    """How a stop rule watched the rates."""
+
+    @property
+    def episodes(self) -> list[EpisodeRow]:
+        """Every finished episode, as its line of the journal."""
+        return self.rows
+
+    @property
+    def tally(self) -> Tally:
+        """What all episodes add up to."""
+        return tally(self.rows, self.watched.overall)
+
+    @property
+    def per_task(self) -> list[TaskResult]:
+        """What the episodes of each task add up to."""
+        return [
+            TaskResult(suite, task_id, rows[0].task, tally(rows, self.watched.task))
+            for (suite, task_id), rows in by_task(self.rows).items()
+        ]
+
+    @property
+    def per_group(self) -> dict[str, Tally]:
+        """What the episodes of each group of tasks add up to."""
+        groups = by_group(self.rows)
+        return {suite: tally(rows, self.watched.group) for suite, rows in groups.items()}
+
+    @property
+    def complete(self) -> bool:
+        """Whether every planned episode has ended."""
+        return len(self.rows) == self.planned
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return the episodes as plain values: the journal's columns, and the video if it has one.
+
+        What was not measured is None.
+        """
+        videos = videos_in(self.path)
+        return [_record(row) | {"video": _known(row.video, videos)} for row in self.rows]
+
+    def to_pandas(self) -> Any:
+        """Return the episodes as a pandas data frame, a row each.
+
+        Raises:
+            UsageError: pandas is not installed.
+        """
+        try:
+            import pandas
+        except ImportError:
+            raise UsageError("pandas is not installed; run: pip install pandas") from None
+        return pandas.DataFrame(self.records(), columns=[*_COLUMNS, "video"])
+
+    def to_csv(self) -> str:
+        """Return the episodes as CSV, a line each; empty is what was not measured."""
+        text = io.StringIO()
+        writer = csv.DictWriter(text, [*_COLUMNS, "video"], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(self.records())
+        return text.getvalue()
+
+    def to_markdown(self) -> str:
+        """Return the results as a Markdown table: a line a task, then groups and all together."""
+        tasks, groups = self.per_task, self.per_group
+        lines = [_line("group", "task", "success [95% interval]", "reward", "steps")]
+        lines.append(_line("---", "---", "---", "--:", "--:"))
+        lines += [_tally_line(one.suite, one.task, one.tally) for one in tasks]
+        if 1 < len(groups) < len(tasks):
+            lines += [_tally_line(suite, "all", added) for suite, added in groups.items()]
+        if len(tasks) != 1:
+            lines.append(_tally_line("all", "all", self.tally))
+        missing = self.planned - len(self.rows)
+        if missing > 0 and self.stopped is None:
+            lines += ["", f"{missing} of {self.planned} planned episodes are missing."]
+        if self.stopped is not None:
+            lines += ["", one_line(f"Stopped: {self.stopped}.")]
+        return "\n".join(lines) + "\n"
+
+    def __str__(self) -> str:
+        return str(self.tally)
+
+
+def _record(row: EpisodeRow) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in _COLUMNS} | {"outcome": row.outcome.value}
+
+
+def _known(video: str, videos: frozenset[str]) -> str | None:
+    return video if video in videos else None
+
+
+def _tally_line(group: str, task: str, added: Tally) -> str:
+    return _line(
+        group,
+        task,
+        added.brief,
+        "n/a" if added.avg_sum_reward is None else f"{added.avg_sum_reward:.1f}",
+        "n/a" if added.mean_steps_to_success is None else f"{added.mean_steps_to_success:.0f}",
+    )
+
+
+def _line(*cells: str) -> str:
+    """Return a row of a table; what would end a cell is escaped."""
+    shown = (one_line(cell).replace("\\", "\\\\").replace("|", "\\|") for cell in cells)
+    return f"| {' | '.join(shown)} |"
+
+
+@dataclass(frozen=True)
+class LoadedRun(Results):
+    """A run as its folder has it, finished or not."""
+
+    record: RunRecord = field(kw_only=True, repr=False)
+    """What ``run.json`` says: settings, protocol, versions, machine."""
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """All settings, as resolved."""
+        return self.record.resolved
+
+    @property
+    def fingerprint(self) -> str:
+        """The hash of all that defines its episodes."""
+        return self.record.fingerprint
+
+
+def load_run(folder: str | Path) -> LoadedRun:
+    """Read a run folder.
+
+    Raises:
+        UsageError: it is none.
+        RunFolderError: its ``run.json`` or its journal is damaged.
+    """
+    path = Path(folder).expanduser()
+    run = read_run(path)
+    planned = run.record.planned_episodes
+    return LoadedRun(
+        path=path,
+        planned=len(run.rows) if planned is None else planned,
+        rows=run.rows,
+        stopped=run.stopped,
+        watched=watched(run.record.resolved),
+        record=run.record,
+    )
