@@ -1,12 +1,13 @@
 """What the parent of a recording does for every finished episode, and in the end, alone.
 
     python -m measurements.recording_parent [--episodes=2000] [--frames=80] [--size=128]
-        [--codec=png|h264|av1] [--folder=DIR]
+        [--codec=png|h264|av1] [--group=32] [--merge=true] [--folder=DIR]
 
-Workers make takes; the parent appends them one after another, and closes. Here ten takes of smooth
-moving pictures are copied before every append (not counted), so that nothing but the parent's own
-work is in the seconds: of the first and the last hundred, and of `close`. Then the dataset is
-merged with itself, as `proctor data merge` does: twice as many episodes in all.
+Workers make takes; the parent appends them, `group` at a time where they come fast, and closes.
+Here ten takes of smooth moving pictures are copied before every append (not counted), so that
+nothing but the parent's own work is in the seconds: of the first and the last tenth of the
+episodes, and of `close`. Then the dataset is merged with itself, as `proctor data merge` does:
+twice as many episodes in all.
 """
 
 from __future__ import annotations
@@ -29,7 +30,15 @@ from proctor.datasets.writer import DatasetWriter
 from proctor.datasets.writing.take import Take, TakeWriter, read_take
 from proctor.features import ACTION, IMAGE, STATE, Array
 
-OPTIONS = {"episodes": "2000", "frames": "80", "size": "128", "codec": "png", "folder": ""}
+OPTIONS = {
+    "episodes": "2000",
+    "frames": "80",
+    "size": "128",
+    "codec": "png",
+    "group": "32",
+    "merge": "true",
+    "folder": "",
+}
 FPS = 80
 _DIFFERENT = 10
 
@@ -56,7 +65,9 @@ def make_take(writer: DatasetWriter, folder: Path, frames: int, seed: int) -> Ta
 
 def main(words: list[str]) -> None:
     options = OPTIONS | dict(word.removeprefix("--").split("=", 1) for word in words)
-    episodes, frames, size = (int(options[name]) for name in ("episodes", "frames", "size"))
+    episodes, frames, size, group = (
+        int(options[name]) for name in ("episodes", "frames", "size", "group")
+    )
     print(machine())
     stored = "image" if options["codec"] == "png" else "video"
     numbers = {"dtype": "float32", "shape": [4], "names": None}
@@ -72,18 +83,26 @@ def main(words: list[str]) -> None:
         writer = DatasetWriter.create(root, FPS, features, codec)
         takes = [make_take(writer, Path(folder, f"t{i}"), frames, i) for i in range(_DIFFERENT)]
         spent = []
-        for episode in range(episodes):
-            copy = shutil.copytree(takes[episode % _DIFFERENT].folder, Path(folder, "take"))
+        for first in range(0, episodes, group):
+            copies = [
+                Path(shutil.copytree(takes[i % _DIFFERENT].folder, Path(folder, f"copy{i}")))
+                for i in range(first, min(first + group, episodes))
+            ]
             start, cpu = time.perf_counter(), time.process_time()
-            writer.append(read_take(Path(copy)))
-            spent.append((time.perf_counter() - start, time.process_time() - cpu))
+            writer.append_all([read_take(copy) for copy in copies])
+            took = np.array([time.perf_counter() - start, time.process_time() - cpu])
+            spent += [took / len(copies)] * len(copies)
         each = 1000 * np.asarray(spent)
-        for name, part in (("first", each[:100]), ("last", each[-100:]), ("all", each)):
+        tenth = max(1, episodes // 10)
+        for name, part in (("first", each[:tenth]), ("last", each[-tenth:]), ("all", each)):
             wall, cpu = part.mean(axis=0)
-            say(f"{options['codec']}: append, {name}", f"{wall:.1f} ms", f"{cpu:.1f} ms CPU")
+            what = f"{options['codec']}: append, an episode, {name}"
+            say(what, f"{wall:.1f} ms", f"{cpu:.1f} ms CPU")
         start, cpu = time.perf_counter(), time.process_time()
         assert writer.close() is None
         _say_took(f"{options['codec']}: close, {episodes} episodes", start, cpu)
+        if options["merge"] != "true":
+            return
         start, cpu = time.perf_counter(), time.process_time()
         recipe = operations.merge([open_source(root), open_source(root)])
         built = build(recipe, new_folder(Path(folder, "merged")))

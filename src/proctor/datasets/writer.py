@@ -1,8 +1,8 @@
 """Recording a dataset: an episode is in it, complete and on the disk, or it is not there at all.
 
-Every finished episode has files of its own until ``close`` puts them together in files of
-LeRobot's sizes. They come in the order in which a reader can do without the later ones: videos,
-frames, tasks, the episode's row, statistics, and last ``meta/info.json``, whose totals say what
+Finished episodes have files of their own until ``close`` puts them together in files of LeRobot's
+sizes. They come in the order in which a reader can do without the later ones: videos,
+frames, tasks, the episodes' rows, statistics, and last ``meta/info.json``, whose totals say what
 there is. A kill in between leaves files that no reader looks at; ``.proctor/publishing.json`` says
 which, and the next ``resume`` removes them.
 """
@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -33,7 +32,7 @@ from proctor.datasets.format.tables import (
 from proctor.datasets.frames.encoder import Codec
 from proctor.datasets.writing.compaction import Limits, compact, remove_leftovers, take_over
 from proctor.datasets.writing.disk import in_our_words, reason_of
-from proctor.datasets.writing.entry import Entry, entry_of
+from proctor.datasets.writing.entry import Entry, entries_of, grown, numbers_of
 from proctor.datasets.writing.frame import refuse_unwritable
 from proctor.datasets.writing.layout import Layout, new_info, recorded_codec
 from proctor.datasets.writing.places import Places, last_places, next_places
@@ -169,7 +168,7 @@ class DatasetWriter:
             raise DatasetError("an episode needs one frame at least")
         with self._keeping("the open episode is lost"):
             try:
-                return self._append(take.finish())
+                return self._append([take.finish()])
             except BaseException:
                 shutil.rmtree(self.new_take(_OPEN), ignore_errors=True)
                 raise
@@ -181,15 +180,21 @@ class DatasetWriter:
             take.discard()
 
     def append(self, take: Take) -> int:
-        """Put a finished take into the dataset and remove it; return the episode's number.
+        """Put a finished take into the dataset and remove it; return the episode's number."""
+        return self.append_all([take])
+
+    def append_all(self, takes: Sequence[Take]) -> int:
+        """Put takes into the dataset, all or none, and remove them; return the first's number.
+
+        It costs little more than one of them does.
 
         Raises:
-            DatasetError: it has other features, or the disk did not take it: then the dataset is
-                as it was, and so is the take.
+            DatasetError: one has other features, or the disk did not take it: then the dataset is
+                as it was, and so are the takes.
         """
         self._check_is_open()
-        with self._keeping(f"{take.folder} is not in it yet"):
-            return self._append(take)
+        with self._keeping(f"{takes[0].folder} is not in it yet"):
+            return self._append(takes)
 
     def close(self) -> str | None:
         """End the recording: put episodes together in files of LeRobot's sizes, let others in.
@@ -227,47 +232,45 @@ class DatasetWriter:
         else:
             self.release()
 
-    def _append(self, take: Take) -> int:
+    def _append(self, takes: Sequence[Take]) -> int:
         if self._is_broken:
             self._read()
-        places = next_places(self.root, self.info, self._last)
-        entry = entry_of(take, self.info, self._tasks, places)
+        places = next_places(self.root, self.info, self._last, len(takes))
+        entries = entries_of(takes, self.info, self._tasks, places)
         try:
-            self._publish(take, entry, places)
+            self._publish(takes, entries, places)
         except BaseException:
             self._is_broken = True
             with contextlib.suppress(OSError):  # no space to mend it now: whoever writes next does
                 self._read()
             raise
-        take.remove()
-        return entry.row.index
+        for take in takes:
+            take.remove()
+        return entries[0].row.index
 
-    def _publish(self, take: Take, entry: Entry, places: Places) -> None:
-        """Put the files of an episode in place; info.json, the last, makes it one."""
+    def _publish(self, takes: Sequence[Take], entries: Sequence[Entry], places: Places) -> None:
+        """Put the files of episodes in place; info.json, the last, makes them some."""
         root, info = self.root, self.info
         make_folders(root, [*places.paths(root, info), root / TASKS_FILE])
         self._workshop.intend(places)
-        for key, place in places.videos.items():
-            take_over(take.video(key), video_file(root, info, key, *place))
-        write_table(data_file(root, info, *places.data), entry.table)
-        if len(entry.tasks) > len(self._tasks):
-            write_tasks(root, entry.tasks)
-        write_episodes(root, [entry.row], [entry.stats], *places.episodes)
-        self._totals.add(entry.stats, entry.numbers, entry.pixels)
+        for key, films in places.videos.items():
+            for take, place in zip(takes, films, strict=True):
+                take_over(take.video(key), video_file(root, info, key, *place))
+        write_table(data_file(root, info, *places.data), *(entry.table for entry in entries))
+        last = entries[-1]
+        if len(last.tasks) > len(self._tasks):
+            write_tasks(root, last.tasks)
+        stats = [entry.stats for entry in entries]
+        write_episodes(root, [entry.row for entry in entries], stats, *places.episodes)
+        self._totals.add_all(stats, numbers_of(entries), [entry.pixels for entry in entries])
+        for entry in entries:
+            for key, counts in entry.pixels.items():
+                self._workshop.write_levels(key, entry.row.index, counts)
         write_stats(root, self._totals.stats())
-        for key, counts in entry.pixels.items():
-            self._workshop.write_levels(key, entry.row.index, counts)
-        n = info.total_episodes + 1
-        grown = replace(
-            info,
-            total_episodes=n,
-            total_frames=entry.row.to_index,
-            total_tasks=len(entry.tasks),
-            splits=info.splits | {"train": f"0:{n}"},
-        )
-        write_info(root, grown)
+        now = grown(info, last)
+        write_info(root, now)
         self._workshop.forget()
-        self.info, self._tasks, self._last = grown, entry.tasks, places
+        self.info, self._tasks, self._last = now, last.tasks, places
 
     def _read(self) -> None:
         """Learn what is on disk, and remove what is no part of it."""

@@ -11,6 +11,7 @@ import os
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -18,9 +19,11 @@ import msgspec
 
 from proctor.errors import RunFolderError
 from proctor.machine.files import sync
+from proctor.recorders.appending import Appender
 from proctor.recorders.base import Recorder
 from proctor.recorders.takes import Recording, writing
 from proctor.runs.journal import read_lines
+from proctor.runs.records import Pulse
 from proctor.types import EpisodeKey, EpisodeResult, EpisodeSpec, Task
 
 if TYPE_CHECKING:
@@ -54,12 +57,12 @@ class Ledger:
             self._fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
             os.ftruncate(self._fd, sum(len(_line(key)) for key in self.keys))
 
-    def add(self, key: EpisodeKey) -> None:
-        """Write down that an episode is the dataset's next."""
+    def add(self, *keys: EpisodeKey) -> None:
+        """Write down that episodes are the dataset's next."""
         with writing(self._path.parent):
-            os.write(self._fd, _line(key))
+            os.write(self._fd, b"".join(map(_line, keys)))
             sync(self._fd)
-        self.keys.append(key)
+        self.keys.extend(keys)
 
     def close(self) -> None:
         """Close the file."""
@@ -135,6 +138,11 @@ class OpenDataset:
     recording: Recording
     ledger: Ledger
 
+    @cached_property
+    def appender(self) -> Appender:
+        """What puts takes into it."""
+        return Appender(self.writer, self.recording, self.ledger)
+
     def __enter__(self) -> Self:
         return self
 
@@ -143,6 +151,7 @@ class OpenDataset:
             closing.callback(self.recording.tidy_up)
             closing.callback(self.ledger.close)
             closing.callback(self.writer.release)
+            closing.callback(self.appender.rest)
 
 
 class DatasetRecorder(Recorder):
@@ -159,11 +168,9 @@ class DatasetRecorder(Recorder):
         self._line = line
         self._another = another
         """Plans one more try at a task, for one that is not kept."""
-        self._is_broken = False
-        """Whether an episode is missing in the dataset: none may come after it in this session."""
 
     def episode_ended(self, result: EpisodeResult) -> None:
-        """Let the episode into the line, and those whose turn it is into the dataset.
+        """Let the episode into the line, and those whose turn it is on their way in.
 
         Raises:
             RunFolderError: the disk is full or gone.
@@ -175,37 +182,40 @@ class DatasetRecorder(Recorder):
             if further is not None:
                 self._line.add(further)
         self._line.ended(result.spec.key, kept=kept)
-        self.append_ready()
+        self._put(self._line.next_ones())
+        self._dataset.appender.go_on()
+
+    def pulse(self, pulse: Pulse) -> None:
+        """Let those in that have waited long enough.
+
+        Raises:
+            RunFolderError: the disk is full or gone.
+        """
+        self._dataset.appender.go_on()
 
     def append_ready(self) -> None:
-        """Append the takes whose turn it is."""
-        self._append(self._line.next_ones())
+        """Append the takes whose turn it is, and wait until they are in.
+
+        Raises:
+            RunFolderError: the disk is full or gone.
+        """
+        self._put(self._line.next_ones())
+        self._dataset.appender.flush()
 
     def finish(self) -> str | None:
         """Nothing more will be played: append what has ended and complete the dataset.
 
         Return why its files were left one an episode, where they were.
         """
-        self._append(self._line.rest())
+        self._put(self._line.rest())
+        self._dataset.appender.flush()
         with writing(self._recording.folder):
             return self._dataset.writer.close()
 
-    def _append(self, ended: Iterable[tuple[EpisodeKey, bool]]) -> None:
-        if self._is_broken:  # an engine that ends still says what has ended: it waits, as takes do
-            return
-        try:
-            for key, kept in ended:
-                if kept:
-                    self._append_take(key)
+    def _put(self, ended: Iterable[tuple[EpisodeKey, bool]]) -> None:
+        """Let those that are kept stand in line, and forget the others."""
+        for key, kept in ended:
+            if kept:
+                self._dataset.appender.put(key)
+            else:
                 self._recording.forget(key)
-        except BaseException:
-            self._is_broken = True
-            raise
-
-    def _append_take(self, key: EpisodeKey) -> None:
-        from proctor.datasets.writing.take import read_take
-
-        with writing(self._recording.folder):
-            take = read_take(self._recording.take_of(key))
-            self._dataset.ledger.add(key)
-            self._dataset.writer.append(take)

@@ -18,6 +18,7 @@ from proctor.datasets.writer import DatasetWriter
 from proctor.datasets.writing.take import TakeWriter
 from proctor.errors import RunFolderError, UsageError
 from proctor.evaluation.run import Evaluation
+from proctor.recorders import appending
 from proctor.recorders.base import Recorder
 from proctor.runs.journal import read_journal
 from proctor.types import EpisodeResult, Outcome
@@ -164,15 +165,16 @@ def test_a_recording_that_was_stopped_goes_on_to_the_same_numbers(
 def test_an_episode_on_its_way_into_the_dataset_is_not_lost(
     tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    append, calls = DatasetWriter.append, iter(range(100))
+    append, calls = DatasetWriter.append_all, iter(range(100))
 
-    def breaks_down(self: DatasetWriter, take: Any) -> int:
+    def breaks_down(self: DatasetWriter, takes: Any) -> int:
         if next(calls) == 2:
             raise KeyboardInterrupt
-        return append(self, take)
+        return append(self, takes)
 
     with monkeypatch.context() as patched:
-        patched.setattr(DatasetWriter, "append", breaks_down)
+        patched.setattr(appending, "_MOST_TAKES", 1)
+        patched.setattr(DatasetWriter, "append_all", breaks_down)
         with pytest.raises(KeyboardInterrupt):
             record(tmp_path / "d")
     assert read_info(tmp_path / "d").total_episodes == 2

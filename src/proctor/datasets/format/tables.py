@@ -160,10 +160,12 @@ def damaged(path: Path, error: BaseException) -> DatasetError:
     )
 
 
-def write_table(path: Path, table: pa.Table) -> None:
-    """Write a small table as one row group, whole or not at all."""
+def write_table(path: Path, *tables: pa.Table) -> None:
+    """Write small tables of one kind as a file, a row group each, whole or not at all."""
     sink = io.BytesIO()
-    pq.write_table(table, sink, compression="snappy", row_group_size=max(1, len(table)))
+    with pq.ParquetWriter(sink, tables[0].schema, compression="snappy") as writer:
+        for table in tables:
+            writer.write_table(table, row_group_size=max(1, len(table)))
     write_whole(path, sink.getvalue())
 
 

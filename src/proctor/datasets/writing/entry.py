@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -36,12 +36,42 @@ class Entry:
     """All tasks of the dataset, with those that this episode was the first to have."""
 
 
-def entry_of(take: Take, info: Info, tasks: Sequence[str], places: Places) -> Entry:
-    """Return the entry of ``take`` as the next episode of a dataset.
+def entries_of(
+    takes: Sequence[Take], info: Info, tasks: tuple[str, ...], places: Places
+) -> list[Entry]:
+    """Return the entries of ``takes`` as the next episodes of a dataset, in this order.
 
     Raises:
-        DatasetError: it was recorded with other features.
+        DatasetError: one was recorded with other features.
     """
+    entries: list[Entry] = []
+    for take in takes:
+        entry = _entry_of(take, info, tasks, places)
+        entries.append(entry)
+        info, tasks = grown(info, entry), entry.tasks
+    return entries
+
+
+def numbers_of(entries: Sequence[Entry]) -> dict[str, Array]:
+    """Return the numbers of entries, those of one below those of the one before."""
+    return {
+        key: np.concatenate([entry.numbers[key] for entry in entries]) for key in entries[0].numbers
+    }
+
+
+def grown(info: Info, last: Entry) -> Info:
+    """Return what a dataset says of itself once ``last`` is its last episode."""
+    n = last.row.index + 1
+    return replace(
+        info,
+        total_episodes=n,
+        total_frames=last.row.to_index,
+        total_tasks=len(last.tasks),
+        splits=info.splits | {"train": f"0:{n}"},
+    )
+
+
+def _entry_of(take: Take, info: Info, tasks: Sequence[str], places: Places) -> Entry:
     frames = take.table()
     _refuse_other_features(take, frames, info)
     all_tasks = tuple(dict.fromkeys([*tasks, *take.tasks]))
@@ -68,6 +98,8 @@ def entry_of(take: Take, info: Info, tasks: Sequence[str], places: Places) -> En
         for key in own_features(info)
         if key not in info.cameras and info.dtype(key) != "string"
     }
+    nth = info.total_episodes - places.episode
+    films = {key: found[nth] for key, found in places.videos.items()}
     return Entry(
         row=EpisodeRow(
             index=info.total_episodes,
@@ -76,7 +108,7 @@ def entry_of(take: Take, info: Info, tasks: Sequence[str], places: Places) -> En
             data=places.data,
             from_index=first,
             to_index=first + n,
-            videos={key: Span(*at, 0.0, n / info.fps) for key, at in places.videos.items()},
+            videos={key: Span(*at, 0.0, n / info.fps) for key, at in films.items()},
         ),
         table=pa.table(columns, schema=schema).combine_chunks(),
         stats={key: stats[key] for key in counted_features(info.features)},

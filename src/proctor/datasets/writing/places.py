@@ -40,12 +40,13 @@ def joined(sized: Iterable[tuple[_Part, float]], most_bytes: float) -> list[list
 
 @dataclass(frozen=True)
 class Places:
-    """The files of one episode that has files of its own."""
+    """The files of episodes that came together: tables for all of them, a video for each."""
 
     episode: int
+    """The first of them."""
     data: FileNumber
     episodes: FileNumber
-    videos: dict[str, FileNumber]
+    videos: dict[str, list[FileNumber]]
 
     def paths(self, root: Path, info: Info) -> list[Path]:
         """Return the files, in the order they are removed: the reverse of how they came."""
@@ -54,7 +55,8 @@ class Places:
             data_file(root, info, *self.data),
             *(
                 video_file(root, info, key, *place)
-                for key, place in self.videos.items()
+                for key, places in self.videos.items()
+                for place in places
                 if key in info.video_keys
             ),
         ]
@@ -72,8 +74,8 @@ class Places:
         return [path for path in self.paths(root, info) if path not in used]
 
 
-def next_places(root: Path, info: Info, last: Places | None) -> Places:
-    """Return the files of the episode after those of ``last``; none of them exists."""
+def next_places(root: Path, info: Info, last: Places | None, n: int) -> Places:
+    """Return the files of the ``n`` episodes after those of ``last``; none of them exists."""
 
     def free(before: FileNumber | None, path_of: Callable[[int, int], Path]) -> FileNumber:
         place = (0, 0) if before is None else after(before, info.chunks_size)
@@ -81,12 +83,18 @@ def next_places(root: Path, info: Info, last: Places | None) -> Places:
             place = after(place, info.chunks_size)
         return place
 
+    def films(before: FileNumber | None, path_of: Callable[[int, int], Path]) -> list[FileNumber]:
+        places: list[FileNumber] = []
+        for _ in range(n):
+            places.append(free(places[-1] if places else before, path_of))
+        return places
+
     return Places(
         episode=info.total_episodes,
         data=free(last.data if last else None, partial(data_file, root, info)),
         episodes=free(last.episodes if last else None, partial(episodes_file, root)),
         videos={
-            key: free(last.videos[key] if last else None, partial(video_file, root, info, key))
+            key: films(last.videos[key][-1] if last else None, partial(video_file, root, info, key))
             for key in info.video_keys
         },
     )
@@ -102,7 +110,7 @@ def last_places(root: Path, info: Info, episodes: Episodes) -> Places | None:
         data=_highest(episodes.data_chunk, episodes.data_file),
         episodes=(int(last.parent.name.split("-")[1]), int(last.stem.split("-")[1])),
         videos={
-            key: _highest(episodes.videos[key].chunk, episodes.videos[key].file)
+            key: [_highest(episodes.videos[key].chunk, episodes.videos[key].file)]
             for key in info.video_keys
         },
     )

@@ -54,6 +54,11 @@ class Take:
     tasks: tuple[str, ...]
     """What its frames say, each once, in order of appearance."""
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its frames, without videos: what is in memory while it is put somewhere."""
+        return (self.folder / _FRAMES).stat().st_size
+
     def table(self) -> pa.Table:
         """Return its frames: the columns of the dataset's own features, and each frame's task."""
         with pa.memory_map(str(self.folder / _FRAMES)) as file:

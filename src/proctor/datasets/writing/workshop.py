@@ -2,7 +2,7 @@
 
     .proctor/
       takes/                     episodes that are being recorded
-      publishing.json            the files of an episode on its way in; gone once it is in
+      publishing.json            the files of episodes on their way in; gone once they are in
       levels/<camera>.u32        how often each level was seen in an episode's sampled pictures
 
 LeRobot keeps no more of pictures than a few quantiles an episode, of which those of a dataset
@@ -58,7 +58,7 @@ class Workshop:
                 _whole(said["episode"]),
                 _number(said["data"]),
                 _number(said["episodes"]),
-                {str(key): _number(place) for key, place in said["videos"].items()},
+                {key: [_number(p) for p in places] for key, places in said["videos"].items()},
             )
         except FileNotFoundError:
             return None

@@ -265,6 +265,61 @@ def test_takes_made_elsewhere_are_appended_in_the_order_given(tmp_path: Path) ->
     assert sorted(path.name for path in tmp_path.iterdir()) == ["toy"]
 
 
+def test_takes_that_come_together_are_the_dataset_of_those_that_come_alone(tmp_path: Path) -> None:
+    for way in ("alone", "together"):
+        takes = []
+        for n in (2, 3, 1):
+            take = TakeWriter(tmp_path / f"take{n}", INFO, FAST)
+            for i in range(n):
+                take.add_frame(frame(i), f"push {n % 2}")
+            takes.append(take.finish())
+        writer = DatasetWriter.create(tmp_path / way, 10, FEATURES, FAST)
+        if way == "together":
+            assert writer.append_all(takes) == 0
+            assert len(list((tmp_path / way / "meta/episodes").rglob("*.parquet"))) == 1
+            assert shades(tmp_path / way) == [[0, 1], [0, 1, 2], [0]]
+        else:
+            assert [writer.append(take) for take in takes] == [0, 1, 2]
+        writer.close()
+    alone, together = contents(tmp_path / "alone"), contents(tmp_path / "together")
+    table = "data/chunk-000/file-000.parquet"  # its schema is the same in other bytes
+    del alone[table], together[table]
+    assert together == alone
+    assert rows_of(tmp_path / "together") == rows_of(tmp_path / "alone")
+    groups = [
+        pq.read_metadata(tmp_path / way / table).num_row_groups for way in ("alone", "together")
+    ]
+    assert groups == [3, 3]
+
+
+def test_takes_that_come_together_are_in_it_or_none_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = DatasetWriter.create(tmp_path / "toy", 10, FEATURES, FAST)
+    record(writer, 2)
+    before = contents(tmp_path / "toy")
+    takes = []
+    for name in ("a", "b"):
+        take = TakeWriter(tmp_path / name, INFO, FAST)
+        take.add_frame(frame(5), name)
+        takes.append(take.finish())
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("proctor.datasets.writer.write_stats", full)
+        with pytest.raises(DatasetError, match=r"1 finished episode kept, .* not in it yet"):
+            writer.append_all(takes)
+    assert [read_take(take.folder).length for take in takes] == [1, 1]
+    writer.release()
+    writer = DatasetWriter.resume(tmp_path / "toy", FAST)
+    assert contents(tmp_path / "toy") == before
+    assert writer.append_all(takes) == 1
+    writer.close()
+    assert shades(tmp_path / "toy") == [[0, 1], [5], [5]]
+
+
 def test_a_take_of_other_features_is_refused(tmp_path: Path) -> None:
     take = TakeWriter(tmp_path / "take", INFO, FAST)
     take.add_frame(frame(0), "push")

@@ -19,7 +19,7 @@ from proctor.datasets.format.info_file import read_info
 from proctor.datasets.format.tables import read_tasks
 from proctor.datasets.reader import open as open_dataset
 from proctor.datasets.writer import DatasetWriter
-from proctor.datasets.writing.take import TakeWriter, read_take
+from proctor.datasets.writing.take import Take, TakeWriter, read_take
 from proctor.machine import files
 from tests.unit.datasets.writing.test_writer import TOP, contents, rows_of, shades
 from tests.unit.datasets.writing.toy import FAST, FEATURES, frame
@@ -95,21 +95,26 @@ def check_left(root: Path, least: int) -> int:
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A dataset of two episodes, a finished take, and what they are together when closed."""
+    """A dataset of two episodes, two finished takes, and what they are together when closed."""
     folder = tmp_path_factory.mktemp("prepared")
     writer = DatasetWriter.create(folder / "toy", 10, FEW, FAST)
     record(writer, 0, 1, 2, task="push")
     record(writer, 0, 1, task="push")
-    take = TakeWriter(folder / "take", writer.info, FAST)
-    for shade in (4, 5):
+    for name, shade in (("take0", 4), ("take1", 6)):
+        take = TakeWriter(folder / name, writer.info, FAST)
         take.add_frame({key: frame(shade)[key] for key in FEW}, "lift")
-    take.finish()
+        take.add_frame({key: frame(shade + 1)[key] for key in FEW}, "lift")
+        take.finish()
     writer.release()
     shutil.copytree(folder, folder.with_name("whole"))
     whole = DatasetWriter.resume(folder.with_name("whole") / "toy")
-    whole.append(read_take(folder.with_name("whole") / "take"))
+    whole.append_all(takes_in(folder.with_name("whole")))
     whole.close()
     return folder
+
+
+def takes_in(folder: Path) -> list[Take]:
+    return [read_take(folder / name) for name in ("take0", "take1")]
 
 
 EVERY = [
@@ -123,22 +128,26 @@ def test_killed_between_two_changes_of_an_append_nothing_is_lost(
     prepared: Path, tmp_path: Path, step: int
 ) -> None:
     whole = contents(prepared.with_name("whole") / "toy")
-    root, take = tmp_path / "try/toy", tmp_path / "try/take"
+    root = tmp_path / "try/toy"
+
+    def append() -> None:
+        DatasetWriter.resume(root).append_all(takes_in(root.parent))
+
     found = []
     for n in range(1, 1000, step):
         shutil.copytree(prepared, tmp_path / "try")
-        if not killed_before(n, lambda: DatasetWriter.resume(root).append(read_take(take))):
+        if not killed_before(n, append):
             break
         found.append(check_left(root, least=2))
         again = DatasetWriter.resume(root)
         assert again.n_episodes == found[-1]
         assert not (root / ".proctor/publishing.json").exists()
         if found[-1] == 2:
-            again.append(read_take(take))
+            again.append_all(takes_in(root.parent))
         again.close()
         assert contents(root) == whole, n
         shutil.rmtree(tmp_path / "try")
-    assert set(found) == {2, 3} or step > 1  # it was killed before and after it was in
+    assert set(found) == {2, 4} or step > 1  # it was killed before and after they were in
     assert len(found) > 20 / step
 
 
@@ -150,7 +159,7 @@ def test_killed_between_two_changes_of_close_one_of_both_is_there(
     ready = tmp_path / "ready"
     shutil.copytree(prepared, ready)
     writer = DatasetWriter.resume(ready / "toy")
-    writer.append(read_take(ready / "take"))
+    writer.append_all(takes_in(ready))
     writer.release()
     root = tmp_path / "try/toy"
     kills = 0
@@ -159,7 +168,7 @@ def test_killed_between_two_changes_of_close_one_of_both_is_there(
         if not killed_before(n, lambda: DatasetWriter.resume(root).close()):
             break
         kills += 1
-        assert check_left(root, least=3) == 3
+        assert check_left(root, least=4) == 4
         DatasetWriter.resume(root).close()
         assert contents(root) == whole, n
         assert [path.name for path in root.parent.iterdir()] == ["toy"]
