@@ -49,6 +49,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--size", type=int, default=128, help="of a picture's side")
     parser.add_argument("--shadow_map", type=int, default=1024)
     parser.add_argument("--workers", type=int, default=14)
+    parser.add_argument("--loaders", type=int, default=8, help="processes that gather batches")
     parser.add_argument("--demos", type=int, default=50, help="demonstrations of a task")
     parser.add_argument("--corrected", type=int, default=16, help="corrected episodes of a task")
     parser.add_argument("--steps", type=int, default=4000, help="of the first training")
@@ -160,7 +161,7 @@ class Work:
             f"--steps={steps}",
             f"--save_freq={steps}",
             f"--log_freq={max(1, steps // 20)}",
-            "--num_workers=8",
+            f"--num_workers={options.loaders}",
             "--ema.enable=true",
             f"--optimizer.lr={options.lr}",
             f"--output_dir={self.folder / name}",

@@ -100,7 +100,8 @@ class PngEncoder:
         self._context: Any = av.CodecContext.create("png", "w")
         self._context.width, self._context.height = width, height
         self._context.pix_fmt = self._format
-        self._context.options = {"compression_level": "6", "pred": "mixed"}
+        # Level 1 takes a quarter of the time of zlib's usual 6, and 8% more room.
+        self._context.options = {"compression_level": "1", "pred": "mixed"}
         self._context.time_base = 1
         self._frames = 0
 

@@ -12,15 +12,13 @@ from dataclasses import dataclass, field
 from proctor.errors import UsageError
 from proctor.features import Interface, NormMode
 from proctor.policies.base import Policy
-from proctor.policies.lerobot.config import (
+from proctor.policies.lerobot.config import CheckpointConfig, CheckpointPlugin, of_training
+from proctor.policies.lerobot.limits import (
     MOST_LAYERS,
     MOST_STEPS,
     MOST_WIDTH,
-    CheckpointConfig,
-    CheckpointPlugin,
     check_backbone,
     check_sizes,
-    of_training,
 )
 from proctor.policies.lerobot.presets import OptimizerSettings, Samples, TrainingPreset
 

@@ -1,4 +1,4 @@
-"""ACT, Action Chunking with Transformers (Zhao et al., 2023), whole and from top to bottom.
+"""ACT, Action Chunking with Transformers (Zhao et al., 2023), whole but for its transformer.
 
     training only                          always
     -------------                          ------
@@ -19,7 +19,6 @@ D ``dim_model``, T ``chunk_size``, A the action size.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -29,11 +28,11 @@ from torch import Tensor, nn
 from proctor.features import ACTION, ENVIRONMENT_STATE, STATE
 from proctor.policies.act.config import ActConfig
 from proctor.policies.act.ensemble import TemporalEnsemble
+from proctor.policies.act.transformer import Decoder, Encoder
 from proctor.policies.blocks.resnet import OUT_CHANNELS, FrozenBatchNorm2d, ResNet
 from proctor.policies.runtime.network import Drawn, Network
 
 LATENT = "latent"
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
 
 
 class Act(Network):
@@ -185,119 +184,6 @@ class Act(Network):
         """Compile backbone and transformer; the glue between them is cheap."""
         parts: list[nn.Module] = [self.encoder, self.decoder]
         return [self.backbone, *parts] if self.config.cameras else parts
-
-
-class Layer(nn.Module):
-    """What encoder and decoder layers share: self-attention, a feed-forward block, residuals."""
-
-    looks_up = False
-    """Whether it also attends to the tokens of another stack."""
-
-    def __init__(self, config: ActConfig) -> None:
-        super().__init__()
-        width = config.dim_model
-        self.self_attn = attention(config)
-        if self.looks_up:
-            self.multihead_attn = attention(config)
-        self.linear1 = nn.Linear(width, config.dim_feedforward)
-        self.linear2 = nn.Linear(config.dim_feedforward, width)
-        self.norm1 = nn.LayerNorm(width)
-        self.norm2 = nn.LayerNorm(width)
-        self.dropout = nn.Dropout(config.dropout)
-        self.activation = ACTIVATIONS[config.feedforward_activation]
-        self.pre_norm = config.pre_norm
-
-    def residual(self, x: Tensor, norm: nn.Module, block: Callable[[Tensor], Tensor]) -> Tensor:
-        """Return x + block(x), normalised before the block (``pre_norm``) or after the sum."""
-        if self.pre_norm:
-            kept: Tensor = self.dropout(block(norm(x)))
-            return x + kept
-        normed: Tensor = norm(x + self.dropout(block(x)))
-        return normed
-
-    def attend(self, x: Tensor, position: Tensor, ignore: Tensor | None = None) -> Tensor:
-        """Self-attention. Positions go into queries and keys, never into values."""
-        where = x + position
-        out: Tensor = self.self_attn(where, where, x, key_padding_mask=ignore, need_weights=False)[
-            0
-        ]
-        return out
-
-    def feed_forward(self, x: Tensor) -> Tensor:
-        """Two linear layers, token by token."""
-        out: Tensor = self.linear2(self.dropout(self.activation(self.linear1(x))))
-        return out
-
-
-class EncoderLayer(Layer):
-    """Tokens look at each other."""
-
-    def forward(self, x: Tensor, position: Tensor, ignore: Tensor | None) -> Tensor:
-        """Return tokens [B, n, D]."""
-        x = self.residual(x, self.norm1, lambda h: self.attend(h, position, ignore))
-        return self.residual(x, self.norm2, self.feed_forward)
-
-
-class DecoderLayer(Layer):
-    """Queries look at each other, then at the encoder's tokens (``memory``)."""
-
-    looks_up = True
-
-    def __init__(self, config: ActConfig) -> None:
-        super().__init__(config)
-        self.norm3 = nn.LayerNorm(config.dim_model)
-
-    def forward(self, x: Tensor, queries: Tensor, memory: Tensor, keys: Tensor) -> Tensor:
-        """Return [B, T, D]; ``keys`` is the memory with its positions."""
-
-        def look_up(h: Tensor) -> Tensor:
-            out: Tensor = self.multihead_attn(h + queries, keys, memory, need_weights=False)[0]
-            return out
-
-        x = self.residual(x, self.norm1, lambda h: self.attend(h, queries))
-        x = self.residual(x, self.norm2, look_up)
-        return self.residual(x, self.norm3, self.feed_forward)
-
-
-class Encoder(nn.Module):
-    """A stack of encoder layers, with a last normalisation where layers normalise first."""
-
-    def __init__(self, config: ActConfig, n_layers: int) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(n_layers))
-        self.norm = nn.LayerNorm(config.dim_model) if config.pre_norm else nn.Identity()
-
-    def forward(self, x: Tensor, position: Tensor, ignore: Tensor | None = None) -> Tensor:
-        """Return tokens [B, n, D]; those marked in ``ignore`` [B, n] are not looked at."""
-        for layer in self.layers:
-            x = layer(x, position, ignore)
-        normed: Tensor = self.norm(x)
-        return normed
-
-
-class Decoder(nn.Module):
-    """A stack of decoder layers; it starts from zeros, so all it knows is its query positions."""
-
-    def __init__(self, config: ActConfig) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.n_decoder_layers))
-        self.norm = nn.LayerNorm(config.dim_model)
-
-    def forward(self, memory: Tensor, position: Tensor, queries: Tensor) -> Tensor:
-        """Return [B, T, D] for ``queries`` [1, T, D] over ``memory`` [B, n, D]."""
-        x = torch.zeros_like(queries).expand(len(memory), -1, -1)
-        keys = memory + position
-        for layer in self.layers:
-            x = layer(x, queries, memory, keys)
-        normed: Tensor = self.norm(x)
-        return normed
-
-
-def attention(config: ActConfig) -> nn.MultiheadAttention:
-    """Return a multi-head attention over [B, n, D]."""
-    return nn.MultiheadAttention(
-        config.dim_model, config.n_heads, dropout=config.dropout, batch_first=True
-    )
 
 
 def sinusoid(values: Tensor, width: int) -> Tensor:

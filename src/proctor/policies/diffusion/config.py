@@ -12,16 +12,18 @@ from proctor.errors import UsageError
 from proctor.features import Interface, NormMode
 from proctor.policies.base import Policy
 from proctor.policies.lerobot.config import (
-    MOST_PIXELS,
-    MOST_STEPS,
-    MOST_WIDTH,
     NEW_IN_0_6,
     NOT_A_FLAG,
     CheckpointConfig,
     CheckpointPlugin,
+    of_training,
+)
+from proctor.policies.lerobot.limits import (
+    MOST_PIXELS,
+    MOST_STEPS,
+    MOST_WIDTH,
     check_backbone,
     check_sizes,
-    of_training,
 )
 from proctor.policies.lerobot.presets import (
     OptimizerSettings,

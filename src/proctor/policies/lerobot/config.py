@@ -29,14 +29,9 @@ from proctor.policies.lerobot.feature_json import (
     decode_features,
     encode_features,
 )
+from proctor.policies.lerobot.limits import MOST_PIXELS, check_sizes, check_vector
 from proctor.policies.lerobot.presets import Samples, TrainingPreset
 from proctor.values import parse_text
-
-MOST_PIXELS, MOST_NUMBERS = 4096, 100_000
-"""Of an image's side, and of a state or an action."""
-MOST_WIDTH, MOST_LAYERS, MOST_STEPS = 16_384, 200, 10_000
-"""Of any network that we know how to build, several times over."""
-
 
 FEATURES = ("input_features", "output_features")
 """The fields that hold features."""
@@ -190,36 +185,10 @@ class CheckpointConfig(PolicyConfig):
         vectors = {**self.input_features, **self.output_features}
         for key in (STATE, ENVIRONMENT_STATE, ACTION):
             if key in vectors:
-                _check_vector(key, vectors[key].shape)
+                check_vector(key, vectors[key].shape)
 
 
 ConfigT = TypeVar("ConfigT", bound=CheckpointConfig)
-
-
-def check_sizes(config: Any, most: Mapping[str, int]) -> None:
-    """Refuse sizes of a network below 1 or above what can be meant: building it would take all.
-
-    Raises:
-        UsageError: naming the field.
-    """
-    for name, limit in most.items():
-        value = getattr(config, name)
-        for size in value if isinstance(value, list) else [value]:
-            if not 1 <= size <= limit:
-                raise UsageError(f"{name} is {value} (choose 1-{limit})")
-
-
-def _check_vector(key: str, shape: tuple[int, ...]) -> None:
-    if len(shape) != 1 or not 1 <= shape[0] <= MOST_NUMBERS:
-        raise UsageError(f"{key} has shape {list(shape)}, expected [1-{MOST_NUMBERS}]")
-
-
-def check_backbone(config: Any) -> None:
-    """Refuse a vision backbone that we have no network for."""
-    if config.vision_backbone not in ("resnet18", "resnet34"):
-        raise UsageError(
-            f"vision_backbone is {config.vision_backbone!r} (we have resnet18, resnet34)"
-        )
 
 
 @dataclass(frozen=True)
