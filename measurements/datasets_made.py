@@ -13,7 +13,8 @@ from proctor.datasets.format.episodes import EpisodeRow, Span, write_episodes
 from proctor.datasets.format.info import DEFAULT_FEATURES, Info, data_file, video_file
 from proctor.datasets.format.info_file import write_info
 from proctor.datasets.format.schema import arrow_schema
-from proctor.datasets.format.tables import write_stats, write_tasks
+from proctor.datasets.format.tables import write_stats
+from proctor.datasets.format.tasks import write_tasks
 from proctor.datasets.numbers.statistics import aggregate, numbers_stats
 from proctor.datasets.writer import DatasetWriter
 

@@ -213,6 +213,56 @@ def test_the_statistics_are_lerobots(roots: dict[str, Path]) -> None:
             )
 
 
+def write_senses(root: Path) -> Path:
+    """Write a dataset with depth of both units and what was said."""
+    axes = ["height", "width", "channels"]
+    language = {"dtype": "language", "shape": [1], "names": None}
+    features: dict[str, dict[str, Any]] = {
+        "action": {"dtype": "float32", "shape": [2], "names": None},
+        "language_persistent": language,
+        "language_events": language,
+    }
+    for unit in ("m", "mm"):
+        block = {"is_depth_map": True, "depth_unit": unit}
+        entry = {"dtype": "video", "shape": [32, 48, 1], "names": axes, "info": block}
+        features[f"observation.images.{unit}"] = entry
+    plan = {"role": "assistant", "content": "go", "style": "plan", "timestamp": 0.0}
+    call = {"role": "assistant", "tool_calls": [{"name": "say", "arguments": {"text": "go"}}]}
+    writer = DatasetWriter.create(root, 10, features)
+    for length in (3, 2):
+        for step in range(length):
+            metres = np.linspace(0.3, 2 + step, 32 * 48, dtype=np.float32).reshape(32, 48, 1)
+            made = {
+                "action": np.zeros(2, np.float32),
+                "observation.images.m": metres,
+                "observation.images.mm": (1000 * metres).astype(np.uint16),
+                "language_persistent": [plan],
+                "language_events": [call] if step == 1 else [],
+            }
+            writer.add_frame(made, task="go")
+        writer.end_episode()
+    writer.close()
+    return root
+
+
+def test_lerobot_reads_distances_and_sayings_that_we_wrote(tmp_path: Path) -> None:
+    if version().startswith("0.4"):
+        pytest.skip("LeRobot 0.4 knows neither depth nor language")
+    root, out = write_senses(tmp_path / "ours"), tmp_path / "items.npz"
+    jobs = [{"root": str(root), "out": str(out), "options": {}}]
+    (tmp_path / "jobs.json").write_text(json.dumps(jobs))
+    side("items", tmp_path / "jobs.json")  # its own PyAV: it is without loss, and ours lacks a name
+    ours = open_dataset(root)
+    for position, expected in enumerate(read_items(out)):
+        item = ours[position]
+        assert item.keys() == expected.keys()
+        for key in ("language_persistent", "language_events"):
+            assert item[key] == expected[key], position
+        for key in ours.info.cameras:
+            found = np.moveaxis(item[key], -1, -3)
+            np.testing.assert_array_equal(found, expected[key], err_msg=f"{position} {key}")
+
+
 def test_lerobot_edits_what_we_wrote_and_we_read_the_result(tmp_path: Path) -> None:
     # Its tools cannot handle matrices, whoever wrote them (pandas and the Array2D of `datasets`).
     root = write_ours(tmp_path / "ours", without="matrix")

@@ -26,7 +26,8 @@ from proctor.datasets.checks.videos import VideoCheck
 from proctor.datasets.format.episodes import read_episode_stats
 from proctor.datasets.format.info import INFO_FILE, Info
 from proctor.datasets.format.info_file import read_info, write_info
-from proctor.datasets.format.tables import STATS_FILE, read_stats, write_tasks
+from proctor.datasets.format.tables import STATS_FILE, read_stats
+from proctor.datasets.format.tasks import write_tasks
 from proctor.errors import DatasetError
 from proctor.machine.locks import take_lock
 

@@ -21,14 +21,8 @@ import pyarrow as pa
 from proctor.datasets.format.episodes import Episodes, read_episodes, write_episodes
 from proctor.datasets.format.info import Info, data_file, video_file
 from proctor.datasets.format.info_file import read_info, write_info
-from proctor.datasets.format.tables import (
-    STATS_FILE,
-    TASKS_FILE,
-    read_tasks,
-    write_stats,
-    write_table,
-    write_tasks,
-)
+from proctor.datasets.format.tables import STATS_FILE, write_stats, write_table
+from proctor.datasets.format.tasks import TASKS_FILE, read_tasks, write_tasks
 from proctor.datasets.frames.encoder import Codec
 from proctor.datasets.writing.compaction import Limits, compact, remove_leftovers, take_over
 from proctor.datasets.writing.disk import in_our_words, reason_of

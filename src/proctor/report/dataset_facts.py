@@ -9,7 +9,8 @@ from pathlib import Path
 from proctor.datasets.format.episodes import Episodes, read_episode_stats, read_episodes
 from proctor.datasets.format.info import Info, video_file
 from proctor.datasets.format.info_file import read_info
-from proctor.datasets.format.tables import Stats, read_stats, read_tasks
+from proctor.datasets.format.tables import Stats, read_stats
+from proctor.datasets.format.tasks import read_tasks
 from proctor.datasets.frames.video import probe
 from proctor.datasets.numbers.statistics import aggregate
 from proctor.errors import DatasetError

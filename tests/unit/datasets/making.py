@@ -15,7 +15,7 @@ from proctor.datasets.format.episodes import EpisodeRow, read_episodes, write_ep
 from proctor.datasets.format.info import DEFAULT_FEATURES, Info, data_file, video_file
 from proctor.datasets.format.info_file import read_info, write_info
 from proctor.datasets.format.schema import arrow_schema
-from proctor.datasets.format.tables import read_tasks, write_tasks
+from proctor.datasets.format.tasks import read_tasks, write_tasks
 from proctor.datasets.frames.packets import extract
 
 GOLDEN = Path(__file__).parents[2] / "golden/data/datasets"

@@ -17,7 +17,7 @@ from proctor.cli import main
 from proctor.datasets.check import check, mend
 from proctor.datasets.checks.findings import Level, ranges
 from proctor.datasets.format.info_file import read_info
-from proctor.datasets.format.tables import read_tasks
+from proctor.datasets.format.tasks import read_tasks
 from proctor.datasets.writer import DatasetWriter
 from proctor.errors import DatasetError
 from tests.unit.datasets.damage import (

@@ -23,13 +23,8 @@ from proctor.datasets.format.episodes import (
 from proctor.datasets.format.info import DEFAULT_FEATURES, Info, data_file, video_file
 from proctor.datasets.format.info_file import read_info, write_info
 from proctor.datasets.format.schema import arrow_schema
-from proctor.datasets.format.tables import (
-    read_stats,
-    read_table,
-    read_tasks,
-    write_stats,
-    write_tasks,
-)
+from proctor.datasets.format.tables import read_stats, read_table, write_stats
+from proctor.datasets.format.tasks import read_tasks, write_tasks
 from proctor.errors import DatasetError
 from tests.unit.datasets.making import GOLDEN, TOP, change, turn_old
 from tests.unit.datasets.making import copied as copied_to

@@ -270,9 +270,9 @@ def test_depth_is_read_in_millimetres(tmp_path: Path) -> None:
     metres = np.linspace(0.5, 3.0, 5 * 16 * 16, dtype=np.float32).reshape(5, 16, 16, 1)
     video = root / f"videos/{key}/chunk-000/file-000.mp4"
     video.parent.mkdir(parents=True)
-    encoder = DepthEncoder(video, scale, 10, 16, 16)
+    encoder = DepthEncoder(video, 10, 16, 16)
     for picture in metres:
-        encoder.add(picture)
+        encoder.add(scale.encode(picture))
     encoder.finish()
     info = read_info(root)
     block = scale.info_block(16, 16, 10, DepthUnit.METRE)

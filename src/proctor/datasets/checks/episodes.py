@@ -14,13 +14,8 @@ import pyarrow.parquet as pq
 from proctor.datasets.checks.findings import Finding, Level, Mends, episodes_text
 from proctor.datasets.checks.table import EpisodeTable
 from proctor.datasets.format.info import EPISODES_PATH, INFO_FILE, Info
-from proctor.datasets.format.tables import (
-    OLD_TASKS_FILE,
-    TASKS_FILE,
-    read_lines,
-    read_table,
-    texts_of,
-)
+from proctor.datasets.format.tables import read_lines, read_table, texts_of
+from proctor.datasets.format.tasks import OLD_TASKS_FILE, TASKS_FILE
 from proctor.errors import DatasetError, one_line
 
 _INDEX_NAMES = ("task", "__index_level_0__")

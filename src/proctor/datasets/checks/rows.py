@@ -97,7 +97,7 @@ class RowCheck:
                 self._note("rows.missing", path, rows, "its file has no rows")
             return int(columns.num_rows)
         frames = {name: numbers_of(columns[name]).reshape(-1) for name in names}
-        episodes = frames["episode_index"].astype(np.int64)
+        episodes = _whole(frames["episode_index"])
         starts = np.concatenate([[0], np.flatnonzero(np.diff(episodes)) + 1])
         ends = np.append(starts[1:], len(episodes))
         row_of = {int(self.table.episode[row]): row for row in rows}
@@ -132,17 +132,17 @@ class RowCheck:
         """Compare the rows of one episode with what its row in the table says."""
         episode, length = int(self.table.episode[row]), len(frames["index"])
         count = np.arange(length)
-        found = frames["frame_index"].astype(np.int64)
+        found = _whole(frames["frame_index"])
         if (bad := _first(found != count)) is not None:
             self._meet("rows.frame_index", episode, f"frame_index {_step(found, bad)}")
-        self._task_numbers(episode, frames["task_index"].astype(np.int64))
+        self._task_numbers(episode, _whole(frames["task_index"]))
         if length != self.table.length[row]:
             what = f"{length} rows, its length is {int(self.table.length[row])}"
             self._meet("rows.length", episode, what)
             return  # the rest would be wrong for the same reason
         self._times(episode, frames["timestamp"].astype(np.float64))
         first = int(self.table.from_index[row])
-        index = frames["index"].astype(np.int64)
+        index = _whole(frames["index"])
         if (bad := _first(index != first + count)) is not None:
             what = f"index of frame {bad} is {int(index[bad])}, expected {first + bad}"
             self._meet("rows.index", episode, what)
@@ -242,3 +242,9 @@ def _step(found: Whole, bad: int) -> str:
     if bad == 0:
         return f"begins at {int(found[0])}"
     return f"jumps from {int(found[bad - 1])} to {int(found[bad])}"
+
+
+def _whole(numbers: npt.NDArray[np.generic]) -> npt.NDArray[np.int64]:
+    """Return numbers that count; one that is none becomes one that nothing has."""
+    with np.errstate(invalid="ignore"):
+        return numbers.astype(np.int64)

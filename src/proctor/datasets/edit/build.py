@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from proctor.datasets.edit.counting import Counting
-from proctor.datasets.edit.files import take_over_the_rest
+from proctor.datasets.edit.files import take_over, take_over_the_rest
 from proctor.datasets.edit.frames import Numbering, number, write_frames
 from proctor.datasets.edit.operations import convert
 from proctor.datasets.edit.place import Place, building, held
@@ -24,7 +24,8 @@ from proctor.datasets.edit.videos import Filmed, write_videos
 from proctor.datasets.format.episodes import EpisodeRow, write_episodes
 from proctor.datasets.format.info import VERSION, Info
 from proctor.datasets.format.info_file import write_info
-from proctor.datasets.format.tables import write_stats, write_tasks
+from proctor.datasets.format.tables import write_stats
+from proctor.datasets.format.tasks import SUBTASK_INDEX, SUBTASKS_FILE, write_tasks
 from proctor.datasets.writing.places import numbered
 from proctor.datasets.writing.workshop import Workshop
 from proctor.errors import UsageError
@@ -91,9 +92,11 @@ def _write(recipe: Recipe, into: Path) -> tuple[Info, dict[str, Filmed]]:
     _keep_levels(counting, into)
     write_tasks(into, numbering.tasks)
     write_stats(into, counting.total())
-    sources = {kept.source.root for kept in recipe.kept}
+    sources = list(dict.fromkeys(kept.source.root for kept in recipe.kept))
     if len(sources) == 1:
-        take_over_the_rest(sources.pop(), into, linked=recipe.linked)
+        take_over_the_rest(sources[0], into, linked=recipe.linked)
+    elif SUBTASK_INDEX in recipe.info.features and (sources[0] / SUBTASKS_FILE).is_file():
+        take_over(sources[0] / SUBTASKS_FILE, into / SUBTASKS_FILE, linked=recipe.linked)
     info = replace(
         recipe.info,
         total_episodes=len(rows),

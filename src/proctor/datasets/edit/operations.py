@@ -8,6 +8,7 @@ from typing import Any
 
 from proctor.datasets.edit.recipe import Kept, Recipe, Source, result_info
 from proctor.datasets.format.info import DEFAULT_FEATURES
+from proctor.datasets.format.tasks import SUBTASK_INDEX, SUBTASKS_FILE, read_subtasks
 from proctor.datasets.frames.encoder import Codec
 from proctor.errors import UsageError, did_you_mean
 
@@ -129,6 +130,11 @@ def _check_alike(one: Source, other: Source) -> None:
                 raise UsageError(
                     f"{pair} differ in {name} of {key}: {here.get(name)} and {there.get(name)}"
                 )
+    if read_subtasks(one.root, one.info) != read_subtasks(other.root, other.info):
+        raise UsageError(
+            f"{pair} differ in {SUBTASKS_FILE}: leave {SUBTASK_INDEX} out of both (proctor data "
+            "remove-feature)"
+        )
 
 
 def _told(entry: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from proctor.datasets.format.episodes import EpisodeRow, Episodes, read_episode_stats, read_episodes
 from proctor.datasets.format.info import DATA_PATH, VERSION, VIDEO_PATH, Info
 from proctor.datasets.format.info_file import read_info
-from proctor.datasets.format.tables import read_tasks
+from proctor.datasets.format.tasks import read_tasks
 from proctor.datasets.frames.encoder import Codec
 from proctor.datasets.numbers.statistics import Stats
 from proctor.datasets.writing.places import joined

@@ -1,4 +1,4 @@
-"""The Parquet and JSON files beside a dataset's frames: tables, tasks, statistics, schemas.
+"""The Parquet and JSON files beside a dataset's frames: tables, lines, statistics.
 
 A table is never read on the word of its own footer: what it would fill is worked out first.
 """
@@ -13,7 +13,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from proctor.datasets.format.info import Info
 from proctor.errors import DatasetError, MissingExtra, one_line
 from proctor.features import Array
 from proctor.machine.files import read_plain, write_whole
@@ -26,10 +25,9 @@ except ImportError:
 
 Stats: TypeAlias = dict[str, dict[str, Array]]
 """Of a feature: min, max, mean, std, count, q01 ... Of cameras, shape (channels, 1, 1)."""
-TASKS_FILE, STATS_FILE, OLD_TASKS_FILE = "meta/tasks.parquet", "meta/stats.json", "meta/tasks.jsonl"
+STATS_FILE = "meta/stats.json"
 UNREADABLE = (OSError, ValueError, MemoryError, pa.ArrowException)
 """What pyarrow raises for a file that is cut, damaged or absurd."""
-_MOST_TASKS = 10**6
 _LEAST_ROOM, _GROWTH = 2**27, 100
 """Bytes that any table may fill, and how many more a byte of a larger file may: constants in a
 column cost nothing on disk, so a small file may claim any size."""
@@ -191,73 +189,6 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
         if not isinstance(found, dict):
             raise DatasetError(f"{path}, line {number}: expected a JSON object")
         yield found
-
-
-def read_tasks(root: Path, info: Info) -> tuple[str, ...]:
-    """Return the tasks in words; a frame's ``task_index`` is the position.
-
-    Raises:
-        DatasetError: the file is missing (and the dataset has tasks) or damaged.
-    """
-    path = root / (OLD_TASKS_FILE if info.is_v2 else TASKS_FILE)
-    if info.total_tasks == 0 and not path.exists():
-        return ()
-    if info.is_v2:
-        lines = read_lines(path)
-        pairs: list[tuple[Any, Any]] = [
-            (line.get("task_index"), line.get("task")) for line in lines
-        ]
-    else:
-        table = read_table(path, ("task_index", "task", "__index_level_0__"))
-        if "task_index" not in table.column_names or table.num_columns < 2:
-            raise DatasetError(f"{path} has no columns task_index and task")
-        words = next(name for name in table.column_names if name != "task_index")
-        texts = [text for chunk in table[words].chunks for text in texts_of(path, chunk)]
-        pairs = list(zip(table["task_index"].to_pylist(), texts, strict=True))
-    tasks: dict[int, str] = {}
-    for index, task in pairs:
-        is_one = isinstance(index, int) and isinstance(task, str) and 0 <= index < _MOST_TASKS
-        if not is_one or index in tasks:
-            raise DatasetError(f"{path}: task_index {one_line(repr(index), 40)} is none, or twice")
-        tasks[index] = task
-    if not info.is_v2 and sorted(tasks) != list(range(len(tasks))):
-        raise DatasetError(f"{path}: task_index does not count from 0 to {len(tasks) - 1}")
-    return tuple(tasks.get(i, "") for i in range(max(tasks, default=-1) + 1))
-
-
-def write_tasks(root: Path, tasks: Sequence[str]) -> None:
-    """Write meta/tasks.parquet, with the words as pandas' index.
-
-    Without that note LeRobot reads row numbers instead of words, and says nothing.
-    """
-    table = pa.table(
-        {
-            "task_index": pa.array(range(len(tasks)), pa.int64()),
-            "task": pa.array(tasks, pa.string()),
-        }
-    )
-
-    def column(name: str, pandas_type: str, numpy_type: str) -> dict[str, Any]:
-        same = {"name": name, "field_name": name, "metadata": None}
-        return {**same, "pandas_type": pandas_type, "numpy_type": numpy_type}
-
-    note = {
-        "index_columns": ["task"],
-        "column_indexes": [
-            {
-                "name": None,
-                "field_name": None,
-                "pandas_type": "unicode",
-                "numpy_type": "object",
-                "metadata": {"encoding": "UTF-8"},
-            }
-        ],
-        "columns": [column("task_index", "int64", "int64"), column("task", "unicode", "object")],
-        "attributes": {},
-        "creator": {"library": "pyarrow", "version": pa.__version__},
-        "pandas_version": "2.3.3",
-    }
-    write_table(root / TASKS_FILE, table.replace_schema_metadata({"pandas": json.dumps(note)}))
 
 
 def read_stats(root: Path) -> Stats:

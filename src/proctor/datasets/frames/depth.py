@@ -21,12 +21,15 @@ from proctor.datasets.frames.encoder import Codec, VideoEncoder
 from proctor.errors import DatasetError
 from proctor.features import Array
 
+# No frame leans on a later one, as elsewhere; of a video of one frame, x265 would give the times of
+# frames that never came, and 1 in 20 could not be written.
 DEPTH_CODEC = Codec(
-    "hevc", pix_fmt="gray12le", preset=None, extra_options={"x265-params": "lossless=1"}
+    "hevc", pix_fmt="gray12le", preset=None, extra_options={"x265-params": "lossless=1:bframes=0"}
 )
 CODES = Pixels("gray12le")
 """How a FrameReader is to read them."""
-_HIGHEST = 4095
+N_CODES = 4096
+_HIGHEST = N_CODES - 1
 
 
 class DepthUnit(Enum):
@@ -34,6 +37,24 @@ class DepthUnit(Enum):
 
     METRE = "m"
     MILLIMETRE = "mm"
+
+    @classmethod
+    def of(cls, key: str, entry: Mapping[str, Any]) -> DepthUnit:
+        """Return the unit that depth camera ``key`` of meta/info.json measures in.
+
+        Raises:
+            DatasetError: there is no such unit.
+        """
+        said = _block(entry).get("depth_unit", cls.MILLIMETRE.value)
+        try:
+            return cls(said)
+        except ValueError:
+            raise DatasetError(f"{key}: depth_unit must be m or mm, got {said!r:.40}") from None
+
+    @property
+    def dtype(self) -> str:
+        """What a frame's distances are, as numpy names it."""
+        return "float32" if self is DepthUnit.METRE else "uint16"
 
 
 @dataclass(frozen=True)
@@ -66,7 +87,7 @@ class DepthScale:
         Raises:
             DatasetError: it makes no sense.
         """
-        block = entry.get("info") or entry.get("video_info") or {}
+        block = _block(entry)
         names = {"depth_min": "nearest", "depth_max": "furthest", "shift": "shift"}
         try:
             said = {
@@ -127,18 +148,21 @@ class DepthScale:
         }
 
 
-class DepthEncoder(VideoEncoder):
-    """A video that takes distances as they come."""
+def _block(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what a feature says of its videos, where the one who wrote it put that."""
+    blocks = (entry.get("info"), entry.get("video_info"))
+    return next((block for block in blocks if isinstance(block, dict) and block), {})
 
-    def __init__(
-        self, path: Path, scale: DepthScale, fps: float | Fraction, height: int, width: int
-    ) -> None:
+
+class DepthEncoder(VideoEncoder):
+    """A video that takes the codes of distances as they come."""
+
+    def __init__(self, path: Path, fps: float | Fraction, height: int, width: int) -> None:
         super().__init__(path, DEPTH_CODEC, fps, height, width)
-        self._scale = scale
 
     def add(self, picture: Array) -> None:
-        """Encode one picture of distances, [H, W, 1]; raises as for pictures of light."""
+        """Encode one picture of codes, uint16 [H, W, 1]; raises as for pictures of light."""
         import av
 
-        codes = np.ascontiguousarray(self._scale.encode(picture)[..., 0])
+        codes = np.ascontiguousarray(picture[..., 0])
         self.add_frame(av.VideoFrame.from_ndarray(codes, format="gray12le"))

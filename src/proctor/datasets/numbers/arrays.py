@@ -11,8 +11,9 @@ from proctor.features import Array
 
 
 def as_arrow(values: list[Any], kind: pa.DataType) -> pa.Array:
-    """Return a column of one value a frame: numpy arrays, texts or PNG files."""
-    if pa.types.is_string(kind) or pa.types.is_struct(kind):
+    """Return a column of one value a frame: numpy arrays, texts, sayings or PNG files."""
+    inner = kind.value_type if pa.types.is_list(kind) else kind
+    if pa.types.is_string(inner) or pa.types.is_struct(inner):
         return pa.array(values, kind)
     return rows_as_arrow(np.stack(values), kind)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,9 +67,25 @@ class Things:
         within = flat - self.starts[parts]
         places = zip(parts.tolist(), within.tolist(), strict=True)
         try:
-            return _nested([self.parts[part][i].as_py() for part, i in places], rows.shape)
+            found = [_with_values(self.parts[part][i].as_py()) for part, i in places]
         except UNREADABLE as error:
             raise damaged(self.where, error) from None
+        return _nested(found, rows.shape)
+
+
+def _with_values(found: Any) -> Any:
+    """Return what was said with its calls of tools as values; the tables hold them as JSON."""
+    for saying in found if isinstance(found, list) else ():
+        if isinstance(saying, dict) and isinstance(saying.get("tool_calls"), list):
+            saying["tool_calls"] = [_value(call) for call in saying["tool_calls"]]
+    return found
+
+
+def _value(call: Any) -> Any:
+    try:
+        return json.loads(call)
+    except (TypeError, ValueError, RecursionError):  # no JSON: as it stands there
+        return call
 
 
 def _nested(flat: list[Any], shape: tuple[int, ...]) -> Any:

@@ -58,28 +58,38 @@ def pixel_stats(counts: Array, n_pictures: int) -> FeatureStats:
 
     In float32 and divided by 255 at the end, as LeRobot's are; sums are exact here.
     """
-    levels = np.arange(N_LEVELS, dtype=np.float64)
+    stats = level_stats(counts, np.arange(N_LEVELS), n_pictures)
+    return {
+        name: value
+        if name == "count"
+        else (value.astype(np.float32) / np.float32(255)).astype(np.float64)
+        for name, value in stats.items()
+    }
+
+
+def level_stats(counts: Array, levels: Array, n_pictures: int) -> FeatureStats:
+    """Return the statistics of pictures of other levels: ``counts`` [C, n], each stands for one.
+
+    ``levels`` [n] never fall. Distances are not divided by anything.
+    """
     share = counts / counts.sum(axis=1, keepdims=True)
-    mean = share @ levels
-    variance = share @ levels**2 - mean**2
+    mean = share @ levels.astype(np.float64)
+    variance = share @ levels.astype(np.float64) ** 2 - mean**2
     seen = [np.flatnonzero(channel) for channel in counts]
     stats = _record(
-        np.array([channel[0] for channel in seen], np.float32),
-        np.array([channel[-1] for channel in seen], np.float32),
+        np.array([levels[channel[0]] for channel in seen], np.float32),
+        np.array([levels[channel[-1]] for channel in seen], np.float32),
         mean.astype(np.float32),
         np.sqrt(np.maximum(0, variance)).astype(np.float32),
         n_pictures,
     )
     for i, channel in enumerate(counts):
-        values = seen[i].astype(np.float32)
+        values = levels[seen[i]].astype(np.float32)
         found = _quantiles(values, channel[seen[i]])
         for name, value in zip(QUANTILES, found, strict=True):
             stats[name][i] = value
     return {
-        name: value
-        if name == "count"
-        else (value.astype(np.float32) / np.float32(255)).astype(np.float64)[:, None, None]
-        for name, value in stats.items()
+        name: value if name == "count" else value[:, None, None] for name, value in stats.items()
     }
 
 
@@ -124,27 +134,33 @@ def sampled_pixels(picture: Array) -> Array:
 class PixelCounts:
     """Counts the levels of one camera's pictures as they come, before their number is known."""
 
-    def __init__(self) -> None:
+    def __init__(self, n_levels: int = N_LEVELS) -> None:
+        self._n_levels = n_levels
         self._pictures: list[Array] = []  # each [C, 256], 3 kB: which are sampled is known last
 
     def add(self, picture: Array) -> None:
-        """Count one ``picture``, uint8 [H, W, C]."""
+        """Count one ``picture`` of levels, [H, W, C]."""
         pixels = sampled_pixels(picture)
         channels = pixels.shape[-1]
-        offsets = np.arange(channels, dtype=np.int64) * N_LEVELS
-        counts = np.bincount((pixels + offsets).ravel(), minlength=channels * N_LEVELS)
-        self._pictures.append(counts.reshape(channels, N_LEVELS).astype(np.uint32))
+        offsets = np.arange(channels, dtype=np.int64) * self._n_levels
+        counts = np.bincount((pixels + offsets).ravel(), minlength=channels * self._n_levels)
+        self._pictures.append(counts.reshape(channels, self._n_levels).astype(np.uint32))
 
     def sampled(self) -> Array:
-        """Return the counts [C, 256] of the pictures that LeRobot would look at."""
+        """Return the counts [C, levels] of the pictures that LeRobot would look at."""
         chosen = sampled_frames(len(self._pictures))
         pictures = np.stack([self._pictures[i] for i in chosen])
         total: Array = pictures.sum(axis=0, dtype=np.int64)
         return total
 
+    @property
+    def n_sampled(self) -> int:
+        """How many pictures that are."""
+        return len(sampled_frames(len(self._pictures)))
+
     def stats(self) -> FeatureStats:
-        """Return the statistics of the pictures so far."""
-        return pixel_stats(self.sampled(), len(sampled_frames(len(self._pictures))))
+        """Return the statistics of the pictures so far, of light."""
+        return pixel_stats(self.sampled(), self.n_sampled)
 
 
 def aggregate(parts: Sequence[Stats]) -> Stats:

@@ -11,7 +11,9 @@ import numpy as np
 from proctor.datasets.format.episodes import Episodes, read_episode_stats, read_episodes
 from proctor.datasets.format.info import Info
 from proctor.datasets.format.info_file import read_info
-from proctor.datasets.format.tables import Stats, read_stats, read_tasks
+from proctor.datasets.format.tables import Stats, read_stats
+from proctor.datasets.format.tasks import read_subtasks, read_tasks
+from proctor.datasets.frames.depth import DepthUnit
 from proctor.datasets.numbers.statistics import aggregate
 from proctor.datasets.reading.frame_source import picture_shape
 from proctor.features import ACTION, ActionSpec, FeatureKind, Interface, from_info
@@ -28,11 +30,19 @@ class Source:
     info: Info
     episodes: Episodes
     tasks: tuple[str, ...]
+    subtasks: tuple[str, ...] | None = None
+    """Of datasets whose frames have a ``subtask_index`` and that say what it stands for."""
 
     @cached_property
     def stats(self) -> Stats:
-        """The statistics of the whole dataset."""
-        return read_stats(self.root) or aggregate(read_episode_stats(self.root, self.info))
+        """The statistics of the whole dataset, of distances in millimetres, as they are read."""
+        found = read_stats(self.root) or aggregate(read_episode_stats(self.root, self.info))
+        for key in found.keys() & set(self.info.cameras):
+            entry = self.info.entry(key)
+            if self.info.is_depth(key) and DepthUnit.of(key, entry) is DepthUnit.METRE:
+                scaled = {n: v if n == "count" else v * 1000 for n, v in found[key].items()}
+                found[key] = scaled
+        return found
 
     def interface(self, image_size: tuple[int, int] | None = None) -> Interface:
         """Return what the dataset offers a policy, as a benchmark would.
@@ -62,4 +72,11 @@ def read_source(name: str, root: Path) -> Source:
         DatasetError: there is none, or it cannot be read.
     """
     info = read_info(root)
-    return Source(name, root, info, read_episodes(root, info), read_tasks(root, info))
+    return Source(
+        name,
+        root,
+        info,
+        read_episodes(root, info),
+        read_tasks(root, info),
+        read_subtasks(root, info),
+    )

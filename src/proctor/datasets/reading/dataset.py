@@ -13,6 +13,7 @@ from proctor.datasets.cache.shelf import Shelf
 from proctor.datasets.cache_settings import FrameCacheSettings
 from proctor.datasets.format.info import data_file
 from proctor.datasets.format.tables import Stats
+from proctor.datasets.format.tasks import SUBTASK_INDEX
 from proctor.datasets.frames.depth import DepthScale
 from proctor.datasets.frames.video import FrameReader
 from proctor.datasets.numbers.columns import TableFile
@@ -118,7 +119,7 @@ class Dataset:
 
         Features with delta_timestamps are [B, T, ...] and have a mask ``<key>_is_pad`` [B, T]; a
         video of one moment has no T. Pictures are uint8 [B, (T,) H, W, C], depth float32
-        millimetres. ``task`` and texts are lists.
+        millimetres. ``task``, ``subtask`` (where there are some) and texts are lists.
 
         Raises:
             IndexError: there is no such frame.
@@ -135,7 +136,10 @@ class Dataset:
                 if key in self.info.video_keys and rows.shape[1] == 1:
                     rows = rows[:, 0]
             out[key] = self._gather(key, rows, moments)
-        out["task"] = self._task_texts(moments.rows)
+        out["task"] = self._words("task_index", self.tasks, moments.rows)
+        subtasks = self._source.subtasks
+        if subtasks is not None and SUBTASK_INDEX in wanted:
+            out["subtask"] = self._words(SUBTASK_INDEX, subtasks, moments.rows)
         return out
 
     def fill_cache(
@@ -207,14 +211,15 @@ class Dataset:
         }
         return with_cache(sources, look.cache, Kept(self.name, self.chosen))
 
-    def _task_texts(self, rows: Array) -> list[str]:
-        indices = self._columns["task_index"].take(rows)
-        if len(indices) and not 0 <= indices.min() <= indices.max() < len(self.tasks):
+    def _words(self, key: str, words: Sequence[str], rows: Array) -> list[str]:
+        """Return what column ``key`` of ``rows`` stands for."""
+        indices = self._columns[key].take(rows)
+        if len(indices) and not 0 <= indices.min() <= indices.max() < len(words):
+            what = key.removesuffix("_index")
             raise DatasetError(
-                f"{self.root}: task_index goes to {indices.max()}, and there are {len(self.tasks)} "
-                "tasks"
+                f"{self.root}: {key} goes to {indices.max()}, and there are {len(words)} {what}s"
             )
-        return [self.tasks[i] for i in indices]
+        return [words[i] for i in indices]
 
 
 def _placed(source: Source, chosen: Array) -> tuple[list[TableFile], Array]:

@@ -95,8 +95,8 @@ def _entry_of(take: Take, info: Info, tasks: Sequence[str], places: Places) -> E
     stats |= {key: numbers_stats(values) for key, values in counted.items()}
     numbers = {
         key: as_numbers(take.folder, info, key, frames[key])
-        for key in own_features(info)
-        if key not in info.cameras and info.dtype(key) != "string"
+        for key in counted_features(info.features)
+        if key not in info.cameras and key not in counted
     }
     nth = info.total_episodes - places.episode
     films = {key: found[nth] for key, found in places.videos.items()}

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from proctor.datasets.format.info import DEFAULT_FEATURES, Info
+from proctor.datasets.frames.depth import DEPTH_CODEC, DepthScale, DepthUnit
+from proctor.datasets.writing.language import EVENTS, PERSISTENT, checked_sayings
 from proctor.errors import DatasetError, did_you_mean, one_line
 from proctor.features import Array
 
@@ -23,18 +25,38 @@ def refuse_unwritable(info: Info) -> None:
     """Refuse a dataset with features that nothing here can write.
 
     Raises:
-        DatasetError: one of them is depth, language, or a picture of two or five channels.
+        DatasetError: one of them is a picture of two or five channels, say.
     """
     for key in own_features(info):
-        if info.dtype(key) == "language":
-            raise DatasetError(f"{key}: language columns cannot be recorded")
-        if info.dtype(key) == "video" and (info.is_depth(key) or info.shape(key)[2] != 3):
+        if info.dtype(key) == "language" and key not in (PERSISTENT, EVENTS):
+            raise DatasetError(f"{key}: columns of language are {PERSISTENT} and {EVENTS}")
+        if key in info.cameras and info.is_depth(key):
+            _refuse_unwritable_depth(info, key)
+        elif info.dtype(key) == "video" and info.shape(key)[2] != 3:
             raise DatasetError(
                 f"{key}: only pictures of three channels can be recorded as video, expected "
-                f"height x width x 3, got {'depth' if info.is_depth(key) else info.shape(key)}"
+                f"height x width x 3, got {info.shape(key)}"
             )
-        if info.dtype(key) == "image" and info.shape(key)[2] not in _PNG_FORMATS:
+        elif info.dtype(key) == "image" and info.shape(key)[2] not in _PNG_FORMATS:
             raise DatasetError(f"{key}: pictures have 1, 3 or 4 channels, got {info.shape(key)}")
+
+
+def _refuse_unwritable_depth(info: Info, key: str) -> None:
+    """Refuse a depth camera that is not, or was not, recorded as ``DEPTH_CODEC`` does."""
+    entry = info.entry(key)
+    if info.dtype(key) != "video" or info.shape(key)[2] != 1:
+        raise DatasetError(
+            f"{key}: depth is recorded as video, expected height x width x 1, got "
+            f"{info.dtype(key)} {info.shape(key)}"
+        )
+    DepthScale.of(entry)
+    DepthUnit.of(key, entry)
+    was = (entry.get("info") or {}).get("video.pix_fmt") or DEPTH_CODEC.pix_fmt
+    if was != DEPTH_CODEC.pix_fmt:
+        raise DatasetError(
+            f"{key}: its depth is recorded as {one_line(repr(was), 40)}, and only as "
+            f"{DEPTH_CODEC.pix_fmt} can it be gone on with"
+        )
 
 
 def checked_frame(info: Info, frame: Mapping[str, Any]) -> dict[str, Any]:
@@ -66,7 +88,17 @@ def described(info: Info, key: str) -> str:
     dtype = info.dtype(key)
     if dtype == "string":
         return "a text"
-    return f"{'uint8' if dtype in ('image', 'video') else dtype} {list(info.shape(key))}"
+    if dtype == "language":
+        return "a list of sayings"
+    said = f"{_array_dtype(info, key)} {list(info.shape(key))}"
+    return f"{said} in {DepthUnit.of(key, info.entry(key)).value}" if info.is_depth(key) else said
+
+
+def _array_dtype(info: Info, key: str) -> str:
+    """Return numpy's name of what a frame has under ``key``."""
+    if key not in info.cameras:
+        return info.dtype(key)
+    return DepthUnit.of(key, info.entry(key)).dtype if info.is_depth(key) else "uint8"
 
 
 def _checked_value(info: Info, key: str, value: Any) -> Any:
@@ -75,12 +107,13 @@ def _checked_value(info: Info, key: str, value: Any) -> Any:
         if not isinstance(value, str):
             raise DatasetError(f"{key}: expected a text, got {type(value).__name__}")
         return value
+    if dtype == "language":
+        return checked_sayings(key, value, info.cameras)
     array = np.asarray(value)
     shape = info.shape(key)
     if array.shape == () and shape == (1,):
         array = array.reshape(1)
-    expected = "uint8" if dtype in ("image", "video") else dtype
-    if array.dtype != expected or array.shape != shape:
+    if array.dtype != _array_dtype(info, key) or array.shape != shape:
         raise DatasetError(
             f"{key}: expected {described(info, key)}, got {array.dtype} {list(array.shape)}"
         )

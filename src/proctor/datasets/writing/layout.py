@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from proctor.datasets.format.info import DEFAULT_FEATURES, Info
+from proctor.datasets.frames.depth import DepthScale, DepthUnit
 from proctor.datasets.frames.encoder import CODECS, Codec
 from proctor.errors import DatasetError
 
@@ -35,9 +36,13 @@ def new_info(
         if key in DEFAULT_FEATURES:
             raise DatasetError(f"{key} is counted by the dataset itself: leave it out of features")
     entries = {key: dict(entry) for key, entry in features.items()}
-    for key, entry in entries.items():
-        if entry["dtype"] == "video":
-            height, width, _ = Info(fps=fps, features=entries).shape(key)
+    drawn = Info(fps=fps, features=entries)
+    for key in drawn.video_keys:
+        entry, (height, width, _) = entries[key], drawn.shape(key)
+        if drawn.is_depth(key):
+            unit = DepthUnit.of(key, entry)
+            entry["info"] = DepthScale.of(entry).info_block(height, width, fps, unit)
+        else:
             entry["info"] = codec.info_block(height, width, fps)
     return Info(
         fps=fps,
@@ -50,8 +55,10 @@ def new_info(
 
 
 def recorded_codec(info: Info) -> Codec:
-    """Return how a dataset's videos were encoded, as far as meta/info.json says."""
+    """Return how a dataset's videos of light were encoded, as far as meta/info.json says."""
     for key in info.video_keys:
+        if info.is_depth(key):
+            continue
         said = info.entry(key).get("info") or {}
         name = str(said.get("video.codec", "av1"))
         known = CODECS.get(name, replace(Codec(), name=name, preset=None))

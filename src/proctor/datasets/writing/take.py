@@ -24,11 +24,19 @@ import pyarrow as pa
 
 from proctor.datasets.format.info import Info
 from proctor.datasets.format.schema import arrow_type
+from proctor.datasets.frames.depth import N_CODES, DepthEncoder, DepthScale, DepthUnit
 from proctor.datasets.frames.encoder import Codec, VideoEncoder
 from proctor.datasets.frames.video import probe
 from proctor.datasets.numbers.arrays import as_arrow
 from proctor.datasets.numbers.columns import as_numbers
-from proctor.datasets.numbers.statistics import FeatureStats, PixelCounts, Stats, numbers_stats
+from proctor.datasets.numbers.statistics import (
+    FeatureStats,
+    PixelCounts,
+    Stats,
+    counted_features,
+    level_stats,
+    numbers_stats,
+)
 from proctor.datasets.writing.frame import (
     PngEncoder,
     checked_frame,
@@ -118,7 +126,11 @@ class TakeWriter:
         self._numbers = [key for key in own_features(info) if key not in info.cameras]
         self._pngs = {key: PngEncoder(*info.shape(key)) for key in info.image_keys}
         self._videos: dict[str, VideoEncoder] = {}
-        self._pixels = {key: PixelCounts() for key in info.cameras}
+        depths = [key for key in info.video_keys if info.is_depth(key)]
+        self._depths = {key: DepthScale.of(info.entry(key)) for key in depths}
+        self._pixels = {
+            key: PixelCounts(N_CODES) if key in depths else PixelCounts() for key in info.cameras
+        }
         columns = [*self._numbers, *info.image_keys]
         self._schema = pa.schema(
             [*((key, arrow_type(info, key)) for key in columns), (TASK, pa.string())]
@@ -132,6 +144,9 @@ class TakeWriter:
     def add_frame(self, frame: Mapping[str, Any], task: str) -> None:
         """Add one frame: an array for each feature (pictures uint8 [H, W, C]), a text for texts.
 
+        Distances are float32 metres or uint16 millimetres [H, W, 1], as the feature's
+        ``depth_unit`` says; what was not measured is 0.
+
         Raises:
             DatasetError: it is not what the features say; the take is as if it had not come.
             OSError: the disk did not take it: the take is good for ``discard`` only.
@@ -139,6 +154,7 @@ class TakeWriter:
         if not isinstance(task, str) or not task:
             raise DatasetError(f"task: expected a text, got {task!r:.60}")
         values = checked_frame(self._info, frame)
+        values |= {key: scale.encode(values[key]) for key, scale in self._depths.items()}
         for key in self._info.cameras:
             self._pixels[key].add(values[key])
         for key in self._info.video_keys:
@@ -191,8 +207,12 @@ class TakeWriter:
     def _video(self, key: str) -> VideoEncoder:
         if key not in self._videos:
             height, width, _ = self._info.shape(key)
-            path = self._folder / f"{key}.mp4"
-            self._videos[key] = VideoEncoder(path, self._codec, self._info.fps, height, width)
+            path, fps = self._folder / f"{key}.mp4", self._info.fps
+            self._videos[key] = (
+                DepthEncoder(path, fps, height, width)
+                if key in self._depths
+                else VideoEncoder(path, self._codec, fps, height, width)
+            )
         return self._videos[key]
 
     def _write_batch(self) -> None:
@@ -210,18 +230,28 @@ class TakeWriter:
 
     def _write_stats(self, take: Take) -> None:
         table = take.table()
+        counted = set(counted_features(self._info.features))
         stats: dict[str, FeatureStats] = {
             key: numbers_stats(as_numbers(take.folder, self._info, key, table[key]))
             for key in self._numbers
-            if self._info.dtype(key) != "string"
+            if key in counted
         }
         arrays: dict[str, Array] = {}
         for key, counts in self._pixels.items():
-            stats[key] = counts.stats()
-            arrays[f"{key}/pixels"] = counts.sampled()
+            if key in self._depths:
+                stats[key] = self._depth_stats(key, counts)
+            else:
+                stats[key] = counts.stats()
+                arrays[f"{key}/pixels"] = counts.sampled()
         for key, entry in stats.items():
             arrays |= {f"{key}/{name}": value for name, value in entry.items()}
         with (self._folder / _STATS).open("wb") as file:
             np.savez(file, **arrays)  # type: ignore[arg-type]
             file.flush()
             sync(file.fileno())
+
+    def _depth_stats(self, key: str, counts: PixelCounts) -> FeatureStats:
+        """Return the statistics of distances, in their unit, as readers get them."""
+        unit = DepthUnit.of(key, self._info.entry(key))
+        levels = self._depths[key].decode(np.arange(N_CODES), unit)
+        return level_stats(counts.sampled(), levels, counts.n_sampled)

@@ -49,9 +49,9 @@ def test_a_depth_video_loses_nothing(width: int, tmp_path: Path) -> None:
     rng, scale = np.random.default_rng(0), DepthScale()
     frames = rng.integers(0, 12_000, (5, 32, width, 1)).astype(np.uint16)
     path = tmp_path / "depth.mp4"
-    encoder = DepthEncoder(path, scale, 10, 32, width)
+    encoder = DepthEncoder(path, 10, 32, width)
     for frame in frames:
-        encoder.add(frame)
+        encoder.add(scale.encode(frame))
     encoder.finish()
     facts = probe(path)
     assert (facts.codec, facts.pix_fmt, facts.n_frames) == ("hevc", "gray12le", 5)

@@ -136,9 +136,9 @@ def test_a_bad_frame_is_one_line_and_changes_nothing(
 
 
 def test_what_cannot_be_recorded_is_said_before_anything_is(tmp_path: Path) -> None:
-    depth = {"dtype": "video", "shape": [8, 8, 1], "names": AXES, "info": {"is_depth_map": True}}
-    info = Info(fps=10, features={"observation.images.depth": depth} | DEFAULT_FEATURES)
-    with pytest.raises(DatasetError, match=r"observation\.images\.depth: only pictures of three"):
+    grey = {"dtype": "video", "shape": [8, 8, 1], "names": AXES}
+    info = Info(fps=10, features={"observation.images.grey": grey} | DEFAULT_FEATURES)
+    with pytest.raises(DatasetError, match=r"observation\.images\.grey: only pictures of three"):
         TakeWriter(tmp_path / "take", info, FAST)
     assert list(tmp_path.iterdir()) == []
 

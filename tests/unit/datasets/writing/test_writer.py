@@ -17,7 +17,8 @@ from proctor.datasets import writer as writer_module
 from proctor.datasets.format.episode_stats import read_episode_stats
 from proctor.datasets.format.episodes import read_episodes
 from proctor.datasets.format.info_file import read_info
-from proctor.datasets.format.tables import read_stats, read_tasks
+from proctor.datasets.format.tables import read_stats
+from proctor.datasets.format.tasks import read_tasks
 from proctor.datasets.frames.encoder import Codec
 from proctor.datasets.frames.video import FrameReader, FrameRequest
 from proctor.datasets.reader import open as open_dataset

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from proctor.datasets.format.info_file import read_info
-from proctor.datasets.format.tables import read_tasks
+from proctor.datasets.format.tasks import read_tasks
 from proctor.datasets.reader import open as open_dataset
 from proctor.datasets.writer import DatasetWriter
 from proctor.datasets.writing.take import Take, TakeWriter, read_take

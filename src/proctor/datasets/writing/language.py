@@ -1,0 +1,93 @@
+"""What is said about a frame on its way into a dataset: checked, and as the tables hold it.
+
+``language_persistent`` holds what is true from a moment on (a subtask, a plan), with that moment;
+``language_events`` what is said at the frame itself (an interjection, a question about a picture).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from proctor.errors import DatasetError, did_you_mean, one_line
+
+PERSISTENT, EVENTS = "language_persistent", "language_events"
+_STYLES = {
+    PERSISTENT: ("subtask", "plan", "memory", "motion", "task_aug"),
+    EVENTS: ("interjection", "vqa", "trace"),
+}
+_OF_A_CAMERA = ("vqa", "trace")
+_TEXTS = ("content", "style", "camera")
+_FIELDS = {
+    PERSISTENT: ("role", "content", "style", "timestamp", "camera", "tool_calls"),
+    EVENTS: ("role", "content", "style", "camera", "tool_calls"),
+}
+
+
+def checked_sayings(key: str, value: Any, cameras: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Return what a frame's column ``key`` holds, every field there; what is left out is None.
+
+    Raises:
+        DatasetError: one of them is not what the column takes.
+    """
+    if not isinstance(value, list | tuple):
+        raise DatasetError(f"{key}: expected a list of sayings, got {type(value).__name__}")
+    return [_checked(key, saying, cameras) for saying in value]
+
+
+def _checked(key: str, saying: Any, cameras: tuple[str, ...]) -> dict[str, Any]:
+    if not isinstance(saying, Mapping):
+        raise DatasetError(f"{key}: a saying is {{role, content, ...}}, got {_shown(saying)}")
+    fields = _FIELDS[key]
+    for name in saying:
+        if name not in fields:
+            hint = did_you_mean(str(name), fields)
+            raise DatasetError(f"{key}: {_shown(name)} is no field{hint} ({', '.join(fields)})")
+    if not isinstance(saying.get("role"), str):
+        raise DatasetError(f"{key}: role must be a text, got {_shown(saying.get('role'))}")
+    for name in _TEXTS:
+        if not isinstance(saying.get(name), str | None):
+            raise DatasetError(f"{key}: {name} must be a text, got {_shown(saying[name])}")
+    made = {name: saying.get(name) for name in fields}
+    _check_style(key, made["style"], made["camera"], cameras)
+    if key == PERSISTENT:
+        made["timestamp"] = _moment(key, made["timestamp"])
+    made["tool_calls"] = _as_json(key, made["tool_calls"])
+    return made
+
+
+def _check_style(key: str, style: str | None, camera: str | None, cameras: tuple[str, ...]) -> None:
+    """Styles that nobody knows are taken: a project may have its own."""
+    other = EVENTS if key == PERSISTENT else PERSISTENT
+    if style in _STYLES[other]:
+        raise DatasetError(f"{key}: {style} belongs into {other}")
+    if style in _OF_A_CAMERA and camera is None:
+        raise DatasetError(f"{key}: {style} is of a picture: it needs a camera")
+    if camera is not None and camera not in cameras:
+        hint = did_you_mean(camera, cameras)
+        raise DatasetError(f"{key}: the dataset has no camera {_shown(camera)}{hint}")
+
+
+def _moment(key: str, value: Any) -> float:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not math.isfinite(value) or value < 0:
+        raise DatasetError(f"{key}: timestamp must be seconds from 0 on, got {_shown(value)}")
+    return float(value)
+
+
+def _as_json(key: str, calls: Any) -> list[str] | None:
+    """Return calls of tools as the texts that the table holds."""
+    if calls is None:
+        return None
+    if not isinstance(calls, list | tuple):
+        raise DatasetError(f"{key}: tool_calls must be a list, got {_shown(calls)}")
+    try:
+        return [json.dumps(call, ensure_ascii=False, allow_nan=False) for call in calls]
+    except (TypeError, ValueError):
+        raise DatasetError(f"{key}: tool_calls must be JSON values, got {_shown(calls)}") from None
+
+
+def _shown(value: Any) -> str:
+    return one_line(repr(value), 60)
