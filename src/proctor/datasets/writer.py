@@ -24,7 +24,7 @@ from proctor.datasets.format.info_file import read_info, write_info
 from proctor.datasets.format.tables import STATS_FILE, write_stats, write_table
 from proctor.datasets.format.tasks import TASKS_FILE, read_tasks, write_tasks
 from proctor.datasets.frames.encoder import Codec
-from proctor.datasets.writing.compaction import Limits, compact, remove_leftovers, take_over
+from proctor.datasets.writing.compaction import Limits, compact, remove_leftovers, take_over_all
 from proctor.datasets.writing.disk import in_our_words, reason_of
 from proctor.datasets.writing.entry import Entry, entries_of, grown, numbers_of
 from proctor.datasets.writing.frame import refuse_unwritable
@@ -248,8 +248,8 @@ class DatasetWriter:
         make_folders(root, [*places.paths(root, info), root / TASKS_FILE])
         self._workshop.intend(places)
         for key, films in places.videos.items():
-            for take, place in zip(takes, films, strict=True):
-                take_over(take.video(key), video_file(root, info, key, *place))
+            paths = [video_file(root, info, key, *place) for place in films]
+            take_over_all(zip((take.video(key) for take in takes), paths, strict=True))
         write_table(data_file(root, info, *places.data), *(entry.table for entry in entries))
         last = entries[-1]
         if len(last.tasks) > len(self._tasks):

@@ -136,8 +136,21 @@ def remove_leftovers(root: Path) -> None:
     shutil.rmtree(_beside(root), ignore_errors=True)
 
 
+def take_over_all(paths: Iterable[tuple[Path, Path]]) -> None:
+    """Put each file at a second place too; once this returns a power cut leaves it there."""
+    folders = set()
+    for path, into in paths:
+        take_over(path, into)
+        folders.add(into.parent)
+    for folder in folders:
+        sync_folder(folder)
+
+
 def take_over(path: Path, into: Path) -> None:
-    """Put a file at ``into`` too: linked where it can be, else copied; on the disk either way."""
+    """Put a file at ``into`` too: linked where it can be, else copied.
+
+    What is in it is on the disk; its name is once somebody has called ``sync_folder``.
+    """
     try:
         os.link(path, into)
     except FileExistsError:
@@ -146,8 +159,6 @@ def take_over(path: Path, into: Path) -> None:
         unfinished = into.with_name(into.name + UNFINISHED)
         shutil.copyfile(path, unfinished)
         publish(unfinished, into)
-    else:
-        sync_folder(into.parent)
 
 
 def _beside(root: Path) -> Path:

@@ -447,7 +447,14 @@ def test_the_codec_that_a_dataset_was_recorded_with_goes_on() -> None:
     assert recorded_codec(read_info(GOLDEN)) == Codec()
 
 
-STEPS = ("take_over", "write_table", "write_tasks", "write_episodes", "write_stats", "write_info")
+STEPS = (
+    "take_over_all",
+    "write_table",
+    "write_tasks",
+    "write_episodes",
+    "write_stats",
+    "write_info",
+)
 
 
 @pytest.mark.parametrize("step", STEPS)
