@@ -11,7 +11,7 @@ from proctor.config.evaluation import EvalConfig
 from proctor.errors import UsageError
 from proctor.features import Feature, FeatureKind
 from proctor.policies.act.config import ActConfig
-from proctor.policies.lerobot.config import override
+from proctor.policies.lerobot.overrides import override
 from proctor.values import DEEPEST, MOST_CHARACTERS, load_yaml, parse_flow, parse_text
 
 BASE = {"policy.type": "random", "env.type": "fake"}

@@ -18,6 +18,7 @@ from proctor.features import (
     Observation,
     Scripts,
 )
+from proctor.foreign import Foreign
 from proctor.types import EpisodeSpec, Step, Task
 
 
@@ -157,6 +158,8 @@ class BenchmarkPlugin:
     make: Callable[..., Benchmark]
     """From a config and, where there is ``learn``, what that gave."""
     summary: str
+    foreign: Mapping[str, Foreign] = field(default_factory=dict)
+    """Flags of LeRobot's for this benchmark that are none of its config's, without the section."""
     learn: Callable[[Any], Any] | None = None
     """Finds out what making takes time for (a download, opening an environment): once, in the
     parent; the record is handed to every worker."""

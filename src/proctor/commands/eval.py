@@ -73,7 +73,8 @@ def evaluate_and_show(settings: dict[str, Any]) -> tuple[Prepared[EvalConfig], i
         for warning in warnings:
             line = one_line(f"warning: {warning}")
             console.print(line, style="bold red", soft_wrap=True, markup=False)
-        notes = (*getattr(prepared.benchmark, "notes", ()), *prepared.policy.spec.notes)
+        of_parts = (*getattr(prepared.benchmark, "notes", ()), *prepared.policy.spec.notes)
+        notes = (*prepared.config.notes, *of_parts)
         for note in notes:
             console.print(one_line(f"note: {note}"), highlight=False, soft_wrap=True, markup=False)
         how = watched(prepared.config.as_dict())

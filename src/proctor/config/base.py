@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 from proctor.benchmarks.base import BenchmarkConfig
+from proctor.config.lerobot_evaluation import OF_ENVIRONMENTS, OF_POLICIES
 from proctor.config.sections import PlaySettings, at_least, between
 from proctor.definition import PRESENTATION, Use, is_flag, plain
+from proctor.foreign import Foreign
 from proctor.policies.base import PolicyConfig
 
 STRICT_BATCH = 8
@@ -48,6 +51,13 @@ class Config:
     """What a command is asked to do."""
 
     use: ClassVar[Use] = Use.EVALUATION
+    foreign: ClassVar[Mapping[str, Foreign]] = OF_ENVIRONMENTS
+    """LeRobot's flags that are no flags here, by dotted name."""
+
+    notes: list[str] = field(
+        default_factory=list, init=False, compare=False, metadata={"hidden": True} | PRESENTATION
+    )
+    """Lines on flags that change nothing, which the user should see once."""
 
     def validate(self) -> None:
         """Refuse values that make no sense; a class that adds fields extends this.
@@ -69,6 +79,8 @@ class Config:
 @dataclass
 class RunConfig(Config):
     """A run in a folder of its own: which policy, in which world, how, and where results go."""
+
+    foreign: ClassVar[Mapping[str, Foreign]] = {**OF_ENVIRONMENTS, **OF_POLICIES}
 
     policy: PolicyConfig = field(metadata=plugin_section("policies", type_of_path="pretrained"))
     env: BenchmarkConfig = field(metadata=plugin_section("benchmarks"))

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import typing
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from typing import Any, TypeVar
 
 from proctor import plugins
 from proctor.benchmarks.base import BenchmarkConfig, BenchmarkPlugin
 from proctor.config.base import Config, PluginSection, plugin_sections
 from proctor.config.flags import Flag, check_known, decode, flags_of
-from proctor.definition import flatten
+from proctor.config.lerobot_evaluation import ABSENT, OF_TRAINING, RENAMED
+from proctor.definition import Use, flatten
 from proctor.errors import UsageError
+from proctor.foreign import Foreign, split
 from proctor.policies.base import PolicyPlugin
 from proctor.values import inner_type
 
@@ -32,9 +34,14 @@ def build(cls: type[ConfigT], settings: Mapping[str, Any]) -> ConfigT:
     chosen = _chosen(cls, settings)
     classes = {name: None if plugin is None else plugin.config for name, plugin in chosen.items()}
     flags = flags_of(cls, sections=classes, use=cls.use)
-    values = _values(cls, settings, flags, _open_fields(chosen))
+    foreign = _foreign(cls, chosen, flags)
+    open_fields = _open_fields(chosen)
+    maps = {flag.name for flag in flags if flag.container is dict} | foreign.keys()
+    values, notes = split(_values(cls, settings, flags, (maps, open_fields)), foreign)
+    values = _gathered(values, {flag.name for flag in flags}, open_fields)
     check_known(values, flags, ())
     config = decode(cls, values, sections=classes, use=cls.use)
+    config.notes = notes
     config.validate()
     return config
 
@@ -54,7 +61,13 @@ def benchmark_config_from(settings: Mapping[str, Any]) -> BenchmarkConfig:
 
 
 def find_plugin(kind: str, name: str) -> Plugin:
-    """Return the plug-in of ``kind`` called ``name``."""
+    """Return the plug-in of ``kind`` called ``name``.
+
+    Raises:
+        UsageError: there is none; with what to use, where LeRobot has one of the name.
+    """
+    if kind == "benchmarks" and name in ABSENT and name not in plugins.known(kind):
+        raise UsageError(f"--env.type={name} is not there: {ABSENT[name]}")
     return _FINDERS[kind](name)
 
 
@@ -109,15 +122,34 @@ def _open_fields(chosen: Mapping[str, Plugin | None]) -> dict[str, str]:
     }
 
 
+def _foreign(
+    cls: type[Config], chosen: Mapping[str, Plugin | None], flags: Collection[Flag]
+) -> dict[str, Foreign]:
+    """Return LeRobot's flags that are none of ``flags``: of all runs, and of what is chosen."""
+    found = dict(cls.foreign)
+    for section, plugin in chosen.items():
+        if isinstance(plugin, BenchmarkPlugin):
+            found |= {f"{section}.{name}": said for name, said in plugin.foreign.items()}
+        elif plugin is not None and cls.use is Use.EVALUATION:
+            trained = flags_of(plugin.config, f"{section}.", use=Use.TRAINING)
+            found |= {flag.name: OF_TRAINING for flag in trained if flag.name not in found}
+    for flag in flags:
+        found.pop(flag.name, None)
+    return found
+
+
 def _values(
     cls: type[Config],
     settings: Mapping[str, Any],
     flags: Collection[Flag],
-    open_fields: Mapping[str, str],
+    whole: tuple[Container[str], Container[str]],
 ) -> dict[str, Any]:
-    """Return the settings by dotted name, aliases under the name of what they stand for."""
+    """Return the settings by dotted name, aliases under the name of what they stand for.
+
+    Maps called as in ``whole``, or lying in a section called so, are values themselves.
+    """
+    maps, open_sections = whole
     known = {flag.name for flag in flags}
-    whole = {flag.name for flag in flags if flag.container is dict}
     sections = {name.partition(".")[0] for name in known} | plugin_sections(cls).keys()
     aliases: dict[str, str] = {}
     if any("." not in str(name) and name not in known | sections for name in settings):
@@ -125,12 +157,21 @@ def _values(
 
     def is_section(name: str, value: Mapping[str, Any]) -> bool:
         section, dot, _ = name.partition(".")
-        return name not in whole and not (dot and section in open_fields)
+        return name not in maps and not (dot and section in open_sections)
 
     left_out = {name for name in plugin_sections(cls) if settings.get(name) is None}
     rest = {n: value for n, value in settings.items() if n not in aliases and n not in left_out}
     values = flatten(rest, is_section)
     values |= {aliases[name]: value for name, value in settings.items() if name in aliases}
+    renamed = {old: new for old, new in RENAMED.items() if old in values and new in known}
+    return {renamed.get(name, name): value for name, value in values.items()}
+
+
+def _gathered(
+    values: dict[str, Any], known: Container[str], open_fields: Mapping[str, str]
+) -> dict[str, Any]:
+    """Put what a section does not know by name into the field of it that takes such flags."""
+    values = dict(values)
     for section, into in open_fields.items():
         others = [n for n in values if n.startswith(f"{section}.") and n not in known]
         if others:

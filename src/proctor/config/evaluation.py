@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 from proctor.config.base import RunConfig
+from proctor.config.flags import path_of
+from proctor.config.lerobot_evaluation import OF_EVALUATIONS
 from proctor.config.sections import EvalSettings, SchedulerKind, VideoSettings
 from proctor.definition import PRESENTATION
 from proctor.errors import UsageError
+from proctor.foreign import Foreign
 from proctor.recorders.wandb import WandbConfig
 from proctor.stats.rates import LEAST_ALPHA
 from proctor.stats.stopping import parse_stop_rule
@@ -18,9 +23,15 @@ from proctor.stats.stopping import parse_stop_rule
 class EvalConfig(RunConfig):
     """One evaluation: also which run it is compared with, and who may watch."""
 
+    foreign: ClassVar[Mapping[str, Foreign]] = {**RunConfig.foreign, **OF_EVALUATIONS}
+
     eval: EvalSettings = field(default_factory=EvalSettings)
     video: VideoSettings = field(default_factory=VideoSettings, metadata=PRESENTATION)
     wandb: WandbConfig = field(default_factory=WandbConfig, metadata=PRESENTATION)
+    job_name: str | None = field(
+        default=None,
+        metadata={"help": "stands for ENV_POLICY in the name of the default folder"} | PRESENTATION,
+    )
     against: Path | None = field(
         default=None,
         metadata={
@@ -68,6 +79,8 @@ class EvalConfig(RunConfig):
         """
         super().validate()
         self.video.validate()
+        if self.job_name is not None:
+            path_of(f"00-00-00_{self.job_name}")
         if not 0 <= self.live_port <= 65535:
             raise UsageError(f"--live_port must be 0 to 65535, got {self.live_port}")
         if not LEAST_ALPHA <= self.alpha < 0.5:

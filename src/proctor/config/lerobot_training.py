@@ -8,26 +8,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from proctor.config.training import TrainConfig
 from proctor.config.training_sections import AcceleratorSettings, EmaSettings
 from proctor.definition import flatten
-from proctor.errors import UsageError
+from proctor.foreign import Foreign, refuse_other
 from proctor.policies.lerobot.config import CheckpointConfig, encode_config
 
 NEWEST_LEROBOT = "0.6"
-
-
-@dataclass(frozen=True)
-class Foreign:
-    """A flag of LeRobot's: the values that ask for nothing we do not do, and why no other."""
-
-    values: tuple[Any, ...]
-    """The first is LeRobot's default."""
-    reason: str
 
 
 _DDP = "processes work together as LeRobot's do by default"
@@ -119,7 +109,7 @@ def ours(settings: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(value, str) and value.lower() in ("null", "none"):  # as LeRobot reads flags
             value = None
         if name in FOREIGN:
-            _refuse_other(name, value)
+            refuse_other(name, value, FOREIGN)
         elif not name.startswith(IDLE) and not _is_empty_section(name, value):
             kept[name] = value
     return kept
@@ -131,13 +121,6 @@ def _is_section(name: str, value: Mapping[str, Any]) -> bool:
 
 def _is_empty_section(name: str, value: Any) -> bool:
     return value is None and name in ("optimizer", "scheduler", "env", "wandb", "job")
-
-
-def _refuse_other(name: str, value: Any) -> None:
-    known = FOREIGN[name]
-    typed = str(value).lower()
-    if not any(typed == str(v).lower() or (v is None and typed == "null") for v in known.values):
-        raise UsageError(f"--{name}={typed}: {known.reason}")
 
 
 def lerobot_file(

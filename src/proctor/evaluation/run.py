@@ -64,8 +64,9 @@ def prepare(config: EvalConfig) -> Prepared[EvalConfig]:
 
 def default_folder(config: EvalConfig) -> Path:
     """Return ``outputs/eval/DATE/TIME_ENV_POLICY``; where that is taken, a number comes after."""
-    name = f"%H-%M-%S_{config.env.type}_{config.policy.type}".replace(":", "-").replace("/", "-")
-    return Path("outputs", "eval", time.strftime("%Y-%m-%d"), time.strftime(name))
+    job = config.job_name or f"{config.env.type}_{config.policy.type}"
+    name = f"{time.strftime('%H-%M-%S')}_{job}".replace(":", "-").replace("/", "-")
+    return Path("outputs", "eval", time.strftime("%Y-%m-%d"), name)
 
 
 def run_evaluation(

@@ -52,7 +52,6 @@ BAD = {
     "gym --env.id=CartPole-v1 --env.success=info": "'info' is not a rule",
     "hub": "--env.path is missing",
     "hub --env.path=./nothing.py --trust_remote_code": "nothing.py does not exist",
-    "fake --trust_remote_code": "unknown flag --env.trust_remote_code",
     "pusht --policy.type=expert": "pusht has no",
 }
 

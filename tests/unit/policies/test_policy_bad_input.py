@@ -260,9 +260,8 @@ def test_bad_overrides(folder, overrides, words):
     assert words in refusal(folder, overrides)
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="has a CUDA device")
-def test_a_device_that_is_not_here(folder):
-    assert "torch sees no CUDA device here" in refusal(folder, {"device": "cuda"})
+def test_a_device_that_is_nowhere(folder):
+    assert "--policy.device is 'tpu' (choose cpu, cuda" in refusal(folder, {"device": "tpu"})
 
 
 @pytest.mark.parametrize(

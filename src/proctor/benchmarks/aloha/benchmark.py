@@ -12,11 +12,14 @@ from proctor.benchmarks.mujoco.pictures import DrawnConfig
 from proctor.benchmarks.selection import each_once, names_in, require_positive, tasks_of_suite
 from proctor.errors import MissingExtra, UsageError, did_you_mean
 from proctor.features import IMAGES, STATE, ActionSpec, Expert, Feature, FeatureKind
+from proctor.foreign import Foreign
 from proctor.machine.gl import gl_variables
 from proctor.types import Task
 
 TOP = IMAGES + "top"
 FPS = 50
+LEROBOT = {"fps": Foreign((FPS,), f"ALOHA is controlled {FPS} times a second; see --video.fps")}
+"""Its flags in LeRobot that are none here."""
 
 
 class TaskRow(NamedTuple):
@@ -66,10 +69,10 @@ class Aloha(ListedTasks):
 
     def features(self) -> dict[str, Feature]:
         """Return the picture from above and the arms' joints."""
-        return {
-            TOP: Feature(FeatureKind.VISUAL, self._pictures.shape, "uint8"),
-            STATE: Feature(FeatureKind.STATE, (14,), "float32"),
-        }
+        offered = {TOP: Feature(FeatureKind.VISUAL, self._pictures.shape, "uint8")}
+        if self._config.state_is_offered:
+            offered[STATE] = Feature(FeatureKind.STATE, (14,), "float32")
+        return offered
 
     def protocol(self) -> dict[str, Any]:
         """Return the rules that define an episode."""
@@ -117,5 +120,8 @@ def _selected_tasks(config: AlohaConfig) -> Iterator[Task]:
 
 
 PLUGIN = BenchmarkPlugin(
-    config=AlohaConfig, make=Aloha, summary="ALOHA in simulation: two arms, peg and cube"
+    config=AlohaConfig,
+    make=Aloha,
+    summary="ALOHA in simulation: two arms, peg and cube",
+    foreign=LEROBOT,
 )

@@ -23,7 +23,7 @@ from proctor.benchmarks.libero.tasks import (
     task_names,
 )
 from proctor.benchmarks.libero.versions import check_versions, version_warnings
-from proctor.benchmarks.mujoco.pictures import DrawnConfig
+from proctor.benchmarks.mujoco.pictures import DrawnConfig, ObservationType
 from proctor.benchmarks.selection import (
     check_cameras,
     image_key,
@@ -35,6 +35,7 @@ from proctor.benchmarks.selection import (
 from proctor.definition import NAMES, PRESENTATION
 from proctor.errors import UsageError, did_you_mean
 from proctor.features import ENVIRONMENT_STATE, STATE, ActionSpec, Expert, Feature, FeatureKind
+from proctor.foreign import Foreign
 from proctor.machine.gl import gl_variables
 from proctor.types import EpisodeSpec, Task
 
@@ -51,13 +52,6 @@ class Horizons(Enum):
     OPENPI = "openpi"
 
 
-class ObservationType(Enum):
-    """What the benchmark offers a policy."""
-
-    PIXELS = "pixels"
-    PIXELS_AGENT_POS = "pixels_agent_pos"
-
-
 class ControlMode(Enum):
     """Whether actions move the hand by a difference or to a pose."""
 
@@ -65,6 +59,17 @@ class ControlMode(Enum):
     ABSOLUTE = "absolute"
 
 
+LEROBOT = {
+    "fps": Foreign((FPS,), f"LIBERO's robot is controlled {FPS} times a second"),
+    "init_states": Foreign(
+        (True,),
+        "episodes start from LIBERO's init states, as published numbers do; --eval.episodes "
+        "chooses among them",
+    ),
+    "hard_reset": Foreign(None, "every reset gives the bits of a new environment's, and is soft"),
+    "is_libero_plus": Foreign((False,), "LIBERO-plus is not there; these are LIBERO's own tasks"),
+}
+"""Its flags in LeRobot that are none here."""
 HORIZONS = {
     Horizons.LEROBOT: dict(zip(SUITES, (280, 280, 300, 520, 400), strict=True)),
     Horizons.OPENPI: dict(zip(SUITES, (220, 280, 300, 520, 400), strict=True)),
@@ -80,7 +85,7 @@ class LiberoConfig(DrawnConfig):
         default="libero_10",
         metadata={"help": f"suites, comma-separated, of {', '.join(SUITES)}; libero_all: first 4"},
     )
-    obs_type: ObservationType = field(
+    obs_type: ObservationType | None = field(
         default=ObservationType.PIXELS_AGENT_POS, metadata={"help": "what policies are offered"}
     )
     camera_name: str = field(
@@ -138,7 +143,7 @@ class Libero(ListedTasks):
         """Return the cameras' images and the 8 numbers of the hand."""
         shape = self._pictures.shape
         offered = {key: Feature(FeatureKind.VISUAL, shape, "uint8") for key in self._camera_of}
-        if self._config.obs_type is ObservationType.PIXELS_AGENT_POS:
+        if self._config.state_is_offered:
             offered[STATE] = Feature(FeatureKind.STATE, (8,), "float32")
         offered[ENVIRONMENT_STATE] = Feature(FeatureKind.ENV, (ROWS, COLUMNS), "float64")
         return offered
@@ -279,5 +284,6 @@ def _selected_tasks(config: LiberoConfig) -> list[Task]:
 PLUGIN = BenchmarkPlugin(
     config=LiberoConfig,
     make=Libero,
+    foreign=LEROBOT,
     summary="LIBERO: household tasks of a Panda arm (spatial, object, goal, 10, 90)",
 )

@@ -40,12 +40,18 @@ from proctor.features import (
     FeatureKind,
     Observation,
 )
+from proctor.foreign import Foreign
 from proctor.machine.gl import gl_variables
 from proctor.types import Task
 
 FPS = 80
 CAMERAS = ("corner", "corner2", "corner3", "corner4", "topview", "behindGripper", "gripperPOV")
 
+LEROBOT = {
+    "fps": Foreign((FPS,), f"Meta-World is controlled {FPS} times a second; see --video.fps"),
+    "multitask_eval": Foreign(None, "--env.task names the tasks to play, one or several"),
+}
+"""Its flags in LeRobot that are none here."""
 _ROWS = {row.name: row for row in TASKS}
 _GROUPS = {"mt50": tuple(_ROWS), **SPLITS}
 
@@ -88,12 +94,11 @@ class Metaworld(ListedTasks):
     def features(self) -> dict[str, Feature]:
         """Return the cameras' images, the 4 numbers of the hand, and all 39 of the world."""
         shape = self._pictures.shape
-        images = {key: Feature(FeatureKind.VISUAL, shape, "uint8") for key in self._camera_of}
-        return {
-            **images,
-            STATE: Feature(FeatureKind.STATE, (4,), "float32"),
-            ENVIRONMENT_STATE: Feature(FeatureKind.ENV, (39,), "float64"),
-        }
+        offered = {key: Feature(FeatureKind.VISUAL, shape, "uint8") for key in self._camera_of}
+        if self._config.state_is_offered:
+            offered[STATE] = Feature(FeatureKind.STATE, (4,), "float32")
+        offered[ENVIRONMENT_STATE] = Feature(FeatureKind.ENV, (39,), "float64")
+        return offered
 
     def protocol(self) -> dict[str, Any]:
         """Return the rules that define an episode."""
@@ -186,4 +191,5 @@ PLUGIN = BenchmarkPlugin(
     config=MetaworldConfig,
     make=Metaworld,
     summary="Meta-World v3: 50 tabletop tasks of a Sawyer arm",
+    foreign=LEROBOT,
 )

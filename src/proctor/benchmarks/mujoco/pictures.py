@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
 
 from proctor.benchmarks.base import BenchmarkConfig
 from proctor.benchmarks.selection import LARGEST_SIDE, require_positive
@@ -25,10 +26,21 @@ class Pictures:
         return (self.height, self.width, 3)
 
 
+class ObservationType(Enum):
+    """What a policy is offered: pictures, and the robot's state or not."""
+
+    PIXELS = "pixels"
+    PIXELS_AGENT_POS = "pixels_agent_pos"
+
+
 @dataclass
 class DrawnConfig(BenchmarkConfig):
     """Flags of every benchmark whose pictures MuJoCo draws."""
 
+    obs_type: ObservationType | None = field(
+        default=None,
+        metadata={"help": "pixels: policies see no robot state (default: pixels_agent_pos)"},
+    )
     observation_height: int = field(default=480, metadata={"help": "image height in pixels"})
     observation_width: int = field(default=480, metadata={"help": "image width in pixels"})
     shadow_map: int | None = field(
@@ -38,6 +50,11 @@ class DrawnConfig(BenchmarkConfig):
             "world's own, which published policies were trained on)"
         },
     )
+
+    @property
+    def state_is_offered(self) -> bool:
+        """Whether policies see the robot's state."""
+        return self.obs_type is not ObservationType.PIXELS
 
     def pictures(self) -> Pictures:
         """Return how pictures are drawn.

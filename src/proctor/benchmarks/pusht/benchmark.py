@@ -23,9 +23,12 @@ from proctor.features import (
     Feature,
     FeatureKind,
 )
+from proctor.foreign import Foreign
 from proctor.types import Task
 
 FPS = 10
+LEROBOT = {"fps": Foreign((FPS,), f"PushT is controlled {FPS} times a second; see --video.fps")}
+"""Its flags in LeRobot that are none here."""
 
 _SUITE, _TASK = "pusht", "PushT-v0"
 _INSTRUCTION = "Push the T-shaped block onto the T-shaped target."
@@ -36,6 +39,13 @@ class ObsType(Enum):
 
     PIXELS_AGENT_POS = "pixels_agent_pos"
     ENVIRONMENT_STATE_AGENT_POS = "environment_state_agent_pos"
+    PIXELS = "pixels"
+
+
+_NOT_OFFERED = {
+    ObsType.ENVIRONMENT_STATE_AGENT_POS: (IMAGE,),
+    ObsType.PIXELS: (STATE, ENVIRONMENT_STATE),
+}
 
 
 @dataclass
@@ -46,7 +56,10 @@ class PushTConfig(BenchmarkConfig):
     task: str = field(default=_TASK, metadata={"help": "only: PushT-v0"})
     obs_type: ObsType = field(
         default=ObsType.PIXELS_AGENT_POS,
-        metadata={"help": "with an image, or blind: the block's corners and the finger's place"},
+        metadata={
+            "help": "the image and the finger's place, the block's corners and that place, or the "
+            "image alone"
+        },
     )
     observation_height: int = field(default=96, metadata={"help": "image height in pixels"})
     observation_width: int = field(default=96, metadata={"help": "image width in pixels"})
@@ -103,9 +116,8 @@ class PushT(ListedTasks):
             ENVIRONMENT_STATE: Feature(FeatureKind.ENV, (16,), "float32"),
             FILM: Feature(FeatureKind.FILM, filmed, "uint8"),
         }
-        if config.obs_type is ObsType.ENVIRONMENT_STATE_AGENT_POS:
-            del features[IMAGE]
-        return features
+        hidden = _NOT_OFFERED.get(config.obs_type, ())
+        return {key: feature for key, feature in features.items() if key not in hidden}
 
     def protocol(self) -> dict[str, Any]:
         """Return the rules that define an episode."""
@@ -150,5 +162,8 @@ class PushT(ListedTasks):
 
 
 PLUGIN = BenchmarkPlugin(
-    config=PushTConfig, make=PushT, summary="PushT: push a T-shaped block onto its target"
+    config=PushTConfig,
+    make=PushT,
+    summary="PushT: push a T-shaped block onto its target",
+    foreign=LEROBOT,
 )

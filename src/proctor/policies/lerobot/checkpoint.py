@@ -26,15 +26,16 @@ except ImportError as error:
     raise MissingExtra(error.name or "torch", "torch") from None
 
 from proctor.features import ACTION, Feature, FeatureKind, Interface, NormMode
+from proctor.foreign import idle_note
 from proctor.policies.fit import check_fit, inputs_from
 from proctor.policies.lerobot.config import (
     CheckpointConfig,
     CheckpointPlugin,
     decode_config,
     is_saved,
-    override,
 )
 from proctor.policies.lerobot.families import families, family, named
+from proctor.policies.lerobot.overrides import idle_overrides, override
 from proctor.policies.lerobot.processors import (
     Normalize,
     Pipeline,
@@ -94,6 +95,9 @@ def read_checkpoint(
         SpecMismatch: the policy does not fit ``interface``.
     """
     plugin, config, notes = read_config(folder)
+    idle = [f"--policy.{name}" for name in idle_overrides(config, overrides or {}, use)]
+    if idle:
+        notes.append(idle_note(idle, "how the policy is trained"))
     config = override(config, overrides or {}, use)
     weights_file = folder / "model.safetensors"
     tensors = read_tensors(weights_file)

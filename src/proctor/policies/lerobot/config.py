@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from proctor.definition import PRESENTATION, Use, defining, is_flag, only_for
-from proctor.errors import UsageError, did_you_mean
+from proctor.definition import PRESENTATION, Use, defining, only_for
+from proctor.errors import UsageError
 from proctor.features import (
     ACTION,
     ENVIRONMENT_STATE,
@@ -31,7 +31,6 @@ from proctor.policies.lerobot.feature_json import (
 )
 from proctor.policies.lerobot.limits import MOST_PIXELS, check_sizes, check_vector
 from proctor.policies.lerobot.presets import Samples, TrainingPreset
-from proctor.values import parse_text
 
 FEATURES = ("input_features", "output_features")
 """The fields that hold features."""
@@ -69,7 +68,10 @@ class CheckpointConfig(PolicyConfig):
     device: str | None = field(
         default=None, metadata={"help": "cpu, cuda, mps or auto"} | PRESENTATION
     )
-    use_amp: bool = field(default=False, metadata=NOT_A_FLAG)
+    use_amp: bool = field(
+        default=False,
+        metadata={"help": "compute in mixed precision (torch.autocast)"} | only_for(Use.EVALUATION),
+    )
     use_peft: bool = field(default=False, metadata=NOT_A_FLAG)
     push_to_hub: bool = field(default=True, metadata=of_training("false: nothing is uploaded"))
     repo_id: str | None = field(
@@ -228,37 +230,6 @@ def decode_config(raw: Mapping[str, Any], config_class: type[ConfigT], where: st
     except (msgspec.ValidationError, ArithmeticError, UsageError) as error:
         raise UsageError(f"{where}: {error}") from None
     return config
-
-
-def override(config: ConfigT, overrides: Mapping[str, Any], use: Use = Use.EVALUATION) -> ConfigT:
-    """Return ``config`` with the values that flags gave, checked as a whole again.
-
-    Values may still be text as typed ("8", "true", "{a: b}").
-
-    Raises:
-        UsageError: no such field, a wrong type, or a value the other fields forbid.
-    """
-    names = [f.name for f in fields(config) if f.name != "type" and is_flag(f.metadata, use)]
-    for name in overrides:
-        if name not in names:
-            raise UsageError(f"{config.type} has no --policy.{name}{did_you_mean(name, names)}")
-    hints = get_type_hints(type(config))
-    given = {name: _from_flag(hints[name], name, value) for name, value in overrides.items()}
-    values = msgspec.to_builtins(config) | given
-    try:
-        changed = replace(msgspec.convert(values, type(config), strict=False))
-        changed.validate()
-    except (msgspec.ValidationError, ArithmeticError) as error:
-        raise UsageError(f"--policy: {error}") from None
-    return changed
-
-
-def _from_flag(kind: Any, name: str, value: Any) -> Any:
-    """Return the list or map that was typed; msgspec sees to numbers and booleans."""
-    try:
-        return parse_text(kind, value) if isinstance(value, str) else value
-    except ValueError as bad:
-        raise UsageError(f"--policy.{name}: {value!r} is not valid YAML or JSON ({bad})") from None
 
 
 def encode_config(config: CheckpointConfig, for_lerobot: str) -> str:

@@ -18,7 +18,13 @@ from proctor.policies.fit import offered_key
 from proctor.policies.lerobot.config import CheckpointConfig, definition_of
 from proctor.policies.lerobot.processors import Pipeline
 from proctor.policies.runtime.network import Network, draw
-from proctor.policies.runtime.runner import make_runner, numerics, pick_device, pick_dtype
+from proctor.policies.runtime.runner import (
+    autocast,
+    device_for,
+    make_runner,
+    numerics,
+    pick_dtype,
+)
 from proctor.types import EpisodeSpec, Task
 
 DRAWN, TOLD = "drawn: ", "told: "
@@ -56,7 +62,7 @@ class ChunkPolicy(Policy):
         renames = parts.preprocessor.rename_map
         self._read = lru_cache(_MOST_INSTRUCTIONS)(config.read)
         self._told = tuple(self._read(""))
-        self.device = pick_device(device)
+        self.device, about_device = device_for(device)
         self.spec = PolicySpec(
             name=config.type,
             inputs=tuple(offered_key(key, renames) for key in config.input_features),
@@ -66,7 +72,7 @@ class ChunkPolicy(Policy):
             worded=tuple(config.instructions or ()),
             computes_on=self.device.type,
             bit_exact=self.device.type == "cpu" or config.pad_to is not None,
-            notes=parts.notes,
+            notes=(*parts.notes, *([about_device] if about_device else ())),
         )
         self.dtype = pick_dtype(config.dtype)
         self.network = parts.network.eval().requires_grad_(False).to(self.device, self.dtype)
@@ -135,7 +141,8 @@ class ChunkPolicy(Policy):
             seen = {key: value[:, -1] for key, value in seen.items()}
         inputs = {k: v.to(self.dtype) for k, v in self.preprocessor(seen).items()}
         inputs |= {name: rows[TOLD + name] for name in self._told}
-        return self.network.chunk(inputs, draws)
+        with autocast(self.device, wanted=self.parts.config.use_amp):
+            return self.network.chunk(inputs, draws)
 
     def _instruction(self, task: Task) -> str:
         """Return the words for a task: those that were given by hand, or its own."""
@@ -156,7 +163,7 @@ class ChunkPolicy(Policy):
             "preprocessor": parts.preprocessor.protocol(),
             "postprocessor": parts.postprocessor.protocol(),
             "noise": "torch's generator, keyed by (seed, task name, episode index, query)",
-            "numerics": numerics(self.device, parts.config.pad_to),
+            "numerics": numerics(self.device, parts.config.pad_to, amp=parts.config.use_amp),
         }
 
 

@@ -15,7 +15,9 @@ from __future__ import annotations
 import os
 import re
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -58,6 +60,35 @@ def pick_device(name: str) -> torch.device:
     return torch.device(name if kind == "cuda" else kind)
 
 
+def device_for(name: str) -> tuple[torch.device, str | None]:
+    """Return the device to evaluate on, and what is to be said of it.
+
+    As LeRobot does, an accelerator that is not there is replaced by the best there is; what ran
+    where stands in the fingerprint.
+
+    Raises:
+        UsageError: there is no device of that name anywhere, or not as many.
+    """
+    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    kind = name.partition(":")[0]
+    if there.get(kind, True):
+        return pick_device(name), None
+    device = pick_device("auto")
+    return device, f"torch sees no {kind} device here: the policy runs on {device.type}"
+
+
+def autocast(device: torch.device, *, wanted: bool) -> AbstractContextManager[Any]:
+    """Return mixed precision as torch chooses it for a device, or what leaves everything alone.
+
+    As in LeRobot there is none on Apple's GPUs.
+    """
+    if not wanted or device.type == "mps":
+        return nullcontext()
+    if device.type == "cpu":  # it says so once on a CPU without bfloat16, with a stack
+        warnings.filterwarnings("ignore", "mkldnn_matmul failed", UserWarning)
+    return torch.autocast(device.type)
+
+
 def pick_dtype(name: str) -> torch.dtype:
     """Return torch's dtype for a flag's value.
 
@@ -69,7 +100,7 @@ def pick_dtype(name: str) -> torch.dtype:
     return DTYPES[name]
 
 
-def numerics(device: torch.device, pad_to: int | None) -> dict[str, Any]:
+def numerics(device: torch.device, pad_to: int | None, *, amp: bool = False) -> dict[str, Any]:
     """Return what else decides the bits of a result, as far as it was chosen or installed.
 
     Which model of processor or GPU it is and how many threads there are is the machine's: a run's
@@ -82,6 +113,8 @@ def numerics(device: torch.device, pad_to: int | None) -> dict[str, Any]:
         "device": device.type,
         "float32": float32,
     }
+    if amp and device.type != "mps":
+        told["autocast"] = str(torch.get_autocast_dtype(device.type))
     if device.type != "cpu":  # a CPU runs row by row, whatever the size
         told["pad_to"] = pad_to
     if device.type == "cuda":
