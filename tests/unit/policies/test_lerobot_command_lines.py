@@ -35,11 +35,11 @@ from proctor.runs.journal import read_journal
 
 LIBERO_4 = "--env.task=libero_spatial,libero_object,libero_goal,libero_10"
 LINES = {
-    "scripts/lerobot_eval.py, a policy of the Hub": (
+    "lerobot_eval.py, a policy of the Hub": (
         "--policy.path=lerobot/diffusion_pusht --env.type=pusht --eval.batch_size=10 "
         "--eval.n_episodes=10 --policy.use_amp=false --policy.device=cuda"
     ),
-    "scripts/lerobot_eval.py, a checkpoint": (
+    "lerobot_eval.py, a checkpoint": (
         "--policy.path=outputs/train/diffusion_pusht/checkpoints/005000/pretrained_model "
         "--env.type=pusht --eval.batch_size=10 --eval.n_episodes=10 --policy.use_amp=false "
         "--policy.device=cuda"
@@ -94,11 +94,11 @@ LINES = {
         """"observation.images.image2": "observation.images.left_wrist_0_rgb"}'"""
     ),
     "Makefile, ALOHA": (
-        "--policy.path=tests/outputs/act/checkpoints/000004/pretrained_model --policy.device=cpu "
+        "--policy.path=outputs/act/checkpoints/000004/pretrained_model --policy.device=cpu "
         "--env.type=aloha --env.episode_length=5 --eval.n_episodes=1 --eval.batch_size=1"
     ),
     "Makefile, PushT": (
-        "--policy.path=tests/outputs/diffusion/checkpoints/000002/pretrained_model "
+        "--policy.path=outputs/diffusion/checkpoints/000002/pretrained_model "
         "--policy.device=cpu --env.type=pusht --env.episode_length=5 --eval.n_episodes=1 "
         "--eval.batch_size=1"
     ),

@@ -82,13 +82,13 @@ def test_broken_json(folder):
 def test_an_unknown_type_lists_the_known(folder):
     edit_json(folder / "config.json", type="actt")
     message = refusal(folder)
-    assert "unknown type 'actt' (we know act, diffusion)" in message
+    assert "unknown type 'actt' (we know act, " in message
     assert "did you mean 'act'?" in message
 
 
 def test_no_type_and_no_telling_fields(folder):
     edit_json(folder / "config.json", type="DELETE", n_vae_encoder_layers="DELETE")
-    assert "states no type (we know act, diffusion)" in refusal(folder)
+    assert "states no type (we know act, " in refusal(folder)
 
 
 def test_a_value_of_the_wrong_type(folder):
