@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from measurements.forked import forked
 from measurements.lerobot_opens import Peer
 
 from proctor.datasets.edit.build import edit
@@ -119,18 +120,6 @@ def record(root: Path, shared: Shared, rounds: int = 1000) -> None:
         shared.tell(writer.n_episodes, 3)
         writer.close()
         shared.tell(writer.n_episodes, 0)
-
-
-def forked(work: Callable[[], None]) -> int:
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            work()
-            code = 0
-        finally:
-            os._exit(code)
-    return child
 
 
 def in_child(work: Callable[[], None]) -> None:

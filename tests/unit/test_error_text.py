@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -100,11 +99,8 @@ NO_START = BenchmarkPlugin(FakeConfig, NoStart, "cannot start")
 def test_nor_do_those_of_a_worker_that_cannot_start(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     code = main(["eval", "--policy.type=random", "--env.type=tests.unit.test_error_text:NO_START",
                  f"--output_dir={tmp_path / 'run'}"])  # fmt: skip
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
     said = capfd.readouterr().err
     assert code != 0
     assert "workers cannot start: RuntimeError: boom \\x1b[2J" in said

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from proctor.commands.eval import evaluate_and_show, read_flags, split_words
+from proctor.commands.eval import evaluate_and_show
+from proctor.commands.words import split_words
 from proctor.errors import EXIT_HUNG_UP, EXIT_INTERRUPTED, UsageError, one_line
 
 _USAGE = """\
@@ -23,10 +24,11 @@ Exit code 2: the policy's files, the config or a version is not what it was, so 
 def run(words: list[str]) -> int:
     """Run the command and return its exit code."""
     from proctor.commands.eval_settings import settings_from
+    from proctor.config.evaluation import EvalConfig
     from proctor.config.flags import path_of
     from proctor.config.trust import CODE_NAMES, TRUST
 
-    positional, flags = split_words(words)
+    positional, flags = split_words(EvalConfig, words)
     if "help" in flags:
         print(_USAGE, end="")
         return 0
@@ -35,8 +37,7 @@ def run(words: list[str]) -> int:
         return _audit_folder(path_of(positional[0]), n_episodes, flags)
     if positional:
         raise UsageError("audit takes one run folder, or the flags of an evaluation")
-    given = settings_from(read_flags([f"--{k}={v}" for k, v in flags.items()]))
-    prepared, code = evaluate_and_show(given)
+    prepared, code = evaluate_and_show(settings_from(flags))
     if code in (EXIT_HUNG_UP, EXIT_INTERRUPTED):
         return code
     return _audit_folder(prepared.folder.path, n_episodes, flags)
@@ -57,6 +58,11 @@ def _audit_folder(path: Path, n_episodes: int, flags: Mapping[str, str]) -> int:
     record = RunFolder(path).read()
     if record is None:
         raise UsageError(f"{path} is not a run folder (it has no run.json)")
+    if record.is_recording:
+        raise UsageError(
+            f"{path} is of a recording, whose policy may have been disturbed or relabelled: audit "
+            "takes runs of proctor eval (proctor data check looks at its dataset)"
+        )
     rows = read_journal(path).rows
     given = trusted(record.given, flags, str(path))
     trust = {name: value for name, value in flags.items() if name in TRUST}

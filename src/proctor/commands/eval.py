@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from proctor.errors import CannotOpen, UsageError, exit_code_of, one_line
+from proctor.commands.words import given_flags
+from proctor.errors import CannotOpen, exit_code_of, one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from proctor.evaluation.run import Evaluation
     from proctor.features import ActionSpec
     from proctor.recorders.base import Recorder
+    from proctor.recorders.interrupts import Interrupts
     from proctor.runs.journal import EpisodeRow
 
 EXIT_ERRORED_EPISODES = 1
@@ -28,17 +30,17 @@ proctor eval --policy.type=NAME --env.type=NAME [--FLAG=VALUE ...]
 Evaluates a policy. Results are written to the run folder as episodes end; a run that was stopped
 is completed by: proctor eval --resume --output_dir=FOLDER (and, where a type is MODULE:NAME, that
 flag again: code is named by flags only, never by a file)
+
+Flags of every evaluation:
 """
 
 
 def run(words: list[str]) -> int:
     """Run the command and return its exit code."""
-    given = read_flags(words)
-    if "help" in given:
-        from proctor.config.evaluation import EvalConfig
-        from proctor.config.help import flags_help
+    from proctor.config.evaluation import EvalConfig
 
-        print(f"{_USAGE}\nFlags of every evaluation:\n{flags_help(EvalConfig, given)}", end="")
+    given = given_flags(EvalConfig, words, _USAGE)
+    if given is None:
         return 0
     from proctor.commands.eval_settings import settings_from
 
@@ -47,18 +49,25 @@ def run(words: list[str]) -> int:
 
 def evaluate_and_show(settings: dict[str, Any]) -> tuple[Prepared[EvalConfig], int]:
     """Evaluate, show the results, and return what was run with the exit code."""
+    from proctor.recorders.interrupts import Interrupts
+
+    with Interrupts() as interrupts:
+        return _evaluate_and_show(settings, interrupts)
+
+
+def _evaluate_and_show(
+    settings: dict[str, Any], interrupts: Interrupts
+) -> tuple[Prepared[EvalConfig], int]:
     from rich.console import Console
 
     from proctor.config.builder import build
     from proctor.config.evaluation import EvalConfig
     from proctor.evaluation.run import prepare, run_evaluation
-    from proctor.recorders.interrupts import Interrupts
     from proctor.recorders.progress import FilmingProgress, Progress
     from proctor.report.tables import table_console
     from proctor.report.worlds import planned_repeats
     from proctor.stats.anytime import watched
 
-    interrupts = Interrupts()
     prepared = prepare(build(EvalConfig, settings))
     _warn_of_differences(prepared)
     _say_what_renders(prepared)
@@ -195,20 +204,3 @@ def _say_where_the_report_is(path: Path) -> None:
     from proctor.report.page import REPORT_FILE
 
     print(f"report: {path / REPORT_FILE}")
-
-
-def read_flags(words: list[str]) -> dict[str, str]:
-    """Read flags, of which none may stand alone as a word."""
-    positional, given = split_words(words)
-    if positional:
-        raise UsageError(f"unexpected word {positional[0]!r} (flags are written --name=value)")
-    return given
-
-
-def split_words(words: list[str]) -> tuple[list[str], dict[str, str]]:
-    """Split the words of a command that takes an evaluation's flags."""
-    from proctor.config.builder import Switches
-    from proctor.config.evaluation import EvalConfig
-    from proctor.config.flags import split_argv
-
-    return split_argv(words, Switches(EvalConfig, words))

@@ -6,6 +6,7 @@ import shlex
 import sys
 from typing import TYPE_CHECKING, Any
 
+from proctor.commands.words import given_flags
 from proctor.errors import CannotOpen, UsageError, exit_code_of, one_line
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from proctor.evaluation.prepared import Prepared
     from proctor.evaluation.recording import Recorded
     from proctor.recorders.base import Recorder
+    from proctor.recorders.interrupts import Interrupts
 
 EXIT_INCOMPLETE = 1
 _USAGE = """\
@@ -26,37 +28,33 @@ Plays a policy and keeps the episodes that succeed as a dataset, until there are
 --record.n_episodes of every task. A recording that was stopped is completed by:
 proctor record --resume --dataset.root=FOLDER (and, where a type is MODULE:NAME, that flag again)
 Exit code 1: there are fewer demonstrations of a task than asked for.
+
+Flags of every recording:
 """
 
 
 def run(words: list[str]) -> int:
     """Run the command and return its exit code."""
-    from proctor.config.builder import Switches, build
-    from proctor.config.flags import split_argv
+    from proctor.config.builder import build
     from proctor.config.recording import RecordConfig
+    from proctor.recorders.interrupts import Interrupts
 
-    positional, given = split_argv(words, Switches(RecordConfig, words))
-    if positional:
-        raise UsageError(f"unexpected word {positional[0]!r} (flags are written --name=value)")
-    if "help" in given:
-        from proctor.config.help import flags_help
-
-        print(f"{_USAGE}\nFlags of every recording:\n{flags_help(RecordConfig, given)}", end="")
+    given = given_flags(RecordConfig, words, _USAGE)
+    if given is None:
         return 0
     settings = _settings_from(given)
-    return _record_and_show(build(RecordConfig, settings), settings)
+    with Interrupts() as interrupts:
+        return _record_and_show(build(RecordConfig, settings), settings, interrupts)
 
 
-def _record_and_show(config: RecordConfig, settings: dict[str, Any]) -> int:
+def _record_and_show(config: RecordConfig, settings: dict[str, Any], interrupts: Interrupts) -> int:
     """Record, say what came of it, and return the exit code."""
     from rich.console import Console
 
     from proctor.evaluation.recording import prepare, run_recording
-    from proctor.recorders.interrupts import Interrupts
     from proctor.recorders.progress import RecordingProgress
     from proctor.report.tables import table_console
 
-    interrupts = Interrupts()
     prepared, shown = prepare(config)
     wanted = config.record.n_episodes * len(prepared.benchmark.tasks())
 

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from proctor.commands.words import given_flags
 from proctor.errors import UsageError, exit_code_of
 
 if TYPE_CHECKING:
@@ -20,27 +21,25 @@ proctor train --dataset.repo_id=USER/NAME [--dataset.root=DIR] --policy.type=NAM
 
 Trains a policy on demonstrations. A run that was stopped, by whatever, goes on exactly where its
 last checkpoint was: proctor train --resume --output_dir=FOLDER
+
+Flags of every training:
 """
 
 
 def run(words: list[str]) -> int:
     """Run the command and return its exit code."""
-    from proctor.config.builder import Switches, build
-    from proctor.config.flags import split_argv
+    from proctor.config.builder import build
     from proctor.config.lerobot_training import ours
     from proctor.config.training import TrainConfig
+    from proctor.recorders.interrupts import Interrupts
 
-    positional, given = split_argv(words, Switches(TrainConfig, words))
-    if positional:
-        raise UsageError(f"unexpected word {positional[0]!r} (flags are written --name=value)")
-    if "help" in given:
-        from proctor.config.help import flags_help
-
-        print(f"{_USAGE}\nFlags of every training:\n{flags_help(TrainConfig, given)}", end="")
+    given = given_flags(TrainConfig, words, _USAGE)
+    if given is None:
         return 0
     settings, resumed = settings_from(given)
     config = build(TrainConfig, ours(settings))
-    return train_and_show(config, settings, resumed)
+    with Interrupts():
+        return train_and_show(config, settings, resumed)
 
 
 def settings_from(given: dict[str, str]) -> tuple[dict[str, Any], Path | None]:
@@ -107,13 +106,11 @@ def _without_policy(settings: dict[str, Any], checkpoint: Path | None) -> dict[s
 
 def train_and_show(config: TrainConfig, given: dict[str, Any], resumed: Path | None) -> int:
     """Train, show how it goes, and return the exit code."""
-    from proctor.recorders.interrupts import Interrupts
     from proctor.recorders.wandb import require_wandb
     from proctor.training.folder import TrainingFolder
     from proctor.training.setup import prepare
     from proctor.training.together import joined
 
-    Interrupts()
     folder = TrainingFolder(config.output_dir or _default_folder(config))
     if config.wandb.active:
         require_wandb(config.wandb)

@@ -75,6 +75,10 @@ def test_the_report_says_what_was_kept_and_where(
     assert "incomplete: 1 tasks have fewer than 2 after 3 attempts, as point-0" in told
     assert f"look at it: proctor data view {tmp_path}/home/me/demos" in told
     assert read_info(tmp_path / "home" / "me" / "demos").total_episodes == 0
+    assert main(["audit", str(tmp_path / "home" / "me" / "demos.recording")]) == 2
+    line = capsys.readouterr().err
+    assert "demos.recording is of a recording" in line
+    assert line.count("\n") == 1
 
 
 def test_a_recording_that_is_killed_goes_on_by_its_folder_alone(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from measurements.forked import forked
 
 from proctor.benchmarks.fake import Fake, FakeConfig
 from proctor.engine import drawing
@@ -24,15 +25,8 @@ def children() -> Iterator[Callable[[Callable[[], None]], int]]:
     pids: list[int] = []
 
     def run(work: Callable[[], None]) -> int:
-        pid = os.fork()
-        if pid == 0:
-            try:
-                work()
-                os._exit(0)
-            finally:
-                os._exit(1)
-        pids.append(pid)
-        return pid
+        pids.append(forked(work))
+        return pids[-1]
 
     yield run
     for pid in pids:

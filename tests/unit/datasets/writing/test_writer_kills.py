@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from measurements.forked import forked
 
 from proctor.datasets.format.info_file import read_info
 from proctor.datasets.format.tasks import read_tasks
@@ -42,26 +43,21 @@ def record(writer: DatasetWriter, *shades: int, task: str) -> None:
 
 def killed_before(n: int, work: Callable[[], object]) -> bool:
     """Do ``work`` in a child that kills itself before its n-th change; False: it made fewer."""
-    child = os.fork()
-    if child == 0:
+    left = n
+
+    def count(event: str, args: tuple[object, ...]) -> None:
+        nonlocal left
+        if event in CHANGES and (event != "open" or _writes(args)):
+            left -= 1
+            if left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    def counted() -> None:
         signal.alarm(100)  # should it hang
-        left = n
-
-        def count(event: str, args: tuple[object, ...]) -> None:
-            nonlocal left
-            if event in CHANGES and (event != "open" or _writes(args)):
-                left -= 1
-                if left == 0:
-                    os.kill(os.getpid(), signal.SIGKILL)
-
         sys.addaudithook(count)
-        code = 1
-        try:
-            work()
-            code = 0
-        finally:
-            os._exit(code)
-    _, status = os.waitpid(child, 0)
+        work()
+
+    _, status = os.waitpid(forked(counted), 0)
     if os.WIFSIGNALED(status):
         assert os.WTERMSIG(status) == signal.SIGKILL
         return True
