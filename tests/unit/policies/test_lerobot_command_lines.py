@@ -18,8 +18,8 @@ import torch
 from proctor import plugins
 from proctor.benchmarks.base import interface_of
 from proctor.cli import main
-from proctor.commands.eval import read_flags
 from proctor.commands.eval_settings import settings_from
+from proctor.commands.words import split_words
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
 from proctor.evaluation import preparing
@@ -113,7 +113,7 @@ def words_with(checkpoint: Path, line: str) -> list[str]:
 
 def fitting_checkpoint(words: list[str], folder: Path) -> Path:
     """A small ACT for the line's benchmark, which sees what the line renames by its new name."""
-    config = build(EvalConfig, settings_from(read_flags(words)))
+    config = build(EvalConfig, settings_from(split_words(EvalConfig, words)[1]))
     interface = interface_of(plugins.find_benchmark(config.env.type).make(config.env))
     renamed: Any = getattr(config.policy, "overrides", {}).get("rename_map") or "{}"
     names = json.loads(renamed)
@@ -146,7 +146,7 @@ def nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def prepared(words: list[str]) -> Prepared[EvalConfig]:
-    return prepare(build(EvalConfig, settings_from(read_flags(words))))
+    return prepare(build(EvalConfig, settings_from(split_words(EvalConfig, words)[1])))
 
 
 @pytest.mark.parametrize("page", LINES)
