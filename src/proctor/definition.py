@@ -94,12 +94,48 @@ def changed_fields(before: dict[str, Any], after: dict[str, Any]) -> dict[str, t
 
 def in_words(changed: Mapping[str, tuple[Any, Any]]) -> str:
     """Say in one line which fields differ, with short values; the first few of many."""
-    said = [f"{name} was {_short(was)}, now {_short(now)}" for name, (was, now) in changed.items()]
+    said = [
+        f"{named(name)} was {short(was)}, now {short(now)}" for name, (was, now) in changed.items()
+    ]
     more = len(said) - _MOST_NAMED
     return "; ".join(said[:_MOST_NAMED]) + (f"; and {more} more" if more > 0 else "")
 
 
-def _short(value: Any) -> str:
+_WORDS = tuple(
+    (re.compile(pattern), words)
+    for pattern, words in (
+        (r"benchmark\.type", "the benchmark (--env.type)"),
+        (r"benchmark\.config\.(.+)", r"--env.\1"),
+        (r"benchmark\.horizon", "the most steps of an episode"),
+        (r"benchmark\.horizons\.(.+)", r"the most steps of an episode of \1"),
+        (r"benchmark\.(?:files|code)\.(.+)", r"the benchmark's file \1"),
+        (r"policy\.type", "the kind of policy (--policy.type)"),
+        (r"policy\.config\.(.+)", r"--policy.\1"),
+        (r"policy\.(?:files|code)\.(.+)", r"the policy's file \1"),
+        (r"policy\.inputs", "what the policy looks at"),
+        (r"policy\.replan_steps", "the actions played before the policy looks again"),
+        (r"policy\.n_obs_steps", "the observations that the policy looks at"),
+        (r"versions\.(.+)", r"the version of \1"),
+        (r"environment\.(.+)", r"the variable \1"),
+        (r"seed", "the first seed (--seed)"),
+    )
+)
+
+
+def named(name: str) -> str:
+    """Return what a field of a protocol is in words, with its name for who looks it up."""
+    for pattern, words in _WORDS:
+        found = pattern.fullmatch(name)
+        if found is not None:
+            said = found.expand(words)
+            return said if said.startswith("--") else f"{said}: {name}"
+    return name
+
+
+def short(value: Any) -> str:
+    """Return a value as a line can hold it; of a hash, what tells it from others."""
+    if value is None:
+        return "not said"
     if isinstance(value, str) and _HASH.fullmatch(value):
         return value[:12]
     text = repr(value)

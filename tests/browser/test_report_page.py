@@ -38,9 +38,9 @@ def click(browser: Any, selector: str, place: int = 0) -> None:
 
 
 def column(browser: Any, table: str, number: int) -> list[str]:
-    return [
-        text.strip() for text in texts(browser, f"{table} tr:not(.detail) td:nth-child({number})")
-    ]
+    """The first line of each cell."""
+    cells = texts(browser, f"{table} tr:not(.detail) td:nth-child({number})")
+    return [text.strip().split("\n")[0] for text in cells]
 
 
 def type_search(browser: Any, text: str) -> None:
@@ -164,6 +164,57 @@ def test_videos_show_failures_first_and_play(tmp_path: Path, open_page: OpenPage
     assert browser.execute_async_script(play) == 64
 
 
+def test_videos_keep_a_speed_and_go_round(tmp_path: Path, open_page: OpenPage) -> None:
+    rows = eight_episodes()
+    video = tmp_path / rows[2].video
+    video.parent.mkdir(parents=True)
+    shutil.copy(TINY_VIDEO, video)
+    browser = open_page(write_page(write_run(tmp_path, rows)))
+    browser.find_element("css selector", "[aria-label=Speed] option[value='2']").click()
+    click(browser, ".playback input")
+    click(browser, "#filmed")
+    assert column(browser, ".log", 3) == ["2"]
+    assert texts(browser, "#shown") == ["1 of 8"]
+    click(browser, ".log .toggle")
+    ready = """
+        const [done] = arguments, videos = [...document.querySelectorAll("video")];
+        const look = () => (videos.every((one) => one.readyState > 1)
+          ? done(videos.map((one) => [one.playbackRate, one.loop])) : setTimeout(look, 20));
+        look();
+    """
+    assert browser.execute_async_script(ready) == [[2, True], [2, True]]
+
+
+def test_the_episodes_that_are_shown_can_be_had_as_csv(page: Path, open_page: OpenPage) -> None:
+    browser = open_page(page)
+    type_search(browser, "point-1")
+    click(browser, "#outcomes button", 2)
+    script = """
+        const [done] = arguments;
+        URL.createObjectURL = (blob) => { blob.text().then(done); return "#"; };
+        document.getElementById("csv").click();
+    """
+    head, line, end = browser.execute_async_script(script).split("\n")
+    told = dict(zip(head.split(","), line.split(","), strict=True))
+    assert end == ""
+    assert (told["suite"], told["task"], told["task_id"]) == ("point", "point-1", "1")
+    assert (told["outcome"], told["steps"]) == ("error", "")
+    assert told["error"] == "the simulator broke at 1/1"
+
+
+def test_the_header_says_what_was_examined_and_where_it_lies(
+    tmp_path: Path, open_page: OpenPage
+) -> None:
+    record = replace(RECORD, resolved={"policy": {"type": "pretrained", "path": "me/act"}})
+    browser = open_page(write_page(write_run(tmp_path, eight_episodes(), record)))
+    assert texts(browser, ".identity dd") == ["me/act", str(tmp_path)]
+    assert texts(browser, "#title .badge") == ["complete"]
+    assert texts(browser, ".rates .group") == ["point", "point"]
+    links = browser.find_elements("css selector", "#files a")
+    assert [link.text for link in links] == ["run.json", "episodes.jsonl"]
+    assert links[0].get_attribute("href") == (tmp_path / "run.json").as_uri()
+
+
 def test_the_time_says_how_near_the_limit_the_run_came(page: Path, open_page: OpenPage) -> None:
     (said,) = texts(open_page(page), "#limit")
     assert said.startswith("39.4% of the limit – the workers simulated or rendered 39.4%")
@@ -223,6 +274,8 @@ def test_incomplete_and_damaged_runs_say_so(tmp_path: Path, open_page: OpenPage)
     browser = open_page(write_page(tmp_path))
     incomplete, damaged = texts(browser, ".notice")
     assert "5 of 8 episodes" in incomplete
+    assert f"proctor eval --resume --output_dir={tmp_path}" in incomplete.replace("\n", " ")
+    assert texts(browser, ".going") == ["5 of 8 episodes · 62%"]
     assert "1 line of episodes.jsonl could not be read and is left out: number 6" in damaged
 
 

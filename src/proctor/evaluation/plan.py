@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -13,6 +14,7 @@ from proctor.machine.system import (
     WORKER_MB,
 )
 from proctor.runs.journal import EpisodeRow
+from proctor.runs.records import PlannedTask
 from proctor.types import MOST_EPISODES, EpisodeSpec
 
 
@@ -30,6 +32,15 @@ def make_plan(benchmark: Benchmark, indices: Collection[int], seed: int) -> list
         )
     indices = sorted(set(indices))
     return [benchmark.spec(task, index, seed) for task in tasks for index in indices]
+
+
+def planned_tasks(plan: Sequence[EpisodeSpec]) -> list[PlannedTask]:
+    """Return the tasks of a plan in its order, each with the number of its episodes."""
+    episodes = Counter(spec.task for spec in plan)
+    return [
+        PlannedTask(task.suite, task.task_id, task.name, task.instruction, task.max_steps, n)
+        for task, n in episodes.items()
+    ]
 
 
 class Thinking(Enum):

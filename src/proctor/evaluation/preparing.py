@@ -14,7 +14,7 @@ from proctor.config.base import RunConfig
 from proctor.engine.pool import check_importable
 from proctor.errors import SpecMismatch, UsageError, did_you_mean
 from proctor.evaluation.head_start import begin_early
-from proctor.evaluation.plan import descriptors_for, make_plan, workers_within
+from proctor.evaluation.plan import descriptors_for, make_plan, planned_tasks, workers_within
 from proctor.evaluation.prepared import Definition, Players, Prepared
 from proctor.features import Interface
 from proctor.machine.system import (
@@ -158,4 +158,5 @@ def record_of(
         sessions=[time.time()],
         planned_episodes=len(prepared.plan),
         bit_reproducible=definition.bit_reproducible,
+        tasks=planned_tasks(prepared.plan),
     )

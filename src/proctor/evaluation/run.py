@@ -27,12 +27,12 @@ from proctor.recorders.takes import Recording
 from proctor.recorders.wandb import read_run_id, require_wandb
 from proctor.report.page import write_page
 from proctor.report.results import Results
-from proctor.report.stopped import kind_of_interval, round_warnings
+from proctor.report.stopped import kind_of_interval, round_warnings, why_ended
 from proctor.report.summary import eval_info
 from proctor.report.worlds import world_warnings
 from proctor.runs.effort import read_effort
 from proctor.runs.folder import EVAL_INFO_FILE, RunFolder, RunRecord, write_json
-from proctor.runs.journal import EpisodeRow, cut_torn_line, read_journal
+from proctor.runs.journal import EpisodeRow, cut_torn_line, read_journal, videos_in
 from proctor.runs.videos import read_warnings, remove_unfinished
 from proctor.stats.anytime import watched
 
@@ -115,7 +115,8 @@ def run_evaluation(
             finally:
                 rows = _write_results(folder.path, len(plan), record, stopper.decision)
             kept.finish()
-            filmed = session.film(rows, film_recorders)
+            with _naming_videos(folder.path, len(plan), record, stopper.decision):
+                filmed = session.film(rows, film_recorders)
     order = {spec.key: place for place, spec in enumerate(plan)}
     rows.sort(key=lambda row: order[row.key])
     return Evaluation(
@@ -178,15 +179,35 @@ def _write_results(
     folder: Path, planned: int, record: RunRecord, decision: str | None
 ) -> list[EpisodeRow]:
     """Write what the journal adds up to, also when a session ended early; return the episodes."""
+    rows = _write_info(folder, planned, record, decision)
+    if not isinstance(sys.exception(), RunFolderError):  # a full disk has no room for it
+        write_page(folder)
+    return rows
+
+
+@contextmanager
+def _naming_videos(
+    folder: Path, planned: int, record: RunRecord, decision: str | None
+) -> Iterator[None]:
+    """Write ``eval_info.json`` again after filming, which may end early: it names the videos."""
+    try:
+        yield
+    finally:
+        _write_info(folder, planned, record, decision)
+
+
+def _write_info(
+    folder: Path, planned: int, record: RunRecord, decision: str | None
+) -> list[EpisodeRow]:
+    """Write ``eval_info.json`` and return the episodes."""
     rows, how = read_journal(folder).rows, watched(record.resolved)
-    info = eval_info(rows, planned, record.sessions, decision, how)
+    info = eval_info(rows, planned, record.sessions, decision, how, videos_in(folder))
     effort = read_effort(folder)
     info["proctor"] |= {"infer_s": effort.infer_s, "mean_batch": effort.mean_batch}
     info["proctor"]["warnings"] = world_warnings(rows) + round_warnings(rows, record.resolved)
     info["proctor"]["interval"] = kind_of_interval(record.resolved)
+    info["proctor"] |= {"session": len(record.sessions), "ended": why_ended(sys.exception())}
     write_json(folder / EVAL_INFO_FILE, info)
-    if not isinstance(sys.exception(), RunFolderError):  # a full disk has no room for it
-        write_page(folder)
     return rows
 
 

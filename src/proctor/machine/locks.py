@@ -11,6 +11,7 @@ import errno
 import fcntl
 import os
 import socket
+import time
 from pathlib import Path
 from typing import Protocol
 
@@ -19,6 +20,7 @@ from proctor.machine.files import read_plain
 
 LOCK_FILE, CLAIM_FILE = ".lock", ".claim"
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP)
+_LOOK_S = 0.05
 _held: set[Path] = set()
 """Claims of this process: one that names it and is none of these was left by an earlier one."""
 
@@ -37,17 +39,45 @@ def take_lock(folder: Path) -> Lock:
         FolderInUse: another process has it.
         OSError: the folder cannot be written.
     """
+    for last_look in (False, True):
+        try:
+            lock = try_lock(folder / LOCK_FILE)
+        except OSError as error:
+            if not knows_no_locks(error):
+                raise
+            return _Claim((folder / CLAIM_FILE).absolute())
+        if lock is not None:
+            return lock
+        if not last_look:
+            time.sleep(_LOOK_S)  # a page that only asks whether the folder is in use is gone then
+    raise FolderInUse(
+        f"{folder} is in use by another process; wait for it or choose another --output_dir"
+    )
+
+
+def in_use(folder: Path) -> bool:
+    """Tell whether a process works in ``folder``, without a trace in it."""
     try:
-        lock = try_lock(folder / LOCK_FILE)
+        fd = os.open(folder / LOCK_FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)  # gone again at once; ``take_lock`` waits
+    except BlockingIOError:
+        return True
     except OSError as error:
-        if not knows_no_locks(error):
-            raise
-        return _Claim((folder / CLAIM_FILE).absolute())
-    if lock is None:
-        raise FolderInUse(
-            f"{folder} is in use by another process; wait for it or choose another --output_dir"
-        )
-    return lock
+        return knows_no_locks(error) and _is_claimed(folder / CLAIM_FILE)
+    finally:
+        os.close(fd)
+    return False
+
+
+def _is_claimed(claim: Path) -> bool:
+    try:
+        pid, host = read_plain(claim).decode().split()
+    except (OSError, ValueError):
+        return False
+    return host != socket.gethostname() or claim.absolute() in _held or _is_alive(pid)
 
 
 def try_lock(path: Path, *, shared: bool = False) -> Lock | None:

@@ -1,5 +1,5 @@
 (() => {
-  const { byId, el, svg, pair, fixed, count, percent, interval, plural, sorted, sortableHead, startTheme } = parts;
+  const { byId, el, svg, pair, fixed, count, percent, interval, plural, sorted, sortableHead, startTheme, notice, playback, showWayBack } = parts;
   const page = JSON.parse(byId("run").textContent);
   const KINDS = ["Only A", "Only B", "Neither", "Both"]; // who solved it; after these come errors
   const FIRST_ROWS = 20, FIRST_FILMS = 8;
@@ -49,7 +49,17 @@
 
   function side(letter, run) {
     const report = run.report === null ? [] : [" · ", el("a", { href: run.report }, "report")];
-    return [el("dt", {}, letter), el("dd", {}, run.path, ...report)];
+    return [el("dt", {}, letter), el("dd", {}, run.path, ...report,
+      el("span", { class: "quiet" }, ` · fingerprint ${run.fingerprint}`))];
+  }
+
+  // What a fingerprint is taken over, in words; what differs besides the policy is a warning.
+  function policies(section) {
+    if (!section.policies.length) {
+      return el("p", { class: "quiet" }, "The policies of A and B are defined alike.");
+    }
+    return el("details", {}, el("summary", {}, `${plural(section.policies.length, "difference")} between the policies`),
+      el("ul", {}, ...section.policies.map((line) => el("li", {}, line))));
   }
 
   function figures(section) {
@@ -242,7 +252,7 @@
         ? [el("button", { type: "button", onclick: add }, `Show more of ${count(ordered.length)}`)] : []));
     }
     add();
-    return el("section", {}, el("h2", {}, "Videos side by side"), list, more);
+    return el("section", {}, el("h2", {}, "Videos side by side"), playback(), list, more);
   }
 
   // ---- The page ----
@@ -252,14 +262,15 @@
     const table = all === null ? null : pairTable(all);
     return el("article", { class: "comparison" },
       page.comparisons.length > 1 ? el("h2", {}, `${section.b.name} against ${page.a.name}`) : null,
-      ...section.warnings.map((text) => el("p", { class: "notice" }, text)),
-      el("dl", { class: "sides" }, ...side("A", page.a), ...side("B", section.b)),
+      ...section.warnings.map((text) => notice(text)),
+      el("dl", { class: "sides" }, ...side("A", page.a), ...side("B", section.b)), policies(section),
       headline(section), tasks(section, table && table.showTask),
       all && films(all), table && table.node);
   }
 
   startTheme();
   byId("title").textContent = page.title;
+  showWayBack(page);
   byId("about").textContent = (page.paired ? "Compared episode by episode: the same task, seed and init state."
     : "Compared as separate samples of each task: there are no pairs.") +
     (page.comparisons.length > 1 ? " In each section B is the run it names; p-values are not corrected for the number of runs." : "");

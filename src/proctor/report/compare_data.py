@@ -16,6 +16,7 @@ from proctor.report.comparison import (
 from proctor.report.comparison_table import p_equals, p_text
 from proctor.report.page import REPORT_FILE
 from proctor.report.pairing import RunResults, paired_episodes
+from proctor.report.protocols import changed_policy
 from proctor.runs.journal import EpisodeRow
 from proctor.stats.rates import Interval, wilson_interval
 from proctor.types import EpisodeKey, Outcome
@@ -87,6 +88,7 @@ def _section(a: RunResults, b: RunResults, comparison: Comparison, start: Path) 
         "detectable": comparison.detectable,
         "left_out": [comparison.left_out_a, comparison.left_out_b],
         "warnings": comparison.warnings,
+        "policies": changed_policy(a.record.protocol, b.record.protocol),
         "pairs": _pairs(a, b, comparison, start) if comparison.criteria.paired else None,
     }
 
@@ -102,6 +104,7 @@ def _run(run: RunResults, start: Path) -> dict[str, Any]:
     return {
         "path": str(run.path),
         "name": _name(run.path),
+        "fingerprint": run.record.fingerprint,
         "report": link(report, start) if report.is_file() else None,
     }
 

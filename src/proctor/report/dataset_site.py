@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ class DatasetSite:
             (re.compile(f"/picture/{_NUMBER}/{_NUMBER}/{_NUMBER}.jpg"), self._picture),
         ]
 
-    def answer(self, path: str, target: Path) -> Answer:
+    def answer(self, path: str, target: Path, query: Mapping[str, Sequence[str]]) -> Answer:
         """Return the page, or a part of what it shows."""
         for pattern, make in self._known:
             if found := pattern.fullmatch(path):

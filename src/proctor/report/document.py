@@ -38,19 +38,6 @@ def document_html(
     return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _resource("document.html"))
 
 
-def inline_page(title: str, body: str) -> str:
-    """Return a page in the report's look without a script; ``body`` is markup, escaped already."""
-    style = _resource("page.css")
-    policy = f"default-src 'none'; style-src {_sha256(style)}; base-uri 'none'; form-action 'none'"
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        f"<title>{markup(title)}</title>"
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<style>{style}</style></head><body>{body}</body></html>"
-    )
-
-
 def script_json(values: Any) -> str:
     """Return JSON that can stand inside a script element: ASCII, without ``<``, ``>`` and ``&``."""
     text = json.dumps(values, separators=(",", ":"), allow_nan=False)

@@ -1,7 +1,7 @@
 (() => {
   const {
     byId, el, svg, pair, copyable, fixed, count, percent, interval, plural, seconds, sorted, sortableHead,
-    startTheme,
+    startTheme, showProgress, notice, follow, playback, download,
   } = parts;
   const run = JSON.parse(document.getElementById("run").textContent);
   const OUTCOMES = ["failure", "diverged", "error", "success"];
@@ -75,24 +75,33 @@
 
   function showHead() {
     byId("title").textContent = run.title;
-    byId("about").textContent = [run.policy_path, run.started, run.sessions > 1 ? `${run.sessions} sessions` : null,
+    byId("about").textContent = [run.started, run.sessions > 1 ? `${run.sessions} sessions` : null,
       plural(run.tasks.length, "task"), `fingerprint ${run.fingerprint}`].filter(Boolean).join(" · ");
+    const identity = [["Checkpoint", run.checkpoint], ["Folder", run.place]].filter(([, value]) => value !== null);
+    byId("about").after(el("dl", { class: "identity" },
+      ...identity.flatMap(([label, value]) => [el("dt", {}, label), el("dd", {}, value)])));
+    showProgress(run, run.recorded, "episodes");
     const notices = [];
-    if (run.stopped !== null) {
+    if (run.status === "stopped early") {
       const planned = run.planned === null ? "" : ` of ${count(run.planned)} planned`;
       notices.push(`This run stopped itself early, after ${count(run.recorded)}${planned} episodes: ` +
         `${run.stopped}. Its intervals allow for that.`);
-    } else if (run.planned !== null && run.recorded < run.planned) {
-      notices.push(`This run is not complete: ${count(run.recorded)} of ${count(run.planned)} episodes ` +
-        "have ended. To go on: proctor eval --resume --output_dir=FOLDER, with this page's folder.");
     }
+    if (run.status === "incomplete") byId("notices").append(notice(whyIncomplete(), run.resume));
     if (run.damaged.length) {
       const lines = run.damaged.slice(0, 20).join(", ") + (run.damaged.length > 20 ? " …" : "");
       notices.push(`${plural(run.damaged.length, "line")} of episodes.jsonl could not be read and ` +
         `${run.damaged.length === 1 ? "is" : "are"} left out: number ${lines}.`);
     }
     notices.push(...run.warnings.map((text) => `${text[0].toUpperCase()}${text.slice(1)}.`));
-    byId("notices").append(...notices.map((text) => el("p", { class: "notice" }, text)));
+    byId("notices").append(...notices.map((text) => notice(text)));
+  }
+
+  function whyIncomplete() {
+    // Only a page that is served knows that no process works on the run any more.
+    const reason = run.interrupted !== null ? ` What stopped it: ${run.interrupted}.`
+      : run.live ? " Its process ended without a word: it was killed, ran out of memory, or the machine went down." : "";
+    return `This run is not complete: ${count(run.recorded)} of ${count(run.planned)} episodes have ended.${reason} To go on:`;
   }
 
   function showHeadline() {
@@ -113,13 +122,18 @@
 
   // ---- Results by group and task ----
 
+  const group = (task) => (task.group === task.name ? null : el("span", { class: "group" }, task.group));
+
+  const ratio = (row) => `${row.k}/${row.n}${worlds(row)}` +
+    (row.planned && row.n + row.errors < row.planned ? ` of ${count(row.planned)}` : "");
+
   function rateColumns(nameCell) {
     const columns = [
       { name: "Task", key: (row) => row.name, cell: nameCell },
       { name: "", class: "plot", head: axis, cell: (row) => rateChart(row, run.overall.rate) },
       { name: "Success", class: "number percent", key: (row) => row.rate, cell: (row) => percent(row.rate) },
       { name: "95% interval", class: "number secondary", key: (row) => row.interval && row.interval[0], cell: (row) => interval(row.interval) },
-      { name: "k/n", class: "number", key: (row) => row.k, cell: (row) => `${row.k}/${row.n}${worlds(row)}` },
+      { name: "k/n", class: "number", key: (row) => row.k, cell: ratio },
       { name: "Steps", class: "number secondary", key: (row) => row.steps, cell: (row) => fixed(row.steps, 0) },
       { name: "Reward", class: "number secondary", key: (row) => row.reward, cell: (row) => fixed(row.reward, 1) },
     ];
@@ -144,19 +158,19 @@
 
   function showResults() {
     if (!run.tasks.length) byId("results").hidden = true;
-    const ambiguous = new Set(run.tasks.map((task) => task.name)).size < run.tasks.length;
-    const label = (task) => (ambiguous ? `${task.group} / ${task.name}` : task.name);
-    const nameCell = (row) => (row.flags === undefined ? el("strong", {}, `${row.name}, all`) : el("button", {
-      type: "button", class: "link", title: "Show its episodes", onclick: () => showTask(row) }, label(row)));
+    const nameCell = (row) => (row.flags === undefined ? el("strong", {}, `${row.name}, all`) : el("div", {},
+      el("button", { type: "button", class: "link", title: row.instruction || "Show its episodes",
+        onclick: () => showTask(row) }, row.name), group(row)));
     const parts = [run.groups, run.tasks].filter((tallies) => tallies.length);
     byId("tasks").append(rateTable(rateColumns(nameCell), parts));
   }
 
   // ---- Videos ----
 
+  const place = (path) => `${run.folder}/${path}`.split("/").map(encodeURIComponent).join("/");
+
   function video(episode) {
-    const path = `${run.folder}/${episode.video}`.split("/").map(encodeURIComponent).join("/");
-    return el("video", { src: path, controls: "", preload: "metadata", playsinline: "",
+    return el("video", { src: place(episode.video), controls: "", preload: "metadata", playsinline: "",
       "aria-label": name(episode) });
   }
 
@@ -170,6 +184,7 @@
     const filmed = sorted(episodes.filter((episode) => episode.video), (episode) => episode.outcome, false);
     byId("films").hidden = !filmed.length && !run.film_warnings.length;
     byId("film-warnings").append(...warned(run.film_warnings));
+    if (filmed.length) byId("playback").append(playback());
     let next = 0;
     function add() {
       byId("film-list").append(...filmed.slice(next, next + FIRST_FILMS).map((episode) => el("figure", {},
@@ -187,7 +202,7 @@
     el("span", { class: `outcome ${OUTCOMES[episode.outcome]}` }, OUTCOMES[episode.outcome]);
   const EPISODE_COLUMNS = [
     { name: "Outcome", key: (e) => e.outcome, cell: outcome },
-    { name: "Task", key: (e) => e.task.name, cell: (e) => e.task.name },
+    { name: "Task", key: (e) => e.task.name, cell: (e) => el("div", {}, e.task.name, group(e.task)) },
     { name: "Episode", class: "number", key: (e) => e.index, cell: (e) => String(e.index) },
     { name: "Seed", class: "number secondary", key: (e) => e.seed, cell: (e) => String(e.seed) },
     { name: "Steps", class: "number", key: (e) => e.steps, cell: (e) => fixed(e.steps, 0) },
@@ -196,13 +211,14 @@
     { name: "Worker", class: "number secondary", key: (e) => e.worker, cell: (e) => String(e.worker) },
     { name: "Tries", class: "number secondary", descending: true, key: (e) => e.attempts, cell: (e) => String(e.attempts) },
   ];
-  const view = { order: { column: EPISODE_COLUMNS[0], descending: false }, outcome: null, limit: FIRST_ROWS };
+  const view = { order: { column: EPISODE_COLUMNS[0], descending: false }, outcome: null, filmed: false, limit: FIRST_ROWS };
   const open = new Set();
   const body = el("tbody");
 
   function details(episode) {
     const facts = [["Seed", String(episode.seed)], ["Worker", String(episode.worker)],
       ["Tries", String(episode.attempts)], ["Started at", seconds(episode.start)]];
+    if (episode.task.instruction) facts.unshift(["Instruction", episode.task.instruction]);
     if (episode.init_state !== null) facts.unshift(["Initial state", String(episode.init_state)]);
     if (OUTCOMES[episode.outcome] !== "error") {
       facts.push(["Reward", fixed(episode.reward, 3)], ["Best reward", fixed(episode.best, 3)],
@@ -238,7 +254,7 @@
   function chosenEpisodes() {
     const words = byId("search").value.toLowerCase().split(/\s+/).filter(Boolean);
     return episodes.filter((episode) =>
-      (view.outcome === null || episode.outcome === view.outcome) &&
+      (view.outcome === null || episode.outcome === view.outcome) && (!view.filmed || episode.video !== null) &&
       (!words.length || words.every((word) => searched(episode).includes(word))));
   }
 
@@ -264,6 +280,7 @@
 
   function showTask(task) {
     byId("search").value = task.name;
+    chooseFilmed(false);
     chooseOutcome(null);
     byId("all").scrollIntoView();
   }
@@ -276,6 +293,26 @@
     redraw();
   }
 
+  function chooseFilmed(only) {
+    view.filmed = only;
+    byId("filmed").setAttribute("aria-pressed", String(only));
+    redraw();
+  }
+
+  // The names are those of `proctor report --csv`; of the rest, see episodes.jsonl.
+  const CSV = {
+    suite: (e) => e.task.group, task: (e) => e.task.name, task_id: (e) => e.task.id, episode_index: (e) => e.index,
+    seed: (e) => e.seed, init_state: (e) => e.init_state, outcome: (e) => OUTCOMES[e.outcome],
+    success_at_end: (e) => e.at_end, steps: (e) => e.steps, sum_reward: (e) => e.reward, max_reward: (e) => e.best,
+    worker: (e) => e.worker, attempts: (e) => e.attempts, renders: (e) => e.renders, clipped_steps: (e) => e.clipped,
+    open_s: (e) => e.open, sim_s: (e) => e.simulate, render_s: (e) => e.render, wait_s: (e) => e.wait,
+    digest: (e) => e.digest, error: (e) => e.error, video: (e) => e.video,
+  };
+  function saveCsv() {
+    const names = Object.keys(CSV);
+    download("episodes.csv", [names, ...chosenEpisodes().map((e) => names.map((name) => CSV[name](e)))]);
+  }
+
   function showEpisodes() {
     const totals = OUTCOMES.map((_, kind) => episodes.filter((episode) => episode.outcome === kind).length);
     const labels = ["Failures", "Diverged", "Errors", "Successes"];
@@ -283,6 +320,12 @@
     byId("outcomes").append(...[null, ...kinds].map((kind) => el("button", { type: "button",
       "data-kind": String(kind), onclick: () => chooseOutcome(kind) },
       kind === null ? "All" : `${labels[kind]} ${count(totals[kind])}`)));
+    const filmed = episodes.filter((episode) => episode.video !== null).length;
+    byId("filmed").hidden = !filmed;
+    byId("filmed").textContent = `With video ${count(filmed)}`;
+    byId("filmed").addEventListener("click", () => chooseFilmed(!view.filmed));
+    byId("csv").hidden = !episodes.length;
+    byId("csv").addEventListener("click", saveCsv);
     byId("search").addEventListener("input", () => redraw());
     byId("episodes").append(el("table", { class: "log" },
       sortableHead(EPISODE_COLUMNS, view.order, () => redraw(view.limit)), body));
@@ -380,6 +423,7 @@
   function showHow() {
     byId("command").append(copyable(run.command));
     byId("fingerprint").textContent = run.fingerprint;
+    byId("files").append("Files: ", ...run.files.flatMap((file) => [el("a", { href: place(file) }, file), " "]));
     byId("facts").append(...Object.entries(run.facts).map(([heading, lines]) => el("details", {},
       el("summary", {}, heading), el("dl", { class: "facts" },
         ...lines.flatMap(([label, value]) => [el("dt", {}, label), el("dd", {}, value)])))));
@@ -389,7 +433,7 @@
 
   const KEPT = "proctor-live-view";
   function keepView() {
-    const kept = { search: byId("search").value, outcome: view.outcome };
+    const kept = { search: byId("search").value, outcome: view.outcome, filmed: view.filmed };
     try { sessionStorage.setItem(KEPT, JSON.stringify(kept)); } catch { /* not kept */ }
   }
   function restoreView() {
@@ -397,21 +441,9 @@
     try { kept = JSON.parse(sessionStorage.getItem(KEPT)); } catch { /* nothing kept */ }
     if (!kept) return;
     byId("search").value = kept.search;
+    chooseFilmed(kept.filmed);
     chooseOutcome(kept.outcome);
   }
-  function follow() {
-    if (!run.live) return;
-    restoreView();
-    setInterval(async () => {
-      try {
-        const news = await fetch("version", { cache: "no-store" });
-        if (!news.ok || (await news.text()) === run.live) return;
-      } catch { return; }  // the run is over and its server gone: the page stays as it is
-      keepView();
-      location.reload();  // the browser keeps the place on the page
-    }, 1000 * run.look_every_s);
-  }
-
   startTheme();
   showHead();
   showHeadline();
@@ -420,5 +452,6 @@
   showEpisodes();
   showTime();
   showHow();
-  follow();
+  if (run.live) restoreView();
+  follow(run, keepView);
 })();

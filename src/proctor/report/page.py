@@ -9,6 +9,7 @@ from typing import Any
 
 from proctor.report.document import document_html
 from proctor.report.page_data import page_data, read_run
+from proctor.report.run_list import files_of
 from proctor.runs.folder import write_whole
 
 REPORT_FILE = "report.html"
@@ -23,7 +24,7 @@ def write_page(folder: Path, output: Path | None = None) -> Path:
     """
     output = output or folder / REPORT_FILE
     run = page_data(read_run(folder))
-    run["folder"] = _relative(folder, output.parent)
+    run |= {"folder": _relative(folder, output.parent), "files": files_of(folder)}
     write_whole(output, page_html(run))
     return output
 

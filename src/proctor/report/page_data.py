@@ -8,9 +8,21 @@ from pathlib import Path
 from typing import Any
 
 from proctor.errors import UsageError
-from proctor.report.reproduce import episode_base, episode_flag, run_command, task_flags
+from proctor.report.reproduce import (
+    episode_base,
+    episode_flag,
+    resume_command,
+    run_command,
+    task_flags,
+)
 from proctor.report.shown import date, facts, number
-from proctor.report.stopped import kind_of_interval, round_warnings, why_stopped
+from proctor.report.status import seconds_left, status_of
+from proctor.report.stopped import (
+    kind_of_interval,
+    round_warnings,
+    why_interrupted,
+    why_stopped,
+)
 from proctor.report.summary import by_group, by_task, tally
 from proctor.report.timeline import Timeline, limit_of, make_timeline, time_spent
 from proctor.report.worlds import world_warnings
@@ -32,6 +44,7 @@ _ATTENTION = {Outcome.FAILURE: 0, Outcome.DIVERGED: 1, Outcome.ERROR: 2, Outcome
 class RunContent:
     """What a run folder holds."""
 
+    path: Path
     record: RunRecord
     rows: list[EpisodeRow]
     damaged: list[int]
@@ -41,6 +54,8 @@ class RunContent:
     effort: Pulse
     stopped: str | None
     """Why a rule ended the run before all its episodes had been run."""
+    interrupted: str | None
+    """What ended its last session before that, where it could still say so."""
     film_warnings: list[str]
     """What is to be known of the videos."""
 
@@ -61,30 +76,38 @@ def read_run(folder: Path) -> RunContent:
     filmed = frozenset(row.key for row in rows if row.video in videos)
     warnings = list(read_warnings(folder).values())
     return RunContent(
+        path=folder,
         record=record,
         rows=rows,
         damaged=journal.damaged,
         filmed=filmed,
         effort=read_effort(folder),
         stopped=why_stopped(folder, record.resolved),
+        interrupted=why_interrupted(folder, len(record.sessions)),
         film_warnings=warnings,
     )
 
 
-def page_data(run: RunContent) -> dict[str, Any]:
-    """Return all that the page shows."""
-    record = run.record
+def page_data(run: RunContent, *, running: bool = False) -> dict[str, Any]:
+    """Return all that the page shows; ``running``: a process works on the run."""
+    record, done, planned = run.record, len(run.rows), run.record.planned_episodes
     timeline = make_timeline(run.rows, record.sessions)
-    tasks, groups, how = by_task(run.rows), by_group(run.rows), watched(record.resolved)
+    tasks, groups, how = _tasks(run), by_group(run.rows), watched(record.resolved)
+    status = status_of(done, planned, running=running, stopped=run.stopped is not None)
     return {
         "title": title(record),
-        "policy_path": _policy_path(record),
+        "status": status.value,
+        "left_s": number(seconds_left(run.rows, planned, record.sessions), 1),
+        "checkpoint": _policy_path(record),
+        "place": str(run.path.absolute()),
+        "resume": resume_command(run.path.absolute(), record.resolved),
         "started": date(record.sessions[0]) if record.sessions else None,
         "sessions": len(record.sessions),
-        "planned": record.planned_episodes,
-        "recorded": len(run.rows),
+        "planned": planned,
+        "recorded": done,
         "damaged": run.damaged,
         "stopped": run.stopped,
+        "interrupted": run.interrupted,
         "interval": kind_of_interval(record.resolved),
         "warnings": world_warnings(run.rows) + round_warnings(run.rows, record.resolved),
         "overall": _tally(run.rows, how.overall) | _bounds(run.rows),
@@ -93,8 +116,8 @@ def page_data(run: RunContent) -> dict[str, Any]:
             for suite, rows in groups.items()
             if 1 < len(groups) < len(tasks)
         ],
-        "tasks": [_task(rows, how.task) for rows in tasks.values()],
-        "episodes": _episodes(run, timeline, list(tasks)),
+        "tasks": [_task(task, how.task) for task in tasks],
+        "episodes": _episodes(run, timeline, [task.key for task in tasks]),
         "errors": _errors(run.rows),
         "film_warnings": run.film_warnings,
         "time": _time(run.rows, timeline, run.effort),
@@ -129,13 +152,37 @@ def _policy_path(record: RunRecord) -> str | None:
     return path if isinstance(path, str) else None
 
 
-def _task(rows: Sequence[EpisodeRow], watch: Watch | None) -> dict[str, Any]:
-    first = rows[0]
+@dataclass(frozen=True)
+class _Task:
+    """A task of the run, and those of its episodes that have ended."""
+
+    key: tuple[str, int]
+    name: str
+    instruction: str | None
+    planned: int | None
+    rows: Sequence[EpisodeRow]
+
+
+def _tasks(run: RunContent) -> list[_Task]:
+    """Return all tasks, also those of which nothing has ended; older folders name only the rest."""
+    ended = by_task(run.rows)
+    tasks = [
+        _Task(key, task.name, task.instruction, task.episodes, ended.pop(key, ()))
+        for task in run.record.tasks or ()
+        for key in [(task.suite, task.task_id)]
+    ]
+    return tasks + [_Task(key, rows[0].task, None, None, rows) for key, rows in ended.items()]
+
+
+def _task(task: _Task, watch: Watch | None) -> dict[str, Any]:
     return {
-        "name": first.task,
-        "group": first.suite,
-        "flags": task_flags(first.suite, first.task_id),
-        **_tally(rows, watch),
+        "name": task.name,
+        "group": task.key[0],
+        "id": task.key[1],
+        "instruction": task.instruction,
+        "planned": task.planned,
+        "flags": task_flags(*task.key),
+        **_tally(task.rows, watch),
     }
 
 

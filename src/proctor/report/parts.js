@@ -82,6 +82,87 @@ const parts = (() => {
   }
   const direction = (order) => (order.descending ? "descending" : "ascending");
 
+  // ---- How far a run is ----
+
+  function showWayBack(page) {
+    if (page.list) byId("title").before(el("a", { class: "back", href: page.list }, "All runs"));
+  }
+
+  const badge = (status) => el("span", { class: `badge ${status.replace(" ", "-")}` }, status);
+
+  function showProgress(run, done, unit) {
+    showWayBack(run);
+    byId("title").append(" ", badge(run.status));
+    if (run.planned === null || (run.status !== "running" && run.status !== "incomplete")) return;
+    const left = run.status !== "running" ? null : run.left_s === null ? "starting"
+      : done < run.planned ? `about ${run.left_s < 100 ? `${Math.ceil(run.left_s)} s` : seconds(run.left_s)} left` : "finishing";
+    const share = run.planned ? Math.floor((100 * done) / run.planned) : 0;
+    byId("notices").append(el("div", { class: "going" },
+      el("progress", { max: Math.max(1, run.planned), value: done, "aria-label": "Progress" }),
+      el("span", {}, [`${count(done)} of ${count(run.planned)} ${unit}`, `${share}%`, left].filter(Boolean).join(" · "))));
+  }
+
+  const notice = (text, command = null) =>
+    el("div", { class: "notice" }, text, command === null ? null : copyable(command));
+
+  // A served page looks for news; `keep` is called before it is drawn anew.
+  function follow(run, keep) {
+    if (!run.live) return;
+    let unheard = 0;
+    setInterval(async () => {
+      try {
+        const news = await fetch("version", { cache: "no-store" });
+        unheard = 0;
+        if (!news.ok || (await news.text()) === run.live) return;
+      } catch {
+        unheard += 1;  // its server is gone: the page stays as it is, and says so
+        if (unheard === 2 && run.status === "running") {
+          byId("title").querySelector(".badge").replaceWith(badge("not connected"));
+        }
+        return;
+      }
+      keep();
+      location.reload();  // the browser keeps the place on the page
+    }, 1000 * run.look_every_s);
+  }
+
+  // ---- Videos: how fast, and whether again and again ----
+
+  function playback() {
+    const kept = { speed: 1, loop: false };
+    try { Object.assign(kept, JSON.parse(sessionStorage.getItem("proctor-playback"))); } catch { /* nothing kept */ }
+    const apply = (video) => {
+      video.defaultPlaybackRate = video.playbackRate = kept.speed;
+      video.loop = kept.loop;
+    };
+    const changed = () => {
+      document.querySelectorAll("video").forEach(apply);
+      try { sessionStorage.setItem("proctor-playback", JSON.stringify(kept)); } catch { /* not kept */ }
+    };
+    document.addEventListener("loadedmetadata", (event) => apply(event.target), true);
+    const speed = el("select", { "aria-label": "Speed" },
+      ...[0.25, 0.5, 1, 2, 4].map((value) => el("option", { value }, `${value}×`)));
+    speed.value = String(kept.speed);
+    speed.addEventListener("change", () => { kept.speed = Number(speed.value); changed(); });
+    const loop = el("input", { type: "checkbox" });
+    loop.checked = kept.loop;
+    loop.addEventListener("change", () => { kept.loop = loop.checked; changed(); });
+    return el("div", { class: "controls playback" }, el("label", {}, "Speed ", speed), el("label", {}, loop, " Loop"));
+  }
+
+  // ---- A table as a file ----
+
+  function download(name, rows) {
+    const cell = (value) => {
+      const text = value === null || value === undefined ? "" : String(value);
+      return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+    };
+    const text = rows.map((row) => `${row.map(cell).join(",")}\n`).join("");
+    const link = el("a", { href: URL.createObjectURL(new Blob([text], { type: "text/csv" })), download: name });
+    link.click();
+    URL.revokeObjectURL(link.href);
+  }
+
   // ---- Theme ----
 
   function remembered() {
@@ -104,6 +185,6 @@ const parts = (() => {
 
   return {
     byId, el, svg, pair, copyable, fixed, count, percent, interval, plural, seconds, sorted, sortableHead,
-    startTheme,
+    startTheme, badge, showWayBack, showProgress, notice, follow, playback, download,
   };
 })();

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from proctor.definition import PROTOCOL_FORMAT, changed_fields, in_words
+from proctor.definition import PROTOCOL_FORMAT, changed_fields, in_words, named, short
 from proctor.errors import UsageError
 
 _POLICY = "policy."
@@ -24,10 +25,20 @@ _WORLD = (
 def changed_protocol(a: dict[str, Any], b: dict[str, Any], *, seeds: bool = True) -> list[str]:
     """Name every field of the two protocols that differs, except what defines the policy."""
     unsaid = {"digest"} if seeds else {"digest", "seed"}  # nothing is compared by digests
+    changed = {name: both for name, both in changed_fields(a, b).items() if name not in unsaid}
+    return [f"protocols differ: {line}" for line in _lines(changed, policy=False)]
+
+
+def changed_policy(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
+    """Name every field in which the policies of two runs differ."""
+    return _lines(changed_fields(a, b), policy=True)
+
+
+def _lines(changed: Mapping[str, tuple[Any, Any]], *, policy: bool) -> list[str]:
     return [
-        f"protocols differ: {name} is {of_a!r} in A, {of_b!r} in B"
-        for name, (of_a, of_b) in changed_fields(a, b).items()
-        if not name.startswith(_POLICY) and name not in unsaid
+        f"{named(name)} is {short(of_a)} in A, {short(of_b)} in B"
+        for name, (of_a, of_b) in changed.items()
+        if name.startswith(_POLICY) == policy
     ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from proctor.definition import flatten
@@ -21,6 +22,12 @@ def run_command(given: Settings, resolved: Settings) -> str:
 def train_command(given: Settings, resolved: Settings) -> str:
     """Return the command that gives a training again, in a folder of its own."""
     return _command(_as_flags(given, resolved), "train")
+
+
+def resume_command(folder: Path, resolved: Settings, verb: str = "eval") -> str:
+    """Return the command that completes the run, recording or training in ``folder``."""
+    verb = "record" if verb == "eval" and "dataset" in resolved else verb
+    return f"proctor {verb} --resume {_word('output_dir', str(folder))}"
 
 
 def episode_base(given: Settings, resolved: Settings) -> str:

@@ -35,7 +35,7 @@ _RANGE = re.compile(r"bytes=([0-9]{1,18})-([0-9]{0,18})")
 _PART = 256 * 1024
 _SLOWEST_S = 10.0
 """For a whole request to come in, and for each part of an answer to be taken."""
-_MOST_GUESTS = 64
+_MOST_GUESTS, _MOST_FIELDS = 64, 64
 _NEVER = math.inf
 
 
@@ -158,7 +158,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.do_GET()
 
     def _answer(self) -> None:
-        found = self.server.site.answer(*self._asked_for())
+        path, target = self._asked_for()
+        found = self.server.site.answer(path, target, self._query())
         if found is None:
             self._send(HTTPStatus.NOT_FOUND, "there is nothing here", "text/plain")
         elif isinstance(found, Video):
@@ -180,6 +181,18 @@ class _Handler(BaseHTTPRequestHandler):
             raise _NoAddress from None
         return path, target
 
+    def _query(self) -> dict[str, list[str]]:
+        """Return what stands after the question mark.
+
+        Raises:
+            _NoAddress: it cannot be read.
+        """
+        try:
+            asked = urlsplit(self.path).query
+            return parse_qs(asked, errors="surrogateescape", max_num_fields=_MOST_FIELDS)
+        except ValueError:
+            raise _NoAddress from None
+
     def _allowed(self) -> bool:
         """Check the token, or on this machine that the page was asked for by its own address.
 
@@ -192,10 +205,10 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(HTTPStatus.FORBIDDEN, "ask by the address 127.0.0.1", "text/plain")
             return False
         try:
-            given = parse_qs(urlsplit(self.path).query).get("token", [""])[0]
             cookie = SimpleCookie(self.headers.get("Cookie", "")).get(_COOKIE)
-        except (ValueError, CookieError):
+        except CookieError:
             raise _NoAddress from None
+        given = self._query().get("token", [""])[0]
         offered = given or (cookie.value if cookie else "")
         token = self.server.token.encode()
         if secrets.compare_digest(offered.encode("utf-8", "surrogatepass"), token):

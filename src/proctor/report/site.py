@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeAlias
@@ -32,8 +33,10 @@ class Site(Protocol):
     def root(self) -> Path:
         """The folder that addresses are below."""
 
-    def answer(self, path: str, target: Path) -> Answer:
+    def answer(self, path: str, target: Path, query: Mapping[str, Sequence[str]]) -> Answer:
         """Return what to send for an address; ``target`` is the file it names, maybe outside.
+
+        ``query`` is what stands after the question mark.
 
         Raises:
             ProctorError: there is something, but not to be had; its text is sent.

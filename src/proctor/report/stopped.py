@@ -1,18 +1,25 @@
-"""What is to be known of a run that a rule may stop: why it did, whether its rounds are whole."""
+"""What ended a run before all its episodes had been run: a rule, a signal, an error."""
 
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from proctor.errors import ProctorError, one_line
 from proctor.machine.files import read_plain
 from proctor.runs.folder import EVAL_INFO_FILE
 from proctor.runs.journal import EpisodeRow
 from proctor.stats.anytime import NOT_WATCHED, watched
 
 FIXED = "Wilson"
+_SIGNALS = {
+    signal.SIGINT: "it was interrupted by Ctrl-C (SIGINT)",
+    signal.SIGTERM: "it was told to stop (SIGTERM), as by kill or a cluster's time limit",
+    signal.SIGHUP: "its terminal went away (SIGHUP)",
+}
 ANYTIME = "anytime-valid: it holds although the run could stop itself"
 
 
@@ -23,11 +30,36 @@ def why_stopped(folder: Path, resolved: Mapping[str, Any]) -> str | None:
     """
     if watched(resolved) == NOT_WATCHED:
         return None
+    ours = _ours(folder)
+    stopped = None if ours.get("complete", True) else ours.get("stopped")
+    return None if stopped is None else str(stopped)
+
+
+def why_ended(error: BaseException | None) -> str | None:
+    """Say what ends a session early; None where nothing does."""
+    if error is None:
+        return None
+    if isinstance(error, KeyboardInterrupt):
+        asked = next((arg for arg in error.args if isinstance(arg, signal.Signals)), signal.SIGINT)
+        return _SIGNALS.get(asked, f"it was told to stop ({asked.name})")
+    text = str(error) if isinstance(error, ProctorError) else f"{type(error).__name__}: {error}"
+    return one_line(text)
+
+
+def why_interrupted(folder: Path, sessions: int) -> str | None:
+    """Return what ended the last of a run's sessions early, if it was still able to say so."""
+    ours = _ours(folder)
+    said = ours.get("ended") if ours.get("session") == sessions else None
+    return None if said is None else str(said)
+
+
+def _ours(folder: Path) -> dict[str, Any]:
+    """Return what of ``eval_info.json`` is ours; empty where the run was killed before it wrote."""
     try:
         ours = json.loads(read_plain(folder / EVAL_INFO_FILE))["proctor"]
-        return None if ours["complete"] or ours["stopped"] is None else str(ours["stopped"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return None  # the run goes on, was killed or is older than stop rules
+        return {}
+    return ours if isinstance(ours, dict) else {}
 
 
 def kind_of_interval(resolved: Mapping[str, Any]) -> str:

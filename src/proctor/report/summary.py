@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from statistics import fmean
 from typing import Any
 
@@ -119,27 +120,31 @@ def eval_info(
     sessions: Sequence[float],
     stopped: str | None = None,
     watched: Watched = NOT_WATCHED,
+    videos: Collection[str] = (),
 ) -> dict[str, Any]:
     """Return the content of ``eval_info.json``: LeRobot's shape, with ours beside it.
 
     ``stopped`` is why the run needs no further episode although some are planned; ``watched`` how
-    a rule watched it.
+    a rule watched it. ``videos`` are those that are there, by their places in the run folder, as
+    they stand in the file too: LeRobot writes paths from where it was started, which lead nowhere
+    once the folder has moved.
     """
+    metrics = partial(_metrics, videos=videos)
     rows = sorted(rows, key=lambda row: row.key)
     eval_s = working_seconds(rows, sessions)
-    overall = _metrics(rows, watched.overall)
+    overall = metrics(rows, watched.overall)
     overall |= {"eval_s": eval_s, "eval_ep_s": eval_s / len(rows) if rows else None}
     return {
         "per_task": [
             {
                 "task_group": suite,
                 "task_id": task_id,
-                "metrics": _task_metrics(episodes, watched.task),
+                "metrics": _of_episodes(episodes) | metrics(episodes, watched.task),
             }
             for (suite, task_id), episodes in by_task(rows).items()
         ],
         "per_group": {
-            suite: _metrics(episodes, watched.group) for suite, episodes in by_group(rows).items()
+            suite: metrics(episodes, watched.group) for suite, episodes in by_group(rows).items()
         },
         "overall": overall,
         "proctor": {**_ours(rows, planned), "stopped": stopped},
@@ -155,7 +160,7 @@ def working_seconds(rows: Sequence[EpisodeRow], sessions: Sequence[float]) -> fl
     return total
 
 
-def _task_metrics(rows: list[EpisodeRow], watch: Watch | None) -> dict[str, Any]:
+def _of_episodes(rows: list[EpisodeRow]) -> dict[str, Any]:
     done = [row for row in rows if row.outcome.counts]
     return {
         "task": rows[0].task,
@@ -163,11 +168,12 @@ def _task_metrics(rows: list[EpisodeRow], watch: Watch | None) -> dict[str, Any]
         "max_rewards": [row.max_reward for row in done],
         "successes": [row.success_once for row in done],
         "seeds": [row.seed for row in done],
-        **_metrics(rows, watch),
     }
 
 
-def _metrics(rows: list[EpisodeRow], watch: Watch | None) -> dict[str, Any]:
+def _metrics(
+    rows: list[EpisodeRow], watch: Watch | None, videos: Collection[str]
+) -> dict[str, Any]:
     added = tally(rows, watch)
     interval = None if added.interval is None else [100 * end for end in added.interval]
     return {
@@ -181,6 +187,7 @@ def _metrics(rows: list[EpisodeRow], watch: Watch | None) -> dict[str, Any]:
         "pc_success_interval95": interval,
         "pc_success_wilson95": interval if watch is None else None,
         "pc_success_bounds": None if added.bounds is None else [100 * end for end in added.bounds],
+        "video_paths": [row.video for row in rows if row.video in videos],
     }
 
 

@@ -1,6 +1,7 @@
 (() => {
   const {
     byId, el, svg, pair, copyable, fixed, count, percent, interval, plural, seconds, startTheme,
+    showProgress, notice, follow, playback,
   } = parts;
   const run = JSON.parse(document.getElementById("run").textContent);
   const { curves, evaluations } = run;
@@ -119,12 +120,13 @@
     byId("title").textContent = run.title;
     byId("about").textContent = [run.started, run.sessions > 1 ? `${run.sessions} sessions` : null,
       `step ${count(run.step)}${run.planned === null ? "" : ` of ${count(run.planned)}`}`].filter(Boolean).join(" · ");
-    const notices = [...run.warnings];
-    if (run.planned !== null && run.step < run.planned) {
-      notices.unshift(`This training is not complete: ${count(run.step)} of ${count(run.planned)} steps. If it was ` +
-        "stopped, go on with: proctor train --resume --output_dir=FOLDER, with this page's folder.");
+    byId("about").after(el("dl", { class: "identity" }, el("dt", {}, "Folder"), el("dd", {}, run.place)));
+    showProgress(run, run.step, "steps");
+    if (run.status === "incomplete") {
+      byId("notices").append(notice(`This training is not complete: ${count(run.step)} of ${count(run.planned)} steps. ` +
+        "If it was stopped, go on with:", run.resume));
     }
-    byId("notices").append(...notices.map((text) => el("p", { class: "notice" }, text)));
+    byId("notices").append(...run.warnings.map((text) => notice(text)));
   }
 
   function showHeadline() {
@@ -194,6 +196,7 @@
     byId("films").hidden = run.films === null;
     if (run.films === null) return;
     byId("films-title").textContent = `Videos of step ${count(run.films.step)}`;
+    byId("playback").append(playback());
     let next = 0;
     function add() {
       byId("film-list").append(...run.films.videos.slice(next, next + FIRST_FILMS).map((film) => el("figure", {},
@@ -246,20 +249,10 @@
     const named = ["best", "last"].filter((name) => name in run.checkpoints)
       .map((name) => `${name} is ${count(run.checkpoints[name])}`);
     byId("kept").textContent = [plural(kept.length, "checkpoint") + " in checkpoints/", ...named].join("; ") + ".";
+    byId("files").append("Files: ", ...run.files.flatMap((file) => [el("a", { href: place(file) }, file), " "]));
     byId("facts").append(...Object.entries(run.facts).map(([heading, lines]) => el("details", {},
       el("summary", {}, heading), el("dl", { class: "facts" },
         ...lines.flatMap(([label, value]) => [el("dt", {}, label), el("dd", {}, value)])))));
-  }
-
-  function follow() {
-    if (!run.live) return;
-    setInterval(async () => {
-      try {
-        const news = await fetch("version", { cache: "no-store" });
-        if (!news.ok || (await news.text()) === run.live) return;
-      } catch { return; }  // its server is gone: the page stays as it is
-      location.reload();  // the browser keeps the place on the page
-    }, 1000 * run.look_every_s);
   }
 
   startTheme();
@@ -270,5 +263,5 @@
   showLearning();
   showTime();
   showHow();
-  follow();
+  follow(run, () => {});
 })();

@@ -10,8 +10,9 @@ from typing import Any
 from proctor.definition import flatten
 from proctor.errors import ProctorError, UsageError
 from proctor.report.page_data import RunContent, read_run
-from proctor.report.reproduce import train_command
+from proctor.report.reproduce import resume_command, train_command
 from proctor.report.shown import date, facts, number, significant
+from proctor.report.status import status_of
 from proctor.runs.folder import RUN_FILE
 from proctor.runs.training import (
     CHECKPOINTS,
@@ -103,12 +104,21 @@ def training_title(record: TrainingRecord) -> str:
     return f"{said.get('policy.type') or 'a policy'}, trained on {dataset}"
 
 
-def training_data(training: TrainingContent, folder: Path) -> dict[str, Any]:
-    """Return all that the page shows; ``folder`` is where the evaluations are read from."""
+def training_data(
+    training: TrainingContent, folder: Path, *, running: bool = False
+) -> dict[str, Any]:
+    """Return all that the page shows; ``folder`` is where the evaluations are read from.
+
+    ``running``: a process works on it.
+    """
     record = training.record
     films, trouble = _last_films(training, folder)
     return {
         "title": training_title(record),
+        "status": status_of(training.step, training.planned, running=running).value,
+        "left_s": number(_seconds_left(training), 1),
+        "place": str(folder.absolute()),
+        "resume": resume_command(folder.absolute(), record.resolved, "train"),
         "started": date(record.sessions[0]) if record.sessions else None,
         "sessions": len(record.sessions),
         "step": training.step,
@@ -199,6 +209,13 @@ def _films(run: RunContent, place: str) -> list[dict[str, str]]:
         }
         for row in filmed[:_FEW_FILMS]
     ]
+
+
+def _seconds_left(training: TrainingContent) -> float | None:
+    """Return how long the rest takes if every step takes as long as the newest ones."""
+    if training.planned is None or not training.trained:
+        return None
+    return max(0, training.planned - training.step) * training.trained[-1].step_s
 
 
 def _time(lines: Sequence[Trained]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from proctor.report.document import document_html
 from proctor.report.page import REPORT_FILE
+from proctor.report.run_list import files_of
 from proctor.report.training_data import read_training_folder, training_data
 from proctor.runs.folder import write_whole
 
@@ -23,6 +24,7 @@ def write_training_page(folder: Path, output: Path | None = None) -> Path:
     output = output or folder / REPORT_FILE
     values = training_data(read_training_folder(folder), folder)
     values["folder"] = Path(os.path.relpath(folder, output.parent)).as_posix()
+    values["files"] = files_of(folder)
     write_whole(output, training_html(values))
     return output
 

@@ -10,7 +10,7 @@ import json
 import shutil
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,7 +21,7 @@ from proctor.errors import RunFolderError, UsageError
 from proctor.machine.files import read_plain, sync
 from proctor.machine.locks import CLAIM_FILE, LOCK_FILE, take_lock
 from proctor.runs.journal import VIDEO_FOLDER
-from proctor.runs.records import RECORD_FORMAT, Seconds, refuse_newer
+from proctor.runs.records import RECORD_FORMAT, PlannedTask, Seconds, refuse_newer
 
 RUN_FILE = "run.json"
 WANDB_FOLDER = "wandb"
@@ -48,6 +48,8 @@ class RunRecord:
     bit_reproducible: bool | None = None
     """Whether an episode gives the same bits whatever the load: on a CPU, or with --eval.strict.
     None in folders from before this was written down."""
+    tasks: list[PlannedTask] | None = None
+    """The tasks of the whole run; None in folders from before this was written down."""
 
     @property
     def is_recording(self) -> bool:
@@ -86,6 +88,7 @@ class _Written:
     sessions: list[Seconds]
     planned_episodes: _Count | None = None
     bit_reproducible: bool | None = None
+    tasks: list[PlannedTask] | None = None
     format: _Count = RECORD_FORMAT
 
 
@@ -153,6 +156,7 @@ class RunFolder:
             sessions=[float(second) for second in written.sessions],
             planned_episodes=written.planned_episodes,
             bit_reproducible=written.bit_reproducible,
+            tasks=written.tasks,
         )
 
     def write(self, record: RunRecord) -> None:
@@ -167,6 +171,7 @@ class RunFolder:
             "sessions": record.sessions,
             "planned_episodes": record.planned_episodes,
             "bit_reproducible": record.bit_reproducible,
+            "tasks": None if record.tasks is None else [asdict(task) for task in record.tasks],
         }
         write_json(self.path / RUN_FILE, content)
 

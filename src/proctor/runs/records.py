@@ -39,6 +39,18 @@ def refuse_newer(found: object, known: int, what: str) -> None:
 
 
 @dataclass(frozen=True)
+class PlannedTask:
+    """A task of a run, and how many of its episodes are to be played."""
+
+    suite: str
+    task_id: Whole
+    name: str
+    instruction: str
+    max_steps: Whole
+    episodes: Whole
+
+
+@dataclass(frozen=True)
 class Pulse:
     """How the run goes at this moment."""
 

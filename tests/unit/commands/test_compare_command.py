@@ -114,7 +114,8 @@ def test_another_protocol_is_warned_of_by_name(
     capsys.readouterr()
     assert main(["compare", str(good), str(other)]) == 0
     said = capsys.readouterr().err.splitlines()
-    assert "warning: protocols differ: benchmark.horizon is 50 in A, 60 in B" in said
+    horizon = "the most steps of an episode: benchmark.horizon is 50 in A, 60 in B"
+    assert f"warning: protocols differ: {horizon}" in said
 
 
 def test_a_damaged_line_is_skipped_and_named_by_number(

@@ -106,9 +106,11 @@ def test_values_are_said_shortly_and_many_are_counted() -> None:
     both = {"policy.files.config.json": ("a" * 64, "b" * 64), "x": ("y" * 500, None)}
     said = in_words(both)
     assert said.startswith(
-        "policy.files.config.json was aaaaaaaaaaaa, now bbbbbbbbbbbb; x was 'yyy"
+        "the policy's file config.json: policy.files.config.json was aaaaaaaaaaaa, now "
+        "bbbbbbbbbbbb; x was 'yyy"
     )
     assert len(said) < 250
+    assert in_words({"benchmark.config.id": ("a", None)}) == "--env.id was 'a', now not said"
     assert in_words({str(n): (1, 2) for n in range(9)}).endswith("5 was 1, now 2; and 3 more")
 
 

@@ -114,6 +114,15 @@ def test_a_policy_in_the_worker_is_filmed_too(run: Run) -> None:
     assert len(frames(path)) == 1 + evaluation.rows[0].steps
 
 
+def test_eval_info_has_the_places_of_the_videos(run: Run) -> None:
+    evaluation = run(video__episodes=1, video__which="first", env__n_tasks=2)
+    info = json.loads((evaluation.path / "eval_info.json").read_text())
+    paths = ["videos/point_0/episode_0.mp4", "videos/point_1/episode_0.mp4"]
+    assert [task["metrics"]["video_paths"] for task in info["per_task"]] == [paths[:1], paths[1:]]
+    assert info["per_group"]["point"]["video_paths"] == info["overall"]["video_paths"] == paths
+    assert all((evaluation.path / path).is_file() for path in paths)
+
+
 def test_all_films_every_episode_and_none_films_none(run: Run) -> None:
     assert len(videos(run(video__which="all"))) == 0  # the fixture asks for no videos
     assert len(videos(run(video__episodes=1, video__which="all", env__n_tasks=2))) == 8

@@ -129,7 +129,9 @@ def test_every_further_run_has_its_section_with_what_differs(tmp_path: Path) -> 
     assert values["title"] == "2 runs against a"
     assert [first["b"]["name"], second["b"]["name"]] == ["b", "c"]
     assert first["warnings"] == []
-    assert second["warnings"] == ["protocols differ: benchmark.horizon is 50 in A, 60 in B"]
+    assert second["warnings"] == [
+        "protocols differ: the most steps of an episode: benchmark.horizon is 50 in A, 60 in B"
+    ]
     assert first["gate"] is None
 
 

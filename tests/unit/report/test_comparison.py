@@ -214,8 +214,13 @@ def test_what_differs_besides_the_policy_is_named() -> None:
     a = a_run("a", rows("push", "ss"), versions={"mujoco": "3.3.0"})
     b = a_run("b", rows("push", "ss"), versions={"mujoco": "3.4.0"}, seed=1)
     paired, unpaired = compare(a, b, Criteria()), compare(a, b, UNPAIRED)
-    version = "protocols differ: versions.mujoco is '3.3.0' in A, '3.4.0' in B"
-    assert paired.warnings == ["protocols differ: seed is 1000 in A, 1 in B", version]
+    version = (
+        "protocols differ: the version of mujoco: versions.mujoco is '3.3.0' in A, '3.4.0' in B"
+    )
+    assert paired.warnings == [
+        "protocols differ: the first seed (--seed): seed is 1000 in A, 1 in B",
+        version,
+    ]
     shared = "the runs share 2 of 2 worlds in A and 2 in B: they are no separate samples"
     assert unpaired.warnings == [f"{shared}: p is too large", version]
     assert (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,13 +17,15 @@ import pytest
 from proctor.cli import main
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
-from proctor.errors import RunFolderError, UsageError
+from proctor.errors import PolicyError, RunFolderError, UsageError
 from proctor.evaluation.run import Evaluation
 from proctor.report.page import page_html, write_page
 from proctor.report.page_data import page_data, read_run
 from proctor.report.reproduce import episode_base, run_command
+from proctor.report.stopped import why_ended
 from proctor.report.timeline import limit_of, make_timeline, time_spent
 from proctor.runs.journal import JOURNAL_FILE, read_journal, video_path
+from proctor.runs.records import PlannedTask
 from proctor.runs.videos import WARNINGS_FILE
 from proctor.types import Outcome
 from tests.run_folders import BEGAN, RECORD, eight_episodes, episode, infected, write_run
@@ -217,11 +220,61 @@ def test_the_page_fetches_nothing(tmp_path: Path) -> None:
 
 
 def test_the_same_folder_gives_the_same_page(tmp_path: Path) -> None:
-    write_run(tmp_path / "a", eight_episodes())
-    write_run(tmp_path / "b", list(reversed(eight_episodes())))
-    pages = [write_page(tmp_path / name).read_bytes() for name in ("a", "b")]
-    assert pages[0] == pages[1]
-    assert page_html({**data_of(tmp_path / "a"), "folder": "."}).encode() == pages[0]
+    page = write_page(write_run(tmp_path, eight_episodes())).read_bytes()
+    again = write_page(write_run(tmp_path, list(reversed(eight_episodes())))).read_bytes()
+    assert again == page
+    files = ["run.json", "episodes.jsonl"]
+    assert page_html({**data_of(tmp_path), "folder": ".", "files": files}).encode() == page
+
+
+def test_tasks_of_which_nothing_has_ended_are_on_the_page(tmp_path: Path) -> None:
+    planned = [PlannedTask("point", n, f"point-{n}", "reach the goal", 50, 6) for n in range(3)]
+    rows = eight_episodes()
+    data = data_of(write_run(tmp_path, rows, replace(RECORD, tasks=planned, planned_episodes=18)))
+    assert [(task["name"], task["n"], task["planned"]) for task in data["tasks"]] == [
+        ("point-0", 4, 6),
+        ("point-1", 3, 6),
+        ("point-2", 0, 6),
+    ]
+    assert data["tasks"][2]["rate"] is None
+    assert data["tasks"][2]["instruction"] == "reach the goal"
+    assert data["episodes"]["task"] == [0] * 4 + [1] * 4
+
+
+def test_the_time_left_is_that_of_the_newest_session(tmp_path: Path) -> None:
+    rows, planned = eight_episodes(), replace(RECORD, planned_episodes=16)
+    resumed = replace(planned, sessions=[BEGAN, BEGAN + 4.6])
+    # Eight episodes ended within 8.5 s; of those since the resume, four within 3.9 s.
+    assert data_of(write_run(tmp_path / "a", rows, planned))["left_s"] == 8.5
+    assert data_of(write_run(tmp_path / "b", rows, resumed))["left_s"] == 7.8
+    assert data_of(write_run(tmp_path / "c", rows))["left_s"] == 0.0
+    assert data_of(write_run(tmp_path / "d", [], planned))["left_s"] is None
+
+
+def test_the_page_says_what_stopped_the_last_session_and_no_earlier_one(tmp_path: Path) -> None:
+    record = replace(RECORD, planned_episodes=16)
+    folder = write_run(tmp_path, eight_episodes(), record)
+    said = {"proctor": {"complete": False, "stopped": None, "session": 1, "ended": "a full disk"}}
+    (folder / "eval_info.json").write_text(json.dumps(said))
+    data = data_of(folder)
+    assert (data["status"], data["interrupted"]) == ("incomplete", "a full disk")
+    assert data["resume"] == f"proctor eval --resume --output_dir={tmp_path}"
+    write_run(tmp_path, eight_episodes(), replace(record, sessions=[BEGAN, BEGAN + 100]))
+    assert data_of(folder)["interrupted"] is None
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (None, None),
+        (KeyboardInterrupt(), "it was interrupted by Ctrl-C (SIGINT)"),
+        (KeyboardInterrupt(signal.SIGHUP), "its terminal went away (SIGHUP)"),
+        (PolicyError("actions hold NaN"), "actions hold NaN"),
+        (ValueError("a\x1b[2Jb"), "ValueError: a\\x1b[2Jb"),
+    ],
+)
+def test_what_ends_a_session_is_one_line(error: BaseException | None, said: str | None) -> None:
+    assert why_ended(error) == said
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,8 +16,10 @@ import pytest
 
 from proctor.errors import UsageError
 from proctor.evaluation.run import Evaluation
+from proctor.report.results import load_run
 from proctor.report.serve import RunServer
 from proctor.report.served_pages import look_every_s, version_of
+from proctor.runs.folder import RunFolder
 from tests.served import served
 
 
@@ -54,8 +57,8 @@ def test_the_list_names_every_run_with_its_rate(server: RunServer) -> None:
     assert status == 200
     assert "expert on fake" in page
     assert "100.0% [51.0, 100.0] n=4" in page
-    assert "href='/first/'" in page
-    assert "deep/&lt;b&gt;second" in page, "names are text, never markup"
+    assert '"href":"/first/"' in page
+    assert "deep/\\u003cb\\u003esecond" in page, "names are text, never markup"
     assert "<b>second" not in page
 
 
@@ -88,7 +91,18 @@ def test_videos_are_sent_whole_or_in_part(server: RunServer, runs: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "path", ["../secret.mp4", "%2e%2e/secret.mp4", "first/run.json", "first/../../secret.mp4", "x/"]
+    "path",
+    [
+        "../secret.mp4",
+        "%2e%2e/secret.mp4",
+        "first/report.html",
+        "first/.lock",
+        "x/run.json",
+        "first/../../secret.mp4",
+        "x/",
+        "compare/",
+        "run.json",
+    ],
 )
 def test_nothing_else_is_served(server: RunServer, path: str) -> None:
     with socket.create_connection(("127.0.0.1", server.server_address[1])) as raw:
@@ -96,6 +110,54 @@ def test_nothing_else_is_served(server: RunServer, path: str) -> None:
         answer = raw.makefile("rb").read()
     assert b" 404 " in answer.splitlines()[0]
     assert b"secret" not in answer
+
+
+def test_the_files_of_a_run_can_be_looked_at(server: RunServer, runs: Path) -> None:
+    named = b'"files":["run.json","eval_info.json","episodes.jsonl","episodes.csv"]'
+    assert named in get(server.url)[1]
+    for name in ("run.json", "eval_info.json", "episodes.jsonl"):
+        assert get(f"{server.url}first/{name}") == (200, (runs / "first" / name).read_bytes())
+
+
+def test_the_episodes_are_served_as_the_csv_that_report_writes(
+    server: RunServer, runs: Path
+) -> None:
+    assert get(server.url + "first/episodes.csv")[1].decode() == load_run(runs / "first").to_csv()
+
+
+def test_a_file_that_is_a_link_out_of_the_folder_is_not_sent(
+    server: RunServer, runs: Path, tmp_path: Path
+) -> None:
+    (runs / "first" / "workers.log").symlink_to(tmp_path / "secret.mp4")
+    status, body = get(server.url + "first/workers.log")
+    assert status == 404
+    assert b"secret" not in body.replace(b"secret.mp4", b"")
+
+
+def test_two_runs_of_the_list_are_compared(server: RunServer) -> None:
+    second = urllib.parse.quote("/deep/<b>second/")
+    status, body = get(f"{server.url}compare?run=/first/&run={second}")
+    assert status == 200
+    assert b'"title":"\\u003cb\\u003esecond against first"' in body
+    assert b'"report":"/first/"' in body, "its page as it is served, not a file"
+    assert str(server.site.root).encode() not in body
+
+
+@pytest.mark.parametrize("query", ["", "?run=/first/", "?run=/first/&run=/../", "?run=%00&run=/x/"])
+def test_what_is_no_pair_of_runs_is_not_compared(server: RunServer, query: str) -> None:
+    status, body = get(f"{server.url}compare{query}")
+    assert status == 404
+    assert b"runs" in body
+
+
+def test_a_page_says_whether_its_run_goes_on(server: RunServer, runs: Path) -> None:
+    before = version_of(runs / "first")
+    assert b'"status":"complete"' in get(server.url + "first/")[1]
+    with RunFolder(runs / "first").locked():
+        assert b'"status":"running"' in get(server.url + "first/")[1]
+        assert b'"status":"running"' in get(server.url)[1]
+        assert version_of(runs / "first") != before, "a page that is open looks again"
+    assert version_of(runs / "first") == before
 
 
 @pytest.mark.parametrize(
@@ -132,7 +194,7 @@ def test_a_cookie_that_is_none_is_refused(runs: Path) -> None:
 
 def test_a_run_whose_name_is_not_utf8_is_listed_and_served(server: RunServer, runs: Path) -> None:
     (runs / "first").rename(runs / os.fsdecode(b"run\xff"))
-    assert b"href='/run%FF/'" in get(server.url)[1]
+    assert b'"href":"/run%FF/"' in get(server.url)[1]
     assert get(server.url + "run%FF/")[0] == 200
 
 

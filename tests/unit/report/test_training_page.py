@@ -135,10 +135,10 @@ def test_view_lists_a_training_beside_its_evaluations(tmp_path: Path) -> None:
     with served(tmp_path) as server:
         status, page = get(server.url)
         assert status == 200
-        assert "<span class='tag'>training</span> act, trained on me/demos" in page
+        assert '"kind":"training","what":"act, trained on me/demos"' in page
         assert "87.5% [52.9, 97.8] n=8, best, at step 200" in page
-        assert "400 of 400 steps" in page
-        assert "train/&lt;b&gt;first/eval/000400" in page
+        assert '"done":400,"planned":400,"unit":"steps","status":"complete"' in page
+        assert "train/\\u003cb\\u003efirst/eval/000400" in page
         assert "<b>first" not in page
 
 
@@ -154,7 +154,8 @@ def test_a_training_is_served_as_its_page_and_follows_the_log(tmp_path: Path) ->
         assert get(server.url + "first/version")[1] != version
         assert '"step":410' in get(server.url + "first/")[1]
         assert get(server.url + "first/eval/000400/")[0] == 200, "where the page's links lead"
-        assert get(server.url + "first/train.json")[0] == 404, "nothing else is served"
+        assert get(server.url + "first/train.json")[0] == 200
+        assert get(server.url + "first/checkpoints/000400/x")[0] == 404, "nothing else is served"
         assert get(server.url + "first/checkpoints/")[0] == 404
 
 

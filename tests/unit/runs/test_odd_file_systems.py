@@ -8,6 +8,7 @@ import os
 import shutil
 import socket
 import subprocess
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import pytest
 
 from proctor.errors import FolderInUse, RunFolderError
 from proctor.evaluation.run import Evaluation
-from proctor.machine.locks import CLAIM_FILE, take_lock
+from proctor.machine.locks import CLAIM_FILE, in_use, take_lock, try_lock
 from proctor.runs.folder import RunFolder
 from proctor.runs.journal import read_journal
 from tests.unit.commands.test_shell import QUICK_RUN, proctor_where_nothing_locks
@@ -61,6 +62,36 @@ def test_what_a_killed_process_claimed_is_free(tmp_path: Path) -> None:
     (tmp_path / CLAIM_FILE).write_text(f"{os.getpid()} {socket.gethostname()}\n")
     take_lock(tmp_path).release()  # an earlier process had our number, as in containers
     assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+
+
+@pytest.mark.usefixtures("no_locks")
+def test_a_page_is_told_who_works_in_a_folder_without_locks(tmp_path: Path) -> None:
+    assert not in_use(tmp_path)
+    lock = take_lock(tmp_path)
+    assert in_use(tmp_path)
+    lock.release()
+    assert not in_use(tmp_path)
+    (tmp_path / CLAIM_FILE).write_text(f"{ended_process()} {socket.gethostname()}\n")
+    assert not in_use(tmp_path)
+    (tmp_path / CLAIM_FILE).write_text(f"{ended_process()} another-machine\n")
+    assert in_use(tmp_path)
+
+
+def test_asking_whether_a_folder_is_in_use_leaves_no_trace(tmp_path: Path) -> None:
+    assert not in_use(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    lock = take_lock(tmp_path)
+    assert in_use(tmp_path)
+    lock.release()
+    assert not in_use(tmp_path)
+
+
+def test_a_run_that_starts_while_a_page_asks_is_not_refused(tmp_path: Path) -> None:
+    (tmp_path / ".lock").touch()
+    asked = try_lock(tmp_path / ".lock", shared=True)  # as a page has it, for an instant
+    assert asked is not None
+    threading.Timer(0.01, asked.release).start()
+    take_lock(tmp_path).release()
 
 
 @pytest.mark.usefixtures("no_locks")

@@ -210,7 +210,7 @@ def test_a_run_from_before_a_setting_existed_goes_on_where_it_is_left_alone(
     assert run(output_dir=str(path), resume=True, eval__n_episodes=5).complete
     content["protocol"]["benchmark"]["config"]["of_tomorrow"] = 0
     (path / "run.json").write_text(json.dumps(content))
-    with pytest.raises(UsageError, match=r"of_tomorrow was 0, now None"):
+    with pytest.raises(UsageError, match=r"of_tomorrow was 0, now not said"):
         run(output_dir=str(path), resume=True, eval__n_episodes=6)
 
 

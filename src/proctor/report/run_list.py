@@ -1,0 +1,157 @@
+"""What the list of runs and trainings below a folder shows, as JSON values."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from proctor.errors import ProctorError, RunFolderError
+from proctor.machine.locks import in_use
+from proctor.report.page_data import read_run, title
+from proctor.report.shown import date, number
+from proctor.report.status import status_of
+from proctor.report.summary import tally
+from proctor.report.training_data import TrainingContent, read_training_folder, training_title
+from proctor.runs.finding import runs_below
+from proctor.runs.folder import EVAL_INFO_FILE, RUN_FILE
+from proctor.runs.journal import JOURNAL_FILE, VIDEO_FOLDER
+from proctor.runs.training import EVALUATIONS, LOG_FILE, RECORD_FILE
+from proctor.stats.anytime import watched
+
+RECORDS = (RUN_FILE, RECORD_FILE)
+FILES = {
+    RUN_FILE: "application/json",
+    EVAL_INFO_FILE: "application/json",
+    JOURNAL_FILE: "text/plain",
+    "workers.log": "text/plain",
+    RECORD_FILE: "application/json",
+    LOG_FILE: "text/plain",
+}
+"""What of a folder can be looked at as it is; never HTML, which could be anybody's."""
+CSV_FILE = "episodes.csv"
+"""Made when it is asked for."""
+
+
+def list_data(root: Path) -> dict[str, Any]:
+    """Return all that the list of the runs below ``root`` shows."""
+    return {
+        "title": f"Runs in {shown(root.name)}",
+        "runs": [row for folder in runs_below(root, RECORDS) for row in _rows(root, folder)],
+    }
+
+
+def _rows(root: Path, folder: Path) -> Iterator[dict[str, Any]]:
+    """Yield the line of one folder; none where it was removed while we looked."""
+    place = folder.relative_to(root).as_posix()
+    line = {"place": shown(place), "href": address(place)}
+    try:
+        is_run = (folder / RUN_FILE).is_file()
+        said = _run(root, folder) if is_run else _training(root, folder)
+        yield line | said | {"files": served_files(folder), "error": None}
+    except FileNotFoundError:
+        return
+    except ProctorError as error:
+        yield line | {"error": shown(str(error))}
+
+
+def _run(root: Path, folder: Path) -> dict[str, Any]:
+    check_inside(folder, root)
+    run = read_run(folder)
+    record, done = run.record, len(run.rows)
+    added = tally(run.rows, watched(record.resolved).overall)
+    status = status_of(
+        done, record.planned_episodes, running=in_use(folder), stopped=run.stopped is not None
+    )
+    return {
+        "kind": "run",
+        "what": title(record),
+        "rate": number(added.rate, 6),
+        "result": str(added),
+        **_started(record.sessions),
+        "done": done,
+        "planned": record.planned_episodes,
+        "unit": "episodes",
+        "status": status.value,
+    }
+
+
+def _training(root: Path, folder: Path) -> dict[str, Any]:
+    check_training_inside(folder, root)
+    training = read_training_folder(folder)
+    best = training.best
+    status = status_of(training.step, training.planned, running=in_use(folder))
+    return {
+        "kind": "training",
+        "what": training_title(training.record),
+        "rate": None if best is None else number((best.pc_success or 0.0) / 100, 6),
+        "result": _best_rate(training),
+        **_started(training.record.sessions),
+        "done": training.step,
+        "planned": training.planned,
+        "unit": "steps",
+        "status": status.value,
+    }
+
+
+def _started(sessions: list[float]) -> dict[str, Any]:
+    first = sessions[0] if sessions else None
+    return {"started": first, "date": None if first is None else date(first)}
+
+
+def _best_rate(training: TrainingContent) -> str:
+    best = training.best
+    if best is None:
+        return "n/a"
+    ends = "" if best.interval is None else " [{:.1f}, {:.1f}]".format(*best.interval)
+    return f"{best.pc_success:.1f}%{ends} n={best.episodes}, best, at step {best.step}"
+
+
+def files_of(folder: Path) -> list[str]:
+    """Return the names of the files of a run that can be looked at and hold something."""
+    there = (name for name in FILES if (folder / name).is_file())
+    return [name for name in there if (folder / name).stat().st_size]
+
+
+def served_files(folder: Path) -> list[str]:
+    """Return those files, and the table of episodes that a server makes of them."""
+    there = files_of(folder)
+    return [*there, CSV_FILE] if JOURNAL_FILE in there else there
+
+
+def shown(text: str) -> str:
+    """Return text that any encoding can hold, even that of an undecodable file name."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def address(place: str) -> str:
+    """Return the address of a folder below the one that is served."""
+    return f"/{quote(os.fsencode(place))}/" if place != "." else "/"
+
+
+def check_inside(folder: Path, root: Path) -> None:
+    """Refuse a run that is not below ``root``, or of which a link leads out of it.
+
+    Raises:
+        RunFolderError: naming what leads out.
+        FileNotFoundError: the run is gone.
+    """
+    links = [path for path in folder.iterdir() if path.is_symlink()]
+    links += [path for path in folder.glob(f"{VIDEO_FOLDER}/*") if path.is_symlink()]
+    for path in [folder, *links]:
+        if not Path(os.path.realpath(path)).is_relative_to(root):
+            raise RunFolderError(f"{path.name} is a link that leads out of the folder")
+
+
+def check_training_inside(folder: Path, root: Path) -> None:
+    """Refuse a training that is not below ``root``, or of which a link leads out of it.
+
+    Raises:
+        RunFolderError: naming what leads out.
+        FileNotFoundError: it is gone.
+    """
+    check_inside(folder, root)
+    for run in (folder / EVALUATIONS).glob(f"*/{RUN_FILE}"):
+        check_inside(run.parent, root)

@@ -1,0 +1,39 @@
+"""How far a run is: going on, complete, stopped by its rule, or left before its end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+
+from proctor.runs.journal import EpisodeRow
+
+
+class Status(Enum):
+    """What a badge says of a run or a training."""
+
+    RUNNING = "running"
+    COMPLETE = "complete"
+    STOPPED = "stopped early"
+    INCOMPLETE = "incomplete"
+
+
+def status_of(done: int, planned: int | None, *, running: bool, stopped: bool = False) -> Status:
+    """Return how far a run is; ``running``: a process works on it, ``stopped``: by its own rule."""
+    if running:
+        return Status.RUNNING
+    if stopped:
+        return Status.STOPPED
+    return Status.INCOMPLETE if planned is not None and done < planned else Status.COMPLETE
+
+
+def seconds_left(
+    rows: Sequence[EpisodeRow], planned: int | None, sessions: Sequence[float]
+) -> float | None:
+    """Return how long the rest takes if it goes on as in the newest session; None: nobody knows."""
+    if planned is None or not sessions:
+        return None
+    ends = [row.end_time for row in rows if row.end_time >= sessions[-1]]
+    left = planned - len(rows)
+    if left <= 0:
+        return 0.0
+    return (max(ends) - sessions[-1]) / len(ends) * left if ends else None
