@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from proctor.config.training import TrainConfig
-from proctor.config.training_sections import AcceleratorSettings, EmaSettings
+from proctor.config.training_sections import AcceleratorSettings, EmaSettings, ParallelismSettings
 from proctor.definition import flatten
 from proctor.foreign import Foreign, refuse_other
 from proctor.policies.lerobot.config import CheckpointConfig, encode_config
@@ -21,6 +21,7 @@ NEWEST_LEROBOT = "0.6"
 
 
 _DDP = "processes work together as LeRobot's do by default"
+_FSDP = "blocks are gathered one by one, as they compute, and let go"
 _PLACEHOLDER = "LeRobot does nothing with it either"
 _LATER = "not there yet"
 FOREIGN: dict[str, Foreign] = {
@@ -34,27 +35,17 @@ FOREIGN: dict[str, Foreign] = {
     "reward_model": Foreign((None,), "only policies are trained"),
     "persistent_workers": Foreign((True,), "loader processes live as long as the run"),
     "checkpoint_format": Foreign(("safetensors",), "checkpoints are safetensors"),
-    "parallelism.dp_replicate": Foreign(
-        (1, None), "torchrun --nproc_per_node=N says how many processes train together"
-    ),
-    "parallelism.dp_shard": Foreign(
-        (1,), f"sharding (FSDP) is {_LATER}: every process holds all weights"
-    ),
     "parallelism.context_parallel.ring_degree": Foreign((1,), _PLACEHOLDER),
     "parallelism.context_parallel.ulysses_degree": Foreign((1,), _PLACEHOLDER),
     "parallelism.cfg_parallel": Foreign((1,), _PLACEHOLDER),
-    "accelerator.fsdp.reshard_after_forward": Foreign((True,), f"sharding is {_LATER}"),
-    "accelerator.fsdp.wrap_modules": Foreign((None,), f"sharding is {_LATER}"),
-    "accelerator.fsdp.min_num_params": Foreign((None,), f"sharding is {_LATER}"),
-    "accelerator.fsdp.cpu_offload": Foreign((False,), f"sharding is {_LATER}"),
-    "accelerator.fsdp.ignored_modules": Foreign((None,), f"sharding is {_LATER}"),
+    "accelerator.fsdp.reshard_after_forward": Foreign((True,), _FSDP),
+    "accelerator.fsdp.wrap_modules": Foreign((None,), _FSDP),
+    "accelerator.fsdp.min_num_params": Foreign((None,), _FSDP),
+    "accelerator.fsdp.cpu_offload": Foreign((False,), _FSDP),
+    "accelerator.fsdp.ignored_modules": Foreign((None,), _FSDP),
     "accelerator.ddp.find_unused_parameters": Foreign((True,), _DDP),
     "accelerator.ddp.gradient_as_bucket_view": Foreign((False,), _DDP),
     "accelerator.ddp.static_graph": Foreign((False,), _DDP),
-    "accelerator.compile.enabled": Foreign((False,), _PLACEHOLDER),
-    "accelerator.compile.backend": Foreign(("inductor",), _PLACEHOLDER),
-    "accelerator.compile.mode": Foreign((None,), _PLACEHOLDER),
-    "accelerator.compile.regional": Foreign((True,), _PLACEHOLDER),
     "accelerator.activation_checkpointing.mode": Foreign(("none",), _PLACEHOLDER),
     "eval.recording": Foreign((False,), "record with `proctor record`"),
     "eval.recording_repo_id": Foreign((None,), "record with `proctor record`"),
@@ -70,12 +61,10 @@ FOREIGN: dict[str, Foreign] = {
         (False,), f"uploading is {_LATER}: the folder pretrained_model is ready to be uploaded"
     ),
     "policy.gradient_checkpointing": Foreign((False,), _LATER),
-    "policy.compile_model": Foreign((False,), f"compiled training is {_LATER}"),
 }
 """By dotted name."""
 IDLE = (
     "job.",
-    "policy.compile_mode",
     "policy.input_features",
     "policy.output_features",
     "policy.private",
@@ -94,6 +83,11 @@ WHOLE = (
     "optimizer.optimizer_groups",
 )
 """Settings that are maps, not sections."""
+_COMPILED = {
+    "policy.compile_model": "accelerator.compile.enabled",
+    "policy.compile_mode": "accelerator.compile.mode",
+}
+"""What LeRobot asks some policies: the same for all of them, here."""
 OLD_NAMES = {"eval_freq": "env_eval_freq"}
 
 
@@ -104,14 +98,19 @@ def ours(settings: Mapping[str, Any]) -> dict[str, Any]:
         UsageError: one asks for what we do not do, with the reason.
     """
     kept: dict[str, Any] = {}
+    compiled: dict[str, Any] = {}
     for name, value in flatten(settings, _is_section).items():
         name = OLD_NAMES.get(name, name)
         if isinstance(value, str) and value.lower() in ("null", "none"):  # as LeRobot reads flags
             value = None
-        if name in FOREIGN:
+        if name in _COMPILED:
+            compiled[_COMPILED[name]] = value
+        elif name in FOREIGN:
             refuse_other(name, value, FOREIGN)
         elif not name.startswith(IDLE) and not _is_empty_section(name, value):
             kept[name] = value
+    if str(compiled.get(_COMPILED["policy.compile_model"])).lower() == "true":
+        kept = compiled | kept
     return kept
 
 
@@ -153,6 +152,7 @@ def lerobot_file(
         "scheduler",
     }
     left_out |= {"accelerator"} if config.accelerator == AcceleratorSettings() else set()
+    left_out |= {"parallelism"} if config.parallelism == ParallelismSettings() else set()
     left_out |= {"ema"} if config.ema == EmaSettings() else set()
     return {
         **{name: value for name, value in told.items() if name not in left_out},

@@ -13,6 +13,7 @@ from proctor.config.training_sections import (
     AcceleratorSettings,
     DatasetSettings,
     EmaSettings,
+    ParallelismSettings,
     StartMethod,
     TrainWandbConfig,
 )
@@ -92,6 +93,7 @@ class TrainConfig(Config):
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     scheduler: ScheduleSettings = field(default_factory=ScheduleSettings)
     accelerator: AcceleratorSettings = field(default_factory=AcceleratorSettings)
+    parallelism: ParallelismSettings = field(default_factory=ParallelismSettings)
     ema: EmaSettings = field(default_factory=EmaSettings)
     wandb: TrainWandbConfig = field(default_factory=TrainWandbConfig, metadata=PRESENTATION)
     cudnn_deterministic: bool = field(
@@ -134,6 +136,7 @@ class TrainConfig(Config):
         self._validate_keeping()
         self._validate_dataset()
         self._validate_accumulation()
+        self._validate_parallelism()
         self.ema.validate()
         if self.env is not None:
             at_least("env.max_parallel_tasks", self.env.max_parallel_tasks, 0)
@@ -183,3 +186,10 @@ class TrainConfig(Config):
                     f"--{name} must be a multiple of {n}, the batches of one update "
                     f"(--accelerator.gradient_accumulation.steps), got {getattr(self, name)}"
                 )
+
+    def _validate_parallelism(self) -> None:
+        for name in ("dp_replicate", "dp_shard"):
+            at_least(f"parallelism.{name}", getattr(self.parallelism, name), 1)
+        self.accelerator.compile.validate()
+        if self.accelerator.compile.enabled and self.parallelism.dp_shard > 1:
+            raise UsageError("--accelerator.compile.enabled is not for --parallelism.dp_shard")

@@ -70,6 +70,56 @@ class AccumulationSettings:
 
 
 @dataclass
+class CompileSettings:
+    """Whether the network is compiled (torch.compile)."""
+
+    enabled: bool = field(default=False, metadata={"help": "compile the network"})
+    backend: str = field(
+        default="inductor", metadata={"help": "inductor, or to find a fault aot_eager, eager"}
+    )
+    mode: str | None = field(
+        default=None,
+        metadata={"help": "reduce-overhead, max-autotune, max-autotune-no-cudagraphs"},
+    )
+    regional: bool = field(
+        default=True,
+        metadata={"help": "the network's hot parts, each by itself; false: its whole loss"},
+    )
+
+    def validate(self) -> None:
+        """Refuse what torch has not.
+
+        Raises:
+            UsageError: naming the flag.
+        """
+        known = {
+            "backend": ("inductor", "aot_eager", "eager"),
+            "mode": (None, "default", "reduce-overhead", "max-autotune", _NO_GRAPHS),
+        }
+        for name, values in known.items():
+            if getattr(self, name) not in values:
+                told = ", ".join(str(value) for value in values if value)
+                raise UsageError(
+                    f"--accelerator.compile.{name} is {getattr(self, name)!r} (choose {told})"
+                )
+
+
+_NO_GRAPHS = "max-autotune-no-cudagraphs"
+
+
+@dataclass
+class ParallelismSettings:
+    """How several processes (torchrun) share a training."""
+
+    dp_replicate: int = field(
+        default=1, metadata={"help": "copies of the weights (1: as many as dp_shard leaves)"}
+    )
+    dp_shard: int = field(
+        default=1, metadata={"help": "processes that the weights are spread over (FSDP2)"}
+    )
+
+
+@dataclass
 class AcceleratorSettings:
     """How the device is used."""
 
@@ -77,6 +127,7 @@ class AcceleratorSettings:
         default=Precision.NO, metadata={"help": "no: float32 (TF32 on CUDA); bf16: autocast"}
     )
     gradient_accumulation: AccumulationSettings = field(default_factory=AccumulationSettings)
+    compile: CompileSettings = field(default_factory=CompileSettings)
 
 
 @dataclass

@@ -8,7 +8,6 @@ s <= 0, so that the average begins as a copy; then 1 - (1 + s / inv_gamma) ** -p
 from __future__ import annotations
 
 from collections.abc import Iterable
-from copy import deepcopy
 from typing import Any
 
 import torch
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 from proctor.config.training_sections import EmaSettings
 from proctor.errors import UsageError
 from proctor.policies.runtime.network import Network
+from proctor.training.sharding import part_here, spread_as
 
 
 def decay_at(settings: EmaSettings, update: int) -> float:
@@ -43,16 +43,14 @@ class Average:
         """Move every average towards its parameter."""
         self.updates += 1
         share = 1 - decay_at(self.settings, self.updates)
-        now = [parameter.detach() for parameter in parameters]
-        torch._foreach_lerp_(self.weights, now, share)
+        now = [part_here(parameter.detach()) for parameter in parameters]
+        torch._foreach_lerp_([part_here(weight) for weight in self.weights], now, share)
 
-    def network_of(self, network: Network) -> Network:
-        """Return a copy of ``network`` with the averages as its parameters."""
-        copied = deepcopy(network)
-        with torch.no_grad():
-            for parameter, average in zip(copied.parameters(), self.weights, strict=True):
-                parameter.copy_(average)
-        return copied
+    def weights_of(self, network: Network) -> dict[str, Tensor]:
+        """Return the state of ``network`` with the averages as its parameters."""
+        averages = dict(zip(map(id, network.parameters()), self.weights, strict=True))
+        state = network.state_dict(keep_vars=True)
+        return {name: averages.get(id(value), value.detach()) for name, value in state.items()}
 
     def state(self) -> dict[str, Any]:
         """Return what a resumed run needs, under diffusers' names."""
@@ -65,7 +63,7 @@ class Average:
             "use_ema_warmup": settings.decay is None,
             "inv_gamma": settings.inv_gamma,
             "power": settings.power,
-            "shadow_params": [weight.cpu() for weight in self.weights],
+            "shadow_params": self.weights,
         }
 
     def load(self, state: dict[str, Any], where: str) -> None:
@@ -82,5 +80,6 @@ class Average:
         if [tuple(w.shape) for w in found] != [tuple(w.shape) for w in self.weights]:
             raise UsageError(f"{where} holds averages of another network's weights")
         self.weights = [
-            w.to(old.device, old.dtype) for w, old in zip(found, self.weights, strict=True)
+            spread_as(w.to(old.device, old.dtype), old)
+            for w, old in zip(found, self.weights, strict=True)
         ]

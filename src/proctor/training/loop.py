@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import warnings
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -33,13 +34,14 @@ from proctor.training.checkpoints import AVERAGED, PRETRAINED, STATE, Checkpoint
 from proctor.training.data import Batch, batches
 from proctor.training.draws import Draws
 from proctor.training.ema import Average
+from proctor.training.learner import Learner
 from proctor.training.meter import Meter, Reading
 from proctor.training.optim import clip_gradients, groups_of, make_optimizer, make_scheduler
 from proctor.training.pictures import changed, plan
 from proctor.training.sampler import ALONE
 from proctor.training.setup import Setup
-from proctor.training.state import Learning, read_state, write_state
-from proctor.training.together import Learner
+from proctor.training.sharding import gathered
+from proctor.training.state import Batching, Learning, Snapshot, read_state, write_state
 
 _FUSED = ("cuda", "cpu")
 """Where one kernel updates all weights: on a CPU in a quarter to a half of the time."""
@@ -75,6 +77,7 @@ class Trainer:
             UsageError: the checkpoint is not of this training.
         """
         config, network = setup.config, setup.parts.network
+        learner = Learner(network, config, setup.together, setup.device)  # spreads the weights
         groups = groups_of(setup.recipe, network)
         optimizer = make_optimizer(setup.recipe, groups, fused=setup.device.type in _FUSED)
         scheduler = make_scheduler(setup.recipe, optimizer, config.steps)
@@ -83,7 +86,7 @@ class Trainer:
         if resumed is not None:
             read_state(resumed / STATE, learning)
         preprocess = setup.parts.preprocessor.on(setup.device)
-        return Trainer(setup, learning, preprocess, setup.together.learner(network))
+        return Trainer(setup, learning, preprocess, learner)
 
     def run(self, checkpoints: Checkpoints, watcher: Watcher | None) -> None:
         """Take all steps that are left; without a watcher, nothing is written or validated.
@@ -105,12 +108,36 @@ class Trainer:
                     reading = meter.read(step, self.rate)
                     if watcher is not None:
                         watcher.logged(reading)
-                if config.eval_steps and step % config.eval_steps == 0 and watcher is not None:
-                    watcher.validated(step, self.held_out_loss())
+                if config.eval_steps and step % config.eval_steps == 0:
+                    self.validate(watcher)
                 if config.saves_after(step):
                     meter.check(step)
-                    if watcher is not None:
-                        watcher.saved(step, checkpoints.save(step, self.write))
+                    self.save(checkpoints, watcher)
+
+    def validate(self, watcher: Watcher | None) -> None:
+        """Tell the loss on held-out episodes; with weights that are spread, all compute it."""
+        if watcher is not None or self.learner.sharded:
+            loss = self.held_out_loss()
+            if watcher is not None:
+                watcher.validated(self.learning.step, loss)
+
+    def save(self, checkpoints: Checkpoints, watcher: Watcher | None) -> None:
+        """Write a checkpoint; what is spread over processes, these bring together.
+
+        Raises:
+            RunFolderError: the disk does not take it.
+        """
+        if watcher is None and not self.learner.sharded:
+            return
+        learning, network, keep = self.learning, self.setup.parts.network, watcher is not None
+        weights = {PRETRAINED: gathered(network.state_dict(), keep=keep)}
+        if learning.average is not None:
+            averages = learning.average.weights_of(network)
+            weights[AVERAGED] = gathered(averages, keep=keep)
+        snapshot = learning.snapshot(keep=keep)
+        if watcher is not None:
+            path = checkpoints.save(learning.step, partial(self.write, weights, snapshot))
+            watcher.saved(learning.step, path)
 
     def step(self, batch: Batch, meter: Meter) -> None:
         """Learn from one batch."""
@@ -141,7 +168,8 @@ class Trainer:
         inputs = self.preprocess(self.seen(batch, step))
         precision = setup.config.accelerator.mixed_precision
         with torch.autocast(device.type, torch.bfloat16, enabled=precision is Precision.BF16):
-            return self.learner(inputs, draws) if network.training else network.loss(inputs, draws)
+            together = network.training or self.learner.sharded
+            return self.learner(inputs, draws) if together else network.loss(inputs, draws)
 
     def seen(self, batch: Batch, step: int) -> Batch:
         """Return a batch with its pictures as networks see them; in training, changed at random."""
@@ -188,22 +216,21 @@ class Trainer:
         network.train()
         return float(total) / rows
 
-    def write(self, folder: Path) -> None:
+    def write(
+        self, weights: dict[str, dict[str, Tensor]], snapshot: Snapshot, folder: Path
+    ) -> None:
         """Write the files of a checkpoint into an empty folder."""
-        setup, learning, parts = self.setup, self.learning, self.setup.parts
+        setup, parts = self.setup, self.setup.parts
         recipe = {"optimizer": setup.recipe.optimizer, "scheduler": setup.recipe.schedule}
         told = json.dumps(lerobot_file(setup.config, parts.config, recipe), indent=4)
-        policies = {PRETRAINED: parts}
-        if learning.average is not None:
-            averaged = learning.average.network_of(parts.network)
-            policies[AVERAGED] = replace(parts, network=averaged)
-        for name, policy in policies.items():
+        for name, tensors in weights.items():
             (folder / name).mkdir()
-            write_parts(policy, folder / name)
+            write_parts(parts, folder / name, weights=tensors)
             (folder / name / "train_config.json").write_text(told)
-        batch = {
-            "num_processes": setup.together.share.of,
-            "batch_size": setup.config.batch_size,
-            "grad_accum_steps": setup.config.accumulation,
-        }
-        write_state(folder / STATE, learning, setup.draws.generators(learning.step), batch)
+        batching = Batching(
+            setup.config.batch_size,
+            setup.config.accumulation,
+            setup.together.share.of,
+            setup.config.parallelism.dp_shard,
+        )
+        write_state(folder / STATE, snapshot, setup.draws.generators(snapshot.step), batching)

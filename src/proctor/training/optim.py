@@ -36,6 +36,7 @@ from proctor.policies.lerobot.presets import (
     said,
 )
 from proctor.policies.runtime.network import Network
+from proctor.training.sharding import whole
 
 Multiplier = Callable[[int], float]
 _CLASSES: dict[str, Callable[..., torch.optim.Optimizer]] = {
@@ -268,4 +269,4 @@ _SCHEDULES: dict[str, Callable[[dict[str, Any], int], Multiplier]] = {
 
 def clip_gradients(parameters: Iterable[nn.Parameter], norm: float) -> Tensor:
     """Scale the gradients down to ``norm`` where theirs is larger; return what it was."""
-    return nn.utils.clip_grad_norm_(parameters, norm)
+    return whole(nn.utils.clip_grad_norm_(parameters, norm))

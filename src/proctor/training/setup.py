@@ -30,6 +30,7 @@ from proctor.policies.runtime.runner import pick_device
 from proctor.training.checkpoints import PRETRAINED
 from proctor.training.data import Loading, Samples
 from proctor.training.draws import Draws
+from proctor.training.learner import require_compiler
 from proctor.training.material import Material, look_up_material
 from proctor.training.optim import Recipe, groups_of, resolve
 from proctor.training.sampler import Order
@@ -86,8 +87,10 @@ def prepare(
     Raises:
         UsageError: what cannot be, before anything is written.
     """
-    material = look_up_material(config)
+    together.check(config.parallelism)
     device = together.device(pick_device(_asked_device(config)))
+    require_compiler(config.accelerator.compile, device)
+    material = look_up_material(config)
     parts = _parts(config, material, device, resumed)
     _check_played(config, parts)
     preset = parts.config.training_preset() if config.use_policy_training_preset else None
@@ -134,7 +137,8 @@ def _parts(
     else:
         parts = _new_parts(config, material, device)
     made_for = replace(parts.config, device=device.type, push_to_hub=False)
-    parts.network.to(device)
+    if config.parallelism.dp_shard == 1:  # what is spread goes to the device block by block
+        parts.network.to(device)
     return replace(parts, config=made_for)
 
 

@@ -26,6 +26,7 @@ from proctor.errors import UsageError
 from proctor.machine.files import read_plain
 from proctor.policies.lerobot.weights import read_tensors
 from proctor.training.ema import Average
+from proctor.training.sharding import gathered, spread_as
 
 STEP_FILE = "training_step.json"
 OPTIMIZER_FILE, GROUPS_FILE = "optimizer_state.safetensors", "optimizer_param_groups.json"
@@ -47,41 +48,86 @@ class Learning:
     """Whether files hold every group as an optimiser of its own."""
     step: int = 0
     """Batches that were learnt from."""
+    processes: int | None = None
+    """That learnt together up to the checkpoint that was gone on from; None: it does not say."""
+
+    def snapshot(self, *, keep: bool = True) -> Snapshot:
+        """Return what is written down; whole where it is spread, if it is to be kept here.
+
+        All processes that the weights are spread over must ask for it.
+        """
+        scheduler, average = self.scheduler, self.average
+        return Snapshot(
+            self.step,
+            gathered(self.optimizer.state_dict(), keep=keep),
+            None if scheduler is None else scheduler.state_dict(),
+            None if average is None else gathered(average.state(), keep=keep),
+            self.separate,
+        )
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What ``Learning`` is at one moment, as files hold it."""
+
+    step: int
+    optimizer: dict[str, Any]
+    scheduler: dict[str, Any] | None
+    average: dict[str, Any] | None
+    separate: bool
+
+
+@dataclass(frozen=True)
+class Batching:
+    """What an update is made of, in LeRobot's words."""
+
+    batch_size: int
+    grad_accum_steps: int = 1
+    num_processes: int = 1
+    dp_shard: int = 1
+    """Processes that weights are spread over."""
+
+    def told(self) -> dict[str, Any]:
+        """Return what training_step.json says of it."""
+        world = self.num_processes  # LeRobot 0.6.1 knows it by this name
+        spread = {"dp_replicate": world // self.dp_shard, "dp_shard": self.dp_shard}
+        return {
+            "dp_world_size": world,
+            "num_processes": world,
+            "batch_size": self.batch_size,
+            "grad_accum_steps": self.grad_accum_steps,
+            "parallelism": spread | {"ring_degree": 1, "ulysses_degree": 1},
+        }
 
 
 @dataclass(frozen=True)
 class _Step:
     step: Annotated[int, msgspec.Meta(ge=0, le=10**12)]
+    num_processes: Annotated[int, msgspec.Meta(ge=1, le=10**6)] | None = None
 
 
 def write_state(
-    folder: Path,
-    learning: Learning,
-    generators: dict[str, Tensor],
-    batch: dict[str, int],
+    folder: Path, snapshot: Snapshot, generators: dict[str, Tensor], batching: Batching
 ) -> None:
-    """Write the files; ``batch`` states batch_size, grad_accum_steps, num_processes (1).
+    """Write the files.
 
     Raises:
         OSError, SafetensorError: the disk does not take them.
     """
     folder.mkdir()
-    world = batch.get("num_processes", 1)  # LeRobot 0.6.1 knows it by this name
-    spread = {"dp_replicate": world, "dp_shard": 1, "ring_degree": 1, "ulysses_degree": 1}
-    step = {"step": learning.step, "dp_world_size": world, **batch, "parallelism": spread}
-    _write_json(folder / STEP_FILE, step)
-    _write_optimizer(folder, learning)
+    _write_json(folder / STEP_FILE, {"step": snapshot.step, **batching.told()})
+    _write_optimizer(folder, snapshot)
     save_file(generators, folder / RNG_FILE)
-    if learning.scheduler is not None:
-        _write_json(folder / SCHEDULER_FILE, learning.scheduler.state_dict())
-    if learning.average is not None:
-        torch.save(learning.average.state(), folder / EMA_FILE)
+    if snapshot.scheduler is not None:
+        _write_json(folder / SCHEDULER_FILE, snapshot.scheduler)
+    if snapshot.average is not None:
+        weights = [weight.cpu() for weight in snapshot.average["shadow_params"]]
+        torch.save(snapshot.average | {"shadow_params": weights}, folder / EMA_FILE)
 
 
-def _write_optimizer(folder: Path, learning: Learning) -> None:
-    saved = learning.optimizer.state_dict()
-    groups, state = saved["param_groups"], saved["state"]
-    if not learning.separate:
+def _write_optimizer(folder: Path, snapshot: Snapshot) -> None:
+    groups, state = snapshot.optimizer["param_groups"], snapshot.optimizer["state"]
+    if not snapshot.separate:
         _write_moments(folder, groups, state)
         return
     for group in groups:
@@ -111,14 +157,9 @@ def _write_json(file: Path, value: Any) -> None:
     file.write_text(json.dumps(value, indent=4))
 
 
-def read_step(folder: Path) -> int:
-    """Return how many steps the run of ``folder`` had done.
-
-    Raises:
-        UsageError: it does not say.
-    """
+def _read_step(folder: Path) -> _Step:
     found: _Step = _read(folder / STEP_FILE, _Step)
-    return found.step
+    return found
 
 
 def read_state(folder: Path, learning: Learning) -> None:
@@ -138,7 +179,8 @@ def read_state(folder: Path, learning: Learning) -> None:
             reason = str(error).partition("\n")[0]
             raise UsageError(f"{file} holds no averages that can be read: {reason}") from None
         learning.average.load(state, str(file))
-    learning.step = read_step(folder)
+    found = _read_step(folder)
+    learning.step, learning.processes = found.step, found.num_processes
 
 
 def _load_optimizer(folder: Path, learning: Learning) -> None:
@@ -151,6 +193,10 @@ def _load_optimizer(folder: Path, learning: Learning) -> None:
         group |= {name: own[name] for name in ("fused", "foreach", "capturable") if name in own}
         if "betas" in group:
             group["betas"] = tuple(group["betas"])
+    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+    for number, weight in enumerate(weights):
+        values = state.get(number, {})
+        state[number] = {name: spread_as(value, weight) for name, value in values.items()}
     try:
         optimizer.load_state_dict({"state": state, "param_groups": groups})
     except (ValueError, KeyError, TypeError) as error:

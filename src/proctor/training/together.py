@@ -3,24 +3,23 @@
     torchrun --nproc_per_node=4 -m proctor.cli train ...
 
 Each learns from its own share of every step's samples; gradients are averaged while they are
-computed (torch's DDP). The first process alone writes: checkpoints, log, evaluations.
+computed (learner.py). The first process alone writes: checkpoints, log, evaluations.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch import distributed as dist
-from torch.nn.parallel import DistributedDataParallel
 
+from proctor.config.training_sections import ParallelismSettings
 from proctor.errors import TrainingError, UsageError, last_line
-from proctor.policies.runtime.network import Network
 from proctor.training.sampler import Share
 
 _PATIENCE = timedelta(hours=6)
@@ -65,9 +64,23 @@ class Together:
         torch.cuda.set_device(self.local)
         return torch.device("cuda", self.local)
 
-    def learner(self, network: Network) -> Learner:
-        """Return what computes losses whose gradients are those of all processes."""
-        return Learner(network, self)
+    def check(self, parallelism: ParallelismSettings) -> None:
+        """Refuse to spread weights over another number of processes than there is.
+
+        Raises:
+            UsageError: naming the flag.
+        """
+        parts, replicas, n = parallelism.dp_shard, parallelism.dp_replicate, self.share.of
+        if n % parts:
+            raise UsageError(
+                f"--parallelism.dp_shard={parts}: {n} process(es) train here; start a multiple of "
+                f"{parts} (torchrun --nproc_per_node={parts} -m proctor.cli train ...)"
+            )
+        if replicas not in (1, n // parts):  # 1 is LeRobot's word for as many as there are
+            raise UsageError(
+                f"--parallelism.dp_replicate={replicas}: {n} process(es) with "
+                f"--parallelism.dp_shard={parts} are {n // parts} replica(s)"
+            )
 
     def mean(self, values: Tensor) -> Tensor:
         """Return the mean over all processes, each of which must ask for it."""
@@ -96,41 +109,6 @@ class Together:
 
 
 ALONE_HERE = Together()
-
-
-class Learner:
-    """A network's loss; its gradients are averaged over the processes as they come to be."""
-
-    def __init__(self, network: Network, together: Together) -> None:
-        self._loss: nn.Module = _Loss(network)
-        if not together.alone:  # a network may leave some of its weights alone, as LeRobot allows
-            self._loss = DistributedDataParallel(self._loss, find_unused_parameters=True)
-
-    def __call__(
-        self, inputs: dict[str, Tensor], draws: dict[str, Tensor]
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the loss of this process's samples, and its parts."""
-        found: tuple[Tensor, dict[str, Tensor]] = self._loss(inputs, draws)
-        return found
-
-    def collecting(self, *, last: bool) -> AbstractContextManager[None]:
-        """Return where a batch is learnt from; gradients are averaged in an update's last only."""
-        if last or not isinstance(self._loss, DistributedDataParallel):
-            return nullcontext()
-        return self._loss.no_sync()
-
-
-class _Loss(nn.Module):
-    """A network whose forward is its loss: DDP knows no other method."""
-
-    def __init__(self, network: Network) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(
-        self, inputs: dict[str, Tensor], draws: dict[str, Tensor]
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        return self.network.loss(inputs, draws)
 
 
 @contextmanager

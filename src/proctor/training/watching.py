@@ -157,6 +157,12 @@ class Watching:
         )
         for note in setup.parts.notes:
             self._say(f"note: {note}")
+        before = trainer.learning.processes
+        if before not in (None, n):
+            self._say(
+                f"note: {n} process(es) instead of {before}: a step is {setup.order.step_size} "
+                "samples from here on, in another order than the undisturbed run's"
+            )
 
     def _say(self, text: str) -> None:
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)

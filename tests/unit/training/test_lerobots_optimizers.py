@@ -19,7 +19,7 @@ from proctor.policies.act.config import ActConfig  # noqa: E402
 from proctor.policies.lerobot.presets import OptimizerSettings, ScheduleSettings  # noqa: E402
 from proctor.policies.runtime.network import Network  # noqa: E402
 from proctor.training.optim import groups_of, make_optimizer, multiplier, resolve  # noqa: E402
-from proctor.training.state import Learning, read_state, write_state  # noqa: E402
+from proctor.training.state import Batching, Learning, read_state, write_state  # noqa: E402
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden/data/optimizers.json").read_text())
 KINDS = ("xvla-adamw", "multi_adam")
@@ -78,7 +78,7 @@ def test_weights_and_files_are_lerobots_and_a_resumed_run_goes_on_alike(kind, tm
     stepped(learning, network, 2)
     for name, expected in golden["weights"].items():
         torch.testing.assert_close(network.get_parameter(name), torch.tensor(expected))
-    write_state(tmp_path / "state", learning, {"any": torch.zeros(1)}, {"batch_size": 1})
+    write_state(tmp_path / "state", learning.snapshot(), {"any": torch.zeros(1)}, Batching(1))
     found = written(tmp_path / "state")
     assert found.keys() == golden["files"].keys()
     for name, expected in golden["files"].items():

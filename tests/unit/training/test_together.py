@@ -17,6 +17,8 @@ pytestmark = pytest.mark.skipif(
     not torch.distributed.is_gloo_available(), reason="this torch was built without gloo"
 )
 
+from safetensors.torch import load_file  # noqa: E402
+
 from proctor.cli import main  # noqa: E402
 from proctor.training.sampler import Order, Share  # noqa: E402
 
@@ -28,6 +30,8 @@ COLLECTED = {"save_freq": 8, "log_freq": 4, "accelerator.gradient_accumulation.s
 COLLECTED |= {"policy.drop_n_last_frames": 1}  # 8 samples: no step of an epoch is a short one
 COLLECTED |= {"policy.scheduler_warmup_steps": 0, "dataset.eval_split": 0.3, "eval_steps": 4}
 HALF = {"batch_size": 2}
+SPREAD = {"parallelism.dp_shard": 2, "ema.enable": "true"}
+SPREAD |= {"dataset.eval_split": 0.3, "eval_steps": 4, "steps": 4, "policy.use_vae": "false"}
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +43,10 @@ def by_two(numbers, tmp_path_factory) -> tuple[Path, subprocess.CompletedProcess
         words(numbers, runs / "parts", RUN, ACT, STEPS, HALF, {"steps": 4}),
         ["--resume", f"--output_dir={runs / 'parts'}", "--steps=8"],
         words(numbers, runs / "diffusion", RUN, SMALL_DIFFUSION, COLLECTED, HALF),
+        words(numbers, runs / "spread", RUN, ACT, STEPS, HALF, SPREAD),
+        words(numbers, runs / "copies", RUN, ACT, STEPS, HALF, SPREAD, {"parallelism.dp_shard": 1}),
+        words(numbers, runs / "spread_parts", RUN, ACT, STEPS, HALF, SPREAD, {"steps": 2}),
+        ["--resume", f"--output_dir={runs / 'spread_parts'}", "--steps=4"],
         words(numbers, runs / "refused", RUN, ACT, {"dataset.episodes": "[7]"}),
     ]
     (runs / "asked.json").write_text(json.dumps(asked))
@@ -72,6 +80,40 @@ def test_a_resumed_run_of_two_ends_with_the_bits_of_an_undisturbed_one(by_two):
     whole, parts = (runs / name for name in ("whole", "parts"))
     assert files_of(parts / "checkpoints/000008") == files_of(whole / "checkpoints/000008")
     assert losses(parts) == losses(whole)
+
+
+def test_weights_that_are_spread_over_processes_learn_what_copies_do(by_two):
+    runs, _ = by_two
+    spread, copies = (runs / name for name in ("spread", "copies"))
+    assert losses(spread) == pytest.approx(losses(copies), rel=1e-5)
+    held_out = [
+        [json.loads(line)["loss"] for line in (run / "log.jsonl").open() if "held_out" in line]
+        for run in (spread, copies)
+    ]
+    assert held_out[0] == pytest.approx(held_out[1], rel=1e-5)
+    last = "checkpoints/000004"
+    found, expected = (files_of(run / last).keys() for run in (spread, copies))
+    assert found == expected  # whole tensors in the same files
+    for file in ("pretrained_model/model", "pretrained_model_ema/model"):
+        one, other = (load_file(run / last / f"{file}.safetensors") for run in (spread, copies))
+        for key, value in other.items():
+            torch.testing.assert_close(one[key], value, rtol=1e-4, atol=1e-6)
+    step = json.loads((spread / last / "training_state/training_step.json").read_text())
+    assert (step["parallelism"]["dp_replicate"], step["parallelism"]["dp_shard"]) == (1, 2)
+
+
+def test_a_resumed_run_of_spread_weights_ends_with_the_bits_of_an_undisturbed_one(by_two):
+    runs, _ = by_two
+    whole, parts = (runs / name / "checkpoints/000004" for name in ("spread", "spread_parts"))
+    assert files_of(parts) == files_of(whole)
+
+
+def test_one_process_goes_on_with_what_two_had_spread_and_says_so(by_two, capfd):
+    runs, _ = by_two
+    asked = [f"--output_dir={runs / 'spread_parts'}", "--steps=6", "--parallelism.dp_shard=1"]
+    assert main(["train", "--resume", *asked]) == 0
+    said = capfd.readouterr().err
+    assert "note: 1 process(es) instead of 2: a step is 2 samples from here on" in said
 
 
 def test_several_batches_of_two_processes_make_one_update(numbers, by_two, tmp_path):

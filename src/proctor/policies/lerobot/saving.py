@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from safetensors.torch import save_file
+from torch import Tensor
 
 from proctor.errors import UsageError
 from proctor.policies.lerobot.checkpoint import NEWEST_LEROBOT
@@ -38,18 +40,23 @@ def write_checkpoint(parts: Parts, folder: Path, for_lerobot: str = NEWEST_LEROB
         draft.rename(folder)
 
 
-def write_parts(parts: Parts, folder: Path, for_lerobot: str = NEWEST_LEROBOT) -> None:
+def write_parts(
+    parts: Parts,
+    folder: Path,
+    for_lerobot: str = NEWEST_LEROBOT,
+    weights: Mapping[str, Tensor] | None = None,
+) -> None:
     """Write the files of a checkpoint into a folder that nobody reads yet.
+
+    ``weights`` are written instead of those that the network has, under its names.
 
     Raises:
         OSError, SafetensorError: the disk does not take them.
     """
     (folder / "config.json").write_text(encode_config(parts.config, for_lerobot))
-    weights = {
-        parts.prefix + key: value.cpu().contiguous()
-        for key, value in parts.network.state_dict().items()
-    }
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    state = parts.network.state_dict() if weights is None else weights
+    tensors = {parts.prefix + key: value.cpu().contiguous() for key, value in state.items()}
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     for pipeline in (parts.preprocessor, parts.postprocessor):
         write_pipeline(pipeline, folder)
 

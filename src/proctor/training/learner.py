@@ -1,0 +1,122 @@
+"""A network's loss as a training computes it: compiled or not, by one process or by several."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from proctor.config.training import TrainConfig
+from proctor.config.training_sections import CompileSettings
+from proctor.errors import TrainingError, UsageError, last_line
+from proctor.policies.runtime.network import Network
+from proctor.training.sharding import shard
+from proctor.training.together import Together
+
+_FLAG = "--accelerator.compile.enabled"
+
+
+class Learner:
+    """A network's loss; its gradients are averaged over the processes as they come to be."""
+
+    def __init__(
+        self, network: Network, config: TrainConfig, together: Together, device: torch.device
+    ) -> None:
+        """Make the loss ready; weights that are to be spread over processes are from here on.
+
+        Raises:
+            UsageError: this torch cannot do what is asked for.
+        """
+        self._loss: nn.Module = _Loss(network)
+        how = config.accelerator.compile
+        self._compiled = how.enabled
+        if how.enabled:
+            _compile(self._loss, network, how)
+        parts = config.parallelism.dp_shard
+        self.sharded = parts > 1
+        if self.sharded:
+            shard(self._loss, device, together.share.of // parts, parts)
+        elif not together.alone:  # a network may leave weights alone, as LeRobot allows
+            self._loss = DistributedDataParallel(self._loss, find_unused_parameters=True)
+
+    def __call__(
+        self, inputs: dict[str, Tensor], draws: dict[str, Tensor]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the loss of this process's samples, and its parts.
+
+        Raises:
+            TrainingError: torch.compile cannot compile the network.
+        """
+        with _in_one_line() if self._compiled else nullcontext():
+            found: tuple[Tensor, dict[str, Tensor]] = self._loss(inputs, draws)
+        return found
+
+    @contextmanager
+    def _synchronised(self, synchronised: bool) -> Iterator[None]:
+        self._loss.set_requires_gradient_sync(synchronised)  # type: ignore[operator]
+        yield
+
+    def collecting(self, *, last: bool) -> AbstractContextManager[None]:
+        """Return where a batch is learnt from; gradients are averaged in an update's last only."""
+        if self.sharded:
+            return self._synchronised(last)
+        if last or not isinstance(self._loss, DistributedDataParallel):
+            return nullcontext()
+        return self._loss.no_sync()
+
+
+class _Loss(nn.Module):
+    """A network whose forward is its loss: DDP and FSDP know no other method."""
+
+    def __init__(self, network: Network) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(
+        self, inputs: dict[str, Tensor], draws: dict[str, Tensor]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        return self.network.loss(inputs, draws)
+
+
+def _compile(loss: nn.Module, network: Network, how: CompileSettings) -> None:
+    # Shapes are not generalised: what is computed must not depend on which batch came first.
+    for module in network.hot_parts() if how.regional else [loss]:
+        module.compile(backend=how.backend, mode=how.mode, dynamic=False)
+
+
+@contextmanager
+def _in_one_line() -> Iterator[None]:
+    from torch._dynamo.exc import TorchDynamoException
+
+    try:
+        yield
+    except TorchDynamoException as error:
+        raise TrainingError(
+            f"torch.compile failed: {last_line(str(error))}; go on without it: {_FLAG}=false"
+        ) from error
+
+
+def require_compiler(how: CompileSettings, device: torch.device) -> None:
+    """Refuse to compile where nothing can.
+
+    Raises:
+        UsageError: what is missing.
+    """
+    if not how.enabled or how.backend != "inductor":
+        return
+    on_gpu = device.type == "cuda"
+    usual = "clang++" if sys.platform == "darwin" else "g++"
+    compiler = os.environ.get("CC", "gcc") if on_gpu else os.environ.get("CXX", usual)
+    if shutil.which(compiler) is None:
+        raise UsageError(
+            f"{_FLAG}: there is no compiler {compiler!r} here; install one, or leave it"
+        )
+    if on_gpu and importlib.util.find_spec("triton") is None:
+        raise UsageError(f"{_FLAG}: on GPUs torch compiles with triton: pip install triton")

@@ -1,0 +1,89 @@
+"""A compiled network learns what the others do, also when resumed; no compiler is one line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from .making import RUN, SMALL_ACT, files_of, words
+
+torch = pytest.importorskip("torch")
+
+from proctor.cli import main  # noqa: E402
+from proctor.config.lerobot_training import ours  # noqa: E402
+
+FEW = {"steps": 2, "save_freq": 1, "log_freq": 1, "policy.dropout": 0.0, "policy.use_vae": "false"}
+FAST = {"accelerator.compile.enabled": "true", "accelerator.compile.backend": "eager"}
+
+
+def losses(run) -> list[float]:
+    return [json.loads(line)["loss"] for line in (run / "log.jsonl").open()]
+
+
+def check_compiled(numbers, tmp_path, how: dict) -> None:
+    """Train plainly, compiled, and compiled from the middle on."""
+    for name, some in (("plain", {}), ("compiled", how)):
+        assert main(["train", *words(numbers, tmp_path / name, SMALL_ACT, RUN, FEW, some)]) == 0
+    plain, compiled = (losses(tmp_path / name) for name in ("plain", "compiled"))
+    assert compiled == pytest.approx(plain, rel=1e-5)
+    last = tmp_path / "compiled/checkpoints/000002"
+    before, middle = files_of(last), last.parent / "000001/pretrained_model/train_config.json"
+    assert before.keys() == files_of(tmp_path / "plain/checkpoints/000002").keys()
+    told = json.loads(middle.read_text())
+    assert told["accelerator"]["compile"]["enabled"] is True
+    assert main(["train", "--resume", f"--config_path={middle}"]) == 0
+    assert files_of(last) == before
+
+
+def test_a_traced_network_learns_what_the_plain_one_does(numbers, tmp_path):
+    check_compiled(numbers, tmp_path, FAST)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no compiler")
+@pytest.mark.parametrize("regional", ["true", "false"])
+def test_a_compiled_network_learns_what_the_plain_one_does(numbers, tmp_path, regional):
+    how = {"accelerator.compile.enabled": "true", "accelerator.compile.regional": regional}
+    check_compiled(numbers, tmp_path, how)
+
+
+def test_without_a_compiler_it_is_refused_in_one_line(numbers, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    some = {"accelerator.compile.enabled": "true"}
+    assert main(["train", *words(numbers, tmp_path / "run", SMALL_ACT, RUN, some)]) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 1
+    assert "there is no compiler 'no-such-compiler' here" in said[0]
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_cannot_be_compiled_ends_the_run_in_one_line(numbers, tmp_path, monkeypatch, capsys):
+    from proctor.policies.act.network import Encoder
+
+    def broken(self, *given):
+        raise torch._dynamo.exc.Unsupported("a loop\nover something")
+
+    monkeypatch.setattr(Encoder, "forward", broken)
+    assert main(["train", *words(numbers, tmp_path / "run", SMALL_ACT, RUN, FEW, FAST)]) == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith("proctor: error: torch.compile failed: over something; go on without it")
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"policy.compile_model": "false", "policy.compile_mode": "max-autotune"}, {}),
+        (
+            {"policy.compile_model": "true", "policy.compile_mode": "max-autotune"},
+            {"accelerator.compile.enabled": "true", "accelerator.compile.mode": "max-autotune"},
+        ),
+        (
+            {"policy.compile_model": False, "accelerator.compile.enabled": True},
+            {"accelerator.compile.enabled": True},
+        ),
+    ],
+)
+def test_lerobots_flags_of_single_policies_mean_the_same_here(given, expected):
+    assert ours(given) == expected
