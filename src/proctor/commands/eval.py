@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,9 @@ Evaluates a policy. Results are written to the run folder as episodes end; a run
 is completed by: proctor eval --resume --output_dir=FOLDER (and, where a type is MODULE:NAME, that
 flag again: code is named by flags only, never by a file)
 
+Several checkpoints (--policy.path=a,b or a pattern, 'checkpoints/*') or seeds (--seed=1,2) are
+evaluated one after the other, each in a folder of its own: one table, one comparison.
+
 Flags of every evaluation:
 """
 
@@ -42,21 +45,30 @@ def run(words: list[str]) -> int:
     given = given_flags(EvalConfig, words, _USAGE)
     if given is None:
         return 0
-    from proctor.commands.eval_settings import settings_from
+    from proctor.commands.eval_settings import completed, with_file
+    from proctor.commands.eval_several import evaluate_several, variants_of
 
-    return evaluate_and_show(settings_from(given))[1]
+    variants = variants_of(with_file(given))
+    if len(variants) > 1:
+        return evaluate_several(variants, given, _evaluate_one_of_several)
+    return evaluate_and_show(completed(variants[0].settings, given))[1]
 
 
-def evaluate_and_show(settings: dict[str, Any]) -> tuple[Prepared[EvalConfig], int]:
+Show = Callable[["Evaluation", "ActionSpec", "Console"], None]
+
+
+def evaluate_and_show(
+    settings: dict[str, Any], show: Show | None = None
+) -> tuple[Prepared[EvalConfig], int]:
     """Evaluate, show the results, and return what was run with the exit code."""
     from proctor.recorders.interrupts import Interrupts
 
     with Interrupts() as interrupts:
-        return _evaluate_and_show(settings, interrupts)
+        return _evaluate_and_show(settings, interrupts, show or _show)
 
 
 def _evaluate_and_show(
-    settings: dict[str, Any], interrupts: Interrupts
+    settings: dict[str, Any], interrupts: Interrupts, show: Show
 ) -> tuple[Prepared[EvalConfig], int]:
     from rich.console import Console
 
@@ -101,7 +113,7 @@ def _evaluate_and_show(
     except CannotOpen as error:
         _say_what_cannot_be_opened(prepared, error)
         return prepared, EXIT_ERRORED_EPISODES
-    _show(evaluation, prepared.benchmark.action, table_console())
+    show(evaluation, prepared.benchmark.action, table_console())
     return prepared, EXIT_ERRORED_EPISODES if evaluation.tally.errors else 0
 
 
@@ -188,6 +200,16 @@ def _show(evaluation: Evaluation, action: ActionSpec, console: Console) -> None:
         print(f"rollouts: {evaluation.rollouts} (proctor data view {evaluation.rollouts})")
     console.print(f"results: {evaluation.path}", highlight=False, soft_wrap=True, markup=False)
     _say_where_the_report_is(evaluation.path)
+
+
+def _evaluate_one_of_several(settings: dict[str, Any]) -> tuple[Path, int]:
+    prepared, code = evaluate_and_show(settings, _show_briefly)
+    return prepared.folder.path, code
+
+
+def _show_briefly(evaluation: Evaluation, action: ActionSpec, console: Console) -> None:
+    console.print(f"success {evaluation.tally}", style="bold", highlight=False)
+    _say_what_came_of_filming(evaluation)
 
 
 def _say_what_came_of_filming(evaluation: Evaluation) -> None:

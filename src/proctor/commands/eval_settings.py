@@ -20,11 +20,26 @@ _MOST_NAMED = 3
 
 def settings_from(given: dict[str, str]) -> dict[str, Any]:
     """Join what a resumed run was given, the config file and the flags; the later ones win."""
+    return completed(with_file(given), given)
+
+
+def with_file(given: dict[str, str]) -> dict[str, Any]:
+    """Join the config file that the flags name with the flags."""
     settings: dict[str, Any] = dict(given)
     if "config_path" in settings:
         file = path_of(settings.pop("config_path"))
         settings = {**trusted(read_config_file(file), given, str(file)), **settings}
-    if str(settings.get("resume", "false")).lower() == "true":
+    return settings
+
+
+def is_resumed(settings: Mapping[str, Any]) -> bool:
+    """Whether what is missing in a folder is asked for."""
+    return str(settings.get("resume", "false")).lower() == "true"
+
+
+def completed(settings: dict[str, Any], given: dict[str, str]) -> dict[str, Any]:
+    """Add what the run that is resumed, or compared with, says; ``given`` are the flags."""
+    if is_resumed(settings):
         settings = _resumed(settings, given)
     if str(settings.get("against", "none")).lower() not in ("none", "null"):
         settings = _with_episodes_of(path_of(str(settings["against"])), settings)

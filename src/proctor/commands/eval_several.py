@@ -1,0 +1,246 @@
+"""``proctor eval`` of several checkpoints or seeds: a run each, one table, one comparison."""
+
+from __future__ import annotations
+
+import glob
+import shlex
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from proctor.errors import EXIT_HUNG_UP, EXIT_INTERRUPTED, ProctorError, UsageError, one_line
+
+if TYPE_CHECKING:
+    from proctor.report.pairing import RunResults
+
+_EXIT_REFUSED = 2
+_PATTERN = ("*", "?", "[")
+_WEIGHTS = "pretrained_model"
+"""The folder of a training's checkpoint that holds the policy."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One of several runs: its folder's name, and its settings."""
+
+    name: str
+    seed: str
+    settings: dict[str, Any]
+
+
+def variants_of(settings: dict[str, Any]) -> list[Variant]:
+    """Return the runs that are asked for, by name; just one where there are no lists.
+
+    Raises:
+        UsageError: a pattern that nothing matches.
+    """
+    given = _given(settings, "policy", "path")
+    paths = checkpoints_of(given)
+    seeds = _listed(settings.get("seed"))
+    names = _names([Path(path) for path in paths])
+    several = []
+    for path, name in zip(paths, names, strict=True):
+        for seed in seeds:
+            parts = [name] * (len(paths) > 1) + [f"seed{seed}"] * (len(seeds) > 1)
+            chosen = {"policy.path": path} if path and path != given else {}
+            chosen |= {"seed": seed} if len(seeds) > 1 else {}
+            several.append(Variant("_".join(parts), seed, settings | chosen))
+    return several
+
+
+def checkpoints_of(given: Any) -> list[str]:
+    """Return the checkpoints that ``--policy.path`` names: one, a list, or what a pattern matches.
+
+    Of two names for one folder (a training's ``last``) the one that is no link is taken.
+
+    Raises:
+        UsageError: a pattern that nothing matches.
+    """
+    if isinstance(given, str) and Path(given).expanduser().exists():
+        return [given]
+    found: list[str] = []
+    for item in _listed(given):
+        is_pattern = any(char in item for char in _PATTERN) and not Path(item).exists()
+        found += _matches(item) if is_pattern else [item]
+    once: dict[Path | str, str] = {}
+    for path in sorted(found, key=_is_linked):
+        here = Path(path).expanduser()
+        once.setdefault(here.resolve() if here.exists() else path, path)
+    return [path for path in found if path in once.values()]
+
+
+def _is_linked(path: str) -> bool:
+    here = Path(path).expanduser().absolute()
+    return here.resolve() != here
+
+
+def _matches(pattern: str) -> list[str]:
+    """Return the checkpoints that a pattern matches, in the order of their names."""
+    matches = [Path(name) for name in sorted(glob.glob(str(Path(pattern).expanduser())))]  # noqa: PTH207  absolute ones too
+    within = [path / _WEIGHTS if (path / _WEIGHTS).is_dir() else path for path in matches]
+    found = [str(path) for path in within if (path / "config.json").is_file()]
+    if not found:
+        raise UsageError(f"--policy.path={pattern}: no checkpoint matches")
+    return found
+
+
+def _given(settings: Mapping[str, Any], section: str, name: str) -> Any:
+    """Return a setting, flat or nested, as it was given."""
+    nested = settings.get(section)
+    inside = nested.get(name) if isinstance(nested, Mapping) else None
+    return settings.get(f"{section}.{name}", inside)
+
+
+def _listed(value: Any) -> list[str]:
+    """Return what a flag lists: ``a,b``, ``[a, b]``, or itself."""
+    if isinstance(value, list | tuple):
+        return [str(item) for item in value]
+    words = str("" if value is None else value).strip().removeprefix("[").removesuffix("]")
+    return [word.strip() for word in words.split(",") if word.strip()] or [""]
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    """Return short names for checkpoints: of their paths, what they do not share."""
+    parts = [[part for part in path.parts if part not in ("/", _WEIGHTS)] for path in paths]
+    least = min(len(own) for own in parts)
+    before = next((i for i in range(least) if len({own[i] for own in parts}) > 1), least)
+    after = next((i for i in range(least - before) if len({p[-1 - i] for p in parts}) > 1), 0)
+    names = ["-".join(own[before : len(own) - after]) or (own or ["."])[-1] for own in parts]
+    taken: dict[str, int] = {}
+    for place, name in enumerate(names):
+        taken[name] = taken.get(name, 0) + 1
+        names[place] = name if taken[name] == 1 else f"{name}-{taken[name]}"
+    return [name.replace(":", "-") for name in names]
+
+
+Evaluate = Callable[[dict[str, Any]], tuple[Path, int]]
+"""Evaluates by settings, and returns the run's folder with the exit code."""
+
+
+def evaluate_several(variants: Sequence[Variant], given: dict[str, str], evaluate: Evaluate) -> int:
+    """Evaluate them one after the other, show all in one table, and return the exit code.
+
+    One that cannot be evaluated is named and left out; what all share is refused before any begins.
+    """
+    root, asked = _checked(variants, given)
+    done: dict[str, Path] = {}
+    worst = 0
+
+    for variant, settings in zip(variants, asked, strict=True):
+        print(one_line(f"{variant.name}:"), file=sys.stderr)
+        try:
+            folder, code = evaluate(settings)
+        except ProctorError as error:
+            print(one_line(f"proctor: error: {variant.name}: {error}"), file=sys.stderr)
+            worst = _EXIT_REFUSED
+            continue
+        if code in (EXIT_INTERRUPTED, EXIT_HUNG_UP):
+            _say_how_to_resume(root, given)
+            return code
+        done[variant.name] = folder
+        worst = max(worst, code)
+    _show_all(done, {variant.name: variant.seed for variant in variants}, root)
+    return worst
+
+
+def _checked(
+    variants: Sequence[Variant], given: dict[str, str]
+) -> tuple[Path, list[dict[str, Any]]]:
+    """Return the folder of all runs and the settings of each, none of which may be refused later.
+
+    Raises:
+        UsageError: for what any of them would be refused.
+    """
+    from proctor import plugins
+    from proctor.commands.eval_settings import completed, is_resumed
+    from proctor.config.builder import build
+    from proctor.config.evaluation import EvalConfig
+    from proctor.config.flags import path_of
+    from proctor.evaluation.run import default_folder
+    from proctor.runs.folder import RunFolder, new_folder
+
+    first = variants[0].settings
+    if is_resumed(first) and "output_dir" not in first:
+        raise UsageError("--resume needs --output_dir=FOLDER, which holds the runs to complete")
+    root = path_of(str(first["output_dir"])) if "output_dir" in first else None
+    asked = []
+    for variant in variants:
+        settings = dict(variant.settings)
+        begun = root is not None and RunFolder(root / variant.name).read() is not None
+        if begun and not is_resumed(settings):
+            raise UsageError(
+                f"{root}/{variant.name} already holds a run; add --resume to complete it, or "
+                "choose another --output_dir"
+            )
+        if not begun:
+            settings.pop("resume", None)
+        settings["output_dir"] = str((root or Path()) / variant.name)
+        if settings.get("record") is not None:
+            settings["record"] = str(path_of(str(settings["record"])) / variant.name)
+        settings = completed(settings, given)
+        config = build(EvalConfig, settings)
+        plugin = plugins.find_policy(config.policy.type)
+        if plugin.look is not None:
+            plugin.look(config.policy)
+        asked.append(settings)
+    if root is None:
+        root = new_folder(default_folder(config))
+        asked = [{**s, "output_dir": str(root / s["output_dir"])} for s in asked]
+    return root, asked
+
+
+def _say_how_to_resume(root: Path, given: Mapping[str, str]) -> None:
+    kept = {name: value for name, value in given.items() if name not in ("resume", "output_dir")}
+    words = [f"--{name}={value}" for name, value in kept.items()]
+    command = shlex.join([*words, "--resume", f"--output_dir={root}"])
+    print(f"and this one with all the others:\n  proctor eval {command}", file=sys.stderr)
+
+
+def _show_all(done: Mapping[str, Path], seeds: Mapping[str, str], root: Path) -> None:
+    """Print all runs in one table, and of those that share their episodes what differs."""
+    from proctor.report.pairing import load_run
+    from proctor.report.several import NamedRun, runs_table
+    from proctor.report.tables import table_console
+    from proctor.stats.anytime import watched
+
+    console = table_console()
+    loaded = {name: load_run(path) for name, path in done.items()}
+    runs = [NamedRun(name, run.rows, watched(run.record.resolved)) for name, run in loaded.items()]
+    pooled = len({seeds[name] for name in done}) == len(done) > 1
+    console.print()
+    console.print(runs_table(runs, console.width, pooled=pooled))
+    episodes = [row.world_key for run in runs for row in run.rows]
+    if pooled and len(set(episodes)) < len(episodes):
+        print("note: these seeds share worlds; those --eval.n_episodes apart share none")
+    for seed in dict.fromkeys(seeds[name] for name in done):
+        alike = [run for name, run in loaded.items() if seeds[name] == seed]
+        if len(alike) > 1:
+            _compare(alike, root, seed if len(set(seeds.values())) > 1 else "")
+    console.print(f"results: {root}", highlight=False, soft_wrap=True, markup=False)
+
+
+def _compare(runs: Sequence[RunResults], root: Path, seed: str) -> None:
+    """Compare the runs with the first, in a line each and on a page.
+
+    Of many checkpoints the best looks better than it is: p-values are corrected for their number.
+    """
+    from proctor.report.compare_page import write_compare_page
+    from proctor.report.comparison import Criteria, compare
+    from proctor.report.comparison_table import difference_text, p_equals
+    from proctor.stats.rates import holm
+
+    comparisons = [compare(runs[0], other, Criteria()) for other in runs[1:]]
+    p_values = [comparison.overall.p_value for comparison in comparisons]
+    corrected = holm([1.0 if p is None else p for p in p_values])
+    of_seed = f" (seed {seed})" if seed else ""
+    many = f"; p corrected for {len(comparisons)} comparisons" if len(comparisons) > 1 else ""
+    print(one_line(f"compared with {runs[0].path.name}{of_seed}, in points{many}:"))
+    for comparison, p_holm in zip(comparisons, corrected, strict=True):
+        told = f"{difference_text(comparison.overall)}, {p_equals(p_holm)}"
+        print(one_line(f"  {comparison.b.name}  {told}"))
+        for warning in comparison.warnings:
+            print(one_line(f"warning: {warning}"), file=sys.stderr)
+    page = root / (f"compare_seed{seed}.html" if seed else "compare.html")
+    print(f"page: {write_compare_page(runs, comparisons, page)}")

@@ -1,0 +1,142 @@
+"""``proctor eval`` of several checkpoints or seeds: a folder each, one table, one comparison."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import small_policies as small
+
+from proctor.cli import main
+from proctor.commands import eval as eval_command
+from proctor.commands.eval_several import Variant, checkpoints_of, variants_of
+from proctor.errors import EXIT_INTERRUPTED, PolicyError, UsageError
+from proctor.features import ACTION, ENVIRONMENT_STATE, Feature, FeatureKind
+from proctor.report.several import TOGETHER
+from proctor.runs.journal import read_journal
+
+FAKE = ["--env.type=fake", "--eval.use_async_envs=false", "--eval.n_episodes=2", "--live=false"]
+
+
+@pytest.fixture
+def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A training's folder with two checkpoints that see no pictures, and a link to the last."""
+    monkeypatch.chdir(tmp_path)
+    act = small.small_act(
+        input_features={ENVIRONMENT_STATE: Feature(FeatureKind.ENV, (4,), "float32")},
+        output_features={ACTION: Feature(FeatureKind.ACTION, (2,), "float32")},
+    )
+    for step in ("000010", "000020"):
+        folder = tmp_path / "train" / "checkpoints" / step
+        folder.mkdir(parents=True)
+        small.write_small(act, folder / "pretrained_model")
+    (tmp_path / "train" / "checkpoints" / "last").symlink_to("000020")
+    return tmp_path / "train"
+
+
+def named(settings: dict[str, Any]) -> dict[str, Variant]:
+    return {variant.name: variant for variant in variants_of(settings)}
+
+
+def test_a_pattern_names_every_checkpoint_once(training: Path) -> None:
+    both = [f"train/checkpoints/{step}/pretrained_model" for step in ("000010", "000020")]
+    assert checkpoints_of("train/checkpoints/*") == both
+    assert checkpoints_of("train/checkpoints/*/pretrained_model") == both
+    assert checkpoints_of(["train/checkpoints/0*20", both[0]]) == [both[1], both[0]]
+    assert checkpoints_of(f"{both[0]},me/on_the_hub") == [both[0], "me/on_the_hub"]
+    assert checkpoints_of(str(training)) == [str(training)], "what exists is one, whatever its name"
+    with pytest.raises(UsageError, match=r"--policy\.path=train/9\*: no checkpoint matches"):
+        checkpoints_of("train/9*")
+
+
+def test_runs_are_called_by_what_tells_their_paths_apart() -> None:
+    assert [*named({"policy.path": "a/1/pretrained_model,a/2/pretrained_model"})] == ["1", "2"]
+    assert [*named({"policy.path": "x/a/ckpt,x/b/c/ckpt"})] == ["a", "b-c"]
+    assert [*named({"policy.path": "me/act,you/act"})] == ["me", "you"]
+    assert [*named({"policy.path": "x,x/y"})] == ["x", "y"]
+    assert [*named({"policy": {"path": ["a", "b"]}, "seed": [1, 2]})] == [
+        "a_seed1", "a_seed2", "b_seed1", "b_seed2",
+    ]  # fmt: skip
+
+
+def test_one_checkpoint_and_one_seed_are_one_run_as_before(training: Path) -> None:
+    given = {"policy.path": "somewhere", "seed": "7"}
+    assert [variant.settings for variant in variants_of(given)] == [given]
+    (only,) = variants_of({"policy.path": "train/checkpoints/*10"})
+    assert only.settings["policy.path"] == "train/checkpoints/000010/pretrained_model"
+
+
+def test_checkpoints_have_a_folder_each_one_table_and_one_comparison(
+    training: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["eval", "--policy.path=train/checkpoints/*", *FAKE, "--output_dir=out"]
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    for step in ("000010", "000020"):
+        run = json.loads(Path("out", step, "run.json").read_text())
+        assert run["config"]["given"]["policy.path"].endswith(f"{step}/pretrained_model")
+        assert f"\n{step}  " in said
+    assert "compared with 000010, in points:\n  000020  +0.0 " in said
+    assert "page: out/compare.html" in said
+    assert Path("out/compare.html").is_file()
+    assert main(words) == 2, "the folders are taken"
+    more = [word.replace("n_episodes=2", "n_episodes=3") for word in words]
+    assert main([*more, "--resume"]) == 0
+    assert [len(read_journal(Path("out", step)).rows) for step in ("000010", "000020")] == [3, 3]
+
+
+def test_seeds_are_counted_together_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["eval", "--policy.type=zero", "--seed=1,2", "--job_name=two", *FAKE]) == 0
+    (root,) = Path("outputs/eval").glob("*/*_two")
+    assert sorted(path.name for path in root.iterdir()) == ["seed1", "seed2"]
+    assert [row.seed for row in read_journal(root / "seed2").rows] == [2, 3]
+    said = capsys.readouterr().out
+    assert f"\n{TOGETHER}  " in said
+    assert "these seeds share worlds; those --eval.n_episodes apart share none" in said
+
+
+def test_what_one_of_them_is_refused_for_is_said_before_any_begins(
+    training: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = "--policy.path=train/checkpoints/000010/pretrained_model,train/checkpoints/nope"
+    assert main(["eval", paths, *FAKE, "--output_dir=out"]) == 2
+    assert not Path("out").exists()
+    assert main(["eval", "--policy.path=train/checkpoints/*", "--env.type=fake", "--resume"]) == 2
+    assert "--resume needs --output_dir=FOLDER, which holds the runs" in capsys.readouterr().err
+
+
+def test_one_that_breaks_is_named_and_the_others_go_on(
+    training: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evaluate = eval_command.evaluate_and_show
+
+    def breaking(settings: dict[str, Any], show: Any) -> Any:
+        if "000010" in settings["policy.path"]:
+            raise PolicyError("actions that are no numbers")
+        return evaluate(settings, show)
+
+    monkeypatch.setattr(eval_command, "evaluate_and_show", breaking)
+    words = ["eval", "--policy.path=train/checkpoints/*", *FAKE, "--output_dir=out"]
+    assert main(words) == 2
+    told = capsys.readouterr()
+    assert "proctor: error: 000010: actions that are no numbers" in told.err
+    assert "\n000020  " in told.out
+    assert "compared with" not in told.out
+
+
+def test_an_interrupted_series_says_how_to_go_on_with_all_of_it(
+    training: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stopped = (training, EXIT_INTERRUPTED)
+    monkeypatch.setattr(eval_command, "_evaluate_one_of_several", lambda settings: stopped)
+    words = ["eval", "--policy.path=train/checkpoints/*", "--env.type=fake", "--output_dir=out"]
+    assert main(words) == EXIT_INTERRUPTED
+    assert capsys.readouterr().err.endswith(
+        "  proctor eval '--policy.path=train/checkpoints/*' --env.type=fake --resume "
+        "--output_dir=out\n"
+    )
