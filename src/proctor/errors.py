@@ -19,10 +19,13 @@ ProctorError                  one line for the user: what, where, what to do
 from __future__ import annotations
 
 import difflib
+import itertools
+import re
 import signal
 from collections.abc import Iterable
 
 EXIT_HUNG_UP, EXIT_INTERRUPTED = 129, 130
+_FRAME = re.compile(r'^ *File "(.+)", line (\d+)', re.MULTILINE)
 _MOST_TEXT = 8000
 """Characters of an error that are handed around: the text is someone else's, of any length."""
 
@@ -107,9 +110,20 @@ def one_line(text: str, longest: int = 1000) -> str:
     return f"{shown[: longest // 2]} ... {shown[-longest // 2 :]}"
 
 
-def last_line(text: str) -> str:
-    """Return the last line of a traceback, which says what happened, fit for a terminal."""
-    return one_line(text[-_MOST_TEXT:].strip().split("\n")[-1] or "no reason given")
+def what_happened(text: str) -> str:
+    """Return the exception of a traceback and the line of code it came from, fit for a terminal.
+
+    Of other text, its last line.
+    """
+    text = text[-_MOST_TEXT:].strip()
+    frames = list(_FRAME.finditer(text))
+    if not frames:
+        return one_line(text.split("\n")[-1] or "no reason given")
+    after = text[frames[-1].end() :].split("\n")[1:]
+    said = itertools.dropwhile(lambda line: line.startswith(" "), after)
+    exception = itertools.takewhile(str.strip, said)  # what is printed later comes after a gap
+    file = "/".join(frames[-1][1].split("/")[-2:])
+    return one_line(f"{' '.join(exception)} ({file}:{frames[-1][2]})")
 
 
 def plain_text(text: str) -> str:

@@ -86,6 +86,8 @@ class Outcome(Enum):
     DIVERGED = "diverged"
     """The policy broke the simulator: the same error at the same step of a second try."""
     ERROR = "error"
+    ENDED = "ended"
+    """Played to its end; nobody says whether that is a success (``--env.success=none``)."""
 
     @property
     def counts(self) -> bool:
@@ -100,7 +102,7 @@ class Outcome(Enum):
     @property
     def whole(self) -> bool:
         """Whether the episode was played to its end, so that there is something to play again."""
-        return self in (Outcome.SUCCESS, Outcome.FAILURE)
+        return self in (Outcome.SUCCESS, Outcome.FAILURE, Outcome.ENDED)
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,8 @@ class Step:
     """What one simulator step gave."""
 
     reward: float
-    success: bool
+    success: bool | None
+    """None where nobody says, at any step of any episode."""
     terminated: bool
 
 
@@ -133,7 +136,7 @@ class EpisodeResult:
 
     spec: EpisodeSpec
     outcome: Outcome
-    success_at_end: bool = False
+    success_at_end: bool | None = False
     steps: int = 0
     sum_reward: float = 0.0
     max_reward: float | None = None
@@ -152,6 +155,6 @@ class EpisodeResult:
     """All that were played, [steps, action size]; too many for the journal."""
 
     @property
-    def success_once(self) -> bool:
-        """Whether the task was solved at any step."""
-        return self.outcome is Outcome.SUCCESS
+    def success_once(self) -> bool | None:
+        """Whether the task was solved at any step; None where nobody says."""
+        return None if self.outcome is Outcome.ENDED else self.outcome is Outcome.SUCCESS

@@ -114,3 +114,93 @@ class Keeping(gymnasium.Env[Any, Any]):
 
 
 gymnasium.register("proctor/Keeping-v0", Keeping, max_episode_steps=5)
+
+
+class Small(gymnasium.Env[Any, Any]):
+    """Counts its steps; subclasses are odd in one way each."""
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 5}
+    ends_after = 0
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.render_mode = render_mode
+        self.observation_space = spaces.Box(-100, 100, (1,), np.float64)
+        self.action_space = spaces.Discrete(2)
+        self.steps = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.steps, self._start = 0, float(self.np_random.uniform())
+        return self.seen(), {}
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        truncated = 0 < self.ends_after <= self.steps
+        return self.seen(), 1.0, False, truncated, {"success": self.steps == 2}
+
+    def seen(self) -> Any:
+        return np.array([self._start + self.steps])
+
+    def render(self) -> Any:
+        return np.full((4, 6, 3), self.steps, np.uint8)
+
+
+class Mission(spaces.Space[str]):
+    """A space of texts that gymnasium does not know, as MiniGrid has one."""
+
+    def __init__(self) -> None:
+        super().__init__(dtype=str)  # type: ignore[arg-type]
+
+
+class Worded(Small):
+    """Shows a text beside its numbers; ``varied``: another in every episode."""
+
+    def __init__(self, render_mode: str | None = None, varied: bool = False) -> None:
+        super().__init__(render_mode)
+        self._varied = varied
+        numbers = spaces.Box(-100, 100, (1,), np.float64)
+        texts = spaces.Dict({"hint": spaces.Text(20)})
+        self.observation_space = spaces.Dict({"a": numbers, "mission": Mission(), "more": texts})
+
+    def seen(self) -> Any:
+        word = f"door {self._start}" if self._varied else "the door"
+        return {"a": super().seen(), "mission": f"open {word}", "more": {"hint": "quickly"}}
+
+
+class Ending(Small):
+    """Ends itself after 7 steps, and nobody was told."""
+
+    ends_after = 7
+
+
+class Saying(Small):
+    """Says how long it lasts, as MiniGrid does."""
+
+    max_steps = 9
+
+
+class Unseen(Small):
+    """Cannot be drawn here."""
+
+    def render(self) -> Any:
+        raise RuntimeError("no screen\nat all")
+
+
+class Broken(Small):
+    """Raises with a text of several lines."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        raise ValueError("no world:\n  file is missing\n\nsee the manual")
+
+
+def made_by_a_function(**kwargs: Any) -> Small:
+    return Small(**kwargs)
+
+
+gymnasium.register("proctor/Worded-v0", Worded, max_episode_steps=5)
+gymnasium.register("proctor/Ending-v0", Ending)
+gymnasium.register("proctor/Saying-v0", Saying)
+gymnasium.register("proctor/Endless-v0", Small)
+gymnasium.register("proctor/Unseen-v0", Unseen, max_episode_steps=5)
+gymnasium.register("proctor/Broken-v0", Broken, max_episode_steps=5)
+gymnasium.register("proctor/Function-v0", made_by_a_function, max_episode_steps=5)

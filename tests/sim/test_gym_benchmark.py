@@ -11,6 +11,7 @@ import pytest
 
 from proctor import evaluate
 from proctor.benchmarks.gym import probe as gym_probe
+from proctor.benchmarks.gym.looking import look_at
 from proctor.benchmarks.gym.probe import Question
 from proctor.benchmarks.gym.registered import GymOpener
 from proctor.benchmarks.gym.success import parse_success
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.sim
 @pytest.fixture
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look at environments here, which saves the second it takes to start a process."""
-    monkeypatch.setattr("proctor.benchmarks.gym.benchmark.learn", gym_probe.look_at)
+    monkeypatch.setattr("proctor.benchmarks.gym.benchmark.learn", look_at)
 
 
 @pytest.mark.usefixtures("in_this_process")
@@ -120,9 +121,9 @@ def test_pictures_are_made_for_videos_only(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("in_this_process")
 @pytest.mark.parametrize(
-    ("rule", "where"), [("info.score.near", "info"), ("terminated", "end"), ("reward>=-0.2", "r")]
+    "rule", ["info.score.near", "terminated", "reward>=-0.2", "info.score.near>=1", "at_end"]
 )
-def test_three_ways_to_say_what_success_is(rule: str, where: str) -> None:
+def test_ways_to_say_what_success_is(rule: str) -> None:
     benchmark = made({**GYM, "success": rule})
     (task,) = benchmark.tasks()
     sim = benchmark.make_sim(task)
@@ -200,7 +201,7 @@ def test_what_goes_wrong_in_the_other_process_is_said_in_one_line(
 
 def test_another_process_finds_out_what_this_one_would() -> None:
     question = Question(GymOpener("CartPole-v1", {}), parse_success("terminated"), None)
-    assert gym_probe.learn(question) == gym_probe.look_at(question)
+    assert gym_probe.learn(question) == look_at(question)
 
 
 class TestHub:

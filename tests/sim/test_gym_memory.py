@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from proctor import evaluate
-from proctor.benchmarks.gym.probe import look_at
+from proctor.benchmarks.gym.looking import look_at
 from proctor.cli import main
 from proctor.testing import check_sim
 from tests.sim.adapted_benchmarks import GYM, HUB, made

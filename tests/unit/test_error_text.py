@@ -13,7 +13,7 @@ from rich.console import Console
 from proctor.benchmarks.base import BenchmarkPlugin
 from proctor.benchmarks.fake import Fake, FakeConfig
 from proctor.cli import main
-from proctor.errors import WorkerError, last_line, one_line, plain_text
+from proctor.errors import WorkerError, one_line, plain_text, what_happened
 from proctor.evaluation.run import Evaluation
 from proctor.recorders.progress import Progress
 from proctor.runs.journal import JOURNAL_FILE
@@ -58,7 +58,7 @@ def test_control_codes_of_a_simulators_error_never_reach_the_terminal(
     assert printable(screen.getvalue())
     assert printable(plain_text(error))
     assert plain_text(error).count("\n") == 2
-    assert printable(last_line(error))
+    assert printable(what_happened(error))
 
 
 @pytest.mark.filterwarnings("error")
@@ -112,3 +112,14 @@ def test_a_line_for_the_terminal_costs_no_more_for_a_longer_text() -> None:
     shown = one_line("\x1b" * 50_000_000)
     assert time.perf_counter() - began < 1.0
     assert len(shown) < 1100
+
+
+def test_what_happened_is_the_exception_and_where_however_many_lines_it_has() -> None:
+    told = (
+        'Traceback (most recent call last):\n  File "/a/b/envs/car.py", line 7, in reset\n'
+        "    raise ValueError(text)\nValueError: no road\n  after this\ncorner\n\n"
+        "Exception ignored in: <function Env.__del__>\nbye"
+    )
+    assert what_happened(told) == "ValueError: no road   after this corner (envs/car.py:7)"
+    assert what_happened("one\ntwo") == "two"
+    assert what_happened("") == "no reason given"

@@ -30,7 +30,7 @@ from proctor.engine.openings import Openings
 from proctor.engine.pool import Pool, ProcessPool
 from proctor.engine.scheduler import Scheduler
 from proctor.engine.worker import WorkerSetup
-from proctor.errors import PluginError, PolicyError, RunFolderError, WorkerError, last_line
+from proctor.errors import PluginError, PolicyError, RunFolderError, WorkerError, what_happened
 from proctor.features import Array, Feature
 from proctor.recorders.base import Recorder
 from proctor.recorders.takes import Recording
@@ -219,9 +219,9 @@ class Engine:
             self._scheduler.closed(slot)
             self._starts_failed += slot in self._starting  # one that was idle had started
         if broken.at_start or self._starts_failed > _MAX_FAILED_STARTS:
-            raise WorkerError(f"workers cannot start: {last_line(broken.reason)}") from WorkerError(
-                broken.reason
-            )
+            raise WorkerError(
+                f"workers cannot start: {what_happened(broken.reason)}"
+            ) from WorkerError(broken.reason)
         self._start(slot)
 
     def _broken_in_episode(self, slot: int, broken: Broken) -> None:

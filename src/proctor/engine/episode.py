@@ -36,7 +36,8 @@ class Episode:
         self.timings = Timings()
         self._sim = sim
         self._action = action
-        self._success = self._success_once = False
+        self._success: bool | None = False
+        self._success_once = False
         self._sum_reward = 0.0
         self._max_reward: float | None = None
         self._actions = np.empty((spec.task.max_steps, action.size), np.float32)
@@ -74,11 +75,11 @@ class Episode:
             raise WorkerError(f"the simulator gave reward {step.reward} at step {self.steps + 1}")
         self.steps += 1
         self._success = step.success
-        self._success_once |= step.success
+        self._success_once |= bool(step.success)
         self._sum_reward += step.reward
         if self._max_reward is None or step.reward > self._max_reward:
             self._max_reward = step.reward
-        self._hash.update(struct.pack("<d?", step.reward, step.success))
+        self._hash.update(struct.pack("<d?", step.reward, bool(step.success)))
         self.ended = step.terminated or self.steps >= self.spec.task.max_steps
         return step
 
@@ -94,10 +95,16 @@ class Episode:
             WorkerError: the world it ended in is not finite.
         """
         self._hash_world()
-        result = self._tally(worker, Outcome.SUCCESS if self._success_once else Outcome.FAILURE)
+        result = self._tally(worker, self._outcome)
         result.digest, result.success_at_end = self._hash.hexdigest(), self._success
         result.actions = self.actions
         return result
+
+    @property
+    def _outcome(self) -> Outcome:
+        if self._success is None:
+            return Outcome.ENDED
+        return Outcome.SUCCESS if self._success_once else Outcome.FAILURE
 
     def diverged(self, worker: int) -> EpisodeResult:
         """Return the episode up to where the simulator broke; the action that did it is a step."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from proctor.engine.ranking import TaskKey
-from proctor.errors import CannotOpen, WorkerError, last_line
+from proctor.errors import CannotOpen, WorkerError, what_happened
 from proctor.types import EpisodeKey, EpisodeResult
 
 _ENOUGH = 3
@@ -45,7 +45,7 @@ class Openings:
             CannotOpen: the same reason has ended enough episodes of tasks that never opened.
         """
         assert result.error is not None
-        task, said = result.spec.task, last_line(result.error)
+        task, said = result.spec.task, what_happened(result.error)
         if task.key in self._opened:
             return [result]
         reason = re.sub(r"0x[0-9a-fA-F]+|\d+", "#", said)  # addresses differ, counters may

@@ -15,7 +15,7 @@ from pathlib import Path
 from proctor.benchmarks.base import Benchmark, pictures_to_show
 from proctor.config.sections import VideoSettings, Which
 from proctor.engine.engine import Engine
-from proctor.errors import PolicyError, UsageError, WorkerError, last_line
+from proctor.errors import PolicyError, UsageError, WorkerError, what_happened
 from proctor.features import Array, FeatureKind
 from proctor.policies.base import Policy
 from proctor.recorders.base import Recorder
@@ -122,7 +122,8 @@ def _to_be_shown(outcome: Outcome, settings: VideoSettings) -> bool:
     """Whether episodes that ended so are filmed, as far as there is need of them."""
     if not outcome.whole or not settings.per_task:
         return False
-    return outcome.failed or settings.which is not Which.FAILURES
+    shown_anyway = settings.which is not Which.FAILURES or outcome is Outcome.ENDED
+    return outcome.failed or shown_anyway
 
 
 def film(
@@ -197,7 +198,7 @@ class _Compared(Recorder):
         video = video_path(result.spec.key)
         self.filmed.add(video)
         if result.error is not None:
-            reason = last_line(result.error)
+            reason = what_happened(result.error)
             self.warnings[video] = f"{result.spec} could not be filmed: {reason}"
             return
         replay = Replayed(self._rows[result.spec.key], row_of(result))

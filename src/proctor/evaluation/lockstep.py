@@ -18,7 +18,7 @@ import numpy as np
 
 from proctor.benchmarks.base import Benchmark
 from proctor.engine.inference import Attempt, Inference, Request, Requests, answer_to
-from proctor.errors import PolicyError, RunFolderError, WorkerError, last_line
+from proctor.errors import PolicyError, RunFolderError, WorkerError, what_happened
 from proctor.evaluation.raw_names import from_raw
 from proctor.evaluation.sim_env import SimEnvParts
 from proctor.evaluation.vector import LazyVectorEnv
@@ -81,7 +81,7 @@ class Lockstep:
                 raise
             except Exception as error:
                 raise WorkerError(
-                    f"a simulator of {task.name} broke in lockstep: {last_line(str(error))}; "
+                    f"a simulator of {task.name} broke in lockstep: {what_happened(str(error))}; "
                     "--eval.scheduler=continuous replaces broken simulators"
                 ) from error
             finally:

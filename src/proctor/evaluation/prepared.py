@@ -22,6 +22,7 @@ from proctor.engine.engine import EngineSetup
 from proctor.engine.episode import DIGEST
 from proctor.engine.inference import Inference
 from proctor.engine.worker import WorkerSetup
+from proctor.errors import UsageError
 from proctor.evaluation.plan import Load, Thinking, workers_for
 from proctor.features import ActionSpec, Feature
 from proctor.machine.source_files import source_hashes
@@ -156,6 +157,16 @@ class Prepared(Generic[Config]):
         known = versions((*self.benchmark.distributions, "numpy"))
         python = ".".join(known["python"].split(".")[:2])
         return {name: known[name] for name in sorted(names & known.keys())} | {"python": python}
+
+
+def require_judged(benchmark: Benchmark, why: str) -> None:
+    """Refuse a benchmark that does not say what a success is, where one is needed.
+
+    Raises:
+        UsageError: saying ``why``.
+    """
+    if not getattr(benchmark, "judged", True):
+        raise UsageError(f"{why}; --env.success=none gives rewards only: say what a success is")
 
 
 def _code(kind: str, name: str) -> dict[str, str]:

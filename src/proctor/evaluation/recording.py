@@ -21,13 +21,14 @@ from proctor.errors import UsageError
 from proctor.evaluation.demonstrations import Demonstrations, demonstrations, line_of
 from proctor.evaluation.filming import Filming
 from proctor.evaluation.plan import Rest, check_planned
-from proctor.evaluation.prepared import Prepared
+from proctor.evaluation.prepared import Prepared, require_judged
 from proctor.evaluation.preparing import checked, record_of
 from proctor.evaluation.session import Session, SessionRules
 from proctor.machine.files import mend_swap
 from proctor.recorders.base import Recorder
 from proctor.recorders.dataset import DatasetRecorder, OpenDataset
 from proctor.recorders.stopper import Stopper
+from proctor.recorders.takes import Keep
 from proctor.runs.folder import RunFolder
 from proctor.runs.journal import EpisodeRow, cut_torn_line, read_journal
 from proctor.types import EpisodeKey, EpisodeSpec, Outcome, Task
@@ -81,6 +82,8 @@ def prepare(config: RecordConfig) -> tuple[Prepared[RecordConfig], Demonstration
     folder = RunFolder(config.run_folder)
     _check_place(config, folder)
     prepared = checked(config, folder, range(config.record.n_episodes))
+    if config.record.kept is Keep.SUCCESS:
+        require_judged(prepared.benchmark, "successes are kept (or --record.keep=all)")
     shown = demonstrations(prepared.benchmark, config.dataset, config.record)
     shown.environment(prepared.policy.spec.inputs)
     return prepared, shown

@@ -16,7 +16,7 @@ from proctor.errors import RunFolderError
 from proctor.evaluation.demonstrations import Demonstrations
 from proctor.evaluation.filming import Filmed, Filming
 from proctor.evaluation.plan import check_planned, rest_of
-from proctor.evaluation.prepared import Prepared
+from proctor.evaluation.prepared import Prepared, require_judged
 from proctor.evaluation.preparing import checked, record_of
 from proctor.evaluation.rollouts import keeping, rollouts
 from proctor.evaluation.session import FilmRecorders, Session, SessionRules
@@ -169,6 +169,8 @@ def _session_rules(config: EvalConfig) -> SessionRules:
 
 def _check_outputs(config: EvalConfig, filming: Filming) -> None:
     """Refuse before anything starts what was asked for and cannot be had here."""
+    if config.may_stop:
+        require_judged(filming.benchmark, "--against and --eval.stop_when watch a rate")
     if config.video.asked and config.video.per_task:
         filming.environment()
     if config.wandb.active:

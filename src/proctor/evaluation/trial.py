@@ -23,7 +23,7 @@ import msgspec
 
 from proctor import plugins
 from proctor.benchmarks.base import Benchmark, pictures_to_show
-from proctor.errors import MissingExtra, NoGraphics, UsageError, last_line
+from proctor.errors import MissingExtra, NoGraphics, UsageError, what_happened
 from proctor.machine.doctor import Finding, Level
 from proctor.machine.system import (
     usable_cores,
@@ -104,7 +104,7 @@ def _end(process: subprocess.Popen[str]) -> None:
 def _cause_of_death(code: int, stderr: str) -> str:
     if code < 0:
         return f"crashes ({signal.Signals(-code).name})"
-    return last_line(stderr) if stderr.strip() else f"ends with exit code {code}"
+    return what_happened(stderr) if stderr.strip() else f"ends with exit code {code}"
 
 
 def _broken(name: str, text: str) -> Trial:

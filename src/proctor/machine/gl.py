@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
+import sys
 from collections.abc import Sequence
 
 from proctor.errors import NoGraphics
@@ -53,6 +55,26 @@ def gl_variables(*, needed: bool) -> dict[str, str]:
     if not needed:
         return {"MUJOCO_GL": "disable"}
     return {"MUJOCO_GL": _backend_or_raise()}
+
+
+def choose_when_imported() -> None:
+    """Let this process have a backend chosen by the time it imports MuJoCo, if it ever does.
+
+    MuJoCo and dm_control read ``MUJOCO_GL`` while they are imported. One that is set is obeyed, and
+    where nothing renders none is set: an environment may be played without pictures.
+    """
+    if not any(isinstance(finder, _BeforeMujoco) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _BeforeMujoco())
+
+
+class _BeforeMujoco:
+    """Is asked for every module first, and finds none."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        """Choose a backend, should this be MuJoCo."""
+        if name in ("mujoco", "dm_control") and not wanted_backend():
+            with contextlib.suppress(NoGraphics):
+                os.environ.update(gl_variables(needed=True))
 
 
 def can_render() -> bool:

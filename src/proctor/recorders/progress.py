@@ -10,7 +10,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from proctor.errors import last_line, one_line
+from proctor.errors import one_line, what_happened
 from proctor.recorders.base import Recorder
 from proctor.recorders.takes import Keep
 from proctor.runs.journal import EpisodeRow, row_of
@@ -91,7 +91,7 @@ class LiveLine(Recorder):
     def _name_broken(self, result: EpisodeResult) -> None:
         """Print what broke, where something did."""
         if result.error is not None:
-            line = f"{result.outcome.value}: {result.spec}: {last_line(result.error)}"
+            line = f"{result.outcome.value}: {result.spec}: {what_happened(result.error)}"
             self._console.print(one_line(line), style="yellow", markup=False, soft_wrap=True)
 
 

@@ -273,7 +273,7 @@ def rate_figures(counts: Counts) -> dict[str, float]:
     }
     worth = counts.worlds.effective_n
     interval = wilson_interval(counts.successes, completed, effective_n=worth)
-    if interval is not None:
+    if interval is not None and not counts.ended:
         figures["success/rate"] = counts.successes / completed
         figures["success/low95"], figures["success/high95"] = interval
     return figures

@@ -4,7 +4,7 @@
     startTheme, showProgress, notice, follow, playback, download,
   } = parts;
   const run = JSON.parse(document.getElementById("run").textContent);
-  const OUTCOMES = ["failure", "diverged", "error", "success"];
+  const OUTCOMES = ["failure", "diverged", "error", "success", "ended"];
   const KINDS = {
     open: "opening simulators",
     simulate: "simulating",
@@ -108,10 +108,10 @@
     const all = run.overall;
     byId("rate").append(
       el("div", { class: "big" }, percent(all.rate)),
-      el("div", { class: "interval" }, all.rate === null ? "no episode has ended with a result" :
+      el("div", { class: "interval" }, all.rate === null ? (all.n ? "nothing says what a success is: rewards only" : "no episode has ended with a result") :
         `${interval(all.interval)} `, el("span", { class: "quiet" }, all.rate === null ? "" : `95% interval (${run.interval}), n=${count(all.n)}${worlds(all)}`)));
     byId("posterior").append(rateChart(all, null), axis());
-    const figures = [["Succeeded", `${count(all.k)} of ${count(all.n)}`]];
+    const figures = [all.n && all.rate === null ? ["Ended", count(all.n)] : ["Succeeded", `${count(all.k)} of ${count(all.n)}`]];
     if (all.diverged) figures.push(["Broke the simulator, failed", count(all.diverged)]);
     figures.push(["Errors, not in the rate", count(all.errors)]);
     if (all.bounds) figures.push(["If those all failed – succeeded", all.bounds.map(percent).join(" – ")]);

@@ -36,7 +36,13 @@ from proctor.types import EpisodeKey, Outcome
 
 _LONGEST_ERROR = 1500
 """Characters of an error that the page keeps, so that a thousand errors stay under 2 MB."""
-_ATTENTION = {Outcome.FAILURE: 0, Outcome.DIVERGED: 1, Outcome.ERROR: 2, Outcome.SUCCESS: 3}
+_ATTENTION = {
+    Outcome.FAILURE: 0,
+    Outcome.DIVERGED: 1,
+    Outcome.ERROR: 2,
+    Outcome.SUCCESS: 3,
+    Outcome.ENDED: 4,
+}
 """The order in which a reader wants to see episodes."""
 
 

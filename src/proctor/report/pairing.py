@@ -38,8 +38,11 @@ def load_run(path: Path) -> RunResults:
     if record is None:
         raise UsageError(f"{path} is not a run folder (it has no run.json)")
     journal = read_journal(path)
-    if not tally(journal.rows).episodes:
+    added = tally(journal.rows)
+    if not added.episodes:
         raise UsageError(f"{path} has no finished episode: its success rate is n/a")
+    if not added.judged:
+        raise UsageError(f"{path} has rewards only (--env.success=none): no rate can be compared")
     return RunResults(
         path, record, journal.rows, journal.damaged, why_stopped(path, record.resolved)
     )

@@ -41,11 +41,13 @@ class Tally:
     """Successes and episodes where only the first completed one of every world counts."""
     watch: Watch | None = None
     """How a rule watched the rate, if one did which could stop the run."""
+    judged: bool = True
+    """Whether the environment says what a success is; where not, there are rewards only."""
 
     @property
     def rate(self) -> float | None:
-        """The success rate; None when no episode was completed."""
-        return self.successes / self.episodes if self.episodes else None
+        """The success rate; None when no episode was completed, or none is judged."""
+        return self.successes / self.episodes if self.episodes and self.judged else None
 
     @property
     def interval(self) -> Interval | None:
@@ -54,6 +56,8 @@ class Tally:
         Wilson's where the number of episodes was fixed in advance; else one that holds although
         the run may have stopped at any moment.
         """
+        if not self.judged:
+            return None
         if self.watch is not None:
             return anytime_interval(*self.first, self.watch.width)
         worth = self.worlds.effective_n
@@ -62,12 +66,14 @@ class Tally:
     @property
     def bounds(self) -> tuple[float, float] | None:
         """The rates had all errored episodes failed, or all succeeded; None without errors."""
-        if not self.errors:
+        if not self.errors or not self.judged:
             return None
         everything = self.episodes + self.errors
         return self.successes / everything, (self.successes + self.errors) / everything
 
     def __str__(self) -> str:
+        if not self.judged and self.avg_sum_reward is not None:
+            return f"{self.brief}, mean reward {self.avg_sum_reward:.1f}"
         if self.bounds is None or self.rate is None:
             return self.brief
         low, high = (f"{100 * end:.1f}%" for end in self.bounds)
@@ -79,7 +85,9 @@ class Tally:
         """The rate and what is to be known of it, without the bounds: for a row of a table."""
         diverged = f", {self.diverged} diverged" if self.diverged else ""
         errors = f", {self.errors} error{'s' * (self.errors != 1)}" if self.errors else ""
-        text = rate_text(self.successes, self.episodes, self.worlds, self.interval)
+        text = f"not judged n={self.episodes}"
+        if self.judged:
+            text = rate_text(self.successes, self.episodes, self.worlds, self.interval)
         return text + diverged + errors
 
 
@@ -101,6 +109,7 @@ def tally(rows: Iterable[EpisodeRow], watch: Watch | None = None) -> Tally:
         worlds=Worlds(row.world_key for row in done),
         first=(sum(ended is Outcome.SUCCESS for ended in first.values()), len(first)),
         watch=watch,
+        judged=all(row.outcome is not Outcome.ENDED for row in done),
     )
 
 
@@ -194,7 +203,7 @@ def _metrics(
 def _ours(rows: list[EpisodeRow], planned: int) -> dict[str, Any]:
     done = [row for row in rows if row.outcome.counts]
     tallies = [tally(episodes) for episodes in by_task(done).values()]
-    counts = [(added.successes, added.episodes) for added in tallies]
+    counts = [(added.successes, added.episodes) for added in tallies if added.judged]
     return {
         "planned_episodes": planned,
         "complete": len(rows) == planned,

@@ -20,6 +20,8 @@ class Counts:
     """Those that diverged included."""
     diverged: int = 0
     errors: int = 0
+    ended: int = 0
+    """Of which nobody says whether they are successes."""
     worlds: Worlds = field(default_factory=Worlds)
     """From which the completed episodes started."""
     watch: Watch | None = None
@@ -46,6 +48,7 @@ class Counts:
         self.failures += outcome.failed
         self.diverged += outcome is Outcome.DIVERGED
         self.errors += outcome is Outcome.ERROR
+        self.ended += outcome is Outcome.ENDED
 
     @property
     def rate(self) -> str:
@@ -53,6 +56,8 @@ class Counts:
 
         The same interval that the run's tables have in the end.
         """
+        if self.ended:
+            return f"not judged n={self.ended + self.failures}"
         interval = None
         if self.watch is not None:
             interval = anytime_interval(
@@ -63,4 +68,4 @@ class Counts:
     @property
     def total(self) -> int:
         """All episodes that ended, errors included."""
-        return self.successes + self.failures + self.errors
+        return self.successes + self.failures + self.errors + self.ended

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from proctor.errors import ProctorError, TrainingError, last_line
+from proctor.errors import ProctorError, TrainingError, what_happened
 from proctor.features import ACTION, Array
 from proctor.training.sampler import Order
 
@@ -109,7 +109,7 @@ def _checked(loader: Iterator[Any]) -> Iterator[Batch]:
         except StopIteration:
             return
         except RuntimeError as error:  # torch's word for a process that was killed
-            raise TrainingError(f"a loader process is gone: {last_line(str(error))}") from error
+            raise TrainingError(f"a loader process is gone: {what_happened(str(error))}") from error
         if isinstance(found, ProctorError):
             raise found
         yield found

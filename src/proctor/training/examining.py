@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from proctor.config.training import TrainConfig
-from proctor.errors import last_line
+from proctor.errors import what_happened
 from proctor.machine.files import read_plain
 from proctor.training.checkpoints import AVERAGED, PRETRAINED
 
@@ -156,7 +156,7 @@ class Examiner:
     def _result(self, checkpoint: Path, code: int) -> Examined:
         step, overall = int(checkpoint.name), self._overall(checkpoint)
         if overall is None:
-            said = last_line(self._log(checkpoint).read_text(errors="replace"))
+            said = what_happened(self._log(checkpoint).read_text(errors="replace"))
             problem = f"exit code {code}, {said} (all of it: {self._log(checkpoint)})"
             return Examined(step, problem=problem)
         return Examined(

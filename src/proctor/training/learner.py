@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from proctor.config.training import TrainConfig
 from proctor.config.training_sections import CompileSettings
-from proctor.errors import TrainingError, UsageError, last_line
+from proctor.errors import TrainingError, UsageError, what_happened
 from proctor.policies.runtime.network import Network
 from proctor.training.sharding import shard
 from proctor.training.together import Together
@@ -99,7 +99,7 @@ def _in_one_line() -> Iterator[None]:
         yield
     except TorchDynamoException as error:
         raise TrainingError(
-            f"torch.compile failed: {last_line(str(error))}; go on without it: {_FLAG}=false"
+            f"torch.compile failed: {what_happened(str(error))}; go on without it: {_FLAG}=false"
         ) from error
 
 

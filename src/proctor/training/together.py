@@ -19,7 +19,7 @@ from torch import Tensor
 from torch import distributed as dist
 
 from proctor.config.training_sections import ParallelismSettings
-from proctor.errors import TrainingError, UsageError, last_line
+from proctor.errors import TrainingError, UsageError, what_happened
 from proctor.training.sampler import Share
 
 _PATIENCE = timedelta(hours=6)
@@ -130,7 +130,7 @@ def joined() -> Iterator[Together]:
         yield Together(Share(dist.get_rank(), world), int(os.environ["LOCAL_RANK"]))
     except RuntimeError as error:
         if any(word in str(error).lower() for word in _GONE):
-            said = last_line(str(error))
+            said = what_happened(str(error))
             raise TrainingError(f"another process of this training is gone: {said}") from error
         raise
     finally:

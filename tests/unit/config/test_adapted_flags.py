@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from proctor.benchmarks.gym.success import Source, SuccessRule, parse_success
+from proctor.benchmarks.gym.success import Moment, Source, SuccessRule, parse_success
 from proctor.cli import main
 from proctor.config.builder import benchmark_config_from
 from proctor.errors import UsageError
@@ -117,7 +117,14 @@ def test_nothing_of_them_is_imported_to_read_their_flags() -> None:
         ("terminated", SuccessRule(Source.TERMINATED)),
         ("info.is_success", SuccessRule(Source.INFO, path=("is_success",))),
         ("info.a.b", SuccessRule(Source.INFO, path=("a", "b"))),
-        ("reward >= -1e-3", SuccessRule(Source.REWARD, least_reward=-1e-3)),
+        ("info.score>=0.5", SuccessRule(Source.INFO, path=("score",), least=0.5)),
+        ("reward >= -1e-3", SuccessRule(Source.REWARD, least=-1e-3)),
+        ("return>=200", SuccessRule(Source.RETURN, least=200)),
+        ("truncated", SuccessRule(Source.TRUNCATED)),
+        ("none", SuccessRule(Source.NONE)),
+        ("at_end", SuccessRule(Source.INFO, path=("is_success",), at_end=True)),
+        ("info.won at_end", SuccessRule(Source.INFO, path=("won",), at_end=True)),
+        ("reward>=1, at_end", SuccessRule(Source.REWARD, least=1, at_end=True)),
     ],
 )
 def test_success_is_read_from_words(text: str, rule: SuccessRule) -> None:
@@ -125,11 +132,46 @@ def test_success_is_read_from_words(text: str, rule: SuccessRule) -> None:
 
 
 def test_info_that_does_not_say_is_not_a_failure() -> None:
-    rule = parse_success("info.a.b")
-    assert rule.judge(0.0, False, {"a": {"b": np.bool_(True)}}) is True
-    assert rule.judge(0.0, False, {"a": {"b": 0}}) is False
-    assert rule.judge(0.0, False, {"a": 3}) is None
-    assert rule.judge(0.0, False, {}) is None
+    assert judged("info.a.b", info={"a": {"b": np.bool_(True)}}) is True
+    assert judged("info.a.b", info={"a": {"b": 0}}) is False
+    assert judged("info.a.b", info={"a": 3}) is None
+    assert judged("info.a.b") is None
+
+
+@pytest.mark.parametrize(
+    ("rule", "moment", "solved"),
+    [
+        ("terminated", {"terminated": True, "ended": True}, True),
+        ("truncated", {"terminated": True, "ended": True}, False),
+        ("truncated", {"ended": True}, True),
+        ("truncated", {}, False),
+        ("reward>=1", {"reward": 1.0}, True),
+        ("reward>=1 at_end", {"reward": 1.0}, False),
+        ("reward>=1 at_end", {"reward": 1.0, "ended": True}, True),
+        ("return>=-200", {"total": -3.0}, False),
+        ("return>=-200", {"total": -150.0, "ended": True}, True),
+        ("return>=-200", {"total": -201.0, "ended": True}, False),
+        ("at_end", {"info": {"is_success": True}}, False),
+        ("at_end", {"info": {"is_success": True}, "ended": True}, True),
+        ("info.score>=0.5", {"info": {"score": 0.5}}, True),
+        ("info.score>=0.5", {"info": {"score": 0.4}}, False),
+        ("info.done>=2", {"info": {"done": ["kettle", "microwave"]}}, True),
+        ("info.done>=2", {"info": {"done": ["kettle"]}}, False),
+        ("info.done", {"info": {"done": []}}, False),
+        ("info.done", {"info": {"done": ["kettle"]}}, True),
+        ("info.all", {"info": {"all": np.array([True, False])}}, False),
+        ("none", {"reward": 1.0, "terminated": True, "ended": True}, None),
+    ],
+)
+def test_every_rule_judges_a_step_or_the_end(
+    rule: str, moment: dict[str, Any], solved: bool | None
+) -> None:
+    assert judged(rule, **moment) is solved
+
+
+def judged(rule: str, **moment: Any) -> bool | None:
+    nothing: dict[str, Any] = {"reward": 0.0, "total": 0.0, "terminated": False, "ended": False}
+    return parse_success(rule).judge(Moment(**{**nothing, "info": {}, **moment}))
 
 
 def test_random_actions_keep_to_the_bounds_of_each_dimension() -> None:

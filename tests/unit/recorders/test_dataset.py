@@ -91,7 +91,8 @@ def test_a_damaged_ledger_is_named(tmp_path: Path) -> None:
 
 def test_only_whole_episodes_are_kept() -> None:
     assert [o for o in Outcome if Keep.SUCCESS.keeps(o)] == [Outcome.SUCCESS]
-    assert [o for o in Outcome if Keep.ALL.keeps(o)] == [Outcome.SUCCESS, Outcome.FAILURE]
+    whole = [Outcome.SUCCESS, Outcome.FAILURE, Outcome.ENDED]
+    assert [o for o in Outcome if Keep.ALL.keeps(o)] == whole
 
 
 @pytest.mark.parametrize("share", [0.25, 0.5, 1.0])

@@ -10,10 +10,11 @@ from typing import Any
 from proctor.benchmarks.base import SEED_RULE, BenchmarkConfig, ListedTasks, Sim
 from proctor.benchmarks.gym.memory import Memory
 from proctor.benchmarks.gym.probe import EnvFacts, Opener, Question, TaskFacts, learn
-from proctor.benchmarks.gym.success import CHOICES, SuccessRule, parse_success
+from proctor.benchmarks.gym.success import CHOICES, DEFAULT, Source, SuccessRule, parse_success
 from proctor.benchmarks.selection import ids_in_group, names_in, require_positive
 from proctor.errors import UsageError, did_you_mean
 from proctor.features import ActionSpec, Expert, Feature
+from proctor.machine.gl import choose_when_imported
 from proctor.types import Task
 
 
@@ -22,7 +23,7 @@ class AdaptedConfig(BenchmarkConfig):
     """Flags of every benchmark made of gymnasium environments."""
 
     success: str = field(
-        default="info.is_success", metadata={"help": f"what tells that it is solved: {CHOICES}"}
+        default=DEFAULT, metadata={"help": f"what tells that it is solved: {CHOICES}"}
     )
     instruction: str | None = field(
         default=None, metadata={"help": "the task in words, for policies that read them"}
@@ -59,6 +60,13 @@ def _said_of(memory: Memory, what: str) -> tuple[tuple[str, ...], tuple[str, ...
     return (), ()
 
 
+def _said_of_success(text: str, rule: SuccessRule) -> str:
+    whole_episode = rule.at_end or rule.source in (Source.TRUNCATED, Source.RETURN)
+    if not rule.judges:
+        return "not judged"
+    return f"{text} (judged at the end)" if whole_episode else f"{text} at any step"
+
+
 class Adapted(ListedTasks):
     """Gymnasium environments as a benchmark."""
 
@@ -74,12 +82,14 @@ class Adapted(ListedTasks):
         self._config = config
         self._opener = opener
         self._rule: SuccessRule = parse_success(config.success)
+        self.judged = self._rule.judges
         self.facts = facts or learn(Question(opener, self._rule, config.episode_length))
         """What was learnt of the environments here, or by the parent for its workers."""
         self.action: ActionSpec = self.facts.action
         self.distributions = self.facts.distributions
         self._tasks = [self._task(facts) for facts in self._selected()]
-        self.notes, self.warnings = _said_of(self.facts.memory, opener.what)
+        notes, self.warnings = _said_of(self.facts.memory, opener.what)
+        self.notes = (*notes, *self.facts.notes)
 
     def features(self) -> dict[str, Feature]:
         """Return what the environment's observation holds, and its picture for videos."""
@@ -93,18 +103,19 @@ class Adapted(ListedTasks):
             "seed_rule": SEED_RULE,
             "reset_rule": _RESET_RULES[self.facts.memory],
             "termination": "the environment's own end, or the horizon",
-            "success": f"{self._config.success} at any step",
+            "success": _said_of_success(self._config.success, self._rule),
             "action": "Box: clipped to the space; Discrete: the highest number's action",
         }
 
     def preflight(self, keys: Sequence[str]) -> dict[str, str]:
-        """Need nothing: the environment has been opened and played once."""
-        return {}
+        """Need what it needed when it was opened: MUJOCO_GL, where it uses MuJoCo."""
+        return dict(self.facts.variables)
 
     def make_sim(self, task: Task) -> Sim:
         """Open the environment of ``task``."""
         from proctor.benchmarks.gym.sim import GymSim
 
+        choose_when_imported()  # in a worker it is set already, by preflight
         open_env = partial(self._opener.task, task.suite, task.task_id)
         return GymSim(open_env, self._rule, fresh=self.facts.memory is not Memory.NONE)
 

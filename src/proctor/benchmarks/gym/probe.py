@@ -1,4 +1,4 @@
-"""What an environment is like, found out in a process of its own.
+"""What an environment is like, found out in a process of its own (``looking``).
 
 Spaces are known only once an environment is made, and a picture's size once it is rendered; the
 parent does neither, since simulators and GL live in other processes.
@@ -6,26 +6,23 @@ parent does neither, since simulators and GL live in other processes.
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from proctor.benchmarks.gym.memory import Memory, memory_of
-from proctor.benchmarks.gym.success import CHOICES, Source, SuccessRule
-from proctor.errors import UsageError
-from proctor.features import FILM, ActionSpec, Feature, FeatureKind
-from proctor.machine.generators import WHILE_OPENING, seed_generators
+from proctor.benchmarks.gym.memory import Memory
+from proctor.benchmarks.gym.success import SuccessRule
+from proctor.errors import UsageError, what_happened
+from proctor.features import ActionSpec, Feature
 
 _LIMIT_S = 300
-_DEFAULT_FPS = 30
-_USAGE_ERROR = "proctor.errors.UsageError: "
+_CHILD = "proctor.benchmarks.gym.looking"
 
 
 @dataclass(frozen=True)
@@ -75,6 +72,17 @@ class EnvFacts:
     distributions: tuple[str, ...]
     memory: Memory = Memory.NONE
     """The worst of what its environments keep of earlier episodes."""
+    variables: dict[str, str] = field(default_factory=dict)
+    """What has to be set before its modules are imported: MUJOCO_GL, where it uses MuJoCo."""
+    notes: tuple[str, ...] = ()
+    """Lines the user should see once."""
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Why there are no facts, in one line."""
+
+    text: str
 
 
 @dataclass(frozen=True)
@@ -96,7 +104,7 @@ def learn(question: Question) -> EnvFacts:
     with tempfile.TemporaryDirectory() as folder:
         asked, answer = Path(folder, "question"), Path(folder, "answer")
         asked.write_bytes(pickle.dumps(question))
-        command = [sys.executable, "-m", __name__, str(asked), str(answer)]
+        command = [sys.executable, "-m", _CHILD, str(asked), str(answer)]
         paths = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
         try:
             done = subprocess.run(  # noqa: S603  our own words
@@ -109,128 +117,15 @@ def learn(question: Question) -> EnvFacts:
         except subprocess.TimeoutExpired:
             raise UsageError(f"{what} did not open and play within {_LIMIT_S} s") from None
         if done.returncode == 0:
-            facts: EnvFacts = pickle.loads(answer.read_bytes())  # noqa: S301  our own, just written
-            return facts
-    lines = done.stderr.strip().splitlines() or [f"its process ended with code {done.returncode}"]
-    if lines[-1].startswith(_USAGE_ERROR):
-        raise UsageError(lines[-1].removeprefix(_USAGE_ERROR))
-    raise UsageError(f"{what} cannot be opened: {lines[-1]}")
+            found: EnvFacts | Refused = pickle.loads(answer.read_bytes())  # noqa: S301  our own
+            if isinstance(found, Refused):
+                raise UsageError(found.text)
+            return found
+    raise UsageError(f"{what} cannot be opened: {_cause_of_death(done.returncode, done.stderr)}")
 
 
-def look_at(question: Question) -> EnvFacts:
-    """Find out everything, in this process.
-
-    Raises:
-        UsageError: the environments cannot be played, or info lacks the key that tells success.
-    """
-    from proctor.benchmarks.gym.spaces import action_spec, entries_of
-
-    seed_generators(WHILE_OPENING)
-    opened = question.opener.tasks()
-    env = opened[0].env
-    action = action_spec(env.action_space)
-    features = {entry.key: entry.feature for entry in entries_of(env.observation_space)}
-    for other in opened[1:]:
-        spaces = (other.env.observation_space, other.env.action_space)
-        if spaces != (env.observation_space, env.action_space):
-            raise UsageError(
-                f"{question.opener.what}: task {other.task_id} of {other.suite} has other spaces "
-                f"than task {opened[0].task_id} of {opened[0].suite}; choose with --env.task"
-            )
-    tasks = tuple(_facts_of(task) for task in opened)
-    memory, opened = _memory(question, opened)
-    env = opened[0].env
-    env.reset(seed=0)
-    picture = _picture(env)
-    if picture is not None:
-        features[FILM] = picture
-    _play_until_judged(question, env, question.episode_length or tasks[0].horizon or 1)
-    facts = EnvFacts(tasks, features, action, _distributions(env), memory)
-    for task in opened:
-        task.env.close()
-    return facts
-
-
-def _memory(question: Question, opened: list[OpenedTask]) -> tuple[Memory, list[OpenedTask]]:
-    """Find out what the first environment of every suite keeps, while they are fresh.
-
-    Returns the environments that are open then: one that keeps something was closed for another.
-    """
-    found, left, suites = Memory.NONE, list(opened), set[str]()
-    for place, task in enumerate(opened):
-        if task.suite in suites:
-            continue
-        suites.add(task.suite)
-
-        def open_another(task: OpenedTask = task) -> Any:
-            return question.opener.task(task.suite, task.task_id)
-
-        horizon = question.episode_length or task.horizon
-        memory = memory_of(task.env, open_another, horizon)
-        if memory is not Memory.NONE:
-            left[place] = replace(task, env=open_another())
-            found = memory if found is not Memory.UNSTEADY else found
-    return found, left
-
-
-def _facts_of(task: OpenedTask) -> TaskFacts:
-    fps = task.env.metadata.get("render_fps") or _DEFAULT_FPS
-    return TaskFacts(
-        task.suite, task.task_id, task.instruction, task.horizon, fps=max(1, round(fps))
-    )
-
-
-def _picture(env: Any) -> Feature | None:
-    """Return the picture for people, if the environment makes one in this way of rendering."""
-    from gymnasium.error import DependencyNotInstalled
-
-    from proctor.benchmarks.gym.sim import render
-
-    if env.render_mode != "rgb_array":
-        return None
-    try:
-        frame = render(env)
-    except DependencyNotInstalled:
-        return None  # it can be played all the same
-    if frame.ndim != 3 or frame.shape[2] != 3:
-        return None
-    return Feature(FeatureKind.FILM, frame.shape, "uint8")
-
-
-def _play_until_judged(question: Question, env: Any, horizon: int) -> None:
-    """Play random actions until info says whether the task is solved, for an episode at most."""
-    rule = question.rule
-    if rule.source is not Source.INFO:
-        return
-    env.action_space.seed(0)
-    keys: Iterable[str] = ()
-    steps, ended = 0, False
-    while not ended and steps < horizon:
-        _, reward, terminated, truncated, info = env.step(env.action_space.sample())
-        keys, ended = info, bool(terminated or truncated)
-        steps += 1
-        if rule.judge(float(reward), bool(terminated), info) is not None:
-            return
-    held = f"its keys: {', '.join(sorted(keys))}" if keys else "it is empty"
-    raise UsageError(
-        f"--env.success=info.{'.'.join(rule.path)}: in an episode of {steps} steps, info of "
-        f"{question.opener.what} never held that key ({held}); choose {CHOICES}"
-    )
-
-
-def _distributions(env: Any) -> tuple[str, ...]:
-    """Return the installed packages whose versions define the episodes."""
-    package = type(env.unwrapped).__module__.partition(".")[0]
-    found = importlib.metadata.packages_distributions().get(package, [])
-    return tuple(dict.fromkeys([*sorted(found), "gymnasium", "numpy"]))
-
-
-def _main(asked: str, answer: str) -> None:
-    from proctor.benchmarks.gym.probe import look_at  # by its own name, not __main__'s
-
-    question = pickle.loads(Path(asked).read_bytes())  # noqa: S301  our own, just written
-    Path(answer).write_bytes(pickle.dumps(look_at(question)))
-
-
-if __name__ == "__main__":
-    _main(sys.argv[1], sys.argv[2])
+def _cause_of_death(code: int, stderr: str) -> str:
+    """Say how a process ended that could not say so itself."""
+    how = f"ended with code {code}" if code >= 0 else f"was killed by {signal.Signals(-code).name}"
+    said = f" ({what_happened(stderr)})" if stderr.strip() else ""
+    return f"its process {how}{said}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +14,20 @@ from proctor.errors import MissingExtra, UsageError, did_you_mean
 from proctor.machine.source_files import module_hashes
 from proctor.machine.user_code import import_named, search_here
 
+_PACKAGES = {
+    "gymnasium_robotics": (
+        ("Fetch", "Hand", "AdroitHand", "PointMaze", "AntMaze", "FrankaKitchen"),
+        "gymnasium-robotics",
+    ),
+    "minigrid": (("MiniGrid-", "BabyAI-"), "minigrid"),
+    "shimmy": (("dm_control/", "bsuite/"), "'shimmy[dm-control]'"),
+    "ale_py": (("ALE/",), "ale-py"),
+    "gym_pusht": (("gym_pusht/", "PushT"), "gym-pusht"),
+    "gym_aloha": (("gym_aloha/", "Aloha"), "gym-aloha"),
+    "gym_xarm": (("gym_xarm/", "Xarm"), "gym-xarm"),
+}
+"""Packages that register environments only once they are imported: how their ids begin, and what
+pip calls them."""
 _NO_TIME_LIMIT = -1
 """The horizon is the engine's; gymnasium's own limit would end episodes that should go on."""
 
@@ -55,7 +70,7 @@ class GymOpener:
         import gymnasium
 
         kwargs = dict(self.kwargs)
-        if _offers_pictures(self._registered().entry_point):
+        if _offers_pictures(self._registered()):
             kwargs.setdefault("render_mode", "rgb_array")
         return gymnasium.make(
             self.suite, max_episode_steps=_NO_TIME_LIMIT, disable_env_checker=True, **kwargs
@@ -71,20 +86,45 @@ class GymOpener:
                 import_named(package)
             return gymnasium.spec(self.suite)
         except ModuleNotFoundError as missing:
-            raise UsageError(f"--env.id={self.id}: {missing}") from None
+            if missing.name != package.partition(".")[0]:
+                raise  # it is there, and lacks what it imports
+            raise UsageError(f"--env.id={self.id}: {missing}{_how_to_install(package)}") from None
         except gymnasium.error.Error:
-            hint = did_you_mean(self.suite, gymnasium.registry)
+            hint = _package_hint(self.suite) if not package else ""
+            hint = hint or did_you_mean(self.suite, gymnasium.registry)
             if not hint and not package:
                 hint = "; name the package that registers it: --env.id=package:ID"
             raise UsageError(f"--env.id={self.id}: {self.suite} is not registered{hint}") from None
 
 
-def _offers_pictures(entry_point: Any) -> bool:
+def _package_hint(suite: str) -> str:
+    """Return which package registers an id, where it looks like one of a package that we know."""
+    for package, (beginnings, _) in _PACKAGES.items():
+        if suite.startswith(beginnings):
+            needs = f"; {package} registers it: --env.id={package}:{suite}"
+            return needs + ("" if importlib.util.find_spec(package) else _how_to_install(package))
+    return ""
+
+
+def _how_to_install(package: str) -> str:
+    return f" (run: pip install {_PACKAGES[package][1]})" if package in _PACKAGES else ""
+
+
+def _offers_pictures(registered: Any) -> bool:
+    """Whether the environment takes ``render_mode="rgb_array"``: as its class says, or may be.
+
+    A function that makes environments says nothing; one that takes any keyword is given it.
+    """
     from gymnasium.envs.registration import load_env_creator
 
-    creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
-    metadata = getattr(creator, "metadata", {})
-    return isinstance(metadata, dict) and "rgb_array" in metadata.get("render_modes", ())
+    point = registered.entry_point
+    creator = load_env_creator(point) if isinstance(point, str) else point
+    metadata = getattr(creator, "metadata", None)
+    if isinstance(metadata, dict):
+        return "rgb_array" in metadata.get("render_modes", ())
+    parameters = inspect.signature(creator).parameters
+    takes_all = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+    return metadata is None and ("render_mode" in parameters or takes_all)
 
 
 class Gym(Adapted):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from proctor.benchmarks.gym.spaces import entries_of, numbers_in, to_env_action
-from proctor.benchmarks.gym.success import SuccessRule
+from proctor.benchmarks.gym.success import Moment, SuccessRule
 from proctor.errors import WorkerError
 from proctor.features import FILM, Array, Observation
 from proctor.machine.generators import WHILE_OPENING, seed_generators
@@ -36,6 +36,7 @@ class GymSim:
         self._entries = {entry.key: entry for entry in entries_of(self._env.observation_space)}
         self._seen: Any = None
         self._steps = self._horizon = 0
+        self._return = 0.0
         self._judged = False
 
     def reset(self, spec: EpisodeSpec) -> None:
@@ -48,22 +49,38 @@ class GymSim:
         self._used = True
         self._seen, _ = self._env.reset(seed=spec.seed)
         self._steps, self._horizon = 0, spec.task.max_steps
-        self._judged = False
+        self._return, self._judged = 0.0, not self._rule.judges
 
     def step(self, action: Array) -> Step:
         """Take one step; the environment's own end, of either kind, ends the episode."""
         given = to_env_action(self._env.action_space, action)
         self._seen, reward, terminated, truncated, info = self._env.step(given)
         self._steps += 1
-        reward, ended = float(reward), bool(terminated or truncated)
-        verdict = self._rule.judge(reward, bool(terminated), info)
-        self._judged |= verdict is not None
-        if not self._judged and (ended or self._steps >= self._horizon):
+        reward, over = float(reward), bool(terminated or truncated)
+        self._return += reward
+        ended = over or self._steps >= self._horizon
+        moment = Moment(reward, self._return, bool(terminated), ended, info)
+        success = self._verdict(moment)
+        return Step(reward=reward, success=success, terminated=over)
+
+    def _verdict(self, moment: Moment) -> bool | None:
+        """Return whether the task is solved; None where no rule says so.
+
+        Raises:
+            WorkerError: info should have said it, and the episode has ended.
+        """
+        verdict = self._rule.judge(moment)
+        if not self._rule.judges:
+            return None
+        said = verdict is not None
+        self._judged = said if self._rule.at_end else self._judged or said
+        if not self._judged and moment.ended:
+            when = "at the end of" if self._rule.at_end else "in"
             raise WorkerError(
-                f"info never held {'.'.join(self._rule.path)!r} in this episode, "
+                f"info never held {'.'.join(self._rule.path)!r} {when} this episode, "
                 "so whether it was solved is unknown"
             )
-        return Step(reward=reward, success=bool(verdict), terminated=ended)
+        return bool(verdict)
 
     def observe(self, keys: Sequence[str]) -> Observation:
         """Return ``keys`` of the last observation; only the picture for videos is rendered."""

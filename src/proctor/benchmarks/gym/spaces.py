@@ -40,11 +40,10 @@ class Entry:
 
     def read(self, observation: Any) -> Array:
         """Return the feature's value."""
-        for name in self.path:
-            observation = observation[name]
+        seen = _at(observation, self.path)
         if not isinstance(self.space, spaces.Box):
-            observation = spaces.flatten(self.space, observation)
-        return np.array(observation, dtype=self.feature.dtype).reshape(self.feature.shape)
+            seen = spaces.flatten(self.space, seen)
+        return np.array(seen, dtype=self.feature.dtype).reshape(self.feature.shape)
 
 
 def entries_of(space: Space[Any]) -> list[Entry]:
@@ -55,13 +54,32 @@ def entries_of(space: Space[Any]) -> list[Entry]:
     """
     if not isinstance(space, spaces.Dict):
         key = IMAGE if _is_image(space) else STATE
-        return [_entry(key, (), space)]
-    return [_entry(_key(path), path, part) for path, part in _parts(space, ())]
+        return [] if _is_text(space) else [_entry(key, (), space)]
+    return [_entry(_key(path), path, part) for path, part in _parts(space) if not _is_text(part)]
 
 
 def numbers_in(space: Space[Any], observation: Any) -> Array:
-    """Return every number of an observation, float64."""
-    return np.asarray(spaces.flatten(space, observation), dtype=np.float64)
+    """Return every number of an observation, float64; texts have none."""
+    if not holds_text(space):
+        return np.asarray(spaces.flatten(space, observation), dtype=np.float64)
+    parts = _parts(space) if isinstance(space, spaces.Dict) else ()
+    shown = [(path, part) for path, part in parts if not _is_text(part)]
+    numbers = [numbers_in(part, _at(observation, path)) for path, part in shown]
+    return np.concatenate([np.empty(0), *numbers])
+
+
+def holds_text(space: Space[Any]) -> bool:
+    """Whether an observation of this space has a text in it."""
+    parts = _parts(space) if isinstance(space, spaces.Dict) else [((), space)]
+    return any(_is_text(part) for _, part in parts)
+
+
+def texts_in(space: Space[Any], observation: Any) -> tuple[str, ...]:
+    """Return every text of an observation."""
+    if not isinstance(space, spaces.Dict):
+        return (str(observation),) if _is_text(space) else ()
+    texts = [path for path, part in _parts(space) if _is_text(part)]
+    return tuple(str(_at(observation, path)) for path in texts)
 
 
 def action_spec(space: Space[Any]) -> ActionSpec:
@@ -98,7 +116,19 @@ def _bound(values: Array) -> float | tuple[float, ...]:
     return numbers[0] if len(set(numbers)) == 1 else numbers
 
 
-def _parts(space: spaces.Dict, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+def _at(observation: Any, path: tuple[str, ...]) -> Any:
+    """Return what stands at ``path`` in an observation."""
+    for name in path:
+        observation = observation[name]
+    return observation
+
+
+def _is_text(space: Space[Any]) -> bool:
+    """Whether a space holds text: gymnasium's own, or one with a dtype of text (MiniGrid's)."""
+    return isinstance(space, spaces.Text) or (space.dtype is not None and space.dtype.kind in "US")
+
+
+def _parts(space: spaces.Dict, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     for name, part in space.spaces.items():
         if isinstance(part, spaces.Dict):
             yield from _parts(part, (*path, name))

@@ -12,7 +12,11 @@ import numpy as np
 
 from proctor.errors import UsageError
 
-CHOICES = "info.KEY, terminated or reward>=NUMBER"
+DEFAULT = "info.is_success"
+CHOICES = (
+    "info.KEY, info.KEY>=N, terminated, truncated, reward>=N, return>=N, any of them with at_end "
+    "behind it, or none"
+)
 
 
 class Source(Enum):
@@ -20,7 +24,26 @@ class Source(Enum):
 
     INFO = "info"
     TERMINATED = "terminated"
+    TRUNCATED = "truncated"
+    """It lasted until the horizon."""
     REWARD = "reward"
+    RETURN = "return"
+    """Of the whole episode, so it is judged at its end."""
+    NONE = "none"
+    """Nobody says: there are rewards only."""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What a step of an environment gave, as far as success may depend on it."""
+
+    reward: float
+    total: float
+    """The sum of all rewards so far."""
+    terminated: bool
+    ended: bool
+    """Also where the environment or the horizon ends it."""
+    info: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -30,37 +53,81 @@ class SuccessRule:
     source: Source
     path: tuple[str, ...] = ()
     """The key inside info, level by level."""
-    least_reward: float = 0.0
+    least: float | None = None
+    at_end: bool = False
+    """Whether only the last step of an episode counts."""
 
-    def judge(self, reward: float, terminated: bool, info: Mapping[str, Any]) -> bool | None:
-        """Return whether the task is solved; None where info does not say."""
-        if self.source is Source.TERMINATED:
-            return terminated
-        if self.source is Source.REWARD:
-            return reward >= self.least_reward
-        value: Any = info
+    @property
+    def judges(self) -> bool:
+        """Whether it says anything."""
+        return self.source is not Source.NONE
+
+    def judge(self, moment: Moment) -> bool | None:
+        """Return whether the task is solved; None where info does not say, or the rule is none."""
+        solved = self._judge(moment)
+        if solved is None or moment.ended or not self.at_end:
+            return solved
+        return False
+
+    def _judge(self, moment: Moment) -> bool | None:
+        least = 0.0 if self.least is None else self.least
+        match self.source:
+            case Source.TERMINATED:
+                return moment.terminated
+            case Source.TRUNCATED:
+                return moment.ended and not moment.terminated
+            case Source.REWARD:
+                return moment.reward >= least
+            case Source.RETURN:
+                return moment.ended and moment.total >= least
+            case Source.NONE:
+                return None
+        value: Any = moment.info
         for name in self.path:
             if not isinstance(value, Mapping) or name not in value:
                 return None
             value = value[name]
-        return bool(np.all(value))
+        return _is_true(value, self.least)
+
+
+def _is_true(value: Any, least: float | None) -> bool:
+    """Whether what info holds is a success: true, large enough, or so many names."""
+    named = isinstance(value, list | tuple) and any(isinstance(item, str) for item in value)
+    if named or isinstance(value, str | set | frozenset | Mapping):
+        return len(value) >= (1 if least is None else least)
+    numbers = np.asarray(value)
+    return bool(numbers.size and np.all(numbers if least is None else numbers >= least))
 
 
 def parse_success(text: str) -> SuccessRule:
     """Read ``--env.success``.
 
     Raises:
-        UsageError: it is none of the three kinds.
+        UsageError: it is no rule.
     """
     text = text.strip()
-    if text == "terminated":
-        return SuccessRule(Source.TERMINATED)
-    if re.fullmatch(r"info(\.[^.\s]+)+", text):
-        return SuccessRule(Source.INFO, path=tuple(text.split(".")[1:]))
-    at_least = re.fullmatch(r"reward\s*>=\s*(\S+)", text)
-    if at_least:
-        try:
-            return SuccessRule(Source.REWARD, least_reward=float(at_least[1]))
-        except ValueError:
-            raise UsageError(f"--env.success: {at_least[1]!r} is not a number") from None
+    rule, at_end, _ = text.partition("at_end")
+    if at_end and text.endswith("at_end") and rule[-1:] in ("", " ", ","):
+        found = _parse(rule.strip(" ,") or DEFAULT, text)
+        return SuccessRule(found.source, found.path, found.least, at_end=found.judges)
+    return _parse(text, text)
+
+
+def _parse(rule: str, text: str) -> SuccessRule:
+    if rule in ("terminated", "truncated", "none"):
+        return SuccessRule(Source(rule))
+    key = re.fullmatch(r"info((?:\.[^.\s>]+)+)\s*(?:>=\s*(\S+))?", rule)
+    if key:
+        path = tuple(key[1].split(".")[1:])
+        return SuccessRule(Source.INFO, path, None if key[2] is None else _number(key[2]))
+    sum_or_step = re.fullmatch(r"(reward|return)\s*>=\s*(\S+)", rule)
+    if sum_or_step:
+        return SuccessRule(Source(sum_or_step[1]), least=_number(sum_or_step[2]))
     raise UsageError(f"--env.success: {text!r} is not a rule (choose {CHOICES})")
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise UsageError(f"--env.success: {text!r} is not a number") from None

@@ -1,0 +1,197 @@
+"""Environments that are odd in one way each: texts, horizons, pictures, rewards without success."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import proctor
+from proctor.benchmarks.gym import probe
+from proctor.benchmarks.gym.looking import look_at
+from proctor.benchmarks.gym.registered import GymOpener
+from proctor.cli import main
+from proctor.errors import UsageError
+from proctor.features import FILM
+from proctor.machine.gl import choose_when_imported
+from proctor.report.pairing import load_run
+from proctor.testing import check_sim
+from proctor.types import Outcome
+from tests.sim.adapted_benchmarks import made
+
+pytestmark = pytest.mark.sim
+
+
+def gym(name: str, **settings: Any) -> dict[str, Any]:
+    return {"type": "gym", "id": f"tests.sim.small_gym:proctor/{name}-v0", **settings}
+
+
+@pytest.fixture
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look at environments here, which saves the second it takes to start a process."""
+    monkeypatch.setattr("proctor.benchmarks.gym.benchmark.learn", look_at)
+
+
+def play(folder: Path, env: dict[str, Any], **settings: Any) -> Any:
+    how = {"n_episodes": 2, "video": {"episodes": 0}} | settings
+    return proctor.evaluate(
+        "random", env, eval={"use_async_envs": False}, output_dir=folder / "run", **how
+    )
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_a_text_that_is_always_the_same_is_the_instruction() -> None:
+    benchmark: Any = made(gym("Worded", success="none"))
+    (task,) = benchmark.tasks()
+    assert task.instruction == "open the door quickly"
+    assert set(benchmark.features()) == {"observation.a", FILM}
+    assert not benchmark.notes
+    check_sim(benchmark)
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_a_text_that_differs_is_left_out_and_that_is_said() -> None:
+    benchmark: Any = made(gym("Worded", success="none", kwargs={"varied": True}))
+    assert benchmark.tasks()[0].instruction == ""
+    assert "differs between episodes" in benchmark.notes[0]
+    said: Any = made(gym("Worded", kwargs={"varied": True}, success="none", instruction="go"))
+    assert said.tasks()[0].instruction == "go"
+
+
+@pytest.mark.usefixtures("in_this_process")
+@pytest.mark.parametrize(("name", "horizon"), [("Ending", 7), ("Saying", 9)])
+def test_a_horizon_that_nobody_registered_is_found(name: str, horizon: int) -> None:
+    assert made(gym(name, success="truncated")).tasks()[0].max_steps == horizon
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_without_a_horizon_that_is_said_before_anything_of_success() -> None:
+    with pytest.raises(UsageError, match=r"no horizon of its own; give one with --env\.episode"):
+        made(gym("Endless", success="info.nothing"))
+    assert made(gym("Endless", success="truncated", episode_length=3)).tasks()[0].max_steps == 3
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_a_key_that_looks_like_success_is_proposed() -> None:
+    with pytest.raises(UsageError, match=r"its keys: success\); did you mean --env\.success=info"):
+        made(gym("Saying"))
+
+
+@pytest.mark.usefixtures("in_this_process")
+@pytest.mark.parametrize(
+    ("rule", "outcomes"),
+    [
+        ("truncated", ["success"]),
+        ("return>=7", ["success"]),
+        ("return>=7.5", ["failure"]),
+        ("info.success", ["success"]),
+        ("info.success at_end", ["failure"]),
+        ("terminated", ["failure"]),
+    ],
+)
+def test_rules_for_the_whole_episode(rule: str, outcomes: list[str], tmp_path: Path) -> None:
+    run = play(tmp_path, gym("Ending", success=rule), n_episodes=1)
+    assert [row.outcome.value for row in run.rows] == outcomes
+    assert run.rows[0].steps == 7
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_rewards_only_are_no_failures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("av")
+    env = gym("Ending", success="none")
+    run = play(tmp_path, env, video={"episodes": 1})
+    assert [row.outcome for row in run.rows] == [Outcome.ENDED] * 2
+    assert [row.success_once for row in run.rows] == [None, None]
+    assert (run.tally.rate, run.tally.interval, run.tally.avg_sum_reward) == (None, None, 7.0)
+    assert str(run) == "not judged n=2, mean reward 7.0"
+    assert run.filmed.videos == 1, "no failure is known, so the first is shown"
+    assert "not judged n=2 | 7.0" in run.to_markdown()
+    with pytest.raises(UsageError, match="rewards only"):
+        load_run(run.path)
+    folder = str(run.path)
+    assert main(["report", folder]) == 0
+    assert main(["audit", folder, f"--env.id={env['id']}"]) == 0
+    flags = [f"--env.{name}={value}" for name, value in env.items()] + ["--policy.type=random"]
+    stops = [*flags, "--eval.stop_when=ci_width<0.5", f"--output_dir={tmp_path / 'b'}"]
+    assert main(["eval", *stops]) == 2
+    assert "--env.success=none gives rewards only" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_what_a_function_makes_is_filmed_too() -> None:
+    assert FILM in made(gym("Function", success="none")).features()
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_what_cannot_be_drawn_is_played_and_that_is_said(tmp_path: Path) -> None:
+    benchmark: Any = made(gym("Unseen", success="none"))
+    assert benchmark.notes == ("no videos: its picture fails with RuntimeError: no screen at all",)
+    assert play(tmp_path, gym("Unseen", success="none")).complete
+
+
+def test_an_error_keeps_its_exception_and_its_line() -> None:
+    with pytest.raises(UsageError) as caught:
+        made(gym("Broken"))
+    said = str(caught.value)
+    assert "cannot be opened: ValueError: no world: file is missing see the manual" in said
+    assert "tests/sim/small_gym.py:" in said
+    assert "\n" not in said
+
+
+def test_a_process_that_dies_is_told_by_how_it_died(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "_CHILD", "tests.sim.dies_by_signal")
+    with pytest.raises(UsageError, match=r"its process was killed by SIGSEGV \(.*oh no\)"):
+        made(gym("Ending"))
+
+
+@pytest.mark.parametrize(
+    ("id", "hint"),
+    [
+        (
+            "FetchReach-v4",
+            "gymnasium_robotics registers it: --env.id=gymnasium_robotics:FetchReach",
+        ),
+        ("MiniGrid-Empty-5x5-v0", "--env.id=minigrid:MiniGrid-Empty-5x5-v0"),
+        ("dm_control/walker-run-v0", "--env.id=shimmy:dm_control/walker-run-v0"),
+    ],
+)
+def test_the_package_that_registers_a_known_id_is_named(id: str, hint: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        GymOpener(id, {}).tasks()
+    assert hint in str(caught.value)
+
+
+def test_a_package_that_is_not_installed_is_named_with_its_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "gymnasium_robotics", None)
+    with pytest.raises(UsageError, match=r"\(run: pip install gymnasium-robotics\)"):
+        GymOpener("gymnasium_robotics:FetchReach-v4", {}).tasks()
+
+
+def test_a_backend_is_chosen_when_mujoco_is_imported_and_not_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = []
+
+    def chosen(*, needed: bool) -> dict[str, str]:
+        asked.append(needed)
+        return {"MUJOCO_GL": "chosen"}
+
+    monkeypatch.setattr("proctor.machine.gl.gl_variables", chosen)
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
+    monkeypatch.delenv("MUJOCO_GL", raising=False)
+    monkeypatch.delitem(sys.modules, "mujoco", raising=False)
+    for _ in range(2):
+        choose_when_imported()
+    assert asked == []
+    with pytest.raises(ModuleNotFoundError):
+        __import__("no_such_module")
+    assert asked == []
+    sys.meta_path[1:] = []  # nobody else finds it: it is not really imported
+    with pytest.raises(ModuleNotFoundError):
+        __import__("mujoco")
+    assert (asked, os.environ["MUJOCO_GL"]) == ([True], "chosen")
