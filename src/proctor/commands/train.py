@@ -117,9 +117,12 @@ def train_and_show(config: TrainConfig, given: dict[str, Any], resumed: Path | N
     with joined() as together:
         with together.one_by_one():
             setup = prepare(config, resumed, together)
-        if together.first:
-            return _train_and_write(folder, setup, given, resumed)
-        return _train_along(folder, setup, resumed)
+        try:
+            if together.first:
+                return _train_and_write(folder, setup, given, resumed)
+            return _train_along(folder, setup, resumed)
+        finally:
+            setup.close()
 
 
 def _train_along(folder: TrainingFolder, setup: Setup, resumed: Path | None) -> int:

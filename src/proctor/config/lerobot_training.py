@@ -31,7 +31,6 @@ FOREIGN: dict[str, Foreign] = {
     ),
     "dataset.return_uint8": Foreign((False, True), "pictures are decoded to uint8 always"),
     "dataset.depth_output_unit": Foreign(("mm", "m"), "no policy here looks at depth"),
-    "dataset.streaming": Foreign((False,), f"streaming is {_LATER}: download the dataset"),
     "reward_model": Foreign((None,), "only policies are trained"),
     "persistent_workers": Foreign((True,), "loader processes live as long as the run"),
     "checkpoint_format": Foreign(("safetensors",), "checkpoints are safetensors"),

@@ -17,6 +17,7 @@ from proctor.config.training_sections import (
     StartMethod,
     TrainWandbConfig,
 )
+from proctor.datasets.cache_settings import CacheKind
 from proctor.definition import PRESENTATION, Use
 from proctor.errors import UsageError
 from proctor.policies.base import PolicyConfig
@@ -173,6 +174,10 @@ class TrainConfig(Config):
             raise UsageError("--eval_steps needs held-out episodes: add --dataset.eval_split=0.1")
         if given.episodes is not None and given.exclude_episodes is not None:
             raise UsageError("--dataset.episodes or --dataset.exclude_episodes: give one of them")
+        if given.streaming and given.cache is not CacheKind.OFF:
+            raise UsageError("--dataset.streaming keeps nothing: leave out --dataset.cache")
+        if given.streaming and given.balance_tasks:
+            raise UsageError("--dataset.balance_tasks needs all frames, a stream has some")
         if not self.tolerance_s > 0:
             raise UsageError(f"--tolerance_s must be above 0, got {self.tolerance_s:g}")
 

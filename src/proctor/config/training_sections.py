@@ -38,6 +38,10 @@ class DatasetSettings(FrameCacheSettings):
         default=True, metadata={"help": "normalise pictures by ImageNet's mean and deviation"}
     )
     image_transforms: ImageTransformSettings = field(default_factory=ImageTransformSettings)
+    streaming: bool = field(
+        default=False,
+        metadata={"help": "fetch files from the Hub while training, and keep none of them"},
+    )
     balance_tasks: bool = field(
         default=False,
         metadata={"help": "frames of every task come equally often, however many it has"},
@@ -45,6 +49,11 @@ class DatasetSettings(FrameCacheSettings):
     eval_split: float = field(
         default=0.0, metadata={"help": "share of each task's episodes held out for --eval_steps"}
     )
+
+    @property
+    def name(self) -> str:
+        """What it is called: its Hub id, or its folder."""
+        return self.repo_id or str(self.root)
 
     @property
     def size(self) -> tuple[int, int] | None:

@@ -37,6 +37,8 @@ class StreamOptions:
     delta_timestamps: DeltaTimestamps | None = None
     tolerance_s: float = 1e-4
     seed: int = 0
+    image_size: tuple[int, int] | None = None
+    """Height and width that pictures are scaled to."""
     buffer: int = 4096
     """Frames of the shuffle buffer."""
     kept_gb: float = 8.0
@@ -78,15 +80,20 @@ class Stream:
                 f"{options.buffer} and {options.seed}"
             )
         root = files.root
-        self._source = read_source(str(root), root)
-        info, episodes = self._source.info, self._source.episodes
+        self.source = read_source(str(root), root)
+        """What the metadata say."""
+        info, episodes = self.source.info, self.source.episodes
         self._files, self._options = files, options
         self._offsets = offsets_of(options.delta_timestamps, info, options.tolerance_s)
         chosen = chosen_episodes(str(root), episodes, options.episodes)
+        self.lengths = episodes.length[chosen]
+        """Frames of each chosen episode."""
         self._shards = shards_of(episodes, chosen)
         self._shard_of = _shard_of(self._shards, int(episodes.length[chosen].sum()))
         self._frames = FrameReader(tolerance_s=options.tolerance_s)
-        self._tables = _Tables(self._source, chosen, self._offsets, self._frames)
+        self._tables = _Tables(
+            self.source, chosen, self._offsets, Look(self._frames, options.image_size)
+        )
         self._kept = _Kept(files, int(options.kept_gb * 1e9))
         self._epoch, self._position = 0, 0
         if start_at is not None:
@@ -105,7 +112,7 @@ class Stream:
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yield the frames of the epoch that are left, as ``ds[i]`` returns them."""
         for positions in self._left(_AHEAD):
-            batch = self._read(positions)
+            batch = self.batch(positions)
             for place in range(len(positions)):
                 self._position += 1
                 yield {key: value[place] for key, value in batch.items()}
@@ -114,7 +121,7 @@ class Stream:
     def batches(self, size: int) -> Iterator[dict[str, Any]]:
         """Yield the frames of the epoch that are left, ``size`` at a time and then the rest."""
         for positions in self._left(size):
-            batch = self._read(positions)
+            batch = self.batch(positions)
             self._position += len(positions)
             yield batch
         self._end_epoch()
@@ -139,14 +146,25 @@ class Stream:
         self._epoch, self._position = self._epoch + 1, 0
 
     def _left(self, size: int) -> Iterator[list[int]]:
-        options = self._options
-        order = shuffled(self._shards, options.seed, self._epoch, options.buffer)
-        order = itertools.islice(order, self._position, None)
+        order = itertools.islice(self.order(self._epoch), self._position, None)
         while positions := list(itertools.islice(order, size)):
             yield positions
 
-    def _read(self, positions: list[int]) -> dict[str, Any]:
-        """Read frames shard by shard, and put them in the order asked for."""
+    def order(self, epoch: int) -> Iterator[int]:
+        """Yield the positions of an epoch; those of chosen episodes are counted without gaps."""
+        return shuffled(self._shards, self._options.seed, epoch, self._options.buffer)
+
+    def batch(
+        self, positions: Sequence[int] | Array, keys: Sequence[str] | None = None
+    ) -> dict[str, Any]:
+        """Return frames as ``Dataset.batch`` does; shard by shard, each fetched if it is not here.
+
+        Positions that lie together as ``order`` has them cost least.
+
+        Raises:
+            DatasetError: a file is missing or damaged.
+            UsageError: it cannot be fetched.
+        """
         at = np.array(positions)
         shard_of = self._shard_of[at]
         whole: dict[str, Any] = {}
@@ -156,11 +174,11 @@ class Stream:
             gone = self._kept.hold(self._paths(shard))
             if gone:
                 self._frames.close()  # a file that is open keeps its place on the disk
-            _put(whole, self._tables.batch(shard, at[places]), places, len(at))
+            _put(whole, self._tables.batch(shard, at[places], keys), places, len(at))
         return whole
 
     def _paths(self, shard: Shard) -> list[Path]:
-        root, info = self._source.root, self._source.info
+        root, info = self.source.root, self.source.info
         videos = [video_file(root, info, *place) for place in shard.videos]
         return [data_file(root, info, *shard.data), *videos]
 
@@ -171,13 +189,16 @@ def open_stream(
     revision: str | None = None,
     options: StreamOptions | None = None,
     start_at: StreamState | None = None,
+    root: Path | None = None,
 ) -> Stream:
     """Stream a dataset: a folder, or a Hub id, of which each file is there while it is needed.
+
+    ``root`` is the folder of a dataset that is named by its Hub id, if it lies there.
 
     Raises:
         UsageError: there is no such dataset or episode, or ``start_at`` is of another stream.
     """
-    files = files_of(path_or_id, revision)
+    files = files_of(path_or_id, revision, root)
     try:
         return Stream(files, options or StreamOptions(), start_at)
     except BaseException:
@@ -189,15 +210,15 @@ class _Tables:
     """The numbers of some data files, each as a dataset of the chosen episodes in it."""
 
     def __init__(
-        self, source: Source, chosen: Array, offsets: dict[str, Array], frames: FrameReader
+        self, source: Source, chosen: Array, offsets: dict[str, Array], look: Look
     ) -> None:
         self._source, self._chosen = source, chosen
-        self._offsets, self._frames = offsets, frames
+        self._offsets, self._look = offsets, look
         self._ends = np.cumsum(source.episodes.length[chosen])
         self._open: OrderedDict[tuple[int, int], tuple[Dataset, int]] = OrderedDict()
         """With the size of each file; least recently used first."""
 
-    def batch(self, shard: Shard, positions: Array) -> dict[str, Any]:
+    def batch(self, shard: Shard, positions: Array, keys: Sequence[str] | None) -> dict[str, Any]:
         """Return frames of ``shard``, counted over all chosen episodes."""
         episodes = self._source.episodes
         chunk, file = shard.data
@@ -207,12 +228,13 @@ class _Tables:
         which = np.searchsorted(self._ends[places], positions, side="right")
         before_all, before_here = self._ends[places] - lengths, np.cumsum(lengths) - lengths
         dataset = self._dataset(shard.data, self._chosen[places])
-        batch: dict[str, Any] = dataset.batch(positions - before_all[which] + before_here[which])
+        here_at = positions - before_all[which] + before_here[which]
+        batch: dict[str, Any] = dataset.batch(here_at, keys)
         return batch
 
     def _dataset(self, data: tuple[int, int], chosen: Array) -> Dataset:
         if data not in self._open:
-            dataset = Dataset(self._source, chosen, self._offsets, Look(self._frames))
+            dataset = Dataset(self._source, chosen, self._offsets, self._look)
             size = data_file(self._source.root, self._source.info, *data).stat().st_size
             self._open[data] = dataset, size
         self._open.move_to_end(data)

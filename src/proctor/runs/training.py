@@ -68,6 +68,15 @@ class Played:
     interval: tuple[Number, Number] | None = None
     episodes: _Step = 0
     problem: str | None = None
+    avg_sum_reward: Number | None = None
+    eval_s: Seconds | None = None
+
+    def __str__(self) -> str:
+        if self.problem is not None:
+            return f"step {self.step:,}: its evaluation ended without a rate: {self.problem}"
+        ends = "" if self.interval is None else " [{:.1f}, {:.1f}]".format(*self.interval)
+        rate = "n/a" if self.pc_success is None else f"{self.pc_success:.1f}%"
+        return f"step {self.step:,}: success {rate}{ends} n={self.episodes}"
 
 
 @dataclass(frozen=True)

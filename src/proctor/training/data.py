@@ -17,6 +17,7 @@ from proctor.training.sampler import Order
 
 if TYPE_CHECKING:
     from proctor.datasets.reading.dataset import Dataset
+    from proctor.datasets.stream import Stream
 
 IS_PAD = "_is_pad"
 Batch = dict[str, Tensor]
@@ -38,7 +39,7 @@ class Samples(torch.utils.data.Dataset[Batch]):
     """A dataset as the loader's processes see it: what a network needs, as tensors."""
 
     def __init__(
-        self, dataset: Dataset, shapes: Mapping[str, tuple[int, ...]], read: Reader
+        self, dataset: Dataset | Stream, shapes: Mapping[str, tuple[int, ...]], read: Reader
     ) -> None:
         self._dataset = dataset
         self._read = read
@@ -47,7 +48,17 @@ class Samples(torch.utils.data.Dataset[Batch]):
 
     def fill_cache(self, told: Callable[[str, int, int], None]) -> None:
         """Decode what a cache is to keep of the cameras that are looked at."""
-        self._dataset.fill_cache(told, list(self._shapes))
+        from proctor.datasets.reading.dataset import Dataset
+
+        if isinstance(self._dataset, Dataset):  # of a stream nothing stays
+            self._dataset.fill_cache(told, list(self._shapes))
+
+    def close(self) -> None:
+        """Let go of what was fetched for a while."""
+        from proctor.datasets.stream import Stream
+
+        if isinstance(self._dataset, Stream):
+            self._dataset.close()
 
     def __getitems__(self, positions: Sequence[int]) -> Batch | ProctorError:
         """Return a batch; what is wrong with the dataset comes back as an error, not as a trace."""

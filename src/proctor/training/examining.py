@@ -21,30 +21,11 @@ import msgspec
 from proctor.config.training import TrainConfig
 from proctor.errors import what_happened
 from proctor.machine.files import read_plain
+from proctor.runs.training import Played
 from proctor.training.checkpoints import AVERAGED, PRETRAINED
 
 COMMAND = (sys.executable, "-m", "proctor.cli", "eval")
 _STOP_S = 10.0
-
-
-@dataclass(frozen=True)
-class Examined:
-    """What came of one checkpoint's evaluation; ``problem`` says why there is no rate."""
-
-    step: int
-    pc_success: float | None = None
-    interval: tuple[float, float] | None = None
-    episodes: int = 0
-    problem: str | None = None
-    avg_sum_reward: float | None = None
-    eval_s: float | None = None
-
-    def __str__(self) -> str:
-        if self.problem is not None:
-            return f"step {self.step:,}: its evaluation ended without a rate: {self.problem}"
-        ends = "" if self.interval is None else " [{:.1f}, {:.1f}]".format(*self.interval)
-        rate = "n/a" if self.pc_success is None else f"{self.pc_success:.1f}%"
-        return f"step {self.step:,}: success {rate}{ends} n={self.episodes}"
 
 
 @dataclass(frozen=True)
@@ -88,11 +69,25 @@ class Examiner:
 
     def ask(self, checkpoint: Path) -> None:
         """Play a checkpoint as soon as those before it are done, if it was not already."""
-        if self._overall(checkpoint) is None:
+        if self.played(checkpoint) is None:
             self._waiting.append(checkpoint)
             self._start_next()
 
-    def done(self) -> Iterator[Examined]:
+    def played(self, checkpoint: Path) -> Played | None:
+        """Return what came of a checkpoint; None where some episodes are still to be played."""
+        overall = self._overall(checkpoint)
+        if overall is None:
+            return None
+        return Played(
+            step=int(checkpoint.name),
+            pc_success=overall.pc_success,
+            interval=overall.pc_success_interval95,
+            episodes=overall.n_episodes,
+            avg_sum_reward=overall.avg_sum_reward,
+            eval_s=overall.eval_s,
+        )
+
+    def done(self) -> Iterator[Played]:
         """Yield what has come of evaluations since the last call, without waiting."""
         while self._running is not None and self._running[1].poll() is not None:
             checkpoint, process = self._running
@@ -100,7 +95,7 @@ class Examiner:
             self._start_next()
             yield self._result(checkpoint, process.returncode)
 
-    def rest(self) -> Iterator[Examined]:
+    def rest(self) -> Iterator[Played]:
         """Wait for all that was asked for, and yield what comes of it."""
         while self._running is not None:
             self._running[1].wait()
@@ -153,20 +148,13 @@ class Examiner:
             flags |= {f"{section}.{name}": value for name, value in told[section].items()}
         return [f"--{name}={_text(value)}" for name, value in flags.items() if value is not None]
 
-    def _result(self, checkpoint: Path, code: int) -> Examined:
-        step, overall = int(checkpoint.name), self._overall(checkpoint)
-        if overall is None:
-            said = what_happened(self._log(checkpoint).read_text(errors="replace"))
-            problem = f"exit code {code}, {said} (all of it: {self._log(checkpoint)})"
-            return Examined(step, problem=problem)
-        return Examined(
-            step=step,
-            pc_success=overall.pc_success,
-            interval=overall.pc_success_interval95,
-            episodes=overall.n_episodes,
-            avg_sum_reward=overall.avg_sum_reward,
-            eval_s=overall.eval_s,
-        )
+    def _result(self, checkpoint: Path, code: int) -> Played:
+        found = self.played(checkpoint)
+        if found is not None:
+            return found
+        said = what_happened(self._log(checkpoint).read_text(errors="replace"))
+        problem = f"exit code {code}, {said} (all of it: {self._log(checkpoint)})"
+        return Played(int(checkpoint.name), problem=problem)
 
     def _overall(self, checkpoint: Path) -> _Overall | None:
         """Return what all episodes of a checkpoint gave; None where some are still to be played."""

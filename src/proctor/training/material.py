@@ -20,6 +20,8 @@ from proctor.training.sampler import Order, split_episodes, usable_frames
 if TYPE_CHECKING:
     from proctor.datasets.reader import Catalogue
     from proctor.datasets.reading.catalogue import Source
+    from proctor.datasets.reading.dataset import Look
+    from proctor.datasets.stream import Stream
 
 
 @dataclass(frozen=True)
@@ -27,15 +29,13 @@ class Material:
     """A dataset whose metadata were read, and what of it is for which purpose."""
 
     config: TrainConfig
-    catalogue: Catalogue
+    source: Source
+    """What the metadata say."""
+    catalogue: Catalogue | None
+    """Of a dataset that is here; None: it is streamed."""
     trained_on: tuple[int, ...]
     """Episodes."""
     held_out: tuple[int, ...]
-
-    @property
-    def source(self) -> Source:
-        """What the metadata say."""
-        return self.catalogue.source
 
     @cached_property
     def interface(self) -> Interface:
@@ -48,24 +48,45 @@ class Material:
         Raises:
             UsageError: they cannot be read, or leave nothing to learn from.
         """
-        from proctor.datasets.frames.video import FrameReader
-        from proctor.datasets.reading.dataset import Look
-
-        config = self.config
-        reader = FrameReader(tolerance_s=config.tolerance_s)
-        dataset = self.catalogue.frames(
-            episodes,
-            _deltas(parts, self.source.info.fps),
-            Look(reader, config.dataset.size, config.dataset),
-        )
-        lengths = (dataset.spans[:, 1] - dataset.spans[:, 0]).tolist()
+        config, deltas = self.config, _deltas(parts, self.source.info.fps)
+        lengths = self.source.episodes.length[list(episodes)].tolist()
         frames = usable_frames(lengths, parts.config.samples().drop_last)
         order = Order(frames, config.batch_size, config.seed)
+        shapes, read = _shapes(parts), parts.config.read
+        if self.catalogue is None:
+            stream = _open_stream(config, episodes, deltas)
+            return Samples(stream, shapes, read), replace(order, streamed=stream.order)
+        dataset = self.catalogue.frames(episodes, deltas, _look(config))
         if config.dataset.balance_tasks:
             numbers = {name: number for number, name in enumerate(self.source.tasks)}
             first = [numbers[(self.source.episodes.tasks[e] or ("",))[0]] for e in episodes]
             order = replace(order, tasks=np.repeat(first, lengths)[frames])
-        return Samples(dataset, _shapes(parts), parts.config.read), order
+        return Samples(dataset, shapes, read), order
+
+
+def _look(config: TrainConfig) -> Look:
+    from proctor.datasets.frames.video import FrameReader
+    from proctor.datasets.reading.dataset import Look
+
+    reader = FrameReader(tolerance_s=config.tolerance_s)
+    return Look(reader, config.dataset.size, config.dataset)
+
+
+def _open_stream(
+    config: TrainConfig, episodes: Sequence[int], deltas: dict[str, list[float]]
+) -> Stream:
+    """Open a stream of ``episodes``, which fetches its files by itself and for itself."""
+    from proctor.datasets.stream import StreamOptions, open_stream
+
+    given = config.dataset
+    options = StreamOptions(
+        episodes=episodes,
+        delta_timestamps=deltas,
+        tolerance_s=config.tolerance_s,
+        seed=config.seed,
+        image_size=given.size,
+    )
+    return open_stream(given.name, revision=given.revision, options=options, root=given.root)
 
 
 def look_up_material(config: TrainConfig) -> Material:
@@ -74,20 +95,39 @@ def look_up_material(config: TrainConfig) -> Material:
     Raises:
         UsageError: there is no such dataset or episode.
     """
-    from proctor.datasets.reader import look_up
-
-    given = config.dataset
-    catalogue = look_up(given.repo_id or str(given.root), given.root, given.revision)
-    episodes = catalogue.source.episodes
-    chosen = _chosen_episodes(config, catalogue.source.name, len(episodes))
+    catalogue = None if config.dataset.streaming else _catalogue(config)
+    source = _streamed_source(config) if catalogue is None else catalogue.source
+    episodes = source.episodes
+    chosen = _chosen_episodes(config, source.name, len(episodes))
     tasks = [(episodes.tasks[episode][:1] or ("",))[0] for episode in chosen]
-    kept, held_out = split_episodes(tasks, given.eval_split)
+    kept, held_out = split_episodes(tasks, config.dataset.eval_split)
     return Material(
         config,
+        source,
         catalogue,
         tuple(chosen[i] for i in kept),
         tuple(chosen[i] for i in held_out),
     )
+
+
+def _catalogue(config: TrainConfig) -> Catalogue:
+    from proctor.datasets.reader import look_up
+
+    given = config.dataset
+    return look_up(given.name, given.root, given.revision)
+
+
+def _streamed_source(config: TrainConfig) -> Source:
+    from proctor.datasets.stream import open_stream
+
+    given = config.dataset
+    stream = open_stream(given.name, revision=given.revision, root=given.root)
+    try:
+        source = replace(stream.source, name=given.name)
+        _ = source.stats  # read while the files are there
+        return source
+    finally:
+        stream.close()
 
 
 def _chosen_episodes(config: TrainConfig, name: str, n: int) -> list[int]:

@@ -8,7 +8,7 @@ needs nothing but the number of the step to know it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,6 +54,8 @@ class Order:
     share: Share = ALONE
     tasks: Frames | None = None
     """The task of every frame, by number, where all tasks are to come equally often."""
+    streamed: Callable[[int], Iterator[int]] | None = None
+    """Of an epoch, the order in which a stream has its frames where it has them soonest."""
 
     @property
     def step_size(self) -> int:
@@ -77,6 +79,9 @@ class Order:
         """Return the frames of an epoch in the order they come."""
         if not self.shuffled:
             return self.frames
+        if self.streamed is not None:
+            order = np.fromiter(self.streamed(number), np.int64)
+            return order[np.isin(order, self.frames)]
         seed = int(np.random.SeedSequence([self.seed, number]).generate_state(1, np.uint64)[0])
         generator = torch.Generator().manual_seed(seed)
         places = torch.randperm(len(self.frames), generator=generator).numpy()

@@ -63,6 +63,12 @@ class Setup:
         if self.held_out is not None:
             self.held_out[0].fill_cache(told)
 
+    def close(self) -> None:
+        """Let go of the datasets."""
+        self.samples.close()
+        if self.held_out is not None:
+            self.held_out[0].close()
+
     @property
     def draws(self) -> Draws:
         """All that is random."""
@@ -70,10 +76,14 @@ class Setup:
 
     @property
     def loading(self) -> Loading:
-        """How batches are read: numbers lie in memory, so processes are for pictures only."""
+        """How batches are read: numbers lie in memory, so processes are for pictures only.
+
+        A stream has one: it fetches and drops files for itself.
+        """
         config = self.config
+        processes = config.num_workers if self.parts.config.cameras else 0
         return Loading(
-            processes=config.num_workers if self.parts.config.cameras else 0,
+            processes=min(1, config.num_workers) if config.dataset.streaming else processes,
             ahead=config.prefetch_factor,
             start_method=config.dataloader_multiprocessing_context.value,
         )

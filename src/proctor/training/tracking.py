@@ -11,8 +11,8 @@ from proctor.config.training import TrainConfig
 from proctor.machine.variables import variables_set
 from proctor.recorders.wandb import WandbSession, staging
 from proctor.runs.journal import videos_in
+from proctor.runs.training import Played
 from proctor.training.checkpoints import PRETRAINED
-from proctor.training.examining import Examined
 from proctor.training.meter import Reading
 from proctor.training.setup import Setup
 
@@ -64,7 +64,7 @@ class TrainingLog(WandbSession):
         """Log a loss on held-out episodes."""
         self.do(lambda run: run.log({"eval/steps": step, "eval/eval_loss": loss}))
 
-    def examined(self, result: Examined, folder: Path) -> None:
+    def examined(self, result: Played, folder: Path) -> None:
         """Log the rate of a checkpoint and one video of its evaluation, which is in ``folder``."""
         if result.pc_success is None:
             return

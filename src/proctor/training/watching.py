@@ -11,9 +11,9 @@ from rich.console import Console
 
 from proctor.recorders.progress import Line, clock
 from proctor.report.training_page import write_training_page
-from proctor.runs.training import EVALUATIONS
+from proctor.runs.training import EVALUATIONS, Played, read_lines
 from proctor.training.checkpoints import BEST
-from proctor.training.examining import Examined, Examiner
+from proctor.training.examining import Examiner
 from proctor.training.folder import TrainingFolder, reading_line
 from proctor.training.loop import Trainer
 from proctor.training.meter import Reading
@@ -69,10 +69,19 @@ class Watching:
         self.report()
 
     def resumed(self) -> None:
-        """Have those checkpoints played that an earlier session did not get to."""
+        """Have those checkpoints played that an earlier session did not get to.
+
+        An evaluation that ended when nobody was there any more to write it down, is now.
+        """
+        noted = {n.step for n in read_lines(self._folder.path) if isinstance(n, Played)}
         for checkpoint in self._checkpoints.all():
-            if self._config.evaluates_after(int(checkpoint.name)):
-                self._examiner.ask(checkpoint)
+            step = int(checkpoint.name)
+            if self._config.evaluates_after(step):
+                found = self._examiner.played(checkpoint)
+                if found is None:
+                    self._examiner.ask(checkpoint)
+                elif step not in noted:
+                    self._note([found])
 
     def finish(self) -> None:
         """Wait for the evaluations that are not done."""
@@ -92,7 +101,7 @@ class Watching:
         """Write the page of what is there so far, and return its path."""
         return write_training_page(self._folder.path)
 
-    def _note(self, examined: Iterable[Examined]) -> None:
+    def _note(self, examined: Iterable[Played]) -> None:
         for result in examined:
             self._say(str(result))
             self._folder.log({"kind": "evaluation", **asdict(result)})

@@ -15,8 +15,9 @@ pytest.importorskip("torch")
 from proctor.cli import main
 from proctor.config.builder import build
 from proctor.config.training import TrainConfig
+from proctor.runs.training import Played
 from proctor.training import examining
-from proctor.training.examining import Examined, Examiner
+from proctor.training.examining import Examiner
 
 PLAY = """
 import json, sys
@@ -62,7 +63,7 @@ def test_checkpoints_are_played_in_turn_and_a_crash_costs_one_line(tmp_path, con
     assert str(first) == "step 2: success 50.0% [1.0, 99.0] n=10"
     assert broken.problem is not None
     assert "exit code 1, no display here" in broken.problem
-    assert last == Examined(6, 90.0, (1.0, 99.0), 10)
+    assert last == Played(6, 90.0, (1.0, 99.0), 10)
     assert examiner.pending == frozenset()
 
 
@@ -101,6 +102,24 @@ def test_the_best_checkpoint_is_the_one_that_succeeds_most_and_is_kept(
     lines = [json.loads(line) for line in (tmp_path / "run/log.jsonl").open()]
     played = {line["step"]: line["pc_success"] for line in lines if line["kind"] == "evaluation"}
     assert played == {2: 50.0, 4: None, 6: 90.0, 8: 70.0}
+
+
+def test_an_evaluation_that_ended_after_its_training_was_killed_is_written_down_on_resume(
+    numbers, tmp_path, monkeypatch, command
+):
+    monkeypatch.setattr(examining.Examiner.__init__, "__defaults__", (command,))
+    run = tmp_path / "run"
+    assert main(["train", *words(numbers, run, SMALL_ACT, RUN, ENV)]) == 0
+    start = '{"kind": "evaluation", "step": 6,'
+    before = (run / "log.jsonl").read_text().splitlines()
+    kept = [line for line in before if not line.startswith(start)]
+    (run / "log.jsonl").write_text("".join(f"{line}\n" for line in kept))
+    for _ in range(2):  # once, and not again
+        assert main(["train", "--resume", f"--output_dir={run}"]) == 0
+        after = (run / "log.jsonl").read_text().splitlines()
+        found = [line for line in after if line.startswith(start)]
+        assert found == [line for line in before if line.startswith(start)]
+        assert len(found) == 1
 
 
 def test_the_best_that_is_named_is_one_that_is_there(numbers, tmp_path, monkeypatch, command):

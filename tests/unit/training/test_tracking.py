@@ -20,7 +20,7 @@ pytest.importorskip("wandb", reason="W&B is not installed (proctor[wandb])")
 from proctor.cli import main  # noqa: E402
 from proctor.config.builder import build  # noqa: E402
 from proctor.config.training import TrainConfig  # noqa: E402
-from proctor.training.examining import Examined  # noqa: E402
+from proctor.runs.training import Played  # noqa: E402
 from proctor.training.together import Together  # noqa: E402
 from proctor.training.tracking import TrainingLog, tags_of  # noqa: E402
 
@@ -82,8 +82,8 @@ def test_an_evaluation_is_logged_with_its_interval_and_a_video(tmp_path):
         order=SimpleNamespace(frames=[0, 1]),
     )
     log = TrainingLog(setup, tmp_path)
-    log.examined(Examined(4, 50.0, (20.0, 80.0), 8, avg_sum_reward=1.5, eval_s=3.0), run)
-    log.examined(Examined(8, problem="it broke"), run)
+    log.examined(Played(4, 50.0, (20.0, 80.0), 8, avg_sum_reward=1.5, eval_s=3.0), run)
+    log.examined(Played(8, problem="it broke"), run)
     log.end(failed=True)
     (session,) = logged(tmp_path)
     (line,) = session.history

@@ -74,20 +74,21 @@ class HubFolder(Folder):
         shutil.rmtree(self.root, ignore_errors=True)
 
 
-def files_of(path_or_id: str | Path, revision: str | None) -> Files:
+def files_of(path_or_id: str | Path, revision: str | None, root: Path | None = None) -> Files:
     """Return the files of a dataset that is here, or that are on the Hub and come one by one.
 
-    Those of the Hub do not go where downloads are kept: nothing of a stream is to stay.
+    ``root`` is the folder of a dataset that is named by its Hub id, if it lies there. Those of the
+    Hub do not go where downloads are kept: nothing of a stream is to stay.
 
     Raises:
         UsageError: there is no such dataset.
     """
-    here = find_here(path_or_id, revision=revision)
+    here = find_here(path_or_id, root, revision)
     if here is not None:
         return Folder(here.root)
-    root = Path(tempfile.mkdtemp(prefix="proctor-stream-"))
+    scratch = Path(tempfile.mkdtemp(prefix="proctor-stream-"))
     try:
-        return HubFolder(find(path_or_id, root, revision))
+        return HubFolder(find(path_or_id, scratch, revision))
     except BaseException:
-        shutil.rmtree(root, ignore_errors=True)
+        shutil.rmtree(scratch, ignore_errors=True)
         raise
