@@ -70,7 +70,8 @@ class Sentinel:
                 self._wrote(event, path)
         elif event in _CHANGES:
             for path in args[: _CHANGES[event]]:
-                self._wrote(event, path)
+                if not isinstance(path, int):  # a file that is open: that was judged
+                    self._wrote(event, path)
         elif event == "subprocess.Popen" and args[0] not in _PROGRAMS:
             self.seen.append(f"started {args[0]!r} {args[1]!r}")
         elif event in _RUNS_CODE and (event, args) != _OWN_LIBRARIES:

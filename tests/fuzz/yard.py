@@ -57,7 +57,8 @@ class Yard:
 
     def __init__(self, root: Path, sentinel: Sentinel) -> None:
         self.root = root
-        self.out = root / "out"
+        self.out = root / "out" / "deep" / "down"
+        """Where commands are given: ``../..`` from here is asked for by whoever says so."""
         self.inputs = root / "inputs"
         self.outside = root / "outside"
         self.cache = root / "cache"
@@ -81,13 +82,13 @@ class Yard:
     def case(self) -> Iterator[None]:
         """Begin with empty folders, in ``out``, and leave nothing."""
         for folder in (self.out, self.inputs):
-            folder.mkdir()
+            folder.mkdir(parents=True)
         os.chdir(self.out)  # default folders are made where one stands
         try:
             yield
         finally:
             os.chdir(self.root)
-            for folder in (self.out, self.inputs):
+            for folder in (self.out.parent.parent, self.inputs):
                 shutil.rmtree(folder)
 
     def ask(self, words: Sequence[str], codes: Sequence[int] = (0, USAGE)) -> Answer:
@@ -143,7 +144,7 @@ class Yard:
     @property
     def _ours(self) -> list[Path]:
         """Where a command may write."""
-        return [self.out, self.inputs, self.cache, self.temporary]
+        return [self.out.parent.parent, self.inputs, self.cache, self.temporary]
 
     def _elsewhere(self) -> dict[str, int]:
         """Return when each file around the folders of a case changed last.

@@ -58,7 +58,7 @@ def _audit_folder(path: Path, n_episodes: int, flags: Mapping[str, str]) -> int:
     record = RunFolder(path).read()
     if record is None:
         raise UsageError(f"{path} is not a run folder (it has no run.json)")
-    if record.is_recording:
+    if isinstance(record.resolved.get("record"), dict):  # an evaluation's is a folder at most
         raise UsageError(
             f"{path} is of a recording, whose policy may have been disturbed or relabelled: audit "
             "takes runs of proctor eval (proctor data check looks at its dataset)"

@@ -129,6 +129,8 @@ def mend_swap(one: Path) -> None:
 
     What it was is put back where nothing took its place, and removed where something did.
     """
+    if not one.absolute().name:  # the root of all folders
+        return
     aside = _aside(one)
     if not aside.is_dir():
         return
@@ -148,7 +150,8 @@ def sync_folder(folder: Path) -> None:
 
 
 def _aside(folder: Path) -> Path:
-    return folder.with_name(f".{folder.name}.swapped")
+    whole = folder.absolute()  # "." has no name
+    return whole.with_name(f".{whole.name}.swapped")
 
 
 def _exchange(one: Path, other: Path) -> bool:

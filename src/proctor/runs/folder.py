@@ -52,11 +52,6 @@ class RunRecord:
     """The tasks of the whole run; None in folders from before this was written down."""
 
     @property
-    def is_recording(self) -> bool:
-        """Whether it is of ``proctor record``: an evaluation's ``record`` is a folder at most."""
-        return isinstance(self.resolved.get("record"), dict)
-
-    @property
     def fingerprint(self) -> str:
         """A hash over all that defines the episodes.
 

@@ -53,6 +53,10 @@ def cast(table: pa.Table, name: str, kind: pa.DataType) -> pa.Table:
     return table.set_column(table.column_names.index(name), name, table[name].cast(kind))
 
 
+def replaced(table: pa.Table, name: str, values: pa.Array) -> pa.Table:
+    return table.set_column(table.column_names.index(name), name, values)
+
+
 def hurt(content: bytes) -> bytes:
     """Overwrite the coded picture of frame 15, the fourth of episode 1."""
     return content[:1395] + bytes(10) + content[1405:]
@@ -104,6 +108,14 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     ),
     "data.missing": (removed(DATA), "no such file"),
     "data.unreadable": (bytes_with(DATA, lambda b: b[: len(b) // 2]), "cut or damaged"),
+    "data.unreadable struct": (
+        table_with(DATA, lambda t: replaced(t, "frame_index", pa.array([{"a": 1}] * len(t)))),
+        "column frame_index holds struct<a: int64>, which are no numbers",
+    ),
+    "data.unreadable twice": (
+        table_with(DATA, lambda t: t.append_column("action", t["action"])),
+        "column 'action' is there twice",
+    ),
     "columns.missing": (table_with(DATA, lambda t: t.drop_columns(["action"])), "no column action"),
     "columns.undeclared": (
         table_with(DATA, lambda t: renamed(t, "note", "remark")),
@@ -318,6 +330,8 @@ MENDED = ["tasks.index", "episodes.gap", "columns.missing", "rows.scattered", "r
           "rows.position", "video.missing", "video.undecodable", "stats.differ",
           "stats.differ colours", "files.orphaned video"]  # fmt: skip
 NOBODY_KNOWS = {
+    "data.unreadable struct",
+    "data.unreadable twice",
     "info.unreadable", "tasks.numbers", "tasks.unreadable", "episodes.unreadable",
     "episodes.numbers", "data.missing", "data.unreadable", "video.size", "video.fps",
 }  # fmt: skip
@@ -370,7 +384,7 @@ def test_the_command_of_a_finding_mends_it(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", sorted(NOBODY_KNOWS))
 def test_what_nobody_knows_has_no_command(name: str, tmp_path: Path) -> None:
     found = check(copy_of(VIDEO, tmp_path, DAMAGES[name][0]), decode=False).findings
-    assert [finding.mend for finding in found if finding.kind == name] == [""]
+    assert [finding.mend for finding in found if finding.kind == name.split()[0]] == [""]
 
 
 @pytest.mark.parametrize("version", ["v2.1", "v2.0"])

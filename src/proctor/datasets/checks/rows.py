@@ -10,15 +10,14 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from proctor.datasets.checks.columns import check_schema, numbers_of
 from proctor.datasets.checks.findings import Finding, Level, Mends, episodes_text
 from proctor.datasets.checks.measured import Measured
 from proctor.datasets.checks.table import EpisodeTable, Whole
 from proctor.datasets.format.info import DEFAULT_FEATURES, Info, data_file
-from proctor.datasets.format.tables import UNREADABLE, damaged, open_table, read_table
-from proctor.errors import DatasetError
+from proctor.datasets.format.tables import open_table, read_table
+from proctor.errors import DatasetError, one_line
 
 _TOLERANCE_S = 1e-4
 """What LeRobot allows between a timestamp and the frame it picks."""
@@ -96,7 +95,7 @@ class RowCheck:
             if columns.num_rows == 0:
                 self._note("rows.missing", path, rows, "its file has no rows")
             return int(columns.num_rows)
-        frames = {name: numbers_of(columns[name]).reshape(-1) for name in names}
+        frames = {name: _counted(path, columns, name) for name in names}
         episodes = _whole(frames["episode_index"])
         starts = np.concatenate([[0], np.flatnonzero(np.diff(episodes)) + 1])
         ends = np.append(starts[1:], len(episodes))
@@ -228,10 +227,7 @@ class RowCheck:
 
 
 def _schema(path: Path) -> pa.Schema:
-    try:
-        return pq.read_schema(path)
-    except UNREADABLE as error:
-        raise damaged(path, error) from None
+    return open_table(path).metadata.schema.to_arrow_schema()
 
 
 def _first(wrong: npt.NDArray[np.bool_]) -> int | None:
@@ -242,6 +238,21 @@ def _step(found: Whole, bad: int) -> str:
     if bad == 0:
         return f"begins at {int(found[0])}"
     return f"jumps from {int(found[bad - 1])} to {int(found[bad])}"
+
+
+def _counted(path: Path, table: pa.Table, name: str) -> npt.NDArray[np.generic]:
+    """Return a column that counts frames.
+
+    Raises:
+        DatasetError: it holds something else.
+    """
+    try:
+        found = numbers_of(table[name])
+    except ValueError as error:
+        raise DatasetError(f"{path}: column {name} holds {one_line(str(error), 80)}") from None
+    if found.size != table.num_rows or found.dtype.kind not in "iufb":
+        raise DatasetError(f"{path}: column {name} is not one number in every row")
+    return found.reshape(-1)
 
 
 def _whole(numbers: npt.NDArray[np.generic]) -> npt.NDArray[np.int64]:

@@ -56,7 +56,10 @@ def number(recipe: Recipe, parts: Sequence[Part]) -> Numbering:
     for part in parts:
         path = _path_of(part)
         table = _read(path, ["episode_index", "task_index"])
-        of_frame, tasks = (np.asarray(table[name].to_numpy()) for name in table.column_names)
+        of_frame, tasks = (
+            as_numbers(path, part.source.info, name, table[name]).astype(np.int64)
+            for name in ("episode_index", "task_index")
+        )
         for place in part.places:
             found = _rows_of(path, recipe.kept[place], of_frame)
             rows.append(found)

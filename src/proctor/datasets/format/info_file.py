@@ -12,11 +12,20 @@ import string
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from proctor.datasets.format.info import DATA_PATH, INFO_FILE, VERSION, VERSIONS, Info
+from proctor.datasets.format.info import (
+    DATA_PATH,
+    DEFAULT_FEATURES,
+    INFO_FILE,
+    VERSION,
+    VERSIONS,
+    Info,
+)
 from proctor.errors import DatasetError, one_line
 from proctor.machine.files import read_plain, write_whole
 
 _NUMBERS = re.compile(r"bool|float(16|32|64)|u?int(8|16|32|64)")
+_COUNTS = (re.compile(r"u?int(8|16|32|64)"), re.compile(r"float(16|32|64)|u?int(8|16|32|64)"))
+"""What counts frames, and when they were."""
 _OTHERS = ("string", "image", "video", "language")
 _WIDTH, _NO_WIDTH = re.compile(r"(0?[1-9]?d)?"), re.compile("")
 """How a number may be written in a path: {file_index:03d}; a width of a million is no path."""
@@ -162,6 +171,8 @@ def _check_feature(path: Path, key: str, entry: Any) -> None:
         size *= _whole(path, f"a side of {key}", side, least=1, most=_MOST_NUMBERS)
     if size > _MOST_NUMBERS:
         raise DatasetError(f"{where} has {size} numbers a frame, expected at most {_MOST_NUMBERS}")
+    if key in DEFAULT_FEATURES and not (_COUNTS[key == "timestamp"].fullmatch(dtype) and size == 1):
+        raise DatasetError(f"{where} is {dtype} {shape}, expected one number that counts frames")
     if dtype in ("image", "video") and (len(shape) != 3 or not _is_axes(names)):
         raise DatasetError(f"{where} is a camera without three sides, or without three names")
     groups = list(names.values()) if isinstance(names, dict) else [names or []]

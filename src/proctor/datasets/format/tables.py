@@ -50,9 +50,14 @@ def open_table(path: Path) -> pq.ParquetFile:
             for i, leaf in enumerate(leaves)
             if leaf.physical_type == "BYTE_ARRAY" and _most_text(meta, i) > room
         ]
-        return pq.ParquetFile(path, metadata=meta, read_dictionary=texts, memory_map=True)
+        file = pq.ParquetFile(path, metadata=meta, read_dictionary=texts, memory_map=True)
     except UNREADABLE as error:
         raise damaged(path, error) from None
+    names = file.schema_arrow.names
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise DatasetError(f"{path}: column {one_line(repr(twice), 80)} is there twice")
+    return file
 
 
 def _room(path: Path) -> int:

@@ -66,6 +66,9 @@ def splice(pieces: Sequence[Piece], into: Path) -> list[tuple[float, float]]:
     """
     if not pieces:
         raise ValueError("a video of no pieces")
+    for piece in pieces:
+        if piece.stop is not None and piece.stop <= piece.start:
+            raise DatasetError(f"{piece.path}: frames {piece.start} to {piece.stop} are none")
     into.parent.mkdir(parents=True, exist_ok=True)
     unfinished = into.with_name(into.name + UNFINISHED)
     joined = _Joined(unfinished)

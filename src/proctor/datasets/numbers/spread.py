@@ -175,12 +175,13 @@ class Totals:
 
 def _guessed_levels(stats: FeatureStats) -> Array | None:
     """Return counts of levels [C, 256] with the quantiles of ``stats``, even between them."""
-    if not all(name in stats for name in QUANTILES):
+    names = ("min", *QUANTILES, "max")
+    if not all(name in stats and stats[name].size == len(stats["mean"]) > 0 for name in names):
         return None
     edges = (np.arange(N_LEVELS + 1) - 0.5) / 255
     guessed = []
     for channel in range(len(stats["mean"])):
-        ends = [float(stats[name].ravel()[channel]) for name in ("min", *QUANTILES, "max")]
+        ends = [float(stats[name].ravel()[channel]) for name in names]
         knots = np.maximum.accumulate(ends)
         below = np.interp(edges, knots, _KNOTS)
         below[0], below[-1] = 0, 1  # whatever rounding left outside

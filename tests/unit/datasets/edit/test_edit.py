@@ -504,3 +504,29 @@ def test_a_folder_that_exists_is_not_written_into(source: Path, tmp_path: Path) 
     (tmp_path / "empty").mkdir()
     made(source, tmp_path / "empty", lambda s: operations.delete(s, [0]))
     assert_clean(tmp_path / "empty")
+
+
+def test_a_frame_without_a_task_is_refused(source: Path, tmp_path: Path) -> None:
+    path = source / "data/chunk-000/file-000.parquet"
+    table = pq.read_table(path)
+    place = table.column_names.index("task_index")
+    none = pa.array([None] * len(table), pa.int64())
+    pq.write_table(table.set_column(place, "task_index", none), path)
+    with pytest.raises(UsageError, match=r"column task_index .* \(some are missing\)"):
+        made(source, tmp_path / "out", lambda s: operations.delete(s, [0]))
+
+
+def test_statistics_of_nothing_are_not_gone_on_from(source: Path, tmp_path: Path) -> None:
+    (path,) = (source / "meta/episodes").glob("*/*.parquet")
+    table, key = pq.read_table(path), "stats/observation.images.top/min"
+    empty = pa.array([[]] * len(table), table[key].type)
+    pq.write_table(table.set_column(table.column_names.index(key), key, empty), path)
+    made(source, tmp_path / "out", lambda s: operations.delete(s, [0]))
+    assert read_info(tmp_path / "out").total_episodes == 2
+
+
+def test_the_folder_one_stands_in_is_edited(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(source)
+    here = Path()
+    edit(here, same_folder(here), lambda s: operations.delete(s, [0]))
+    assert read_info(source).total_episodes == 2

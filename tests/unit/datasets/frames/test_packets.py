@@ -154,3 +154,9 @@ for parts in ([a, a], [a, a, a, a]):
     )
     assert done.stdout.split() == [str(errno.EFBIG)] * 3
     assert [path.name for path in tmp_path.iterdir()] == ["a.mp4"]
+
+
+def test_no_frames_are_no_video(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match="frames 3 to 3 are none"):
+        extract(tmp_path / "a.mp4", [(0, 2), (3, 3)], tmp_path / "b.mp4")
+    assert list(tmp_path.iterdir()) == []
