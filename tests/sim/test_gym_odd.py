@@ -16,7 +16,7 @@ from proctor.benchmarks.gym.registered import GymOpener
 from proctor.cli import main
 from proctor.errors import UsageError
 from proctor.features import FILM
-from proctor.machine.gl import choose_when_imported
+from proctor.machine.gl import chosen_when_imported
 from proctor.report.pairing import load_run
 from proctor.testing import check_sim
 from proctor.types import Outcome
@@ -182,16 +182,30 @@ def test_a_backend_is_chosen_when_mujoco_is_imported_and_not_before(
         return {"MUJOCO_GL": "chosen"}
 
     monkeypatch.setattr("proctor.machine.gl.gl_variables", chosen)
-    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
     monkeypatch.delenv("MUJOCO_GL", raising=False)
     monkeypatch.delitem(sys.modules, "mujoco", raising=False)
-    for _ in range(2):
-        choose_when_imported()
-    assert asked == []
-    with pytest.raises(ModuleNotFoundError):
-        __import__("no_such_module")
-    assert asked == []
-    sys.meta_path[1:] = []  # nobody else finds it: it is not really imported
-    with pytest.raises(ModuleNotFoundError):
-        __import__("mujoco")
-    assert (asked, os.environ["MUJOCO_GL"]) == ([True], "chosen")
+    monkeypatch.setattr(sys, "meta_path", [])  # nobody finds it: it is not really imported
+    for name in ("no_such_module", "mujoco", "mujoco"):
+        with chosen_when_imported(), pytest.raises(ModuleNotFoundError):
+            __import__(name)
+        assert asked == [True] * (name == "mujoco")
+    assert os.environ["MUJOCO_GL"] == "chosen"
+    assert sys.meta_path == []
+
+
+def test_an_environment_of_a_module_in_the_current_folder_is_played_in_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "wrapped_here.py").write_text(
+        "import gymnasium\n"
+        "from tests.sim.small_gym import Ending\n"
+        "gymnasium.register('MyGrid-v0', Ending, max_episode_steps=5)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(Path(__file__).parents[2]), *filter(None, sys.path)])
+    words = ["--env.type=gym", "--env.id=wrapped_here:MyGrid-v0", "--env.success=truncated"]
+    words += ["--policy.type=zero", "--eval.n_episodes=1", "--output_dir=run"]
+    assert main(["eval", *words]) == 0
+    run = proctor.load_run("run")
+    assert run.tally.successes == 1
+    assert list(run.record.protocol["benchmark"]["files"]) == ["wrapped_here.py"]

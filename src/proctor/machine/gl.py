@@ -6,7 +6,7 @@ import contextlib
 import os
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from proctor.errors import NoGraphics
 from proctor.machine.gl_probe import OFF, GlProbe, probe_backends
@@ -57,14 +57,19 @@ def gl_variables(*, needed: bool) -> dict[str, str]:
     return {"MUJOCO_GL": _backend_or_raise()}
 
 
-def choose_when_imported() -> None:
-    """Let this process have a backend chosen by the time it imports MuJoCo, if it ever does.
+@contextlib.contextmanager
+def chosen_when_imported() -> Iterator[None]:
+    """Have a backend chosen for this process should MuJoCo be imported in here.
 
-    MuJoCo and dm_control read ``MUJOCO_GL`` while they are imported. One that is set is obeyed, and
-    where nothing renders none is set: an environment may be played without pictures.
+    MuJoCo and dm_control read ``MUJOCO_GL`` while they are imported. One that is set is obeyed;
+    where nothing renders it is switched off: an environment may be played without pictures.
     """
-    if not any(isinstance(finder, _BeforeMujoco) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _BeforeMujoco())
+    finder = _BeforeMujoco()
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
 
 
 class _BeforeMujoco:
@@ -73,8 +78,10 @@ class _BeforeMujoco:
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
         """Choose a backend, should this be MuJoCo."""
         if name in ("mujoco", "dm_control") and not wanted_backend():
-            with contextlib.suppress(NoGraphics):
+            try:
                 os.environ.update(gl_variables(needed=True))
+            except NoGraphics:
+                os.environ.update(gl_variables(needed=False))
 
 
 def can_render() -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from proctor.benchmarks.base import SEED_RULE, BenchmarkConfig, ListedTasks, Sim
@@ -14,7 +13,7 @@ from proctor.benchmarks.gym.success import CHOICES, DEFAULT, Source, SuccessRule
 from proctor.benchmarks.selection import ids_in_group, names_in, require_positive
 from proctor.errors import UsageError, did_you_mean
 from proctor.features import ActionSpec, Expert, Feature
-from proctor.machine.gl import choose_when_imported
+from proctor.machine.gl import chosen_when_imported
 from proctor.types import Task
 
 
@@ -115,8 +114,10 @@ class Adapted(ListedTasks):
         """Open the environment of ``task``."""
         from proctor.benchmarks.gym.sim import GymSim
 
-        choose_when_imported()  # in a worker it is set already, by preflight
-        open_env = partial(self._opener.task, task.suite, task.task_id)
+        def open_env() -> Any:
+            with chosen_when_imported():  # in a worker it is set already, by preflight
+                return self._opener.task(task.suite, task.task_id)
+
         return GymSim(open_env, self._rule, fresh=self.facts.memory is not Memory.NONE)
 
     def expert(self, task: Task) -> Expert:

@@ -18,7 +18,7 @@ from proctor.benchmarks.gym.success import CHOICES, Moment, Source
 from proctor.errors import UsageError
 from proctor.features import FILM, Feature, FeatureKind
 from proctor.machine.generators import WHILE_OPENING, seed_generators
-from proctor.machine.gl import choose_when_imported
+from proctor.machine.gl import chosen_when_imported
 from proctor.machine.user_code import place_in, said_by
 
 _DEFAULT_FPS = 30
@@ -40,8 +40,8 @@ def look_at(question: Question) -> EnvFacts:
     from proctor.benchmarks.gym.spaces import action_spec, entries_of
 
     seed_generators(WHILE_OPENING)
-    choose_when_imported()
-    opened = question.opener.tasks()
+    with chosen_when_imported():
+        opened = question.opener.tasks()
     env = opened[0].env
     action = action_spec(env.action_space)
     features = {entry.key: entry.feature for entry in entries_of(env.observation_space)}
