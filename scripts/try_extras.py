@@ -69,9 +69,10 @@ LEAVES = {
 IMPORTS = {
     "browser": "selenium.webdriver",
     "dev": "hypothesis, pytest",
+    "peft": "peft, proctor.policies.lerobot.adapter",
     "rerun": "av, pyarrow, rerun",
 }
-"""Extras for working on Proctor, which no episode uses."""
+"""Extras for working on Proctor or training, which no episode uses."""
 _HUB_FILE = """
 import gymnasium
 def make_env(n_envs=1, use_async_envs=False, cfg=None):
@@ -93,7 +94,7 @@ class Trial:
     @property
     def versions(self) -> str:
         """Say which versions are installed."""
-        newest = "newest, torch pinned" if self.extra == "torch" else "newest"
+        newest = "newest, torch pinned" if self.extra in ("torch", "peft") else "newest"
         return "constraints.txt" if self.pinned else newest
 
     def constraints(self, folder: Path) -> Path:

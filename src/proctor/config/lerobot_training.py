@@ -49,13 +49,14 @@ FOREIGN: dict[str, Foreign] = {
     "eval.recording": Foreign((False,), "record with `proctor record`"),
     "eval.recording_repo_id": Foreign((None,), "record with `proctor record`"),
     "eval.recording_private": Foreign((False,), "record with `proctor record`"),
-    "peft": Foreign((None,), f"PEFT is {_LATER}"),
     "job.target": Foreign((None,), "a training runs where it is started"),
     "save_checkpoint_to_hub": Foreign((False,), "nothing is uploaded while training"),
     "sample_weighting": Foreign((None,), "every frame counts alike"),
     "checkpoint_path": Foreign((None,), "--policy.path says where to begin"),
     "policy.use_amp": Foreign((False,), "use --accelerator.mixed_precision=bf16"),
-    "policy.use_peft": Foreign((False,), f"PEFT is {_LATER}"),
+    "policy.use_peft": Foreign(
+        (False,), "give the adapter as --policy.path, or its base there with --peft.target_modules"
+    ),
     "policy.push_to_hub": Foreign(
         (False,), f"uploading is {_LATER}: the folder pretrained_model is ready to be uploaded"
     ),
@@ -118,7 +119,7 @@ def _is_section(name: str, value: Mapping[str, Any]) -> bool:
 
 
 def _is_empty_section(name: str, value: Any) -> bool:
-    return value is None and name in ("optimizer", "scheduler", "env", "wandb", "job")
+    return value is None and name in ("optimizer", "scheduler", "env", "wandb", "job", "peft")
 
 
 def lerobot_file(
@@ -149,7 +150,9 @@ def lerobot_file(
         "keep_best",
         "optimizer",
         "scheduler",
+        "peft",
     }
+    adapter = config.peft.told()
     left_out |= {"accelerator"} if config.accelerator == AcceleratorSettings() else set()
     left_out |= {"parallelism"} if config.parallelism == ParallelismSettings() else set()
     left_out |= {"ema"} if config.ema == EmaSettings() else set()
@@ -160,5 +163,6 @@ def lerobot_file(
         "policy": json.loads(encode_config(policy, NEWEST_LEROBOT)),
         "eval": {name: told["eval"][name] for name in of_eval},
         "rename_map": policy.rename_map or {},
+        **({"peft": adapter} if adapter is not None else {}),
         **recipe,
     }

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from proctor.benchmarks.base import BenchmarkConfig
 from proctor.config.base import MOST_SEED, Config, plugin_section
+from proctor.config.peft import PeftSettings
 from proctor.config.sections import EvalSettings, VideoSettings, at_least, between
 from proctor.config.training_sections import (
     AcceleratorSettings,
@@ -22,6 +23,7 @@ from proctor.definition import PRESENTATION, Use
 from proctor.errors import UsageError
 from proctor.policies.base import PolicyConfig
 from proctor.policies.lerobot.presets import OptimizerSettings, ScheduleSettings
+from proctor.policies.lerobot.pretrained import PretrainedConfig
 
 _MOST_STEPS, _MOST_BATCH, _MOST_LOADERS = 10**9, 10**6, 256
 
@@ -96,6 +98,7 @@ class TrainConfig(Config):
     accelerator: AcceleratorSettings = field(default_factory=AcceleratorSettings)
     parallelism: ParallelismSettings = field(default_factory=ParallelismSettings)
     ema: EmaSettings = field(default_factory=EmaSettings)
+    peft: PeftSettings = field(default_factory=PeftSettings)
     wandb: TrainWandbConfig = field(default_factory=TrainWandbConfig, metadata=PRESENTATION)
     cudnn_deterministic: bool = field(
         default=False, metadata={"help": "on CUDA, the same bits every time, more slowly"}
@@ -139,12 +142,25 @@ class TrainConfig(Config):
         self._validate_accumulation()
         self._validate_parallelism()
         self.ema.validate()
+        self._validate_adapter()
         if self.env is not None:
             at_least("env.max_parallel_tasks", self.env.max_parallel_tasks, 0)
             if not self.save_checkpoint:
                 raise UsageError("--env plays checkpoints; leave out --save_checkpoint=false")
             self.eval.validate()
             self.video.validate()
+
+    def _validate_adapter(self) -> None:
+        self.peft.validate()
+        if not self.peft.active:
+            return
+        if not isinstance(self.policy, PretrainedConfig):
+            raise UsageError(
+                "--peft.* adapts a trained policy: give it as --policy.path=DIR, without a "
+                "--policy.type"
+            )
+        if self.ema.enable:
+            raise UsageError("--ema.enable is for weights, and --peft.* leaves these as they are")
 
     def _validate_keeping(self) -> None:
         if self.keep_last is not None:

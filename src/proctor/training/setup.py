@@ -33,6 +33,7 @@ from proctor.training.draws import Draws
 from proctor.training.learner import require_compiler
 from proctor.training.material import Material, look_up_material
 from proctor.training.optim import Recipe, groups_of, resolve
+from proctor.training.peft import adapted, settings_of
 from proctor.training.sampler import Order
 from proctor.training.together import ALONE_HERE, Together
 
@@ -102,6 +103,8 @@ def prepare(
     require_compiler(config.accelerator.compile, device)
     material = look_up_material(config)
     parts = _parts(config, material, device, resumed)
+    if parts.adapter is not None:
+        config = replace(config, peft=settings_of(parts.adapter))
     _check_played(config, parts)
     preset = parts.config.training_preset() if config.use_policy_training_preset else None
     recipe = resolve(preset, config.optimizer, config.scheduler)
@@ -138,14 +141,16 @@ def _parts(
 ) -> Parts:
     """Return the policy to train: the resumed one, a checkpoint's, or one with new weights."""
     policy, interface = config.policy, material.interface
+    base = None
     if resumed is not None:  # its statistics are part of it
         parts = read_checkpoint(resumed / PRETRAINED, {}, interface, Use.TRAINING)
     elif isinstance(policy, PretrainedConfig):
-        folder = locate(policy.path, policy.revision).folder
-        parts = read_checkpoint(folder, policy.overrides, interface, Use.TRAINING)
+        base = locate(policy.path, policy.revision)
+        parts = read_checkpoint(base.folder, policy.overrides, interface, Use.TRAINING)
         parts = _with_stats(parts, _stats(config, material, parts.preprocessor.rename_map))
     else:
         parts = _new_parts(config, material, device)
+    parts = adapted(config, parts, base)
     made_for = replace(parts.config, device=device.type, push_to_hub=False)
     if config.parallelism.dp_shard == 1:  # what is spread goes to the device block by block
         parts.network.to(device)

@@ -16,7 +16,8 @@ from proctor.training.checkpoints import PRETRAINED
 from proctor.training.meter import Reading
 from proctor.training.setup import Setup
 
-_WEIGHTS = "model.safetensors"
+_WEIGHTS = ("model.safetensors", "adapter_model.safetensors", "adapter_config.json")
+"""Of which a checkpoint has the first or the others; of an adapter the config goes along."""
 
 
 class TrainingLog(WandbSession):
@@ -80,16 +81,20 @@ class TrainingLog(WandbSession):
     def saved(self, step: int, checkpoint: Path) -> None:
         """Upload the weights of a checkpoint, unless that is not wanted."""
         if self._with_weights:
-            self.do(lambda run: self._upload(run, step, checkpoint / PRETRAINED / _WEIGHTS))
+            self.do(lambda run: self._upload(run, step, checkpoint / PRETRAINED))
 
-    def _upload(self, run: Any, step: int, weights: Path) -> None:
+    def _upload(self, run: Any, step: int, policy: Path) -> None:
         import wandb
 
-        if not weights.is_file():
+        there = [policy / name for name in _WEIGHTS if (policy / name).is_file()]
+        if not there:
             return  # --keep_last has removed it since
+        if len(there) > 1:
+            there.append(policy / "config.json")
         with variables_set(staging(self._folder / "wandb")):
             artifact = wandb.Artifact(f"{self._group}-{step:06d}", type="model")
-            artifact.add_file(str(weights))
+            for file in there:
+                artifact.add_file(str(file))
             run.log_artifact(artifact)
 
 

@@ -155,11 +155,13 @@ class Watching:
         setup = trainer.setup
         frames, policy = len(setup.order.frames), setup.parts.config
         millions = sum(p.numel() for p in setup.parts.network.parameters()) / 1e6
+        learning = sum(p.numel() for p in setup.parts.network.parameters() if p.requires_grad) / 1e6
+        adapter = f" ({learning:.2f} M of them an adapter)" if setup.parts.adapter else ""
         resumed = f" (from step {self._first:,})" if self._first else ""
         n = setup.together.share.of
         together = "" if setup.together.alone else f" by {n} processes"
         self._say(
-            f"{policy.type}, {millions:.1f} M parameters, on {frames:,} frames of "
+            f"{policy.type}, {millions:.1f} M parameters{adapter}, on {frames:,} frames of "
             f"{setup.config.dataset.repo_id or setup.config.dataset.root}, {setup.device}: "
             f"{setup.config.steps:,} steps of {setup.order.step_size}{together}{resumed} -> "
             f"{self._folder.path}"

@@ -21,6 +21,7 @@ CHECKPOINTS = Path(__file__).parents[2] / "golden/data/checkpoints"
 LEROBOTS = json.loads(
     (CHECKPOINTS / "act_train_run_meta/pretrained_model/train_config.json").read_text()
 )
+ADAPTER = {"peft.target_modules": "[linear1]"}
 LEAST = {"policy.type": "act", "dataset.repo_id": "someone/demos"}
 
 
@@ -110,9 +111,35 @@ def test_flags_of_training_are_none_of_an_evaluation_and_the_other_way_round():
         ({"env.type": "fake", "save_checkpoint": "false"}, "--env plays checkpoints"),
         ({"dataset.repo_id": ""}, "--dataset.repo_id is missing"),
         ({"tolerance_s": 0}, "--tolerance_s must be above 0"),
+        ({"peft.r": 8}, "--peft.target_modules is missing"),
+        (ADAPTER, "--peft.* adapts a trained policy: give it as --policy.path"),
+        (ADAPTER | {"peft.r": 10**9}, "--peft.r must be at most 16384"),
+        (ADAPTER | {"peft.method_type": "OFT"}, "--peft.method_type=OFT: only LORA"),
+        (
+            ADAPTER | {"peft.init_type": "pissa"},
+            "--peft.init_type=pissa: only gaussian, orthogonal",
+        ),
+        ({"peft.target_modules": "("}, "'(' is no regex"),
+        ({"peft.target_modules": "[a, {b: 1}]"}, "--peft.target_modules is missing"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(changes, told):
     with pytest.raises(UsageError) as refused:
         build(TrainConfig, {**LEAST, **changes})
     assert told in str(refused.value)
+
+
+def test_an_adapter_is_asked_for_as_in_lerobot():
+    adapts = {"policy.path": "base", "dataset.repo_id": "someone/demos"}
+    plain = build(TrainConfig, adapts)
+    assert not plain.peft.active
+    section = {"target_modules": ["a", "b"], "full_training_modules": None, "method_type": "LORA"}
+    section |= {"init_type": None, "r": 16, "lora_alpha": None}
+    lerobots = build(TrainConfig, ours({**adapts, "peft": section}))
+    flags = build(TrainConfig, {**adapts, "peft.target_modules": "[a, b]"})
+    assert lerobots.peft.told() == flags.peft.told() == section
+    assert build(TrainConfig, ours({**adapts, "peft": None})).peft == plain.peft
+    regex = build(TrainConfig, {**adapts, "peft.target_modules": r".*\.layers\.\d{1,2}\.linear1"})
+    assert regex.peft.targets == r".*\.layers\.\d{1,2}\.linear1"
+    with pytest.raises(UsageError, match=r"--ema\.enable is for weights"):
+        build(TrainConfig, {**adapts, **ADAPTER, "ema.enable": "true"})

@@ -162,7 +162,7 @@ class Act(Network):
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         """Give the backbone a learning rate of its own; LeRobot has the group even without one."""
-        named = list(self.named_parameters())
+        named = [(name, p) for name, p in self.named_parameters() if p.requires_grad]
         backbone = [p for name, p in named if name.startswith("backbone.")]
         others = [p for name, p in named if not name.startswith("backbone.")]
         own = {"params": backbone, "lr": self.config.optimizer_lr_backbone}

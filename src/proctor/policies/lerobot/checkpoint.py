@@ -1,13 +1,13 @@
 """LeRobot checkpoints of every vintage: read whole or not at all, written so LeRobot loads them.
 
 config.json                                    the policy's type, inputs, sizes
-model.safetensors                              weights (before 0.4 also the statistics)
+model.safetensors                              weights (before 0.4 also the statistics), or
+adapter_config.json, adapter_model.safetensors what an adapter changes of a base policy's
 policy_preprocessor.json, policy_postprocessor.json, and *.safetensors beside them (since 0.4)
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +17,7 @@ from typing import Any
 
 from proctor.definition import Use
 from proctor.errors import MissingExtra, UsageError, did_you_mean
-from proctor.machine.files import read_plain, sha256_of
+from proctor.machine.files import sha256_of
 
 try:
     import safetensors  # noqa: F401  by what reads weights
@@ -28,6 +28,7 @@ except ImportError as error:
 from proctor.features import ACTION, Feature, FeatureKind, Interface, NormMode
 from proctor.foreign import idle_note
 from proctor.policies.fit import check_fit, inputs_from
+from proctor.policies.lerobot.adapter import read_weights
 from proctor.policies.lerobot.config import (
     CheckpointConfig,
     CheckpointPlugin,
@@ -35,6 +36,7 @@ from proctor.policies.lerobot.config import (
     is_saved,
 )
 from proctor.policies.lerobot.families import families, family, named
+from proctor.policies.lerobot.location import locate, read_json
 from proctor.policies.lerobot.overrides import idle_overrides, override
 from proctor.policies.lerobot.processors import (
     Normalize,
@@ -71,8 +73,6 @@ def load_policy(
         UsageError: the checkpoint is not there, not whole, or not of a kind we know.
         SpecMismatch: it does not fit the interface.
     """
-    from proctor.policies.lerobot.location import locate
-
     located = locate(path, revision)
     parts = read_checkpoint(located.folder, overrides, interface)
     if located.commit is not None:
@@ -99,8 +99,8 @@ def read_checkpoint(
     if idle:
         notes.append(idle_note(idle, "how the policy is trained"))
     config = override(config, overrides or {}, use)
-    weights_file = folder / "model.safetensors"
-    tensors = read_tensors(weights_file)
+    weights = read_weights(folder, use, adapted=config.use_peft)
+    tensors = weights.tensors
     pipelines = (PREPROCESSOR, POSTPROCESSOR)
     if any((folder / f"{name}.json").is_file() for name in pipelines):
         pre, post = (read_pipeline(folder, name) for name in pipelines)
@@ -116,26 +116,28 @@ def read_checkpoint(
     if interface is not None:
         check_fit(config.features, interface, pre.rename_map, use)
     with ThreadPoolExecutor(1) as thread:  # a second for each GB: while the network is made
-        hashes = thread.submit(lambda: {file.name: sha256_of(file) for file in _files_of(folder)})
+        files = weights.files | _files_of(folder)
+        hashes = thread.submit(lambda: {name: sha256_of(file) for name, file in files.items()})
         with Undrawn():
             network = built_network(plugin, config)
-        unused = fill(network, tensors, plugin.prefix, str(weights_file))
+        unused = fill(network, tensors, plugin.prefix, str(weights.file))
     unused = [key for key in unused if not key.endswith("num_batches_tracked")]
     if unused:
-        notes.append(f"{weights_file}: {len(unused)} tensors are of no use, such as {unused[0]}")
-    return Parts(config, network, plugin.prefix, pre, post, hashes.result(), tuple(notes))
+        notes.append(f"{weights.file}: {len(unused)} tensors are of no use, such as {unused[0]}")
+    told = hashes.result(), tuple(notes)
+    return Parts(config, network, plugin.prefix, pre, post, *told, adapter=weights.adapter)
 
 
-def _files_of(folder: Path) -> list[Path]:
-    """List the files of a checkpoint, once all of them have been read."""
-    files = [folder / "config.json", folder / "model.safetensors"]
+def _files_of(folder: Path) -> dict[str, Path]:
+    """Return the other files of a checkpoint by name, once all of them have been read."""
+    files = [folder / "config.json"]
     for name in (PREPROCESSOR, POSTPROCESSOR):
         file = folder / f"{name}.json"
         if file.is_file():
             steps = read_json(file).get("steps", [])
             named = [step["state_file"] for step in steps if step.get("state_file") is not None]
             files += [file, *(folder / state for state in named)]
-    return files
+    return {file.name: file for file in files}
 
 
 def _require_stats(folder: Path, config: CheckpointConfig, inputs: Stats, outputs: Stats) -> None:
@@ -208,25 +210,6 @@ def read_config(folder: Path) -> tuple[CheckpointPlugin, CheckpointConfig, list[
 def _config_class(plugin: CheckpointPlugin) -> type[CheckpointConfig]:
     assert issubclass(plugin.config, CheckpointConfig)
     return plugin.config
-
-
-def read_json(file: Path) -> dict[str, Any]:
-    """Return the JSON object in ``file``.
-
-    Raises:
-        UsageError: it is not there or is none.
-    """
-    try:
-        raw = json.loads(read_plain(file))
-    except FileNotFoundError:
-        raise UsageError(f"{file.parent} has no {file.name}") from None
-    except OSError as error:
-        raise UsageError(f"cannot read {file}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{file} is not JSON: {error}") from None
-    if not isinstance(raw, dict):
-        raise UsageError(f"{file} holds no JSON object")
-    return raw
 
 
 def read_pipeline(folder: Path, name: str) -> Pipeline:

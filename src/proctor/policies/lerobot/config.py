@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 import msgspec
 
@@ -218,7 +218,8 @@ def decode_config(raw: Mapping[str, Any], config_class: type[ConfigT], where: st
     Raises:
         UsageError: a value has the wrong type, or the values contradict each other.
     """
-    known = {k: v for k, v in raw.items() if is_saved(k, config_class)}
+    kinds = get_type_hints(config_class)
+    known = {k: _as_bool(kinds[k], v) for k, v in raw.items() if is_saved(k, config_class)}
     unknown = {k: v for k, v in raw.items() if k not in known}
     try:
         # msgspec leaves defaults to the class; replace() puts them on the object, to be written.
@@ -230,6 +231,11 @@ def decode_config(raw: Mapping[str, Any], config_class: type[ConfigT], where: st
     except (msgspec.ValidationError, ArithmeticError, UsageError) as error:
         raise UsageError(f"{where}: {error}") from None
     return config
+
+
+def _as_bool(kind: Any, value: Any) -> Any:
+    """Return 0 and 1 as what is meant: what LeRobot reads and writes again, it writes so."""
+    return bool(value) if kind is bool and value in (0, 1) else value
 
 
 def encode_config(config: CheckpointConfig, for_lerobot: str) -> str:

@@ -1,14 +1,17 @@
-"""Where a checkpoint is: a folder here, or a repository on the Hugging Face Hub."""
+"""Where a checkpoint is: a folder here, or a repository on the Hugging Face Hub; its JSON files."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from proctor.errors import UsageError
+from proctor.machine.files import read_plain
 from proctor.machine.hub import HUB_ID, download
 
-FILES = ["config.json", "model.safetensors", "policy_*"]
+FILES = ["config.json", "model.safetensors", "policy_*", "adapter_*"]
 
 
 @dataclass(frozen=True)
@@ -63,3 +66,22 @@ def _with_config(folder: Path) -> Path:
     if (last / "config.json").is_file():
         raise UsageError(f"{folder} has no config.json; did you mean {last}?")
     raise UsageError(f"{folder} has no config.json, so it is not a checkpoint")
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """Return the JSON object in ``file``.
+
+    Raises:
+        UsageError: it is not there or is none.
+    """
+    try:
+        raw = json.loads(read_plain(file))
+    except FileNotFoundError:
+        raise UsageError(f"{file.parent} has no {file.name}") from None
+    except OSError as error:
+        raise UsageError(f"cannot read {file}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{file} is not JSON: {error}") from None
+    if not isinstance(raw, dict):
+        raise UsageError(f"{file} holds no JSON object")
+    return raw

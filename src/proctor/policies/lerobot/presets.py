@@ -53,6 +53,9 @@ MAY_BE_NULL = ("soft_prompt_warmup_lr_scale",)
 """Fields that say something by not being said; others without a default are needed."""
 GROUP_FIELDS = ("lr", "betas", "eps", "weight_decay")
 """What multi_adam's ``optimizer_groups`` say of each group."""
+ADAPTER_METHOD, ADAPTER_INITS = "LORA", ("gaussian", "orthogonal")
+"""The one kind of adapter there is, and how a new one may begin beside peft's own way: as long as
+it leaves the base policy alone."""
 SCHEDULES: dict[str, dict[str, Any]] = {
     "diffuser": {"num_warmup_steps": 0, "name": "cosine"},
     "vqbet": {"num_warmup_steps": None, "num_vqvae_training_steps": None, "num_cycles": 0.5},

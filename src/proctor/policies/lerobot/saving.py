@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from proctor.errors import UsageError
+from proctor.policies.lerobot.adapter import ADAPTER_CONFIG, ADAPTER_WEIGHTS, adapter_names
 from proctor.policies.lerobot.checkpoint import NEWEST_LEROBOT
 from proctor.policies.lerobot.config import (
     encode_config,
@@ -19,6 +20,7 @@ from proctor.policies.lerobot.config import (
 from proctor.policies.lerobot.processors import (
     Pipeline,
 )
+from proctor.policies.lerobot.weights import WEIGHTS_FILE
 from proctor.policies.runtime.chunk_policy import Parts
 
 
@@ -55,8 +57,14 @@ def write_parts(
     """
     (folder / "config.json").write_text(encode_config(parts.config, for_lerobot))
     state = parts.network.state_dict() if weights is None else weights
-    tensors = {parts.prefix + key: value.cpu().contiguous() for key, value in state.items()}
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    names = {key: parts.prefix + key for key in state}
+    if parts.adapter is not None:
+        names = adapter_names(state, parts.prefix)
+        told = json.dumps(parts.adapter.told, indent=2, sort_keys=True)
+        (folder / ADAPTER_CONFIG).write_text(told)
+    tensors = {name: state[key].cpu().contiguous() for key, name in names.items()}
+    file = folder / (WEIGHTS_FILE if parts.adapter is None else ADAPTER_WEIGHTS)
+    save_file(tensors, file, metadata={"format": "pt"})
     for pipeline in (parts.preprocessor, parts.postprocessor):
         write_pipeline(pipeline, folder)
 

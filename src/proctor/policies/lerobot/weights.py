@@ -20,6 +20,7 @@ from proctor.policies.lerobot.processors import Stats, Tensors
 from proctor.policies.runtime.network import Network
 
 LEGACY = re.compile(r"^(normalize_inputs|normalize_targets|unnormalize_outputs)\.(?:buffer_)?(.+)$")
+WEIGHTS_FILE = "model.safetensors"
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
 
 
@@ -73,7 +74,9 @@ def _why_missing(path: Path) -> str:
             "safetensors are read"
         )
     if (path.parent / "adapter_config.json").is_file():
-        return f"{path.parent} is a PEFT adapter; merge it into its base policy first"
+        return (
+            f"{path.parent} is a PEFT adapter, and no whole policy (with use_peft in config.json)"
+        )
     if (path.parent / "pytorch_model_fsdp_0").is_dir():
         return f"{path.parent} is sharded; convert it with lerobot-convert-dcp"
     return f"{path.parent} has no {path.name}"
@@ -139,12 +142,17 @@ def fill(network: Network, tensors: Tensors, prefix: str, where: str) -> list[st
     given = {key.replace("._orig_mod", "").removeprefix(prefix): t for key, t in tensors.items()}
     wanted = network.state_dict()
     for key, expected in wanted.items():
-        _check(prefix + key, expected, given.get(key), where)
+        check_tensor(prefix + key, expected, given.get(key), where)
     network.load_state_dict({key: given[key] for key in wanted}, assign=True)
     return [prefix + key for key in given if key not in wanted]
 
 
-def _check(key: str, expected: Tensor, found: Tensor | None, where: str) -> None:
+def check_tensor(key: str, expected: Tensor, found: Tensor | None, where: str) -> None:
+    """Refuse a tensor that cannot take the place of ``expected``.
+
+    Raises:
+        UsageError: it is missing, of another shape or type, or holds NaN or infinity.
+    """
     shape = list(expected.shape)
     if found is None:
         raise UsageError(f"{where}: {key} is missing (expected {shape})")

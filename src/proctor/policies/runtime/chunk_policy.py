@@ -15,6 +15,7 @@ from torch import Tensor
 from proctor.features import ACTION, Array, Feature
 from proctor.policies.base import Batch, Policy, PolicySpec, Query
 from proctor.policies.fit import offered_key
+from proctor.policies.lerobot.adapter import Adapter
 from proctor.policies.lerobot.config import CheckpointConfig, definition_of
 from proctor.policies.lerobot.processors import Pipeline
 from proctor.policies.runtime.network import Network, draw
@@ -47,6 +48,8 @@ class Parts:
     """Every file that was read, with its SHA-256; none where the weights are drawn."""
     notes: tuple[str, ...] = ()
     """Lines the user should see once: unknown keys, defaults that had to be guessed."""
+    adapter: Adapter | None = None
+    """What of the network is trained, where its own weights stay as they are."""
 
 
 class ChunkPolicy(Policy):

@@ -1,0 +1,116 @@
+"""Adapters: LeRobot's ``--peft.*``; small matrices are trained in place of a policy's weights."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from proctor.config.sections import between
+from proctor.errors import UsageError
+from proctor.policies.lerobot.presets import ADAPTER_INITS, ADAPTER_METHOD
+from proctor.values import is_flow_list, parse_flow
+
+ALL_LINEAR = "all-linear"
+MOST_RANK = 16_384
+_DEFAULT_RANK = 16
+
+
+@dataclass
+class PeftSettings:
+    """Which layers get an adapter, and of what size; all unset: the weights are trained."""
+
+    target_modules: str | list[str] | None = field(
+        default=None,
+        metadata={
+            "help": "layers that get an adapter: ends of their names, as [linear1,linear2], "
+            "all-linear, or a regex of whole names"
+        },
+    )
+    full_training_modules: list[str] | None = field(
+        default=None, metadata={"help": "layers that are trained and saved whole, as [action_head]"}
+    )
+    method_type: str | None = field(
+        default=None,
+        metadata={"help": f"kind of adapter (default, and only one: {ADAPTER_METHOD})"},
+    )
+    init_type: str | None = field(
+        default=None,
+        metadata={"help": f"how it begins: {', '.join(ADAPTER_INITS)} (default: peft's own)"},
+    )
+    r: int | None = field(default=None, metadata={"help": "its rank (default: 16)"})
+    lora_alpha: int | None = field(
+        default=None, metadata={"help": "its strength, divided by the rank (default: 8)"}
+    )
+
+    @property
+    def active(self) -> bool:
+        """Whether an adapter is asked for."""
+        return self != PeftSettings()
+
+    @property
+    def rank(self) -> int:
+        """The rank, said or not."""
+        return _DEFAULT_RANK if self.r is None else self.r
+
+    @property
+    def targets(self) -> str | list[str]:
+        """The layers that get an adapter: a list of ends of names, or a regex of whole ones.
+
+        Raises:
+            UsageError: brackets that are no list of names.
+        """
+        said = self.target_modules
+        if isinstance(said, str) and is_flow_list(said):
+            try:
+                said = parse_flow(said)
+            except ValueError as bad:
+                raise UsageError(f"--peft.target_modules: {bad} (names: [a, b])") from None
+        named = isinstance(said, str) or (
+            isinstance(said, list) and all(isinstance(name, str) and name for name in said)
+        )
+        if not said or not named:
+            raise UsageError(
+                "--peft.target_modules is missing: which layers get an adapter, such as "
+                "[linear1,linear2] or all-linear"
+            )
+        return said
+
+    def validate(self) -> None:
+        """Refuse what makes no adapter.
+
+        Raises:
+            UsageError: naming the flag.
+        """
+        if not self.active:
+            return
+        if (self.method_type or ADAPTER_METHOD).upper() != ADAPTER_METHOD:
+            raise UsageError(f"--peft.method_type={self.method_type}: only {ADAPTER_METHOD}, here")
+        if self.init_type not in (None, *ADAPTER_INITS):
+            raise UsageError(
+                f"--peft.init_type={self.init_type}: only {', '.join(ADAPTER_INITS)}; others "
+                "change the base policy, which an adapter's checkpoint does not hold"
+            )
+        between("peft.r", self.rank, 1, MOST_RANK)
+        if self.lora_alpha is not None:
+            between("peft.lora_alpha", self.lora_alpha, 1, 10**6)
+        if isinstance(self.targets, str):
+            try:
+                re.compile(self.targets)
+            except re.error as bad:
+                raise UsageError(
+                    f"--peft.target_modules: {self.targets!r} is no regex: {bad}"
+                ) from None
+
+    def told(self) -> dict[str, Any] | None:
+        """Return the section of LeRobot's train_config.json; None: no adapter."""
+        if not self.active:
+            return None
+        return {
+            "target_modules": self.targets,
+            "full_training_modules": self.full_training_modules,
+            "method_type": ADAPTER_METHOD,
+            "init_type": self.init_type,
+            "r": self.rank,
+            "lora_alpha": self.lora_alpha,
+        }

@@ -1,0 +1,194 @@
+"""Adapters: small matrices that learn, the weights stay; exact when resumed, merged when read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from .making import RUN, SMALL_ACT, SMALL_DIFFUSION, files_of, words
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("peft", reason="adapters need peft: pip install 'proctor[peft]'")
+from safetensors.torch import load_file  # noqa: E402
+
+from proctor.cli import main  # noqa: E402
+from proctor.definition import Use  # noqa: E402
+from proctor.policies.lerobot.checkpoint import read_checkpoint  # noqa: E402
+from proctor.policies.lerobot.location import Located  # noqa: E402
+from proctor.training import loop  # noqa: E402
+from proctor.training.peft import adapted  # noqa: E402
+
+LAST = "checkpoints/last/pretrained_model"
+FAMILIES = {
+    "act": (SMALL_ACT, "[self_attn,multihead_attn,linear1]", "[action_head]"),
+    "diffusion": (
+        SMALL_DIFFUSION | {"policy.num_train_timesteps": 5},
+        "all-linear",
+        "[final_conv]",
+    ),
+}
+
+
+class Killed(BaseException):
+    """What no code of ours catches, as a SIGKILL is not caught."""
+
+
+def train(*settings: str, expect: int = 0) -> None:
+    assert main(["train", *settings]) == expect
+
+
+def kill_at(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    untouched = loop.Trainer.update
+
+    def update(self, network):
+        if self.learning.step == step:
+            raise Killed
+        return untouched(self, network)
+
+    monkeypatch.setattr(loop.Trainer, "update", update)
+
+
+def on(base: Path, family: str = "act", **more: object) -> dict[str, object]:
+    """Return the flags of a training that adapts a policy."""
+    _, targets, whole = FAMILIES[family]
+    asked = {"policy.path": base, "policy.device": "cpu", "optimizer.lr": 1e-2}
+    asked |= {"peft.target_modules": targets, "peft.full_training_modules": whole, "peft.r": 4}
+    return asked | more
+
+
+@pytest.fixture(scope="module")
+def bases(numbers, tmp_path_factory) -> dict[str, Path]:
+    """A trained policy of each family."""
+    made = {}
+    for family, (settings, *_) in FAMILIES.items():
+        folder = tmp_path_factory.mktemp("base") / family
+        train(*words(numbers, folder, settings, RUN, {"steps": 2}))
+        made[family] = folder / LAST
+    return made
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_killed_adaptation_ends_with_the_same_bits_and_is_read_as_it_learnt(
+    numbers, bases, tmp_path, monkeypatch, family
+):
+    base, how = bases[family], on(bases[family], family)
+    before = files_of(base)
+    train(*words(numbers, tmp_path / "whole", RUN, how))
+    with monkeypatch.context() as patch:
+        kill_at(patch, 5)
+        with pytest.raises(Killed):
+            train(*words(numbers, tmp_path / "killed", RUN, how))
+    train("--resume", f"--output_dir={tmp_path / 'killed'}")
+    whole, killed = (tmp_path / name / "checkpoints/000008" for name in ("whole", "killed"))
+    assert files_of(killed) == files_of(whole)
+    assert files_of(base) == before
+
+    folder = whole / "pretrained_model"
+    assert not (folder / "model.safetensors").exists()
+    told = json.loads((folder / "adapter_config.json").read_text())
+    assert told["base_model_name_or_path"] == str(base.resolve())
+    assert (told["r"], told["lora_alpha"], told["inference_mode"]) == (4, 8, True)
+    assert json.loads((folder / "config.json").read_text())["use_peft"] is True
+    asked = json.loads((folder / "train_config.json").read_text())["peft"]
+    assert (asked["r"], asked["method_type"]) == (4, "LORA")
+
+    merged = read_checkpoint(folder).network.eval()
+    learnt = _as_trained(folder)
+    inputs = {
+        key: torch.randn(3, *((2,) if merged.takes_history else ()), *feature.shape)
+        for key, feature in read_checkpoint(folder).config.input_features.items()
+    }
+    drawn = {name: torch.randn(3, *shape) for name, (_, shape) in merged.draws.items()}
+    with torch.no_grad():
+        expected, found = learnt.chunk(inputs, drawn), merged.chunk(inputs, drawn)
+        plain = read_checkpoint(base).network.eval().chunk(inputs, drawn)
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    assert (found - plain).abs().max() > 1e-3
+
+
+def _as_trained(folder: Path):
+    """Return the network with peft's own layers in it, as a resumed training has it."""
+    from proctor.config.builder import build
+    from proctor.config.training import TrainConfig
+
+    config = build(TrainConfig, {"policy.path": str(folder), "dataset.repo_id": "a/b"})
+    parts = adapted(config, read_checkpoint(folder, use=Use.TRAINING), Located(folder))
+    return parts.network.eval()
+
+
+@pytest.mark.slow
+def test_what_is_saved_is_what_the_library_saves(bases):
+    import peft
+
+    from proctor.policies.lerobot.adapter import adapter_names
+
+    parts = read_checkpoint(bases["act"])
+    holder = torch.nn.Module()
+    holder.model = parts.network
+    lora = peft.LoraConfig(r=2, target_modules=["linear1", "self_attn"], modules_to_save=["norm1"])
+    model = peft.PeftModel(holder, lora)
+    expected = peft.get_peft_model_state_dict(model, save_embedding_layers=False)
+    state = parts.network.state_dict()
+    found = {name: state[key] for key, name in adapter_names(state, parts.prefix).items()}
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], value) for name, value in expected.items())
+
+
+@pytest.mark.slow
+def test_an_adapters_training_goes_on_from_its_own_checkpoint(numbers, bases, tmp_path, capsys):
+    train(*words(numbers, tmp_path / "first", RUN, on(bases["act"])))
+    path = {"policy.path": tmp_path / "first" / LAST, "policy.device": "cpu"}
+    train(*words(numbers, tmp_path / "second", RUN, path))
+    folder = tmp_path / "second" / LAST
+    told = [
+        json.loads((f / "adapter_config.json").read_text()) for f in (path["policy.path"], folder)
+    ]
+    assert told[0] == told[1]
+    one, other = (load_file(f / "adapter_model.safetensors") for f in (path["policy.path"], folder))
+    assert any(not torch.equal(one[key], other[key]) for key in one)
+    assert json.loads((folder / "train_config.json").read_text())["peft"]["r"] == 4
+    capsys.readouterr()
+    train(
+        *words(numbers, tmp_path / "third", RUN, path, {"peft.target_modules": "[linear1]"}),
+        expect=2,
+    )
+    assert "is an adapter, and its training goes on; leave them out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"peft.target_modules": "[nothing]"}, "['nothing'] means no layer that can be adapted"),
+        ({"peft.target_modules": "[norm1]"}, "Target module LayerNorm"),
+        ({"peft.target_modules": "[out_proj]"}, "['out_proj'] means no layer that can be adapted"),
+        ({"peft.init_type": "orthogonal", "peft.r": 3}, "requires the LoRA rank to be even"),
+    ],
+    ids=str,
+)
+def test_layers_that_cannot_be_adapted_are_one_line(
+    numbers, bases, tmp_path, capsys, changes, told
+):
+    train(*words(numbers, tmp_path / "run", RUN, on(bases["act"], **changes)), expect=2)
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 1
+    assert told in said[0]
+    assert "; there are self_attn, linear1, linear2" in said[0]
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_statistics_of_the_base_stay_as_measured_while_an_adapter_learns():
+    from proctor.training import peft as ours
+    from tests.unit.policies.small_policies import make_parts, small_diffusion
+
+    parts = make_parts(small_diffusion())
+    lora = ours._library().LoraConfig(target_modules=["out"])
+    ours._put_in(parts, lora, empty=False)
+    before = {k: v.clone() for k, v in parts.network.state_dict().items() if "running" in k}
+    assert before
+    parts.network.train()
+    parts.network._encoder(0)(torch.rand(4, 3, 64, 64))
+    after = parts.network.state_dict()
+    assert all(torch.equal(after[key], value) for key, value in before.items())
