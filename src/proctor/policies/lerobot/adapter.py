@@ -24,7 +24,7 @@ from torch import Tensor
 
 from proctor.definition import Use
 from proctor.errors import UsageError
-from proctor.policies.lerobot.config import MOST_WIDTH
+from proctor.policies.lerobot.limits import MOST_WIDTH
 from proctor.policies.lerobot.location import locate, read_json
 from proctor.policies.lerobot.presets import ADAPTER_INITS, ADAPTER_METHOD
 from proctor.policies.lerobot.processors import Tensors
