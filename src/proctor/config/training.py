@@ -161,6 +161,8 @@ class TrainConfig(Config):
             )
         if self.ema.enable:
             raise UsageError("--ema.enable is for weights, and --peft.* leaves these as they are")
+        if self.parallelism.dp_shard > 1 or self.accelerator.compile.enabled:
+            raise UsageError("--peft.* is not for --parallelism.dp_shard or --accelerator.compile")
 
     def _validate_keeping(self) -> None:
         if self.keep_last is not None:

@@ -143,3 +143,5 @@ def test_an_adapter_is_asked_for_as_in_lerobot():
     assert regex.peft.targets == r".*\.layers\.\d{1,2}\.linear1"
     with pytest.raises(UsageError, match=r"--ema\.enable is for weights"):
         build(TrainConfig, {**adapts, **ADAPTER, "ema.enable": "true"})
+    with pytest.raises(UsageError, match=r"--peft\.\* is not for --parallelism\.dp_shard"):
+        build(TrainConfig, {**adapts, **ADAPTER, "parallelism.dp_shard": "2"})
