@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from proctor import evaluate, make_env
-from proctor.benchmarks.gym.probe import EnvFacts, Question, look_at
+from proctor.benchmarks.gym.looking import look_at
+from proctor.benchmarks.gym.probe import EnvFacts, Question
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
 from proctor.engine.inference import InlineInference
