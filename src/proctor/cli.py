@@ -32,6 +32,7 @@ COMMANDS = {
     "view": "runs in the browser: a list, and each run's page",
     "train": "train a policy on demonstrations, to the same bits however often it is stopped",
     "data": "demonstrations in LeRobot's format: look, check, edit, convert, push and pull",
+    "list": "benchmarks, their tasks with instructions and lengths, and policies",
     "doctor": "what works on this machine, how fast it renders, and how to mend the rest",
     "info": "versions, cores, graphics and extras found on this machine",
 }

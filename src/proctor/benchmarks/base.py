@@ -160,6 +160,8 @@ class BenchmarkPlugin:
     summary: str
     foreign: Mapping[str, Foreign] = field(default_factory=dict)
     """Flags of LeRobot's for this benchmark that are none of its config's, without the section."""
+    groups: tuple[str, ...] = ()
+    """What ``--env.task`` takes that names several tasks, such that every task is in one."""
     learn: Callable[[Any], Any] | None = None
     """Finds out what making takes time for (a download, opening an environment): once, in the
     parent; the record is handed to every worker."""

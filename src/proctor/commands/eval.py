@@ -33,8 +33,6 @@ flag again: code is named by flags only, never by a file)
 
 Several checkpoints (--policy.path=a,b or a pattern, 'checkpoints/*') or seeds (--seed=1,2) are
 evaluated one after the other, each in a folder of its own: one table, one comparison.
-
-Flags of every evaluation:
 """
 
 

@@ -28,8 +28,6 @@ Plays a policy and keeps the episodes that succeed as a dataset, until there are
 --record.n_episodes of every task. A recording that was stopped is completed by:
 proctor record --resume --dataset.root=FOLDER (and, where a type is MODULE:NAME, that flag again)
 Exit code 1: there are fewer demonstrations of a task than asked for.
-
-Flags of every recording:
 """
 
 

@@ -21,8 +21,6 @@ proctor train --dataset.repo_id=USER/NAME [--dataset.root=DIR] --policy.type=NAM
 
 Trains a policy on demonstrations. A run that was stopped, by whatever, goes on exactly where its
 last checkpoint was: proctor train --resume --output_dir=FOLDER
-
-Flags of every training:
 """
 
 

@@ -11,19 +11,25 @@ if TYPE_CHECKING:
 
 
 def given_flags(config: type[Config], words: list[str], usage: str) -> dict[str, str] | None:
-    """Return the flags among ``words``; None where help was asked for: ``usage``, and all flags.
+    """Return the flags among ``words``; None where help was asked for, which is then printed.
+
+    ``usage`` begins with "proctor COMMAND". What else there is to say is up to the words after
+    ``--help``: none for the flags to begin with, ``all``, ``policy act``, ``env libero``.
 
     Raises:
-        UsageError: one of them is no flag.
+        UsageError: one of them is no flag, or no topic of the help.
     """
     positional, given = split_words(config, words)
-    if positional:
-        raise UsageError(f"unexpected word {positional[0]!r} (flags are written --name=value)")
-    if "help" not in given:
+    asked = given.pop("help", None)
+    if asked is None:
+        if positional:
+            raise UsageError(f"unexpected word {positional[0]!r} (flags are written --name=value)")
         return given
-    from proctor.config.help import flags_help
+    from proctor.config.help import help_text
 
-    print(f"{usage}{flags_help(config, given)}", end="")
+    topic = [*([] if asked == "true" else asked.split()), *positional]
+    text = help_text(config, usage.split()[1], topic, given)
+    print(text if topic else f"{usage}\n{text}", end="")
     return None
 
 

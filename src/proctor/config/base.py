@@ -51,6 +51,8 @@ class Config:
     """What a command is asked to do."""
 
     use: ClassVar[Use] = Use.EVALUATION
+    first: ClassVar[str] = ""
+    """The names of the flags that people use first, in the order in which to say them."""
     foreign: ClassVar[Mapping[str, Foreign]] = OF_ENVIRONMENTS
     """LeRobot's flags that are no flags here, by dotted name."""
 

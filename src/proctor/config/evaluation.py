@@ -24,6 +24,12 @@ class EvalConfig(RunConfig):
     """One evaluation: also which run it is compared with, and who may watch."""
 
     foreign: ClassVar[Mapping[str, Foreign]] = {**RunConfig.foreign, **OF_EVALUATIONS}
+    first: ClassVar[str] = (
+        "policy.path policy.type policy.device policy.n_action_steps rename_map env.type env.task "
+        "env.task_ids env.id env.episode_length eval.n_episodes eval.episodes eval.batch_size "
+        "eval.stop_when seed output_dir resume config_path video.episodes video.which live record "
+        "against wandb.enable wandb.project"
+    )
 
     eval: EvalSettings = field(default_factory=EvalSettings)
     video: VideoSettings = field(default_factory=VideoSettings, metadata=PRESENTATION)

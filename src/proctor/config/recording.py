@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 from proctor.config.base import RunConfig
 from proctor.config.sections import at_least, between
@@ -194,6 +195,14 @@ class RecordSettings:
 @dataclass
 class RecordConfig(RunConfig):
     """One recording: which policy shows what, in which world, into which dataset."""
+
+    first: ClassVar[str] = (
+        "policy.type policy.path policy.device env.type env.task env.task_ids env.id "
+        "env.episode_length dataset.repo_id dataset.root dataset.codec dataset.video "
+        "record.n_episodes record.max_attempts record.keep record.label record.images "
+        "record.cameras record.noise eval.batch_size seed output_dir resume config_path "
+        "rename_map"
+    )
 
     dataset: DatasetSettings = field(default_factory=DatasetSettings)
     record: RecordSettings = field(default_factory=RecordSettings)

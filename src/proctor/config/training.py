@@ -33,6 +33,12 @@ class TrainConfig(Config):
     """One training: a policy, what it learns from, how long, and where it goes."""
 
     use: ClassVar[Use] = Use.TRAINING
+    first: ClassVar[str] = (
+        "dataset.repo_id dataset.root dataset.episodes dataset.image_size dataset.cache "
+        "dataset.image_transforms.enable policy.type policy.path policy.device policy.chunk_size "
+        "policy.n_action_steps optimizer.lr steps batch_size num_workers seed output_dir resume "
+        "config_path save_freq env_eval_freq env.type env.task eval.n_episodes wandb.enable"
+    )
 
     policy: PolicyConfig = field(metadata=plugin_section("policies", type_of_path="pretrained"))
     dataset: DatasetSettings = field(default_factory=DatasetSettings)

@@ -124,4 +124,5 @@ PLUGIN = BenchmarkPlugin(
     make=Aloha,
     summary="ALOHA in simulation: two arms, peg and cube",
     foreign=LEROBOT,
+    groups=("aloha",),
 )

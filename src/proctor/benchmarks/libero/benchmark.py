@@ -285,5 +285,6 @@ PLUGIN = BenchmarkPlugin(
     config=LiberoConfig,
     make=Libero,
     foreign=LEROBOT,
+    groups=SUITES,
     summary="LIBERO: household tasks of a Panda arm (spatial, object, goal, 10, 90)",
 )

@@ -192,4 +192,5 @@ PLUGIN = BenchmarkPlugin(
     make=Metaworld,
     summary="Meta-World v3: 50 tabletop tasks of a Sawyer arm",
     foreign=LEROBOT,
+    groups=tuple(_GROUPS),
 )

@@ -35,6 +35,23 @@ def locate(path: str, revision: str | None = None) -> Located:
     return Located(_with_config(downloaded), commit=downloaded.name)
 
 
+def stated_config(path: str) -> dict[str, Any]:
+    """Return what a checkpoint's config.json says; of one on the Hub, nothing else is downloaded.
+
+    Raises:
+        UsageError: there is no checkpoint, or its config.json cannot be read.
+    """
+    folder = folder_here(path) or download(path, None, FILES[:1])
+    file = folder / FILES[0]
+    try:
+        stated = json.loads(read_plain(file))
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError(f"cannot read {file}: {error}") from None
+    if not isinstance(stated, dict):
+        raise UsageError(f"{file} is no config of a policy")
+    return stated
+
+
 def folder_here(path: str, revision: str | None = None) -> Path | None:
     """Return the folder of a checkpoint on this machine; None where ``path`` is a Hub id.
 
