@@ -17,6 +17,8 @@ from proctor.cli import main
 from proctor.datasets.cache.folder import list_entries
 from proctor.datasets.reading import catalogue
 from proctor.datasets.writer import DatasetWriter
+from proctor.policies.act import network
+from proctor.policies.blocks.resnet import OUT_CHANNELS
 from proctor.policies.lerobot.checkpoint import read_checkpoint
 
 CAMERA = "observation.images.top"
@@ -42,6 +44,17 @@ def write_pictures(root: Path) -> Path:
 
 FEW = {"steps": 2, "batch_size": 2, "save_freq": 2, "num_workers": 0}
 FEW |= {"policy.pretrained_backbone_weights": "null"}
+
+
+@pytest.fixture(autouse=True)
+def _small_eye(monkeypatch: pytest.MonkeyPatch) -> None:
+    """See with 2,000 weights instead of ResNet's 11 million: a cache is the same for both."""
+    from torch import nn
+
+    def eye(*_: Any, **__: Any) -> nn.Module:
+        return nn.Conv2d(3, OUT_CHANNELS, kernel_size=1, stride=8)
+
+    monkeypatch.setattr(network, "ResNet", eye)
 
 
 @pytest.fixture(scope="module")
