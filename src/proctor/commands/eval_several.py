@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from proctor.config.flags import path_of
 from proctor.errors import EXIT_HUNG_UP, EXIT_INTERRUPTED, ProctorError, UsageError, one_line
 
 if TYPE_CHECKING:
     from proctor.report.pairing import RunResults
 
 _EXIT_REFUSED = 2
+_MOST_RUNS = 1000
 _PATTERN = ("*", "?", "[")
 _WEIGHTS = "pretrained_model"
 """The folder of a training's checkpoint that holds the policy."""
@@ -34,11 +36,13 @@ def variants_of(settings: dict[str, Any]) -> list[Variant]:
     """Return the runs that are asked for, by name; just one where there are no lists.
 
     Raises:
-        UsageError: a pattern that nothing matches.
+        UsageError: a pattern that nothing matches, or too many of them.
     """
     given = _given(settings, "policy", "path")
     paths = checkpoints_of(given)
     seeds = _listed(settings.get("seed"))
+    if len(paths) * len(seeds) > _MOST_RUNS:
+        raise UsageError(f"{len(paths) * len(seeds)} runs are asked for, at most {_MOST_RUNS} go")
     names = _names([Path(path) for path in paths])
     several = []
     for path, name in zip(paths, names, strict=True):
@@ -58,27 +62,37 @@ def checkpoints_of(given: Any) -> list[str]:
     Raises:
         UsageError: a pattern that nothing matches.
     """
-    if isinstance(given, str) and Path(given).expanduser().exists():
+    if isinstance(given, str) and _here(given) is not None:
         return [given]
     found: list[str] = []
     for item in _listed(given):
-        is_pattern = any(char in item for char in _PATTERN) and not Path(item).exists()
+        is_pattern = any(char in item for char in _PATTERN) and _here(item) is None
         found += _matches(item) if is_pattern else [item]
     once: dict[Path | str, str] = {}
     for path in sorted(found, key=_is_linked):
-        here = Path(path).expanduser()
-        once.setdefault(here.resolve() if here.exists() else path, path)
+        here = _here(path)
+        once.setdefault(path if here is None else here.resolve(), path)
     return [path for path in found if path in once.values()]
 
 
+def _here(text: str) -> Path | None:
+    """Return the file or folder that ``text`` names; None where there is none, or none can be."""
+    try:
+        path = Path(text).expanduser().absolute()
+        return path if text and path.exists() else None
+    except (OSError, ValueError, RuntimeError):
+        return None
+
+
 def _is_linked(path: str) -> bool:
-    here = Path(path).expanduser().absolute()
-    return here.resolve() != here
+    here = _here(path)
+    return here is not None and here.resolve() != here
 
 
 def _matches(pattern: str) -> list[str]:
     """Return the checkpoints that a pattern matches, in the order of their names."""
-    matches = [Path(name) for name in sorted(glob.glob(str(Path(pattern).expanduser())))]  # noqa: PTH207  absolute ones too
+    place = str(path_of(pattern))
+    matches = [Path(name) for name in sorted(glob.glob(place))]  # noqa: PTH207  absolute ones too
     within = [path / _WEIGHTS if (path / _WEIGHTS).is_dir() else path for path in matches]
     found = [str(path) for path in within if (path / "config.json").is_file()]
     if not found:
@@ -157,7 +171,6 @@ def _checked(
     from proctor.commands.eval_settings import completed, is_resumed
     from proctor.config.builder import build
     from proctor.config.evaluation import EvalConfig
-    from proctor.config.flags import path_of
     from proctor.evaluation.run import default_folder
     from proctor.runs.folder import RunFolder, new_folder
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from proctor.commands.serving import port_of, serve_until_interrupted
 from proctor.errors import UsageError
 
@@ -30,4 +28,4 @@ def run(words: list[str]) -> int:
         raise UsageError(f"unknown flag --{next(iter(flags))} (view takes --port and --host)")
     if len(positional) != 1 or not path_of(positional[0]).is_dir():
         raise UsageError("view takes one folder that holds runs: proctor view outputs")
-    return serve_until_interrupted(RunServer(Path(positional[0]), host, port_of(port)))
+    return serve_until_interrupted(RunServer(path_of(positional[0]), host, port_of(port)))

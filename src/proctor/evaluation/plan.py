@@ -124,11 +124,13 @@ def check_planned(plan: list[EpisodeSpec], done: Sequence[EpisodeRow], path: Pat
         UsageError: naming the first.
     """
     planned = {spec.key: spec for spec in plan}
-    extra = {row.key for row in done} - planned.keys()
+    extra = [row for row in done if row.key not in planned]
     if extra:
+        first = min(extra, key=lambda row: row.key)
         raise UsageError(
-            f"--resume: {path} holds {len(extra)} episodes that are not planned now, "
-            f"as {min(extra)}; ask for at least the tasks and --eval.n_episodes it was run with"
+            f"--resume: {path} holds {len(extra)} episodes that are not planned now, as episode "
+            f"{first.episode_index} of {first.task} in {first.suite}; tasks are added to those of "
+            "the run: name them too, and at least as many --eval.n_episodes"
         )
     for row in done:
         found = row.disagreement(planned[row.key])

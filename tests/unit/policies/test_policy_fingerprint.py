@@ -168,7 +168,7 @@ def test_resume_and_audit_refuse_another_policy_and_say_which_field(
         "eval__n_episodes": 1,
     }
     folder = run(**flags).path
-    with pytest.raises(UsageError, match=r"policy\.config\.n_action_steps was 3, now 2"):
+    with pytest.raises(UsageError, match=r"--policy\.n_action_steps was 3, now 2"):
         run(**flags, output_dir=str(folder), resume=True, policy__n_action_steps=2)
     assert run(**{**flags, "eval__n_episodes": 2}, output_dir=str(folder), resume=True).complete
     assert audit([str(folder)]) == 0

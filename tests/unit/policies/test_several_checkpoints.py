@@ -140,3 +140,25 @@ def test_an_interrupted_series_says_how_to_go_on_with_all_of_it(
         "  proctor eval '--policy.path=train/checkpoints/*' --env.type=fake --resume "
         "--output_dir=out\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("path", "seed", "words"),
+    [
+        ("a" * 5000 + "*", "1", "too long"),
+        ("a\0*,b", "1", "holds control codes"),
+        ("~nobody_here/*", "1", "nobody here has that home"),
+        ("a", ",".join(map(str, range(1001))), "1001 runs are asked for, at most 1000 go"),
+    ],
+)
+def test_what_no_list_of_runs_can_be_is_one_line(path: str, seed: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        variants_of({"policy.path": path, "seed": seed})
+
+
+@pytest.mark.parametrize("path", ["a" * 5000, "a\0b", "~nobody_here/x", "", "[", "a[,b]", ",,"])
+def test_what_is_no_path_at_all_is_left_to_those_who_read_paths(path: str) -> None:
+    try:
+        assert variants_of({"policy.path": path})
+    except UsageError as refused:
+        assert "no checkpoint matches" in str(refused)  # noqa: PT017  either is fine
