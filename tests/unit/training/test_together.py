@@ -1,4 +1,4 @@
-"""Several processes by torchrun: they learn what one would from all their samples."""
+"""Several processes, as torchrun starts them: they learn what one would from all their samples."""
 
 from __future__ import annotations
 
@@ -23,6 +23,12 @@ from proctor.cli import main  # noqa: E402
 from proctor.training.sampler import Order, Share  # noqa: E402
 
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
+STARTED = [
+    pytest.param(("-m", "tests.unit.training.two"), id="forked"),
+    pytest.param(
+        (*TORCHRUN, str(Path(__file__).with_name("two.py"))), id="torchrun", marks=pytest.mark.slow
+    ),
+]
 # A mean over unpadded samples is the mean of its halves' means; ACT leaves padding out of its own.
 ACT = SMALL_ACT | {"policy.chunk_size": 1, "policy.n_action_steps": 1, "policy.dropout": 0.0}
 STEPS = {"steps": 8, "save_freq": 4, "log_freq": 1, "optimizer.lr": 1e-3}
@@ -34,8 +40,8 @@ SPREAD = {"parallelism.dp_shard": 2, "ema.enable": "true"}
 SPREAD |= {"dataset.eval_split": 0.3, "eval_steps": 4, "steps": 4, "policy.use_vae": "false"}
 
 
-@pytest.fixture(scope="module")
-def by_two(numbers, tmp_path_factory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+@pytest.fixture(scope="module", params=STARTED)
+def by_two(request, numbers, tmp_path_factory) -> tuple[Path, subprocess.CompletedProcess[str]]:
     """Run all trainings of two processes: most of the time goes into starting these."""
     runs = tmp_path_factory.mktemp("together")
     asked = [
@@ -50,12 +56,12 @@ def by_two(numbers, tmp_path_factory) -> tuple[Path, subprocess.CompletedProcess
         words(numbers, runs / "refused", RUN, ACT, {"dataset.episodes": "[7]"}),
     ]
     (runs / "asked.json").write_text(json.dumps(asked))
-    script = Path(__file__).with_name("two.py")
     done = subprocess.run(
-        [sys.executable, *TORCHRUN, str(script), str(runs / "asked.json")],
+        [sys.executable, *request.param, str(runs / "asked.json")],
         capture_output=True,
         text=True,
         timeout=120,
+        cwd=Path(__file__).parents[3],
     )
     return runs, done
 

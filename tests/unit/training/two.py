@@ -1,9 +1,21 @@
-"""Started twice by torchrun: runs the trainings of a file one after the other, to import once."""
+"""Two processes of one training: run the trainings of a file one after the other, to import once.
+
+    python -m torch.distributed.run --standalone --nproc_per_node=2 two.py ASKED.json
+    python -m tests.unit.training.two ASKED.json
+
+Without torchrun it is what torchrun would start, forked after the imports: these take most of the
+time, and with torchrun three processes make them.
+"""
 
 from __future__ import annotations
 
+import importlib
 import json
+import os
+import signal
+import socket
 import sys
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -11,8 +23,48 @@ import torch
 from proctor.cli import main
 from proctor.training.together import joined
 
+IMPORTED_LATER = (
+    "torch._dynamo", "torch.distributed.fsdp", "proctor.training.setup", "proctor.training.loop",
+)  # fmt: skip
+"""What a training of several imports when it needs it."""
+
+
+def train(asked: Path) -> int:
+    with joined():
+        return max(main(["train", *words]) for words in json.loads(asked.read_text()))
+
+
+def train_as(rank: str, port: str, asked: Path) -> None:
+    """Train as one of the two that torchrun started."""
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2"}
+    os.environ |= {"RANK": rank, "LOCAL_RANK": rank, "TORCHELASTIC_RUN_ID": "two"}
+    code = train(asked)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # torch takes a second to end
+
+
+def train_both(asked: Path) -> int:
+    """Run both; as torchrun does, end the other when one has failed."""
+    from measurements.forked import forked
+
+    for name in IMPORTED_LATER:
+        importlib.import_module(name)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    left = {forked(partial(train_as, rank, port, asked)) for rank in "01"}
+    failed = 0
+    while left:
+        ended, status = os.wait()
+        left.remove(ended)
+        if status and not failed:
+            failed = 1
+            for other in left:
+                os.kill(other, signal.SIGKILL)
+    return failed
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    with joined():
-        codes = [main(["train", *asked]) for asked in json.loads(Path(sys.argv[1]).read_text())]
-    sys.exit(max(codes))
+    sys.exit((train if "RANK" in os.environ else train_both)(Path(sys.argv[1])))

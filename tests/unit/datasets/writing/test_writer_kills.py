@@ -6,10 +6,10 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -172,20 +172,14 @@ def test_killed_between_two_changes_of_close_one_of_both_is_there(
     assert kills > 20 / step
 
 
-RECORDS = """
-import sys
-from pathlib import Path
-from proctor.datasets.writer import DatasetWriter
-from proctor.machine import files
-from tests.unit.datasets.writing.test_writer_kills import FAST, FEW, record
-files.sync = lambda fd: None
-root = Path(sys.argv[1])
-exists = (root / "meta/info.json").exists()
-writer = DatasetWriter.resume(root) if exists else DatasetWriter.create(root, 10, FEW, FAST)
-while True:
-    record(writer, 0, 1, 2, task="push")
-    print(writer.n_episodes, flush=True)
-"""
+def record_for_ever(root: Path, said: int) -> None:
+    """Record episode after episode and say how many there are, until somebody kills this."""
+    signal.alarm(100)  # should nobody
+    exists = (root / "meta/info.json").exists()
+    writer = DatasetWriter.resume(root) if exists else DatasetWriter.create(root, 10, FEW, FAST)
+    while True:
+        record(writer, 0, 1, 2, task="push")
+        os.write(said, f"{writer.n_episodes}\n".encode())
 
 
 def test_episodes_that_somebody_heard_of_outlive_sigkill(tmp_path: Path) -> None:
@@ -193,18 +187,14 @@ def test_episodes_that_somebody_heard_of_outlive_sigkill(tmp_path: Path) -> None
     chance = random.Random(0)
     heard = 0
     for _ in range(3):
-        recorder = subprocess.Popen(
-            [sys.executable, "-c", RECORDS, str(root)],
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=Path(__file__).parents[4],
-        )
-        assert recorder.stdout is not None
-        heard = int(recorder.stdout.readline())
-        time.sleep(chance.uniform(0, 0.3))
-        recorder.kill()
-        said = recorder.stdout.read().splitlines()
-        recorder.wait()
-        heard += len(said)
+        ear, said = os.pipe()
+        recorder = forked(partial(record_for_ever, root, said))
+        os.close(said)
+        with os.fdopen(ear) as lines:
+            heard = int(lines.readline())
+            time.sleep(chance.uniform(0, 0.3))
+            os.kill(recorder, signal.SIGKILL)
+            os.waitpid(recorder, 0)
+            heard += len(lines.read().splitlines())
         assert check_left(root, least=heard) <= heard + 1  # one may be in that nobody heard of
     assert shades(root) == [[0, 1, 2]] * read_info(root).total_episodes
