@@ -117,6 +117,10 @@ def test_paths_follow_the_templates_of_each_version() -> None:
         ({"features": {"a": {"dtype": "video", "shape": [4]}}}, "camera without three"),
         ({"features": {"task_index": {"dtype": "string", "shape": [1]}}}, "one number that counts"),
         ({"features": {"index": {"dtype": "int64", "shape": [2]}}}, "one number that counts"),
+        (
+            {"features": {"task_index": {"dtype": "int64", "shape": [1, 1]}}},
+            "one number that counts",
+        ),
         ({"features": {"frame_index": {"dtype": "float32", "shape": [1]}}}, "one number that cou"),
         ({"data_path": "/etc/{file_index}"}, "data_path is '/etc"),
         ({"data_path": "data/../../{file_index}"}, "leads nowhere"),

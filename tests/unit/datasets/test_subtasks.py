@@ -55,6 +55,14 @@ def test_a_number_without_words_is_refused(tmp_path: Path) -> None:
         ds.batch([2])
 
 
+def test_a_column_that_numbers_nothing_is_refused(tmp_path: Path) -> None:
+    root = with_subtasks(tmp_path / "set", WORDS)
+    entry = {"dtype": "string", "shape": [1], "names": None}
+    change(root, features={**read_info(root).features, "subtask_index": entry})
+    with pytest.raises(DatasetError, match=r"subtask_index is string \[1\], expected int64 \[1\]"):
+        datasets.open(root)
+
+
 def test_edits_keep_them_and_datasets_of_other_subtasks_are_not_merged(tmp_path: Path) -> None:
     root = with_subtasks(tmp_path / "set", WORDS)
     edit(root, new_folder(tmp_path / "fewer"), lambda source: delete(source, [0]))

@@ -171,7 +171,9 @@ def _check_feature(path: Path, key: str, entry: Any) -> None:
         size *= _whole(path, f"a side of {key}", side, least=1, most=_MOST_NUMBERS)
     if size > _MOST_NUMBERS:
         raise DatasetError(f"{where} has {size} numbers a frame, expected at most {_MOST_NUMBERS}")
-    if key in DEFAULT_FEATURES and not (_COUNTS[key == "timestamp"].fullmatch(dtype) and size == 1):
+    if key in DEFAULT_FEATURES and not (
+        _COUNTS[key == "timestamp"].fullmatch(dtype) and shape in ([], [1])
+    ):
         raise DatasetError(f"{where} is {dtype} {shape}, expected one number that counts frames")
     if dtype in ("image", "video") and (len(shape) != 3 or not _is_axes(names)):
         raise DatasetError(f"{where} is a camera without three sides, or without three names")

@@ -42,11 +42,14 @@ def read_subtasks(root: Path, info: Info) -> tuple[str, ...] | None:
     """Return the subtasks in words, by ``subtask_index``; None for a dataset that has none.
 
     Raises:
-        DatasetError: the file is damaged.
+        DatasetError: the file is damaged, or the column numbers nothing.
     """
     path = root / SUBTASKS_FILE
     if SUBTASK_INDEX not in info.features or not path.exists():
         return None
+    dtype, shape = info.dtype(SUBTASK_INDEX), info.shape(SUBTASK_INDEX)
+    if not dtype.lstrip("u").startswith("int") or shape not in ((), (1,)):
+        raise DatasetError(f"{root}: {SUBTASK_INDEX} is {dtype} {list(shape)}, expected int64 [1]")
     return _read_words(path, "subtask")
 
 
