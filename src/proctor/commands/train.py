@@ -14,6 +14,7 @@ from proctor.errors import UsageError, exit_code_of
 if TYPE_CHECKING:
     from proctor.config.training import TrainConfig
     from proctor.training.folder import TrainingFolder
+    from proctor.training.publishing import Publication
     from proctor.training.setup import Setup
 
 _USAGE = """\
@@ -67,9 +68,10 @@ def _resumed_settings(
     from proctor.config.trust import trusted
     from proctor.training.checkpoints import PRETRAINED, checkpoint_of
     from proctor.training.folder import TrainingFolder
+    from proctor.training.publishing import SETTINGS
 
     for name in flags:
-        if name.startswith("policy.") and name not in ("policy.device", "policy.push_to_hub"):
+        if name.startswith("policy.") and name not in ("policy.device", *SETTINGS):
             raise UsageError(f"--{name}: a resumed policy stays as it is; leave it out")
     if file is not None:
         checkpoint: Path | None = checkpoint_of(file)
@@ -86,7 +88,8 @@ def _resumed_settings(
         earlier = read_config_file(checkpoint / PRETRAINED / "train_config.json")
     origin = str(folder.path)
     settings = ours(_without_policy(trusted(earlier, flags, origin), checkpoint))
-    return {**settings, **flags, "output_dir": origin}, checkpoint
+    uploads = {name: value for name, value in earlier.items() if name in SETTINGS}
+    return {**settings, **uploads, **flags, "output_dir": origin}, checkpoint
 
 
 def _without_policy(settings: dict[str, Any], checkpoint: Path | None) -> dict[str, Any]:
@@ -106,18 +109,23 @@ def train_and_show(config: TrainConfig, given: dict[str, Any], resumed: Path | N
     """Train, show how it goes, and return the exit code."""
     from proctor.recorders.wandb import require_wandb
     from proctor.training.folder import TrainingFolder
+    from proctor.training.publishing import check, publication_of
     from proctor.training.setup import prepare
     from proctor.training.together import joined
 
     folder = TrainingFolder(config.output_dir or _default_folder(config))
+    publication = publication_of(given)
     if config.wandb.active:
         require_wandb(config.wandb)
     with joined() as together:
         with together.one_by_one():
             setup = prepare(config, resumed, together)
+            if publication is not None and together.first:
+                check(publication, setup.parts.base)
         try:
             if together.first:
-                return _train_and_write(folder, setup, given, resumed)
+                code = _train_and_write(folder, setup, given, resumed)
+                return code or _upload(folder, publication)
             return _train_along(folder, setup, resumed)
         finally:
             setup.close()
@@ -171,6 +179,16 @@ def _train_and_write(
     if newest is not None:
         print(f"policy: {newest / 'pretrained_model'}")
     print(f"report: {page}")
+    return 0
+
+
+def _upload(folder: TrainingFolder, publication: Publication | None) -> int:
+    """Upload what is to be uploaded; whatever becomes of that, the training is done."""
+    from proctor.training.publishing import publish
+
+    if publication is not None:
+        for line in publish(folder, publication):
+            print(line, file=sys.stderr if line.startswith("warning") else sys.stdout)
     return 0
 
 

@@ -50,15 +50,14 @@ FOREIGN: dict[str, Foreign] = {
     "eval.recording_repo_id": Foreign((None,), "record with `proctor record`"),
     "eval.recording_private": Foreign((False,), "record with `proctor record`"),
     "job.target": Foreign((None,), "a training runs where it is started"),
-    "save_checkpoint_to_hub": Foreign((False,), "nothing is uploaded while training"),
+    "save_checkpoint_to_hub": Foreign(
+        (False,), "nothing is uploaded while training; at its end --policy.push_to_hub does"
+    ),
     "sample_weighting": Foreign((None,), "every frame counts alike"),
     "checkpoint_path": Foreign((None,), "--policy.path says where to begin"),
     "policy.use_amp": Foreign((False,), "use --accelerator.mixed_precision=bf16"),
     "policy.use_peft": Foreign(
         (False,), "give the adapter as --policy.path, or its base there with --peft.target_modules"
-    ),
-    "policy.push_to_hub": Foreign(
-        (False,), f"uploading is {_LATER}: the folder pretrained_model is ready to be uploaded"
     ),
     "policy.gradient_checkpointing": Foreign((False,), _LATER),
 }
@@ -67,14 +66,15 @@ IDLE = (
     "job.",
     "policy.input_features",
     "policy.output_features",
+    "policy.push_to_hub",
     "policy.private",
     "policy.tags",
     "policy.license",
     "policy.pretrained_path",
     "policy.pretrained_revision",
 )
-"""Names, or what they begin with, that say nothing once the ones above are as they are; what a
-policy looks at is the dataset's to say."""
+"""Names, or what they begin with, that say nothing of how a policy is trained; what it looks at
+is the dataset's to say, and where it is uploaded training/publishing.py's."""
 WHOLE = (
     "rename_map",
     "policy.rename_map",

@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from proctor.datasets.format.info import VERSION, Info
 from proctor.datasets.format.info_file import read_info
 from proctor.datasets.source import chosen_revision
-from proctor.errors import MissingExtra, UsageError, one_line
-from proctor.machine.hub import HUB_ID, in_our_words
+from proctor.errors import UsageError, one_line
+from proctor.machine.hub import HUB_ID, hub_api, in_our_words, refusals
 
 _NOT_PUSHED = ("images/*", ".*", "*.part")
 """Pictures of an unfinished take, what is private to this machine, what is half written."""
 _REPLACED = ["data/*", "videos/*", "meta/*"]
 """What lies on the Hub and no longer here goes; all else there stays."""
-
-
-def hub_api() -> Any:
-    """Return the Hub.
-
-    Raises:
-        MissingExtra: huggingface_hub is not installed.
-    """
-    try:
-        from huggingface_hub import HfApi
-    except ImportError:
-        raise MissingExtra("huggingface_hub", "dataset") from None
-    return HfApi()
 
 
 def push(
@@ -50,7 +35,7 @@ def push(
         )
     api = hub or hub_api()
     kind = {"repo_type": "dataset"}
-    with in_our_words(repo, None), _refusals(repo):
+    with in_our_words(repo, None), refusals(repo):
         address = str(api.create_repo(repo, private=private, exist_ok=True, **kind))
         left_out = [*_NOT_PUSHED, *(() if videos else ("videos/*",))]
         commit = api.upload_folder(
@@ -152,21 +137,3 @@ def pull(
 def _check_id(repo: str) -> None:
     if not HUB_ID.fullmatch(repo):
         raise UsageError(f"{one_line(repo, 100)!r} is no id on the Hub; write it like me/dataset")
-
-
-@contextlib.contextmanager
-def _refusals(repo: str) -> Iterator[None]:
-    """Say in one line what the Hub does not let this user do.
-
-    Raises:
-        UsageError: it does not.
-    """
-    from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
-
-    try:
-        yield
-    except RepositoryNotFoundError:
-        raise UsageError(f"{repo} cannot be made or is not yours: log in (hf auth login)") from None
-    except HfHubHTTPError as error:
-        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        raise UsageError(f"the Hub refuses {repo}: {one_line(reason, 300)}") from None

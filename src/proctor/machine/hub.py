@@ -1,4 +1,4 @@
-"""Downloads from the Hugging Face Hub, with its errors in our words."""
+"""The Hugging Face Hub: downloads, and its errors and refusals in our words."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from proctor.errors import HubUnreachable, MissingExtra, UsageError
+from proctor.errors import HubUnreachable, MissingExtra, UsageError, one_line
 
 HUB_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*/[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
@@ -73,6 +73,19 @@ def revisions(repo: str, kind: str) -> list[str]:
         return [ref.name for ref in (*refs.branches, *refs.tags)]
 
 
+def hub_api() -> Any:
+    """Return the Hub.
+
+    Raises:
+        MissingExtra: huggingface_hub is not installed.
+    """
+    try:
+        from huggingface_hub import HfApi
+    except ImportError:
+        raise MissingExtra("huggingface_hub", "dataset") from None
+    return HfApi()
+
+
 @contextlib.contextmanager
 def in_our_words(repo: str, revision: str | None) -> Iterator[None]:
     """Turn the errors of Hugging Face's library into one line each.
@@ -115,3 +128,21 @@ def _unreachable(repo: str, error: Exception) -> HubUnreachable:
         f"{repo} is no folder here and the Hub cannot be reached ({reason}); give a local "
         "folder, or download it first where there is a network"
     )
+
+
+@contextlib.contextmanager
+def refusals(repo: str) -> Iterator[None]:
+    """Say in one line what the Hub does not let this user do.
+
+    Raises:
+        UsageError: it does not.
+    """
+    from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
+
+    try:
+        yield
+    except RepositoryNotFoundError:
+        raise UsageError(f"{repo} cannot be made or is not yours: log in (hf auth login)") from None
+    except HfHubHTTPError as error:
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise UsageError(f"the Hub refuses {repo}: {one_line(reason, 300)}") from None

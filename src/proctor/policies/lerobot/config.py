@@ -73,13 +73,17 @@ class CheckpointConfig(PolicyConfig):
         metadata={"help": "compute in mixed precision (torch.autocast)"} | only_for(Use.EVALUATION),
     )
     use_peft: bool = field(default=False, metadata=NOT_A_FLAG)
-    push_to_hub: bool = field(default=True, metadata=of_training("false: nothing is uploaded"))
-    repo_id: str | None = field(
-        default=None, metadata=of_training("user/name on the Hub, for config.json")
+    push_to_hub: bool = field(
+        default=False, metadata=of_training("upload the best or last checkpoint to repo_id")
     )
-    private: bool | None = field(default=None, metadata=NOT_A_FLAG)
-    tags: list[str] | None = field(default=None, metadata=NOT_A_FLAG)
-    license: str | None = field(default=None, metadata=NOT_A_FLAG)
+    repo_id: str | None = field(
+        default=None, metadata=of_training("where on the Hub it is, as user/name")
+    )
+    private: bool | None = field(
+        default=None, metadata=of_training("whether others may not see it")
+    )
+    tags: list[str] | None = field(default=None, metadata=of_training("more tags of its page"))
+    license: str | None = field(default=None, metadata=of_training("its licence (apache-2.0)"))
     pretrained_path: str | None = field(default=None, metadata=NOT_A_FLAG)
     pretrained_revision: str | None = field(default=None, metadata=NEW_IN_0_6 | NOT_A_FLAG)
 

@@ -51,6 +51,11 @@ class Parts:
     adapter: Adapter | None = None
     """What of the network is trained, where its own weights stay as they are."""
 
+    @property
+    def base(self) -> str | None:
+        """Where the policy is that an adapter is for."""
+        return None if self.adapter is None else self.adapter.config.base_model_name_or_path
+
 
 class ChunkPolicy(Policy):
     """Runs a network on its device, with the checkpoint's processing before and after.

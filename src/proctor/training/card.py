@@ -1,0 +1,151 @@
+"""The card of a policy on the Hub: README.md, which states what is known of it and how."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from proctor.definition import flatten
+from proctor.errors import UsageError, one_line
+from proctor.machine.hub import HUB_ID
+from proctor.policies.lerobot.adapter import ADAPTER_CONFIG
+from proctor.policies.lerobot.location import read_json
+from proctor.report.reproduce import run_command, train_command
+from proctor.runs.folder import RunFolder, RunRecord
+from proctor.runs.training import EVALUATIONS, Played, read_lines, read_training
+from proctor.training.checkpoints import AVERAGED
+
+_NOT_SAID = ("output_dir", "policy.path")
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A policy of a training, on its way to the Hub."""
+
+    run: Path
+    """The training's folder."""
+    folder: Path
+    """The policy itself: RUN/checkpoints/000200/pretrained_model."""
+    repo: str
+
+    @property
+    def step(self) -> int:
+        """The steps it has learnt for."""
+        return int(self.folder.parent.name)
+
+
+def card_of(policy: Policy, tags: Sequence[str], licence: str | None) -> str:
+    """Return the text of the page.
+
+    Raises:
+        UsageError: the training's record cannot be read.
+    """
+    record = read_training(policy.run)
+    if record is None:
+        raise UsageError(f"{policy.run} is not the folder of a training (it has no train.json)")
+    kind = str(read_json(policy.folder / "config.json").get("type"))
+    resolved = record.resolved
+    dataset = str(flatten(resolved).get("dataset.repo_id") or "")
+    head: dict[str, Any] = {
+        "license": licence or "apache-2.0",
+        "library_name": "lerobot",
+        "pipeline_tag": "robotics",
+        "tags": sorted({"robotics", "lerobot", "proctor", kind, *tags}),
+        "model_name": kind,
+    }
+    if HUB_ID.fullmatch(dataset):
+        head["datasets"] = [dataset]
+    if (policy.folder / ADAPTER_CONFIG).is_file():
+        told = read_json(policy.folder / ADAPTER_CONFIG)
+        head["base_model"] = str(told.get("base_model_name_or_path"))
+    return f"""\
+---
+{yaml.safe_dump(head, sort_keys=False, allow_unicode=True).rstrip()}
+---
+
+# {policy.repo}
+
+{_what(kind, head)}, trained with Proctor for {policy.step:,} steps on \
+{_code(dataset or str(flatten(resolved).get("dataset.root")))}.
+
+## Evaluation
+
+{_evaluation(policy, resolved)}
+
+## Training
+
+{_block(train_command(_without(record.given), resolved))}
+
+{_table({"batch size": resolved.get("batch_size"), "seed": resolved.get("seed")} | record.versions)}
+
+Loaded by `proctor eval --policy.path={policy.repo}` and by LeRobot.
+"""
+
+
+def _what(kind: str, head: Mapping[str, Any]) -> str:
+    base = head.get("base_model")
+    return f"An adapter of {_code(base)} ({kind})" if base else f"A policy of type {_code(kind)}"
+
+
+def _evaluation(policy: Policy, resolved: Mapping[str, Any]) -> str:
+    """Say the rate with its interval, and what exactly it is the rate of."""
+    none = "It was not evaluated."
+    said = flatten(resolved)
+    averaged = bool(said.get("ema.enable") and said.get("ema.use_for_eval"))
+    if averaged != (policy.folder.name == AVERAGED):
+        return none
+    lines = [line for line in read_lines(policy.run) if isinstance(line, Played)]
+    played = {line.step: line for line in lines if line.pc_success is not None}
+    found = played.get(policy.step)
+    run = policy.run / EVALUATIONS / policy.folder.parent.name
+    record = RunFolder(run).read()
+    if found is None or record is None:
+        return none
+    chosen = (
+        f"\n\nThe best of {len(played)} checkpoints that played the same episodes: being chosen "
+        "flatters it.\n"
+        if len(played) > 1
+        else "\n"
+    )
+    facts = {
+        "success": _rate(found),
+        "benchmark": _benchmark(record),
+        "protocol": record.fingerprint,
+        "seed": record.resolved.get("seed"),
+    }
+    flags = _without(record.given)
+    command = run_command({"policy.path": policy.repo, **flags}, record.resolved)
+    return f"{_table(facts)}{chosen}\nThe same episodes again:\n\n{_block(command)}"
+
+
+def _rate(played: Played) -> str:
+    ends = "" if played.interval is None else " [{:.1f}, {:.1f}]".format(*played.interval)
+    return f"{played.pc_success:.1f}%{ends} n={played.episodes}"
+
+
+def _benchmark(record: RunRecord) -> str:
+    env = flatten({"env": record.resolved.get("env") or {}})
+    return " ".join(str(env[name]) for name in ("env.type", "env.task") if env.get(name))
+
+
+def _without(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return flags that mean something elsewhere, too."""
+    return {name: value for name, value in flatten(given).items() if name not in _NOT_SAID}
+
+
+def _table(facts: Mapping[str, Any]) -> str:
+    rows = "\n".join(f"| {name} | {_code(value)} |" for name, value in facts.items())
+    return f"| | |\n|---|---|\n{rows}"
+
+
+def _code(value: Any) -> str:
+    plain = one_line(str(value), 300).replace("`", "'").replace("|", "/")
+    return f"`{plain}`"
+
+
+def _block(command: str) -> str:
+    return f"```\n{one_line(command, 4000).replace('```', '')}\n```"

@@ -1,0 +1,173 @@
+"""A trained policy on the Hugging Face Hub, with a card that states how it was evaluated.
+
+``--policy.push_to_hub --policy.repo_id=user/name``: the best checkpoint, or without evaluations the
+last one, is uploaded when the training ends. Whether that can be is asked before it begins; what
+fails at its end costs a warning, never the checkpoint.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from proctor.config.flags import decode
+from proctor.errors import HubUnreachable, ProctorError, UsageError, one_line
+from proctor.machine.hub import HUB_ID, hub_api, in_our_words, refusals
+from proctor.training.card import Policy, card_of
+from proctor.training.checkpoints import AVERAGED, BEST, PRETRAINED, Checkpoints
+from proctor.training.folder import TrainingFolder
+
+SETTINGS = tuple(
+    f"policy.{name}" for name in ("push_to_hub", "repo_id", "private", "tags", "license")
+)
+"""The flags that say what is uploaded, and where."""
+_UPLOADED = ["*.json", "*.safetensors"]
+
+
+@dataclass
+class Publication:
+    """Where a policy goes; none where ``push_to_hub`` is not said."""
+
+    push_to_hub: bool = False
+    repo_id: str | None = None
+    private: bool | None = None
+    tags: list[str] = field(default_factory=list)
+    license: str | None = None
+
+    @property
+    def repo(self) -> str:
+        """The repository's id."""
+        assert self.repo_id is not None
+        return self.repo_id
+
+    @property
+    def flags(self) -> str:
+        """The flags that ask for the same."""
+        said = {
+            "push_to_hub": "true",
+            "repo_id": self.repo_id,
+            "private": None if self.private is None else str(self.private).lower(),
+            "tags": ",".join(self.tags) or None,
+            "license": self.license,
+        }
+        return " ".join(
+            shlex.quote(f"--policy.{name}={value}") for name, value in said.items() if value
+        )
+
+
+def publication_of(settings: Mapping[str, Any]) -> Publication | None:
+    """Return what flags ask to be uploaded; None: nothing.
+
+    Raises:
+        UsageError: they do not say where to, or nothing will be there.
+    """
+    given = {n: settings[n] for n in SETTINGS if settings.get(n) not in (None, "null", "none")}
+    asked = decode(Publication, given, "policy.")
+    if not asked.push_to_hub:
+        return None
+    if not asked.repo_id:
+        raise UsageError("--policy.push_to_hub needs --policy.repo_id=USER/NAME, where it goes")
+    if not HUB_ID.fullmatch(asked.repo_id):
+        raise UsageError(
+            f"--policy.repo_id: {one_line(asked.repo_id, 100)!r} is no id on the Hub; write it "
+            "like me/policy"
+        )
+    if str(settings.get("save_checkpoint", "true")).lower() == "false":
+        raise UsageError("--policy.push_to_hub uploads a checkpoint; leave out --save_checkpoint")
+    return asked
+
+
+def check(asked: Publication, base: str | None) -> None:
+    """Ask the Hub whether it knows us, before hours are spent; ``base`` is an adapter's.
+
+    Raises:
+        UsageError: we are nobody there, it cannot be reached, or nobody else has the base.
+    """
+    if base is not None and not HUB_ID.fullmatch(base):
+        raise UsageError(
+            f"--policy.push_to_hub: the adapter would name {base} as its base, which nobody else "
+            "has; upload that first, and give it as --policy.path=USER/NAME"
+        )
+    api = hub_api()
+    with _speaking(asked.repo):
+        from huggingface_hub.errors import LocalTokenNotFoundError
+
+        try:
+            api.whoami()
+        except LocalTokenNotFoundError:
+            raise UsageError(
+                "--policy.push_to_hub: no token for the Hub; log in (hf auth login) or set HF_TOKEN"
+            ) from None
+
+
+@contextmanager
+def _speaking(repo: str) -> Iterator[None]:
+    try:
+        with in_our_words(repo, None), refusals(repo):
+            yield
+    except HubUnreachable:
+        raise HubUnreachable(
+            f"the Hub cannot be reached to upload {repo}; leave out --policy.push_to_hub to do it "
+            "later, by --resume"
+        ) from None
+
+
+def publish(folder: TrainingFolder, asked: Publication) -> list[str]:
+    """Upload the policy of a finished training; return lines for the user: where, or why not."""
+    chosen = chosen_checkpoint(folder.checkpoints())
+    if chosen is None:
+        return ["warning: nothing was uploaded: there is no checkpoint"]
+    repos = {PRETRAINED: asked.repo}
+    if (chosen / AVERAGED).is_dir():
+        repos[AVERAGED] = f"{asked.repo}-ema"  # as LeRobot calls it
+    said = []
+    for name, repo in repos.items():
+        try:
+            address = _upload(Policy(folder.path, chosen / name, repo), asked)
+        except ProctorError as error:
+            again = (
+                f"proctor train --resume {shlex.quote(f'--output_dir={folder.path}')} {asked.flags}"
+            )
+            said.append(
+                f"warning: {repo} was not uploaded: {one_line(str(error))}; the policy is whole in "
+                f"{chosen / name}; to upload it: {again}"
+            )
+        else:
+            said.append(f"uploaded: {address} (step {int(chosen.name):,})")
+    return said
+
+
+def chosen_checkpoint(checkpoints: Checkpoints) -> Path | None:
+    """Return the checkpoint that is worth most: the best by its evaluation, or the newest."""
+    best = checkpoints.folder / BEST
+    return best.resolve() if best.is_dir() else checkpoints.newest()
+
+
+def _upload(policy: Policy, asked: Publication) -> str:
+    """Make the repository what the policy's folder is, and return its address.
+
+    Raises:
+        UsageError: the Hub says no, or nothing.
+    """
+    card = card_of(policy, asked.tags, asked.license)
+    api = hub_api()
+    with _speaking(policy.repo):
+        address = str(api.create_repo(policy.repo, private=asked.private, exist_ok=True))
+        api.upload_folder(
+            repo_id=policy.repo,
+            folder_path=policy.folder,
+            commit_message=f"The policy of step {int(policy.folder.parent.name)}",
+            allow_patterns=_UPLOADED,
+            delete_patterns=_UPLOADED,  # of an earlier policy, what this one has not
+        )
+        api.upload_file(
+            path_or_fileobj=card.encode(),
+            path_in_repo="README.md",
+            repo_id=policy.repo,
+            commit_message="The policy's card",
+        )
+    return address

@@ -1,0 +1,192 @@
+"""Policies on the Hub: a stand-in that keeps commits as folders of bytes, no network."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.training_folders import RECORD, write_training
+
+from .making import RUN, SMALL_ACT, words
+
+pytest.importorskip("torch")
+from huggingface_hub.errors import LocalTokenNotFoundError
+
+from proctor.cli import main
+from proctor.config.builder import build
+from proctor.config.training import TrainConfig
+from proctor.errors import UsageError
+from proctor.training import publishing
+from proctor.training.card import Policy, card_of
+from proctor.training.publishing import check, publication_of
+
+PUSH = {"policy.push_to_hub": "true", "policy.repo_id": "me/policy"}
+
+
+@dataclass
+class FakeHub:
+    """Repositories by name, as they are now."""
+
+    repos: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    private: bool | None = None
+    problem: Exception | None = None
+    stranger: bool = False
+
+    def whoami(self) -> dict[str, str]:
+        if self.stranger:
+            raise LocalTokenNotFoundError("no token")
+        return {"name": "me"}
+
+    def create_repo(self, repo: str, *, private: bool | None, exist_ok: bool) -> str:
+        assert exist_ok
+        if self.problem is not None:
+            raise self.problem
+        self.private = private
+        self.repos.setdefault(repo, {})
+        return f"https://hub/{repo}"
+
+    def upload_folder(self, *, repo_id: str, folder_path: Path, **said: Any) -> None:
+        there = self.repos[repo_id]
+        for name in [n for n in there if matches(n, said["delete_patterns"])]:
+            del there[name]
+        for path in folder_path.iterdir():
+            if matches(path.name, said["allow_patterns"]):
+                there[path.name] = path.read_bytes()
+
+    def upload_file(self, *, repo_id: str, path_in_repo: str, path_or_fileobj: bytes, **_: Any):
+        self.repos[repo_id][path_in_repo] = path_or_fileobj
+
+
+def matches(name: str, patterns: list[str]) -> bool:
+    return any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> FakeHub:
+    made = FakeHub()
+    monkeypatch.setattr(publishing, "hub_api", lambda: made)
+    return made
+
+
+def test_the_last_checkpoint_is_uploaded_with_its_average_and_a_card(numbers, tmp_path, hub):
+    hub.repos["me/policy"] = {"adapter_model.safetensors": b"of before", "video.mp4": b"kept"}
+    more = PUSH | {"policy.private": "true", "policy.tags": "[push, mine]", "ema.enable": "true"}
+    run = tmp_path / "run"
+    assert main(["train", *words(numbers, run, SMALL_ACT, RUN, more, {"steps": 4})]) == 0
+    there = hub.repos["me/policy"]
+    last = run / "checkpoints/last/pretrained_model"
+    assert there.keys() == {p.name for p in last.iterdir()} | {"README.md", "video.mp4"}
+    assert there["model.safetensors"] == (last / "model.safetensors").read_bytes()
+    assert hub.repos["me/policy-ema"]["model.safetensors"] != there["model.safetensors"]
+    assert hub.private is True
+    card = there["README.md"].decode()
+    head = yaml.safe_load(card.split("---")[1])
+    assert head["tags"] == ["act", "lerobot", "mine", "proctor", "push", "robotics"]
+    assert (head["library_name"], head["license"]) == ("lerobot", "apache-2.0")
+    assert head["datasets"] == ["someone/numbers"]
+    assert "It was not evaluated." in card
+    assert "for 4 steps" in card
+
+
+def test_a_failed_upload_is_one_warning_with_the_command_that_repeats_it(
+    numbers, tmp_path, hub, capsys
+):
+    hub.problem = ConnectionError("the cable is out")
+    run = tmp_path / "run"
+    asked = words(numbers, run, SMALL_ACT, RUN, PUSH | {"policy.private": "false"}, {"steps": 2})
+    assert main(["train", *asked]) == 0
+    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning")]
+    assert len(said) == 1
+    assert "me/policy was not uploaded: the Hub cannot be reached" in said[0]
+    assert (run / "checkpoints/last/pretrained_model/model.safetensors").is_file()
+    again = said[0].partition("to upload it: proctor ")[2].split()
+    assert again[:2] == ["train", "--resume"]
+    assert "--policy.private=false" in again
+    hub.problem = None
+    before = (run / "log.jsonl").read_bytes()
+    assert main(again) == 0
+    assert "uploaded: https://hub/me/policy (step 2)" in capsys.readouterr().out
+    assert "model.safetensors" in hub.repos["me/policy"]
+    assert (run / "log.jsonl").read_bytes() == before  # nothing was trained again
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"policy.push_to_hub": "true"}, "--policy.push_to_hub needs --policy.repo_id=USER/NAME"),
+        (PUSH | {"policy.repo_id": "policy"}, "'policy' is no id on the Hub; write it like me/pol"),
+        (PUSH | {"policy.private": "maybe"}, "--policy.private: expected bool"),
+        (PUSH | {"save_checkpoint": "false"}, "--policy.push_to_hub uploads a checkpoint"),
+        (PUSH, "no token for the Hub; log in (hf auth login) or set HF_TOKEN"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_uploaded_is_one_line_before_anything_begins(
+    numbers, tmp_path, hub, capsys, settings, told
+):
+    hub.stranger = True
+    asked = words(numbers, tmp_path / "run", SMALL_ACT, RUN, settings)
+    assert main(["train", *asked]) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 1
+    assert told in said[0]
+    assert not (tmp_path / "run").exists()
+
+
+def test_no_network_and_a_base_that_nobody_has_are_said_before_anything_begins(hub, monkeypatch):
+    asked = publication_of(PUSH)
+    with pytest.raises(UsageError, match="would name /home/me/base as its base, which nobody"):
+        check(asked, "/home/me/base")
+    check(asked, "me/base")
+
+    def unreachable() -> None:
+        raise ConnectionError("the cable is out")
+
+    monkeypatch.setattr(hub, "whoami", unreachable)
+    with pytest.raises(
+        UsageError, match=r"^the Hub cannot be reached to upload me/policy; [^\n]+$"
+    ):
+        check(asked, None)
+
+
+def test_only_flags_ask_for_an_upload():
+    assert publication_of({"policy.repo_id": "me/policy"}) is None
+    assert publication_of({**PUSH, "policy.push_to_hub": "false"}) is None
+    build(TrainConfig, {"policy.type": "act", "dataset.repo_id": "a/b", "policy.repo_id": "me/x"})
+
+
+def test_a_card_states_the_evaluation_and_what_it_is_of(tmp_path):
+    run = write_training(tmp_path / "run")
+    folder = run / "checkpoints/000200/pretrained_model"
+    folder.mkdir()
+    (folder / "config.json").write_text('{"type": "act"}')
+    card = card_of(Policy(run, folder, "me/policy"), [], "mit")
+    record = json.loads((run / "eval/000200/run.json").read_text())
+    assert "| success | `87.5% [52.9, 97.8] n=8` |" in card
+    assert f"| protocol | `{record['fingerprint']}` |" in card
+    assert "The best of 2 checkpoints that played the same episodes" in card
+    assert "proctor eval --policy.path=me/policy" in card
+    assert "proctor train --dataset.repo_id=me/demos --policy.type=act --steps=400" in card
+    assert "| torch | `2.9` |" in card
+    assert yaml.safe_load(card.split("---")[1])["license"] == "mit"
+    assert RECORD["given"]["dataset.repo_id"] in card
+
+
+def test_a_card_says_nothing_that_markup_would_make_of_a_name(tmp_path):
+    hostile = {"given": {"dataset.repo_id": "x`|\n# y", "steps": "```\n<b>"}}
+    hostile["resolved"] = {"dataset": {"repo_id": "a`|\n---\n# b\x1b[31m"}, "batch_size": 8}
+    run = write_training(tmp_path / "run", record=RECORD | hostile)
+    folder = run / "checkpoints/000200/pretrained_model"
+    folder.mkdir()
+    (folder / "config.json").write_text('{"type": "act"}')
+    card = card_of(Policy(run, folder, "me/policy"), [], None)
+    assert "\x1b" not in card
+    assert card.count("\n---\n") == 1
+    assert "\n# b" not in card
+    assert "\n# y" not in card
