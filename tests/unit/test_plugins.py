@@ -48,7 +48,7 @@ def test_ours_are_listed_without_importing_what_stands_beside_them() -> None:
         "aloha", "fake", "gym", "hub", "libero", "metaworld", "pusht",
     ]  # fmt: skip
     assert plugins.known("policies") == [
-        "act", "diffusion", "expert", "pretrained", "python", "random", "zero",
+        "act", "act_words", "diffusion", "expert", "pretrained", "python", "random", "zero",
     ]  # fmt: skip
 
 
@@ -59,7 +59,7 @@ def in_a_fresh_process(code: str) -> None:
 WITH_FIFTEEN_FAMILIES = (
     "import sys\n"
     "from proctor.policies.lerobot.families import FAMILIES\n"
-    "FAMILIES.update({f'family{i}': f'no.such.module{i}:PLUGIN' for i in range(13)})\n"
+    "FAMILIES.update({f'family{i}': f'no.such.module{i}:PLUGIN' for i in range(12)})\n"
     "assert len(FAMILIES) == 15\n"
 )
 

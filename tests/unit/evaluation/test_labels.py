@@ -76,7 +76,7 @@ def test_a_labelled_recording_that_was_stopped_goes_on_to_the_same_numbers(
         record(tmp_path / "d", StopAfter(1), **DAGGER)
     record(tmp_path / "d", resume=True, **DAGGER)
     assert same(columns(tmp_path / "d"), columns(labelled))
-    with pytest.raises(UsageError, match=r"record.label was 'expert', now None"):
+    with pytest.raises(UsageError, match=r"record.label was 'expert', now not said"):
         record(tmp_path / "d", resume=True, **DAGGER | {"record__label": "played"})
 
 
