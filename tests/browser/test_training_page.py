@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from proctor.report.training_page import write_training_page
-from tests.training_folders import reading, write_training
+from tests.training_folders import RECORD, reading, write_training
 
 pytestmark = pytest.mark.browser
 OpenPage = Callable[..., Any]
@@ -65,3 +65,19 @@ def test_nothing_hangs_over_the_edge_and_a_single_reading_is_enough(
     script = "const page = document.documentElement; return page.scrollWidth - page.clientWidth"
     assert browser.execute_script(script) == 0
     assert texts(browser, "#rate .big") == ["-1"]
+
+
+def test_a_loss_of_one_part_is_drawn_once(open_page: OpenPage, tmp_path: Path) -> None:
+    lines = [reading(step, loss=1 / step, parts={"l1": 1 / step}) for step in (10, 20)]
+    browser = open_page(write_training_page(write_training(tmp_path, lines)))
+    (legend,) = texts(browser, "#curves figure:first-child .legend")
+    assert legend.split() == ["loss", "0.05"]
+
+
+def test_a_training_that_was_left_says_how_to_go_on(open_page: OpenPage, tmp_path: Path) -> None:
+    record = RECORD | {"resolved": {**RECORD["resolved"], "steps": 1600}}
+    browser = open_page(write_training_page(write_training(tmp_path, record=record)))
+    assert texts(browser, "#title .badge") == ["incomplete"]
+    assert texts(browser, ".going") == ["400 of 1,600 steps · 25%"]
+    (said,) = texts(browser, ".notice")
+    assert f"proctor train --resume --output_dir={tmp_path}" in said.replace("\n", " ")

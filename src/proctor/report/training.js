@@ -8,7 +8,7 @@
   const FIRST_FILMS = 12, LOG_FROM = 30;
   const place = (path) => `${run.folder}/${path}`.split("/").map(encodeURIComponent).join("/");
   const short = (value) => (value === null ? "n/a"
-    : value !== 0 && (Math.abs(value) < 0.001 || Math.abs(value) >= 1e6) ? value.toExponential(2)
+    : value !== 0 && (Math.abs(value) < 0.0001 || Math.abs(value) >= 1e6) ? value.toExponential(2).replace(/\.?0+e/, "e")
       : String(Number(value.toPrecision(4))));
   const lastStep = Math.max(1, ...curves.step, ...run.held_out.step, ...evaluations.map((one) => one.step));
   const across = (step) => (100 * step) / lastStep;
@@ -17,7 +17,7 @@
 
   function roundSteps(low, high, wanted) {
     const rough = (high - low) / wanted, power = 10 ** Math.floor(Math.log10(rough));
-    const by = power * [1, 2, 5, 10].find((factor) => factor * power >= rough);
+    const by = power * [1, 2, 2.5, 5, 10].find((factor) => factor * power >= rough);
     const ticks = [];
     for (let n = Math.ceil(low / by - 1e-9) || 0; n * by <= high * (1 + 1e-9); n += 1) ticks.push(n * by);
     return ticks;
@@ -211,11 +211,14 @@
 
   // ---- Curves ----
 
+  // A loss of one part is that part: two curves would lie on each other.
+  const sameAsLoss = (values) => values.every((value, n) => value === curves.loss[n]);
+
   function showLearning() {
     byId("learning").hidden = !curves.step.length;
     const own = (name, values) => ({ name, steps: curves.step, values });
     const loss = [own("loss", curves.loss), { name: "held-out loss", steps: run.held_out.step, values: run.held_out.loss, dots: true },
-      ...Object.entries(curves.parts).map(([name, values]) => own(name, values))];
+      ...Object.entries(curves.parts).filter(([, values]) => !sameAsLoss(values)).map(([name, values]) => own(name, values))];
     byId("learning-about").textContent = "Means over the steps since the point before" +
       (curves.each > 1 ? `, of ${count(curves.each)} lines of log.jsonl each` : "") + ". Point at a curve to read it.";
     byId("curves").append(...[chart("Loss", loss), chart("Learning rate", [own("learning rate", curves.lr)], true),
