@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -209,11 +210,15 @@ def _play_until_judged(question: Question, env: Any, horizon: int) -> None:
 
 def _distributions(env: Any) -> tuple[str, ...]:
     """Return the installed packages whose versions define the episodes."""
-    of_modules = importlib.metadata.packages_distributions()
+    of_modules = _distributions_of_modules()
     package = type(env.unwrapped).__module__.partition(".")[0]
     engines = [name for name in _ENGINES if name in sys.modules]
     found = [name for module in (package, *engines) for name in sorted(of_modules.get(module, []))]
     return tuple(dict.fromkeys([*found, "gymnasium", "numpy"]))
+
+
+_distributions_of_modules = cache(importlib.metadata.packages_distributions)
+"""It reads a file of everything that is installed."""
 
 
 def _variables() -> dict[str, str]:
