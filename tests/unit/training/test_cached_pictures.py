@@ -127,3 +127,15 @@ def test_a_training_reads_the_metadata_of_its_dataset_once(
     split = {"dataset.eval_split": 0.5, "eval_steps": 2, "steps": 2}
     assert main(["train", *words(root, tmp_path / "run", SMALL_ACT, FEW, split)]) == 0
     assert len(opened) == 1
+
+
+def test_imagenet_weights_that_are_asked_for_and_not_there_are_one_line_with_what_to_do(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They are LeRobot's default: a policy with cameras asks for them unless told not to."""
+    asked = {name: value for name, value in FEW.items() if not name.startswith("policy.")}
+    assert main(["train", *words(root, tmp_path / "run", SMALL_ACT, asked)]) == 2
+    (said,) = capsys.readouterr().err.splitlines()
+    assert "=ResNet18_Weights.IMAGENET1K_V1: there are none here and none are downloaded" in said
+    assert "add --policy.pretrained_backbone_weights=null" in said
+    assert not (tmp_path / "run").exists()
