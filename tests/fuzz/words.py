@@ -70,6 +70,7 @@ _OTHERS = {
     "compare": ["fail-if-worse", "alpha", "json", "html", "unpaired", "help"],
     "view": ["port", "host", "help"],
     "audit": ["episodes", "help", "policy.type", "env.type"],
+    "list": ["env.type", "env.task", "env.task_ids", "help"],
     "doctor": [],
     "info": [],
 }
