@@ -159,7 +159,7 @@ class Work:
             "--dataset.cache_gb=80",
             f"--batch_size={options.batch}",
             f"--steps={steps}",
-            f"--save_freq={steps}",
+            f"--save_freq={max(1, steps // 3)}",
             f"--log_freq={max(1, steps // 20)}",
             f"--num_workers={options.loaders}",
             "--ema.enable=true",
