@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,11 +29,14 @@ CONFIGS = {
 }
 
 
-# Both samplers draw by one rule; the long one has its turn in `make test-all`.
-NAMES = [
-    pytest.param(name, marks=[pytest.mark.slow] if "ddpm" in name else [], id=name)
-    for name in CONFIGS
-]
+# Both samplers draw by one rule, and words are rows like others (their own test: batches); the rest
+# has its turn in `make test-all`.
+def names(*slow: str) -> list[Any]:
+    marks = {name: [pytest.mark.slow] for name in slow}
+    return [pytest.param(name, marks=marks.get(name, []), id=name) for name in CONFIGS]
+
+
+NAMES = names("diffusion, ddpm", "act, told in words")
 
 
 @pytest.fixture(params=[1, 2], ids=["one thread", "two threads"])
@@ -43,7 +47,7 @@ def threads(request):
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", names("diffusion, ddpm"))
 def test_batches_of_1_2_and_7_give_the_same_bits(name, threads):
     policy = make_policy(CONFIGS[name])
     specs = [episode(index) for index in range(14)]
