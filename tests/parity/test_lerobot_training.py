@@ -37,7 +37,7 @@ SEEING = {"policy.pretrained_backbone_weights": "null"}
 RATE = 1e-3
 CAMERAS = {"act": FAMILIES["act"] | SEEING | {"policy.optimizer_lr_backbone": RATE}}
 # With the presets' Adam the losses part sooner (docs/training.md). Its first steps have the size of
-# the rate however small a gradient is, so rounding of two versions of torch may be why: not isolated.
+# the rate however small a gradient is, so rounding may be why: not isolated.
 PLAIN = {"use_policy_training_preset": "false", "optimizer.type": "sgd", "optimizer.lr": RATE}
 PLAIN |= {"scheduler.type": "constant_with_warmup", "scheduler.num_warmup_steps": 0}
 

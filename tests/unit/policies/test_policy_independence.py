@@ -123,7 +123,7 @@ def test_temporal_ensembling_of_8_episodes_in_a_batch_equals_8_separate_runs(coe
 
 
 @pytest.mark.parametrize(
-    "name", ["act", pytest.param("diffusion, ddim", marks=pytest.mark.slow), NAMES[1]]
+    "name", ["act", pytest.param("diffusion, ddim", marks=pytest.mark.slow), *NAMES[1:3]]
 )
 def test_50_tasks_share_one_policy_without_touching_each_other(name):
     policy = make_policy(CONFIGS[name])
