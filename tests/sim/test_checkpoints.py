@@ -35,7 +35,8 @@ def write(folder: Path, kind: str, **fields: Any) -> Path:
     return folder / kind
 
 
-@pytest.mark.parametrize("n_episodes", [1, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.slow  # in make test a policy that looks, on Meta-World, and ACT on the fake benchmark
+@pytest.mark.parametrize("n_episodes", [1, 4])
 def test_four_tasks_episodes_are_the_same_in_every_way_of_running(
     tmp_path: Path, n_episodes: int
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -201,7 +202,12 @@ def test_what_goes_wrong_in_the_other_process_is_said_in_one_line(
 
 def test_another_process_finds_out_what_this_one_would() -> None:
     question = Question(GymOpener("CartPole-v1", {}), parse_success("terminated"), None)
-    assert gym_probe.learn(question) == look_at(question)
+    learned, seen = gym_probe.learn(question), look_at(question)
+    assert learned.distributions == ("gymnasium", "numpy")  # and what else this process imported
+    assert set(learned.distributions) <= set(seen.distributions)
+    assert learned == replace(
+        seen, distributions=learned.distributions, variables=learned.variables
+    )
 
 
 class TestHub:

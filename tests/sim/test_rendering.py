@@ -22,6 +22,7 @@ def proctor(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*PROCTOR, *words], capture_output=True, text=True, env=env, check=False)
 
 
+@pytest.mark.slow  # its parts have tests; a frame of 480x480 takes a second in software
 def test_the_doctor_times_what_renders_here_and_its_exit_code_agrees() -> None:
     backend = find_gl_backend()
     done = proctor("doctor")

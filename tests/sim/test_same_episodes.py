@@ -54,6 +54,7 @@ def one_by_one(tmp_path_factory: pytest.TempPathFactory) -> Episodes:
     return episodes(run)
 
 
+@pytest.mark.slow  # five workers that are killed play them in another order, too
 def test_two_workers_and_the_tasks_in_reverse_order(tmp_path: Path, one_by_one: Episodes) -> None:
     backwards = ",".join(row.name for row in reversed(TASKS))
     assert episodes(play(tmp_path / "run", backwards, batch_size=2)) == one_by_one

@@ -307,7 +307,7 @@ def played(benchmark: Fake, policies: list[Policy]) -> dict[Any, str | None]:
     return {result.spec.key: result.digest for result in kept.results}
 
 
-@pytest.mark.parametrize("kind", ["act", "diffusion"])
+@pytest.mark.parametrize("kind", ["act", pytest.param("diffusion", marks=pytest.mark.slow)])
 def test_two_replicas_of_a_policy_give_the_same_bits_as_one(kind: str) -> None:
     benchmark, policies = small_policies(kind)
     one = played(benchmark, policies[:1])

@@ -78,7 +78,7 @@ def test_a_policy_keeps_the_protocol(make):
     assert policy.protocol()["n_action_steps"] == policy.spec.n_action_steps
 
 
-@pytest.mark.parametrize("make", [small_act, small_diffusion])
+@pytest.mark.parametrize("make", [small_act, pytest.param(small_diffusion, marks=pytest.mark.slow)])
 def test_lower_precision_gives_nearly_the_same_actions(make):
     exact, rough = (make_policy(make(dtype=dtype)) for dtype in ("float32", "bfloat16"))
     batch = batch_of(exact, fresh_queries(exact, [episode(0)]))
