@@ -15,11 +15,11 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from measurements.command import machine
+from measurements.beside import Part, measure_parts
 from measurements.datasets_made import write_numbers, write_video
 from measurements.peers.install import ROOT, peer_python
 
@@ -125,22 +125,8 @@ def opening(folder: Path) -> None:
     print(f"| {' | '.join(cells)} |", flush=True)
 
 
-PARTS: dict[str, Callable[[Path], None]] = {"numbers": numbers, "video": video, "open": opening}
-
-
-def main(names: list[str]) -> None:
-    unknown = [name for name in names if name not in PARTS]
-    if unknown:
-        raise SystemExit(f"unknown: {', '.join(unknown)} (choose from: {', '.join(PARTS)})")
-    if not peer_python().exists():
-        raise SystemExit(f"LeRobot is not in {peer_python().parents[1]}; run: make bench-peers")
-    print(machine())
-    print(f"load before: {os.getloadavg()[0]:.2f}\n\n{HEAD}", flush=True)
-    with tempfile.TemporaryDirectory() as folder:
-        for name in names or PARTS:
-            PARTS[name](Path(folder))
-    print(f"\nload after: {os.getloadavg()[0]:.2f}")
+PARTS: dict[str, Part] = {"numbers": numbers, "video": video, "open": opening}
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    measure_parts(sys.argv[1:], PARTS, HEAD)

@@ -16,13 +16,14 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 
-from measurements.command import PROCTOR, machine
+from measurements.beside import measure_parts
+from measurements.command import PROCTOR
 from measurements.datasets_made import write_numbers, write_video
 from measurements.peers.install import peer_python
 
@@ -149,23 +150,14 @@ def video(folder: Path, rounds: int, steps: int) -> None:
     measure(Case("ACT on 480x480 video", root, 8, steps, [plain, four], our), folder, rounds)
 
 
-PARTS: dict[str, Callable[[Path, int, int], None]] = {"numbers": numbers, "video": video}
+PARTS: dict[str, Callable[..., None]] = {"numbers": numbers, "video": video}
 
 
 def main(words: list[str]) -> None:
     asked = dict(word[2:].split("=", 1) for word in words if word.startswith("--"))
-    names = [word for word in words if not word.startswith("--")]
-    unknown = [name for name in names if name not in PARTS]
-    if unknown:
-        raise SystemExit(f"unknown: {', '.join(unknown)} (choose from: {', '.join(PARTS)})")
-    if not peer_python().exists():
-        raise SystemExit(f"LeRobot is not in {peer_python().parents[1]}; run: make bench-peers")
-    print(machine())
-    print(f"load before: {os.getloadavg()[0]:.2f}\n\n{HEAD}", flush=True)
-    with tempfile.TemporaryDirectory() as folder:
-        for name in names or PARTS:
-            PARTS[name](Path(folder), int(asked.get("rounds", 3)), int(asked.get("steps", 60)))
-    print(f"\nload after: {os.getloadavg()[0]:.2f}")
+    rounds, steps = int(asked.get("rounds", 3)), int(asked.get("steps", 60))
+    parts = {name: partial(part, rounds=rounds, steps=steps) for name, part in PARTS.items()}
+    measure_parts([word for word in words if not word.startswith("--")], parts, HEAD)
 
 
 if __name__ == "__main__":

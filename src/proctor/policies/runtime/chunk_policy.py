@@ -104,7 +104,8 @@ class ChunkPolicy(Policy):
         drawn = [self._draw(query) for query in batch.queries] if self.network.draws else []
         for name in self.network.draws:
             rows[DRAWN + name] = np.stack([one[name] for one in drawn])
-        told = [self._read(self._instruction(query.spec.task)) for query in batch.queries]
+        tasks = [query.spec.task for query in batch.queries] if self._told else []
+        told = [self._read(self._instruction(task)) for task in tasks]
         for name in self._told:
             rows[TOLD + name] = np.stack([one[name] for one in told])
         chunks = self.runner(rows)
