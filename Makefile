@@ -8,7 +8,7 @@ LEARN := $(VENV)/.learn
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo tutorial test check test-all test-browser test-extras chaos soak fuzz bench bench-scaling bench-peers format clean
+.PHONY: demo tutorial test check test-all test-vla test-ray test-browser test-extras chaos soak fuzz bench bench-scaling bench-peers format clean
 
 demo: $(BASE) graphics
 	@$(BIN)/python scripts/demo.py
@@ -18,10 +18,18 @@ tutorial: $(LEARN)
 	@$(BIN)/python scripts/tutorial.py
 
 test: $(STAMP) graphics libero-assets
-	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow" tests
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow and not vla and not ray" tests
 
 test-all: $(STAMP) graphics libero-assets
 	$(BIN)/python -m pytest -n auto --dist worksteal --timeout=1800 tests
+
+# The families with a language model (transformers takes its time to import).
+test-vla: $(STAMP)
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "vla and not slow" tests
+
+# Several nodes on this machine.
+test-ray: $(STAMP)
+	$(BIN)/python -m pytest -m "ray and not slow" tests
 
 test-browser: $(STAMP)
 	@sh scripts/chromium.sh
@@ -91,7 +99,7 @@ $(LEARN): $(BASE)
 	@touch $(LEARN)
 
 $(STAMP): $(BASE)
-	$(PIP) -c constraints.txt -e '.[metaworld,libero,pusht,aloha,gym,hub,torch,peft,video,wandb,dataset,rerun,dev]'
+	$(PIP) -c constraints.txt -e '.[metaworld,libero,pusht,aloha,gym,hub,torch,peft,vla,wire,ray,video,wandb,dataset,rerun,dev]'
 	$(PIP) --no-deps hf-libero==0.1.4 bddl==1.0.1
 	@touch $(STAMP)
 

@@ -70,7 +70,10 @@ IMPORTS = {
     "browser": "selenium.webdriver",
     "dev": "hypothesis, pytest",
     "peft": "peft, proctor.policies.lerobot.adapter",
+    "ray": "ray",
     "rerun": "av, pyarrow, rerun",
+    "vla": "torch, transformers",
+    "wire": "google.protobuf, grpc, msgpack, websockets, zmq",
 }
 """Extras for working on Proctor or training, which no episode uses."""
 _HUB_FILE = """
