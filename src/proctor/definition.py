@@ -115,6 +115,7 @@ _WORDS = tuple(
         (r"policy\.inputs", "what the policy looks at"),
         (r"policy\.replan_steps", "the actions played before the policy looks again"),
         (r"policy\.n_obs_steps", "the observations that the policy looks at"),
+        (r"eval\.(.+)", r"--eval.\1"),
         (r"versions\.(.+)", r"the version of \1"),
         (r"environment\.(.+)", r"the variable \1"),
         (r"seed", "the first seed (--seed)"),

@@ -31,8 +31,9 @@ Evaluates a policy. Results are written to the run folder as episodes end; a run
 is completed by: proctor eval --resume --output_dir=FOLDER (and, where a type is MODULE:NAME, that
 flag again: code is named by flags only, never by a file)
 
-Several checkpoints (--policy.path=a,b or a pattern, 'checkpoints/*') or seeds (--seed=1,2) are
-evaluated one after the other, each in a folder of its own: one table, one comparison.
+Several checkpoints (--policy.path=a,b or a pattern, 'checkpoints/*'), seeds (--seed=1,2) or
+latencies (--eval.latency_steps=0,2,4) are evaluated one after the other, each in a folder of its
+own: one table, one comparison.
 """
 
 

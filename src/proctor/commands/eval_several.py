@@ -1,4 +1,4 @@
-"""``proctor eval`` of several checkpoints or seeds: a run each, one table, one comparison."""
+"""``proctor eval`` of several checkpoints, seeds or latencies: a run each, one comparison."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,16 +42,19 @@ def variants_of(settings: dict[str, Any]) -> list[Variant]:
     given = _given(settings, "policy", "path")
     paths = checkpoints_of(given)
     seeds = _listed(settings.get("seed"))
-    if len(paths) * len(seeds) > _MOST_RUNS:
-        raise UsageError(f"{len(paths) * len(seeds)} runs are asked for, at most {_MOST_RUNS} go")
+    latencies = list(dict.fromkeys(_listed(_given(settings, "eval", "latency_steps"))))
+    asked = len(paths) * len(seeds) * len(latencies)
+    if asked > _MOST_RUNS:
+        raise UsageError(f"{asked} runs are asked for, at most {_MOST_RUNS} go")
     names = _names([Path(path) for path in paths])
     several = []
-    for path, name in zip(paths, names, strict=True):
-        for seed in seeds:
-            parts = [name] * (len(paths) > 1) + [f"seed{seed}"] * (len(seeds) > 1)
-            chosen = {"policy.path": path} if path and path != given else {}
-            chosen |= {"seed": seed} if len(seeds) > 1 else {}
-            several.append(Variant("_".join(parts), seed, settings | chosen))
+    for (path, name), seed, steps in product(zip(paths, names, strict=True), seeds, latencies):
+        parts = [name] * (len(paths) > 1) + [f"seed{seed}"] * (len(seeds) > 1)
+        parts += [f"latency{steps}"] * (len(latencies) > 1)
+        chosen = {"policy.path": path} if path and path != given else {}
+        chosen |= {"seed": seed} if len(seeds) > 1 else {}
+        chosen |= {"eval.latency_steps": steps} if steps else {}
+        several.append(Variant("_".join(parts), seed, settings | chosen))
     return several
 
 

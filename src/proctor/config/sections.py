@@ -12,6 +12,7 @@ from proctor.stats.stopping import NEVER
 from proctor.types import MOST_EPISODES
 
 _MOST_WORKERS = 1024
+_MOST_LATENCY = 10_000
 
 
 class SchedulerKind(Enum):
@@ -61,6 +62,11 @@ class PlaySettings:
         | PRESENTATION,
     )
 
+    @property
+    def latency(self) -> int:
+        """How many steps the world goes on while the policy thinks."""
+        return 0
+
     def validate(self) -> None:
         """Refuse values that make no sense; a class that adds fields extends this.
 
@@ -100,6 +106,22 @@ class EvalSettings(PlaySettings):
         | PRESENTATION,
     )
 
+    latency_steps: int | None = field(
+        default=None,
+        metadata={
+            "help": "steps the world goes on while the policy thinks: it plays its old chunk "
+            "meanwhile; 0,2,4 makes a run each, and a curve"
+        },
+    )
+
+    def __post_init__(self) -> None:
+        self.latency_steps = self.latency_steps or None  # one meaning, one fingerprint
+
+    @property
+    def latency(self) -> int:
+        """How many steps the world goes on while the policy thinks."""
+        return self.latency_steps or 0
+
     @property
     def indices(self) -> Collection[int]:
         """Which episodes of each task are asked for."""
@@ -112,6 +134,7 @@ class EvalSettings(PlaySettings):
             UsageError: naming the flag.
         """
         between("eval.n_episodes", self.n_episodes, 1, MOST_EPISODES)
+        between("eval.latency_steps", self.latency, 0, _MOST_LATENCY)
         for index in self.episodes or ():
             if not 0 <= index < self.n_episodes:
                 raise UsageError(

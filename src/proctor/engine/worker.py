@@ -29,6 +29,7 @@ from proctor.engine.chunks import blaming, checked_chunks
 from proctor.engine.drawing import DrawSlots, TurnTakingSim
 from proctor.engine.episode import ObservedEpisode, Window
 from proctor.engine.filmed_sim import FilmedSim
+from proctor.engine.latency import Backlog
 from proctor.engine.messages import (
     Begin,
     Chunk,
@@ -64,6 +65,8 @@ class WorkerSetup:
     log_file: Path | None = None
     draw_slots: int | None = None
     """How many workers that have processes of their own draw at a time; None: as many as like."""
+    latency_steps: int = 0
+    """How many steps the world goes on while the policy thinks."""
 
 
 class Worker:
@@ -74,6 +77,7 @@ class Worker:
     ) -> None:
         self._slot = slot
         self._draw_slots = draw_slots
+        self._latency = setup.latency_steps
         self._beats = arena.beats
         self._window = Window(arena.slot(slot), arena.features, arena.n_obs_steps)
         self._benchmark = setup.make_benchmark()
@@ -83,6 +87,7 @@ class Worker:
         self._sim: Sim | None = None
         self._task: Task | None = None
         self._episode: ObservedEpisode | None = None
+        self._backlog: Backlog | None = None
         self._asked_at = 0.0
 
     def handle(self, order: Order) -> Report:
@@ -124,11 +129,12 @@ class Worker:
         open_s = time.perf_counter() - start
         self._episode = self._new_episode(self._sim, order)
         self._episode.timings.open_s = open_s
+        self._backlog = Backlog(spec, self._latency)
         self._episode.begin()
         if order.actions is not None:
             self._episode.play_again(order.actions)
         elif self._policy is not None:
-            self._play(self._policy, self._episode)
+            self._play(self._policy, self._episode, self._backlog)
 
     def _make_sim(self, task: Task) -> Sim:
         sim = self._benchmark.make_sim(task)
@@ -152,10 +158,11 @@ class Worker:
 
     def _run(self, order: Chunk) -> None:
         assert self._episode is not None
+        assert self._backlog is not None
         self._episode.timings.wait_s += time.perf_counter() - self._asked_at
-        self._episode.run(order.actions)
+        self._episode.run(self._backlog.next_actions(order.actions))
 
-    def _play(self, policy: Policy, episode: ObservedEpisode) -> None:
+    def _play(self, policy: Policy, episode: ObservedEpisode, backlog: Backlog) -> None:
         """Play a whole episode with the policy that sits in this worker."""
         with blaming(policy, f"at the beginning of {episode.spec}"):
             state = policy.new_episode(episode.spec)
@@ -163,7 +170,8 @@ class Worker:
         try:
             while not episode.ended:
                 batch = Batch([Query(episode.spec, episode.steps, state)], observations)
-                episode.run(checked_chunks(policy, batch, self._benchmark.action)[0])
+                chunk = checked_chunks(policy, batch, self._benchmark.action)[0]
+                episode.run(backlog.next_actions(chunk))
         finally:
             with blaming(policy, f"at the end of {episode.spec}"):
                 policy.end_episode(state)

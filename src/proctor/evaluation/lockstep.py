@@ -18,6 +18,7 @@ import numpy as np
 
 from proctor.benchmarks.base import Benchmark
 from proctor.engine.inference import Attempt, Inference, Request, Requests, answer_to
+from proctor.engine.latency import Backlog
 from proctor.errors import PolicyError, RunFolderError, WorkerError, what_happened
 from proctor.evaluation.raw_names import from_raw
 from proctor.evaluation.sim_env import SimEnvParts
@@ -35,6 +36,7 @@ class _Row:
 
     attempt: Attempt
     history: deque[Observation]
+    backlog: Backlog
     steps: int = 0
     queue: deque[Array] = field(default_factory=deque)
 
@@ -50,6 +52,7 @@ class Lockstep:
     use_async_envs: bool
     environment: dict[str, str]
     recorders: Sequence[Recorder]
+    latency_steps: int = 0
     _steps: int = 0
     _infer_s: float = 0.0
     _batches: int = 0
@@ -95,7 +98,7 @@ class Lockstep:
         for i, spec in enumerate(specs):
             first = self._observation(raw, i)
             history = deque([first] * n_obs_steps, maxlen=n_obs_steps)
-            rows[i] = _Row(Attempt(spec), history)
+            rows[i] = _Row(Attempt(spec), history, Backlog(spec, self.latency_steps))
         try:
             while rows:
                 self._step(env, rows)
@@ -134,7 +137,7 @@ class Lockstep:
             raise answer.error
         assert answer.chunks is not None
         for row, chunk in zip(empty, answer.chunks, strict=True):
-            row.queue.extend(chunk)
+            row.queue.extend(row.backlog.next_actions(chunk))
         self._infer_s += time.perf_counter() - start
         self._batches += 1
         self._requests += len(empty)

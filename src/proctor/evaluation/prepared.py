@@ -106,7 +106,13 @@ class Prepared(Generic[Config]):
             make_policy = partial(make, self.config.played_policy)
         log_file = self.folder.path.absolute() / "workers.log"
         return Players(
-            worker=WorkerSetup(self.make_benchmark, make_policy, self.environment, log_file),
+            worker=WorkerSetup(
+                make_benchmark=self.make_benchmark,
+                make_policy=make_policy,
+                environment=self.environment,
+                log_file=log_file,
+                latency_steps=self.config.eval.latency,
+            ),
             policy=self.policy,
             features=self.features,
             action=self.benchmark.action,

@@ -65,6 +65,7 @@ def _fitted(config: Config, folder: RunFolder, indices: Collection[int]) -> Prep
     policy = _made_policy(config, interface)
     check_offered(policy.spec.inputs, interface, f"policy {policy.spec.name!r}")
     _check_instructions(policy.spec, benchmark)
+    _check_latency(config.eval.latency, policy.spec)
     return Prepared(
         config=config,
         make_benchmark=make_benchmark,
@@ -114,6 +115,24 @@ def _check_instructions(policy: PolicySpec, benchmark: Benchmark) -> None:
                 f"--policy.instructions: {benchmark.name} plays no task {name!r}"
                 f"{did_you_mean(name, names)}"
             )
+
+
+def _check_latency(steps: int, policy: PolicySpec) -> None:
+    """Refuse to let a policy think for longer than it has given actions for."""
+    length = policy.n_action_steps
+    if not steps or length is None:  # a chunk of any length is looked at when it comes
+        return
+    said = f"--eval.latency_steps={steps}: policy {policy.name!r} plays"
+    if length == 1:
+        raise UsageError(
+            f"{said} one action at a time, so there is no old chunk to play while it thinks; "
+            "raise --policy.n_action_steps or leave the latency out"
+        )
+    if steps >= length:
+        raise UsageError(
+            f"{said} {length} actions of a chunk, which are over before the next one comes; choose "
+            f"at most {length - 1} or raise --policy.n_action_steps"
+        )
 
 
 def _check_memory(players: Players, workers: int) -> None:

@@ -172,6 +172,7 @@ class Session:
             use_async_envs=not self._rules.in_process,
             environment=players.worker.environment,
             recorders=recorders,
+            latency_steps=players.worker.latency_steps,
         ).run(specs)
 
     def _end_workers(self) -> None:

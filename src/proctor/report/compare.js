@@ -255,6 +255,63 @@
     return el("section", {}, el("h2", {}, "Videos side by side"), playback(), list, more);
   }
 
+  // ---- Success against latency ----
+
+  const HUES = 6; // of the page's colours, one a curve
+
+  /** Round steps of latency that the axis names: at most eight of them, and always the ends. */
+  function latencyTicks(most) {
+    const every = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000].find((step) => most / step <= 7) ?? 2000;
+    return Array.from({ length: Math.floor(most / every) + 1 }, (_, n) => n * every);
+  }
+
+  const pointText = (name, one) => `${name}, ${plural(one.latency, "step")}: ${percent(one.rate)} ` +
+    `${interval(one.interval)} ${one.successes}/${one.episodes}`;
+
+  function curve(one, place, most) {
+    // Curves beside each other by a hair, so that their whiskers do not cover each other.
+    const across = (point) => `${(4 + (92 * point.latency) / most + 0.5 * (place % 3)).toFixed(3)}%`;
+    const down = (rate) => `${(100 - 100 * rate).toFixed(3)}%`;
+    const drawn = one.points.filter((point) => point.rate !== null);
+    return svg("g", { class: `curve hue${place % HUES}` },
+      ...drawn.slice(1).map((point, n) => svg("line", { class: "joined", x1: across(drawn[n]), x2: across(point),
+        y1: down(drawn[n].rate), y2: down(point.rate) })),
+      ...drawn.map((point) => svg("line", { class: "whisker", x1: across(point), x2: across(point),
+        y1: down(point.interval[0]), y2: down(point.interval[1]) })),
+      ...drawn.map((point) => svg("circle", { cx: across(point), cy: down(point.rate), r: 4.5 },
+        svg("title", {}, pointText(one.name, point)))));
+  }
+
+  function latencyTable(curves) {
+    const rows = curves.flatMap((one) => one.points.map((point) => el("tr", {},
+      curves.length > 1 ? el("td", {}, one.name) : null, el("td", { class: "number" }, count(point.latency)),
+      el("td", { class: "number percent" }, percent(point.rate)), el("td", { class: "number" }, interval(point.interval)),
+      el("td", { class: "number" }, ratio([point.successes, point.episodes])))));
+    const names = [...(curves.length > 1 ? ["Policy"] : []), "Latency, steps", "Success", "95% interval", "Episodes"];
+    return el("table", { class: "latencies" },
+      el("thead", {}, el("tr", {}, ...names.map((name) =>
+        el("th", { scope: "col", class: name === "Policy" ? "" : "number" }, name)))), el("tbody", {}, ...rows));
+  }
+
+  function latency(curves) {
+    if (!curves.length) return null;
+    const most = Math.max(...curves.flatMap((one) => one.points.map((point) => point.latency)));
+    const rates = [0, 0.25, 0.5, 0.75, 1];
+    const chart = svg("svg", { class: "chart", role: "img", "aria-label": "Success against latency" },
+      ...rates.map((rate) => svg("line", { class: "grid", x1: 0, x2: "100%", y1: `${100 - 100 * rate}%`, y2: `${100 - 100 * rate}%` })),
+      ...curves.map((one, place) => curve(one, place, most)));
+    const upright = el("div", { class: "upright" }, ...[...rates].reverse().map((rate) => el("span", {}, `${100 * rate}%`)));
+    const below = svg("svg", { class: "below", "aria-hidden": "true" }, ...latencyTicks(most).map((step) =>
+      svg("text", { x: `${4 + (92 * step) / most}%`, y: "1em", "text-anchor": "middle" }, String(step))));
+    const legend = curves.length < 2 ? null : el("p", { class: "legend" }, ...curves.map((one, place) =>
+      el("span", { class: `curve hue${place % HUES}` }, one.name)));
+    return el("section", { class: "latency" }, el("h2", {}, "Success against latency"),
+      el("p", { class: "quiet" }, "Steps the world goes on while the policy thinks; it plays its old chunk meanwhile. " +
+        "Dot: success rate; bar: 95% interval."), legend,
+      el("div", { class: "plane" }, upright, chart, below, el("span", { class: "quiet unit" }, "latency, steps")),
+      latencyTable(curves));
+  }
+
   // ---- The page ----
 
   function comparison(section) {
@@ -274,5 +331,5 @@
   byId("about").textContent = (page.paired ? "Compared episode by episode: the same task, seed and init state."
     : "Compared as separate samples of each task: there are no pairs.") +
     (page.comparisons.length > 1 ? " In each section B is the run it names; p-values are not corrected for the number of runs." : "");
-  byId("comparisons").append(...page.comparisons.map(comparison));
+  byId("comparisons").append(...[latency(page.curves), ...page.comparisons.map(comparison)].filter(Boolean));
 })();

@@ -14,6 +14,7 @@ from proctor.report.comparison import (
     regressions,
 )
 from proctor.report.comparison_table import p_equals, p_text
+from proctor.report.latency_curve import latency_curves
 from proctor.report.page import REPORT_FILE
 from proctor.report.pairing import RunResults, paired_episodes
 from proctor.report.protocols import changed_policy
@@ -52,6 +53,7 @@ def compare_data(
         "alpha": criteria.alpha,
         "level": f"{100 * (1 - criteria.alpha):g}%",
         "paired": criteria.paired,
+        "curves": latency_curves(runs),
         "comparisons": sections,
     }
 

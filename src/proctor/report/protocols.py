@@ -8,7 +8,8 @@ from typing import Any
 from proctor.definition import PROTOCOL_FORMAT, changed_fields, in_words, named, short
 from proctor.errors import UsageError
 
-_POLICY = "policy."
+_POLICY = ("policy.", "eval.latency_steps")
+"""What says how actions come about; the rest of a protocol says what they are played in."""
 _WORLD = (
     "benchmark.type",
     "benchmark.code.",

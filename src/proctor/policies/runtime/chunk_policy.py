@@ -135,8 +135,10 @@ class ChunkPolicy(Policy):
     def _draw(self, query: Query) -> dict[str, Array]:
         """Draw for one query, on the CPU, from what identifies the query and nothing else."""
         spec = query.spec
-        number = query.step // self.parts.config.n_action_steps
-        words = (spec.seed, spec.task.name, spec.index, number)
+        number, early = divmod(query.step, self.parts.config.n_action_steps)
+        words: tuple[Any, ...] = (spec.seed, spec.task.name, spec.index, number)
+        if early:  # asked before its chunk was used up, as under --eval.latency_steps
+            words = (*words, early)
         key = hashlib.blake2b(repr(words).encode(), digest_size=8).digest()
         generator = torch.Generator().manual_seed(int.from_bytes(key, "little") >> 1)
         drawn = draw(self.network.draws, generator)
