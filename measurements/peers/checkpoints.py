@@ -14,8 +14,9 @@ from proctor.policies.act import config as act
 from proctor.policies.act.config import ActConfig
 from proctor.policies.diffusion import config as diffusion
 from proctor.policies.diffusion.config import DiffusionConfig
-from proctor.policies.lerobot.checkpoint import build_network, default_pipelines
+from proctor.policies.lerobot.checkpoint import build_network
 from proctor.policies.lerobot.config import CheckpointConfig
+from proctor.policies.lerobot.pipelines import default_pipelines
 from proctor.policies.lerobot.saving import write_checkpoint
 from proctor.policies.runtime.chunk_policy import Parts
 

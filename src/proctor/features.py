@@ -35,6 +35,14 @@ ENVIRONMENT_STATE = "observation.environment_state"
 FILM = "observation.film"
 
 
+LANGUAGE_TOKENS = "observation.language.tokens"
+
+
+LANGUAGE_MASK = "observation.language.attention_mask"
+"""A task's words as a tokenizer numbers them, int64, and which of the numbers are words, bool: what
+is filled up is none."""
+
+
 ACTION = "action"
 
 

@@ -23,12 +23,9 @@ from proctor.policies.act.config import ActConfig  # noqa: E402
 from proctor.policies.base import Batch, Query  # noqa: E402
 from proctor.policies.diffusion import config as diffusion  # noqa: E402
 from proctor.policies.diffusion.config import DiffusionConfig  # noqa: E402
-from proctor.policies.lerobot.checkpoint import (  # noqa: E402
-    build_network,
-    default_pipelines,
-    read_checkpoint,
-)
+from proctor.policies.lerobot.checkpoint import build_network, read_checkpoint  # noqa: E402
 from proctor.policies.lerobot.feature_json import channels_first  # noqa: E402
+from proctor.policies.lerobot.pipelines import default_pipelines  # noqa: E402
 from proctor.policies.lerobot.saving import write_checkpoint  # noqa: E402
 from proctor.policies.runtime.chunk_policy import ChunkPolicy, Parts  # noqa: E402
 from proctor.types import EpisodeSpec, Task  # noqa: E402

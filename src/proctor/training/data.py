@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from proctor.errors import ProctorError, TrainingError, what_happened
-from proctor.features import ACTION, Array
+from proctor.features import ACTION
+from proctor.policies.runtime.hearing import Hearing
 from proctor.training.sampler import Order
 
 if TYPE_CHECKING:
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 
 IS_PAD = "_is_pad"
 Batch = dict[str, Tensor]
-Reader = Callable[[str], dict[str, Array]]
-"""Makes of an instruction what a network sees of it."""
 
 
 @dataclass(frozen=True)
@@ -39,10 +38,10 @@ class Samples(torch.utils.data.Dataset[Batch]):
     """A dataset as the loader's processes see it: what a network needs, as tensors."""
 
     def __init__(
-        self, dataset: Dataset | Stream, shapes: Mapping[str, tuple[int, ...]], read: Reader
+        self, dataset: Dataset | Stream, shapes: Mapping[str, tuple[int, ...]], hearing: Hearing
     ) -> None:
         self._dataset = dataset
-        self._read = read
+        self._hearing = hearing
         self._shapes = dict(shapes)
         """Of each feature in one sample, its axis of time first."""
 
@@ -68,13 +67,12 @@ class Samples(torch.utils.data.Dataset[Batch]):
             return error
         batch = {key: _tensor(found[key], shape) for key, shape in self._shapes.items()}
         batch[ACTION + IS_PAD] = torch.from_numpy(found[ACTION + IS_PAD])
-        return batch | self._told(found["task"])
-
-    def _told(self, tasks: Sequence[str]) -> Batch:
-        """Return what the network sees of each row's instruction."""
-        names, rows = np.unique(np.asarray(tasks, object), return_inverse=True)
-        words = [self._read(str(name)) for name in names]
-        return {key: torch.from_numpy(np.stack([w[key] for w in words])[rows]) for key in words[0]}
+        seen = {key: batch[key] for key in self._hearing.needs}
+        try:
+            told = self._hearing([str(task) for task in found["task"]], seen)
+        except ProctorError as error:
+            return error
+        return batch | {key: torch.from_numpy(rows) for key, rows in told.items()}
 
 
 def _tensor(values: Any, shape: tuple[int, ...]) -> Tensor:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from proctor.config.training import TrainConfig
+from proctor.definition import Use
 from proctor.errors import UsageError
 from proctor.features import ACTION, Interface
 from proctor.policies.fit import offered_key
@@ -52,16 +53,16 @@ class Material:
         lengths = self.source.episodes.length[list(episodes)].tolist()
         frames = usable_frames(lengths, parts.config.samples().drop_last)
         order = Order(frames, config.batch_size, config.seed)
-        shapes, read = _shapes(parts), parts.config.read
+        shapes, hearing = _shapes(parts), parts.hearing(Use.TRAINING)
         if self.catalogue is None:
             stream = _open_stream(config, episodes, deltas)
-            return Samples(stream, shapes, read), replace(order, streamed=stream.order)
+            return Samples(stream, shapes, hearing), replace(order, streamed=stream.order)
         dataset = self.catalogue.frames(episodes, deltas, _look(config))
         if config.dataset.balance_tasks:
             numbers = {name: number for number, name in enumerate(self.source.tasks)}
             first = [numbers[(self.source.episodes.tasks[e] or ("",))[0]] for e in episodes]
             order = replace(order, tasks=np.repeat(first, lengths)[frames])
-        return Samples(dataset, shapes, read), order
+        return Samples(dataset, shapes, hearing), order
 
 
 def _look(config: TrainConfig) -> Look:

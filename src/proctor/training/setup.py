@@ -16,13 +16,10 @@ from proctor.definition import Use
 from proctor.errors import UsageError, did_you_mean
 from proctor.features import ACTION, ENVIRONMENT_STATE, STATE, Feature, FeatureKind, Interface
 from proctor.policies.fit import check_fit
-from proctor.policies.lerobot.checkpoint import (
-    built_network,
-    default_pipelines,
-    read_checkpoint,
-)
+from proctor.policies.lerobot.checkpoint import built_network, read_checkpoint
 from proctor.policies.lerobot.config import CheckpointConfig, CheckpointPlugin
 from proctor.policies.lerobot.location import locate
+from proctor.policies.lerobot.pipelines import default_pipelines
 from proctor.policies.lerobot.pretrained import PretrainedConfig
 from proctor.policies.lerobot.processors import Stats
 from proctor.policies.runtime.chunk_policy import Parts

@@ -17,8 +17,9 @@ from proctor.policies.act_words.config import ActWordsConfig
 from proctor.policies.base import Batch, Query
 from proctor.policies.diffusion import config as diffusion
 from proctor.policies.diffusion.config import DiffusionConfig
-from proctor.policies.lerobot.checkpoint import build_network, default_pipelines
+from proctor.policies.lerobot.checkpoint import build_network
 from proctor.policies.lerobot.config import CheckpointConfig
+from proctor.policies.lerobot.pipelines import default_pipelines
 from proctor.policies.lerobot.saving import write_checkpoint
 from proctor.policies.runtime.chunk_policy import ChunkPolicy, Parts
 from proctor.types import EpisodeSpec, Task

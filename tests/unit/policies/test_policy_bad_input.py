@@ -198,9 +198,9 @@ def test_statistics_that_were_never_written_are_noted(folder):
 def test_an_unknown_step_is_named(folder):
     file = folder / "policy_preprocessor.json"
     raw = json.loads(file.read_text())
-    raw["steps"].insert(2, {"registry_name": "tokenizer_processor", "config": {}})
+    raw["steps"].insert(2, {"registry_name": "groot_pack_inputs_v3", "config": {}})
     file.write_text(json.dumps(raw))
-    assert "step 2 is 'tokenizer_processor', unknown to us (we know " in refusal(folder)
+    assert "step 2 is 'groot_pack_inputs_v3', unknown to us (we know " in refusal(folder)
 
 
 def test_an_unknown_setting_of_a_step_is_named(folder):

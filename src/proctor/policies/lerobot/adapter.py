@@ -27,7 +27,7 @@ from proctor.errors import UsageError
 from proctor.policies.lerobot.limits import MOST_WIDTH
 from proctor.policies.lerobot.location import locate, read_json
 from proctor.policies.lerobot.presets import ADAPTER_INITS, ADAPTER_METHOD
-from proctor.policies.lerobot.processors import Tensors
+from proctor.policies.lerobot.step import Tensors
 from proctor.policies.lerobot.weights import WEIGHTS_FILE, check_tensor, read_tensors
 
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"

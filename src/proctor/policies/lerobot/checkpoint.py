@@ -8,7 +8,6 @@ policy_preprocessor.json, policy_postprocessor.json, and *.safetensors beside th
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from proctor.definition import Use
-from proctor.errors import MissingExtra, UsageError, did_you_mean
+from proctor.errors import MissingExtra, UsageError
 from proctor.machine.files import sha256_of
 
 try:
@@ -25,7 +24,7 @@ try:
 except ImportError as error:
     raise MissingExtra(error.name or "torch", "torch") from None
 
-from proctor.features import ACTION, Feature, FeatureKind, Interface, NormMode
+from proctor.features import ACTION, Feature, FeatureKind, Interface
 from proctor.foreign import idle_note
 from proctor.policies.fit import check_fit, inputs_from
 from proctor.policies.lerobot.adapter import read_weights
@@ -35,30 +34,22 @@ from proctor.policies.lerobot.config import (
     decode_config,
     is_saved,
 )
-from proctor.policies.lerobot.families import families, family, named
+from proctor.policies.lerobot.families import families, family, named, unknown_family
 from proctor.policies.lerobot.location import locate, read_json
 from proctor.policies.lerobot.overrides import idle_overrides, override
-from proctor.policies.lerobot.processors import (
-    Normalize,
-    Pipeline,
-    Rename,
-    Stats,
-    Step,
-    Tensors,
-    ToBatch,
-    ToDevice,
-    Unnormalize,
+from proctor.policies.lerobot.pipelines import (
+    default_pipelines,
+    has_pipelines,
+    hashes_of,
+    pipeline_files,
+    read_pipelines,
+    require_stats,
 )
-from proctor.policies.lerobot.step_reader import build_step, check_stats
-from proctor.policies.lerobot.weights import Undrawn, fill, read_tensors, split_legacy
+from proctor.policies.lerobot.weights import Undrawn, fill, split_legacy
 from proctor.policies.runtime.chunk_policy import ChunkPolicy, Parts
 from proctor.policies.runtime.network import Network
 
-PREPROCESSOR = "policy_preprocessor"
-POSTPROCESSOR = "policy_postprocessor"
 NEWEST_LEROBOT = "0.6"
-MOST_PIPELINE_STEPS = 100
-STATE_FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,200}\.safetensors")
 
 
 def load_policy(
@@ -101,13 +92,12 @@ def read_checkpoint(
     config = override(config, overrides or {}, use)
     weights = read_weights(folder, use, adapted=config.use_peft)
     tensors = weights.tensors
-    pipelines = (PREPROCESSOR, POSTPROCESSOR)
-    if any((folder / f"{name}.json").is_file() for name in pipelines):
-        pre, post = (read_pipeline(folder, name) for name in pipelines)
+    if has_pipelines(folder):
+        pre, post = read_pipelines(folder, config)
     else:
         tensors, inputs, outputs = split_legacy(tensors, config)
-        _require_stats(folder, config, inputs, outputs)
-        pre, post = default_pipelines(config, inputs, outputs, legacy=True)
+        require_stats(folder, config, inputs, outputs)
+        pre, post = default_pipelines(config, inputs, outputs, legacy_in=folder)
     raw = [key for key in config.input_features if pre.lacks_stats(key)]
     raw += [key for key in config.output_features if post.lacks_stats(key)]
     if raw:
@@ -116,7 +106,7 @@ def read_checkpoint(
     if interface is not None:
         check_fit(config.features, interface, pre.rename_map, use)
     with ThreadPoolExecutor(1) as thread:  # a second for each GB: while the network is made
-        files = weights.files | _files_of(folder)
+        files = weights.files | {"config.json": folder / "config.json"} | pipeline_files(folder)
         hashes = thread.submit(lambda: {name: sha256_of(file) for name, file in files.items()})
         with Undrawn():
             network = built_network(plugin, config)
@@ -124,36 +114,8 @@ def read_checkpoint(
     unused = [key for key in unused if not key.endswith("num_batches_tracked")]
     if unused:
         notes.append(f"{weights.file}: {len(unused)} tensors are of no use, such as {unused[0]}")
-    told = hashes.result(), tuple(notes)
+    told = hashes.result() | hashes_of(pre), tuple(notes)
     return Parts(config, network, plugin.prefix, pre, post, *told, adapter=weights.adapter)
-
-
-def _files_of(folder: Path) -> dict[str, Path]:
-    """Return the other files of a checkpoint by name, once all of them have been read."""
-    files = [folder / "config.json"]
-    for name in (PREPROCESSOR, POSTPROCESSOR):
-        file = folder / f"{name}.json"
-        if file.is_file():
-            steps = read_json(file).get("steps", [])
-            named = [step["state_file"] for step in steps if step.get("state_file") is not None]
-            files += [file, *(folder / state for state in named)]
-    return {file.name: file for file in files}
-
-
-def _require_stats(folder: Path, config: CheckpointConfig, inputs: Stats, outputs: Stats) -> None:
-    """Refuse a checkpoint whose files of statistics were left behind: it would act on raw numbers.
-
-    Raises:
-        UsageError: naming the first feature that is to be normalised by numbers that are not there.
-    """
-    for features, stats in ((config.input_features, inputs), (config.output_features, outputs)):
-        for key, feature in features.items():
-            mode = config.normalization_mapping.get(feature.kind.value, NormMode.IDENTITY)
-            if mode is not NormMode.IDENTITY and key not in stats:
-                raise UsageError(
-                    f"{folder} has no {PREPROCESSOR}.json, and its weights hold no statistics to "
-                    f"normalise {key} by ({mode.value}): copy the checkpoint's policy_* files too"
-                )
 
 
 def build_network(plugin: CheckpointPlugin, config: CheckpointConfig) -> Network:
@@ -194,9 +156,7 @@ def read_config(folder: Path) -> tuple[CheckpointPlugin, CheckpointConfig, list[
         notes.append(f"{file} states no type; its fields are those of {kind}")
     plugin = family(kind) if isinstance(kind, str) else None
     if plugin is None:
-        known = families()
-        hint = did_you_mean(str(kind), known)
-        raise UsageError(f"{file}: unknown type {kind!r} (we know {', '.join(known)}){hint}")
+        raise UsageError(f"{file}: {unknown_family(str(kind))}")
     config = decode_config(raw, _config_class(plugin), str(file))
     if config.unknown:
         notes.append(f"{file}: unknown to us and left alone: {', '.join(config.unknown)}")
@@ -210,51 +170,6 @@ def read_config(folder: Path) -> tuple[CheckpointPlugin, CheckpointConfig, list[
 def _config_class(plugin: CheckpointPlugin) -> type[CheckpointConfig]:
     assert issubclass(plugin.config, CheckpointConfig)
     return plugin.config
-
-
-def read_pipeline(folder: Path, name: str) -> Pipeline:
-    """Return the pipeline of ``<name>.json`` with its statistics.
-
-    Raises:
-        UsageError: a step that we do not know, or statistics that are missing or NaN.
-    """
-    file = folder / f"{name}.json"
-    raw = read_json(file)
-    listed = raw.get("steps", [])
-    if not isinstance(listed, list) or len(listed) > MOST_PIPELINE_STEPS:
-        raise UsageError(f"{file}: steps are no list of at most {MOST_PIPELINE_STEPS}")
-    steps = []
-    for index, step in enumerate(listed):
-        state = _state_of(step, folder, f"{file} step {index}")
-        steps.append(build_step(step, state, f"{file} step {index}"))
-    return Pipeline(str(raw.get("name", name)), tuple(steps))
-
-
-def _state_of(step: Any, folder: Path, where: str) -> Tensors:
-    """Return the numbers in a step's state file, which must lie beside the pipeline."""
-    state_file = step.get("state_file") if isinstance(step, dict) else None
-    if state_file is None:
-        return {}
-    if not isinstance(state_file, str) or not STATE_FILE.fullmatch(state_file):
-        raise UsageError(f"{where}: state_file {state_file!r} is not the name of a file beside it")
-    return read_tensors(folder / state_file)
-
-
-def default_pipelines(
-    config: CheckpointConfig, inputs: Stats, outputs: Stats, *, legacy: bool = False
-) -> tuple[Pipeline, Pipeline]:
-    """Return the steps that LeRobot gives ACT and Diffusion, with these statistics."""
-    norm_map, device = config.normalization_mapping, config.device or "cpu"
-    everything = {**config.input_features, **config.output_features}
-    normalize = Normalize(features=everything, norm_map=norm_map, stats=inputs, adds_eps=legacy)
-    unnormalize = Unnormalize(
-        features=config.output_features, norm_map=norm_map, stats=outputs, adds_eps=legacy
-    )
-    for step in (normalize, unnormalize):
-        check_stats(step, "the checkpoint's statistics")
-    before: tuple[Step, ...] = (Rename(), ToBatch(), ToDevice(device), normalize)
-    after: tuple[Step, ...] = (unnormalize, ToDevice("cpu"))
-    return Pipeline(PREPROCESSOR, before), Pipeline(POSTPROCESSOR, after)
 
 
 def fresh_policy(

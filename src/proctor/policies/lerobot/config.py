@@ -6,7 +6,7 @@ No torch here: `--help` and the checks against an interface need nothing but the
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
@@ -31,6 +31,10 @@ from proctor.policies.lerobot.feature_json import (
 )
 from proctor.policies.lerobot.limits import MOST_PIXELS, check_sizes, check_vector
 from proctor.policies.lerobot.presets import Samples, TrainingPreset
+
+if TYPE_CHECKING:
+    from proctor.policies.lerobot.processors import UsualSteps
+    from proctor.policies.lerobot.step import Step
 
 FEATURES = ("input_features", "output_features")
 """The fields that hold features."""
@@ -119,6 +123,11 @@ class CheckpointConfig(PolicyConfig):
         metadata=run_flag("other words for tasks by name, as {push-v3: shove the puck}")
         | _EVALUATION,
     )
+    tokenizer: str | None = field(
+        default=None,
+        metadata=run_flag("folder or Hub id of the tokenizer, instead of the checkpoint's own")
+        | PRESENTATION,
+    )
     unknown: dict[str, Any] = field(default_factory=dict, metadata={"saved": False, "hidden": True})
 
     if TYPE_CHECKING:  # every policy has these, but each at its own place in LeRobot's order
@@ -155,9 +164,24 @@ class CheckpointConfig(PolicyConfig):
     def read(self, instruction: str) -> dict[str, Array]:
         """Return what the network sees of a task's words, each an array without a batch axis.
 
-        Empty: the policy is not told its task.
+        For words that need no tokenizer: what one makes of them, the steps of ``processing`` tell.
+        Empty: nothing.
         """
         return {}
+
+    @property
+    def is_told(self) -> bool:
+        """Whether the policy is told its task in words; one with a tokenizer says so here."""
+        return bool(self.read(""))
+
+    def processing(self, usual: UsualSteps) -> tuple[Sequence[Step], Sequence[Step]]:
+        """Return the steps before and behind a new network, as LeRobot has them.
+
+        Those of a checkpoint are in its own files. A policy with steps of its own puts them among
+        the ``usual`` ones.
+        """
+        before = usual.rename, usual.to_batch, usual.to_device, usual.normalize
+        return before, (usual.unnormalize, usual.to_cpu)
 
     def samples(self) -> Samples:
         """Return what one sample of a training is made of.
@@ -182,7 +206,7 @@ class CheckpointConfig(PolicyConfig):
         if not self.input_features:
             raise UsageError("the policy's input_features are empty")
         check_sizes(self, {"n_obs_steps": 64})
-        if (self.instruction or self.instructions) and not self.read(""):
+        if (self.instruction or self.instructions) and not self.is_told:
             raise UsageError(f"{self.type} is not told its task: it takes no instruction")
         for key in self.cameras:
             shape = channels_first(self.input_features[key])

@@ -9,6 +9,7 @@ import importlib
 from importlib.metadata import entry_points
 from typing import Any
 
+from proctor.errors import did_you_mean
 from proctor.policies.lerobot.config import CheckpointPlugin
 
 FAMILIES = {
@@ -16,6 +17,26 @@ FAMILIES = {
     "act_words": "proctor.policies.act_words.config:PLUGIN",
     "diffusion": "proctor.policies.diffusion.config:PLUGIN",
 }
+
+ELSEWHERE = frozenset(
+    {
+        "eo1", "evo1", "fastwam", "gaussian_actor", "groot", "lingbot_va", "molmoact2", "sac",
+        "sarm", "vla_jepa", "wall_x",
+    }
+)  # fmt: skip
+"""Families of LeRobot's that have no network here."""
+
+
+def unknown_family(kind: str) -> str:
+    """Return what to say of a ``type`` that is none of ours: which there are, and what to do."""
+    known = families()
+    told = f"unknown type {kind!r} (we know {', '.join(known)})"
+    if kind in ELSEWHERE:
+        return (
+            f"{told}; {kind} can be served by its own server, and examined from here: "
+            "--policy.type=remote"
+        )
+    return told + did_you_mean(kind, known)
 
 
 def family(name: str) -> CheckpointPlugin | None:

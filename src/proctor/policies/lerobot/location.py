@@ -11,7 +11,17 @@ from proctor.errors import UsageError
 from proctor.machine.files import read_plain
 from proctor.machine.hub import HUB_ID, download
 
-FILES = ["config.json", "model.safetensors", "policy_*", "adapter_*"]
+FILES = [
+    "config.json",
+    "model*.safetensors",
+    "model.safetensors.index.json",
+    "policy_*",
+    "adapter_*",
+    "tokenizer*",
+    "special_tokens_map.json",
+    "action_tokenizer*",
+]
+"""Of a repository, those that a policy is read from; never code."""
 
 
 @dataclass(frozen=True)

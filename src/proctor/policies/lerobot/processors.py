@@ -12,17 +12,22 @@ each. Formulas (x raw, y normalised, d = high - low with exact zeros replaced by
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import msgspec
 import torch
 from torch import Tensor
 
-from proctor.features import ACTION, ENVIRONMENT_STATE, IMAGE, STATE, Feature, NormMode
+from proctor.errors import UsageError
+from proctor.features import ACTION, ENVIRONMENT_STATE, IMAGE, STATE, Array, Feature, NormMode
 from proctor.policies.lerobot.feature_json import encode_features
+from proctor.policies.lerobot.step import OURS, Step, Tensors, Told
 
-Tensors: TypeAlias = dict[str, Tensor]
+if TYPE_CHECKING:
+    from proctor.policies.lerobot.tokenizer import Tokenizers
+
 Stats: TypeAlias = dict[str, dict[str, Tensor]]
 """Feature key -> name of the statistic (mean, std, min, ...) -> numbers."""
 
@@ -34,29 +39,6 @@ NEEDED = {
     NormMode.QUANTILE10: ("q10", "q90"),
     NormMode.IDENTITY: (),
 }
-
-
-@dataclass(frozen=True)
-class Step:
-    """One step of a pipeline: a function of named tensors, with a config and maybe statistics."""
-
-    registry_name: ClassVar[str]
-
-    def __call__(self, tensors: Tensors) -> Tensors:
-        """Return the tensors after this step; the argument is left as it was."""
-        raise NotImplementedError
-
-    def config(self) -> dict[str, Any]:
-        """Return the step's config as it stands in the JSON file."""
-        return {}
-
-    def state(self) -> Tensors:
-        """Return the step's numbers as they stand in its state file."""
-        return {}
-
-    def on(self, device: torch.device) -> Step:
-        """Return the step as it works on ``device``."""
-        return self
 
 
 @dataclass(frozen=True)
@@ -116,6 +98,11 @@ class ToDevice(Step):
         """Return device and dtype."""
         return {"device": self.device, "float_dtype": self.float_dtype}
 
+    def check(self, where: str) -> None:
+        """Refuse a dtype that is none."""
+        if self.float_dtype not in (None, *FLOATS):
+            raise UsageError(f"{where}: float_dtype is {self.float_dtype!r}")
+
     def on(self, device: torch.device) -> Step:
         """Where the checkpoint was trained says nothing about where it runs."""
         return replace(self, device=str(device))
@@ -130,8 +117,8 @@ class Normalize(Step):
     features: dict[str, Feature] = field(default_factory=dict)
     norm_map: dict[str, NormMode] = field(default_factory=dict)
     normalize_observation_keys: list[str] | None = None
-    stats: Stats = field(default_factory=dict)
-    adds_eps: bool = False
+    stats: Stats = field(default_factory=dict, metadata=OURS)
+    adds_eps: bool = field(default=False, metadata=OURS)
     """Checkpoints before LeRobot 0.4 divide by (max - min + eps)."""
 
     def mode(self, key: str) -> NormMode:
@@ -212,6 +199,18 @@ class Unnormalize(Normalize):
 
 
 @dataclass(frozen=True)
+class UsualSteps:
+    """The steps that every policy has, for one and its statistics."""
+
+    rename: Step
+    to_batch: Step
+    to_device: Step
+    normalize: Step
+    unnormalize: Step
+    to_cpu: Step
+
+
+@dataclass(frozen=True)
 class Pipeline:
     """Steps that are applied one after the other."""
 
@@ -227,6 +226,53 @@ class Pipeline:
     def on(self, device: torch.device) -> Pipeline:
         """Return the pipeline as it works on ``device``."""
         return replace(self, steps=tuple(step.on(device) for step in self.steps))
+
+    def hear(self, words: Sequence[str], seen: Tensors) -> dict[str, Array]:
+        """Return what the network is told of its task, by the names of its inputs: [B, ...] each.
+
+        ``seen`` [B, ...], on the CPU and by the observations' own names, is what ``needs`` and, of
+        samples to learn from, ``learns_from`` name.
+        """
+        told = Told(tuple(words), seen)
+        for step in self.steps if self.tells else ():
+            told = step.hear(told)
+        return told.arrays
+
+    @property
+    def tells(self) -> bool:
+        """Whether the network hears something of its steps."""
+        return any(step.tells for step in self.steps)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Observations, by the policy's names, that its steps work by on the CPU."""
+        return tuple(dict.fromkeys(key for step in self.steps for key in step.needs))
+
+    @property
+    def learns_from(self) -> tuple[str, ...]:
+        """What else of a sample what is told depends on, where the policy is trained."""
+        return tuple(dict.fromkeys(key for step in self.steps for key in step.learns_from))
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        """The files that its steps work by, by their path in a checkpoint."""
+        return {name: held for step in self.steps for name, held in step.files().items()}
+
+    def equipped(self, tokenizers: Tokenizers) -> Pipeline:
+        """Return the pipeline with the files that its steps need beside the checkpoint's own.
+
+        Raises:
+            UsageError: they are not to be had.
+        """
+        return replace(self, steps=tuple(step.equipped(tokenizers) for step in self.steps))
+
+    def after(self, earlier: Pipeline) -> Pipeline:
+        """Return the pipeline behind a network as it undoes what ``earlier`` did before it.
+
+        Raises:
+            UsageError: there is nothing that a step could undo.
+        """
+        return replace(self, steps=tuple(step.after(earlier.steps) for step in self.steps))
 
     def renaming(self, rename_map: dict[str, str] | None) -> Pipeline:
         """Return the pipeline with another rename map, put first; None keeps its own."""

@@ -70,7 +70,10 @@ def write_parts(
 
 
 def write_pipeline(pipeline: Pipeline, folder: Path) -> None:
-    """Write ``<name>.json`` and the state files of its steps."""
+    """Write ``<name>.json``, the state files of its steps and the tokenizers that they work by.
+
+    LeRobot 0.6.1 has its tokenizers from the Hub, by name; ours are beside, for who has no way.
+    """
     steps = []
     for index, step in enumerate(pipeline.steps):
         entry: dict[str, Any] = {"registry_name": step.registry_name, "config": step.config()}
@@ -82,3 +85,7 @@ def write_pipeline(pipeline: Pipeline, folder: Path) -> None:
         steps.append(entry)
     text = json.dumps({"name": pipeline.name, "steps": steps}, indent=2)
     (folder / f"{pipeline.name}.json").write_text(text)
+    for name, held in pipeline.files.items():
+        file = folder / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(held)

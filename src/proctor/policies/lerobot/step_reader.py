@@ -10,23 +10,29 @@ from torch import Tensor
 
 from proctor.errors import UsageError
 from proctor.features import Feature
+from proctor.policies.lerobot.families import named
 from proctor.policies.lerobot.feature_json import channels_first, decode_features
-from proctor.policies.lerobot.processors import (
-    FLOATS,
-    NEEDED,
-    Normalize,
-    Rename,
-    Stats,
-    Step,
-    Tensors,
-    ToBatch,
-    ToDevice,
-    Unnormalize,
-)
+from proctor.policies.lerobot.processors import NEEDED, Normalize, Stats
+from proctor.policies.lerobot.step import Step, Tensors
 
-KNOWN: dict[str, type[Step]] = {
-    step.registry_name: step for step in (Rename, ToBatch, ToDevice, Normalize, Unnormalize)
+_USUAL = "proctor.policies.lerobot.processors"
+_LANGUAGE = "proctor.policies.lerobot.language"
+_RELATIVE = "proctor.policies.lerobot.relative"
+KNOWN = {
+    "rename_observations_processor": f"{_USUAL}:Rename",
+    "to_batch_processor": f"{_USUAL}:ToBatch",
+    "device_processor": f"{_USUAL}:ToDevice",
+    "normalizer_processor": f"{_USUAL}:Normalize",
+    "unnormalizer_processor": f"{_USUAL}:Unnormalize",
+    "tokenizer_processor": f"{_LANGUAGE}:Tokenize",
+    "smolvla_new_line_processor": f"{_LANGUAGE}:NewLine",
+    "pi0_new_line_processor": f"{_LANGUAGE}:Pi0NewLine",
+    "pi05_prepare_state_tokenizer_processor_step": f"{_LANGUAGE}:StatePrompt",
+    "pi0_fast_prepare_state_tokenizer_processor_step": f"{_LANGUAGE}:Pi0FastStatePrompt",
+    "relative_actions_processor": f"{_RELATIVE}:RelativeActions",
+    "absolute_actions_processor": f"{_RELATIVE}:AbsoluteActions",
 }
+"""Where each step is, by LeRobot's name for it: one of a family's own is a line here."""
 
 
 def build_step(raw: Any, state: Tensors, where: str) -> Step:
@@ -41,16 +47,16 @@ def build_step(raw: Any, state: Tensors, where: str) -> Step:
     config = raw.get("config") or {}
     if not isinstance(config, dict):
         raise UsageError(f"{where}, {name}: its config is no JSON object")
-    ours = {f.name for f in fields(KNOWN[name])} - {"stats", "adds_eps"}
+    kind: type[Step] = named(KNOWN[name])
+    ours = {f.name for f in fields(kind) if f.metadata.get("saved", True)}
     for key in config:
         if key not in ours:
             raise UsageError(f"{where}, {name}: we do not know its setting {key!r}")
     try:
-        step = msgspec.convert(decode_features(config, ("features",)), KNOWN[name])
+        step = msgspec.convert(decode_features(config, ("features",)), kind)
     except msgspec.ValidationError as error:
         raise UsageError(f"{where}, {name}: {error}") from None
-    if isinstance(step, ToDevice) and step.float_dtype not in (None, *FLOATS):
-        raise UsageError(f"{where}, {name}: float_dtype is {step.float_dtype!r}")
+    step.check(f"{where}, {name}")
     if isinstance(step, Normalize):
         step = replace(step, stats=group_stats(state))
         check_stats(step, where)

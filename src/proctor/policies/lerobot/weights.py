@@ -16,7 +16,8 @@ from torch.overrides import TorchFunctionMode
 from proctor.errors import UsageError
 from proctor.machine.files import MOST_JSON
 from proctor.policies.lerobot.config import CheckpointConfig
-from proctor.policies.lerobot.processors import Stats, Tensors
+from proctor.policies.lerobot.processors import Stats
+from proctor.policies.lerobot.step import Tensors
 from proctor.policies.runtime.network import Network
 
 LEGACY = re.compile(r"^(normalize_inputs|normalize_targets|unnormalize_outputs)\.(?:buffer_)?(.+)$")

@@ -5,19 +5,20 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from proctor.definition import Use
 from proctor.features import ACTION, Array, Feature
 from proctor.policies.base import Batch, Policy, PolicySpec, Query
 from proctor.policies.fit import offered_key
 from proctor.policies.lerobot.adapter import Adapter
 from proctor.policies.lerobot.config import CheckpointConfig, definition_of
 from proctor.policies.lerobot.processors import Pipeline
+from proctor.policies.runtime.hearing import Hearing
 from proctor.policies.runtime.network import Network, draw
 from proctor.policies.runtime.runner import (
     autocast,
@@ -31,7 +32,6 @@ from proctor.types import EpisodeSpec, Task
 DRAWN, TOLD = "drawn: ", "told: "
 """What stands before the names of a network's draws, and of what it sees of its task's words, among
 the rows that go to the device."""
-_MOST_INSTRUCTIONS = 4096
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,10 @@ class Parts:
     adapter: Adapter | None = None
     """What of the network is trained, where its own weights stay as they are."""
 
+    def hearing(self, use: Use) -> Hearing:
+        """Return what makes of a task's words what the network is given."""
+        return Hearing(self.config, self.preprocessor, use)
+
     @property
     def base(self) -> str | None:
         """Where the policy is that an adapter is for."""
@@ -68,15 +72,15 @@ class ChunkPolicy(Policy):
         config = parts.config
         self.parts = parts
         renames = parts.preprocessor.rename_map
-        self._read = lru_cache(_MOST_INSTRUCTIONS)(config.read)
-        self._told = tuple(self._read(""))
+        self._hearing = parts.hearing(Use.EVALUATION)
+        self._told = tuple(self._hearing.of_nothing(1))
         self.device, about_device = device_for(device)
         self.spec = PolicySpec(
             name=config.type,
             inputs=tuple(offered_key(key, renames) for key in config.input_features),
             n_obs_steps=config.n_obs_steps,
             n_action_steps=config.n_action_steps,
-            needs_instruction=bool(self._told) and config.instruction is None,
+            needs_instruction=config.is_told and config.instruction is None,
             worded=tuple(config.instructions or ()),
             computes_on=self.device.type,
             bit_exact=self.device.type == "cpu" or config.pad_to is not None,
@@ -92,6 +96,8 @@ class ChunkPolicy(Policy):
         if config.compile:
             for module in self.network.hot_parts():
                 module.compile()
+        self._behind = {key: offered_key(key, renames) for key in parts.postprocessor.needs}
+        self._kept = {*self._hearing.needs, *self._behind.values()}
         self.runner = make_runner(self._forward, self.device, config.pad_to)
 
     def new_episode(self, spec: EpisodeSpec) -> Any:
@@ -104,15 +110,16 @@ class ChunkPolicy(Policy):
         drawn = [self._draw(query) for query in batch.queries] if self.network.draws else []
         for name in self.network.draws:
             rows[DRAWN + name] = np.stack([one[name] for one in drawn])
-        tasks = [query.spec.task for query in batch.queries] if self._told else []
-        told = [self._read(self._instruction(task)) for task in tasks]
-        for name in self._told:
-            rows[TOLD + name] = np.stack([one[name] for one in told])
+        newest = {key: torch.tensor(rows[key][:, -1]) for key in self._kept}
+        words = [self._instruction(query.spec.task) for query in batch.queries]
+        for name, told in self._hearing(words, newest).items():
+            rows[TOLD + name] = told
         chunks = self.runner(rows)
         with torch.inference_mode():
             settled = self.network.settle(chunks, [query.state for query in batch.queries])
             played = settled[:, : self.parts.config.n_action_steps]
-            actions: Array = self.postprocessor({ACTION: played})[ACTION].numpy()
+            seen = {key: newest[offered] for key, offered in self._behind.items()}
+            actions: Array = self.postprocessor({ACTION: played, **seen})[ACTION].numpy()
         return actions
 
     def warm_up(self, features: Mapping[str, Feature], most: int) -> Iterator[None]:
@@ -126,9 +133,7 @@ class ChunkPolicy(Policy):
             }
             for name, (_, shape) in self.network.draws.items():
                 rows[DRAWN + name] = np.zeros((size, *shape), np.float32)
-            for name, words in self._read("").items():
-                rows[TOLD + name] = np.stack([words] * size)
-            return rows
+            return rows | {TOLD + k: told for k, told in self._hearing.of_nothing(size).items()}
 
         return self.runner.warm_up(most, rows_of)
 

@@ -1,0 +1,165 @@
+"""The steps by which a checkpoint makes numbers of a task's words, in LeRobot's names.
+
+new line           "push" -> "push\\n", as language models were shown their prompts
+state in a prompt  "Task: push, State: 128 97;\\nAction: ", once the state is normalised
+tokens             numbers, filled up to a fixed length, and which of them are words
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from proctor.errors import UsageError
+from proctor.features import LANGUAGE_MASK, LANGUAGE_TOKENS, STATE, Array
+from proctor.policies.lerobot.step import OURS, Step, Told
+from proctor.policies.lerobot.tokenizer import FOLDER, MOST_TOKENS, TextTokenizer, Tokenizers
+
+_EDGES = np.linspace(-1, 1, 257)[:-1]
+"""A number of a normalised state is named by the last of these that it is not below."""
+_TASK = "task"
+
+
+@dataclass(frozen=True)
+class NewLine(Step):
+    """End the words with a new line, unless they do."""
+
+    registry_name: ClassVar[str] = "smolvla_new_line_processor"
+
+    def hear(self, told: Told) -> Told:
+        """Change the words."""
+        words = (text if text.endswith("\n") else f"{text}\n" for text in told.words)
+        return replace(told, words=tuple(words))
+
+
+@dataclass(frozen=True)
+class Pi0NewLine(NewLine):
+    """The same, under the name that pi0's checkpoints have for it."""
+
+    registry_name: ClassVar[str] = "pi0_new_line_processor"
+
+
+@dataclass(frozen=True)
+class StatePrompt(Step):
+    """Put the state, as whole numbers, into the words; it must be normalised by then."""
+
+    registry_name: ClassVar[str] = "pi05_prepare_state_tokenizer_processor_step"
+    ending: ClassVar[str] = "Action: "
+    max_state_dim: int = 32
+    task_key: str = _TASK
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The state."""
+        return (STATE,)
+
+    def hear(self, told: Told) -> Told:
+        """Change the words."""
+        places = np.digitize(told.seen[STATE].float().numpy(), _EDGES) - 1
+        words = (self._prompt(text, row) for text, row in zip(told.words, places, strict=True))
+        return replace(told, words=tuple(words))
+
+    def _prompt(self, text: str, places: Array) -> str:
+        task = text.strip().replace("_", " ").replace("\n", " ")
+        return f"Task: {task}, State: {' '.join(map(str, places))};\n{self.ending}"
+
+    def check(self, where: str) -> None:
+        """Refuse another source of words than the task."""
+        _check_task(self.task_key, where)
+
+
+@dataclass(frozen=True)
+class Pi0FastStatePrompt(StatePrompt):
+    """The same without the ending, which is the first thing that pi0-FAST says itself."""
+
+    registry_name: ClassVar[str] = "pi0_fast_prepare_state_tokenizer_processor_step"
+    ending: ClassVar[str] = ""
+
+
+@dataclass(frozen=True)
+class Tokenize(Step):
+    """Number the words: ``LANGUAGE_TOKENS`` int64 [B, max_length], ``LANGUAGE_MASK`` bool.
+
+    Always of that length, whatever ``padding`` says: LeRobot fills up to the longest of a batch
+    where it is "longest", and what a network makes of one row then depends on the others. A network
+    that is given the mask and uses it returns the same for both.
+    """
+
+    registry_name: ClassVar[str] = "tokenizer_processor"
+    tells: ClassVar[bool] = True
+    max_length: int = 512
+    task_key: str = _TASK
+    padding_side: str = "right"
+    padding: str = "max_length"
+    truncation: bool = True
+    tokenizer_name: str | None = None
+    tokenizer: TextTokenizer | None = field(default=None, metadata=OURS)
+    inside: str = field(default=FOLDER, metadata=OURS)
+    """The checkpoint's folder that has it, where it has."""
+
+    def hear(self, told: Told) -> Told:
+        """Add the numbers.
+
+        Raises:
+            UsageError: there are too many, and the checkpoint says that none may be left out.
+        """
+        tokenizer = self.tokenizer
+        assert tokenizer is not None, "a pipeline is equipped before it is used"
+        most, pad = self.max_length, tokenizer.pad
+        tokens = np.full((len(told.words), most), pad, np.int64)
+        mask = np.zeros(tokens.shape, np.bool_)
+        for row, text in enumerate(told.words):
+            ids = tokenizer.encode(text, most if self.truncation else None)
+            if len(ids) > most:
+                raise UsageError(f"{text[:60]!r} has {len(ids)} tokens (at most {most})")
+            start = 0 if self.padding_side == "right" else most - len(ids)
+            place = slice(start, start + len(ids))
+            tokens[row, place], mask[row, place] = ids, True
+        return replace(told, arrays={**told.arrays, LANGUAGE_TOKENS: tokens, LANGUAGE_MASK: mask})
+
+    def config(self) -> dict[str, Any]:
+        """Return how words are numbered, in LeRobot's order."""
+        named = {} if self.tokenizer_name is None else {"tokenizer_name": self.tokenizer_name}
+        return {
+            "max_length": self.max_length,
+            "task_key": self.task_key,
+            "padding_side": self.padding_side,
+            "padding": self.padding,
+            "truncation": self.truncation,
+            **named,
+        }
+
+    def files(self) -> dict[str, bytes]:
+        """Return the tokenizer's."""
+        held = {} if self.tokenizer is None else self.tokenizer.files
+        return {f"{self.inside}/{name}": content for name, content in held.items()}
+
+    def check(self, where: str) -> None:
+        """Refuse what words cannot be numbered by."""
+        _check_task(self.task_key, where)
+        if not 1 <= self.max_length <= MOST_TOKENS:
+            raise UsageError(f"{where}: max_length is {self.max_length} (choose 1-{MOST_TOKENS})")
+        choices = {"padding_side": ("right", "left"), "padding": ("max_length", "longest")}
+        for name, known in choices.items():
+            if getattr(self, name) not in known:
+                raise UsageError(
+                    f"{where}: {name} is {getattr(self, name)!r} (we know {', '.join(known)})"
+                )
+
+    def equipped(self, tokenizers: Tokenizers) -> Tokenize:
+        """Return the step with its tokenizer.
+
+        Raises:
+            UsageError: it is not to be had.
+        """
+        tokenizer = tokenizers.find(self.tokenizer_name, self.inside)
+        tokenizer.encode("")
+        _ = tokenizer.pad
+        return replace(self, tokenizer=tokenizer)
+
+
+def _check_task(key: str, where: str) -> None:
+    if key != _TASK:
+        raise UsageError(f"{where}: task_key is {key!r}, and words come from {_TASK!r} only")

@@ -1,0 +1,163 @@
+"""The pipelines of a checkpoint: read from its files, or made as LeRobot makes them."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+from typing import Any
+
+from proctor.errors import UsageError
+from proctor.features import NormMode
+from proctor.policies.lerobot.config import CheckpointConfig
+from proctor.policies.lerobot.location import read_json
+from proctor.policies.lerobot.processors import (
+    Normalize,
+    Pipeline,
+    Rename,
+    Stats,
+    ToBatch,
+    ToDevice,
+    Unnormalize,
+    UsualSteps,
+)
+from proctor.policies.lerobot.step import Tensors
+from proctor.policies.lerobot.step_reader import build_step, check_stats
+from proctor.policies.lerobot.tokenizer import Tokenizers
+from proctor.policies.lerobot.weights import read_tensors
+
+PREPROCESSOR = "policy_preprocessor"
+POSTPROCESSOR = "policy_postprocessor"
+MOST_PIPELINE_STEPS = 100
+STATE_FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,200}\.safetensors")
+
+
+def has_pipelines(folder: Path) -> bool:
+    """Tell whether a checkpoint has its steps in files: those from before LeRobot 0.4 do not."""
+    return any((folder / f"{name}.json").is_file() for name in (PREPROCESSOR, POSTPROCESSOR))
+
+
+def read_pipelines(folder: Path, config: CheckpointConfig) -> tuple[Pipeline, Pipeline]:
+    """Return the pipelines before and behind the network, with all that they work by.
+
+    Raises:
+        UsageError: a step that we do not know, statistics that are missing or NaN, or a tokenizer
+            that is not to be had.
+    """
+    before, after = (read_pipeline(folder, name) for name in (PREPROCESSOR, POSTPROCESSOR))
+    return _ready(before, after, config, folder)
+
+
+def pipeline_files(folder: Path) -> dict[str, Path]:
+    """Return the files of a checkpoint's pipelines by name, once all of them have been read."""
+    files: list[Path] = []
+    for name in (PREPROCESSOR, POSTPROCESSOR):
+        file = folder / f"{name}.json"
+        if file.is_file():
+            steps = read_json(file).get("steps", [])
+            named = [step["state_file"] for step in steps if step.get("state_file") is not None]
+            files += [file, *(folder / state for state in named)]
+    return {file.name: file for file in files}
+
+
+def hashes_of(pipeline: Pipeline) -> dict[str, str]:
+    """Return the SHA-256 of every file that its steps hold: tokenizers, wherever they came from."""
+    return {name: hashlib.sha256(held).hexdigest() for name, held in pipeline.files.items()}
+
+
+def require_stats(folder: Path, config: CheckpointConfig, inputs: Stats, outputs: Stats) -> None:
+    """Refuse a checkpoint whose files of statistics were left behind: it would act on raw numbers.
+
+    Raises:
+        UsageError: naming the first feature that is to be normalised by numbers that are not there.
+    """
+    for features, stats in ((config.input_features, inputs), (config.output_features, outputs)):
+        for key, feature in features.items():
+            mode = config.normalization_mapping.get(feature.kind.value, NormMode.IDENTITY)
+            if mode is not NormMode.IDENTITY and key not in stats:
+                raise UsageError(
+                    f"{folder} has no {PREPROCESSOR}.json, and its weights hold no statistics to "
+                    f"normalise {key} by ({mode.value}): copy the checkpoint's policy_* files too"
+                )
+
+
+def read_pipeline(folder: Path, name: str) -> Pipeline:
+    """Return the pipeline of ``<name>.json`` with its statistics, before it is equipped.
+
+    Raises:
+        UsageError: a step that we do not know, or statistics that are missing or NaN.
+    """
+    file = folder / f"{name}.json"
+    raw = read_json(file)
+    listed = raw.get("steps", [])
+    if not isinstance(listed, list) or len(listed) > MOST_PIPELINE_STEPS:
+        raise UsageError(f"{file}: steps are no list of at most {MOST_PIPELINE_STEPS}")
+    steps = []
+    for index, step in enumerate(listed):
+        state = _state_of(step, folder, f"{file} step {index}")
+        steps.append(build_step(step, state, f"{file} step {index}"))
+    return Pipeline(str(raw.get("name", name)), tuple(steps))
+
+
+def _state_of(step: Any, folder: Path, where: str) -> Tensors:
+    """Return the numbers in a step's state file, which must lie beside the pipeline."""
+    state_file = step.get("state_file") if isinstance(step, dict) else None
+    if state_file is None:
+        return {}
+    if not isinstance(state_file, str) or not STATE_FILE.fullmatch(state_file):
+        raise UsageError(f"{where}: state_file {state_file!r} is not the name of a file beside it")
+    return read_tensors(folder / state_file)
+
+
+def default_pipelines(
+    config: CheckpointConfig, inputs: Stats, outputs: Stats, *, legacy_in: Path | None = None
+) -> tuple[Pipeline, Pipeline]:
+    """Return the steps that LeRobot gives such a policy, with these statistics.
+
+    ``legacy_in`` is the folder of a checkpoint from before there were steps in files.
+
+    Raises:
+        UsageError: statistics that cannot be, or a tokenizer that is not to be had.
+    """
+    legacy = legacy_in is not None
+    norm_map, device = config.normalization_mapping, config.device or "cpu"
+    everything = {**config.input_features, **config.output_features}
+    normalize = Normalize(features=everything, norm_map=norm_map, stats=inputs, adds_eps=legacy)
+    unnormalize = Unnormalize(
+        features=config.output_features, norm_map=norm_map, stats=outputs, adds_eps=legacy
+    )
+    for step in (normalize, unnormalize):
+        check_stats(step, "the checkpoint's statistics")
+    steps = UsualSteps(
+        rename=Rename(),
+        to_batch=ToBatch(),
+        to_device=ToDevice(device),
+        normalize=normalize,
+        unnormalize=unnormalize,
+        to_cpu=ToDevice("cpu"),
+    )
+    before, after = config.processing(steps)
+    return _ready(
+        Pipeline(PREPROCESSOR, tuple(before)),
+        Pipeline(POSTPROCESSOR, tuple(after)),
+        config,
+        legacy_in,
+    )
+
+
+def _ready(
+    before: Pipeline, after: Pipeline, config: CheckpointConfig, folder: Path | None
+) -> tuple[Pipeline, Pipeline]:
+    """Return both with all that their steps need: of files, of observations and of each other."""
+    if config.tokenizer is not None and not before.tells:
+        raise UsageError(f"{config.type} has no tokenizer, so --policy.tokenizer says nothing")
+    if before.tells and not config.is_told:
+        raise UsageError(f"{config.type} is not told its task, and a step of it makes tokens")
+    if config.is_told and not (before.tells or config.read("")):
+        raise UsageError(f"{config.type} is told its task, and no step of it makes tokens of words")
+    before = before.equipped(Tokenizers(folder, config.tokenizer))
+    after = after.after(before)
+    for key in (*before.needs, *after.needs):
+        if key not in config.input_features:
+            raise UsageError(f"a step of the policy works by {key}, which it does not look at")
+    return before, after

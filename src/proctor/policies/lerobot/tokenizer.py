@@ -1,0 +1,225 @@
+"""Tokenizers: from a checkpoint's folder, a folder that a flag names, or the Hub; never as code.
+
+A tokenizer is its ``tokenizer.json``, which the `tokenizers` library reads as data, and what
+``tokenizer_config.json`` says of special tokens. Both may come from anywhere: sizes are bounded,
+and rules that make much out of little are refused (ten letters could become gigabytes).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from proctor.errors import HubUnreachable, MissingExtra, UsageError, one_line
+from proctor.machine.files import read_plain
+from proctor.machine.hub import download
+
+FOLDER = "tokenizer"
+"""Where a checkpoint has its own, if not beside its config.json."""
+TOKENIZER, SETTINGS, SPECIALS = "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"
+FILES = (TOKENIZER, SETTINGS, SPECIALS)
+MOST_TOKENS, MOST_LETTERS = 4096, 100_000
+"""Of an instruction, as tokens and as letters."""
+_HINT = (
+    f"put its {TOKENIZER} and {SETTINGS} beside the checkpoint's config.json, or name a folder "
+    "with them: --policy.tokenizer=DIR"
+)
+_MOST_RULES, _MOST_GROWTH, _MOST_NAME = 2**20, 64, 300
+
+
+class TextTokenizer:
+    """Words to numbers, as the files of a tokenizer say; travels between processes as those."""
+
+    def __init__(self, files: Mapping[str, bytes], where: str) -> None:
+        """Read a tokenizer; ``where`` names it in errors.
+
+        Raises:
+            UsageError: the files are none of a tokenizer, or make too much of a text.
+            MissingExtra: there is nothing here to read them with.
+        """
+        self.files, self._where = dict(files), where
+        rules = _object(files[TOKENIZER], f"{where}/{TOKENIZER}")
+        _check_rules(rules, f"{where}/{TOKENIZER}")
+        self._said: dict[str, Any] = {}
+        for name in (SPECIALS, SETTINGS):  # the second is asked first
+            if name in files:
+                self._said |= _object(files[name], f"{where}/{name}")
+        self._padding = rules.get("padding")
+        self._tokenizer = _built(files[TOKENIZER].decode(), f"{where}/{TOKENIZER}")
+        self._tokenizer.no_padding()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel as files."""
+        return TextTokenizer, (self.files, self._where)
+
+    def encode(self, text: str, most: int | None = None, *, specials: bool = True) -> list[int]:
+        """Return the numbers of ``text``, cut to ``most``; with those that begin and end it.
+
+        Raises:
+            UsageError: the text is too long to be an instruction.
+        """
+        if len(text) > MOST_LETTERS:
+            raise UsageError(f"{len(text)} letters are no instruction (at most {MOST_LETTERS})")
+        if most is None:
+            self._tokenizer.no_truncation()
+        else:
+            side = "left" if self._said.get("truncation_side") == "left" else "right"
+            self._tokenizer.enable_truncation(most, direction=side)
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=specials).ids
+        return ids
+
+    def special(self, name: str) -> int:
+        """Return the number of a special token, as ``pad_token`` or ``eos_token``.
+
+        Raises:
+            UsageError: the tokenizer has none.
+        """
+        said = self._said.get(name)
+        text = said.get("content") if isinstance(said, dict) else said
+        number = self._tokenizer.token_to_id(text) if isinstance(text, str) else None
+        if number is None:
+            raise UsageError(
+                f"{self._where}: no {name} (its {SETTINGS} says which, and belongs beside it)"
+            )
+        return int(number)
+
+    @property
+    def pad(self) -> int:
+        """The number that fills up.
+
+        Raises:
+            UsageError: the tokenizer has none.
+        """
+        if "pad_token" not in self._said and isinstance(self._padding, dict):
+            return int(self._padding.get("pad_id", 0))
+        return self.special("pad_token")
+
+    @property
+    def size(self) -> int:
+        """How many numbers there are, special tokens among them."""
+        return int(self._tokenizer.get_vocab_size())
+
+
+@dataclass(frozen=True)
+class Tokenizers:
+    """Where the tokenizers of a policy may be."""
+
+    folder: Path | None = None
+    """Its checkpoint."""
+    given: str | None = None
+    """Folder or Hub id, given by hand."""
+    found: dict[tuple[str | None, str], TextTokenizer] = field(default_factory=dict)
+    """Those that were read already."""
+
+    def find(self, name: str | None, inside: str = FOLDER) -> TextTokenizer:
+        """Return the tokenizer that a checkpoint calls ``name``, or has in its folder ``inside``.
+
+        First what was given by hand; then the checkpoint's own; then a folder or a repository of
+        the Hub of that name.
+
+        Raises:
+            UsageError: it is nowhere, or is none; the text says what to do.
+        """
+        if (name, inside) not in self.found:
+            folder = self._folder(name, inside)
+            files = {file: _bytes(folder / file) for file in FILES if (folder / file).is_file()}
+            self.found[name, inside] = TextTokenizer(files, str(folder))
+        return self.found[name, inside]
+
+    def _folder(self, name: str | None, inside: str) -> Path:
+        if self.given is not None:
+            return _folder_of(self.given, f"--policy.tokenizer={self.given}")
+        own = [] if self.folder is None else [self.folder / inside]
+        if self.folder is not None and inside == FOLDER:
+            own.append(self.folder)
+        for folder in own:
+            if (folder / TOKENIZER).is_file():
+                return folder
+        if not name or len(name) > _MOST_NAME:
+            raise UsageError(f"the policy does not name its tokenizer: {_HINT}")
+        return _folder_of(name, f"the policy's tokenizer {one_line(name)}")
+
+
+def _folder_of(name: str, what: str) -> Path:
+    """Return the folder of a tokenizer that is here or on the Hub."""
+    try:
+        here = Path(name).expanduser()
+        folder = here if here.is_dir() else download(name, None, FILES)
+    except (OSError, ValueError, RuntimeError, HubUnreachable):
+        raise UsageError(f"{what} is not here and the Hub cannot be reached: {_HINT}") from None
+    except MissingExtra:
+        raise
+    except UsageError as error:
+        raise UsageError(f"{what}: {error}: {_HINT}") from None
+    if not (folder / TOKENIZER).is_file():
+        raise UsageError(f"{what} has no {TOKENIZER} in {folder}: {_HINT}")
+    return folder
+
+
+def _bytes(file: Path) -> bytes:
+    try:
+        return read_plain(file)
+    except OSError as error:
+        raise UsageError(f"cannot read {file}: {error.strerror}") from None
+
+
+def _object(raw: bytes, where: str) -> dict[str, Any]:
+    try:
+        said = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{where} is not JSON: {one_line(str(error), 200)}") from None
+    if not isinstance(said, dict):
+        raise UsageError(f"{where} holds no JSON object")
+    return said
+
+
+def _built(text: str, where: str) -> Any:
+    """Return the library's tokenizer of a text that is JSON."""
+    try:
+        from tokenizers import Tokenizer
+    except ImportError:
+        raise MissingExtra("tokenizers", "vla") from None
+    try:
+        return Tokenizer.from_str(text)
+    except BaseException as error:
+        # What the library cannot cope with it may say by a panic, which is no Exception.
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise UsageError(f"{where} is no tokenizer: {one_line(str(error), 200)}") from None
+
+
+def _check_rules(rules: Mapping[str, Any], where: str) -> None:
+    """Refuse rules that make a long text of a short one.
+
+    Raises:
+        UsageError: naming the part.
+    """
+    for part in ("normalizer", "pre_tokenizer", "post_processor"):
+        said = rules.get(part)
+        if len(json.dumps(said)) > _MOST_RULES:
+            raise UsageError(f"{where}: its {part} has more than {_MOST_RULES} letters")
+        growth = _growth(said)
+        if growth > _MOST_GROWTH:
+            raise UsageError(f"{where}: its {part} makes texts {growth:.3g} times as long")
+
+
+def _growth(rule: Any) -> float:
+    """Return how many times as long a text may be after ``rule``."""
+    if isinstance(rule, list):
+        return math.prod(_growth(one) for one in rule)
+    if not isinstance(rule, dict):
+        return 1.0
+    inner = math.prod(_growth(value) for value in rule.values())
+    if rule.get("type") == "TemplateProcessing":
+        return inner * max(1, str(rule.get("single")).count("'Sequence'"))
+    content = rule.get("content", rule.get("prepend"))
+    if not isinstance(content, str) or rule.get("type") not in ("Replace", "Prepend"):
+        return inner
+    pattern = rule.get("pattern")
+    told = pattern.get("String") if isinstance(pattern, dict) else None
+    # A regular expression may find nothing, everywhere.
+    return inner * max(1.0, len(content) / len(told) if told else len(content) + 1.0)

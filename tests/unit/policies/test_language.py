@@ -1,0 +1,415 @@
+"""What a network is told of its task: words as tokens, from files that nobody vouches for."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.unit.policies.small_policies import (
+    ACTION,
+    INPUTS,
+    STATE,
+    batch_of,
+    episode,
+    fresh_queries,
+)
+from tests.unit.policies.tiny_tokenizer import PAD, VOCABULARY, rules, split, write_tokenizer
+from torch import Tensor, nn
+
+from proctor.definition import Use
+from proctor.errors import UsageError
+from proctor.features import LANGUAGE_MASK, LANGUAGE_TOKENS, NormMode
+from proctor.policies.lerobot.config import CheckpointConfig
+from proctor.policies.lerobot.language import (
+    NewLine,
+    Pi0FastStatePrompt,
+    Pi0NewLine,
+    StatePrompt,
+    Tokenize,
+)
+from proctor.policies.lerobot.pipelines import default_pipelines, hashes_of, read_pipelines
+from proctor.policies.lerobot.processors import Pipeline, Stats, UsualSteps
+from proctor.policies.lerobot.relative import AbsoluteActions, RelativeActions
+from proctor.policies.lerobot.saving import write_pipeline
+from proctor.policies.lerobot.step import Step, Told
+from proctor.policies.lerobot.tokenizer import TextTokenizer, Tokenizers
+from proctor.policies.runtime.chunk_policy import ChunkPolicy, Parts
+from proctor.policies.runtime.hearing import Hearing
+from proctor.policies.runtime.network import Network
+
+STATS: Stats = {
+    key: {"min": torch.full((n,), -2.0), "max": torch.full((n,), 2.0)}
+    for key, n in ((STATE, 4), ("action", 3))
+}
+
+
+@dataclass
+class Listening(CheckpointConfig):
+    """A policy that is told its task by tokens, with or without its state in the prompt."""
+
+    type: str = "listening"
+    input_features: Any = field(default_factory=lambda: INPUTS)
+    output_features: Any = field(default_factory=lambda: ACTION)
+    n_action_steps: int = 2
+    normalization_mapping: Any = field(
+        default_factory=lambda: {"STATE": NormMode.MIN_MAX, "ACTION": NormMode.MIN_MAX}
+    )
+    with_state: bool = False
+    relative: bool = False
+
+    @property
+    def is_told(self) -> bool:
+        return True
+
+    def processing(self, usual: UsualSteps) -> tuple[Sequence[Step], Sequence[Step]]:
+        words = [StatePrompt()] if self.with_state else [NewLine()]
+        tokens = Tokenize(max_length=24, tokenizer_name="somebody/tiny")
+        before = [usual.rename, usual.to_batch, RelativeActions(self.relative), usual.normalize]
+        return [*before, *words, tokens, usual.to_device], [
+            usual.unnormalize,
+            AbsoluteActions(self.relative),
+            usual.to_cpu,
+        ]
+
+
+class Echo(Network):
+    """Returns the first tokens that it hears as actions, where they are words."""
+
+    takes_history = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(1))
+
+    def chunk(self, inputs: dict[str, Tensor], draws: dict[str, Tensor]) -> Tensor:
+        heard = inputs[LANGUAGE_TOKENS] * inputs[LANGUAGE_MASK]
+        return heard[:, :6].reshape(-1, 2, 3).float() * self.weight
+
+    def loss(
+        self, batch: dict[str, Tensor], draws: dict[str, Tensor]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        raise NotImplementedError
+
+    def hot_parts(self) -> list[nn.Module]:
+        return []
+
+
+@pytest.fixture
+def tokenizer(tmp_path: Path) -> Path:
+    return write_tokenizer(tmp_path / "tokenizer")
+
+
+def parts_of(config: Listening) -> Parts:
+    return Parts(config, Echo(), "", *default_pipelines(config, STATS, STATS))
+
+
+def ids(text: str) -> list[int]:
+    return [VOCABULARY[word] for word in text.split(" ")]
+
+
+def words_of(tokens: Any) -> list[str]:
+    by_number = {number: word for word, number in VOCABULARY.items()}
+    return [by_number[int(n)] for n in tokens]
+
+
+def equipped(step: Step, folder: Path) -> Step:
+    return step.equipped(Tokenizers(given=str(folder)))
+
+
+def test_words_become_tokens_of_one_length_and_the_mask_says_which_are_words(
+    tokenizer: Path,
+) -> None:
+    step = equipped(Tokenize(max_length=6), tokenizer)
+    told = step.hear(Told(("push the puck", "push the red puck up the door"))).arrays
+    assert told[LANGUAGE_TOKENS].dtype == np.int64
+    assert told[LANGUAGE_MASK].dtype == np.bool_
+    assert told[LANGUAGE_TOKENS][0].tolist() == ids("<s> push the puck </s> <pad>")
+    assert told[LANGUAGE_MASK][0].tolist() == [True] * 5 + [False]
+    # cut, but with its end
+    assert told[LANGUAGE_TOKENS][1].tolist() == ids("<s> push the red puck </s>")
+    assert told[LANGUAGE_MASK][1].all()
+
+
+def test_tokens_are_filled_up_on_the_side_that_the_step_says(tokenizer: Path) -> None:
+    step = equipped(Tokenize(max_length=5, padding_side="left"), tokenizer)
+    told = step.hear(Told(("push",))).arrays
+    assert told[LANGUAGE_TOKENS][0].tolist() == ids("<pad> <pad> <s> push </s>")
+    assert told[LANGUAGE_MASK][0].tolist() == [False, False, True, True, True]
+
+
+def test_where_nothing_may_be_cut_too_many_words_are_refused(tokenizer: Path) -> None:
+    step = equipped(Tokenize(max_length=4, truncation=False), tokenizer)
+    with pytest.raises(UsageError, match=r"'push the puck' has 5 tokens \(at most 4\)"):
+        step.hear(Told(("push the puck",)))
+
+
+@pytest.mark.parametrize("step", [NewLine(), Pi0NewLine()])
+def test_a_new_line_is_put_where_none_is(step: Step) -> None:
+    assert step.hear(Told(("push", "push\n"))).words == ("push\n", "push\n")
+
+
+@pytest.mark.parametrize(
+    ("step", "ending"), [(StatePrompt(), "Action: "), (Pi0FastStatePrompt(), "")]
+)
+def test_a_prompt_names_the_numbers_of_the_state(step: Step, ending: str) -> None:
+    state = torch.tensor([[-1.5, -1.0, 0.0, 127 / 128], [2.0, 0.99, -0.999, 0.5]])
+    words = step.hear(Told((" push_the\npuck ", "pull"), {STATE: state})).words
+    assert words[0] == f"Task: push the puck, State: -1 0 128 255;\n{ending}"
+    assert words[1] == f"Task: pull, State: 255 254 0 192;\n{ending}"
+
+
+def test_words_alone_are_read_once_for_all_queries(tokenizer: Path) -> None:
+    parts = parts_of(Listening(tokenizer=str(tokenizer)))
+    hearing, calls = parts.hearing(Use.EVALUATION), []
+    assert hearing.needs == ()
+
+    class Counting(TextTokenizer):
+        def encode(self, text: str, *args: Any, **kwargs: Any) -> list[int]:
+            calls.append(text)
+            return super().encode(text, *args, **kwargs)
+
+    counting = Counting(Tokenizers(given=str(tokenizer)).find(None).files, "here")
+    steps = [
+        replace(s, tokenizer=counting) if isinstance(s, Tokenize) else s
+        for s in parts.preprocessor.steps
+    ]
+    hearing = Hearing(parts.config, Pipeline("policy_preprocessor", tuple(steps)))
+    for _ in range(3):
+        hearing(["push", "pull", "push"], {})
+    assert calls == ["push\n", "pull\n"]
+
+
+def test_a_policy_hears_the_words_of_each_task_and_those_given_by_hand(tokenizer: Path) -> None:
+    policy = ChunkPolicy(parts_of(Listening(tokenizer=str(tokenizer))), "cpu")
+    assert policy.spec.needs_instruction
+    specs = [episode(0), episode(1)]
+    tasks = [replace(specs[0].task, instruction="push"), replace(specs[1].task, instruction="open")]
+    specs = [replace(s, task=t) for s, t in zip(specs, tasks, strict=True)]
+    actions = policy.act(batch_of(policy, fresh_queries(policy, specs)))
+    heard = actions.reshape(2, 6) / 2  # MIN_MAX over [-2, 2]
+    assert words_of(heard[0]) == ["<s>", "push", "\n", "</s>", PAD, PAD]
+    assert words_of(heard[1]) == ["<s>", "open", "\n", "</s>", PAD, PAD]
+    other = ChunkPolicy(parts_of(Listening(tokenizer=str(tokenizer), instruction="pull")), "cpu")
+    assert not other.spec.needs_instruction
+    actions = other.act(batch_of(other, fresh_queries(other, specs)))
+    assert words_of(actions.reshape(2, 6)[0] / 2)[1] == "pull"
+
+
+def test_a_prompt_with_the_state_is_read_for_each_query(tokenizer: Path) -> None:
+    policy = ChunkPolicy(parts_of(Listening(tokenizer=str(tokenizer), with_state=True)), "cpu")
+    hearing = policy.parts.hearing(Use.EVALUATION)
+    assert hearing.needs == (STATE,)
+    raw = torch.tensor([[0.0, 0.0, -2.0, 2.0], [-2.0, 0.0, 0.0, 0.0]])
+    told = hearing(["push", "push"], {STATE: raw})[LANGUAGE_TOKENS]
+    prompt = "<s> Task : push , State : 128 128 0 255 ; \n Action : </s>"
+    assert words_of(told[0][:16]) == prompt.split(" ")
+    assert words_of(told[1][7:11]) == ["0", "128", "128", "128"]
+    specs = [episode(0), episode(1), episode(2)]
+    together = policy.act(batch_of(policy, fresh_queries(policy, specs)))
+    for row, spec in enumerate(specs):
+        alone = policy.act(batch_of(policy, fresh_queries(policy, [spec])))
+        np.testing.assert_array_equal(together[row], alone[0])
+
+
+def test_samples_to_learn_from_hear_what_a_rollout_hears(tokenizer: Path) -> None:
+    parts = parts_of(Listening(tokenizer=str(tokenizer), with_state=True))
+    hearing = pickle.loads(pickle.dumps(parts.hearing(Use.TRAINING)))  # as loader processes get it
+    rows = {STATE: torch.rand(3, 4, generator=torch.Generator().manual_seed(0))}
+    here = parts.hearing(Use.EVALUATION)(["push", "pull", "push"], rows)
+    there = hearing(["push", "pull", "push"], rows)
+    for name in (LANGUAGE_TOKENS, LANGUAGE_MASK):
+        np.testing.assert_array_equal(here[name], there[name])
+
+
+def test_relative_actions_are_undone_by_the_state_of_their_query(tokenizer: Path) -> None:
+    relative = RelativeActions(True, ["gripper"], ["x", "Gripper_left", "z"])
+    state, actions = torch.tensor([[1.0, 2.0, 3.0, 4.0]]), torch.zeros(1, 2, 3)
+    made = relative({"action": actions, STATE: state})["action"]
+    assert made.tolist() == [[[-1.0, 0.0, -3.0]] * 2]
+    behind = AbsoluteActions(True).after([relative])
+    assert behind({"action": made, STATE: state})["action"].tolist() == actions.tolist()
+    with pytest.raises(UsageError, match="absolute_actions_processor is enabled behind"):
+        AbsoluteActions(True).after([RelativeActions(False)])
+    plain = ChunkPolicy(parts_of(Listening(tokenizer=str(tokenizer))), "cpu")
+    moved = ChunkPolicy(parts_of(Listening(tokenizer=str(tokenizer), relative=True)), "cpu")
+    batch = batch_of(plain, fresh_queries(plain, [episode(0), episode(1)]))
+    offset = batch.observations[STATE][:, -1:, :3].astype(np.float32)
+    np.testing.assert_allclose(moved.act(batch), plain.act(batch) + offset, rtol=1e-6)
+
+
+def test_pipelines_are_written_as_lerobot_writes_them_and_read_again(
+    tokenizer: Path, tmp_path: Path
+) -> None:
+    config = Listening(tokenizer=str(tokenizer), with_state=True)
+    before, after = default_pipelines(config, STATS, STATS)
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    write_pipeline(before, folder)
+    write_pipeline(after, folder)
+    steps = json.loads((folder / "policy_preprocessor.json").read_text())["steps"]
+    assert [step["registry_name"] for step in steps] == [
+        "rename_observations_processor",
+        "to_batch_processor",
+        "relative_actions_processor",
+        "normalizer_processor",
+        "pi05_prepare_state_tokenizer_processor_step",
+        "tokenizer_processor",
+        "device_processor",
+    ]
+    assert steps[2]["config"] == {"enabled": False, "exclude_joints": [], "action_names": None}
+    assert steps[4]["config"] == {}
+    assert steps[5]["config"] == {
+        "max_length": 24,
+        "task_key": "task",
+        "padding_side": "right",
+        "padding": "max_length",
+        "truncation": True,
+        "tokenizer_name": "somebody/tiny",
+    }
+    # The tokenizer came along: nothing has to be named, and no Hub is asked.
+    again, _ = read_pipelines(folder, Listening(with_state=True))
+    assert again.protocol() == before.protocol()
+    assert hashes_of(again) == hashes_of(before)
+    assert set(hashes_of(again)) == {"tokenizer/tokenizer.json", "tokenizer/tokenizer_config.json"}
+    (folder / "tokenizer" / "tokenizer.json").write_text(json.dumps(rules(version="1.0 ")))
+    with pytest.raises(UsageError):
+        read_pipelines(folder, Listening(with_state=True))
+
+
+def test_a_tokenizer_that_is_nowhere_says_where_to_put_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    with pytest.raises(UsageError) as refused:
+        Tokenizers(tmp_path).find("somebody/tiny")
+    told = str(refused.value)
+    assert told.startswith("the policy's tokenizer somebody/tiny is not here")
+    assert "--policy.tokenizer=DIR" in told
+    assert "\n" not in told
+    with pytest.raises(UsageError, match=r"does not name its tokenizer: put its tokenizer.json"):
+        Tokenizers(tmp_path).find(None)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UsageError, match=r"--policy.tokenizer=.*empty has no tokenizer.json"):
+        Tokenizers(given=str(tmp_path / "empty")).find(None)
+
+
+def test_a_tokenizer_beside_the_config_comes_before_one_of_the_name(tmp_path: Path) -> None:
+    write_tokenizer(tmp_path)
+    assert Tokenizers(tmp_path).find("somebody/tiny").encode("push") == ids("<s> push </s>")
+
+
+def test_without_its_settings_a_tokenizer_cannot_fill_up(tmp_path: Path) -> None:
+    folder = write_tokenizer(tmp_path / "bare", settings=False)
+    with pytest.raises(UsageError, match=r"no pad_token .its tokenizer_config.json says which"):
+        equipped(Tokenize(), folder)
+    padding = {
+        "strategy": {"Fixed": 10**15},  # of its file, only the number counts
+        "direction": "Right",
+        "pad_to_multiple_of": None,
+        "pad_id": 3,
+        "pad_type_id": 0,
+        "pad_token": "<unk>",
+    }
+    folder = write_tokenizer(tmp_path / "filled", settings=False, padding=padding)
+    step = equipped(Tokenize(max_length=4), folder)
+    assert step.hear(Told(("push",))).arrays[LANGUAGE_TOKENS][0].tolist() == [
+        *ids("<s> push </s>"),
+        3,
+    ]
+
+
+LONG = "x" * 100
+HOSTILE: dict[str, Any] = {
+    "not JSON": b"{",
+    "a list": b"[]",
+    "deep": b"[" * 100_000,
+    "no model": {"model": {"type": "Code", "run": "import os"}},
+    "ids that are none": {"model": {"type": "WordLevel", "vocab": {"a": -1}, "unk_token": "a"}},
+    "much of little": {
+        "normalizer": {"type": "Replace", "pattern": {"String": "a"}, "content": LONG}
+    },
+    "much of nothing": {
+        "normalizer": {"type": "Replace", "pattern": {"Regex": ""}, "content": LONG}
+    },
+    "little by little": {
+        "normalizer": {
+            "type": "Sequence",
+            "normalizers": [
+                {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"} for _ in range(40)
+            ],
+        }
+    },
+    "again and again": {
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [{"Sequence": {"id": "A", "type_id": 0}}] * 1000,
+            "pair": [],
+            "special_tokens": {},
+        }
+    },
+    "rules without end": {
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split("a", "Removed")] * 20_000}
+    },
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_tokenizer_is_refused_in_one_line(name: str, tmp_path: Path) -> None:
+    hostile = HOSTILE[name]
+    text = hostile if isinstance(hostile, bytes) else json.dumps(rules(**hostile)).encode()
+    write_tokenizer(tmp_path)
+    (tmp_path / "tokenizer.json").write_bytes(text)
+    with pytest.raises(UsageError) as refused:
+        equipped(Tokenize(), tmp_path)
+    told = str(refused.value)
+    assert "tokenizer.json" in told
+    assert "\n" not in told
+    assert len(told) < 500
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"max_length": 10**9}, "max_length is 1000000000 (choose 1-4096)"),
+        ({"padding": "do_not_pad"}, "padding is 'do_not_pad' (we know max_length, longest)"),
+        ({"padding_side": "up"}, "padding_side is 'up' (we know right, left)"),
+        ({"task_key": "subtask"}, "task_key is 'subtask', and words come from 'task' only"),
+    ],
+)
+def test_a_tokenizer_step_that_we_cannot_follow_is_refused(changes: Any, told: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        replace(Tokenize(), **changes).check("policy_preprocessor.json step 3")
+    assert str(refused.value) == f"policy_preprocessor.json step 3: {told}"
+
+
+def test_without_the_library_the_extra_is_named(
+    tokenizer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    with pytest.raises(UsageError, match=r"pip install 'proctor\[vla\]'"):
+        Tokenizers(given=str(tokenizer)).find(None)
+
+
+def test_a_policy_that_is_told_by_nobody_is_refused(tokenizer: Path) -> None:
+    class Deaf(Listening):
+        def processing(self, usual: UsualSteps) -> tuple[Sequence[Step], Sequence[Step]]:
+            return CheckpointConfig.processing(self, usual)
+
+    with pytest.raises(UsageError, match="is told its task, and no step of it makes tokens"):
+        default_pipelines(Deaf(), STATS, STATS)
+
+
+def test_a_tokenizer_for_a_policy_without_one_is_refused(tokenizer: Path) -> None:
+    from tests.unit.policies.small_policies import small_act
+
+    with pytest.raises(UsageError, match="act has no tokenizer"):
+        default_pipelines(small_act(tokenizer=str(tokenizer)), {}, {})

@@ -1,0 +1,61 @@
+"""A tokenizer of a few words, made here: a word is a token, one that is not known is <unk>."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+BEGIN, END, PAD, UNKNOWN = "<s>", "</s>", "<pad>", "<unk>"
+_WORDS = """
+    push pull the puck red blue pick up open door Task State Action : ; , 0 1 2 3 127 128 192 255
+"""
+VOCABULARY = {word: n for n, word in enumerate([PAD, BEGIN, END, UNKNOWN, "\n", *_WORDS.split()])}
+
+
+def split(pattern: str, behavior: str) -> dict[str, Any]:
+    """Return the rule that cuts a text where ``pattern`` is."""
+    how = {"pattern": {"Regex": pattern}, "behavior": behavior, "invert": False}
+    return {"type": "Split", **how}
+
+
+def rules(**changes: Any) -> dict[str, Any]:
+    """Return what tokenizer.json says: <s> words </s>, a new line is a word."""
+    specials = [PAD, BEGIN, END, UNKNOWN]
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    template: list[Any] = [{"SpecialToken": {"id": t, "type_id": 0}} for t in (BEGIN, END)]
+    template.insert(1, {"Sequence": {"id": "A", "type_id": 0}})
+    said = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [
+            {"id": VOCABULARY[t], "content": t, "special": True, **flags} for t in specials
+        ],
+        "normalizer": None,
+        "pre_tokenizer": {
+            "type": "Sequence",
+            "pretokenizers": [split(r"[^\S\n]+", "Removed"), split(r"\n|[:;,]", "Isolated")],
+        },
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": template,
+            "pair": [*template, {"Sequence": {"id": "B", "type_id": 1}}],
+            "special_tokens": {
+                t: {"id": t, "ids": [VOCABULARY[t]], "tokens": [t]} for t in (BEGIN, END)
+            },
+        },
+        "decoder": None,
+        "model": {"type": "WordLevel", "vocab": VOCABULARY, "unk_token": UNKNOWN},
+    }
+    return said | changes
+
+
+def write_tokenizer(folder: Path, *, settings: bool = True, **changes: Any) -> Path:
+    """Write the files of a tokenizer into ``folder``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "tokenizer.json").write_text(json.dumps(rules(**changes)))
+    if settings:
+        said = {"pad_token": PAD, "bos_token": {"content": BEGIN}, "eos_token": END}
+        (folder / "tokenizer_config.json").write_text(json.dumps(said))
+    return folder
