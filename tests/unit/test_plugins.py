@@ -60,7 +60,7 @@ WITH_FIFTEEN_FAMILIES = (
     "import sys\n"
     "from proctor.policies.lerobot.families import FAMILIES\n"
     "FAMILIES.update({f'family{i}': f'no.such.module{i}:PLUGIN' for i in range(12)})\n"
-    "assert len(FAMILIES) == 15\n"
+    "assert len(FAMILIES) >= 15\n"
 )
 
 

@@ -16,6 +16,7 @@ FAMILIES = {
     "act": "proctor.policies.act.config:PLUGIN",
     "act_words": "proctor.policies.act_words.config:PLUGIN",
     "diffusion": "proctor.policies.diffusion.config:PLUGIN",
+    "smolvla": "proctor.policies.smolvla.config:PLUGIN",
 }
 
 ELSEWHERE = frozenset(

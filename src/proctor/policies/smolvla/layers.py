@@ -1,0 +1,148 @@
+"""The layers that SmolVLM's language model and the action expert share: Llama's.
+
+Shapes: B the batch, L tokens, H heads, D the width of one. Several heads ask the same keys: their
+queries are laid one after the other, as if they were more tokens, so that keys are never copied.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, cast
+
+import torch
+import torch.nn.functional as F  # noqa: N812 (torch's own convention)
+from torch import Tensor, nn
+
+from proctor.policies.smolvla.vlm import TextSizes
+
+ROPE_BASE = 10_000.0
+"""LeRobot's, whatever the language model was trained with."""
+_ALIGNED = 8
+"""Rows of a mask begin at multiples of this, or attention copies it every time."""
+
+
+class Rope(NamedTuple):
+    """Cosines and sines of the turns at some positions, each [B, L, 1, D / 2]."""
+
+    cos: Tensor
+    sin: Tensor
+
+
+def rope_at(positions: Tensor, head: int) -> Rope:
+    """Return the turns at ``positions`` [B, L]."""
+    exponents = (2.0 / head) * torch.arange(head // 2, dtype=torch.float32, device=positions.device)
+    turns = (positions[..., None].float() / ROPE_BASE**exponents)[:, :, None]
+    return Rope(turns.cos(), turns.sin())
+
+
+def turned(x: Tensor, rope: Rope) -> Tensor:
+    """Turn queries or keys [B, L, H, D] by where their tokens are."""
+    first, second = x.float().chunk(2, -1)
+    cos, sin = rope
+    return torch.cat([first * cos - second * sin, second * cos + first * sin], -1).to(x.dtype)
+
+
+def mask_of(allowed: Tensor, groups: int = 1) -> Tensor:
+    """Return what is added to scores: 0 where ``allowed`` [B, Lq, Lk], else minus infinity.
+
+    ``groups``: queries that lie one after the other for each key.
+    """
+    keys = allowed.shape[-1]
+    forbidden = F.pad(~allowed.repeat(1, groups, 1), (0, -keys % _ALIGNED))
+    scores = torch.zeros(forbidden.shape, device=allowed.device)
+    return scores.masked_fill(forbidden, -torch.inf)[:, None, :, :keys]
+
+
+def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+    """Let queries [B, Lq, H, D] look at fewer heads of keys and values [B, Lk, h, D]."""
+    (rows, length, _, head), shared = queries.shape, keys.shape[2]
+    q = queries.reshape(rows, length, shared, -1, head).permute(0, 2, 3, 1, 4).flatten(2, 3)
+    k, v = keys.transpose(1, 2), values.transpose(1, 2)
+    found = F.scaled_dot_product_attention(q, k, v, attn_mask=mask.to(q.dtype))
+    return found.reshape(rows, shared, -1, length, head).permute(0, 3, 1, 2, 4).flatten(2)
+
+
+class Attention(nn.Module):
+    """The projections; who looks at whom is decided outside."""
+
+    def __init__(self, width: int, sizes: TextSizes, asked: int | None = None) -> None:
+        super().__init__()
+        self.head = sizes.head
+        inner, shared = sizes.num_attention_heads * self.head, sizes.num_key_value_heads * self.head
+        self.q_proj = nn.Linear(width, inner, bias=False)
+        self.k_proj = nn.Linear(asked or width, shared, bias=False)
+        self.v_proj = nn.Linear(asked or width, shared, bias=False)
+        self.o_proj = nn.Linear(inner, width, bias=False)
+
+    def queries(self, x: Tensor) -> Tensor:
+        """Return [B, L, H, D]."""
+        return self._heads(self.q_proj(x))
+
+    def keys(self, x: Tensor) -> Tensor:
+        """Return [B, L, h, D]."""
+        return self._heads(self.k_proj(x))
+
+    def values(self, x: Tensor) -> Tensor:
+        """Return [B, L, h, D]."""
+        return self._heads(self.v_proj(x))
+
+    def _heads(self, x: Tensor) -> Tensor:
+        return x.reshape(*x.shape[:-1], -1, self.head)
+
+
+class Mlp(nn.Module):
+    """A feed-forward network with a gate."""
+
+    def __init__(self, width: int, inner: int) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(width, inner, bias=False)
+        self.up_proj = nn.Linear(width, inner, bias=False)
+        self.down_proj = nn.Linear(inner, width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply it."""
+        out: Tensor = self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+        return out
+
+
+class Layer(nn.Module):
+    """One layer; ``asked``: the width of what its keys and values are made of, if not its own."""
+
+    def __init__(self, width: int, inner: int, sizes: TextSizes, asked: int | None = None) -> None:
+        super().__init__()
+        self.self_attn = Attention(width, sizes, asked)
+        self.mlp = Mlp(width, inner)
+        self.input_layernorm = nn.RMSNorm(width, eps=sizes.rms_norm_eps)
+        self.post_attention_layernorm = nn.RMSNorm(width, eps=sizes.rms_norm_eps)
+
+    def after(self, x: Tensor, attended: Tensor) -> Tensor:
+        """Return the tokens with what they saw, [B, L, H D], added and thought over."""
+        x = x + self.self_attn.o_proj(attended)
+        out: Tensor = x + self.mlp(self.post_attention_layernorm(x))
+        return out
+
+
+class TextModel(nn.Module):
+    """The language model's first layers."""
+
+    def __init__(self, sizes: TextSizes, layers: int) -> None:
+        super().__init__()
+        width, inner = sizes.hidden_size, sizes.intermediate_size
+        self.embed_tokens = nn.Embedding(sizes.vocab_size, width)
+        self.layers = nn.ModuleList([Layer(width, inner, sizes) for _ in range(layers)])
+        self.norm = nn.RMSNorm(width, eps=sizes.rms_norm_eps)
+
+    def forward(self, x: Tensor, rope: Rope, mask: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Return every layer's keys, turned, and values of tokens [B, L, width].
+
+        Nobody reads what the last layer makes of them.
+        """
+        remembered: list[tuple[Tensor, Tensor]] = []
+        for layer in cast("list[Layer]", self.layers):
+            normed = layer.input_layernorm(x)
+            attention = layer.self_attn
+            keys, values = turned(attention.keys(normed), rope), attention.values(normed)
+            remembered.append((keys, values))
+            if len(remembered) < len(self.layers):
+                queries = turned(attention.queries(normed), rope)
+                x = layer.after(x, attend(queries, keys, values, mask))
+        return remembered

@@ -1,0 +1,231 @@
+"""SmolVLA (Shukor et al., 2025): a small vision-language model, and an expert that moves.
+
+    images ─▶ SigLIP ─▶ tokens ┐
+    task's words ─▶ tokens ────┤▶ language model ─▶ keys and values of every layer, once per query
+    state ─▶ token ────────────┘                        ▼
+    noisy actions, time ─▶ tokens ─────────▶ expert, causal ─▶ velocity ─▶ ten steps to actions
+
+Flow matching: x_t = t noise + (1 - t) actions, and the velocity is noise - actions. Nobody of the
+left side sees the right, so that training and acting compute it alike. B is the batch, T the chunk,
+A the padded action size.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F  # noqa: N812 (torch's own convention)
+from torch import Tensor, nn
+
+from proctor.features import ACTION, LANGUAGE_MASK, LANGUAGE_TOKENS, STATE
+from proctor.policies.runtime.network import Drawn, Network
+from proctor.policies.smolvla import aloha
+from proctor.policies.smolvla.config import SmolVlaConfig
+from proctor.policies.smolvla.expert import Expert, Memory, joint_layers
+from proctor.policies.smolvla.layers import TextModel, mask_of, rope_at
+from proctor.policies.smolvla.vision import Connector, VisionModel
+from proctor.policies.smolvla.vlm import VlmSizes, sizes_of
+
+NOISE, TIME = "noise", "time"
+
+
+class SmolVla(Network):
+    """The network; attribute names are those of LeRobot's checkpoints."""
+
+    takes_history = False
+
+    def __init__(self, config: SmolVlaConfig, sizes: VlmSizes | None = None) -> None:
+        super().__init__()
+        self.config = config
+        sizes = sizes or sizes_of(config.vlm_model_name)
+        self.vlm_with_expert = VlmWithExpert(config, sizes)
+        width, narrow = sizes.text_config.hidden_size, self.vlm_with_expert.width
+        self.state_proj = nn.Linear(config.max_state_dim, width)
+        self.action_in_proj = nn.Linear(config.max_action_dim, narrow)
+        self.action_out_proj = nn.Linear(narrow, config.max_action_dim)
+        self.action_time_mlp_in = nn.Linear(2 * narrow, narrow)
+        self.action_time_mlp_out = nn.Linear(narrow, narrow)
+        self.head = sizes.text_config.head
+        self.groups = self.vlm_with_expert.lm_expert.groups
+        self.side = sizes.granularity
+        chunk = (config.chunk_size, config.max_action_dim)
+        self.draws = {NOISE: (Drawn.NORMAL, chunk)}
+        self.loss_draws = {NOISE: (Drawn.NORMAL, chunk), TIME: (Drawn.UNIFORM, ())}
+        self._freeze()
+
+    def _freeze(self) -> None:
+        """Let only learn what the config says, as in LeRobot."""
+        config, both = self.config, self.vlm_with_expert
+        if config.freeze_vision_encoder:
+            both.vlm.model.vision_model.requires_grad_(False)
+        if config.train_expert_only:
+            both.vlm.requires_grad_(False)
+        text = both.vlm.model.text_model
+        for module in (both.vlm.lm_head, text.norm, text.layers[-1]):  # of which nobody reads all
+            module.requires_grad_(False)
+        self.state_proj.requires_grad_(config.train_state_proj)
+
+    def chunk(self, inputs: dict[str, Tensor], draws: dict[str, Tensor]) -> Tensor:
+        """Return the actions [B, T, action]."""
+        if self.config.adapt_to_pi_aloha:
+            inputs = {**inputs, STATE: aloha.decoded_state(inputs[STATE])}
+        actions = self.sample(self.remember(inputs), draws[NOISE].float())
+        actions = actions[..., : self.config.action_dim]
+        return aloha.encoded_actions(actions) if self.config.adapt_to_pi_aloha else actions
+
+    def sample(self, memory: Memory, noise: Tensor) -> Tensor:
+        """Follow the velocity from ``noise`` [B, T, A] to actions, in steps of equal length."""
+        n = self.config.num_steps
+        steps = torch.arange(n, dtype=_fine(noise.device), device=noise.device)
+        times = self.embed_time((1.0 + steps * (-1.0 / n)).float())
+        x = noise
+        for number in range(n):
+            x = x + (-1.0 / n) * self.velocity(x, times[number], memory)
+        return x
+
+    def velocity(self, x: Tensor, time: Tensor, memory: Memory) -> Tensor:
+        """Return the velocity [B, T, A] at ``x``, at embedded times [width] or [B, 1, width]."""
+        suffix = self.vlm_with_expert.lm_expert(self.embed_suffix(x, time), memory)
+        velocity: Tensor = self.action_out_proj(suffix)
+        return velocity.float()
+
+    def embed_suffix(self, x: Tensor, time: Tensor) -> Tensor:
+        """Return a token [B, T, width] for every noisy action, which knows the time."""
+        actions = self.action_in_proj(x.to(self.action_in_proj.weight.dtype))
+        both = torch.cat([actions, time.to(actions.dtype).expand_as(actions)], -1)
+        tokens: Tensor = self.action_time_mlp_out(F.silu(self.action_time_mlp_in(both)))
+        return tokens
+
+    def embed_time(self, times: Tensor) -> Tensor:
+        """Return waves of many lengths at ``times`` [N], as [N, width]."""
+        half, fine = self.vlm_with_expert.width // 2, _fine(times.device)
+        place = torch.linspace(0.0, 1.0, half, dtype=fine, device=times.device)
+        shortest, longest = self.config.min_period, self.config.max_period
+        period = shortest * (longest / shortest) ** place
+        angle = (1.0 / period * 2 * math.pi) * times[:, None].to(fine)
+        return torch.cat([angle.sin(), angle.cos()], 1).float()
+
+    def remember(self, inputs: dict[str, Tensor]) -> Memory:
+        """Look and listen once: return all that the expert reads."""
+        tokens, valid = self.embed_prefix(inputs)
+        alone = torch.arange(valid.shape[1], device=valid.device) == valid.shape[1] - 1
+        # The state, which is last, sees all; nobody else sees the state. Padding is seen by none.
+        allowed = valid[:, None] & (alone[:, None] | ~alone)
+        rope = rope_at(valid.cumsum(1) - 1, self.head)
+        both = self.vlm_with_expert
+        seen = both.vlm.model.text_model(tokens, rope, mask_of(allowed, self.groups))
+        return both.lm_expert.memory(seen, valid, self.config.chunk_size)
+
+    def embed_prefix(self, inputs: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Return tokens [B, P, width] for cameras, words and state, and which of them count."""
+        seen = [self.look(inputs[key]) for key in self.config.cameras if key in inputs]
+        model = self.vlm_with_expert.vlm.model
+        images = torch.stack(seen, 1)  # [B, cameras, 3, H, W]
+        patches = model.connector(model.vision_model(images.flatten(0, 1)))
+        patches = patches.unflatten(0, images.shape[:2]).flatten(1, 2)
+        words = model.text_model.embed_tokens(inputs[LANGUAGE_TOKENS])
+        state = F.pad(inputs[STATE], (0, self.config.max_state_dim - inputs[STATE].shape[-1]))
+        scale = math.sqrt(words.shape[-1])
+        tokens = [patches * scale, words * scale, self.state_proj(state)[:, None]]
+        here = torch.ones(tokens[0].shape[:2], dtype=torch.bool, device=words.device)
+        valid = torch.cat([here, inputs[LANGUAGE_MASK], here[:, :1]], 1)
+        return torch.cat(tokens, 1), valid
+
+    def look(self, images: Tensor) -> Tensor:
+        """Return images [B, 3, H, W] from 0 to 1 as the encoder has them: padded, from -1 to 1."""
+        asked = self.config.resize_imgs_with_padding
+        if asked is not None:
+            images = resized(images, height=asked[1], width=asked[0])
+        height, width = images.shape[-2:]
+        if height != width or height % self.side:
+            raise ValueError(
+                f"images are {height}x{width}; expected squares of a multiple of {self.side}"
+            )
+        return images * 2.0 - 1.0
+
+    def loss(
+        self, batch: dict[str, Tensor], draws: dict[str, Tensor]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the squared error of the velocity at random times; padded actions do not count."""
+        config, noise = self.config, draws[NOISE]
+        actions = batch[ACTION]
+        if config.adapt_to_pi_aloha:
+            batch = {**batch, STATE: aloha.decoded_state(batch[STATE])}
+            actions = aloha.decoded_actions(actions)
+        # Beta(1.5, 1), from a uniform number by its inverse distribution.
+        time = draws[TIME] ** (1 / 1.5) * 0.999 + 0.001
+        errors = self.errors(batch, actions, noise, time)[..., : actions.shape[-1]]
+        valid = ~batch["action_is_pad"][..., None]
+        n_valid = (valid.sum() * errors.shape[-1]).clamp(min=1)
+        return (errors * valid).sum() / n_valid, {}
+
+    def errors(
+        self, batch: dict[str, Tensor], actions: Tensor, noise: Tensor, time: Tensor
+    ) -> Tensor:
+        """Return the squared errors [B, T, A] of the velocity at ``time`` [B]."""
+        target = F.pad(actions, (0, self.config.max_action_dim - actions.shape[-1]))
+        t = time[:, None, None]
+        x = t * noise + (1 - t) * target
+        found = self.velocity(x, self.embed_time(time)[:, None], self.remember(batch))
+        return F.mse_loss(found, noise - target, reduction="none")
+
+    def hot_parts(self) -> list[nn.Module]:
+        """Compile the three towers."""
+        both = self.vlm_with_expert
+        return [both.lm_expert, both.vlm.model.text_model, both.vlm.model.vision_model]
+
+
+class VlmWithExpert(nn.Module):
+    """Both models, under their names."""
+
+    def __init__(self, config: SmolVlaConfig, sizes: VlmSizes) -> None:
+        super().__init__()
+        text = sizes.text_config
+        kept = config.num_vlm_layers
+        self.n_layers = min(kept, text.num_hidden_layers) if kept > 0 else text.num_hidden_layers
+        self.width = int(text.hidden_size * config.expert_width_multiplier)
+        if config.num_expert_layers not in (*range(-1, 1), self.n_layers):
+            raise ValueError(  # LeRobot builds such a one, which then cannot act
+                f"num_expert_layers is {config.num_expert_layers} (choose -1, or {self.n_layers})"
+            )
+        every = config.self_attn_every_n_layers
+        joint = joint_layers(config.attention_mode, every, self.n_layers)
+        self.vlm = Vlm(sizes, self.n_layers)
+        self.lm_expert = Expert(self.width, text, joint)
+
+
+class Vlm(nn.Module):
+    """The vision-language model; its last matrix writes words, which nobody reads here."""
+
+    def __init__(self, sizes: VlmSizes, n_layers: int) -> None:
+        super().__init__()
+        text = sizes.text_config
+        self.model = VlmParts(sizes, n_layers)
+        self.lm_head = nn.Linear(text.hidden_size, text.vocab_size, bias=False)
+
+
+class VlmParts(nn.Module):
+    """What sees, what translates, what thinks."""
+
+    def __init__(self, sizes: VlmSizes, n_layers: int) -> None:
+        super().__init__()
+        self.vision_model = VisionModel(sizes.vision_config)
+        self.connector = Connector(sizes)
+        self.text_model = TextModel(sizes.text_config, n_layers)
+
+
+def resized(images: Tensor, height: int, width: int) -> Tensor:
+    """Fit images into a size, undistorted, in its lower right corner; the rest is black."""
+    h, w = images.shape[-2:]
+    if (h, w) == (height, width):
+        return images
+    ratio = max(w / width, h / height)
+    fitted = (int(h / ratio), int(w / ratio))
+    smaller = F.interpolate(images, fitted, mode="bilinear", align_corners=False)
+    return F.pad(smaller, (max(0, width - fitted[1]), 0, max(0, height - fitted[0]), 0))
+
+
+def _fine(device: torch.device) -> torch.dtype:
+    """Return the finest floats of a device: Apple's GPUs have no float64."""
+    return torch.float32 if device.type == "mps" else torch.float64

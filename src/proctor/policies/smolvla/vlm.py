@@ -1,0 +1,113 @@
+"""Which vision-language model SmolVLA is built on, and its sizes, as its config.json says them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import msgspec
+
+from proctor.errors import UsageError
+from proctor.policies.lerobot.limits import MOST_LAYERS, MOST_PIXELS, MOST_WIDTH
+from proctor.policies.lerobot.location import stated_config
+
+Width = Annotated[int, msgspec.Meta(ge=1, le=MOST_WIDTH)]
+Layers = Annotated[int, msgspec.Meta(ge=1, le=MOST_LAYERS)]
+Side = Annotated[int, msgspec.Meta(ge=1, le=MOST_PIXELS)]
+Words = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
+
+SMOLVLM2 = "HuggingFaceTB/SmolVLM2-500M-Video-Instruct"
+"""What every published SmolVLA is built on."""
+
+
+@dataclass(frozen=True)
+class TextSizes:
+    """Of the language model; defaults are SmolLM2's, as SMOLVLM2 has it."""
+
+    hidden_size: Width = 960
+    intermediate_size: Width = 2560
+    num_hidden_layers: Layers = 32
+    num_attention_heads: Width = 15
+    num_key_value_heads: Width = 5
+    head_dim: Width | None = None
+    vocab_size: Words = 49280
+    rms_norm_eps: float = 1e-5
+
+    @property
+    def head(self) -> int:
+        """Width of one head."""
+        return self.head_dim or self.hidden_size // self.num_attention_heads
+
+
+@dataclass(frozen=True)
+class VisionSizes:
+    """Of the image encoder; defaults are SigLIP's, as SMOLVLM2 has it."""
+
+    hidden_size: Width = 768
+    intermediate_size: Width = 3072
+    num_hidden_layers: Layers = 12
+    num_attention_heads: Width = 12
+    image_size: Side = 512
+    patch_size: Side = 16
+    layer_norm_eps: float = 1e-6
+    hidden_act: str = "gelu_pytorch_tanh"
+
+
+@dataclass(frozen=True)
+class VlmSizes:
+    """Of all of it."""
+
+    text_config: TextSizes = TextSizes()
+    vision_config: VisionSizes = VisionSizes()
+    scale_factor: Annotated[int, msgspec.Meta(ge=1, le=64)] = 4
+
+    @property
+    def granularity(self) -> int:
+        """Pixels of an image's side that become one token's."""
+        return self.vision_config.patch_size * self.scale_factor
+
+    def check(self, where: str) -> None:
+        """Refuse what cannot be built.
+
+        Raises:
+            UsageError: saying what.
+        """
+        text, vision = self.text_config, self.vision_config
+        if text.num_attention_heads % text.num_key_value_heads or text.head % 2:
+            raise UsageError(f"{where}: its attention heads do not divide up")
+        if vision.hidden_size % vision.num_attention_heads:
+            raise UsageError(f"{where}: its vision heads do not divide up")
+        if vision.hidden_act != "gelu_pytorch_tanh":
+            raise UsageError(f"{where}: hidden_act {vision.hidden_act!r} is not known here")
+
+
+_MAY_BE_LEFT_OUT = ("head_dim", "rms_norm_eps", "layer_norm_eps", "hidden_act")
+"""Of a config.json, where our defaults are transformers' too."""
+
+
+def sizes_of(name: str) -> VlmSizes:
+    """Return the sizes of the model that is called so: a folder here, or an id on the Hub.
+
+    Those of the one that every published SmolVLA has are known: nothing is asked for them.
+
+    Raises:
+        UsageError: there is no such model, or its config.json describes no SmolVLM.
+    """
+    if name == SMOLVLM2:
+        return VlmSizes()
+    stated = stated_config(name)
+    where = f"config.json of vlm_model_name={name}"
+    if stated.get("model_type") != "smolvlm":
+        raise UsageError(f"{where}: model_type is {stated.get('model_type')!r}, expected 'smolvlm'")
+    for part, record in (("text_config", TextSizes), ("vision_config", VisionSizes)):
+        said = stated.get(part)
+        needed = [key for key in record.__dataclass_fields__ if key not in _MAY_BE_LEFT_OUT]
+        lacking = [key for key in needed if not isinstance(said, dict) or key not in said]
+        if lacking:
+            raise UsageError(f"{where}: {part} has no {lacking[0]}")
+    try:
+        sizes = msgspec.convert(stated, VlmSizes)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{where}: {error}") from None
+    sizes.check(where)
+    return sizes

@@ -1,0 +1,224 @@
+"""SmolVLA: what it refuses, what its words may be padded to, and that a row is its own."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from small_policies import INPUTS, batch_of, episode, fresh_queries
+
+from proctor.errors import UsageError
+from proctor.features import LANGUAGE_MASK, LANGUAGE_TOKENS, STATE, Feature, FeatureKind
+from proctor.policies.lerobot.checkpoint import built_network
+from proctor.policies.lerobot.pipelines import default_pipelines
+from proctor.policies.runtime.chunk_policy import ChunkPolicy, Parts
+from proctor.policies.smolvla.config import PLUGIN, SmolVlaConfig
+from proctor.policies.smolvla.vlm import SMOLVLM2, sizes_of
+
+VLM = Path(__file__).parents[2] / "golden" / "data" / "smolvla_run" / "vlm"
+ACTION = {"action": Feature(FeatureKind.ACTION, (3,), "float32")}
+
+
+def small(**changes: Any) -> SmolVlaConfig:
+    fields: dict[str, Any] = {
+        "input_features": INPUTS,
+        "output_features": ACTION,
+        "chunk_size": 6,
+        "n_action_steps": 3,
+        "max_state_dim": 6,
+        "max_action_dim": 4,
+        "num_steps": 3,
+        "num_vlm_layers": 2,
+        "resize_imgs_with_padding": [32, 32],
+        "tokenizer_max_length": 16,
+        "vlm_model_name": str(VLM),
+    }
+    return SmolVlaConfig(**{**fields, **changes})
+
+
+def network(**changes: Any):
+    torch.manual_seed(0)
+    return built_network(PLUGIN, small(**changes)).eval()
+
+
+def inputs(rows: int, words: int, length: int) -> dict[str, torch.Tensor]:
+    drawn = torch.Generator().manual_seed(1)
+    tokens = torch.full((rows, length), 7)
+    tokens[:, :words] = torch.randint(0, 250, (rows, words), generator=drawn)
+    return {
+        "observation.image": torch.rand(rows, 3, 64, 64, generator=drawn),
+        STATE: torch.randn(rows, 4, generator=drawn),
+        LANGUAGE_TOKENS: tokens,
+        LANGUAGE_MASK: (torch.arange(length) < words).expand(rows, -1),
+    }
+
+
+NOISE = {"noise": torch.randn(2, 6, 4, generator=torch.Generator().manual_seed(2))}
+
+
+@torch.inference_mode()
+def test_padding_of_words_changes_nothing():
+    made = network()
+    short, long = (made.chunk(inputs(2, 5, length), NOISE) for length in (5, 16))
+    torch.testing.assert_close(long, short, rtol=1e-5, atol=1e-5)
+
+
+@torch.inference_mode()
+def test_words_state_and_pictures_are_all_heeded():
+    made, told = network(), inputs(2, 5, 8)
+    usual = made.chunk(told, NOISE)
+    for key in (LANGUAGE_TOKENS, STATE, "observation.image"):
+        other = made.chunk({**told, key: told[key].flip(0) if key != STATE else -told[key]}, NOISE)
+        assert (other - usual).abs().max() > 1e-4, key
+
+
+@torch.inference_mode()
+def test_an_action_does_not_see_those_after_it():
+    made, told = network(), inputs(2, 5, 8)
+    later = NOISE["noise"].clone()
+    later[:, 4:] += 1.0
+    usual, other = made.chunk(told, NOISE), made.chunk(told, {"noise": later})
+    torch.testing.assert_close(other[:, :4], usual[:, :4], rtol=1e-5, atol=1e-5)
+    assert (other[:, 4:] - usual[:, 4:]).abs().max() > 0.1
+
+
+def test_the_steps_of_denoising_do_not_look_or_listen_again(monkeypatch):
+    made = network(num_steps=4)
+    counts = {"vision": 0, "text": 0, "expert": 0}
+    model = made.vlm_with_expert.vlm.model
+
+    def counting(name):
+        counts[name] += 1
+
+    model.vision_model.register_forward_hook(lambda *_: counting("vision"))
+    model.text_model.register_forward_hook(lambda *_: counting("text"))
+    made.vlm_with_expert.lm_expert.register_forward_hook(lambda *_: counting("expert"))
+    with torch.inference_mode():
+        made.chunk(inputs(2, 5, 8), NOISE)
+    assert counts == {"vision": 1, "text": 1, "expert": 4}
+
+
+@torch.inference_mode()
+def test_half_as_many_bits_give_nearly_the_same():
+    made, told = network(), inputs(2, 5, 8)
+    usual = made.chunk(told, NOISE)
+    made.to(torch.bfloat16)
+    halved = {k: v.bfloat16() if v.is_floating_point() else v for k, v in told.items()}
+    with torch.backends.mkldnn.flags(enabled=False):  # a CPU without bfloat16 would turn it off
+        assert (made.chunk(halved, NOISE) - usual).abs().max() < 0.1
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"n_obs_steps": 2}, "SmolVLA looks at one observation; n_obs_steps is 2"),
+        ({"n_action_steps": 7}, "n_action_steps is 7 (choose 1-6, the chunk)"),
+        ({"input_features": {STATE: INPUTS[STATE]}}, "needs a camera and observation.state"),
+        ({"max_state_dim": 3}, "state 4 and action 3 must fit into max_state_dim 3"),
+        ({"resize_imgs_with_padding": [32]}, "expected [width, height]"),
+        ({"attention_mode": "none"}, "attention_mode is 'none' (choose cross_attn, self_attn)"),
+        ({"expert_width_multiplier": -1.0}, "expert_width_multiplier is -1"),
+        ({"min_period": 9.0}, "periods from 9 to 4 are no range above 0"),
+        ({"adapt_to_pi_aloha": True}, "adapt_to_pi_aloha is for ALOHA's 14 joints"),
+        ({"add_image_special_tokens": True}, "add_image_special_tokens is set, which is not known"),
+        ({"num_steps": 0}, "num_steps is 0"),
+    ],
+    ids=str,
+)
+def test_configs_that_cannot_be_are_refused_in_one_line(changes, told):
+    with pytest.raises(UsageError) as refused:
+        small(**changes).validate()
+    assert told in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"num_expert_layers": 1}, "num_expert_layers is 1 (choose -1, or 2)"),
+        ({"vlm_model_name": "no such"}, "no such does not exist"),
+    ],
+    ids=str,
+)
+def test_networks_that_cannot_be_are_refused_in_one_line(changes, told):
+    with pytest.raises(UsageError) as refused:
+        built_network(PLUGIN, small(**changes))
+    assert told in str(refused.value)
+
+
+def test_the_published_models_sizes_are_known_without_a_file():
+    sizes = sizes_of(SMOLVLM2)
+    assert (sizes.text_config.hidden_size, sizes.text_config.head) == (960, 64)
+    assert sizes.granularity == 64
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "told"),
+    [
+        (["model_type"], "llava", "model_type is 'llava', expected 'smolvlm'"),
+        (["text_config", "hidden_size"], None, "text_config has no hidden_size"),
+        (["text_config", "hidden_size"], 10**9, "$.text_config.hidden_size"),
+        (["text_config", "num_key_value_heads"], 2, "its attention heads do not divide up"),
+        (["vision_config", "num_attention_heads"], 5, "its vision heads do not divide up"),
+        (["vision_config", "hidden_act"], "relu", "hidden_act 'relu' is not known here"),
+        (["vision_config"], "none", "vision_config has no hidden_size"),
+    ],
+    ids=str,
+)
+def test_a_language_model_that_is_none_of_these_is_refused(tmp_path, path, value, told):
+    stated = json.loads((VLM / "config.json").read_text())
+    place = stated
+    for key in path[:-1]:
+        place = place[key]
+    if value is None:
+        del place[path[-1]]
+    else:
+        place[path[-1]] = value
+    (tmp_path / "config.json").write_text(json.dumps(stated))
+    with pytest.raises(UsageError, match=r"config.json of vlm_model_name=") as refused:
+        sizes_of(str(tmp_path))
+    assert told in str(refused.value)
+
+
+@pytest.fixture(scope="module")
+def policy() -> ChunkPolicy:
+    pytest.importorskip("tokenizers", reason="pip install 'proctor[vla]'")
+    config = small()
+    torch.manual_seed(0)
+    made = built_network(PLUGIN, config)
+    stats = {STATE: {"mean": torch.zeros(4), "std": torch.ones(4)}}
+    stats["action"] = {"mean": torch.zeros(3), "std": torch.ones(3)}
+    return ChunkPolicy(Parts(config, made, PLUGIN.prefix, *default_pipelines(config, stats, stats)),
+                       "cpu")  # fmt: skip
+
+
+@pytest.mark.vla
+def test_batches_of_1_3_and_8_with_words_of_all_lengths_give_the_same_bits(policy):
+    specs = [episode(index, task) for task in range(3) for index in range(8)]
+    words = ["do it", "push the red block over", "open"]
+    specs = [replace(s, task=replace(s.task, instruction=words[s.task.task_id])) for s in specs][
+        ::-1
+    ]
+    alone = [policy.act(batch_of(policy, fresh_queries(policy, [spec]))) for spec in specs]
+    for size in (3, 8):
+        together = [
+            policy.act(batch_of(policy, fresh_queries(policy, specs[i : i + size])))
+            for i in range(0, len(specs), size)
+        ]
+        np.testing.assert_array_equal(np.concatenate(together), np.concatenate(alone))
+
+
+@pytest.mark.vla
+def test_it_asks_for_an_instruction_and_hears_it(policy):
+    assert policy.spec.needs_instruction
+    one, other = (
+        replace(s, task=replace(s.task, instruction=words))
+        for s, words in ((episode(0), "open it"), (episode(0), "close it"))
+    )
+    chunks = [policy.act(batch_of(policy, fresh_queries(policy, [spec]))) for spec in (one, other)]
+    assert np.abs(chunks[0] - chunks[1]).max() > 1e-5
