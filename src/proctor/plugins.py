@@ -14,11 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from proctor.benchmarks.base import BenchmarkConfig, BenchmarkPlugin
+from proctor.definition import Use
 from proctor.errors import UsageError, did_you_mean
 from proctor.machine.user_code import blaming, fault, import_named, place_of
 from proctor.policies.base import PolicyConfig, PolicyPlugin
 from proctor.policies.lerobot.families import FAMILIES
 
+HANDED_OVER = "python"
+"""What a run folder calls a policy that Python handed over: no flag can name one."""
 BUILT_IN = {
     "benchmarks": {
         "aloha": "proctor.benchmarks.aloha.benchmark:PLUGIN",
@@ -33,7 +36,7 @@ BUILT_IN = {
         **FAMILIES,
         "expert": "proctor.policies.scripted.expert:PLUGIN",
         "pretrained": "proctor.policies.lerobot.pretrained:PLUGIN",
-        "python": "proctor.policies.handed_over:PLUGIN",
+        HANDED_OVER: "proctor.policies.handed_over:PLUGIN",
         "random": "proctor.policies.scripted.random:PLUGIN",
         "zero": "proctor.policies.scripted.zero:PLUGIN",
     },
@@ -105,9 +108,11 @@ def _signature(factory: Any) -> inspect.Signature:
         return inspect.signature(factory)
 
 
-def known(kind: str) -> list[str]:
-    """List the names that ``kind`` ("benchmarks" or "policies") can be found by."""
-    return sorted({*BUILT_IN[kind], *_entry_points(kind)})
+def known(kind: str, use: Use = Use.EVALUATION) -> list[str]:
+    """List the names that flags choose ``kind`` ("benchmarks" or "policies") by, for ``use``."""
+    trained = kind == "policies" and use is Use.TRAINING
+    ours = FAMILIES if trained else BUILT_IN[kind]
+    return sorted({*ours, *_entry_points(kind)} - {HANDED_OVER})
 
 
 def module_of(kind: str, name: str) -> str | None:

@@ -10,6 +10,7 @@ from proctor import plugins
 from proctor.benchmarks.fake import Fake
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
+from proctor.definition import Use
 from proctor.evaluation.run import prepare
 
 
@@ -47,9 +48,9 @@ def test_ours_are_listed_without_importing_what_stands_beside_them() -> None:
     assert plugins.known("benchmarks") == [
         "aloha", "fake", "gym", "hub", "libero", "metaworld", "pusht",
     ]  # fmt: skip
-    assert plugins.known("policies") == [
-        "act", "act_words", "diffusion", "expert", "pretrained", "python", "random", "zero",
-    ]  # fmt: skip
+    scripted = {"expert", "pretrained", "random", "zero"}
+    assert plugins.known("policies") == sorted(scripted | plugins.FAMILIES.keys())
+    assert plugins.known("policies", Use.TRAINING) == sorted(plugins.FAMILIES)
 
 
 def in_a_fresh_process(code: str) -> None:

@@ -119,10 +119,12 @@ def _evaluate_and_show(
 def _headline(prepared: Prepared[EvalConfig], done: int) -> str:
     """Say what is about to run."""
     n_tasks = len({spec.task for spec in prepared.plan})
+    planned = len(prepared.plan)
     resumed = f" ({done} done before)" if done else ""
     return (
-        f"{prepared.policy.spec.name} on {prepared.benchmark.name}: {len(prepared.plan)} episodes "
-        f"of {n_tasks} task{'s' * (n_tasks != 1)}{resumed} -> {prepared.folder.path}"
+        f"{prepared.policy.spec.name} on {prepared.benchmark.name}: {planned} "
+        f"episode{'s' * (planned != 1)} of {n_tasks} task{'s' * (n_tasks != 1)}{resumed} -> "
+        f"{prepared.folder.path}"
     )
 
 
@@ -180,7 +182,8 @@ def _show(evaluation: Evaluation, action: ActionSpec, console: Console) -> None:
     left = sum(bool(row.clipped_steps) for row in evaluation.rows)
     if left:
         fate = "are clipped" if action.clipped else "are not clipped but played as they are"
-        note = f"in {left} episodes the policy left the action range; such actions {fate}"
+        where = f"in {left} episode{'s' * (left != 1)}"
+        note = f"{where} the policy left the action range; such actions {fate}"
         console.print(f"note: {note}", highlight=False, soft_wrap=True)
     renders = sum(row.renders or 0 for row in evaluation.rows)
     console.print(f"{evaluation.tally.steps:,} steps, {renders:,} images rendered", highlight=False)

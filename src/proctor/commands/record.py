@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from proctor.commands.words import given_flags
 from proctor.errors import CannotOpen, UsageError, exit_code_of, one_line
+from proctor.machine.files import nearby
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -85,14 +86,14 @@ def _headline(prepared: Prepared[RecordConfig], wanted: int, kept: int) -> str:
     return (
         f"{prepared.policy.spec.name} on {prepared.benchmark.name}{labels}: {wanted} "
         f"demonstrations of {n_tasks} task{'s' * (n_tasks != 1)}{before} -> "
-        f"{prepared.config.dataset.folder}"
+        f"{nearby(prepared.config.dataset.folder)}"
     )
 
 
 def _say_how_to_resume(config: RecordConfig) -> None:
     from proctor.config.trust import code_flags
 
-    folder = shlex.quote(str(config.dataset.folder))
+    folder = shlex.quote(str(nearby(config.dataset.folder)))
     own = f" --output_dir={shlex.quote(str(config.output_dir))}" if config.output_dir else ""
     print(
         "interrupted: what has ended is kept; continue with\n"
@@ -123,8 +124,9 @@ def _show(recorded: Recorded, console: Console) -> None:
         print(one_line(f"note: {recorded.note}"))
     if not recorded.complete:
         print(_why_incomplete(recorded))
-    print(f"dataset: {recorded.root}")
-    print(f"look at it: proctor data view {shlex.quote(str(recorded.root))}")
+    root = str(nearby(recorded.root))
+    print(f"dataset: {root}")
+    print(f"look at it: proctor data view {shlex.quote(root)}")
 
 
 def _why_incomplete(recorded: Recorded) -> str:

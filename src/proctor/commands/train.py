@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from proctor.commands.words import given_flags
 from proctor.errors import UsageError, exit_code_of
+from proctor.machine.files import nearby
 
 if TYPE_CHECKING:
     from proctor.config.training import TrainConfig
@@ -177,7 +178,7 @@ def _train_and_write(
     newest = folder.checkpoints().newest()
     print(f"results: {folder.path}")
     if newest is not None:
-        print(f"policy: {newest / 'pretrained_model'}")
+        print(f"policy: {nearby(newest / 'pretrained_model')}")
     print(f"report: {page}")
     return 0
 

@@ -90,7 +90,12 @@ def _chosen(cls: type[Config], settings: Mapping[str, Any]) -> dict[str, Plugin 
         if section.optional and not _is_asked(name, settings):
             found[name] = None
         else:
-            found[name] = find_plugin(section.kind, _type_of(name, section, settings))
+            given = _type_of(name, section, settings)
+            if not given:
+                names = ", ".join(plugins.known(section.kind, cls.use))
+                path = "" if section.type_of_path is None else f", or --{name}.path=CHECKPOINT"
+                raise UsageError(f"--{name}.type is missing (choose from: {names}){path}")
+            found[name] = find_plugin(section.kind, given)
     return found
 
 
@@ -159,6 +164,10 @@ def _values(
         section, dot, _ = name.partition(".")
         return name not in maps and not (dot and section in open_sections)
 
+    for name in settings.keys() & aliases.keys():
+        section = aliases[name].partition(".")[0]
+        if aliases[name] not in known and section not in open_sections:
+            raise UsageError(f"--{name}: the {section} that is chosen has nothing to do with it")
     left_out = {name for name in plugin_sections(cls) if settings.get(name) is None}
     rest = {n: value for n, value in settings.items() if n not in aliases and n not in left_out}
     values = flatten(rest, is_section)

@@ -62,7 +62,7 @@ def _first_level(cls: type[Config], command: str, given: Mapping[str, str]) -> s
     more = f"  proctor {command} --help"
     lines += ["", *_two_columns(f"{more} all", "every flag", _MORE_WIDTH)]
     for section, marked in plugin_sections(cls).items():
-        names = ", ".join(plugins.known(marked.kind))
+        names = ", ".join(plugins.known(marked.kind, cls.use))
         lines += _two_columns(f"{more} {section} NAME", f"of {names}", _MORE_WIDTH)
     parts = ", ".join(_own_sections(cls))
     lines += _two_columns(f"{more} PART", f"of {parts}", _MORE_WIDTH)
@@ -101,7 +101,7 @@ def _first_flags(cls: type[Config], chosen: Mapping[str, str]) -> list[Flag]:
             found = [dataclasses.replace(flag, default=None) for flag in flags]
         for flag in found:
             known.setdefault(flag.name, flag)
-        names = ", ".join(plugins.known(marked.kind))
+        names = ", ".join(plugins.known(marked.kind, cls.use))
         what = Flag(f"{section}.type", str, None, f"one of {names}, or package.module:NAME")
         known[what.name] = what
     for flag in aliased_flags(cls):
@@ -155,7 +155,7 @@ def flags_help(cls: type[Config], given: Mapping[str, str]) -> str:
     lines += help_lines([dataclasses.replace(_CONFIG_PATH, help=f"{_CONFIG_PATH.help}; flags win")])
     for section, marked in reversed(plugin_sections(cls).items()):
         chosen = given.get(f"{section}.type")
-        for name in [chosen] if chosen else plugins.known(marked.kind):
+        for name in [chosen] if chosen else plugins.known(marked.kind, cls.use):
             lines += ["", *_plugin_lines(cls, section, name)]
     return "\n".join(lines) + "\n"
 

@@ -35,7 +35,7 @@ def push(
         )
     api = hub or hub_api()
     kind = {"repo_type": "dataset"}
-    with in_our_words(repo, None), refusals(repo):
+    with in_our_words(repo, None, "nothing was uploaded"), refusals(repo):
         address = str(api.create_repo(repo, private=private, exist_ok=True, **kind))
         left_out = [*_NOT_PUSHED, *(() if videos else ("videos/*",))]
         commit = api.upload_folder(
@@ -116,7 +116,7 @@ def pull(
         raise UsageError(f"{root} exists; choose another folder (--root=DIR), or remove it")
     api = hub or hub_api()
     part = root.with_name(f".{root.name}.pulled")
-    with in_our_words(repo, revision):
+    with in_our_words(repo, revision, "what was downloaded before is kept"):
         refs = api.list_repo_refs(repo, repo_type="dataset")
         names = [ref.name for ref in (*refs.branches, *refs.tags)]
         wanted = revision or chosen_revision(repo, names)

@@ -234,10 +234,9 @@ def graphics_findings(probes: Sequence[GlProbe], wanted: str, gpus: Gpus) -> lis
 
 def _backend_finding(probe: GlProbe, *, needed: bool) -> Finding:
     if probe.works:
-        frame = "n/a" if probe.frame_ms is None else f"{probe.frame_ms:.3g} ms"
         size = f"{REFERENCE_PIXELS}x{REFERENCE_PIXELS}"
         device = f", {probe.device}" if probe.device else ""
-        return Finding(Level.OK, probe.backend, f"{frame} a frame of {size}{device}")
+        return Finding(Level.OK, probe.backend, f"{probe.frame_time} a frame of {size}{device}")
     if needed:
         fix = _MEND_BACKEND.get(probe.backend, "unset MUJOCO_GL")
         return Finding(Level.FAIL, probe.backend, f"does not render: {probe.error}", fix)

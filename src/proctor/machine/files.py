@@ -26,6 +26,12 @@ UNFINISHED = ".part"
 _CANNOT_SYNC = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP)
 
 
+def nearby(path: Path) -> Path:
+    """Return ``path`` as people see it: from the current folder, where it lies below it."""
+    here = Path.cwd()
+    return path.relative_to(here) if path != here and path.is_relative_to(here) else path
+
+
 def sync(fd: int) -> None:
     """Wait until what was written is on the disk; a file system that cannot say is not asked again.
 

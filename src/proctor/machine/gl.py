@@ -43,7 +43,7 @@ def describe_choice() -> str | None:
     others = [_named(probe) for probe in probes if probe.works and probe is not best]
     if not others:
         return f"rendering with {best.backend}"
-    return f"rendering with {best.backend} ({_frame_time(best)} a frame; {', '.join(others)})"
+    return f"rendering with {best.backend} ({best.frame_time} a frame; {', '.join(others)})"
 
 
 def gl_variables(*, needed: bool) -> dict[str, str]:
@@ -114,11 +114,7 @@ def _clearly_faster(probe: GlProbe, best: GlProbe) -> bool:
 
 
 def _named(probe: GlProbe) -> str:
-    return f"{probe.backend} {_frame_time(probe)}"
-
-
-def _frame_time(probe: GlProbe) -> str:
-    return "n/a" if probe.frame_ms is None else f"{probe.frame_ms:.3g} ms"
+    return f"{probe.backend} {probe.frame_time}"
 
 
 def _backend_or_raise() -> str:

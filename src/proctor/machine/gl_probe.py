@@ -75,6 +75,13 @@ class GlProbe:
         """Whether it renders."""
         return not self.error
 
+    @property
+    def frame_time(self) -> str:
+        """How long a frame takes, in words."""
+        if self.frame_ms is None:
+            return "n/a"
+        return f"{self.frame_ms:.3g} ms" if self.frame_ms < 100 else f"{self.frame_ms:,.0f} ms"
+
 
 def probe_backends(backends: Sequence[str], *, always_time: bool = False) -> tuple[GlProbe, ...]:
     """Try ``backends`` side by side; time those that draw, one by one, when there is a choice.

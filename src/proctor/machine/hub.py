@@ -87,8 +87,11 @@ def hub_api() -> Any:
 
 
 @contextlib.contextmanager
-def in_our_words(repo: str, revision: str | None) -> Iterator[None]:
+def in_our_words(repo: str, revision: str | None, lost: str | None = None) -> Iterator[None]:
     """Turn the errors of Hugging Face's library into one line each.
+
+    ``lost`` says what a command that is about the Hub leaves undone where there is no way to it;
+    others are told that a folder does as well.
 
     Raises:
         UsageError: no such repository or revision, or no way to the Hub.
@@ -114,16 +117,18 @@ def in_our_words(repo: str, revision: str | None) -> Iterator[None]:
     except ValueError as error:  # an id or a revision that cannot be
         raise UsageError(f"{repo} is no Hub id: {error}") from None
     except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
-        raise _unreachable(repo, error) from None
+        raise _unreachable(repo, error, lost) from None
     except Exception as error:
         # Of the library that speaks HTTP, which is another one every few versions.
         if not type(error).__module__.startswith(("httpx", "httpcore", "requests")):
             raise
-        raise _unreachable(repo, error) from None
+        raise _unreachable(repo, error, lost) from None
 
 
-def _unreachable(repo: str, error: Exception) -> HubUnreachable:
+def _unreachable(repo: str, error: Exception, lost: str | None) -> HubUnreachable:
     reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if lost is not None:
+        return HubUnreachable(f"{repo}: the Hub cannot be reached ({reason}); {lost}")
     return HubUnreachable(
         f"{repo} is no folder here and the Hub cannot be reached ({reason}); give a local "
         "folder, or download it first where there is a network"

@@ -100,9 +100,10 @@ def make(config: HandedConfig, interface: Interface) -> Policy:
     """
     handed = config.handed
     if handed is None:
+        named = f"the policy {config.name!r}" if config.name else f"--policy.type={config.type}"
         raise UsageError(
-            f"the policy {config.name!r} was a Python object, which no folder and no flag holds; "
-            "hand it over again: proctor.evaluate(policy=OBJECT, ...)"
+            f"{named} is a Python object, which no folder and no flag holds; "
+            "hand it over: proctor.evaluate(policy=OBJECT, ...)"
         )
     if isinstance(handed, Policy):
         check_policy(handed)

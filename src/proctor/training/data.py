@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -92,7 +93,19 @@ def batches(
         UsageError: the dataset cannot be read.
         TrainingError: a loader process is gone.
     """
-    loader: DataLoader[Any] = DataLoader(
+    with warnings.catch_warnings():
+        # Waiting is measured and shown; torch only counts cores.
+        warnings.filterwarnings("ignore", message="This DataLoader will create")
+        loaded = iter(_loader(samples, order, steps, loading, device))
+    copier = _Copier(device) if device.type == "cuda" else None
+    for found in _checked(loaded):
+        yield found if copier is None else copier(found)
+
+
+def _loader(
+    samples: Samples, order: Order, steps: range, loading: Loading, device: torch.device
+) -> DataLoader[Any]:
+    return DataLoader(
         samples,
         batch_sampler=order.batches(steps.start, steps.stop),  # type: ignore[arg-type]
         num_workers=loading.processes,
@@ -102,9 +115,6 @@ def batches(
         pin_memory=device.type == "cuda",
         generator=torch.Generator(),  # its processes draw nothing, and nothing is drawn for them
     )
-    copier = _Copier(device) if device.type == "cuda" else None
-    for found in _checked(iter(loader)):
-        yield found if copier is None else copier(found)
 
 
 def _as_it_is(batch: Any) -> Any:

@@ -136,7 +136,7 @@ def test_an_alias_stands_for_the_field_that_declares_it() -> None:
     assert named.policy.rename_map == {"a": "b"}  # type: ignore[attr-defined]
     open_one = {"policy.path": "somewhere", "env.type": "fake", "rename_map": "{a: b}"}
     assert build(EvalConfig, open_one).policy.overrides == {"rename_map": "{a: b}"}  # type: ignore[attr-defined]
-    with pytest.raises(UsageError, match=r"unknown flag --policy\.rename_map"):
+    with pytest.raises(UsageError, match=r"--rename_map: the policy that is chosen has nothing"):
         build(EvalConfig, {**BASE, "rename_map": "{a: b}"})
 
 

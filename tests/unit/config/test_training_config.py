@@ -25,6 +25,15 @@ ADAPTER = {"peft.target_modules": "[linear1]"}
 LEAST = {"policy.type": "act", "dataset.repo_id": "someone/demos"}
 
 
+def test_a_missing_policy_is_answered_with_those_that_can_be_trained() -> None:
+    with pytest.raises(UsageError) as caught:
+        build(TrainConfig, {"dataset.repo_id": "someone/demos"})
+    said = str(caught.value)
+    assert said.startswith("--policy.type is missing (choose from: act, ")
+    assert said.endswith(", or --policy.path=CHECKPOINT")
+    assert not {"expert", "random", "zero", "pretrained", "python"} & set(said.split())
+
+
 def test_lerobots_own_file_is_read_as_it_was_meant():
     config = build(TrainConfig, ours(LEROBOTS))
     assert (config.steps, config.batch_size, config.save_freq, config.seed) == (4, 4, 2, 1000)

@@ -190,8 +190,12 @@ def test_no_way_to_the_hub_is_one_line(
     from huggingface_hub import HfApi
 
     monkeypatch.setattr(hub_module, "hub_api", lambda: HfApi(endpoint="http://127.0.0.1:9"))
-    for words in (["push", str(root), "me/demos"], ["pull", "me/demos", f"--root={root}-new"]):
+    for words, lost in (
+        (["push", str(root), "me/demos"], "nothing was uploaded"),
+        (["pull", "me/demos", f"--root={root}-new"], "what was downloaded before is kept"),
+    ):
         assert main(["data", *words]) == 2
         err = capsys.readouterr().err
-        assert "the Hub cannot be reached" in err
+        assert "me/demos: the Hub cannot be reached" in err
+        assert lost in err
         assert err.count("\n") == 1

@@ -171,7 +171,9 @@ def test_no_command_can_run_an_object_again(play: Any, capsys: pytest.CaptureFix
     assert record.given["policy"] == {"type": "python", "name": "still"}
     assert list(record.protocol["policy"]["code"])[-1].endswith("test_python_door.py")
     assert main(["audit", str(path)]) == 2
-    assert "'still' was a Python object" in capsys.readouterr().err
+    assert "'still' is a Python object" in capsys.readouterr().err
+    assert main(["eval", "--policy.type=python", "--env.type=fake"]) == 2
+    assert "--policy.type=python is a Python object" in capsys.readouterr().err
 
 
 def test_numbers_of_numpy_lists_and_paths_are_taken(tmp_path: Path) -> None:

@@ -258,6 +258,10 @@ def test_two_ways_to_the_same_device_are_equally_fast_whatever_the_clock_says() 
     ("probes", "line"),
     [
         ((EGL, OSMESA, NO_GLFW), "rendering with egl (12.3 ms a frame; osmesa 40 ms)"),
+        (
+            (EGL, GlProbe("osmesa", frame_ms=1612.3, device="llvmpipe"), NO_GLFW),
+            "rendering with egl (12.3 ms a frame; osmesa 1,612 ms)",
+        ),
         ((GlProbe("egl"), NO_OSMESA, NO_GLFW), "rendering with egl"),
         ((NO_EGL, NO_OSMESA, NO_GLFW), None),
     ],

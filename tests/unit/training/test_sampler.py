@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from itertools import chain, islice
 from pathlib import Path
 
@@ -87,3 +88,19 @@ def test_tasks_come_equally_often_where_that_is_asked_for():
     assert order.epoch(0).tolist() != order.epoch(1).tolist()
     whole = [batch.tolist() for batch in order.batches(0, 9)]
     assert [batch.tolist() for batch in order.batches(4, 9)] == whole[4:]
+
+
+def test_more_loader_processes_than_cores_are_no_warning_of_torch(order, monkeypatch):
+    import torch
+    from torch.utils.data import dataloader
+
+    from proctor.training.data import Loading, Samples, batches
+
+    monkeypatch.setattr(dataloader, "_MultiProcessingDataLoaderIter", lambda loader: iter(()))
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0})
+    samples = Samples(None, {}, lambda words: {})  # type: ignore[arg-type]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not list(
+            batches(samples, order, range(3), Loading(4, 2, "spawn"), torch.device("cpu"))
+        )

@@ -1,0 +1,80 @@
+"""Flags and links in the documents lead somewhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from proctor.config.base import Config
+from proctor.config.evaluation import EvalConfig
+from proctor.config.help import flags_help
+from proctor.config.recording import RecordConfig
+from proctor.config.training import TrainConfig
+
+ROOT = Path(__file__).parents[3]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+COMMANDS: dict[str, type[Config]] = {
+    "eval": EvalConfig, "record": RecordConfig, "train": TrainConfig,
+}  # fmt: skip
+LINE = re.compile(r"\bproctor(?:\.cli)? (eval|record|train)\b([^\n`]*)")
+FLAG = re.compile(r"(?<![\w-])--([a-z_][\w.]*)")
+LEROBOTS = {"env.fps", "env.render_mode", "policy.push_to_hub"}
+"""Which evaluations take with a note; docs/from_lerobot.md shows it."""
+OF_THE_PAGE = {"help", "policy.radius"}
+"""Every command has the one, the example of docs/adding_a_policy.md the other."""
+
+
+def unknown_flags(text: str, known: dict[str, set[str]]) -> list[str]:
+    """Name the flags of command lines that the command would not take."""
+    return [
+        f"{command} --{name}"
+        for command, words in LINE.findall(text.replace("\\\n", " "))
+        for name in FLAG.findall(words)
+        if name not in known[command] | LEROBOTS | OF_THE_PAGE
+    ]
+
+
+def broken_links(page: Path, text: str) -> list[str]:
+    """Name the links to files, or to headings, that are not there."""
+    lost = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        path, _, heading = link.partition("#")
+        if path.startswith(("http:", "https:")):
+            continue
+        target = page.parent / path if path else page
+        if not target.exists() or (heading and heading not in headings(target)):
+            lost.append(f"{page.relative_to(ROOT)}: {link}")
+    return lost
+
+
+def headings(page: Path) -> set[str]:
+    """Return a page's headings as links name them."""
+    found = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", name.lower()).strip().replace(" ", "-") for name in found}
+
+
+@pytest.fixture(scope="module")
+def known() -> dict[str, set[str]]:
+    return {name: set(FLAG.findall(flags_help(cls, {}))) for name, cls in COMMANDS.items()}
+
+
+def test_every_flag_in_a_command_line_of_the_documents_exists(known: dict[str, set[str]]) -> None:
+    lost = {page.name: unknown_flags(page.read_text(encoding="utf-8"), known) for page in PAGES}
+    assert {name: flags for name, flags in lost.items() if flags} == {}
+
+
+def test_every_link_in_the_documents_leads_somewhere() -> None:
+    assert [lost for page in PAGES for lost in broken_links(page, page.read_text("utf-8"))] == []
+
+
+def test_what_leads_nowhere_would_be_found(known: dict[str, set[str]]) -> None:
+    shown = "    proctor eval --seed=3 \\\n        --eval.n_episode=3\n`proctor train --seed=1`"
+    assert unknown_flags(shown, known) == ["eval --eval.n_episode"]
+    page = ROOT / "docs/report.md"
+    text = "[a](statistics.md#one-rate) [b](statistics.md#two-rates) [c](nowhere.md)"
+    assert broken_links(page, text) == [
+        "docs/report.md: statistics.md#two-rates",
+        "docs/report.md: nowhere.md",
+    ]
