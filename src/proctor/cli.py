@@ -31,6 +31,7 @@ COMMANDS = {
     "compare": "what changed between runs, and whether by more than chance",
     "view": "runs in the browser: a list, and each run's page",
     "train": "train a policy on demonstrations, to the same bits however often it is stopped",
+    "serve": "a policy behind a wire (openpi, vla-eval, GR00T, LeRobot): clients in common batches",
     "data": "demonstrations in LeRobot's format: look, check, edit, convert, push and pull",
     "list": "benchmarks, their tasks with instructions and lengths, and policies",
     "doctor": "what works on this machine, how fast it renders, and how to mend the rest",

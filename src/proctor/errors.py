@@ -9,6 +9,8 @@ ProctorError                  one line for the user: what, where, what to do
 │   ├── PluginError           a plug-in is not what it must be; the text names file and line
 │   └── SpecMismatch          the policy's inputs are not what the benchmark offers
 ├── PolicyError               the policy returned something that is not an action chunk
+├── WireError                 a peer said what its protocol does not know, or nothing
+│   └── PeerLost              it is gone, or too slow: another may be asked
 ├── TrainingError             a training cannot go on; its checkpoints are whole
 ├── RunFolderError            the run folder cannot be used or written
 │   └── FolderInUse           another process works in it
@@ -67,6 +69,14 @@ class SpecMismatch(UsageError):
 
 class PolicyError(ProctorError):
     """The policy returned NaN, or a chunk of the wrong shape."""
+
+
+class WireError(ProctorError):
+    """A peer said something that is none of its protocol's; the text has its first bytes."""
+
+
+class PeerLost(WireError):
+    """A peer cannot be reached, went away or takes too long: another may be asked."""
 
 
 class TrainingError(ProctorError):

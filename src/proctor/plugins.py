@@ -38,6 +38,7 @@ BUILT_IN = {
         "pretrained": "proctor.policies.lerobot.pretrained:PLUGIN",
         HANDED_OVER: "proctor.policies.handed_over:PLUGIN",
         "random": "proctor.policies.scripted.random:PLUGIN",
+        "remote": "proctor.policies.remote.plugin:PLUGIN",
         "zero": "proctor.policies.scripted.zero:PLUGIN",
     },
 }

@@ -48,7 +48,7 @@ def test_ours_are_listed_without_importing_what_stands_beside_them() -> None:
     assert plugins.known("benchmarks") == [
         "aloha", "fake", "gym", "hub", "libero", "metaworld", "pusht",
     ]  # fmt: skip
-    scripted = {"expert", "pretrained", "random", "zero"}
+    scripted = {"expert", "pretrained", "random", "remote", "zero"}
     assert plugins.known("policies") == sorted(scripted | plugins.FAMILIES.keys())
     assert plugins.known("policies", Use.TRAINING) == sorted(plugins.FAMILIES)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from proctor.errors import PolicyError, bounded
+from proctor.errors import PolicyError, WireError, bounded
 from proctor.features import ActionSpec, Array
 from proctor.policies.base import Batch, Policy, Query
 
@@ -62,6 +62,8 @@ def blaming(policy: Policy, where: str) -> Iterator[None]:
     """
     try:
         yield
+    except WireError as error:  # of a server elsewhere: our own traceback says nothing of it
+        raise PolicyError(f"policy {policy.spec.name!r}: {error} {where}") from None
     except (Exception, SystemExit) as error:
         raise _policy_error(policy, f"raised {type(error).__name__}: {error}", where) from error
 

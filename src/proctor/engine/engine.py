@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -35,6 +36,7 @@ from proctor.features import Array, Feature
 from proctor.recorders.base import Recorder
 from proctor.recorders.takes import Recording
 from proctor.recorders.video import Camera
+from proctor.runs.latency import size_of
 from proctor.runs.records import Pulse
 from proctor.types import EpisodeKey, EpisodeResult
 
@@ -146,13 +148,9 @@ class Engine:
 
     def pulse(self) -> Pulse:
         """Return how the run goes."""
-        return Pulse(
-            elapsed_s=time.monotonic() - self._started_at,
-            steps=int(self._pool.steps().sum()) - self._steps_before,
-            batches=self._batches,
-            batched_requests=self._batched_requests,
-            infer_s=self._infer_s,
-        )
+        steps = int(self._pool.steps().sum()) - self._steps_before
+        counted = self._batches, self._batched_requests, self._infer_s, dict(self._calls)
+        return Pulse(time.monotonic() - self._started_at, steps, *counted)
 
     def _begin_counting(self) -> None:
         """Let pulses tell of what happens from now on."""
@@ -160,6 +158,7 @@ class Engine:
         self._steps_before = int(self._pool.steps().sum())
         self._batches = self._batched_requests = 0
         self._infer_s = 0.0
+        self._calls: Counter[int] = Counter()
 
     def _start_next_worker(self) -> None:
         """Start one of those to come; those that run need not wait until all have been."""
@@ -281,7 +280,8 @@ class Engine:
             asked = self._asked.pop(ticket, None)
             if asked is None:  # of an engine before this one, which is closed
                 continue
-            self._infer_s += answer.seconds
+            self._infer_s += answer.seconds / self._inference.capacity
+            self._calls[size_of(answer.seconds)] += 1
             if answer.error is not None:
                 raise answer.error
             assert answer.chunks is not None

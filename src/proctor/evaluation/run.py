@@ -33,6 +33,7 @@ from proctor.report.worlds import world_warnings
 from proctor.runs.effort import read_effort
 from proctor.runs.folder import EVAL_INFO_FILE, RunFolder, RunRecord, write_json
 from proctor.runs.journal import EpisodeRow, cut_torn_line, read_journal, videos_in
+from proctor.runs.latency import latency_of
 from proctor.runs.videos import read_warnings, remove_unfinished
 from proctor.stats.anytime import watched
 
@@ -206,6 +207,7 @@ def _write_info(
     info = eval_info(rows, planned, record.sessions, decision, how, videos_in(folder))
     effort = read_effort(folder)
     info["proctor"] |= {"infer_s": effort.infer_s, "mean_batch": effort.mean_batch}
+    info["proctor"]["policy_latency"] = latency_of(effort.calls)
     info["proctor"]["warnings"] = world_warnings(rows) + round_warnings(rows, record.resolved)
     info["proctor"]["interval"] = kind_of_interval(record.resolved)
     info["proctor"] |= {"session": len(record.sessions), "ended": why_ended(sys.exception())}

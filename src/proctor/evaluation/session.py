@@ -13,6 +13,7 @@ from typing import Self
 from proctor.config.sections import SchedulerKind
 from proctor.engine.engine import Engine
 from proctor.engine.inference import Inference, InlineInference, ThreadInference
+from proctor.engine.replicated import ReplicatedInference
 from proctor.engine.scheduler import Bounds, Scheduler
 from proctor.errors import UsageError
 from proctor.evaluation.filming import Filmed, Filming, Remembered, film
@@ -144,21 +145,30 @@ class Session:
         self._end_workers()
         rules, n_workers = self._rules, self._players.workers(len(specs))
         setup = self._players.engine_setup(
-            self._policy_thread(), n_workers, in_process=rules.in_process
+            self._policy_thread(n_workers), n_workers, in_process=rules.in_process
         )
         worker = replace(setup.worker, environment=dict(environment), draw_slots=rules.draw_slots)
         setup = replace(setup, worker=worker, watchdog_s=rules.watchdog_s)
-        bounds = replace(rules.bounds, max_batch=n_workers, begun=begun)
+        several = self._players.policy.spec.in_flight > 1  # each is asked about one, on its own
+        bounds = replace(rules.bounds, max_batch=1 if several else n_workers, begun=begun)
         self._scheduler, self._environment = Scheduler(specs, bounds), environment
         self._engine = Engine(setup, self._scheduler)
         return self._engine
 
-    def _policy_thread(self) -> Inference:
+    def _policy_thread(self, n_workers: int = 1) -> Inference:
         """Return what all calls into the policy go through, from the first to its end."""
         if self._inference is None:
-            kind = InlineInference if self._rules.in_process else ThreadInference
-            self._inference = kind(self._players.policy, self._players.action)
+            self._inference = self._made_inference(n_workers)
         return self._inference
+
+    def _made_inference(self, n_workers: int) -> Inference:
+        policy, action = self._players.policy, self._players.action
+        if self._rules.in_process:
+            return InlineInference(policy, action)
+        threads = min(policy.spec.in_flight, n_workers)
+        if threads == 1:
+            return ThreadInference(policy, action)
+        return ReplicatedInference([ThreadInference(policy, action) for _ in range(threads)])
 
     def _run_lockstep(self, specs: Sequence[EpisodeSpec], recorders: Sequence[Recorder]) -> None:
         from proctor.evaluation.lockstep import Lockstep

@@ -74,6 +74,9 @@ class PolicySpec:
     bit_exact: bool = True
     """Whether a row's bits are the same whatever else is in the batch; if not, an audit compares
     outcomes and returns instead of digests."""
+    in_flight: int = 1
+    """How many calls may be made at once, each by a thread of its own: more than one for what
+    waits for others, and then ``act`` is asked one query at a time."""
     notes: tuple[str, ...] = ()
     """Lines the user should see once."""
 
@@ -81,7 +84,8 @@ class PolicySpec:
 class Policy(ABC):
     """A policy holds weights, never an episode: what an episode needs lives in ``Query.state``.
 
-    Once made, it is only called from one thread, which is its own, and by one call at a time.
+    Once made, it is only called from one thread, which is its own, and by one call at a time,
+    unless its spec says that more may be in flight: then by as many threads, and closed by each.
     """
 
     spec: PolicySpec
@@ -137,3 +141,5 @@ class PolicyPlugin:
     """Making it takes seconds, for torch is loaded, and as a rule it looks at images."""
     look: Callable[[Any], None] | None = None
     """Refuses a config that names files which are not there: at once, before anything is begun."""
+    made_for: Callable[[Any], Interface] | None = None
+    """Says what a config's policy looks at and does, where its own files tell."""

@@ -351,7 +351,9 @@
     byId("time-about").textContent = `${plural(run.time.workers.length, "worker")}, ` +
       `${seconds(run.time.total)} from the first episode to the last; ${seconds(total)} of worker time in all.` +
       (run.time.mean_batch ? ` The policy worked ${seconds(run.time.infer)}, for ${fixed(run.time.mean_batch, 1)} ` +
-        "episodes at a time on average." : "");
+        "episodes at a time on average." : "") +
+      (run.time.latency ? ` A call of it took ${fixed(run.time.latency.p50_ms, 1)} ms at the median, ` +
+        `${fixed(run.time.latency.p95_ms, 1)} ms at 95%, ${fixed(run.time.latency.p99_ms, 1)} ms at 99%.` : "");
     const bars = spent.map(([kind, value]) => {
       const bar = el("div", { class: kind, title: `${KINDS[kind]} ${seconds(value)}` });
       bar.style.flexGrow = value / total;

@@ -29,6 +29,7 @@ from proctor.report.worlds import world_warnings
 from proctor.runs.effort import read_effort
 from proctor.runs.folder import RunFolder, RunRecord
 from proctor.runs.journal import EpisodeRow, read_journal, videos_in
+from proctor.runs.latency import latency_of
 from proctor.runs.records import Pulse
 from proctor.runs.videos import read_warnings
 from proctor.stats.anytime import Watch, watched
@@ -275,6 +276,7 @@ def _time(rows: Sequence[EpisodeRow], timeline: Timeline, effort: Pulse) -> dict
         "spent": {name: number(seconds, 3) for name, seconds in spent.items()},
         "infer": number(effort.infer_s, 3),
         "mean_batch": number(effort.mean_batch, 2),
+        "latency": latency_of(effort.calls),
         "limit": limit
         and {
             "fraction": number(limit.fraction, 4),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import msgspec
@@ -27,4 +28,5 @@ def read_effort(folder: Path) -> Pulse:
         infer_s=sum(session.infer_s for session in sessions),
         batches=sum(session.batches for session in sessions),
         batched_requests=sum(session.batched_requests for session in sessions),
+        calls=dict(sum((Counter(session.calls) for session in sessions), Counter())),
     )

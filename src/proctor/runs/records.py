@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 import msgspec
@@ -23,6 +23,9 @@ Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e11)]
 
 Whole = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 """In a file: a count, a number or a seed, as exact in a browser as here."""
+
+
+_Size = Annotated[int, msgspec.Meta(ge=-1000, le=1000)]
 
 
 def refuse_newer(found: object, known: int, what: str) -> None:
@@ -61,6 +64,8 @@ class Pulse:
     batched_requests: Whole
     infer_s: Seconds = 0.0
     """Seconds the policy has worked."""
+    calls: dict[_Size, Whole] = field(default_factory=dict)
+    """How many of its calls took how long, by ``latency.size_of``."""
 
     @property
     def steps_per_s(self) -> float:

@@ -24,9 +24,9 @@ try:
 except ImportError as error:
     raise MissingExtra(error.name or "torch", "torch") from None
 
-from proctor.features import ACTION, Feature, FeatureKind, Interface
+from proctor.features import ACTION, ActionSpec, Feature, FeatureKind, Interface
 from proctor.foreign import idle_note
-from proctor.policies.fit import check_fit, inputs_from
+from proctor.policies.fit import check_fit, inputs_from, offered_key
 from proctor.policies.lerobot.adapter import read_weights
 from proctor.policies.lerobot.config import (
     CheckpointConfig,
@@ -69,6 +69,22 @@ def load_policy(
     if located.commit is not None:
         parts = replace(parts, notes=(*parts.notes, f"{path} is at commit {located.commit}"))
     return ChunkPolicy(parts, overrides.get("device") or "auto")
+
+
+def stated_interface(path: str, revision: str | None, overrides: Mapping[str, Any]) -> Interface:
+    """Return what a checkpoint looks at, by the names that it is shown it under, and its actions.
+
+    Raises:
+        UsageError: its files cannot be read.
+    """
+    folder = locate(path, revision).folder
+    _, config, _ = read_config(folder)
+    config = override(config, overrides, Use.EVALUATION)
+    renames = dict(config.rename_map or {})
+    if not renames and has_pipelines(folder):
+        renames = read_pipelines(folder, config)[0].rename_map
+    features = {offered_key(key, renames): f for key, f in config.input_features.items()}
+    return Interface("the client", features, ActionSpec(config.action_dim))
 
 
 def read_checkpoint(

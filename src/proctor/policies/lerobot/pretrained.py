@@ -52,6 +52,18 @@ def make(config: PretrainedConfig, interface: Interface) -> Policy:
     return load_policy(config.path, config.revision, overrides, interface)
 
 
+def made_for(config: PretrainedConfig) -> Interface:
+    """Return what the checkpoint was trained for, as its files state it.
+
+    Raises:
+        UsageError: they cannot be read.
+    """
+    look(config)
+    from proctor.policies.lerobot.checkpoint import stated_interface
+
+    return stated_interface(config.path, config.revision, config.overrides)
+
+
 PLUGIN = PolicyPlugin(
     config=PretrainedConfig,
     make=make,
@@ -59,4 +71,5 @@ PLUGIN = PolicyPlugin(
     open_field="overrides",
     has_network=True,
     look=look,
+    made_for=made_for,
 )

@@ -1,0 +1,141 @@
+"""``proctor serve``: a policy behind a wire, for whoever's clients."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from proctor.commands.words import given_flags
+from proctor.errors import UsageError, one_line
+
+if TYPE_CHECKING:
+    from proctor.config.serving import ServeConfig
+    from proctor.features import Interface
+    from proctor.policies.base import Policy
+    from proctor.serving.counter import Counter
+    from proctor.wire.records import About
+
+_USAGE = """\
+proctor serve --policy.path=CHECKPOINT [--protocol=openpi,vla-eval,groot] [--FLAG=VALUE ...]
+
+Serves a policy until Ctrl-C: requests of all clients, whatever they speak, in common batches. A
+policy without a checkpoint takes the names and sizes of its inputs from --env.type. On another host
+than this machine's own address, clients need the printed key.
+"""
+
+
+def run(words: list[str]) -> int:
+    """Run the command and return its exit code."""
+    from proctor.config.serving import ServeConfig
+
+    given = given_flags(ServeConfig, words, _USAGE)
+    if given is None:
+        return 0
+    from proctor.commands.eval_settings import with_file
+    from proctor.config.builder import build
+    from proctor.serving.server import serving
+
+    config = build(ServeConfig, with_file(given))
+    key = config.api_key
+    if key is None and not config.is_here:
+        key = secrets.token_urlsafe(24)
+    with opened(config) as counter:
+        limits = config.limits(key)
+        limits.context()  # what is wrong with a certificate is said before anything is served
+        with serving(config.doors, counter, limits) as addresses:
+            _say_where(config, counter, addresses, key)
+            try:
+                threading.Event().wait()
+            except KeyboardInterrupt:
+                health = counter.health()
+                print(f"\n{health['answered']} requests in {health['batches']} batches")
+    return 0
+
+
+@contextmanager
+def opened(config: ServeConfig) -> Iterator[Counter]:
+    """Make the policy and hold it ready.
+
+    Raises:
+        UsageError: there is none, or nobody says what it looks at.
+    """
+    from functools import partial
+
+    from proctor import plugins
+    from proctor.engine.chunks import checked_chunks
+    from proctor.serving.counter import Counter
+    from proctor.serving.desk import Desk
+    from proctor.serving.inputs import Inputs
+
+    interface = _interface(config)
+    with plugins.blaming_plugin("policies", config.policy.type):
+        policy = plugins.find_policy(config.policy.type).make(config.played_policy, interface)
+    features = {key: interface.features[key] for key in policy.spec.inputs}
+    inputs = Inputs(features, policy.spec.n_obs_steps, policy.spec.needs_instruction)
+    act = partial(checked_chunks, policy, action=interface.action)
+    desk = Desk(policy, act, most=config.max_batch, seed=config.seed)
+    desk.warm_up(features)
+    try:
+        yield Counter(desk, inputs, _about(policy, interface))
+    finally:
+        desk.close()
+
+
+def _interface(config: ServeConfig) -> Interface:
+    """Return what the policy is made for: what a benchmark offers, or what its files say."""
+    from proctor import plugins
+    from proctor.benchmarks.base import interface_of
+
+    plugin = plugins.find_policy(config.policy.type)
+    if plugin.look is not None:
+        plugin.look(config.policy)
+    if config.env is not None:
+        return interface_of(plugins.find_benchmark(config.env.type).maker(config.env)())
+    if plugin.made_for is None:
+        raise UsageError(
+            f"--policy.type={config.policy.type} does not say what it looks at: name a benchmark "
+            "whose observations it is to be asked about, with --env.type"
+        )
+    return plugin.made_for(config.policy)
+
+
+def _about(policy: Policy, interface: Interface) -> About:
+    """Return what is said of the policy to clients of ours."""
+    from proctor.wire.records import About, Seen
+
+    features = {key: interface.features[key] for key in policy.spec.inputs}
+
+    spec = policy.spec
+    told = json.dumps(policy.protocol(), sort_keys=True, default=str)
+    return About(
+        policy=spec.name,
+        inputs={k: Seen(f.kind, list(f.shape), f.dtype) for k, f in features.items()},
+        action_size=interface.action.size,
+        n_obs_steps=spec.n_obs_steps,
+        n_action_steps=spec.n_action_steps,
+        fingerprint=hashlib.sha256(told.encode()).hexdigest(),
+        needs_instruction=spec.needs_instruction,
+        bit_exact=spec.bit_exact,
+    )
+
+
+def _say_where(
+    config: ServeConfig, counter: Counter, addresses: list[str], key: str | None
+) -> None:
+    about = counter.about
+    for line in config.notes:
+        print(one_line(f"note: {line}"), file=sys.stderr)
+    seen = ", ".join(f"{key} {s.dtype} {s.shape}" for key, s in about.inputs.items())
+    seen = seen or "looks at nothing"
+    print(one_line(f"{about.policy}: {seen} -> actions of {about.action_size}"))
+    for name, address in zip(config.protocol, addresses, strict=True):
+        print(f"{name:<9} {address}")
+    if key is not None:
+        print(f"key       {key}")
+    print("(Ctrl-C ends it)", flush=True)

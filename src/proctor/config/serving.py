@@ -1,0 +1,160 @@
+"""What a server of a policy is asked to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import ClassVar
+
+from proctor.benchmarks.base import BenchmarkConfig
+from proctor.config.base import MOST_SEED, STRICT_BATCH, Config, plugin_section
+from proctor.config.lerobot_evaluation import OF_ENVIRONMENTS, OF_POLICIES
+from proctor.config.sections import between
+from proctor.errors import UsageError, did_you_mean
+from proctor.foreign import Foreign
+from proctor.policies.base import PolicyConfig
+from proctor.policies.remote.address import is_word
+from proctor.serving.limits import LOOPBACK, Limits
+from proctor.serving.server import PORTS, Door
+from proctor.wire.records import Protocol
+
+_NAMES = {protocol.value: protocol for protocol in Protocol}
+
+
+@dataclass
+class ServeConfig(Config):
+    """A policy behind one or several wires."""
+
+    foreign: ClassVar[Mapping[str, Foreign]] = {**OF_ENVIRONMENTS, **OF_POLICIES}
+    first: ClassVar[str] = (
+        "policy.path policy.type policy.device rename_map protocol port host api_key tls_cert "
+        "tls_key trust max_batch max_connections max_message_mb idle_s env.type env.task"
+    )
+
+    policy: PolicyConfig = field(metadata=plugin_section("policies", type_of_path="pretrained"))
+    env: BenchmarkConfig | None = field(
+        default=None, metadata=plugin_section("benchmarks", optional=True)
+    )
+    protocol: list[str] = field(
+        default_factory=lambda: ["openpi"],
+        metadata={"help": f"what is spoken, comma-separated: {', '.join(_NAMES)}"},
+    )
+    port: list[int] | None = field(
+        default=None,
+        metadata={
+            "help": "a port for each protocol, 0: any free one (default: "
+            + ", ".join(f"{protocol.value} {port}" for protocol, port in PORTS.items())
+            + ")"
+        },
+    )
+    host: str = field(
+        default="127.0.0.1",
+        metadata={"help": "address to serve on; other than this machine's own needs a key"},
+    )
+    api_key: str | None = field(
+        default=None, metadata={"help": "what clients must show (default elsewhere: a new one)"}
+    )
+    tls_cert: Path | None = field(default=None, metadata={"help": "a certificate, to encrypt"})
+    tls_key: Path | None = field(default=None, metadata={"help": "the certificate's key"})
+    trust: bool = field(
+        default=False,
+        metadata={
+            "help": "trust the network: serve beyond this machine without encryption; for "
+            "lerobot, hear its pickles from there"
+        },
+    )
+    max_batch: int = field(default=64, metadata={"help": "most requests that are answered at once"})
+    max_connections: int = field(default=256, metadata={"help": "most clients at the same time"})
+    max_message_mb: int = field(default=16, metadata={"help": "largest message, in MiB"})
+    idle_s: float = field(
+        default=600.0, metadata={"help": "seconds of silence after which a client is cut off"}
+    )
+    seed: int = field(
+        default=1000, metadata={"help": "of what is random for clients that say no episode"}
+    )
+    strict: bool = field(
+        default=True,
+        metadata={"help": "on an accelerator, run every batch at one size: same bits at any load"},
+    )
+
+    @property
+    def played_policy(self) -> PolicyConfig:
+        """What the policy is made from, at the batch size that --strict sets."""
+        if self.strict and self.policy.pad_to is None:
+            return replace(self.policy, pad_to=STRICT_BATCH)
+        return self.policy
+
+    @property
+    def doors(self) -> list[Door]:
+        """The protocols and their ports."""
+        protocols = [_NAMES[name] for name in self.protocol]
+        ports = self.port or [PORTS[protocol] for protocol in protocols]
+        return [Door(p, port) for p, port in zip(protocols, ports, strict=True)]
+
+    def limits(self, api_key: str | None) -> Limits:
+        """Return what the server allows to whoever shows ``api_key``."""
+        tls = None
+        if self.tls_cert is not None and self.tls_key is not None:
+            tls = (self.tls_cert, self.tls_key)
+        return Limits(
+            host=self.host,
+            api_key=api_key,
+            tls=tls,
+            most_bytes=self.max_message_mb * 2**20,
+            most_guests=self.max_connections,
+            idle_s=self.idle_s,
+        )
+
+    @property
+    def is_here(self) -> bool:
+        """Whether only this machine can reach it."""
+        return self.host in LOOPBACK
+
+    def validate(self) -> None:
+        """Refuse values that make no sense.
+
+        Raises:
+            UsageError: naming the flag.
+        """
+        super().validate()
+        for name in self.protocol:
+            if name not in _NAMES:
+                choice = did_you_mean(name, _NAMES) or f" (choose from {', '.join(_NAMES)})"
+                raise UsageError(f"--protocol: unknown protocol {name!r}{choice}")
+        if not self.protocol or len(set(self.protocol)) < len(self.protocol):
+            raise UsageError(f"--protocol={','.join(self.protocol)} names none, or one twice")
+        if self.port is not None:
+            if len(self.port) != len(self.protocol):
+                raise UsageError(
+                    f"--port: {len(self.protocol)} protocols take as many ports, got {self.port}"
+                )
+            for port in self.port:
+                between("port", port, 0, 65535)
+        between("max_batch", self.max_batch, 1, 4096)
+        between("max_connections", self.max_connections, 1, 10_000)
+        between("max_message_mb", self.max_message_mb, 1, 1024)
+        between("seed", self.seed, 0, MOST_SEED)
+        if not 0.1 <= self.idle_s <= 1e6:
+            raise UsageError(f"--idle_s must be 0.1 to 1e6, got {self.idle_s:g}")
+        self._validate_reach()
+
+    def _validate_reach(self) -> None:
+        """Refuse to be heard of by others without a key, encryption, or the user's word."""
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise UsageError("--tls_cert and --tls_key come together")
+        if self.api_key is not None and not is_word(self.api_key):
+            raise UsageError("--api_key holds characters that no header may")
+        if self.is_here or self.trust:
+            return
+        plain = [name for name in self.protocol if name in ("groot", "lerobot")]
+        if plain:
+            raise UsageError(
+                f"--protocol={plain[0]} is not encrypted: serve it on this machine only, or say "
+                "that everyone in the network may use it with --trust"
+            )
+        if self.tls_cert is None:
+            raise UsageError(
+                f"--host={self.host} is seen by others: add --tls_cert and --tls_key, or say that "
+                "the network is trusted with --trust"
+            )

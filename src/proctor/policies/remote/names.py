@@ -1,0 +1,77 @@
+"""By which names a server is shown what a benchmark offers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from proctor.errors import SpecMismatch, UsageError
+from proctor.features import ACTION, Feature, FeatureKind, Interface, observed_keys
+from proctor.policies.fit import check_fit, check_offered, offered_key
+from proctor.wire.records import About
+
+_WRIST = ("wrist", "eye_in_hand", "gripper", "hand")
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """What a protocol calls things: the first camera, one at the wrist, others, the state."""
+
+    first: str
+    wrist: str
+    other: str | None
+    """With {} for the last part of the benchmark's name; None: there are no others."""
+    state: str
+
+
+def names_for_ours(
+    about: About, interface: Interface, rename_map: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the benchmark's keys that a server of ours wants, with its names for them.
+
+    Raises:
+        SpecMismatch: something is missing or differs.
+    """
+    wanted = {key: seen.feature for key, seen in about.inputs.items()}
+    action = Feature(FeatureKind.ACTION, (about.action_size,), "float32")
+    check_fit({**wanted, ACTION: action}, interface, rename_map)
+    return {offered_key(key, rename_map): key for key in wanted}
+
+
+def names_for_others(
+    words: Vocabulary, interface: Interface, inputs: Sequence[str], rename_map: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the benchmark's keys that are sent, with the server's names for them.
+
+    Raises:
+        UsageError: a camera has no name there, or two have the same.
+    """
+    check_offered([*inputs, *rename_map], interface, "--policy.inputs and --rename_map")
+    keys = list(inputs) or list(observed_keys(interface.features))
+    names = {key: rename_map[key] for key in keys if key in rename_map}
+    cameras = [k for k in keys if interface.features[k].kind is FeatureKind.VISUAL]
+    for key in sorted(cameras, key=_is_wrist):  # what is at the wrist is never the first
+        if key not in names:
+            names[key] = _camera_name(words, key, interface, set(names.values()))
+    for key in keys:
+        names.setdefault(key, words.state)
+    if len(set(names.values())) < len(names):
+        raise UsageError(f"--rename_map gives two of {', '.join(names)} the same name")
+    return {key: names[key] for key in keys}
+
+
+def _camera_name(words: Vocabulary, key: str, interface: Interface, taken: set[str]) -> str:
+    if words.first not in taken and not _is_wrist(key):
+        return words.first
+    if words.wrist not in taken:
+        return words.wrist
+    if words.other is None:
+        raise SpecMismatch(
+            f"{interface.name} has more cameras than the server has names for: say which with "
+            f'--policy.inputs, or how {key} is called with --rename_map=\'{{"{key}": "..."}}\''
+        )
+    return words.other.format(key.rpartition(".")[2])
+
+
+def _is_wrist(key: str) -> bool:
+    return any(word in key.lower() for word in _WRIST)

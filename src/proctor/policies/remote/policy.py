@@ -1,0 +1,139 @@
+"""The policy that the engine sees: every query is a request, many of them in flight."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from proctor.errors import PeerLost, UsageError
+from proctor.features import Array, FeatureKind, Interface
+from proctor.policies.base import Batch, Policy, PolicySpec, Query
+from proctor.policies.remote.address import Address
+from proctor.policies.remote.config import RemoteConfig
+from proctor.policies.remote.conventions import check_rotation, played, turned
+from proctor.policies.remote.fleet import Fleet, Seat
+from proctor.policies.remote.link import Link, LinkSettings
+from proctor.policies.remote.names import Vocabulary, names_for_others, names_for_ours
+from proctor.types import EpisodeSpec
+from proctor.wire import openpi
+from proctor.wire.records import About, Ask, Protocol
+
+
+@dataclass(frozen=True)
+class _Spoken:
+    """How a protocol is spoken."""
+
+    words: Vocabulary
+    link: Callable[[Address, LinkSettings], Link]
+
+
+class RemotePolicy(Policy):
+    """Asks servers. Its methods are called by as many threads as requests may be in flight."""
+
+    def __init__(self, config: RemoteConfig, interface: Interface) -> None:
+        addresses = config.addresses
+        spoken = _spoken(addresses[0].protocol)
+        settings = LinkSettings(
+            connect_s=min(10.0, config.timeout_s),
+            answer_s=config.timeout_s,
+            api_key=config.api_key,
+        )
+        self._config = config
+        self._fleet = Fleet(addresses, lambda at: spoken.link(at, settings), config.retry_s)
+        said, missing = self._fleet.meet()
+        self._about = _agreed(said, addresses)
+        renames = config.rename_map or {}
+        if self._about is not None:
+            self._names = names_for_ours(self._about, interface, renames)
+        else:
+            self._names = names_for_others(spoken.words, interface, config.inputs, renames)
+        states = [k for k in self._names if interface.features[k].kind is FeatureKind.STATE]
+        self._states = frozenset(states)
+        check_rotation(config, interface.features[states[0]].shape[0] if states else None)
+        self.spec = self._spec(addresses, missing)
+
+    def _spec(self, addresses: list[Address], missing: list[str]) -> PolicySpec:
+        about = self._about
+        name = "remote" if about is None else f"remote {about.policy}"
+        places = ", ".join(map(str, addresses))
+        return PolicySpec(
+            name,
+            tuple(self._names),
+            n_obs_steps=1 if about is None else about.n_obs_steps,
+            n_action_steps=None,
+            needs_instruction=about is not None and about.needs_instruction,
+            bit_exact=about is not None and about.bit_exact,
+            in_flight=self._config.in_flight,
+            notes=(f"asking {places} ({addresses[0].protocol.value})", *missing),
+        )
+
+    def new_episode(self, spec: EpisodeSpec) -> Seat:
+        """Return a seat: a connection is found when the episode first asks."""
+        return Seat(spec)
+
+    def act(self, batch: Batch) -> list[Array]:
+        """Ask for each query, one after the other: several are in flight by several calls."""
+        return [self._ask(query, row, batch) for row, query in enumerate(batch.queries)]
+
+    def _ask(self, query: Query, row: int, batch: Batch) -> Array:
+        ours = self._about is not None
+        seen = {}
+        for key, name in self._names.items():
+            values = batch.observations[key][row]
+            values = values if ours else values[-1]
+            seen[name] = turned(values, self._config) if key in self._states else values
+        prompt = query.spec.task.instruction
+        ask = Ask(seen, prompt)
+        if ours:
+            ask = Ask(seen, prompt, query.spec, query.step, history=True)
+        try:
+            actions = self._fleet.ask(query.state, ask)
+        except PeerLost as lost:
+            raise PeerLost(
+                f"{lost}; nobody else answered for {self._config.retry_s:g} s (--policy.retry_s)"
+            ) from None
+        return played(actions[: self._config.n_action_steps], self._config.gripper)
+
+    def end_episode(self, state: Seat) -> None:
+        """Give the connection back."""
+        self._fleet.end(state)
+
+    def close(self) -> None:
+        """Hang up."""
+        self._fleet.close()
+
+    def protocol(self) -> dict[str, Any]:
+        """Return what is known of who acts: the server's own word, the user's, or its address."""
+        config = self._config
+        if self._about is not None and self._about.fingerprint:
+            served = self._about.fingerprint
+        else:
+            served = config.version or ",".join(sorted(map(str, config.addresses)))
+        return {"served": served, "names": self._names}
+
+
+def _agreed(said: list[About | None], addresses: list[Address]) -> About | None:
+    """Return what all servers say of their policy; None where they are somebody else's.
+
+    Raises:
+        UsageError: they do not serve the same.
+    """
+    if any(about != said[0] for about in said):
+        names = ", ".join("somebody else's" if a is None else a.policy for a in said)
+        raise UsageError(
+            f"--policy.url={','.join(map(str, addresses))}: not one policy everywhere ({names})"
+        )
+    return said[0]
+
+
+def _spoken(protocol: Protocol) -> _Spoken:
+    """Return how a protocol is spoken; its libraries are imported now.
+
+    Raises:
+        MissingExtra: they are not installed.
+    """
+    from proctor.policies.remote.openpi import OpenpiLink
+
+    words = Vocabulary(openpi.CAMERAS[0], openpi.CAMERAS[1], None, openpi.STATE)
+    return _Spoken(words, OpenpiLink)

@@ -1,0 +1,164 @@
+"""A WebSocket that waits for nothing but its answer: no thread, no loop, deadlines everywhere."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import time
+from collections import deque
+from collections.abc import Iterator
+
+from proctor.errors import MissingExtra, PeerLost, one_line
+from proctor.policies.remote.address import Address
+from proctor.policies.remote.link import LinkSettings
+
+try:
+    from websockets.client import ClientProtocol
+    from websockets.exceptions import WebSocketException
+    from websockets.frames import Frame, Opcode
+    from websockets.protocol import State
+    from websockets.uri import parse_uri
+except ImportError as error:
+    raise MissingExtra(error.name or "websockets", "wire") from None
+
+_READ_BYTES = 2**20
+_OF_MESSAGES = (Opcode.TEXT, Opcode.BINARY, Opcode.CONT)
+
+
+class WebSocket:
+    """A connection to a server."""
+
+    def __init__(self, address: Address, settings: LinkSettings) -> None:
+        """Connect.
+
+        Raises:
+            PeerLost: nobody answers there, or not with a WebSocket.
+        """
+        self._address = address
+        self._frames: deque[Frame] = deque()
+        self._until = time.monotonic() + settings.connect_s
+        scheme = "wss" if address.encrypted else "ws"
+        host = f"[{address.host}]" if ":" in address.host else address.host
+        uri = parse_uri(f"{scheme}://{host}:{address.port}{address.path}")
+        self._protocol = ClientProtocol(uri, max_size=settings.most_bytes)
+        with self._losing():
+            self._socket = _connected(address, settings.connect_s)
+        try:
+            with self._losing():
+                self._shake_hands(settings.api_key)
+        except PeerLost:
+            self._socket.close()
+            raise
+
+    def send(self, frame: bytes, within_s: float) -> None:
+        """Send a binary frame.
+
+        Raises:
+            PeerLost: it is not taken.
+        """
+        self._until = time.monotonic() + within_s
+        with self._losing():
+            self._protocol.send_binary(frame)
+            self._flush()
+
+    def receive(self, within_s: float) -> bytes | str:
+        """Return the next message; a text comes as one.
+
+        Raises:
+            PeerLost: none comes in time.
+        """
+        self._until = time.monotonic() + within_s
+        with self._losing():
+            frame = self._next_frame()
+            kind, parts = frame.opcode, [bytes(frame.data)]
+            while not frame.fin:
+                frame = self._next_frame()
+                parts.append(bytes(frame.data))
+            message = b"".join(parts)
+            return message.decode(errors="replace") if kind is Opcode.TEXT else message
+
+    def close(self) -> None:
+        """Hang up; also what another thread waits for here ends."""
+        with contextlib.suppress(OSError, WebSocketException):
+            self._socket.settimeout(0.2)
+            if self._protocol.state is State.OPEN:
+                self._protocol.send_close(1000)
+                self._send(self._protocol.data_to_send())
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def _shake_hands(self, api_key: str | None) -> None:
+        request = self._protocol.connect()
+        if api_key is not None:
+            request.headers["Authorization"] = f"Api-Key {api_key}"
+        self._protocol.send_request(request)
+        self._flush()
+        while self._protocol.state is State.CONNECTING and self._protocol.handshake_exc is None:
+            self._read()
+        if self._protocol.handshake_exc is not None:
+            raise self._protocol.handshake_exc
+
+    def _next_frame(self) -> Frame:
+        """Return the next frame of a message; what else comes is answered by the protocol."""
+        while not self._frames:
+            self._read()
+        return self._frames.popleft()
+
+    def _read(self) -> None:
+        left = self._until - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self._socket.settimeout(left)
+        data = self._socket.recv(_READ_BYTES)
+        if data:
+            self._protocol.receive_data(data)
+        else:
+            self._protocol.receive_eof()
+        for event in self._protocol.events_received():
+            if isinstance(event, Frame) and event.opcode in _OF_MESSAGES:
+                self._frames.append(event)
+        self._flush()
+        if self._protocol.state in (State.CLOSING, State.CLOSED) and not self._frames:
+            raise ConnectionResetError(_why_closed(self._protocol))
+
+    def _flush(self) -> None:
+        left = self._until - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self._socket.settimeout(left)
+        self._send(self._protocol.data_to_send())
+
+    def _send(self, parts: list[bytes]) -> None:
+        for part in parts:
+            if part:
+                self._socket.sendall(part)
+
+    @contextlib.contextmanager
+    def _losing(self) -> Iterator[None]:
+        """Say whatever goes wrong as a server that is lost."""
+        try:
+            yield
+        except TimeoutError:
+            raise PeerLost(f"{self._address} does not answer in time") from None
+        except (OSError, WebSocketException, EOFError) as error:
+            said = str(error) or type(error).__name__
+            raise PeerLost(one_line(f"{self._address} is lost: {said}", 300)) from None
+
+
+def _connected(address: Address, within_s: float) -> socket.socket:
+    made = socket.create_connection((address.host, address.port), timeout=within_s)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if not address.encrypted:
+        return made
+    try:
+        return ssl.create_default_context().wrap_socket(made, server_hostname=address.host)
+    except BaseException:
+        made.close()
+        raise
+
+
+def _why_closed(protocol: ClientProtocol) -> str:
+    code, reason = protocol.close_code, protocol.close_reason
+    return f"the server hung up ({code}{f', {reason}' if reason else ''})"

@@ -1,0 +1,45 @@
+"""What every protocol is served from: the desk, the policy's inputs, and what is said of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from proctor.serving.desk import Answered, Desk, Guest
+from proctor.serving.inputs import Inputs
+from proctor.wire.records import About, Ask
+
+
+@dataclass(frozen=True)
+class Counter:
+    """A policy, as those who serve it need it."""
+
+    desk: Desk
+    inputs: Inputs
+    about: About
+
+    @contextlib.contextmanager
+    def guest(self) -> Iterator[Guest]:
+        """Enter as a guest, and leave."""
+        guest = self.desk.enter()
+        try:
+            yield guest
+        finally:
+            self.desk.leave(guest)
+
+    async def answer(self, guest: Guest, ask: Ask, aliases: Mapping[str, str]) -> Answered:
+        """Return the answer to a question.
+
+        Raises:
+            ProctorError: it cannot be answered, in one line for whoever asked.
+        """
+        rows = self.inputs.rows(ask, aliases)
+        return await asyncio.wrap_future(self.desk.ask(guest, ask, rows))
+
+    def health(self) -> dict[str, object]:
+        """Return how it goes."""
+        desk = self.desk
+        mean = desk.answered / desk.batches if desk.batches else None
+        return {"status": "ok", "answered": desk.answered, "batches": desk.batches, "batch": mean}

@@ -1,0 +1,62 @@
+"""From what a client sends to what the policy looks at: names, shapes, types, all checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from proctor.errors import WireError
+from proctor.features import Array, Feature, FeatureKind
+from proctor.wire.records import Ask
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a policy looks at, by its own names."""
+
+    features: Mapping[str, Feature]
+    n_obs_steps: int
+    needs_instruction: bool = False
+
+    def aliases(self, cameras: Sequence[str], state: str) -> dict[str, str]:
+        """Return, by our names, what a protocol calls the same: its cameras in order, its state."""
+        free = iter(cameras)
+        found: dict[str, str] = {}
+        for key, feature in self.features.items():
+            if feature.kind is FeatureKind.VISUAL:
+                name = next(free, None)
+                found |= {} if name is None else {key: name}
+            elif feature.kind is FeatureKind.STATE:
+                found[key] = state
+        return found
+
+    def rows(self, ask: Ask, aliases: Mapping[str, str]) -> dict[str, Array]:
+        """Return what the policy looks at.
+
+        Raises:
+            WireError: something is missing or has another shape; with what is wanted.
+        """
+        if self.needs_instruction and not (ask.prompt or ask.episode):
+            raise WireError("the policy needs an instruction: send a prompt")
+        return {key: self._row(key, ask, aliases.get(key, key)) for key in self.features}
+
+    def _row(self, key: str, ask: Ask, alias: str) -> Array:
+        feature = self.features[key]
+        name = key if key in ask.observation else alias
+        wanted = f"{feature.dtype} {list(feature.shape)}"
+        if name not in ask.observation:
+            also = "" if alias == key else f" (or {alias!r})"
+            sent = ", ".join(ask.observation) or "nothing"
+            raise WireError(f"the policy wants {key!r}{also}, {wanted}; the client sends {sent}")
+        values = ask.observation[name]
+        shape = (self.n_obs_steps, *feature.shape) if ask.history else feature.shape
+        if values.shape != shape:
+            got = f"{values.dtype} {list(values.shape)}"
+            raise WireError(f"the policy wants {name!r} as {wanted}, the client sends {got}")
+        if feature.kind is FeatureKind.VISUAL and values.dtype != np.uint8:
+            raise WireError(f"{name!r} is {values.dtype}; pictures are sent as uint8, 0 to 255")
+        if not np.isfinite(values).all():
+            raise WireError(f"{name!r} holds NaN or infinite numbers")
+        return values.astype(feature.dtype, copy=False)

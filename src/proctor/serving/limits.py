@@ -1,0 +1,54 @@
+"""Who may talk to a server, how much, how long and how many at once."""
+
+from __future__ import annotations
+
+import secrets
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+
+from proctor.errors import UsageError
+from proctor.wire.packing import MOST_BYTES
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a server allows."""
+
+    host: str = "127.0.0.1"
+    api_key: str | None = None
+    tls: tuple[Path, Path] | None = None
+    """The files of a certificate and of its key."""
+    most_bytes: int = MOST_BYTES
+    most_guests: int = 256
+    idle_s: float = 600.0
+    """How long a guest may say nothing, or take to say or to take something."""
+
+    def admits(self, offered: str | None) -> bool:
+        """Whether a key is the right one; without one of ours, any is."""
+        if self.api_key is None:
+            return True
+        told = (offered or "").encode("utf-8", "surrogatepass")
+        return secrets.compare_digest(told, self.api_key.encode())
+
+    def context(self) -> ssl.SSLContext | None:
+        """Return what a server encrypts with, if it does.
+
+        Raises:
+            UsageError: the files are none of a certificate and its key.
+        """
+        if self.tls is None:
+            return None
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        try:
+            context.load_cert_chain(*self.tls)
+        except (OSError, ssl.SSLError) as error:
+            certificate, key = self.tls
+            raise UsageError(
+                f"--tls_cert={certificate} and --tls_key={key} are no certificate with its key: "
+                f"{error}"
+            ) from None
+        return context

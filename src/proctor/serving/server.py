@@ -1,0 +1,108 @@
+"""All doors of one policy: each protocol on a port of its own, all in one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from proctor.serving.counter import Counter
+from proctor.serving.limits import Limits
+from proctor.wire.records import Protocol
+
+PORTS = {
+    Protocol.OPENPI: 8000,
+    Protocol.VLA_EVAL: 8001,
+    Protocol.GROOT: 5555,
+    Protocol.LEROBOT: 8080,
+}
+"""Where clients of a protocol look first."""
+_SCHEMES = {
+    Protocol.OPENPI: "ws",
+    Protocol.VLA_EVAL: "vla",
+    Protocol.GROOT: "tcp",
+    Protocol.LEROBOT: "grpc",
+}
+_START_S = 30.0
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Door:
+    """A protocol and its port; 0: any free one."""
+
+    protocol: Protocol
+    port: int
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A door that is open."""
+
+    port: int
+    close: Callable[[], Coroutine[Any, Any, None]]
+
+
+async def _open(door: Door, counter: Counter, limits: Limits) -> Opened:
+    """Open a door; each protocol is imported when it is asked for.
+
+    Raises:
+        UsageError: its port is taken, or a library is missing.
+    """
+    from proctor.serving import openpi
+    from proctor.serving.websocket import listen
+
+    server = await listen(openpi.talk(counter), door.port, limits)
+
+    async def close() -> None:
+        server.close()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(server.wait_closed(), 1.0)
+
+    return Opened(server.sockets[0].getsockname()[1], close)
+
+
+@contextlib.contextmanager
+def serving(doors: Sequence[Door], counter: Counter, limits: Limits) -> Iterator[list[str]]:
+    """Serve at all doors, in a thread; yields their addresses, as clients of ours take them.
+
+    Raises:
+        UsageError: a port is taken, or a library is missing.
+    """
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="proctor-serving", daemon=True)
+    thread.start()
+    opened: list[Opened] = []
+
+    def done(work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, loop).result(_START_S)
+
+    try:
+        for door in doors:
+            opened.append(done(_open(door, counter, limits)))
+        yield [_address(d, o.port, limits) for d, o in zip(doors, opened, strict=True)]
+    finally:
+        for one in opened:
+            done(one.close())
+        done(_end_talks())
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(_START_S)
+        if not thread.is_alive():
+            loop.close()
+
+
+async def _end_talks() -> None:
+    """End what is still being said: nobody is served any more."""
+    rest = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in rest:
+        task.cancel()
+    await asyncio.gather(*rest, return_exceptions=True)
+
+
+def _address(door: Door, port: int, limits: Limits) -> str:
+    scheme = _SCHEMES[door.protocol] + ("s" if limits.tls is not None else "")
+    host = f"[{limits.host}]" if ":" in limits.host else limits.host
+    return f"{scheme}://{host}:{port}"

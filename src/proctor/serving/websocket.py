@@ -1,0 +1,154 @@
+"""WebSockets: who may come in, how much they may say, and answers to whoever asks for health."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http
+import json
+import logging
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from proctor.errors import MissingExtra, UsageError, one_line
+from proctor.serving.limits import Limits
+
+try:
+    from websockets.asyncio.server import Server, ServerConnection, serve
+    from websockets.exceptions import ConnectionClosed
+    from websockets.http11 import Request, Response
+except ImportError as error:
+    raise MissingExtra(error.name or "websockets", "wire") from None
+
+_OPEN_S = 10.0
+_WORDS = {"Api-Key", "Bearer"}
+Hold = Callable[["Line"], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class Talk:
+    """A protocol over WebSockets: who holds a conversation, and what is asked by plain HTTP."""
+
+    hold: Hold
+    pages: Mapping[str, Callable[[], Mapping[str, Any] | str]]
+    """By path: JSON, or a text."""
+
+
+class GuestLeft(Exception):
+    """Whoever was on the line is gone, or was silent for too long."""
+
+
+class Line:
+    """A connection to one guest."""
+
+    def __init__(self, socket: ServerConnection, idle_s: float) -> None:
+        self._socket, self._idle_s = socket, idle_s
+
+    async def hear(self) -> bytes | str:
+        """Return what the guest says next.
+
+        Raises:
+            GuestLeft: nothing more will come.
+        """
+        with _leaving():
+            return await asyncio.wait_for(self._socket.recv(), self._idle_s)
+
+    async def say(self, frame: bytes | str) -> None:
+        """Send a frame.
+
+        Raises:
+            GuestLeft: it is not taken.
+        """
+        with _leaving():
+            await asyncio.wait_for(self._socket.send(frame), self._idle_s)
+
+    async def refuse(self, why: str) -> None:
+        """Hang up: what came is none of the protocol's."""
+        with contextlib.suppress(ConnectionClosed, TimeoutError):
+            await asyncio.wait_for(self._socket.close(1007, why[:100]), _OPEN_S)
+
+
+@contextlib.contextmanager
+def _leaving() -> Iterator[None]:
+    try:
+        yield
+    except (ConnectionClosed, TimeoutError, OSError):
+        raise GuestLeft from None
+
+
+async def listen(talk: Talk, port: int, limits: Limits) -> Server:
+    """Listen on ``port`` (0: any free one) and hold a conversation with everyone who may come.
+
+    Raises:
+        UsageError: the port is taken, or the address is none of this machine's.
+    """
+    guests: set[ServerConnection] = set()
+
+    async def hold(socket: ServerConnection) -> None:
+        guests.add(socket)
+        try:
+            with contextlib.suppress(GuestLeft):
+                await talk.hold(Line(socket, limits.idle_s))
+        except Exception as error:
+            print(one_line(f"a guest was left alone: {error!r}"), file=sys.stderr)
+            raise
+        finally:
+            guests.discard(socket)
+
+    def answer(socket: ServerConnection, request: Request) -> Response | None:
+        path = urlsplit(request.path).path
+        if path in talk.pages:
+            return _page(socket, talk.pages[path]())
+        if not limits.admits(_key_in(request)):
+            return socket.respond(http.HTTPStatus.UNAUTHORIZED, "the API key is missing or wrong\n")
+        if len(guests) >= limits.most_guests:
+            return socket.respond(http.HTTPStatus.SERVICE_UNAVAILABLE, "too many connections\n")
+        return None
+
+    try:
+        return await serve(
+            hold,
+            limits.host,
+            port,
+            process_request=answer,
+            ssl=limits.context(),
+            compression=None,
+            max_size=limits.most_bytes,
+            max_queue=2,
+            open_timeout=_OPEN_S,
+            close_timeout=_OPEN_S,
+            logger=_quiet(),
+        )
+    except OSError as error:
+        raise UsageError(
+            f"cannot serve on {limits.host} port {port}: {error.strerror}; choose another --port"
+        ) from None
+
+
+def _page(socket: ServerConnection, said: Mapping[str, Any] | str) -> Response:
+    if isinstance(said, str):
+        return socket.respond(http.HTTPStatus.OK, said)
+    response = socket.respond(http.HTTPStatus.OK, json.dumps(said))
+    del response.headers["Content-Type"]
+    response.headers["Content-Type"] = "application/json"
+    return response
+
+
+def _key_in(request: Request) -> str | None:
+    """Return the key that a guest shows: in the header, or as ?api_key= where it can set none."""
+    kind, _, key = request.headers.get("Authorization", "").partition(" ")
+    if kind in _WORDS:
+        return key
+    asked = parse_qs(urlsplit(request.path).query, max_num_fields=16)
+    return asked.get("api_key", [None])[0]
+
+
+def _quiet() -> logging.Logger:
+    """Return a log that nobody reads: that strangers break off is no news, the rest is printed."""
+    log = logging.getLogger("proctor.serving")
+    log.setLevel(logging.CRITICAL + 1)
+    log.propagate = False
+    return log
