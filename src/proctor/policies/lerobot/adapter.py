@@ -28,7 +28,7 @@ from proctor.policies.lerobot.limits import MOST_WIDTH
 from proctor.policies.lerobot.location import locate, read_json
 from proctor.policies.lerobot.presets import ADAPTER_INITS, ADAPTER_METHOD
 from proctor.policies.lerobot.step import Tensors
-from proctor.policies.lerobot.weights import WEIGHTS_FILE, check_tensor, read_tensors
+from proctor.policies.lerobot.weights import check_tensor, read_stored, read_tensors
 
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _BEFORE = "base_model.model."
@@ -171,7 +171,7 @@ class Weights:
 
     tensors: Tensors
     file: Path
-    """Where the network's own weights are."""
+    """Where the network's own weights are, or the index of the files that have them."""
     files: dict[str, Path]
     """All files, by the names that a run's record gives them."""
     adapter: Adapter | None = field(default=None)
@@ -186,23 +186,23 @@ def read_weights(folder: Path, use: Use, *, adapted: bool) -> Weights:
     Raises:
         UsageError: a file is missing, damaged, or asks for what is not known.
     """
-    own = folder / WEIGHTS_FILE
     if not adapted:
-        return Weights(read_tensors(own), own, {WEIGHTS_FILE: own})
+        tensors, files = read_stored(folder)
+        return Weights(tensors, folder / next(iter(files)), files)
     config, told = read_adapter_config(folder / ADAPTER_CONFIG)
     file = folder / ADAPTER_WEIGHTS
     adapter = Adapter(config, told, read_tensors(file), str(file))
-    base = _base_of(config, folder / ADAPTER_CONFIG) / WEIGHTS_FILE
+    base = _base_of(config, folder / ADAPTER_CONFIG)
+    tensors, held = read_stored(base)
     files = {
         ADAPTER_CONFIG: folder / ADAPTER_CONFIG,
         ADAPTER_WEIGHTS: file,
-        f"base/{WEIGHTS_FILE}": base,
+        **{f"base/{name}": path for name, path in held.items()},
     }
-    tensors = read_tensors(base)
     merged = adapter.merged_into(tensors)  # a training has it checked, too
     if use is Use.TRAINING:
-        return Weights(tensors, base, files, adapter)
-    return Weights(merged, base, files)
+        return Weights(tensors, base / next(iter(held)), files, adapter)
+    return Weights(merged, base / next(iter(held)), files)
 
 
 def read_adapter_config(file: Path) -> tuple[AdapterConfig, dict[str, Any]]:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 FEATURES = ("input_features", "output_features")
 """The fields that hold features."""
+QUANTIZED = ("int8",)
 NEW_IN_0_6 = {"since": "0.6"}
 """Field metadata: older LeRobots refuse this key."""
 NOT_A_FLAG = {"hidden": True}
@@ -91,12 +92,16 @@ class CheckpointConfig(PolicyConfig):
     pretrained_path: str | None = field(default=None, metadata=NOT_A_FLAG)
     pretrained_revision: str | None = field(default=None, metadata=NEW_IN_0_6 | NOT_A_FLAG)
 
-    dtype: str = field(
+    dtype: str | None = field(
         default="float32",
         metadata=run_flag("weights and activations: float32, bfloat16, float16") | _EVALUATION,
     )
     compile: bool = field(
         default=False, metadata=run_flag("compile with torch.compile") | _EVALUATION
+    )
+    quantize: str | None = field(
+        default=None,
+        metadata=run_flag("int8: keep matrices as 8-bit numbers, for less memory") | _EVALUATION,
     )
     pad_to: int | None = field(
         default=None,
@@ -206,6 +211,8 @@ class CheckpointConfig(PolicyConfig):
         if not self.input_features:
             raise UsageError("the policy's input_features are empty")
         check_sizes(self, {"n_obs_steps": 64})
+        if self.quantize not in (None, *QUANTIZED):
+            raise UsageError(f"quantize is {self.quantize!r} (choose {', '.join(QUANTIZED)})")
         if (self.instruction or self.instructions) and not self.is_told:
             raise UsageError(f"{self.type} is not told its task: it takes no instruction")
         for key in self.cameras:

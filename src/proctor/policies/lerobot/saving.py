@@ -57,7 +57,7 @@ def write_parts(
     """
     (folder / "config.json").write_text(encode_config(parts.config, for_lerobot))
     state = parts.network.state_dict() if weights is None else weights
-    names = {key: parts.prefix + key for key in state}
+    names = {key: parts.prefix + key for key in state if key not in parts.network.tied}
     if parts.adapter is not None:
         names = adapter_names(state, parts.prefix)
         told = json.dumps(parts.adapter.told, indent=2, sort_keys=True)

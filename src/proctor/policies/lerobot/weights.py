@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
@@ -16,19 +18,24 @@ from torch.overrides import TorchFunctionMode
 from proctor.errors import UsageError
 from proctor.machine.files import MOST_JSON
 from proctor.policies.lerobot.config import CheckpointConfig
+from proctor.policies.lerobot.location import read_json
 from proctor.policies.lerobot.processors import Stats
 from proctor.policies.lerobot.step import Tensors
 from proctor.policies.runtime.network import Network
 
 LEGACY = re.compile(r"^(normalize_inputs|normalize_targets|unnormalize_outputs)\.(?:buffer_)?(.+)$")
 WEIGHTS_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
+SHARD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,200}\.safetensors")
+MOST_SHARDS = 1000
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
 
 
 class Undrawn(TorchFunctionMode):
-    """While it is on, layers do not initialise weights that are about to be replaced.
+    """While it is on, layers neither allocate nor initialise weights that are about to be replaced.
 
-    Without it torch loads its compiler to draw numbers into tensors without memory: 2.3 s.
+    What a layer makes empty, to be filled later, is made without memory; tables that it computes
+    itself are as always. A network of billions of weights is then built in no time and no memory.
     """
 
     def __torch_function__(
@@ -40,6 +47,8 @@ class Undrawn(TorchFunctionMode):
     ) -> Any:
         """Do what was asked, unless it is to initialise a tensor."""
         kwargs = kwargs or {}
+        if func is torch.empty and kwargs.get("device") is None:
+            kwargs = {**kwargs, "device": "meta"}
         if func in (Tensor.normal_, Tensor.uniform_):
             return args[0]
         if getattr(func, "__module__", None) == nn.init.__name__:
@@ -65,6 +74,41 @@ def read_tensors(path: Path) -> Tensors:
             return {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (not a dict)
     except (SafetensorError, OSError) as error:
         raise UsageError(f"{path} is damaged{_size_hint(path)}: {error}") from None
+
+
+def read_stored(folder: Path) -> tuple[Tensors, dict[str, Path]]:
+    """Return the weights in ``folder``, of one file or of several, and the files by name.
+
+    Numbers are not read yet: they are mapped into memory, and come when they are looked at.
+
+    Raises:
+        UsageError: a file is missing, damaged, or does not hold what the index says.
+    """
+    index = folder / INDEX_FILE
+    if (folder / WEIGHTS_FILE).is_file() or not index.is_file():
+        return read_tensors(folder / WEIGHTS_FILE), {WEIGHTS_FILE: folder / WEIGHTS_FILE}
+    places = _shards(index)
+    names = sorted(set(places.values()))
+    held = {name: read_tensors(folder / name) for name in names}
+    tensors: Tensors = {}
+    for key, name in places.items():
+        if key not in held[name]:
+            raise UsageError(f"{index}: {key} is to be in {name}, which does not have it")
+        tensors[key] = held[name][key]
+    return tensors, {name: folder / name for name in (INDEX_FILE, *names)}
+
+
+def _shards(index: Path) -> dict[str, str]:
+    """Return which file has which tensor: files that lie beside the index, and not too many."""
+    places = read_json(index).get("weight_map")
+    if not isinstance(places, dict) or not places:
+        raise UsageError(f"{index}: its weight_map names no tensors")
+    for key, name in places.items():
+        if not isinstance(name, str) or not SHARD.fullmatch(name):
+            raise UsageError(f"{index}: {key} is in {name!r}, which is no file of weights here")
+    if len(set(places.values())) > MOST_SHARDS:
+        raise UsageError(f"{index}: more than {MOST_SHARDS} files of weights")
+    return places
 
 
 def _why_missing(path: Path) -> str:
@@ -141,10 +185,19 @@ def fill(network: Network, tensors: Tensors, prefix: str, where: str) -> list[st
         UsageError: a key is missing, has the wrong shape or type, or holds NaN or infinity.
     """
     given = {key.replace("._orig_mod", "").removeprefix(prefix): t for key, t in tensors.items()}
+    given = network.adopt(given)
     wanted = network.state_dict()
+    for name, other in network.tied.items():
+        found = given.get(other, given.get(name))
+        given |= {} if found is None else {name: found, other: found}
     for key, expected in wanted.items():
         check_tensor(prefix + key, expected, given.get(key), where)
     network.load_state_dict({key: given[key] for key in wanted}, assign=True)
+    for name, other in network.tied.items():
+        owner, _, parameter = name.rpartition(".")
+        setattr(network.get_submodule(owner), parameter, network.get_parameter(other))
+    empty = [n for n, b in network.named_buffers() if b.is_meta]
+    assert not empty, f"made empty, kept in no file, and never computed: {empty}"
     return [prefix + key for key in given if key not in wanted]
 
 
@@ -165,6 +218,9 @@ def check_tensor(key: str, expected: Tensor, found: Tensor | None, where: str) -
         raise UsageError(f"{where}: {key} expected {expected.dtype}, found {found.dtype}")
     if found.is_floating_point() and found.element_size() < 2:
         found = found.float()  # torch counts nothing in float8
-    if found.is_floating_point() and not found.isfinite().all():
-        what = "NaN" if found.isnan().any() else "infinity"
-        raise UsageError(f"{where}: {key} holds {what}")
+    if found.is_floating_point() and found.numel():
+        # As one pass without memory of its own: the tensors of language models have gigabytes.
+        low, high = (float(end) for end in torch.aminmax(found))
+        if not (math.isfinite(low) and math.isfinite(high)):
+            what = "NaN" if math.isnan(low) else "infinity"
+            raise UsageError(f"{where}: {key} holds {what}")

@@ -20,6 +20,7 @@ from proctor.policies.lerobot.config import CheckpointConfig, definition_of
 from proctor.policies.lerobot.processors import Pipeline
 from proctor.policies.runtime.hearing import Hearing
 from proctor.policies.runtime.network import Network, draw
+from proctor.policies.runtime.quantized import quantize
 from proctor.policies.runtime.runner import (
     autocast,
     device_for,
@@ -86,8 +87,11 @@ class ChunkPolicy(Policy):
             bit_exact=self.device.type == "cpu" or config.pad_to is not None,
             notes=(*parts.notes, *([about_device] if about_device else ())),
         )
-        self.dtype = pick_dtype(config.dtype)
-        self.network = parts.network.eval().requires_grad_(False).to(self.device, self.dtype)
+        self.network = parts.network.eval().requires_grad_(False).to(self.device)
+        self.network.cast(pick_dtype(config.dtype))
+        self.dtype = self.network.input_dtype
+        if config.quantize:
+            quantize(self.network)
         if self.device.type == "cpu":
             # A CPU convolves and pools large images faster with the channels innermost.
             self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

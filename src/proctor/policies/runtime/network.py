@@ -45,6 +45,26 @@ class Network(nn.Module, ABC):
     loss_draws: Mapping[str, tuple[Drawn, tuple[int, ...]]] = {}
     """What is drawn for each row of a ``loss``."""
 
+    tied: Mapping[str, str] = {}
+    """Weights that are others', by their names: a file may have either; each pair is one."""
+
+    def adopt(self, stored: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return the weights of a file by the names they have here, where a file may have others.
+
+        ``stored`` are without what stands before all names of the family.
+        """
+        return stored
+
+    def cast(self, dtype: torch.dtype | None) -> None:
+        """Bring the weights to what they are computed in; None: as their file has them."""
+        if dtype is not None:
+            self.to(dtype)
+
+    @property
+    def input_dtype(self) -> torch.dtype:
+        """What observations are to be when they come in."""
+        return next(self.parameters()).dtype
+
     @abstractmethod
     def chunk(self, inputs: dict[str, Tensor], draws: dict[str, Tensor]) -> Tensor:
         """Return normalised actions [B, T, A], the first of them for the newest observation."""

@@ -89,12 +89,14 @@ def autocast(device: torch.device, *, wanted: bool) -> AbstractContextManager[An
     return torch.autocast(device.type)
 
 
-def pick_dtype(name: str) -> torch.dtype:
-    """Return torch's dtype for a flag's value.
+def pick_dtype(name: str | None) -> torch.dtype | None:
+    """Return torch's dtype for a flag's value; None: whatever the weights have.
 
     Raises:
         UsageError: not one of ours.
     """
+    if name is None:
+        return None
     if name not in DTYPES:
         raise UsageError(f"--policy.dtype is {name!r} (choose {', '.join(DTYPES)})")
     return DTYPES[name]

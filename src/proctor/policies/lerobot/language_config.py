@@ -1,0 +1,27 @@
+"""What the configs of policies with a language model have in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from proctor.definition import Use, only_for
+from proctor.policies.lerobot.config import CheckpointConfig, run_flag
+
+
+@dataclass
+class LanguageConfig(CheckpointConfig):
+    """A policy that is told its task by tokens; its weights stay what their file has.
+
+    Its ``processing`` puts a ``Tokenize`` step among the usual ones.
+    """
+
+    dtype: str | None = field(
+        default=None,
+        metadata=run_flag("weights: float32, bfloat16, float16; else as their file has them")
+        | only_for(Use.EVALUATION),
+    )
+
+    @property
+    def is_told(self) -> bool:
+        """It is."""
+        return True
