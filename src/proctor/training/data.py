@@ -13,7 +13,6 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from proctor.errors import ProctorError, TrainingError, what_happened
-from proctor.features import ACTION
 from proctor.policies.runtime.hearing import Hearing
 from proctor.training.sampler import Order
 
@@ -67,7 +66,8 @@ class Samples(torch.utils.data.Dataset[Batch]):
         except ProctorError as error:
             return error
         batch = {key: _tensor(found[key], shape) for key, shape in self._shapes.items()}
-        batch[ACTION + IS_PAD] = torch.from_numpy(found[ACTION + IS_PAD])
+        masks = [key for key in found if key.endswith(IS_PAD)]
+        batch |= {key: torch.from_numpy(found[key]) for key in masks}
         seen = {key: batch[key] for key in self._hearing.needs}
         try:
             told = self._hearing([str(task) for task in found["task"]], seen)

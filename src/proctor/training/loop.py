@@ -190,6 +190,7 @@ class Trainer:
         norm = clip_gradients(parameters, self.setup.recipe.clip_norm)
         learning.optimizer.step()
         learning.optimizer.zero_grad(set_to_none=True)
+        network.updated(learning.step)
         if learning.average is not None:
             learning.average.update(parameters)
         return norm

@@ -12,7 +12,7 @@ import numpy as np
 from proctor.config.training import TrainConfig
 from proctor.definition import Use
 from proctor.errors import UsageError
-from proctor.features import ACTION, Interface
+from proctor.features import ACTION, REWARD, Interface
 from proctor.policies.fit import offered_key
 from proctor.policies.runtime.chunk_policy import Parts
 from proctor.training.data import Samples
@@ -50,6 +50,11 @@ class Material:
             UsageError: they cannot be read, or leave nothing to learn from.
         """
         config, deltas = self.config, _deltas(parts, self.source.info.fps)
+        if REWARD in deltas and REWARD not in self.source.info.features:
+            raise UsageError(
+                f"{self.source.name} has no {REWARD}, which {parts.config.type} learns from "
+                f"(proctor record --record.extra={REWARD} keeps it)"
+            )
         lengths = self.source.episodes.length[list(episodes)].tolist()
         frames = usable_frames(lengths, parts.config.samples().drop_last)
         order = Order(frames, config.batch_size, config.seed)
@@ -150,6 +155,8 @@ def _shapes(parts: Parts) -> dict[str, tuple[int, ...]]:
         offered_key(key, renames): (*time, *feature.shape)
         for key, feature in parts.config.input_features.items()
     }
+    if samples.reward_steps is not None:
+        shapes[REWARD] = (len(samples.reward_steps),)
     return shapes | {ACTION: (len(samples.action_steps), parts.config.action_dim)}
 
 
@@ -159,5 +166,7 @@ def _deltas(parts: Parts, fps: int) -> dict[str, list[float]]:
     deltas = {ACTION: [step / fps for step in samples.action_steps]}
     if samples.observation_steps is not None:
         seen = [step / fps for step in samples.observation_steps]
-        deltas |= {key: seen for key in _shapes(parts) if key != ACTION}
+        deltas |= {key: seen for key in _shapes(parts) if key not in (ACTION, REWARD)}
+    if samples.reward_steps is not None:
+        deltas[REWARD] = [step / fps for step in samples.reward_steps]
     return deltas

@@ -17,7 +17,7 @@ import torch.nn.functional as F  # noqa: N812 (torch's own convention)
 from torch import Tensor, nn
 
 from proctor.features import ACTION, ENVIRONMENT_STATE, STATE
-from proctor.policies.blocks.resnet import OUT_CHANNELS, ResNet, feature_map_size, group_norm
+from proctor.policies.blocks.rgb_encoder import RgbEncoder
 from proctor.policies.diffusion.config import DiffusionConfig
 from proctor.policies.diffusion.schedule import NoiseSchedule
 from proctor.policies.diffusion.unet1d import UNet1d
@@ -37,10 +37,10 @@ class Diffusion(Network):
         n_cameras = len(config.cameras)
         per_step = (config.state_dim or 0) + (config.env_dim or 0)
         if n_cameras and config.use_separate_rgb_encoder_per_camera:
-            encoders = [RgbEncoder(config) for _ in range(n_cameras)]
+            encoders = [RgbEncoder(config, config.resize_shape) for _ in range(n_cameras)]
             self.rgb_encoder: nn.ModuleList | RgbEncoder = nn.ModuleList(encoders)
         elif n_cameras:
-            self.rgb_encoder = RgbEncoder(config)
+            self.rgb_encoder = RgbEncoder(config, config.resize_shape)
         per_step += n_cameras * 2 * config.spatial_softmax_num_keypoints
         self.unet = UNet1d(config, per_step * config.n_obs_steps)
         self.schedule = NoiseSchedule(config)
@@ -112,60 +112,3 @@ class Diffusion(Network):
     def hot_parts(self) -> list[nn.Module]:
         """Compile the U-Net: it runs at every denoising step."""
         return [self.unet]
-
-
-class RgbEncoder(nn.Module):
-    """An image becomes the mean positions of ``spatial_softmax_num_keypoints`` learned features."""
-
-    def __init__(self, config: DiffusionConfig) -> None:
-        super().__init__()
-        self.resize = config.resize_shape
-        self.crop = config.crop_shape
-        norm = group_norm if config.use_group_norm else nn.BatchNorm2d
-        self.backbone = nn.Sequential(*ResNet(config.vision_backbone, norm).children())
-        n_keypoints = config.spatial_softmax_num_keypoints
-        self.pool = SpatialSoftmax(feature_map_size(*config.encoded_size), n_keypoints)
-        self.out = nn.Linear(2 * n_keypoints, 2 * n_keypoints)
-
-    def forward(self, images: Tensor, places: Tensor | None = None) -> Tensor:
-        """Map images [N, 3, H, W] to features [N, 2 * keypoints]."""
-        if self.resize is not None:
-            images = F.interpolate(images, self.resize, mode="bilinear", antialias=True)
-        if self.crop is not None:
-            images = _cropped(images, self.crop, places)
-        keypoints = self.pool(self.backbone(images))
-        return F.relu(self.out(keypoints.flatten(1)))
-
-
-def _cropped(images: Tensor, size: list[int], places: Tensor | None) -> Tensor:
-    """Cut out the middle, or from each image the part that ``places`` [N, 2] says, from 0 to 1."""
-    (height, width), (h, w) = images.shape[-2:], size
-    if places is None:
-        top, left = round((height - h) / 2), round((width - w) / 2)
-        return images[..., top : top + h, left : left + w]
-    room = torch.tensor([height - h + 1, width - w + 1], device=images.device)
-    corners = (places * room).long()  # all places are equally likely
-    rows = corners[:, 0, None] + torch.arange(h, device=images.device)
-    columns = corners[:, 1, None] + torch.arange(w, device=images.device)
-    each = torch.arange(len(images), device=images.device)
-    found = images.movedim(1, -1)[each[:, None, None], rows[:, :, None], columns[:, None, :]]
-    return found.movedim(-1, 1).contiguous()
-
-
-class SpatialSoftmax(nn.Module):
-    """Where features are, not what they are (Finn et al., 2016): expected (x, y) in [-1, 1]."""
-
-    pos_grid: Tensor
-
-    def __init__(self, map_size: tuple[int, int], n_keypoints: int) -> None:
-        super().__init__()
-        h, w = map_size
-        self.nets = nn.Conv2d(OUT_CHANNELS, n_keypoints, 1)
-        y, x = torch.meshgrid(torch.linspace(-1, 1, h), torch.linspace(-1, 1, w), indexing="ij")
-        self.register_buffer("pos_grid", torch.stack([x.flatten(), y.flatten()], dim=1))
-
-    def forward(self, features: Tensor) -> Tensor:
-        """Map features [N, C, h, w] to keypoints [N, K, 2]."""
-        attention = self.nets(features).flatten(2).softmax(dim=-1)  # [N, K, h * w]
-        keypoints: Tensor = attention @ self.pos_grid
-        return keypoints

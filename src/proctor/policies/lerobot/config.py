@@ -166,6 +166,11 @@ class CheckpointConfig(PolicyConfig):
         """Length of one action."""
         return self.output_features[ACTION].shape[0]
 
+    @property
+    def replan_steps(self) -> int:
+        """How many actions are played before the policy is asked again."""
+        return self.n_action_steps
+
     def read(self, instruction: str) -> dict[str, Array]:
         """Return what the network sees of a task's words, each an array without a batch axis.
 

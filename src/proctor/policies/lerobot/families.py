@@ -17,6 +17,8 @@ FAMILIES = {
     "act_words": "proctor.policies.act_words.config:PLUGIN",
     "diffusion": "proctor.policies.diffusion.config:PLUGIN",
     "smolvla": "proctor.policies.smolvla.config:PLUGIN",
+    "tdmpc": "proctor.policies.tdmpc.config:PLUGIN",
+    "vqbet": "proctor.policies.vqbet.config:PLUGIN",
 }
 
 ELSEWHERE = frozenset(

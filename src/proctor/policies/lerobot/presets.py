@@ -131,6 +131,8 @@ class Samples:
     action_steps: range
     observation_steps: range | None = None
     """Steps around the frame, as -1, 0; None: the frame alone, without an axis of time."""
+    reward_steps: range | None = None
+    """Steps whose rewards are learnt from, under ``next.reward``; None: none are."""
     drop_last: int = 0
     """Frames at the end of every episode that no sample begins at."""
 

@@ -51,6 +51,8 @@ class Undrawn(TorchFunctionMode):
             kwargs = {**kwargs, "device": "meta"}
         if func in (Tensor.normal_, Tensor.uniform_):
             return args[0]
+        if func is torch.linalg.qr:  # of orthogonal weights
+            return args[0], args[0]
         if getattr(func, "__module__", None) == nn.init.__name__:
             return args[0] if args else kwargs["tensor"]
         return func(*args, **kwargs)

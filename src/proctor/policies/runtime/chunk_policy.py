@@ -30,9 +30,9 @@ from proctor.policies.runtime.runner import (
 )
 from proctor.types import EpisodeSpec, Task
 
-DRAWN, TOLD = "drawn: ", "told: "
-"""What stands before the names of a network's draws, and of what it sees of its task's words, among
-the rows that go to the device."""
+DRAWN, TOLD, RECALLED = "drawn: ", "told: ", "recalled: "
+"""What stands before the names of a network's draws, of what it sees of its task's words, and of
+what it recalls of its episode, among the rows that go to the device."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class ChunkPolicy(Policy):
             name=config.type,
             inputs=tuple(offered_key(key, renames) for key in config.input_features),
             n_obs_steps=config.n_obs_steps,
-            n_action_steps=config.n_action_steps,
+            n_action_steps=config.replan_steps,
             needs_instruction=config.is_told and config.instruction is None,
             worded=tuple(config.instructions or ()),
             computes_on=self.device.type,
@@ -105,7 +105,7 @@ class ChunkPolicy(Policy):
         self.runner = make_runner(self._forward, self.device, config.pad_to)
 
     def new_episode(self, spec: EpisodeSpec) -> Any:
-        """Return the temporal ensemble of a fresh episode, or None where there is none."""
+        """Return what a fresh episode remembers, or None where that is nothing."""
         return self.network.new_episode()
 
     def act(self, batch: Batch) -> Array:
@@ -118,10 +118,12 @@ class ChunkPolicy(Policy):
         words = [self._instruction(query.spec.task) for query in batch.queries]
         for name, told in self._hearing(words, newest).items():
             rows[TOLD + name] = told
+        for name in self.network.recalled:
+            rows[RECALLED + name] = np.stack([query.state[name] for query in batch.queries])
         chunks = self.runner(rows)
         with torch.inference_mode():
             settled = self.network.settle(chunks, [query.state for query in batch.queries])
-            played = settled[:, : self.parts.config.n_action_steps]
+            played = settled[:, : self.parts.config.replan_steps]
             seen = {key: newest[offered] for key, offered in self._behind.items()}
             actions: Array = self.postprocessor({ACTION: played, **seen})[ACTION].numpy()
         return actions
@@ -137,6 +139,8 @@ class ChunkPolicy(Policy):
             }
             for name, (_, shape) in self.network.draws.items():
                 rows[DRAWN + name] = np.zeros((size, *shape), np.float32)
+            for name, shape in self.network.recalled.items():
+                rows[RECALLED + name] = np.zeros((size, *shape), np.float32)
             return rows | {TOLD + k: told for k, told in self._hearing.of_nothing(size).items()}
 
         return self.runner.warm_up(most, rows_of)
@@ -144,7 +148,7 @@ class ChunkPolicy(Policy):
     def _draw(self, query: Query) -> dict[str, Array]:
         """Draw for one query, on the CPU, from what identifies the query and nothing else."""
         spec = query.spec
-        number, early = divmod(query.step, self.parts.config.n_action_steps)
+        number, early = divmod(query.step, self.parts.config.replan_steps)
         words: tuple[Any, ...] = (spec.seed, spec.task.name, spec.index, number)
         if early:  # asked before its chunk was used up, as under --eval.latency_steps
             words = (*words, early)
@@ -161,6 +165,7 @@ class ChunkPolicy(Policy):
             seen = {key: value[:, -1] for key, value in seen.items()}
         inputs = {k: v.to(self.dtype) for k, v in self.preprocessor(seen).items()}
         inputs |= {name: rows[TOLD + name] for name in self._told}
+        inputs |= {name: rows[RECALLED + name] for name in self.network.recalled}
         with autocast(self.device, wanted=self.parts.config.use_amp):
             return self.network.chunk(inputs, draws)
 
@@ -178,7 +183,7 @@ class ChunkPolicy(Policy):
             "weights": "from the files" if parts.files else "untrained, drawn by torch from seed 0",
             "files": dict(parts.files),
             "n_obs_steps": parts.config.n_obs_steps,
-            "n_action_steps": parts.config.n_action_steps,
+            "n_action_steps": parts.config.replan_steps,
             "config": definition_of(parts.config),
             "preprocessor": parts.preprocessor.protocol(),
             "postprocessor": parts.postprocessor.protocol(),

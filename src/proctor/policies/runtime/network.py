@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -31,6 +32,15 @@ def draw(
     }
 
 
+def gumbel(uniform: Tensor) -> Tensor:
+    """Return noise that, added to logarithms of probabilities, makes their argmax a draw by them.
+
+    Of ``uniform`` numbers, as they are drawn for each row: so one draw is a function of its row.
+    """
+    tiny = torch.finfo(torch.float32).tiny
+    return -(-uniform.float().clamp(min=tiny).log()).log()
+
+
 class Network(nn.Module, ABC):
     """A torch module that turns normalised observations into normalised action chunks.
 
@@ -44,6 +54,8 @@ class Network(nn.Module, ABC):
     """What is drawn for each row of a ``chunk``: how, and its shape."""
     loss_draws: Mapping[str, tuple[Drawn, tuple[int, ...]]] = {}
     """What is drawn for each row of a ``loss``."""
+    recalled: Mapping[str, tuple[int, ...]] = {}
+    """What an episode's state hands to each ``chunk``, among its inputs: names and shapes."""
 
     tied: Mapping[str, str] = {}
     """Weights that are others', by their names: a file may have either; each pair is one."""
@@ -67,7 +79,10 @@ class Network(nn.Module, ABC):
 
     @abstractmethod
     def chunk(self, inputs: dict[str, Tensor], draws: dict[str, Tensor]) -> Tensor:
-        """Return normalised actions [B, T, A], the first of them for the newest observation."""
+        """Return normalised actions [B, T, A], the first of them for the newest observation.
+
+        What ``settle`` is to put into the states follows them, in more rows of T.
+        """
 
     @abstractmethod
     def loss(
@@ -79,9 +94,18 @@ class Network(nn.Module, ABC):
         """Return what is trained, as torch's optimisers take it; a group may have its own lr."""
         return [{"params": list(self.parameters())}]
 
+    def updated(self, step: int) -> None:
+        """Let what is not learnt by gradients follow an update of a training, after ``step`` steps.
+
+        Such as averages of weights and phases of a training; all of it stands in the state dict.
+        """
+
     def new_episode(self) -> Any:
-        """Return what one episode has to remember between queries; None where nothing."""
-        return None
+        """Return what one episode has to remember between queries; None where nothing.
+
+        Of a network that recalls something, a dict with it.
+        """
+        return {name: np.zeros(shape, np.float32) for name, shape in self.recalled.items()} or None
 
     def settle(self, chunks: Tensor, states: list[Any]) -> Tensor:
         """Return what is played of ``chunks`` [B, T, A], on the CPU; may change the states."""
