@@ -29,7 +29,7 @@ def test_the_doctor_times_what_renders_here_and_its_exit_code_agrees() -> None:
     assert done.returncode == (backend is None), done.stdout + done.stderr
     assert max(map(len, done.stdout.splitlines())) <= 80
     if backend is not None:
-        assert re.search(rf"^ok    {backend} +[\d.e+]+ ms a frame of 480x480", done.stdout, re.M)
+        assert re.search(rf"^ok    {backend} +[\d.,]+ ms a frame of 480x480", done.stdout, re.M)
         assert f"ok    rendering  {backend}" in done.stdout
 
 

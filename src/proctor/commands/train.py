@@ -65,6 +65,10 @@ def _resumed_settings(
     flags: dict[str, Any], file: Path | None
 ) -> tuple[dict[str, Any], Path | None]:
     from proctor.config.flags import path_of, read_config_file
+
+    if file is None and "output_dir" in flags and not path_of(str(flags["output_dir"])).is_dir():
+        # What follows imports torch, which takes seconds.
+        raise UsageError(f"--resume: {flags['output_dir']} holds no training to resume")
     from proctor.config.lerobot_training import ours
     from proctor.config.trust import trusted
     from proctor.training.checkpoints import PRETRAINED, checkpoint_of
