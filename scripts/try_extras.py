@@ -73,7 +73,7 @@ IMPORTS = {
     "ray": "ray",
     "rerun": "av, pyarrow, rerun",
     "vla": "torch, transformers",
-    "wire": "google.protobuf, grpc, msgpack, websockets, zmq",
+    "wire": "grpc, PIL, websockets, zmq, proctor.policies.remote.websocket",
 }
 """Extras for working on Proctor or training, which no episode uses."""
 _HUB_FILE = """

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from proctor.serving.desk import Answered, Desk, Guest
 from proctor.serving.inputs import Inputs
@@ -38,7 +39,15 @@ class Counter:
         rows = self.inputs.rows(ask, aliases)
         return await asyncio.wrap_future(self.desk.ask(guest, ask, rows))
 
-    def health(self) -> dict[str, object]:
+    def see(self, guest: Guest, ask: Ask, aliases: Mapping[str, str]) -> None:
+        """Take note of what is seen, without an answer.
+
+        Raises:
+            WireError: it is not what the policy looks at.
+        """
+        self.desk.see(guest, self.inputs.rows(ask, aliases))
+
+    def health(self) -> dict[str, Any]:
         """Return how it goes."""
         desk = self.desk
         mean = desk.answered / desk.batches if desk.batches else None

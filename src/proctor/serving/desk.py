@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -72,10 +73,10 @@ class Desk:
 
     def __init__(self, policy: Policy, act: Act, *, most: int, seed: int) -> None:
         self._policy, self._act = policy, act
-        self._most, self._seed = most, seed
+        self.most, self._seed = most, seed
         self._numbers = itertools.count()
         self._waiting: deque[_Waiting] = deque()
-        self._chores: deque[Callable[[], None]] = deque()
+        self._chores: deque[Callable[[], object]] = deque()
         self._guests: set[Guest] = set()
         self._changed = threading.Condition()
         self._open = True
@@ -95,13 +96,11 @@ class Desk:
         """Have the policy prepare for its batches, until somebody asks."""
 
         def prepare() -> None:
-            for _ in self._policy.warm_up(features, self._most):
+            for _ in self._policy.warm_up(features, self.most):
                 if self._waiting or not self._open:
                     return
 
-        with self._changed:
-            self._chores.append(prepare)
-            self._changed.notify()
+        self._do(prepare)
 
     def leave(self, guest: Guest) -> None:
         """Forget a guest, and the episode that it was in."""
@@ -111,9 +110,12 @@ class Desk:
 
     def end_episode(self, guest: Guest) -> None:
         """Let what the guest asks next be another episode."""
-        with self._changed:
-            self._chores.append(lambda: self._end(guest))
-            self._changed.notify()
+        self._do(lambda: self._end(guest))
+
+    def see(self, guest: Guest, rows: Rows) -> None:
+        """Let the guest see something without a question: policies may look back at it."""
+        if self._policy.spec.n_obs_steps > 1:
+            self._do(partial(self._remember, guest, rows))
 
     def ask(self, guest: Guest, ask: Ask, rows: Rows) -> Future[Answered]:
         """Return what will hold the answer; ``rows``: what is asked about, by our names."""
@@ -125,6 +127,11 @@ class Desk:
             self._waiting.append(_Waiting(guest, ask, rows, answer, time.perf_counter()))
             self._changed.notify()
         return answer
+
+    def _do(self, chore: Callable[[], object]) -> None:
+        with self._changed:
+            self._chores.append(chore)
+            self._changed.notify()
 
     def close(self) -> None:
         """Answer nobody any more, and close the policy."""
@@ -152,7 +159,7 @@ class Desk:
             chores, self._chores = list(self._chores), deque()
             if not chores:
                 self._gather()
-            size = 0 if chores else min(len(self._waiting), self._most)
+            size = 0 if chores else min(len(self._waiting), self.most)
             batch = [self._waiting.popleft() for _ in range(size)]
         for chore in chores:
             try:
@@ -164,7 +171,7 @@ class Desk:
     def _gather(self) -> None:
         """Wait a moment for those who were just answered: they tend to ask again together."""
         until = time.perf_counter() + min(_LONGEST_WAIT_S, _WAIT_SHARE * self._usual_s)
-        while len(self._waiting) < min(len(self._guests), self._most) and self._open:
+        while len(self._waiting) < min(len(self._guests), self.most) and self._open:
             left = until - time.perf_counter()
             if left <= 0 or not self._changed.wait(left):
                 return
@@ -216,13 +223,18 @@ class Desk:
         """Return what the policy looks at, [n_obs_steps, ...] a key."""
         if waiting.ask.history:
             return waiting.rows
-        past, length = waiting.guest.past, self._policy.spec.n_obs_steps
-        past.append(waiting.rows)
+        past = self._remember(waiting.guest, waiting.rows)
+        return {key: np.stack([row[key] for row in past]) for key in waiting.rows}
+
+    def _remember(self, guest: Guest, rows: Rows) -> deque[Rows]:
+        """Return the last rows that the guest saw, the first repeated where there are too few."""
+        past, length = guest.past, self._policy.spec.n_obs_steps
+        past.append(rows)
         while len(past) < length:
             past.appendleft(past[0])
         while len(past) > length:
             past.popleft()
-        return {key: np.stack([row[key] for row in past]) for key in waiting.rows}
+        return past
 
     def _end(self, guest: Guest) -> None:
         if guest.spec is not None:

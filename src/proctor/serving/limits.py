@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import secrets
 import ssl
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from proctor.errors import UsageError
 from proctor.wire.packing import MOST_BYTES
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A door that is open."""
+
+    port: int
+    close: Callable[[], Coroutine[Any, Any, None]]
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from proctor.serving.counter import Counter
-from proctor.serving.limits import Limits
+from proctor.serving.limits import Limits, Opened
 from proctor.wire.records import Protocol
 
 PORTS = {
@@ -38,31 +38,31 @@ class Door:
     port: int
 
 
-@dataclass(frozen=True)
-class Opened:
-    """A door that is open."""
-
-    port: int
-    close: Callable[[], Coroutine[Any, Any, None]]
-
-
 async def _open(door: Door, counter: Counter, limits: Limits) -> Opened:
     """Open a door; each protocol is imported when it is asked for.
 
     Raises:
         UsageError: its port is taken, or a library is missing.
     """
-    from proctor.serving import openpi
-    from proctor.serving.websocket import listen
+    match door.protocol:
+        case Protocol.OPENPI:
+            from proctor.serving import openpi
+            from proctor.serving.websocket import listen
 
-    server = await listen(openpi.talk(counter), door.port, limits)
+            return await listen(openpi.talk(counter), door.port, limits)
+        case Protocol.VLA_EVAL:
+            from proctor.serving import vla_eval
+            from proctor.serving.websocket import listen
 
-    async def close() -> None:
-        server.close()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(server.wait_closed(), 1.0)
+            return await listen(vla_eval.talk(counter), door.port, limits)
+        case Protocol.GROOT:
+            from proctor.serving import groot
 
-    return Opened(server.sockets[0].getsockname()[1], close)
+            return await groot.listen(counter, door.port, limits)
+        case Protocol.LEROBOT:
+            from proctor.serving import lerobot
+
+            return await lerobot.listen(counter, door.port, limits)
 
 
 @contextlib.contextmanager

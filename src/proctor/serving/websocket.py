@@ -14,16 +14,16 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from proctor.errors import MissingExtra, UsageError, one_line
-from proctor.serving.limits import Limits
+from proctor.serving.limits import Limits, Opened
 
 try:
-    from websockets.asyncio.server import Server, ServerConnection, serve
+    from websockets.asyncio.server import ServerConnection, serve
     from websockets.exceptions import ConnectionClosed
     from websockets.http11 import Request, Response
 except ImportError as error:
     raise MissingExtra(error.name or "websockets", "wire") from None
 
-_OPEN_S = 10.0
+_OPEN_S, _CLOSE_S = 10.0, 1.0
 _WORDS = {"Api-Key", "Bearer"}
 Hold = Callable[["Line"], Awaitable[None]]
 
@@ -79,7 +79,7 @@ def _leaving() -> Iterator[None]:
         raise GuestLeft from None
 
 
-async def listen(talk: Talk, port: int, limits: Limits) -> Server:
+async def listen(talk: Talk, port: int, limits: Limits) -> Opened:
     """Listen on ``port`` (0: any free one) and hold a conversation with everyone who may come.
 
     Raises:
@@ -109,7 +109,7 @@ async def listen(talk: Talk, port: int, limits: Limits) -> Server:
         return None
 
     try:
-        return await serve(
+        server = await serve(
             hold,
             limits.host,
             port,
@@ -126,6 +126,13 @@ async def listen(talk: Talk, port: int, limits: Limits) -> Server:
         raise UsageError(
             f"cannot serve on {limits.host} port {port}: {error.strerror}; choose another --port"
         ) from None
+
+    async def close() -> None:
+        server.close()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(server.wait_closed(), _CLOSE_S)
+
+    return Opened(server.sockets[0].getsockname()[1], close)
 
 
 def _page(socket: ServerConnection, said: Mapping[str, Any] | str) -> Response:

@@ -14,10 +14,11 @@ import numpy as np
 from proctor.commands.serve import opened
 from proctor.config.builder import build
 from proctor.config.serving import ServeConfig
-from proctor.features import STATE, Array, Interface
+from proctor.features import IMAGE, STATE, Array, Interface
 from proctor.policies.base import Batch, Policy, PolicyConfig, PolicyPlugin, PolicySpec
 from proctor.serving.counter import Counter
 from proctor.serving.server import serving
+from proctor.types import EpisodeSpec
 
 RANDOM = {"policy.type": "random", "policy.n_action_steps": 4, "env.type": "fake"}
 
@@ -116,3 +117,24 @@ def odd_openpi(answer: Callable[[Any, bytes], None]) -> Iterator[str]:
 
     with peer(behave) as port:
         yield f"ws://127.0.0.1:{port}"
+
+
+class Looking(Policy):
+    """Walks by all that it sees, two moments of picture and state and the words, and by chance."""
+
+    def __init__(self, config: PolicyConfig, interface: Interface) -> None:
+        self.spec = PolicySpec("looking", (IMAGE, STATE), n_obs_steps=2, n_action_steps=3)
+
+    def new_episode(self, spec: EpisodeSpec) -> np.random.Generator:
+        return np.random.default_rng([spec.seed, spec.index])
+
+    def act(self, batch: Batch) -> Array:
+        words = [len(query.spec.task.instruction) + query.step for query in batch.queries]
+        image = batch.observations[IMAGE].astype(np.float64).mean(axis=(1, 2, 3, 4)) / 256
+        state = batch.observations[STATE].astype(np.float64).sum(axis=(1, 2))
+        chance = [query.state.uniform() for query in batch.queries]
+        walked = np.sin(image + state + np.asarray(words) + np.asarray(chance))
+        return np.broadcast_to(walked[:, None, None], (len(words), 3, 2))
+
+
+LOOKING = PolicyPlugin(PolicyConfig, Looking, "walks by all that it sees")

@@ -75,6 +75,23 @@ class RemoteConfig(PolicyConfig):
             "the same"
         },
     )
+    served: str | None = field(
+        default=None, metadata={"help": "for LeRobot's server: the checkpoint that it is to load"}
+    )
+    served_type: str | None = field(
+        default=None, metadata={"help": "for LeRobot's server: that checkpoint's type, such as act"}
+    )
+    served_device: str = field(
+        default="cpu", metadata={"help": "for LeRobot's server: where it computes"} | PRESENTATION
+    )
+    actions_per_chunk: int = field(
+        default=50, metadata={"help": "for LeRobot's server: how long its chunks are at most"}
+    )
+    trust: bool = field(
+        default=False,
+        metadata={"help": "for LeRobot's server on another machine: it sends pickles"}
+        | PRESENTATION,
+    )
     timeout_s: float = field(
         default=120.0, metadata={"help": "how long an answer may take"} | PRESENTATION
     )
@@ -102,7 +119,18 @@ def look(config: RemoteConfig) -> None:
     Raises:
         UsageError: naming the flag.
     """
-    config.addresses  # noqa: B018  refuses what is none
+    for address in config.addresses:
+        if address.protocol is Protocol.LEROBOT and not (address.is_here or config.trust):
+            raise UsageError(
+                f"--policy.url={address}: LeRobot's server sends pickles, from another machine; "
+                "they are read as data only, but add --policy.trust=true to talk to it"
+            )
+    if (config.served is None) != (config.served_type is None):
+        raise UsageError("--policy.served and --policy.served_type come together")
+    if config.actions_per_chunk < 1:
+        raise UsageError(
+            f"--policy.actions_per_chunk must be at least 1, got {config.actions_per_chunk}"
+        )
     for name, least, most in (("timeout_s", 0.01, 1e5), ("retry_s", 0.0, 1e5)):
         value = getattr(config, name)
         if not least <= value <= most:

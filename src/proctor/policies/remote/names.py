@@ -39,15 +39,22 @@ def names_for_ours(
 
 
 def names_for_others(
-    words: Vocabulary, interface: Interface, inputs: Sequence[str], rename_map: Mapping[str, str]
+    words: Vocabulary | None,
+    interface: Interface,
+    inputs: Sequence[str],
+    rename_map: Mapping[str, str],
 ) -> dict[str, str]:
     """Return the benchmark's keys that are sent, with the server's names for them.
+
+    Without ``words`` of the protocol's own they are the benchmark's.
 
     Raises:
         UsageError: a camera has no name there, or two have the same.
     """
     check_offered([*inputs, *rename_map], interface, "--policy.inputs and --rename_map")
     keys = list(inputs) or list(observed_keys(interface.features))
+    if words is None:
+        return {key: rename_map.get(key, key) for key in keys}
     names = {key: rename_map[key] for key in keys if key in rename_map}
     cameras = [k for k in keys if interface.features[k].kind is FeatureKind.VISUAL]
     for key in sorted(cameras, key=_is_wrist):  # what is at the wrist is never the first

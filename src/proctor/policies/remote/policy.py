@@ -16,7 +16,7 @@ from proctor.policies.remote.fleet import Fleet, Seat
 from proctor.policies.remote.link import Link, LinkSettings
 from proctor.policies.remote.names import Vocabulary, names_for_others, names_for_ours
 from proctor.types import EpisodeSpec
-from proctor.wire import openpi
+from proctor.wire import groot, lerobot, openpi, vla_eval
 from proctor.wire.records import About, Ask, Protocol
 
 
@@ -24,7 +24,8 @@ from proctor.wire.records import About, Ask, Protocol
 class _Spoken:
     """How a protocol is spoken."""
 
-    words: Vocabulary
+    words: Vocabulary | None
+    """None: its names are the benchmark's own."""
     link: Callable[[Address, LinkSettings], Link]
 
 
@@ -33,7 +34,7 @@ class RemotePolicy(Policy):
 
     def __init__(self, config: RemoteConfig, interface: Interface) -> None:
         addresses = config.addresses
-        spoken = _spoken(addresses[0].protocol)
+        spoken = _spoken(config, interface)
         settings = LinkSettings(
             connect_s=min(10.0, config.timeout_s),
             answer_s=config.timeout_s,
@@ -127,13 +128,43 @@ def _agreed(said: list[About | None], addresses: list[Address]) -> About | None:
     return said[0]
 
 
-def _spoken(protocol: Protocol) -> _Spoken:
-    """Return how a protocol is spoken; its libraries are imported now.
+def _spoken(config: RemoteConfig, interface: Interface) -> _Spoken:
+    """Return how the servers' protocol is spoken; its libraries are imported now.
 
     Raises:
         MissingExtra: they are not installed.
     """
-    from proctor.policies.remote.openpi import OpenpiLink
+    match config.addresses[0].protocol:
+        case Protocol.OPENPI:
+            from proctor.policies.remote.openpi import OpenpiLink
 
-    words = Vocabulary(openpi.CAMERAS[0], openpi.CAMERAS[1], None, openpi.STATE)
-    return _Spoken(words, OpenpiLink)
+            return _Spoken(Vocabulary(*openpi.CAMERAS, None, openpi.STATE), OpenpiLink)
+        case Protocol.VLA_EVAL:
+            from proctor.policies.remote.vla_eval import VlaEvalLink
+
+            words = Vocabulary(*vla_eval.CAMERAS, "images/{}", vla_eval.STATES[0])
+            return _Spoken(words, VlaEvalLink)
+        case Protocol.GROOT:
+            from proctor.policies.remote.groot import GrootLink
+
+            words = Vocabulary(*groot.CAMERAS, "video/{}", groot.STATE_NAME)
+            return _Spoken(words, GrootLink)
+        case Protocol.LEROBOT:
+            from proctor.policies.remote.lerobot import dialer
+
+            return _Spoken(None, dialer(_lerobot_setup(config, interface)))
+
+
+def _lerobot_setup(config: RemoteConfig, interface: Interface) -> lerobot.Setup | None:
+    """Return what LeRobot's server is told to play; None where no flag says it."""
+    if config.served is None:
+        return None
+    names = names_for_others(None, interface, config.inputs, config.rename_map or {})
+    shapes = {name: interface.features[key].shape for key, name in names.items()}
+    return lerobot.Setup(
+        config.served_type or "",
+        config.served,
+        lerobot.features_of(shapes),
+        config.n_action_steps or config.actions_per_chunk,
+        config.served_device,
+    )

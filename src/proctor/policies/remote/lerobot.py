@@ -1,0 +1,152 @@
+"""A connection to LeRobot's policy server, or to one of ours that speaks as it does.
+
+LeRobot's server has room for one observation, whoever sends it: all episodes of a run share one
+connection to it, and ask one after the other.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from proctor.errors import MissingExtra, PeerLost, UsageError, WireError, one_line
+from proctor.features import Array
+from proctor.policies.remote.address import Address
+from proctor.policies.remote.link import Link, LinkSettings
+from proctor.types import EpisodeSpec
+from proctor.wire import lerobot
+from proctor.wire.packing import unpack
+from proctor.wire.records import About, Ask, about_of
+
+try:
+    import grpc
+except ImportError as error:
+    raise MissingExtra(error.name or "grpcio", "wire") from None
+
+_ROOM = 2**16
+
+
+def dialer(setup: lerobot.Setup | None) -> Callable[[Address, LinkSettings], Link]:
+    """Return what connects: once to a server of LeRobot's, which is told to play ``setup``."""
+    shared: dict[str, _Line] = {}
+    lock = threading.Lock()
+
+    def dial(address: Address, settings: LinkSettings) -> Link:
+        with lock:
+            known = shared.get(address.url)
+            if known is not None and not known.lost:
+                return _LerobotLink(known)
+            line = _Line(address, settings, setup)
+            if line.about is None:
+                shared[address.url] = line
+            return _LerobotLink(line)
+
+    return dial
+
+
+class _Line:
+    """One channel."""
+
+    def __init__(
+        self, address: Address, settings: LinkSettings, setup: lerobot.Setup | None
+    ) -> None:
+        self._address, self._settings = address, settings
+        self._steps = itertools.count()
+        self._lock = threading.Lock()
+        self.lost = False
+        options = [
+            ("grpc.max_receive_message_length", settings.most_bytes + _ROOM),
+            ("grpc.use_local_subchannel_pool", 1),  # a connection of its own
+        ]
+        host = f"[{address.host}]" if ":" in address.host else address.host
+        target = f"{host}:{address.port}"
+        self._channel = (
+            grpc.secure_channel(target, grpc.ssl_channel_credentials(), options)
+            if address.encrypted
+            else grpc.insecure_channel(target, options)
+        )
+        try:
+            self.about = self._meet(setup)
+        except WireError:
+            self.close()
+            raise
+
+    def _meet(self, setup: lerobot.Setup | None) -> About | None:
+        _, headers = self._call(lerobot.READY, b"", self._settings.connect_s)
+        said = headers.get(lerobot.ABOUT_HEADER)
+        if said is not None:
+            return about_of(unpack(said))
+        if setup is None:
+            raise UsageError(
+                f"--policy.url={self._address}: LeRobot's server loads a checkpoint itself; say "
+                "which with --policy.served=PATH and of which type with --policy.served_type=act"
+            )
+        self._call(lerobot.SETUP, lerobot.encode_setup(setup), self._settings.answer_s)
+        return None
+
+    def ask(self, ask: Ask) -> Array:
+        """Return the actions that answer a question."""
+        answer_s = self._settings.answer_s
+        with self._lock:
+            parts = lerobot.encode_observation(ask, next(self._steps))
+            self._call(lerobot.OBSERVE, parts, answer_s)
+            actions = lerobot.decode_actions(self._call(lerobot.ACT, b"", answer_s)[0])
+        if actions is None:
+            raise WireError("the server gives no actions; its own log says why")
+        return actions
+
+    def close(self) -> None:
+        """Hang up; whoever waits for an answer waits no more."""
+        self.lost = True
+        self._channel.close()
+
+    def _call(
+        self, method: str, request: bytes | Iterable[bytes], within_s: float
+    ) -> tuple[bytes, dict[str, Any]]:
+        path = f"/{lerobot.SERVICE}/{method}"
+        kind = self._channel.unary_unary
+        if not isinstance(request, bytes):
+            kind = self._channel.stream_unary
+        key = self._settings.api_key
+        headers = None if key is None else (("authorization", f"Api-Key {key}"),)
+        try:
+            reply, call = kind(path).with_call(request, timeout=within_s, metadata=headers)
+        except ValueError:  # the channel is closed
+            raise PeerLost(f"{self._address} is not asked any more") from None
+        except grpc.RpcError as error:
+            raise self._said(error) from None
+        return reply, dict(call.initial_metadata() or ())
+
+    def _said(self, error: Any) -> WireError:
+        code, details = error.code(), one_line(str(error.details()), 300)
+        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+            self.lost = True
+            return PeerLost(f"{self._address} does not answer in time")
+        if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
+            self.lost = True
+            return PeerLost(f"{self._address} is lost: {details}")
+        return WireError(f"the server says: {details}")
+
+
+class _LerobotLink:
+    """A line, as episodes have it."""
+
+    def __init__(self, line: _Line) -> None:
+        self._line = line
+        self.about = line.about
+
+    def begin(self, spec: EpisodeSpec) -> None:
+        """Say nothing: the protocol has no word for it."""
+
+    def ask(self, ask: Ask) -> Array:
+        """Return the actions that answer a question."""
+        return self._line.ask(ask)
+
+    def end(self) -> None:
+        """Say nothing: the protocol has no word for it."""
+
+    def close(self) -> None:
+        """Hang up."""
+        self._line.close()

@@ -1,0 +1,65 @@
+"""A connection to a server of vla-eval's: it may remember its episode, and is told of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from proctor.errors import WireError, what_happened
+from proctor.features import Array
+from proctor.policies.remote.address import Address
+from proctor.policies.remote.link import LinkSettings
+from proctor.policies.remote.websocket import WebSocket
+from proctor.types import EpisodeSpec
+from proctor.wire import vla_eval
+from proctor.wire.records import About, Ask
+from proctor.wire.vla_eval import Kind, Message
+
+
+class VlaEvalLink:
+    """Asks over one WebSocket."""
+
+    def __init__(self, address: Address, settings: LinkSettings) -> None:
+        """Connect and say hello.
+
+        Raises:
+            WireError: there is no server, or one of another protocol.
+        """
+        self._settings = settings
+        self._seq = 0
+        self._socket = WebSocket(address, settings)
+        try:
+            self._say(Kind.HELLO, vla_eval.hello())
+            answer = vla_eval.decode(self._socket.receive(settings.connect_s))
+            self.about: About | None = vla_eval.heard_hello(answer)
+        except WireError:
+            self._socket.close()
+            raise
+
+    def begin(self, spec: EpisodeSpec) -> None:
+        """Say that an episode begins."""
+        self._say(Kind.EPISODE_START, vla_eval.episode(spec))
+
+    def ask(self, ask: Ask) -> Array:
+        """Return the actions that answer a question."""
+        self._say(Kind.OBSERVATION, vla_eval.observation(ask))
+        while True:
+            answer = vla_eval.decode(self._socket.receive(self._settings.answer_s))
+            reply = vla_eval.reply_of(answer)
+            if reply.actions is None:
+                raise WireError(f"the server says: {what_happened(reply.trouble or '')}")
+            if answer.seq == self._seq:  # else of a question that nobody waits for any more
+                return reply.actions
+
+    def end(self) -> None:
+        """Say that the episode has ended."""
+        self._say(Kind.EPISODE_END, {})
+
+    def close(self) -> None:
+        """Hang up."""
+        self._socket.close()
+
+    def _say(self, kind: Kind, payload: Mapping[str, Any]) -> None:
+        self._seq += 1
+        frame = vla_eval.encode(Message(kind, payload, self._seq))
+        self._socket.send(frame, self._settings.answer_s)

@@ -1,0 +1,58 @@
+"""Clients that are known by a name only, where a protocol does not show its connections."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from proctor.serving.desk import Desk, Guest
+from proctor.serving.limits import Limits
+
+
+@dataclass
+class Client:
+    """Somebody; the guests that it asks for, and when it was heard last."""
+
+    guests: list[Guest] = field(default_factory=list)
+    heard_at: float = 0.0
+
+
+ClientT = TypeVar("ClientT", bound=Client)
+Name = bytes | str
+
+
+class Heard(Generic[ClientT]):
+    """All that were heard lately; the one silent for longest makes room for another."""
+
+    def __init__(self, desk: Desk, limits: Limits, make: Callable[[], ClientT]) -> None:
+        self._desk, self._limits, self._make = desk, limits, make
+        self._known: OrderedDict[Name, ClientT] = OrderedDict()
+
+    def client(self, name: Name) -> ClientT:
+        """Return who said something."""
+        now = time.monotonic()
+        if name not in self._known:
+            self._known[name] = self._make()
+        client = self._known[name]
+        client.heard_at = now
+        self._known.move_to_end(name)
+        while len(self._known) > self._limits.most_guests or self._first_is_silent(now):
+            self._forget(self._known.popitem(last=False)[1])
+        return client
+
+    def guests(self, client: ClientT, count: int) -> list[Guest]:
+        """Return as many guests of the client's, new ones if need be."""
+        while len(client.guests) < count:
+            client.guests.append(self._desk.enter())
+        return client.guests[:count]
+
+    def _first_is_silent(self, now: float) -> bool:
+        return now - next(iter(self._known.values())).heard_at > self._limits.idle_s
+
+    def _forget(self, client: ClientT) -> None:
+        for guest in client.guests:
+            self._desk.leave(guest)
+        client.guests.clear()

@@ -1,0 +1,158 @@
+"""LeRobot's conversation: a robot sends observations and asks for actions, over gRPC.
+
+Its pickles are read by a reader that makes nothing but records (``wire/pickles``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from proctor.errors import MissingExtra, ProctorError, UsageError, WireError, one_line
+from proctor.serving.counter import Counter
+from proctor.serving.heard import Client, Heard
+from proctor.serving.limits import Limits, Opened
+from proctor.wire import lerobot
+from proctor.wire.packing import pack
+
+try:
+    import grpc
+    import grpc.aio
+except ImportError as error:
+    raise MissingExtra(error.name or "grpcio", "wire") from None
+
+_WAIT_S = 2.0
+_FPS = 30.0
+"""LeRobot's own defaults: how long a robot waits for actions, and how they are timed."""
+_ROOM = 2**16
+
+
+@dataclass
+class _Robot(Client):
+    """A robot: what it asked to play, and the newest observation that nobody has answered."""
+
+    setup: lerobot.Setup | None = None
+    newest: asyncio.Queue[lerobot.Observed] = field(
+        default_factory=lambda: asyncio.Queue(maxsize=1)
+    )
+
+
+async def listen(counter: Counter, port: int, limits: Limits) -> Opened:
+    """Listen on ``port`` (0: any free one).
+
+    Raises:
+        UsageError: the port is taken, or the address is none of this machine's.
+    """
+    server = grpc.aio.server(
+        options=[
+            ("grpc.max_receive_message_length", limits.most_bytes + _ROOM),
+            ("grpc.max_send_message_length", limits.most_bytes + _ROOM),
+            ("grpc.so_reuseport", 0),
+        ],
+        maximum_concurrent_rpcs=2 * limits.most_guests,
+    )
+    server.add_generic_rpc_handlers([_Service(counter, limits).handler()])
+    host = f"[{limits.host}]" if ":" in limits.host else limits.host
+    try:
+        bound = _bind(server, f"{host}:{port}", limits)
+    except RuntimeError:
+        bound = 0
+    if not bound:
+        raise UsageError(f"cannot serve on {limits.host} port {port}; choose another --port")
+    await server.start()
+
+    async def close() -> None:
+        await server.stop(0.2)
+
+    return Opened(bound, close)
+
+
+def _bind(server: Any, address: str, limits: Limits) -> int:
+    if limits.tls is None:
+        return int(server.add_insecure_port(address))
+    limits.context()  # says what is wrong with the files
+    certificate, key = (file.read_bytes() for file in limits.tls)
+    return int(server.add_secure_port(address, grpc.ssl_server_credentials([(key, certificate)])))
+
+
+class _Service:
+    def __init__(self, counter: Counter, limits: Limits) -> None:
+        self._counter, self._limits = counter, limits
+        self._robots: Heard[_Robot] = Heard(counter.desk, limits, _Robot)
+
+    def handler(self) -> Any:
+        """Return what gRPC calls."""
+        unary, stream = grpc.unary_unary_rpc_method_handler, grpc.stream_unary_rpc_method_handler
+        return grpc.method_handlers_generic_handler(
+            lerobot.SERVICE,
+            {
+                lerobot.READY: unary(self._guarded(self._ready)),
+                lerobot.SETUP: unary(self._guarded(self._set_up)),
+                lerobot.OBSERVE: stream(self._guarded(self._observe)),
+                lerobot.ACT: unary(self._guarded(self._act)),
+            },
+        )
+
+    def _guarded(self, call: Callable[..., Awaitable[bytes]]) -> Callable[..., Awaitable[bytes]]:
+        """Return a call that only those with the key may make, and that says what is wrong."""
+
+        async def guarded(request: Any, context: Any) -> bytes:
+            told = dict(context.invocation_metadata() or ())
+            key = str(told.get("authorization", "")).removeprefix("Api-Key ")
+            if not self._limits.admits(key):
+                await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the API key is wrong")
+            try:
+                return await call(request, context)
+            except ProctorError as error:
+                said = one_line(str(error))
+                print(f"lerobot {context.peer()}: {said}", file=sys.stderr, flush=True)
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, said)
+                raise
+
+        return guarded
+
+    async def _ready(self, request: bytes, context: Any) -> bytes:
+        robot = self._robots.client(context.peer())
+        robot.newest = asyncio.Queue(maxsize=1)
+        for guest in robot.guests:
+            self._counter.desk.end_episode(guest)
+        about = pack(self._counter.about.tree())
+        await context.send_initial_metadata(((lerobot.ABOUT_HEADER, about),))
+        return b""
+
+    async def _set_up(self, request: bytes, context: Any) -> bytes:
+        robot = self._robots.client(context.peer())
+        robot.setup = lerobot.decode_setup(request)
+        wanted, ours = robot.setup.path, self._counter.about.policy
+        print(one_line(f"lerobot {context.peer()} wants {wanted}: plays {ours}"), file=sys.stderr)
+        return b""
+
+    async def _observe(self, parts: AsyncIterator[bytes], context: Any) -> bytes:
+        robot = self._robots.client(context.peer())
+        gathered = lerobot.Parts(self._limits.most_bytes)
+        async for part in parts:
+            observed = gathered.add(part)
+            if observed is not None:
+                if robot.newest.full():
+                    robot.newest.get_nowait()
+                robot.newest.put_nowait(observed)
+        return b""
+
+    async def _act(self, request: bytes, context: Any) -> bytes:
+        robot = self._robots.client(context.peer())
+        try:
+            observed = await asyncio.wait_for(robot.newest.get(), _WAIT_S)
+        except TimeoutError:
+            return b""  # nothing was seen: nothing is done
+        setup = robot.setup
+        ask = lerobot.ask_of(observed, setup or lerobot.Setup("", ""))
+        if setup is None and ask.episode is None:
+            raise WireError("observations come after SendPolicyInstructions")
+        (guest,) = self._robots.guests(robot, 1)
+        actions = (await self._counter.answer(guest, ask, {})).actions
+        if ask.episode is not None or setup is None:
+            return lerobot.encode_own_actions(actions)
+        return lerobot.encode_actions(actions[: setup.actions_per_chunk], observed, _FPS)

@@ -1,0 +1,211 @@
+"""vla-eval's protocol (0.8): every frame is a map {type, payload, seq, timestamp} in MessagePack.
+
+A client says hello and is answered so; then episode_start, observations that are each answered by
+an action with the same seq (or an error), and episode_end. Arrays are maps with "__ndarray__",
+pictures maps with "__image__", as bytes, PNG or JPEG.
+"""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from proctor.errors import MissingExtra, WireError
+from proctor.features import Array
+from proctor.types import EpisodeSpec
+from proctor.version import __version__
+from proctor.wire.packing import (
+    MOST_BYTES,
+    OURS,
+    array_of,
+    bad_frame,
+    flat,
+    numbers_in,
+    pack,
+    raw_bytes,
+    text_of,
+    unpack_map,
+)
+from proctor.wire.records import About, Ask, Reply, about_of, episode_tree, with_episode
+
+IMAGES = "images/"
+STATES = ("states", "state")
+CAMERAS = ("images/agentview", "images/wrist")
+HEALTH_PATH, CONFIG_PATH = "/health", "/config"
+_VERSION = 1
+_TASK, _ACTIONS = "task_description", "actions"
+_ARRAY, _IMAGE = "__ndarray__", "__image__"
+_PICTURES = {"png": "PNG", "jpeg": "JPEG"}
+
+
+class Kind(Enum):
+    """What a frame is."""
+
+    HELLO = "hello"
+    OBSERVATION = "observation"
+    ACTION = "action"
+    EPISODE_START = "episode_start"
+    EPISODE_END = "episode_end"
+    ERROR = "error"
+
+
+@dataclass(frozen=True)
+class Message:
+    """One frame."""
+
+    kind: Kind
+    payload: Mapping[Any, Any]
+    seq: int = 0
+
+
+def encode(message: Message) -> bytes:
+    """Return a message as a frame."""
+    payload = {key: _tree_of(value) for key, value in message.payload.items()}
+    told = {"type": message.kind.value, "payload": payload, "seq": message.seq}
+    return pack({**told, "timestamp": time.time()})
+
+
+def decode(frame: bytes | str) -> Message:
+    """Return the message in a frame.
+
+    Raises:
+        WireError: it holds none.
+    """
+    if isinstance(frame, str):
+        raise bad_frame("a text came, where frames are binary", frame.encode("utf-8", "replace"))
+    tree = unpack_map(frame)
+    try:
+        kind, seq = Kind(tree.get("type")), tree.get("seq")
+        payload = _read(tree.get("payload"))
+    except (WireError, RecursionError, ValueError) as error:
+        raise bad_frame(str(error), frame) from None
+    if type(seq) is not int or not 0 <= seq < 2**63:
+        raise bad_frame("it has no number (seq)", frame)
+    if not isinstance(payload, dict):
+        raise bad_frame("it has no payload", frame)
+    return Message(kind, payload, seq)
+
+
+def hello(about: About | None = None) -> dict[str, Any]:
+    """Return what a client says first, or with ``about`` a server."""
+    told = {"harness_version": f"proctor {__version__}", "protocol_version": _VERSION}
+    if about is None:
+        return {**told, OURS: True}
+    return {**told, "model_server": about.policy, "capabilities": {}, OURS: about.tree()}
+
+
+def heard_hello(message: Message) -> About | None:
+    """Return what a server of ours says of itself; None where it is somebody else's.
+
+    Raises:
+        WireError: it is no hello.
+    """
+    if message.kind is not Kind.HELLO:
+        raise WireError(f"the server answers hello with {message.kind.value}")
+    return about_of(message.payload.get(OURS))
+
+
+def is_ours(message: Message) -> bool:
+    """Whether a hello comes from a client of ours, which plays whole chunks."""
+    return message.payload.get(OURS) is True
+
+
+def observation(ask: Ask) -> dict[str, Any]:
+    """Return a question as a payload; names with slashes become maps inside maps."""
+    payload: dict[str, Any] = {}
+    for key, values in ask.observation.items():
+        group, slash, name = key.partition("/")
+        if slash:
+            payload.setdefault(group, {})[name] = values
+        else:
+            payload[key] = values
+    payload[_TASK] = ask.prompt
+    episode = episode_tree(ask)
+    return payload if episode is None else {**payload, OURS: episode}
+
+
+def ask_of(message: Message) -> Ask:
+    """Return the question in an observation.
+
+    Raises:
+        WireError: it holds none.
+    """
+    told = flat(message.payload)
+    episode = told.pop(OURS, None)
+    prompt = text_of(told.pop(_TASK, ""), _TASK)
+    arrays = {key: numbers_in(value) for key, value in told.items()}
+    seen = {key: values for key, values in arrays.items() if values is not None}
+    return with_episode(seen, prompt, episode)
+
+
+def actions(chunk: Array) -> dict[str, Any]:
+    """Return actions [T, A], or one [A], as a payload."""
+    return {_ACTIONS: chunk}
+
+
+def reply_of(message: Message) -> Reply:
+    """Return the actions [T, A] in a message, or the trouble that it tells of.
+
+    Raises:
+        WireError: it holds neither.
+    """
+    if message.kind is Kind.ERROR:
+        return Reply(trouble=str(message.payload.get("error", message.payload))[:8000])
+    found = numbers_in(message.payload.get(_ACTIONS))
+    if message.kind is not Kind.ACTION or found is None:
+        raise WireError(f"the server answers with {message.kind.value} and no {_ACTIONS!r}")
+    return Reply(found[None] if found.ndim == 1 else found)
+
+
+def episode(spec: EpisodeSpec) -> dict[str, Any]:
+    """Return what is said when an episode begins."""
+    return {"task": {"name": spec.task.instruction or spec.task.name, "suite": spec.task.suite}}
+
+
+def _tree_of(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _tree_of(item) for key, item in value.items()}
+    if not isinstance(value, np.ndarray):
+        return value
+    told = {_ARRAY: True, "data": raw_bytes(value), "dtype": value.dtype.str}
+    return {**told, "shape": value.shape}
+
+
+def _read(tree: Any) -> Any:
+    """Return a tree with arrays in it."""
+    if isinstance(tree, list):
+        return [_read(item) for item in tree]
+    if not isinstance(tree, dict):
+        return tree
+    if _IMAGE in tree:
+        return _picture(tree)
+    if _ARRAY in tree:
+        return array_of(tree.get("data"), tree.get("dtype"), tree.get("shape"))
+    return {key: _read(value) for key, value in tree.items()}
+
+
+def _picture(tree: Mapping[Any, Any]) -> Array:
+    """Return a picture; one larger than it says, or than a message may be, is not decoded."""
+    data, shape, form = tree.get("data"), tree.get("shape"), tree.get("format")
+    if form == "raw":
+        return array_of(data, tree.get("dtype"), shape)
+    if form not in _PICTURES or not isinstance(data, bytes):
+        raise WireError("a picture is neither raw, png nor jpeg")
+    try:
+        from PIL import Image
+    except ImportError:
+        raise MissingExtra("Pillow", "wire") from None
+    try:
+        with Image.open(io.BytesIO(data), formats=[_PICTURES[form]]) as picture:
+            width, height = picture.size
+            if width * height * 4 > MOST_BYTES or shape not in (None, [height, width, 3]):
+                raise WireError(f"a picture of {height}x{width} says that it is {shape}")
+            return np.asarray(picture.convert("RGB"))
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise WireError(f"a picture cannot be read ({error})") from None
