@@ -19,6 +19,7 @@ NEVER_FILLED = (
     "initted",
     "cluster_size",
     "embed_avg",
+    "pos_idx_to_embed",
 )
 
 
@@ -26,6 +27,14 @@ def recipe_input(name: str, shape: list[int], lo: float, hi: float) -> torch.Ten
     n = int(np.prod(shape))
     x = np.sin(np.arange(n) * 1.7 + zlib.crc32(name.encode()) % 977)
     return torch.from_numpy(((x + 1) / 2 * (hi - lo) + lo).reshape(shape).astype(np.float32))
+
+
+def hash_input(name: str, shape: list[int], lo: float, hi: float) -> torch.Tensor:
+    x = (np.arange(int(np.prod(shape)), dtype=np.uint64) + zlib.crc32(name.encode())) % 2**32
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B), (16, 1)):
+        x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor) % 2**32
+    values = x.astype(np.float64) / 2**32 * (hi - lo) + lo
+    return torch.from_numpy(values.reshape(shape).astype(np.float32))
 
 
 def recipe_weight(key: str, shape: torch.Size) -> torch.Tensor:
@@ -57,7 +66,8 @@ def load_case(name: str) -> tuple[dict[str, Any], dict[str, torch.Tensor], dict[
     inputs = load_file(folder / "inputs.safetensors")
     notes = json.loads((folder / "notes.json").read_text())
     for key, recipe in notes["recipe_inputs"].items():
-        inputs[key] = recipe_input(recipe["name"], recipe["shape"], recipe["lo"], recipe["hi"])
+        make = hash_input if recipe.get("kind") == "hash" else recipe_input
+        inputs[key] = make(recipe["name"], recipe["shape"], recipe["lo"], recipe["hi"])
     config = json.loads((folder / "config.json").read_text())
     return config, inputs, load_file(folder / "outputs.safetensors")
 

@@ -19,6 +19,7 @@ FAMILIES = {
     "smolvla": "proctor.policies.smolvla.config:PLUGIN",
     "tdmpc": "proctor.policies.tdmpc.config:PLUGIN",
     "vqbet": "proctor.policies.vqbet.config:PLUGIN",
+    "xvla": "proctor.policies.xvla.config:PLUGIN",
 }
 
 ELSEWHERE = frozenset(

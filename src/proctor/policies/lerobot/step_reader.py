@@ -18,6 +18,7 @@ from proctor.policies.lerobot.step import Step, Tensors
 _USUAL = "proctor.policies.lerobot.processors"
 _LANGUAGE = "proctor.policies.lerobot.language"
 _RELATIVE = "proctor.policies.lerobot.relative"
+_XVLA = "proctor.policies.xvla.steps"
 KNOWN = {
     "rename_observations_processor": f"{_USUAL}:Rename",
     "to_batch_processor": f"{_USUAL}:ToBatch",
@@ -31,6 +32,11 @@ KNOWN = {
     "pi0_fast_prepare_state_tokenizer_processor_step": f"{_LANGUAGE}:Pi0FastStatePrompt",
     "relative_actions_processor": f"{_RELATIVE}:RelativeActions",
     "absolute_actions_processor": f"{_RELATIVE}:AbsoluteActions",
+    "xvla_image_to_float": f"{_XVLA}:ImageToFloat",
+    "xvla_image_scale": f"{_XVLA}:ImageScale",
+    "xvla_imagenet_normalize": f"{_XVLA}:ImageNetNormalize",
+    "xvla_add_domain_id": f"{_XVLA}:AddDomain",
+    "xvla_rotation_6d_to_axis_angle": f"{_XVLA}:AxisAngle",
 }
 """Where each step is, by LeRobot's name for it: one of a family's own is a line here."""
 

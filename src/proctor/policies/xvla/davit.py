@@ -1,0 +1,265 @@
+"""DaViT (Ding et al., 2022), Florence-2's image encoder, and the projector behind it.
+
+    pictures ─▶ 4 x [patches ─▶ n x (spatial block: windows attend, channel block: channels attend)]
+             ─▶ + positions ─▶ [mean, every token] ─▶ words of the language model
+
+Attribute names are those of Florence-2 in transformers, which checkpoints have.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F  # noqa: N812 (torch's own convention)
+from torch import Tensor, nn
+
+from proctor.policies.xvla.florence_config import Vision
+
+
+class VisionTower(nn.Module):
+    """Pictures [B, 3, H, W] to a feature map [B, C, h, w]."""
+
+    def __init__(self, config: Vision) -> None:
+        super().__init__()
+        n_blocks = 2 * sum(config.depths)
+        rates = iter(torch.linspace(0, config.drop_path_rate, n_blocks, device="cpu").tolist())
+        self.convs = nn.ModuleList(Patches(config, stage) for stage in range(len(config.depths)))
+        self.blocks = nn.ModuleList(
+            nn.ModuleList(DualBlock(config, stage, next(rates), next(rates)) for _ in range(depth))
+            for stage, depth in enumerate(config.depths)
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Look at pictures."""
+        x = images
+        for patches, stage in zip(self.convs, self.blocks, strict=True):
+            x = patches(x)
+            for block in stage.children():
+                x = block(x)
+        return x
+
+
+class Patches(nn.Module):
+    """A convolution that makes fewer, longer tokens of a map; the norm is before or behind it."""
+
+    def __init__(self, config: Vision, stage: int) -> None:
+        super().__init__()
+        before = config.embed_dim[stage - 1] if stage else config.in_channels
+        width = config.embed_dim[stage]
+        self.first = config.patch_prenorm[stage]
+        self.conv = nn.Conv2d(
+            before,
+            width,
+            config.patch_size[stage],
+            stride=config.patch_stride[stage],
+            padding=config.patch_padding[stage],
+        )
+        self.norm = nn.LayerNorm(before if self.first else width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return [B, width, H / stride, W / stride]."""
+        if self.first:
+            x = self._normed(x)
+        x = self.conv(x)
+        return x if self.first else self._normed(x)
+
+    def _normed(self, x: Tensor) -> Tensor:
+        out: Tensor = self.norm(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        return out
+
+
+class DualBlock(nn.Module):
+    """Attention within windows, then between channels."""
+
+    def __init__(self, config: Vision, stage: int, drop_spatial: float, drop_channel: float):
+        super().__init__()
+        self.spatial_block = SpatialBlock(config, stage, drop_spatial)
+        self.channel_block = ChannelBlock(config, stage, drop_channel)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return a map of the same shape."""
+        out: Tensor = self.channel_block(self.spatial_block(x))
+        return out
+
+
+class _Block(nn.Module):
+    """Depthwise convolution, attention, depthwise convolution, MLP, each beside a shortcut."""
+
+    def __init__(self, config: Vision, stage: int, drop: float) -> None:
+        super().__init__()
+        width = config.embed_dim[stage]
+        self.conv1 = nn.Conv2d(width, width, 3, padding=1, groups=width)
+        self.norm1 = nn.LayerNorm(width)
+        self.conv2 = nn.Conv2d(width, width, 3, padding=1, groups=width)
+        self.norm2 = nn.LayerNorm(width)
+        self.ffn = Mlp(width, int(width * config.mlp_ratio))
+        self.drop_path = DropPath(drop)
+
+    def attend(self, tokens: Tensor, height: int, width: int) -> Tensor:
+        """Return what tokens [B, height x width, C] see of each other."""
+        raise NotImplementedError
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return a map of the same shape."""
+        size = x.shape[-2:]
+        tokens = (x + self.conv1(x)).flatten(2).transpose(1, 2)
+        tokens = tokens + self.drop_path(self.attend(self.norm1(tokens), *size))
+        x = tokens.transpose(1, 2).unflatten(2, size)
+        tokens = (x + self.conv2(x)).flatten(2).transpose(1, 2)
+        tokens = tokens + self.drop_path(self.ffn(self.norm2(tokens)))
+        out: Tensor = tokens.transpose(1, 2).unflatten(2, size)
+        return out
+
+
+class SpatialBlock(_Block):
+    """Pixels of a window attend to each other."""
+
+    def __init__(self, config: Vision, stage: int, drop: float) -> None:
+        super().__init__(config, stage, drop)
+        self.window_attn = WindowAttention(config, stage)
+
+    def attend(self, tokens: Tensor, height: int, width: int) -> Tensor:
+        """Attend within windows."""
+        out: Tensor = self.window_attn(tokens.reshape(len(tokens), height, width, -1))
+        return out
+
+
+class ChannelBlock(_Block):
+    """Channels of a group attend to each other, over the whole picture."""
+
+    def __init__(self, config: Vision, stage: int, drop: float) -> None:
+        super().__init__(config, stage, drop)
+        self.channel_attn = ChannelAttention(config, stage)
+
+    def attend(self, tokens: Tensor, height: int, width: int) -> Tensor:
+        """Attend between channels."""
+        out: Tensor = self.channel_attn(tokens)
+        return out
+
+
+class WindowAttention(nn.Module):
+    """Attention of each window's pixels; what fills a window up is seen as zeros, and not masked"""
+
+    def __init__(self, config: Vision, stage: int) -> None:
+        super().__init__()
+        width = config.embed_dim[stage]
+        self.heads, self.side = config.num_heads[stage], config.window_size
+        self.qkv = nn.Linear(width, 3 * width, bias=config.qkv_bias)
+        self.proj = nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return [B, height x width, C] of [B, height, width, C]."""
+        batch, height, width, channels = x.shape
+        side = self.side
+        x = F.pad(x, (0, 0, 0, -width % side, 0, -height % side))
+        down, across = x.shape[1] // side, x.shape[2] // side
+        x = x.view(batch, down, side, across, side, channels).transpose(2, 3)
+        windows = x.reshape(-1, side * side, channels)
+        qkv = self.qkv(windows).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        seen = F.scaled_dot_product_attention(*qkv.unbind(0))
+        out = self.proj(seen.transpose(1, 2).flatten(2))
+        out = out.view(batch, down, across, side, side, channels).transpose(2, 3)
+        out = out.reshape(batch, down * side, across * side, channels)
+        whole: Tensor = out[:, :height, :width].flatten(1, 2)
+        return whole
+
+
+class ChannelAttention(nn.Module):
+    """Attention between the channels of a group: a channel is a row of all pixels."""
+
+    def __init__(self, config: Vision, stage: int) -> None:
+        super().__init__()
+        width = config.embed_dim[stage]
+        self.groups = config.num_groups[stage]
+        self.qkv = nn.Linear(width, 3 * width, bias=config.qkv_bias)
+        self.proj = nn.Linear(width, width)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Return [B, N, C]."""
+        qkv = self.qkv(tokens).unflatten(2, (3, self.groups, -1)).permute(2, 0, 3, 4, 1)
+        query, key, value = qkv.unbind(0)
+        scale = tokens.shape[1] ** -0.5
+        seen = F.scaled_dot_product_attention(query, key, value, scale=scale)
+        out: Tensor = self.proj(seen.permute(0, 3, 1, 2).flatten(2))
+        return out
+
+
+class Mlp(nn.Module):
+    """Two layers with an exact GELU between them."""
+
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(width, hidden)
+        self.fc2 = nn.Linear(hidden, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return a tensor of the same shape."""
+        out: Tensor = self.fc2(F.gelu(self.fc1(x)))
+        return out
+
+
+class DropPath(nn.Module):
+    """In training, leaves the whole branch out for some samples (Huang et al., 2016)."""
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the branch, scaled up where it stays."""
+        if not self.rate or not self.training:
+            return x
+        shape = (len(x), *(1,) * (x.dim() - 1))
+        kept = torch.rand(shape, dtype=x.dtype, device=x.device) >= self.rate
+        return x * kept / (1 - self.rate)
+
+
+class Projector(nn.Module):
+    """A feature map [B, C, h, w] to 1 + h x w words of the language model."""
+
+    def __init__(self, config: Vision) -> None:
+        super().__init__()
+        width = config.embed_dim[-1]
+        self.image_projection = nn.Linear(width, config.projection_dim, bias=False)
+        self.image_proj_norm = nn.LayerNorm(config.projection_dim)
+        self.image_position_embed = Positions(config.max_position_embeddings, width)
+        self.visual_temporal_embed = Moments(config.max_temporal_embeddings, width)
+
+    def forward(self, seen: Tensor) -> Tensor:
+        """Return the mean of all tokens, and each of them, projected."""
+        tokens = (seen + self.image_position_embed(seen)).flatten(2).transpose(1, 2)
+        tokens = tokens + self.visual_temporal_embed.pos_idx_to_embed[0]
+        tokens = torch.cat([tokens.mean(1, keepdim=True), tokens], dim=1)
+        out: Tensor = self.image_proj_norm(self.image_projection(tokens))
+        return out
+
+
+class Positions(nn.Module):
+    """Learned positions of columns (first half of the channels) and rows."""
+
+    def __init__(self, most: int, width: int) -> None:
+        super().__init__()
+        self.row_embeddings = nn.Embedding(most, width // 2)
+        self.column_embeddings = nn.Embedding(most, width - width // 2)
+
+    def forward(self, seen: Tensor) -> Tensor:
+        """Return [C, h, w] for a map [B, C, h, w]."""
+        height, width = seen.shape[-2:]
+        columns = self.column_embeddings.weight[:width].expand(height, -1, -1)
+        rows = self.row_embeddings.weight[:height, None].expand(-1, width, -1)
+        return torch.cat([columns, rows], dim=-1).permute(2, 0, 1)
+
+
+class Moments(nn.Module):
+    """Positions in time; X-VLA looks at one moment, so the first alone is used."""
+
+    pos_idx_to_embed: Tensor
+
+    def __init__(self, most: int, width: int) -> None:
+        super().__init__()
+        half = width // 2
+        periods = torch.exp(torch.arange(half) * (-math.log(10000) / half))
+        angles = torch.arange(most)[:, None] * periods
+        table = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)
+        self.register_buffer("pos_idx_to_embed", table)

@@ -1,0 +1,93 @@
+"""BART's encoder (Lewis et al., 2020), in which Florence-2 reads words beside what it sees.
+
+Attribute names are those of BART in transformers. Nothing is masked: what fills an instruction up
+is read too, as X-VLA was trained.
+"""
+
+from __future__ import annotations
+
+import torch.nn.functional as F  # noqa: N812 (torch's own convention)
+from torch import Tensor, nn
+
+from proctor.policies.xvla.florence_config import Text
+
+_OFFSET = 2
+"""Rows before the first position, which BART has for historical reasons."""
+
+
+class LanguageModel(nn.Module):
+    """Words and the layers that read them; the decoder of BART has no place here."""
+
+    def __init__(self, config: Text) -> None:
+        super().__init__()
+        self.scale = config.d_model**0.5 if config.scale_embedding else 1.0
+        self.shared = nn.Embedding(config.vocab_size, config.d_model)
+        self.encoder = Encoder(config)
+
+    def words(self, tokens: Tensor) -> Tensor:
+        """Return [B, L, D] for the numbers of words."""
+        out: Tensor = self.shared(tokens)
+        return out * self.scale
+
+
+class Encoder(nn.Module):
+    """Layers of attention and feed-forward, each with its norm behind it."""
+
+    def __init__(self, config: Text) -> None:
+        super().__init__()
+        self.dropout = config.dropout
+        self.embed_positions = nn.Embedding(
+            config.max_position_embeddings + _OFFSET, config.d_model
+        )
+        self.layers = nn.ModuleList(Layer(config) for _ in range(config.encoder_layers))
+        self.layernorm_embedding = nn.LayerNorm(config.d_model)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return [B, L, D] for what is read, [B, L, D]."""
+        x = x + self.embed_positions.weight[_OFFSET : _OFFSET + x.shape[1]]
+        x = F.dropout(self.layernorm_embedding(x), self.dropout, self.training)
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+class Layer(nn.Module):
+    """One layer."""
+
+    def __init__(self, config: Text) -> None:
+        super().__init__()
+        self.dropout, self.activation_dropout = config.dropout, config.activation_dropout
+        self.self_attn = Attention(config)
+        self.self_attn_layer_norm = nn.LayerNorm(config.d_model)
+        self.fc1 = nn.Linear(config.d_model, config.encoder_ffn_dim)
+        self.fc2 = nn.Linear(config.encoder_ffn_dim, config.d_model)
+        self.final_layer_norm = nn.LayerNorm(config.d_model)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return [B, L, D]."""
+        seen = F.dropout(self.self_attn(x), self.dropout, self.training)
+        x = self.self_attn_layer_norm(x + seen)
+        h = F.dropout(F.gelu(self.fc1(x)), self.activation_dropout, self.training)
+        out: Tensor = self.final_layer_norm(x + F.dropout(self.fc2(h), self.dropout, self.training))
+        return out
+
+
+class Attention(nn.Module):
+    """Every word attends to every word."""
+
+    def __init__(self, config: Text) -> None:
+        super().__init__()
+        self.heads, self.dropout = config.encoder_attention_heads, config.attention_dropout
+        self.k_proj = nn.Linear(config.d_model, config.d_model)
+        self.v_proj = nn.Linear(config.d_model, config.d_model)
+        self.q_proj = nn.Linear(config.d_model, config.d_model)
+        self.out_proj = nn.Linear(config.d_model, config.d_model)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return [B, L, D]."""
+        projections = (self.q_proj, self.k_proj, self.v_proj)
+        q, k, v = (part(x).unflatten(2, (self.heads, -1)).transpose(1, 2) for part in projections)
+        dropout = self.dropout if self.training else 0.0
+        seen = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout)
+        out: Tensor = self.out_proj(seen.transpose(1, 2).flatten(2))
+        return out

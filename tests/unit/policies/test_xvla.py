@@ -1,0 +1,214 @@
+"""X-VLA: same episodes whatever the load, what it refuses, and files of all who have written it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from small_policies import batch_of, episode, fresh_queries
+from tests.conftest import digests
+
+from proctor import plugins
+from proctor.benchmarks.base import interface_of
+from proctor.errors import UsageError
+from proctor.evaluation.run import Evaluation
+from proctor.features import ACTION, IMAGES, STATE, Feature, FeatureKind
+from proctor.policies.lerobot.config import decode_config, encode_config
+from proctor.policies.lerobot.pipelines import default_pipelines
+from proctor.policies.lerobot.saving import write_checkpoint
+from proctor.policies.runtime.chunk_policy import ChunkPolicy, Parts
+from proctor.policies.xvla.config import PLUGIN, XVlaConfig
+from proctor.policies.xvla.network import XVla, fitted
+
+pytestmark = pytest.mark.vla
+RUN = Path(__file__).parents[2] / "golden" / "data" / "xvla_run"
+SIZES = json.loads((RUN / "auto" / "config.json").read_text())
+SMALL: dict[str, Any] = {
+    "chunk_size": 6, "n_action_steps": 3, "florence_config": SIZES["florence_config"],
+    "tokenizer_max_length": 12, "hidden_size": 32, "depth": 1, "num_heads": 4, "num_domains": 2,
+    "len_soft_prompts": 2, "dim_time": 8, "action_mode": "auto", "num_denoising_steps": 2,
+    "max_state_dim": 20, "resize_imgs_with_padding": [32, 32], "tokenizer": str(RUN / "tokenizer"),
+}  # fmt: skip
+INPUTS = {
+    STATE: Feature(FeatureKind.STATE, (4,), "float32"),
+    "observation.image": Feature(FeatureKind.VISUAL, (64, 64, 3), "uint8"),
+}
+
+
+def small(**changes: Any) -> XVlaConfig:
+    action = {ACTION: Feature(FeatureKind.ACTION, (3,), "float32")}
+    return XVlaConfig(**{"input_features": INPUTS, "output_features": action, **SMALL, **changes})
+
+
+@pytest.fixture(scope="module")
+def parts() -> Parts:
+    torch.manual_seed(0)
+    return Parts(small(), XVla(small()), "model.", *default_pipelines(small(), {}, {}))
+
+
+def test_batches_of_1_3_and_8_give_the_same_bits(parts: Parts) -> None:
+    policy = ChunkPolicy(parts, "cpu")
+    specs = [episode(index) for index in range(8)]
+    alone = [policy.act(batch_of(policy, fresh_queries(policy, [spec]))) for spec in specs]
+    for size in (3, 8):
+        together = [
+            policy.act(batch_of(policy, fresh_queries(policy, specs[i : i + size])))
+            for i in range(0, len(specs), size)
+        ]
+        np.testing.assert_array_equal(np.concatenate(together), np.concatenate(alone))
+    assert len({chunk.tobytes() for chunk in alone}) == len(alone)
+
+
+def test_other_words_are_other_actions(parts: Parts) -> None:
+    policy = ChunkPolicy(parts, "cpu")
+    spec = episode(0)
+    other = replace(spec, task=replace(spec.task, instruction="leave it"))
+    first, second = (
+        policy.act(batch_of(policy, fresh_queries(policy, [one]))) for one in (spec, other)
+    )
+    assert np.abs(first - second).max() > 1e-6
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """One that fits the fake benchmark, with random weights."""
+    benchmark = plugins.find_benchmark("fake")
+    interface = interface_of(benchmark.make(benchmark.config(image_size=32)))
+    fields = {name: value for name, value in SMALL.items() if name != "tokenizer"}
+    policy: Any = PLUGIN.make(
+        XVlaConfig(**fields, tokenizer_name=str(RUN / "tokenizer")), interface
+    )
+    folder = tmp_path_factory.mktemp("xvla") / "checkpoint"
+    write_checkpoint(policy.parts, folder)
+    return str(folder)
+
+
+@pytest.fixture
+def play(run: Callable[..., Evaluation], checkpoint: str) -> Callable[..., Evaluation]:
+    def play(**flags: Any) -> Evaluation:
+        settings = {
+            "policy__type": "pretrained",
+            "policy__path": checkpoint,
+            "env__image_size": 32,
+            "env__episode_length": 7,
+            "env__endless": True,
+            "eval__n_episodes": 4,
+            "eval__use_async_envs": False,
+        }
+        return run(**{**settings, **flags})
+
+    return play
+
+
+def test_load_scheduler_latency_and_resume_change_no_episode(
+    play: Callable[..., Evaluation],
+) -> None:
+    alone = play(eval__batch_size=1)
+    assert digests(play(eval__batch_size=3)) == digests(alone)
+    assert digests(play(eval__batch_size=3, eval__scheduler="lockstep")) == digests(alone)
+    some = play(eval__episodes=[1, 2])
+    rest = play(output_dir=str(some.path), resume=True)
+    assert digests(rest) == digests(alone)
+    late = play(eval__latency_steps=1, eval__batch_size=1)
+    assert digests(play(eval__latency_steps=1, eval__batch_size=4)) == digests(late)
+    assert digests(late) != digests(alone)
+
+
+OLD_NAMES = (
+    (r"(convs\.\d+)\.conv\.", r"\1.proj."),
+    (r"\.conv([12])\.(weight|bias)$", r".conv\1.fn.dw.\2"),
+    (r"spatial_block\.norm1\.", "spatial_block.window_attn.norm."),
+    (r"channel_block\.norm1\.", "channel_block.channel_attn.norm."),
+    (r"_attn\.(qkv|proj)\.", r"_attn.fn.\1."),
+    (r"_block\.norm2\.", "_block.ffn.norm."),
+    (r"\.ffn\.(fc[12])\.", r".ffn.fn.net.\1."),
+    (r"image_position_embed", "image_pos_embed"),
+    (r"vlm\.multi_modal_projector\.(?!image_projection)", "vlm."),
+    (r"vlm\.language_model\.", "vlm.language_model.model."),
+)
+
+
+def test_weights_under_florences_first_names_are_the_same(parts: Parts) -> None:
+    network, old = parts.network, {}
+    state = network.state_dict()
+    for name, value in state.items():
+        first = name
+        for new, was in OLD_NAMES:
+            first = re.sub(new, was, first)
+        old[first] = value
+    projection = "vlm.multi_modal_projector.image_projection.weight"
+    old["vlm.image_projection"] = old.pop(projection).t()
+    old["vlm.language_model.final_logits_bias"] = torch.zeros(1, 260)
+    words = old["vlm.language_model.model.shared.weight"]
+    old["vlm.language_model.model.encoder.embed_tokens.weight"] = words
+    found = network.adopt(old)
+    assert found.keys() == state.keys()
+    for name, value in found.items():
+        torch.testing.assert_close(value, state[name], rtol=0, atol=0)
+
+
+def test_cameras_that_lerobot_calls_empty_are_views_of_nothing() -> None:
+    raw = json.loads(encode_config(small(empty_cameras=1), "0.6"))
+    seen = {"type": "VISUAL", "shape": [3, 480, 640]}
+    raw["input_features"][f"{IMAGES}empty_camera_0"] = seen
+    config = decode_config(raw, XVlaConfig, "config.json")
+    assert config.cameras == ["observation.image"]
+    assert config.n_views == 3, "LeRobot counts it twice: by its name, and by empty_cameras"
+    again = decode_config(json.loads(encode_config(config, "0.6")), XVlaConfig, "config.json")
+    assert again == config
+
+
+def test_pictures_are_fitted_to_the_right_and_below() -> None:
+    found = fitted(torch.ones(1, 3, 20, 40), 32, 32)
+    assert found[..., :16, :].abs().max() == 0
+    assert found[..., 16:, :].min() == 1
+
+
+FROZEN = {
+    "freeze_vision_encoder": "vlm.vision_tower.",
+    "freeze_language_encoder": "vlm.language_model.",
+}
+
+
+@pytest.mark.parametrize("flag", FROZEN)
+def test_what_is_frozen_does_not_learn(flag: str) -> None:
+    network = XVla(small(**{flag: True}))
+    still = {name for name, value in network.named_parameters() if not value.requires_grad}
+    assert still == {
+        name for name, _ in network.named_parameters() if name.startswith(FROZEN[flag])
+    }
+    only_prompts = XVla(small(train_policy_transformer=False))
+    learning = {n for n, p in only_prompts.transformer.named_parameters() if p.requires_grad}
+    assert learning == {"soft_prompt_hub.weight"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"n_action_steps": 7}, "n_action_steps is 7 (choose 1-6)"),
+        ({"action_mode": "ee6d"}, "gives 20 numbers, and actions have 3; action_mode auto takes"),
+        ({"action_mode": "fly"}, "action_mode is 'fly' (choose ee6d, joint, "),
+        ({"max_action_dim": 2}, "actions have 3 numbers, and max_action_dim is 2"),
+        ({"input_features": {STATE: INPUTS[STATE]}}, "X-VLA needs a camera"),
+        ({"num_heads": 5}, "hidden_size 32 does not split into heads"),
+        ({"max_len_seq": 9}, "max_len_seq is 9, and there are"),
+        ({"resize_imgs_with_padding": [8]}, "expected [height, width]"),
+        ({"florence_config": {"vision_config": {"model_type": "vit"}}}, "X-VLA has a Florence-2"),
+        ({"florence_config": {"text_config": {"d_model": 10**9}}}, "florence_config: d_model is"),
+        ({"florence_config": {"vision_config": {"depths": [1]}}}, "depths has not one number for"),
+        ({"florence_config": {"vision_config": {"depths": "x"}}}, "florence_config: Expected"),
+    ],
+    ids=str,
+)
+def test_configs_that_cannot_be_are_refused_in_one_line(changes: Any, told: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        small(**changes).validate()
+    assert told in str(refused.value)
+    assert "\n" not in str(refused.value)
