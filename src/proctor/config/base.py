@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from proctor.benchmarks.base import BenchmarkConfig
 from proctor.config.lerobot_evaluation import OF_ENVIRONMENTS, OF_POLICIES
 from proctor.config.sections import PlaySettings, at_least, between
 from proctor.definition import PRESENTATION, Use, is_flag, plain
+from proctor.errors import UsageError
 from proctor.foreign import Foreign
 from proctor.policies.base import PolicyConfig
 
@@ -20,6 +22,9 @@ STRICT_BATCH = 8
 For ACT with 14 simulators on an H200 it costs 5% from first episode to last, 16 would cost 9%."""
 MOST_SEED = 2**31 - 1
 _SECTION = "plugin_section"
+_RAY_ADDRESS = re.compile(
+    r"ray://[A-Za-z0-9._-]+:\d{1,5}|ray://\[[0-9a-fA-F:]+\]:\d{1,5}", re.ASCII
+)
 
 
 @dataclass(frozen=True)
@@ -93,6 +98,14 @@ class RunConfig(Config):
         | PRESENTATION,
     )
     seed: int = field(default=1000, metadata={"help": "seed of the first episode of every task"})
+    cluster: str | None = field(
+        default=None,
+        metadata={
+            "help": "play on the nodes of a Ray cluster: auto (the one this machine is in), "
+            "ray://HEAD:10001, or local (one that is started here for the run)"
+        }
+        | PRESENTATION,
+    )
     resume: bool = field(
         default=False,
         metadata={
@@ -111,6 +124,19 @@ class RunConfig(Config):
         self.eval.validate()
         at_least("env.max_parallel_tasks", self.env.max_parallel_tasks, 0)
         between("seed", self.seed, 0, MOST_SEED)
+        if self.cluster is not None:
+            self._validate_cluster(self.cluster)
+
+    def _validate_cluster(self, address: str) -> None:
+        if address not in ("auto", "local") and not _RAY_ADDRESS.fullmatch(address):
+            raise UsageError(
+                f"--cluster: {address!r} is no cluster; choose auto, local or ray://HOST:PORT"
+            )
+        if not self.eval.use_async_envs:
+            raise UsageError(
+                "--cluster: simulators have processes of their own there; leave out "
+                "--eval.use_async_envs=false"
+            )
 
     @property
     def played_policy(self) -> PolicyConfig:

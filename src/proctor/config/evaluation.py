@@ -96,6 +96,8 @@ class EvalConfig(RunConfig):
             self._validate_stopping()
         if self.record is not None and self.eval.scheduler is SchedulerKind.LOCKSTEP:
             raise UsageError("--record: lockstep records nothing; leave --eval.scheduler out")
+        if self.cluster is not None and self.eval.scheduler is SchedulerKind.LOCKSTEP:
+            raise UsageError("--cluster: lockstep plays here only; leave --eval.scheduler out")
         if self.record is None and not self.record_images:
             raise UsageError("--record_images=false needs --record=DIR")
 

@@ -115,8 +115,8 @@ class Engine:
             WorkerError: no worker can be started, or no simulator of a task can be opened.
             RunFolderError: a take cannot be written.
         """
-        self._recorders, self._camera, self._actions = recorders, camera, actions or {}
-        self._recording = recording
+        self._recorders, self._camera, self._recording = recorders, camera, recording
+        self._actions = {} if actions is None else actions
         self._begin_counting()
         stopping = False
         try:

@@ -9,6 +9,7 @@ import sys
 import types
 from collections.abc import Iterator
 from multiprocessing import forkserver, resource_tracker
+from typing import Any
 
 from proctor.engine.fork_server import PARENTS_SIGNALS, SOCKET_FOLDER, socket_folder
 from proctor.machine.variables import variables_set
@@ -40,6 +41,13 @@ def ensure_fork_server(environment: dict[str, str]) -> None:
         resource_tracker.ensure_running()
         signal.pthread_sigmask(signal.SIG_BLOCK, PARENTS_SIGNALS)  # it has unblocked Ctrl-C
         forkserver.ensure_running()
+
+
+def end_fork_server() -> None:
+    """End it, and remove its folder: for a process that will be killed, and forks no more."""
+    server: Any = forkserver._forkserver
+    with contextlib.suppress(FileNotFoundError):  # the server was quicker to remove its socket
+        server._stop()
 
 
 @contextlib.contextmanager

@@ -63,6 +63,11 @@ class Scheduler:
         """Whether every episode has ended."""
         return not self._running and not self._queued
 
+    @property
+    def queued(self) -> int:
+        """How many episodes nobody has begun."""
+        return self._queued
+
     def running(self, worker: int) -> EpisodeSpec | None:
         """Return the episode that ``worker`` runs."""
         return self._running.get(worker)
@@ -136,7 +141,7 @@ class Scheduler:
         self._queued = sum(len(queue) for queue in self._queues.values())
 
     def _choose_task(self, worker: int) -> TaskKey | None:
-        """Prefer the open task; else the one with most episodes left per worker that has it."""
+        """Prefer the open task; else the one with most steps left per worker that has it."""
         own = self._open.get(worker)
         if self._bounds.interleave:
             return self._choose_interleaved(own)
@@ -149,7 +154,7 @@ class Scheduler:
             candidates += [] if unheld is None else [unheld]
 
         def left_per_worker(task: TaskKey) -> tuple[float, int]:
-            return len(self._queues[task]) / (1 + holders[task]), -self._ranking.place(task)
+            return _steps_in(self._queues[task]) / (1 + holders[task]), -self._ranking.place(task)
 
         return max(candidates, key=left_per_worker, default=None)
 
@@ -178,5 +183,10 @@ class Scheduler:
     def _rank(self, task: TaskKey) -> None:
         """Note that the queue of ``task`` has changed: the lowest rank is chosen first."""
         queue = self._queues[task]
-        rank = queue[0].index if queue and self._bounds.interleave else -len(queue)
+        rank = queue[0].index if queue and self._bounds.interleave else -_steps_in(queue)
         self._ranking.put(task, rank if queue else None)
+
+
+def _steps_in(queue: deque[EpisodeSpec]) -> int:
+    """Return how long the episodes of one task may take: what ends last should begin first."""
+    return len(queue) * queue[0].task.max_steps if queue else 0

@@ -15,6 +15,7 @@ from pathlib import Path
 from proctor.benchmarks.base import Benchmark, pictures_to_show
 from proctor.config.sections import VideoSettings, Which
 from proctor.engine.engine import Engine
+from proctor.engine.fleet import Fleet
 from proctor.errors import PolicyError, UsageError, WorkerError, what_happened
 from proctor.features import Array, FeatureKind
 from proctor.policies.base import Policy
@@ -127,7 +128,7 @@ def _to_be_shown(outcome: Outcome, settings: VideoSettings) -> bool:
 
 
 def film(
-    engine: Engine,
+    engine: Engine | Fleet,
     camera: Camera,
     rows: Sequence[EpisodeRow],
     watching: Sequence[Recorder],

@@ -43,6 +43,8 @@ class Players:
     action: ActionSpec
     batch_size: int
     """How many simulators at once were asked for; 0: as many as suit the machine."""
+    cores: int | None = None
+    """How many of the machine's are ours; None: all that this process may use."""
 
     def engine_setup(
         self, inference: Inference, n_workers: int, *, in_process: bool
@@ -59,7 +61,7 @@ class Players:
 
     def workers(self, n_episodes: int) -> int:
         """Return how many simulators play so many episodes at once."""
-        load = Load(self._thinking, usable_cores(), usable_memory_bytes())
+        load = Load(self._thinking, self.cores or usable_cores(), usable_memory_bytes())
         return workers_for(self.batch_size, n_episodes, load)
 
     @property

@@ -17,6 +17,7 @@ from proctor.evaluation.head_start import begin_early
 from proctor.evaluation.plan import descriptors_for, make_plan, planned_tasks, workers_within
 from proctor.evaluation.prepared import Definition, Players, Prepared
 from proctor.features import Interface
+from proctor.machine.ray_cluster import check_cluster
 from proctor.machine.system import (
     allow_descriptors,
     git_commit,
@@ -41,10 +42,14 @@ def checked(config: Config, folder: RunFolder, indices: Collection[int]) -> Prep
     Raises:
         UsageError: with one line that says what to change.
     """
+    if config.cluster is not None:
+        check_cluster(config.cluster)
     with plugins.blaming_plugin("benchmarks", config.env.type):
         prepared = _fitted(config, folder, indices)
     players = prepared.players
     check_importable(players.worker)
+    if config.cluster is not None:
+        return prepared  # every node sees to its own memory
     workers = players.workers(len(prepared.plan))
     _check_memory(players, workers)
     if config.eval.use_async_envs:
@@ -60,7 +65,8 @@ def _fitted(config: Config, folder: RunFolder, indices: Collection[int]) -> Prep
     make_benchmark, benchmark = _made_benchmark(config)
     if config.eval.use_async_envs:  # first: what workers are forked from has the limit it finds
         allow_descriptors(descriptors_for(config.eval.batch_size))
-    begin_early(benchmark, in_workers=config.eval.use_async_envs, images=plugin.has_network)
+    in_workers = config.eval.use_async_envs and config.cluster is None
+    begin_early(benchmark, in_workers=in_workers, images=plugin.has_network)
     interface = interface_of(benchmark)
     policy = _made_policy(config, interface)
     check_offered(policy.spec.inputs, interface, f"policy {policy.spec.name!r}")

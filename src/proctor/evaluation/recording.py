@@ -18,12 +18,14 @@ from proctor.config.recording import RecordConfig
 from proctor.config.sections import SchedulerKind, VideoSettings
 from proctor.engine.scheduler import Bounds
 from proctor.errors import UsageError
+from proctor.evaluation.cluster import stage_for
 from proctor.evaluation.demonstrations import Demonstrations, demonstrations, line_of
 from proctor.evaluation.filming import Filming
 from proctor.evaluation.plan import Rest, check_planned
 from proctor.evaluation.prepared import Prepared, require_judged
 from proctor.evaluation.preparing import checked, record_of
-from proctor.evaluation.session import Session, SessionRules
+from proctor.evaluation.session import Session
+from proctor.evaluation.stage import SessionRules
 from proctor.machine.files import mend_swap
 from proctor.recorders.base import Recorder
 from proctor.recorders.dataset import DatasetRecorder, OpenDataset
@@ -213,7 +215,8 @@ class _Stage:
             plan=(),
             folder=prepared.folder.path,
         )
-        return Session(players, rules, filming, self.dataset.recording)
+        stage = stage_for(prepared, players, rules)
+        return Session(players, rules, filming, self.dataset.recording, stage)
 
     def room(self) -> dict[_TaskKey, int]:
         """Return how many demonstrations of each task the dataset still lacks."""

@@ -13,13 +13,15 @@ from typing import Any
 from proctor.config.evaluation import EvalConfig
 from proctor.engine.scheduler import Bounds
 from proctor.errors import RunFolderError
+from proctor.evaluation.cluster import stage_for
 from proctor.evaluation.demonstrations import Demonstrations
 from proctor.evaluation.filming import Filmed, Filming
 from proctor.evaluation.plan import check_planned, rest_of
 from proctor.evaluation.prepared import Prepared, require_judged
 from proctor.evaluation.preparing import checked, record_of
 from proctor.evaluation.rollouts import keeping, rollouts
-from proctor.evaluation.session import FilmRecorders, Session, SessionRules
+from proctor.evaluation.session import FilmRecorders, Session
+from proctor.evaluation.stage import SessionRules
 from proctor.evaluation.stop_rules import make_stopper
 from proctor.evaluation.tracking import tracked
 from proctor.recorders.base import Recorder
@@ -139,7 +141,9 @@ def _session(
     if shown is not None:
         environment = shown.environment(prepared.policy.spec.inputs)
         players = replace(players, worker=replace(players.worker, environment=environment))
-    return Session(players, _session_rules(prepared.config), _filming(prepared), recording)
+    rules = _session_rules(prepared.config)
+    stage = stage_for(prepared, players, rules)
+    return Session(players, rules, _filming(prepared), recording, stage)
 
 
 def _filming(prepared: Prepared[EvalConfig]) -> Filming:

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 from proctor.definition import PRESENTATION
@@ -143,3 +144,6 @@ class PolicyPlugin:
     """Refuses a config that names files which are not there: at once, before anything is begun."""
     made_for: Callable[[Any], Interface] | None = None
     """Says what a config's policy looks at and does, where its own files tell."""
+    read_from: Callable[[Any], Path] | None = None
+    """Returns the folder here that a config with a ``path`` is read from: another machine that has
+    none is sent it."""

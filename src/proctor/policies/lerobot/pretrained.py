@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from proctor.definition import PRESENTATION
@@ -64,6 +65,13 @@ def made_for(config: PretrainedConfig) -> Interface:
     return stated_interface(config.path, config.revision, config.overrides)
 
 
+def read_from(config: PretrainedConfig) -> Path:
+    """Return the checkpoint's folder."""
+    from proctor.policies.lerobot.location import locate
+
+    return locate(config.path, config.revision).folder
+
+
 PLUGIN = PolicyPlugin(
     config=PretrainedConfig,
     make=make,
@@ -72,4 +80,5 @@ PLUGIN = PolicyPlugin(
     has_network=True,
     look=look,
     made_for=made_for,
+    read_from=read_from,
 )

@@ -1,0 +1,297 @@
+"""The head of engines elsewhere: leases episodes to them and commits what comes back, each once.
+
+It decides nothing about an episode: what broke and is tried again there, what has diverged, what
+the policy does, all of that is their engine's. What it leases is known by the scheduler's slots;
+an engine that is gone gives its leases back, and somebody else plays the same bits.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from proctor import errors
+from proctor.engine.breakage import given_up
+from proctor.engine.lots import Cluster, Delivery, Effort, Failure, Lost, Lot, News, Way
+from proctor.engine.scheduler import Scheduler
+from proctor.errors import WorkerError, one_line
+from proctor.features import Array
+from proctor.recorders.base import Recorder
+from proctor.recorders.takes import Recording, writing
+from proctor.recorders.video import Camera
+from proctor.runs.records import Pulse
+from proctor.types import EpisodeKey
+
+_POLL_S = 0.2
+_LOOK_S = 2.0
+"""Between two looks for nodes."""
+_PATIENCE_S = 60.0
+"""How long to wait for a node when there is none any more."""
+_MOST_FUTILE = 3
+"""How often an engine may be lost in one seat before its first episode ends."""
+_MOST_AHEAD = 8
+"""Episodes that may wait in a node for each of its simulators: a quarter of a second of the
+quickest there are, so that the head need not be asked for each."""
+_RAISED = {
+    kind.__name__: kind
+    for kind in (
+        errors.CannotOpen,
+        errors.PluginError,
+        errors.PolicyError,
+        errors.RunFolderError,
+        errors.WorkerError,
+    )
+}
+
+Say = Callable[[str], None]
+
+
+@dataclass
+class _Seat:
+    name: str
+    number: int
+    """Of all that ever were."""
+    simulators: int = 0
+    first_worker: int = 0
+    """Where its simulators begin among all of the run."""
+    leased: dict[EpisodeKey, int] = field(default_factory=dict)
+    """Slot by slot of the scheduler."""
+    free: list[int] = field(default_factory=list)
+    heard: int = 0
+    """How many episodes it told of at a time, last."""
+    delivered: bool = False
+    asked: bool = False
+
+
+class Fleet:
+    """Plays the episodes a scheduler holds, as an engine does, by all engines of a cluster."""
+
+    def __init__(self, cluster: Cluster, folder: Path, say: Say = lambda line: None) -> None:
+        """Put the files that episodes leave into ``folder``, and ``say`` who comes and goes."""
+        self._cluster, self._folder, self._say = cluster, folder, say
+        self._scheduler: Scheduler
+        self._environment: Mapping[str, str] = {}
+        self._recorders: Sequence[Recorder] = ()
+        self._way = Way({})
+        self._actions: Mapping[EpisodeKey, Array] = {}
+        self._seats: dict[str, _Seat] = {}
+        self._futile: Counter[str] = Counter()
+        self._unfit: dict[str, str] = {}  # seats that are of no use, and why
+        self._slots, self._numbers = itertools.count(), itertools.count()
+        self._workers = 0  # of all seats that ever were
+        self._finished: list[Delivery] = []  # not yet committed
+        self._efforts: dict[int, Effort] = {}  # by number of seat
+        self._looked_at = float("-inf")
+        self._alone_since: float | None = None
+        self._pulse_at = 0.0
+        self._begin_counting()
+
+    def has(self, scheduler: Scheduler, environment: Mapping[str, str]) -> None:
+        """Play what ``scheduler`` holds from now on, by workers with these variables."""
+        self._scheduler, self._environment = scheduler, environment
+
+    def run(
+        self,
+        recorders: Sequence[Recorder],
+        should_stop: Callable[[], bool] = lambda: False,
+        camera: Camera | None = None,
+        actions: Mapping[EpisodeKey, Array] | None = None,
+        recording: Recording | None = None,
+    ) -> None:
+        """Run until every episode has ended, or ``should_stop`` and the rounds begun have.
+
+        Raises:
+            PolicyError: the policy returned no usable actions.
+            WorkerError: no node is left, or none can play these episodes.
+            RunFolderError: what an episode left cannot be written.
+        """
+        self._recorders, self._actions = recorders, actions or {}
+        self._way = Way(dict(self._environment), camera, recording)
+        self._begin_counting()
+        stopping = False
+        try:
+            while not self._scheduler.done:
+                self._seat_newcomers()
+                self._lease()
+                for seat, told in self._cluster.poll(_POLL_S):
+                    self._hear(seat, told)
+                self._lease()  # before what takes time: engines do not wait for the disk
+                self._commit_finished()
+                if not stopping and should_stop():
+                    stopping = True
+                    self._scheduler.finish_rounds()
+                self._send_pulse()
+        finally:
+            self._commit_finished()
+            self._send_pulse(force=True)
+
+    def close(self) -> None:
+        """End all engines."""
+        self._seats.clear()
+        self._cluster.close()
+
+    def pulse(self) -> Pulse:
+        """Return how the run goes, on all nodes together."""
+        done = sum(self._efforts.values(), Effort())
+        return Pulse(
+            elapsed_s=time.monotonic() - self._started_at,
+            steps=done.steps - self._before.steps,
+            batches=done.batches - self._before.batches,
+            batched_requests=done.batched_requests - self._before.batched_requests,
+            infer_s=max(0.0, done.infer_s - self._before.infer_s),
+        )
+
+    def _begin_counting(self) -> None:
+        self._started_at = time.monotonic()
+        self._before = sum(self._efforts.values(), Effort())
+
+    def _seat_newcomers(self) -> None:
+        """Look for nodes now and then; one that comes late, or again, is as good as any."""
+        now = time.monotonic()
+        if now - self._looked_at < _LOOK_S:
+            return
+        self._looked_at = now
+        for newcomer in self._cluster.newcomers(besides={*self._seats, *self._unfit}):
+            self._seats[newcomer.seat] = _Seat(newcomer.name, next(self._numbers))
+        if self._seats:
+            self._alone_since = None
+            return
+        self._alone_since = self._alone_since or now
+        if self._unfit:
+            raise WorkerError(f"no node can play this: {next(iter(self._unfit.values()))}")
+        if now - self._alone_since > _PATIENCE_S:
+            raise WorkerError(
+                f"no node has been there for {_PATIENCE_S:g} s; what has ended is kept: start the "
+                "cluster, then run again with --resume"
+            )
+
+    def _lease(self) -> None:
+        """Give every engine that may be given something its lot, and ask all others for news."""
+        for name, seat in self._seats.items():
+            if not seat.asked:
+                seat.asked = True
+                lot = self._lot_for(seat)
+                self._cluster.give(name, lot)
+
+    def _lot_for(self, seat: _Seat) -> Lot | None:
+        """Lease what keeps its simulators busy until it tells again; towards the end, its share."""
+        ahead = min(max(seat.simulators, 2 * seat.heard), _MOST_AHEAD * seat.simulators)
+        share = self._scheduler.queued // len(self._seats)
+        room = seat.simulators + min(ahead, share) - len(seat.leased)
+        specs = []
+        for _ in range(room):
+            slot = seat.free.pop() if seat.free else next(self._slots)
+            spec = self._scheduler.assign(slot)
+            if spec is None:
+                seat.free.append(slot)
+                break
+            seat.leased[spec.key] = slot
+            specs.append(spec)
+        if not specs:
+            return None
+        again = {s.key: self._actions[s.key] for s in specs if s.key in self._actions}
+        return Lot(tuple(specs), self._way, again)
+
+    def _hear(self, name: str, told: News | Lost) -> None:
+        seat = self._seats[name]
+        seat.asked = False
+        if isinstance(told, Lost):
+            self._lost(name, told.reason)
+            return
+        if told.simulators and not seat.simulators:
+            seat.simulators, seat.first_worker = told.simulators, self._workers
+            self._workers += told.simulators
+            self._say(f"{seat.name}: {_counted(told.simulators, 'simulator')}")
+        self._efforts[seat.number] = told.effort
+        self._keep_log(told.log)
+        self._take(seat, told.ended)
+        if seat.delivered:
+            del self._futile[name]
+        if told.failure is not None:
+            self._failed(name, told.failure)
+
+    def _take(self, seat: _Seat, ended: Sequence[Delivery]) -> None:
+        """Take results of what is leased to ``seat``; anything else was taken before."""
+        for delivery in ended:
+            slot = seat.leased.pop(delivery.result.spec.key, None)
+            if slot is None:
+                continue
+            spec = self._scheduler.finish(slot)
+            delivery.result.attempts += self._scheduler.attempts(spec) - 1
+            delivery.result.worker += seat.first_worker
+            seat.free.append(slot)
+            self._finished.append(delivery)
+            seat.delivered = True
+        if ended:
+            seat.heard = len(ended)
+
+    def _failed(self, name: str, failure: Failure) -> None:
+        """Do without an engine that cannot play; one that could and fails ends the run."""
+        seat = self._seats[name]
+        said = f"{seat.name}: {failure.message}"
+        if not failure.unfit:
+            kind = _RAISED.get(failure.kind, WorkerError)
+            raise kind(said) from WorkerError(failure.cause)
+        self._say(f"left out {said}")
+        self._unfit[name] = said
+        self._give_back(name, failure.message)
+
+    def _lost(self, name: str, reason: str) -> None:
+        seat = self._seats[name]
+        self._futile[name] += not seat.delivered
+        back = _counted(len(seat.leased), "episode")
+        self._say(f"lost {seat.name} ({reason}); leased to others: {back}")
+        if self._futile[name] >= _MOST_FUTILE:
+            self._unfit[name] = f"{seat.name}: lost {_MOST_FUTILE} times: {reason}"
+        self._give_back(name, reason)
+        self._looked_at = float("-inf")  # somebody may take its place at once
+
+    def _give_back(self, name: str, reason: str) -> None:
+        """Let others have what was leased to a seat; what was lost too often is given up."""
+        seat = self._seats.pop(name)
+        for slot in seat.free:
+            self._scheduler.closed(slot)
+        for slot in seat.leased.values():
+            spec, again = self._scheduler.fail(slot)
+            if not again:
+                result = given_up(spec)
+                result.attempts = self._scheduler.attempts(spec)
+                result.error = f"lost with its node {result.attempts} times: {reason}"
+                self._finished.append(Delivery(result, {}))
+
+    def _commit_finished(self) -> None:
+        """Write what episodes left, then tell the recorders, the journal first."""
+        while self._finished:
+            delivery = self._finished.pop(0)
+            with writing(self._folder):
+                for place, content in delivery.files.items():
+                    path = self._folder / place
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_bytes(content)
+            for recorder in self._recorders:
+                recorder.episode_ended(delivery.result)
+
+    def _keep_log(self, said: bytes) -> None:
+        if said:
+            with writing(self._folder), (self._folder / "workers.log").open("ab") as log:
+                log.write(said)
+
+    def _send_pulse(self, *, force: bool = False) -> None:
+        now = time.monotonic()
+        if force or now >= self._pulse_at:
+            self._pulse_at = now + _POLL_S
+            for recorder in self._recorders:
+                recorder.pulse(self.pulse())
+
+
+def reason_of(error: BaseException) -> str:
+    """Return in one line why an engine is gone."""
+    return one_line(str(error).strip().split("\n")[0], 120)
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"

@@ -1,0 +1,122 @@
+"""What travels between a head and the engines elsewhere: specs there, results and files back.
+
+Pictures never do. A lot is answered by news whenever there is something to tell, not lot by lot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from proctor.features import Array
+from proctor.recorders.takes import Recording
+from proctor.recorders.video import Camera
+from proctor.types import EpisodeKey, EpisodeResult, EpisodeSpec
+
+
+@dataclass(frozen=True)
+class Way:
+    """How the episodes of a phase are played, wherever."""
+
+    environment: Mapping[str, str]
+    """Variables that workers need set."""
+    camera: Camera | None = None
+    recording: Recording | None = None
+
+
+@dataclass(frozen=True)
+class Lot:
+    """Head: play these too."""
+
+    specs: tuple[EpisodeSpec, ...]
+    way: Way
+    actions: Mapping[EpisodeKey, Array] = field(default_factory=dict)
+    """Of those that are played again, without the policy."""
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """An episode that has ended, and the files it left, by their place in the run folder."""
+
+    result: EpisodeResult
+    files: Mapping[str, bytes]
+
+
+@dataclass(frozen=True)
+class Effort:
+    """What an engine has done since it was opened."""
+
+    steps: int = 0
+    batches: int = 0
+    batched_requests: int = 0
+    infer_s: float = 0.0
+
+    def __add__(self, other: Effort) -> Effort:
+        return Effort(
+            self.steps + other.steps,
+            self.batches + other.batches,
+            self.batched_requests + other.batched_requests,
+            self.infer_s + other.infer_s,
+        )
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why an engine plays nothing more."""
+
+    message: str
+    cause: str
+    """The traceback."""
+    kind: str = ""
+    """The name of the error it was, of ``proctor.errors``."""
+    unfit: bool = False
+    """Whether it never played: other engines may be better off."""
+
+
+@dataclass(frozen=True)
+class News:
+    """Engine: this has happened since I was asked last."""
+
+    simulators: int = 0
+    """How many play; 0: it is being opened."""
+    ended: tuple[Delivery, ...] = ()
+    effort: Effort = Effort()
+    log: bytes = b""
+    """What simulators printed."""
+    failure: Failure | None = None
+    wants_checkpoint: bool = False
+    """Whether the folder that the policy is read from is not there."""
+
+
+@dataclass(frozen=True)
+class Lost:
+    """Whoever watches over engines: this one is gone, with all it had."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Newcomer:
+    """An engine that has been started."""
+
+    seat: str
+    """Where; one at a time is there."""
+    name: str
+    """What people call it."""
+
+
+class Cluster(Protocol):
+    """Engines elsewhere, each known by its seat."""
+
+    def newcomers(self, besides: Collection[str]) -> list[Newcomer]:
+        """Start an engine in every seat that has none, but ``besides``; return those that were."""
+
+    def give(self, seat: str, lot: Lot | None) -> None:
+        """Hand an engine a lot, or nothing; its news come by ``poll``, and then it may be again."""
+
+    def poll(self, timeout_s: float) -> list[tuple[str, News | Lost]]:
+        """Return what engines have to tell, waiting up to ``timeout_s`` for the first."""
+
+    def close(self) -> None:
+        """End all engines."""

@@ -1,0 +1,172 @@
+"""A cluster by Ray: it finds nodes, starts an engine on each, and says which are gone.
+
+An engine that is gone is never restarted behind our back, for it would hold other leases than we
+believe: Ray is asked for another one, as for a node that has just come.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from proctor import plugins
+from proctor.engine.fleet import reason_of
+from proctor.engine.forking import end_fork_server
+from proctor.engine.lots import Cluster, Lost, Lot, Newcomer, News
+from proctor.errors import one_line
+from proctor.evaluation.node import Node, NodeOrder
+from proctor.evaluation.prepared import Config, Players, Prepared
+from proctor.evaluation.stage import Elsewhere, Here, SessionRules, Stage
+from proctor.machine.ray_cluster import join, quiet_ray
+from proctor.machine.system import torch_machine
+from proctor.policies.base import PolicyConfig
+
+_CLOSE_S = 5.0
+
+
+def stage_for(prepared: Prepared[Config], players: Players, rules: SessionRules) -> Stage:
+    """Return where the episodes of a run are played: here, unless it names a cluster."""
+    address = prepared.config.cluster
+    if address is None:
+        return Here(players, rules)
+
+    def joined() -> Cluster:
+        order = NodeOrder(
+            config=type(prepared.config),
+            settings=prepared.config.as_dict() | {"cluster": None},
+            rules=rules,
+            protocol=prepared.definition().protocol,
+            planned=len(prepared.plan),
+            folder=Path.cwd(),
+            torch_threads=torch_machine().get("torch_threads"),
+        )
+        on = prepared.policy.spec.computes_on or ""
+        return RayCluster(address, order, prepared.config.policy, on_gpus=on.startswith("cuda"))
+
+    return Elsewhere(joined, rules, prepared.folder.path, _say)
+
+
+def _say(line: str) -> None:
+    print(one_line(f"cluster: {line}"), file=sys.stderr, flush=True)
+
+
+class _Actor(Node):
+    """A node in a process of its own, which is killed once it is closed."""
+
+    def close(self) -> None:
+        """End the engine and everything of it."""
+        super().close()
+        end_fork_server()
+
+
+class RayCluster:
+    """An engine on every node, or one on each of its GPUs."""
+
+    def __init__(
+        self, address: str, order: NodeOrder, policy: PolicyConfig, *, on_gpus: bool
+    ) -> None:
+        self._ray = quiet_ray()
+        self._on_gpus = on_gpus
+        self._policy = policy
+        self._actors: dict[str, Any] = {}
+        self._calls: dict[Any, str] = {}  # the one call in flight of every seat
+        self._names: dict[str, int] = {}  # nodes in the order in which they came
+        self._wanting: set[str] = set()
+        self._checkpoint: Any = None
+        self._leave = join(address)
+        self._sent = self._ray.put(order)
+        nodes = self._nodes()
+        cores, gpus = (sum(int(n["Resources"].get(k, 0)) for n in nodes) for k in ("CPU", "GPU"))
+        _say(f"{address}: {len(nodes)} nodes, {cores} cores, {gpus} GPUs")
+
+    def newcomers(self, besides: Collection[str]) -> list[Newcomer]:
+        """Start an engine in every seat that has none, but ``besides``; return those that were."""
+        started = []
+        for node in self._nodes():
+            number = self._names.setdefault(node["NodeID"], len(self._names) + 1)
+            gpus = int(node["Resources"].get("GPU", 0)) if self._on_gpus else 1
+            cores = int(node["Resources"].get("CPU", 0)) // max(1, gpus)
+            for gpu in range(gpus if cores else 0):
+                seat = f"{node['NodeID']}/{gpu}"
+                if seat not in besides and seat not in self._actors:
+                    self._actors[seat] = self._start(node["NodeID"], cores)
+                    of_gpu = f", GPU {gpu}" if self._on_gpus else ""
+                    name = f"node {number} ({node['NodeManagerHostname']}{of_gpu})"
+                    started.append(Newcomer(seat, name))
+        return started
+
+    def _nodes(self) -> list[dict[str, Any]]:
+        return [node for node in self._ray.nodes() if node["Alive"]]
+
+    def _start(self, node: str, cores: int) -> Any:
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        there = NodeAffinitySchedulingStrategy(node, soft=False)
+        actor = self._ray.remote(_Actor).options(
+            num_cpus=cores,
+            num_gpus=1 if self._on_gpus else 0,
+            max_restarts=0,
+            max_concurrency=2,  # one that waits for news does not keep it from being closed
+            scheduling_strategy=there,
+        )
+        return actor.remote(self._sent, cores)
+
+    def give(self, seat: str, lot: Lot | None) -> None:
+        """Hand an engine a lot, and the policy's checkpoint where it has none."""
+        checkpoint = self._checkpoint_ref() if seat in self._wanting else None
+        self._wanting.discard(seat)
+        self._calls[self._actors[seat].exchange.remote(lot, checkpoint)] = seat
+
+    def _checkpoint_ref(self) -> Any:
+        """Put the checkpoint's files where every node fetches them from, once."""
+        if self._checkpoint is None:
+            read_from = plugins.find_policy(self._policy.type).read_from
+            assert read_from is not None
+            self._checkpoint = self._ray.put(_files_in(read_from(self._policy)))
+        return self._checkpoint
+
+    def poll(self, timeout_s: float) -> list[tuple[str, News | Lost]]:
+        """Return what engines have to tell, waiting up to ``timeout_s`` for the first."""
+        ray, calls = self._ray, list(self._calls)
+        if calls:
+            ray.wait(calls, num_returns=1, timeout=timeout_s)
+            calls, _ = ray.wait(calls, num_returns=len(calls), timeout=0)
+        else:
+            time.sleep(timeout_s)
+        return [(seat, self._told(seat, call)) for call, seat in self._taken(calls)]
+
+    def _taken(self, calls: Collection[Any]) -> list[tuple[Any, str]]:
+        return [(call, self._calls.pop(call)) for call in calls]
+
+    def _told(self, seat: str, call: Any) -> News | Lost:
+        try:
+            news: News = self._ray.get(call)
+        except self._ray.exceptions.RayError as error:
+            with contextlib.suppress(self._ray.exceptions.RayError):
+                self._ray.kill(self._actors.pop(seat))
+            return Lost(reason_of(error))
+        if news.wants_checkpoint:
+            self._wanting.add(seat)
+        if news.failure is not None:
+            self._ray.kill(self._actors.pop(seat))
+        return news
+
+    def close(self) -> None:
+        """End all engines and leave the cluster, whatever comes of the engines."""
+        with contextlib.ExitStack() as closing:
+            closing.callback(self._leave)
+            actors, self._actors = list(self._actors.values()), {}
+            for actor in actors:
+                closing.callback(self._ray.kill, actor)
+            calls = [actor.close.remote() for actor in actors]
+            if calls:
+                self._ray.wait(calls, num_returns=len(calls), timeout=_CLOSE_S)
+
+
+def _files_in(folder: Path) -> Mapping[str, bytes]:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}

@@ -1,0 +1,304 @@
+"""An engine elsewhere: what a head leases to a node is played there, simulators, policy and all.
+
+It is made from the head's config, and refuses to play anything else than the head's episodes. The
+files that an episode leaves (a take, a video) lie in its own folder until they are handed over.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from proctor import plugins
+from proctor.config.base import RunConfig
+from proctor.config.builder import build
+from proctor.definition import changed_fields, in_words
+from proctor.engine.breakage import describe
+from proctor.engine.lots import Delivery, Effort, Failure, Lot, News
+from proctor.errors import UsageError
+from proctor.evaluation.preparing import checked
+from proctor.evaluation.stage import Here, SessionRules
+from proctor.features import Array
+from proctor.machine.locks import Lock, try_lock
+from proctor.recorders.base import Recorder
+from proctor.runs.folder import RunFolder
+from proctor.runs.journal import take_path, video_path
+from proctor.runs.records import Pulse
+from proctor.types import EpisodeKey, EpisodeResult
+
+_GATHER_S = 0.25
+"""Between two news, unless simulators are about to have nothing to do."""
+_QUIET_S = 0.5
+"""After so long without any, news say that there are none."""
+_CLOSE_S = 2.0
+_MOST_LOG = 2**16
+_SCRATCH, _ABANDONED_S = "proctor-node-", 60.0
+
+
+@dataclass(frozen=True)
+class NodeOrder:
+    """What an engine elsewhere is made from; picklable."""
+
+    config: type[RunConfig]
+    settings: dict[str, Any]
+    """What the config is built from: plug-ins are found by name, as on the head."""
+    rules: SessionRules
+    protocol: dict[str, Any]
+    """What an episode of the head is."""
+    planned: int
+    """How many there are of them."""
+    folder: Path
+    """Where the head was started: relative paths begin there, where that is on this machine too."""
+    torch_threads: int | None
+    """By which torch rounds on the head."""
+
+
+class Closed(Exception):
+    """Nobody wants anything more."""
+
+
+class Desk(Recorder):
+    """Between the engine's thread and whoever asks for news: lots in, deliveries out."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._changed = threading.Condition()
+        self._lots: deque[Lot] = deque()
+        self._held = 0  # episodes that were taken in and have not ended
+        self._news = News()
+        self._effort, self._before = Effort(), Effort()
+        self._is_new = self._is_closed = False
+        self._told_at = 0.0
+        self._log_read = 0
+        self.stage: Here | None = None
+        self.actions: dict[EpisodeKey, Array] = {}
+        """Of what is played again."""
+
+    def put(self, lot: Lot | None) -> None:
+        """Take a lot in."""
+        with self._changed:
+            if lot is not None:
+                self._lots.append(lot)
+                self._held += len(lot.specs)
+                self._changed.notify_all()
+
+    def news(self) -> News:
+        """Wait until there is something to tell, or for a while."""
+        until = time.monotonic() + _QUIET_S
+        with self._changed:
+            while (wait_s := self._telling_in(until)) > 0:
+                self._changed.wait(wait_s)
+            told = replace(self._news, effort=self._before + self._effort, log=self._said())
+            self._news = replace(self._news, ended=())
+            self._is_new, self._told_at = False, time.monotonic()
+            return told
+
+    def _telling_in(self, until: float) -> float:
+        """Return in how many seconds to tell what there is."""
+        now = time.monotonic()
+        if self._is_new:
+            return 0.0
+        if self._news.ended:
+            hurry = self._held <= self._news.simulators
+            return 0.0 if hurry else min(until, self._told_at + _GATHER_S) - now
+        return until - now
+
+    def say(self, **what: Any) -> None:
+        """Have something told at once."""
+        with self._changed:
+            self._news = replace(self._news, **what)
+            self._is_new = True
+            self._changed.notify_all()
+
+    def next_lot(self) -> Lot:
+        """Wait for a lot.
+
+        Raises:
+            Closed: none will come.
+        """
+        with self._changed:
+            self._before, self._effort = self._before + self._effort, Effort()
+            while not self._lots and not self._is_closed:
+                self._changed.wait()
+            if self._is_closed:
+                raise Closed
+            return self._lots.popleft()
+
+    def close(self) -> None:
+        """An engine's run is over: nothing is, for there may be another."""
+
+    def end(self) -> None:
+        """Let the engine's thread end."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+
+    def episode_ended(self, result: EpisodeResult) -> None:
+        """Put it with its files on the desk, and have the engine play what has come meanwhile."""
+        delivery = Delivery(result, dict(_files_of(result.spec.key, self._folder)))
+        with self._changed:
+            self._held -= 1
+            self._news = replace(self._news, ended=(*self._news.ended, delivery))
+            self._changed.notify_all()
+        self._take_more()
+
+    def pulse(self, pulse: Pulse) -> None:
+        """Note what has been done, and have the engine play what has come meanwhile."""
+        self._effort = Effort(pulse.steps, pulse.batches, pulse.batched_requests, pulse.infer_s)
+        self._take_more()
+
+    def _take_more(self) -> None:
+        assert self.stage is not None
+        with self._changed:
+            if self._is_closed:
+                raise Closed
+            lots = list(self._lots)
+            self._lots.clear()
+        for lot in lots:
+            self.actions |= lot.actions
+            self.stage.scheduler.add(lot.specs)
+
+    def _said(self) -> bytes:
+        log = self._folder / "workers.log"
+        if not log.exists():
+            return b""
+        with log.open("rb") as file:
+            file.seek(self._log_read)
+            said = file.read(_MOST_LOG)
+        self._log_read += len(said)
+        return said
+
+
+def _files_of(key: EpisodeKey, folder: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield what an episode has left in ``folder``, which it leaves by that."""
+    take, video = folder / take_path(key), folder / video_path(key)
+    files = [path for path in take.rglob("*") if path.is_file()] if take.exists() else []
+    for path in (*files, *([video] if video.exists() else ())):
+        yield path.relative_to(folder).as_posix(), path.read_bytes()
+        path.unlink()
+    if take.exists():
+        shutil.rmtree(take)
+
+
+class Node:
+    """Plays lots in a thread of its own, from the moment it is made until it is closed."""
+
+    def __init__(self, order: NodeOrder, cores: int) -> None:
+        self._order, self._cores = order, cores
+        self._folder, self._lock = _scratch()
+        self._desk = Desk(self._folder)
+        self._checkpoint: Mapping[str, bytes] | None = None
+        self._has_checkpoint = threading.Event()
+        self._thread = threading.Thread(target=self._serve, name="proctor-engine", daemon=True)
+        self._thread.start()
+
+    def exchange(self, lot: Lot | None, checkpoint: Mapping[str, bytes] | None = None) -> News:
+        """Take a lot in, and return what has happened since the last call, once something has."""
+        if checkpoint is not None:
+            self._checkpoint = checkpoint
+            self._desk.say(wants_checkpoint=False)
+            self._has_checkpoint.set()
+        self._desk.put(lot)
+        return self._desk.news()
+
+    def close(self) -> None:
+        """End the engine and leave nothing on this machine."""
+        self._desk.end()
+        self._thread.join(_CLOSE_S)
+        self._lock.release()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _serve(self) -> None:
+        try:
+            stage = self._opened()
+        except Exception as error:  # noqa: BLE001  told to the head
+            self._desk.say(failure=_failure_of(error, unfit=True))
+            return
+        try:
+            while True:
+                self._play(stage, self._desk.next_lot())
+        except Closed:
+            pass
+        except Exception as error:  # noqa: BLE001  told to the head
+            self._desk.say(failure=_failure_of(error, unfit=False))
+        finally:
+            stage.close()
+
+    def _opened(self) -> Here:
+        """Make policy and simulators, and see that they are the head's.
+
+        Raises:
+            UsageError: something is missing here, or is another than the head's.
+        """
+        order = self._order
+        if order.folder.is_dir():
+            os.chdir(order.folder)
+        config = self._with_checkpoint(build(order.config, order.settings))
+        prepared = checked(config, RunFolder(self._folder), range(1))
+        if order.torch_threads is not None:
+            sys.modules["torch"].set_num_threads(order.torch_threads)
+        changed = changed_fields(order.protocol, prepared.definition().protocol)
+        if changed:
+            raise UsageError(f"it would play other episodes: {in_words(changed)}")
+        players = replace(prepared.players, cores=self._cores)
+        players = replace(players, batch_size=players.workers(order.planned))
+        self._desk.stage = stage = Here(players, order.rules)
+        self._desk.say(simulators=players.batch_size)
+        return stage
+
+    def _with_checkpoint(self, config: RunConfig) -> RunConfig:
+        """Return the config with a policy that can be read here: from its folder, or one sent."""
+        policy: Any = config.policy
+        read_from = plugins.find_policy(policy.type).read_from
+        if read_from is None or Path(policy.path).expanduser().is_dir():
+            return config
+        self._desk.say(wants_checkpoint=True)
+        self._has_checkpoint.wait()
+        assert self._checkpoint is not None
+        place = self._folder / "checkpoint"
+        for name, content in self._checkpoint.items():
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            (place / name).write_bytes(content)
+        self._checkpoint = None
+        return replace(config, policy=replace(policy, path=str(place), revision=None))
+
+    def _play(self, stage: Here, lot: Lot) -> None:
+        way, desk = lot.way, self._desk
+        desk.actions = dict(lot.actions)
+        camera = None if way.camera is None else replace(way.camera, folder=self._folder)
+        recording = None if way.recording is None else replace(way.recording, folder=self._folder)
+        engine = stage.engine_for(lot.specs, dict(way.environment))
+        engine.run([desk], camera=camera, actions=desk.actions, recording=recording)
+
+
+def _failure_of(error: Exception, *, unfit: bool) -> Failure:
+    cause = error.__cause__ or error
+    return Failure(str(error) or repr(error), describe(cause), type(error).__name__, unfit)
+
+
+def _scratch() -> tuple[Path, Lock]:
+    """Make a folder of our own, and remove those of engines that were killed."""
+    temporary = Path(tempfile.gettempdir())
+    for left in temporary.glob(f"{_SCRATCH}*"):
+        try:
+            if time.time() - left.stat().st_mtime < _ABANDONED_S:
+                continue
+            lock = try_lock(left / ".lock")
+        except OSError:
+            continue  # somebody else's, or gone meanwhile
+        if lock is not None:
+            shutil.rmtree(left, ignore_errors=True)
+            lock.release()
+    folder = Path(tempfile.mkdtemp(prefix=_SCRATCH))
+    lock = try_lock(folder / ".lock")
+    assert lock is not None
+    return folder, lock

@@ -1,0 +1,159 @@
+"""Joining a cluster by Ray, which says nothing by itself and reports to nobody."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import secrets
+import shutil
+import signal
+import socket
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+from proctor.errors import MissingExtra, UsageError, one_line
+from proctor.machine.system import usable_cores
+
+_ANSWER_S = 3.0
+_OBJECT_STORE = 128 * 2**20
+_LONGEST_PLACE = 18
+"""Of 104 bytes of a socket's name, Ray takes 64 and the folder's own name 21."""
+_SHORT_PLACE = "/tmp"  # noqa: S108  a folder of our own is made there
+_QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_DEDUP_LOGS_SKIP_REGEX": ".",  # what raylets say of workers that die is said by us
+    "RAY_ROTATION_MAX_BYTES": "1000000",
+    "RAY_ROTATION_BACKUP_COUNT": "1",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+
+
+def check_cluster(address: str) -> None:
+    """See that there is such a cluster, in seconds.
+
+    Raises:
+        UsageError: Ray is not installed, or nobody answers there.
+    """
+    ray = quiet_ray()
+    if address != "local" and not ray.is_initialized():
+        _connect(ray, address)
+        ray.shutdown()
+
+
+def quiet_ray() -> Any:
+    """Import Ray, which is to say nothing and to report to nobody.
+
+    Raises:
+        MissingExtra: it is not installed.
+    """
+    for name, value in _QUIET.items():
+        os.environ.setdefault(name, value)
+    try:
+        import ray
+    except ImportError:
+        raise MissingExtra("Ray", "ray") from None
+    logging.getLogger("ray").setLevel(logging.CRITICAL)
+    return ray
+
+
+def join(address: str) -> Callable[[], None]:
+    """Join the cluster at ``address``, or start one here; return how it is left.
+
+    Raises:
+        UsageError: there is none.
+    """
+    ray = quiet_ray()
+    if ray.is_initialized():
+        return lambda: None  # whoever joined it leaves it
+    if address == "local":
+        return _start(ray)
+    _connect(ray, address)
+    leave: Callable[[], None] = ray.shutdown
+    return leave
+
+
+def _start(ray: Any) -> Callable[[], None]:
+    """Start a cluster of this machine alone; return how it is ended, which leaves nothing."""
+    # Ray asks for a token by default; one of our own leaves no file in the user's home.
+    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    place = _short_folder()
+
+    def end() -> None:
+        ray.shutdown()
+        shutil.rmtree(place, ignore_errors=True)
+
+    try:
+        with _own_signals():
+            ray.init(
+                num_cpus=usable_cores(),
+                include_dashboard=False,
+                log_to_driver=False,
+                configure_logging=False,
+                object_store_memory=_OBJECT_STORE,
+                _temp_dir=place,
+            )
+    except BaseException as error:
+        end()
+        if not isinstance(error, Exception):
+            raise
+        raise UsageError(f"--cluster=local: Ray cannot be started ({_first_line(error)})") from None
+    return end
+
+
+def _short_folder() -> str:
+    """Make a folder with a name that has room for those of Ray's sockets; TMPDIR may be long."""
+    usual = tempfile.gettempdir()
+    short = usual if len(os.fsencode(usual)) <= _LONGEST_PLACE else _SHORT_PLACE
+    return tempfile.mkdtemp(prefix="proctor-ray-", dir=short)
+
+
+def _connect(ray: Any, address: str) -> None:
+    """Join the cluster at ``address``.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if address.startswith("ray://"):
+        _knock(address)
+    try:
+        with _own_signals():
+            ray.init(address=address, log_to_driver=False, configure_logging=False)
+    except Exception as error:  # noqa: BLE001  a dozen kinds, and all say why there is no cluster
+        way_out = "start one with `ray start --head`, or use --cluster=local"
+        raise UsageError(
+            f"--cluster={address}: no Ray cluster there ({_first_line(error)}); {way_out}"
+        ) from None
+
+
+def _first_line(error: Exception) -> str:
+    return one_line(str(error).strip().split("\n")[0], 200)
+
+
+def _knock(address: str) -> None:
+    """Refuse an address where nobody listens: Ray itself would try for half a minute."""
+    parts = urlsplit(address)
+    try:
+        socket.create_connection((parts.hostname or "", parts.port or 0), _ANSWER_S).close()
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"--cluster={address}: nobody answers there ({error}); is Ray's head running, with "
+            "its client port open (ray start --head, port 10001)?"
+        ) from None
+
+
+@contextlib.contextmanager
+def _own_signals() -> Iterator[None]:
+    """Keep our handlers: Ray sets its own for SIGTERM."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)

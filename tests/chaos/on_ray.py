@@ -1,0 +1,207 @@
+"""Runs on a cluster of two nodes of this machine while workers, engines and nodes are killed.
+
+    python -m tests.chaos.on_ray [--runs=20] [--episodes=200] [--seed=0]
+
+Every run is held against one that was played here, by this process alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import random
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from proctor.config.builder import build
+from proctor.config.evaluation import EvalConfig
+from proctor.evaluation.run import prepare, run_evaluation
+from proctor.machine.ray_cluster import quiet_ray
+from proctor.recorders.base import Recorder
+from proctor.runs.journal import read_journal
+from proctor.types import EpisodeKey, EpisodeResult
+from tests.chaos.trial import Course, course, whole_rows
+
+TASKS = 10
+METAWORLD = {
+    "policy.type": "expert",
+    "env.type": "metaworld",
+    "env.task": "reach-v3,push-v3,pick-place-v3,door-open-v3,drawer-open-v3,"
+    "drawer-close-v3,button-press-topdown-v3,peg-insert-side-v3,window-open-v3,window-close-v3",
+    "env.episode_length": 60,
+    "video.episodes": 0,
+}
+_STORE = 80 * 2**20
+
+
+class Nodes:
+    """Two nodes with one core each, and a head that plays nothing."""
+
+    def __init__(self) -> None:
+        from ray.cluster_utils import Cluster
+
+        self._cluster = Cluster(
+            initialize_head=True,
+            head_node_args={
+                "num_cpus": 0,
+                "num_gpus": 0,
+                "object_store_memory": _STORE,
+                "include_dashboard": False,
+            },
+        )
+        self._alive = [self._added(), self._added()]
+        self.address: str = self._cluster.address
+
+    def _added(self) -> Any:
+        return self._cluster.add_node(num_cpus=1, num_gpus=0, object_store_memory=_STORE)
+
+    def replace_one(self, rng: random.Random) -> None:
+        node = self._alive.pop(rng.randrange(len(self._alive)))
+        self._cluster.remove_node(node, allow_graceful=False)
+        self._alive.append(self._added())
+
+    def close(self) -> None:
+        self._cluster.shutdown()
+
+
+@contextlib.contextmanager
+def two_nodes() -> Iterator[Nodes]:
+    """Start them, and let this process be their driver."""
+    ray = quiet_ray()
+    nodes = Nodes()
+    try:
+        ray.init(address=nodes.address, log_to_driver=False, configure_logging=False)
+        yield nodes
+    finally:
+        ray.shutdown()
+        nodes.close()
+
+
+def engines() -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        if " ".join(process.info["cmdline"] or ()).startswith("ray::_Actor"):
+            found.append(process)
+    return found
+
+
+def kill_engine(rng: random.Random) -> bool:
+    alive = engines()
+    if alive:
+        rng.choice(alive).kill()
+    return bool(alive)
+
+
+def kill_worker(rng: random.Random) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        workers = [w for e in engines() for server in e.children() for w in server.children()]
+        if workers:
+            rng.choice(workers).kill()
+            return True
+    return False
+
+
+@dataclass
+class Strikes(Recorder):
+    """Kills something whenever so many episodes have ended."""
+
+    nodes: Nodes
+    rng: random.Random
+    moments: dict[int, str]
+    landed: list[str] = field(default_factory=list)
+    ended: int = 0
+
+    def episode_ended(self, result: EpisodeResult) -> None:
+        self.ended += 1
+        for moment in [m for m in self.moments if m <= self.ended]:
+            self._strike(self.moments.pop(moment))
+
+    def _strike(self, what: str) -> None:
+        if what == "node":
+            self.nodes.replace_one(self.rng)
+            self.landed.append(what)
+        elif (kill_worker if what == "worker" else kill_engine)(self.rng):
+            self.landed.append(what)
+
+
+def settings(episodes: int, folder: Path, **more: Any) -> dict[str, Any]:
+    of_task = {"eval.n_episodes": episodes // TASKS, "output_dir": str(folder)}
+    return METAWORLD | of_task | {name.replace("__", "."): value for name, value in more.items()}
+
+
+def played(
+    episodes: int, folder: Path, watching: list[Recorder] | None = None, **more: Any
+) -> dict[EpisodeKey, Course]:
+    """Evaluate into ``folder`` and return what must not change."""
+    given = settings(episodes, folder, **more)
+    run_evaluation(prepare(build(EvalConfig, given)), given, lambda before: watching or [])
+    return {row.key: course(row) for row in read_journal(folder).rows}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What came of a run."""
+
+    lost: int
+    duplicated: int
+    changed: int
+    errors: int
+    landed: list[str]
+    seconds: float
+
+    @property
+    def sound(self) -> bool:
+        return not (self.lost or self.duplicated or self.changed or self.errors)
+
+
+def disturbed(
+    nodes: Nodes, folder: Path, expected: dict[EpisodeKey, Course], rng: random.Random
+) -> Verdict:
+    """Play all episodes on the cluster while something of every kind is killed, and compare."""
+    kinds = ["worker", "engine", "node"]
+    rng.shuffle(kinds)
+    places = sorted(rng.sample(range(1, len(expected) * 3 // 4), len(kinds)))
+    strikes = Strikes(nodes, rng, dict(zip(places, kinds, strict=True)))
+    began = time.monotonic()
+    found = played(len(expected), folder, [strikes], cluster="auto")
+    rows = whole_rows(folder)
+    return Verdict(
+        lost=len(expected.keys() - found.keys()),
+        duplicated=len(rows) - len(found),
+        changed=sum(found[key] != expected[key] for key in found),
+        errors=sum(row.error is not None for row in rows),
+        landed=strikes.landed,
+        seconds=time.monotonic() - began,
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    for name, default in (("runs", 20), ("episodes", 200), ("seed", 0)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    asked = parser.parse_args()
+    unsound = 0
+    with tempfile.TemporaryDirectory(prefix="on-ray-") as temporary:
+        place = Path(temporary)
+        expected = played(asked.episodes, place / "here")
+        alone = played(asked.episodes, place / "one", cluster="local")
+        print(f"{len(expected)} episodes here; on one node: identical={alone == expected}")
+        unsound += alone != expected
+        with two_nodes() as nodes:
+            for number in range(asked.runs):
+                rng = random.Random(f"{asked.seed}/{number}")
+                verdict = disturbed(nodes, place / f"run{number}", expected, rng)
+                unsound += not verdict.sound
+                print(number, "sound" if verdict.sound else "NOT SOUND", verdict, flush=True)
+    print(f"{asked.runs} runs on two nodes, {unsound} not sound")
+    return min(unsound, 1)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,234 @@
+"""The head of a cluster: what it leases comes back once, whoever plays it and whatever is lost."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+import pytest
+
+from proctor.engine import fleet as fleet_module
+from proctor.engine.fleet import Fleet
+from proctor.engine.lots import Delivery, Effort, Failure, Lost, Lot, Newcomer, News
+from proctor.engine.scheduler import Bounds, Scheduler
+from proctor.errors import PolicyError, WorkerError
+from proctor.recorders.base import Recorder
+from proctor.runs.records import Pulse
+from proctor.types import EpisodeResult, EpisodeSpec, Outcome, Task
+
+SHORT = Task("short", 0, "short", "", max_steps=10, fps=10)
+LONG = Task("long", 0, "long", "", max_steps=500, fps=10)
+
+
+def specs(n: int, *tasks: Task) -> list[EpisodeSpec]:
+    return [EpisodeSpec(task, index, index) for task in tasks or (SHORT,) for index in range(n)]
+
+
+class Played:
+    """One engine that plays an episode whenever it is asked for news."""
+
+    def __init__(self, simulators: int = 2) -> None:
+        self.simulators = simulators
+        self.held: list[EpisodeSpec] = []
+        self.given: list[tuple[EpisodeSpec, ...]] = []
+        self.steps = 0
+
+    def news(self) -> News | Lost:
+        ended = [Delivery(EpisodeResult(spec, Outcome.SUCCESS, steps=10), {}) for spec in self.held]
+        self.held = []
+        self.steps += 10 * len(ended)
+        return News(self.simulators, tuple(ended), Effort(steps=self.steps))
+
+
+class Engines:
+    """A cluster of engines that are made when a seat is free; ``strike`` may change their news."""
+
+    def __init__(
+        self,
+        *seats: str,
+        make: Callable[[], Played] = Played,
+        strike: Callable[[str, News | Lost], News | Lost] = lambda seat, told: told,
+    ) -> None:
+        self.seats, self._make, self._strike = list(seats), make, strike
+        self.engines: dict[str, Played] = {}
+        self.made: Counter[str] = Counter()
+        self._asked: list[str] = []
+        self.is_closed = False
+
+    def newcomers(self, besides: Collection[str]) -> list[Newcomer]:
+        started = [s for s in self.seats if s not in besides and s not in self.engines]
+        for seat in started:
+            self.engines[seat] = self._make()
+            self.made[seat] += 1
+        return [Newcomer(seat, f"node {seat}") for seat in started]
+
+    def give(self, seat: str, lot: Lot | None) -> None:
+        assert seat not in self._asked
+        self._asked.append(seat)
+        if lot is not None:
+            self.engines[seat].held += lot.specs
+            self.engines[seat].given.append(lot.specs)
+
+    def poll(self, timeout_s: float) -> list[tuple[str, News | Lost]]:
+        asked, self._asked = self._asked, []
+        told = [(seat, self._strike(seat, self.engines[seat].news())) for seat in asked]
+        for seat, news in told:
+            if isinstance(news, Lost) or news.failure is not None:
+                del self.engines[seat]
+        return told
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class Heard(Recorder):
+    def __init__(self) -> None:
+        self.results: list[EpisodeResult] = []
+        self.last: Pulse | None = None
+
+    def episode_ended(self, result: EpisodeResult) -> None:
+        self.results.append(result)
+
+    def pulse(self, pulse: Pulse) -> None:
+        self.last = pulse
+
+
+def play(
+    cluster: Engines, plan: list[EpisodeSpec], folder: Path, most_attempts: int = 10
+) -> tuple[Heard, list[str]]:
+    heard, said = Heard(), []
+    fleet = Fleet(cluster, folder, said.append)
+    fleet.has(Scheduler(plan, Bounds(max_batch=1, max_attempts=most_attempts)), {})
+    fleet.run([heard])
+    return heard, said
+
+
+@pytest.fixture(autouse=True)
+def always_looking(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet_module, "_LOOK_S", 0.0)
+
+
+def test_every_episode_is_committed_once_however_often_engines_are_lost(tmp_path: Path) -> None:
+    rng = random.Random(0)
+    cluster = Engines(
+        "a", "b", "c", strike=lambda _, told: Lost("killed") if rng.random() < 0.4 else told
+    )
+    plan = specs(150, SHORT, LONG)
+    heard, said = play(cluster, plan, tmp_path, most_attempts=1000)
+    assert sorted(r.spec.key for r in heard.results) == sorted(spec.key for spec in plan)
+    assert any(result.attempts > 1 for result in heard.results)
+    assert any("leased to others" in line for line in said)
+
+
+def test_an_engine_that_says_a_result_again_is_not_heard_again(tmp_path: Path) -> None:
+    class Repeating(Played):
+        last: tuple[Delivery, ...] = ()
+
+        def news(self) -> News | Lost:
+            told = super().news()
+            assert isinstance(told, News)
+            again = News(told.simulators, self.last + told.ended, told.effort)
+            self.last = told.ended
+            return again
+
+    heard, _ = play(Engines("a", make=Repeating), specs(20), tmp_path)
+    assert Counter(r.spec.key for r in heard.results).most_common(1)[0][1] == 1
+    assert len(heard.results) == 20
+
+
+def test_an_episode_that_takes_its_node_along_every_time_is_given_up(tmp_path: Path) -> None:
+    plan = specs(5)
+
+    class Fragile(Played):
+        def news(self) -> News | Lost:
+            if any(spec is plan[2] for spec in self.held):
+                return Lost("out of memory")
+            return super().news()
+
+    heard, _ = play(Engines("a", make=lambda: Fragile(1)), plan, tmp_path, most_attempts=2)
+    outcomes = {r.spec.index: r for r in heard.results}
+    assert outcomes[2].outcome is Outcome.ERROR
+    assert "out of memory" in (outcomes[2].error or "")
+    assert len(outcomes) == 5
+
+
+def test_a_seat_whose_engines_never_play_is_left_alone_and_others_go_on(tmp_path: Path) -> None:
+    cluster = Engines(
+        "good", "bad", strike=lambda seat, told: Lost("segfault") if seat == "bad" else told
+    )
+    heard, _ = play(cluster, specs(200), tmp_path)
+    assert len(heard.results) == 200
+    assert cluster.made["bad"] == 3
+
+
+def test_without_any_engine_that_plays_the_run_ends_and_says_why(tmp_path: Path) -> None:
+    cluster = Engines("bad", strike=lambda seat, told: Lost("segfault"))
+    with pytest.raises(WorkerError, match="node bad: lost 3 times: segfault"):
+        play(cluster, specs(4), tmp_path)
+
+
+def test_a_node_that_would_play_something_else_is_left_out(tmp_path: Path) -> None:
+    unfit = News(failure=Failure("mujoco is another", "", "UsageError", unfit=True))
+    cluster = Engines("old", "new", strike=lambda seat, told: unfit if seat == "old" else told)
+    heard, said = play(cluster, specs(30), tmp_path)
+    assert len(heard.results) == 30
+    assert "left out node old: mujoco is another" in said
+    assert cluster.made["old"] == 1
+
+
+def test_what_a_policy_does_wrong_ends_the_run_as_here(tmp_path: Path) -> None:
+    failed = News(2, failure=Failure("NaN in row 3", "traceback", "PolicyError"))
+    cluster = Engines("a", strike=lambda seat, told: failed)
+    with pytest.raises(PolicyError, match="node a: NaN in row 3"):
+        play(cluster, specs(4), tmp_path)
+
+
+def test_a_node_that_comes_late_is_given_its_share(tmp_path: Path) -> None:
+    cluster = Engines("first")
+
+    class Grow(Recorder):
+        def episode_ended(self, result: EpisodeResult) -> None:
+            cluster.seats = ["first", "second"]
+
+    fleet = Fleet(cluster, tmp_path)
+    fleet.has(Scheduler(specs(100), Bounds(max_batch=1)), {})
+    fleet.run([Grow()])
+    assert sum(map(len, cluster.engines["second"].given)) > 20
+
+
+def test_the_longest_task_is_leased_first_and_the_last_lots_are_small(tmp_path: Path) -> None:
+    cluster = Engines("a", "b")
+    play(cluster, specs(60, SHORT, LONG), tmp_path)
+    given = cluster.engines["a"].given
+    assert given[0][0].task is LONG
+    assert len(given[-1]) <= 2 < max(map(len, given))
+
+
+def test_files_of_an_episode_lie_in_the_run_folder_before_anybody_hears_of_it(
+    tmp_path: Path,
+) -> None:
+    class Filming(Played):
+        def news(self) -> News | Lost:
+            told = super().news()
+            assert isinstance(told, News)
+            ended = [Delivery(d.result, {"videos/s_0/e.mp4": b"film"}) for d in told.ended]
+            return News(told.simulators, tuple(ended), told.effort, log=b"said\n")
+
+    class Looks(Recorder):
+        def episode_ended(self, result: EpisodeResult) -> None:
+            assert (tmp_path / "videos/s_0/e.mp4").read_bytes() == b"film"
+
+    fleet = Fleet(Engines("a", make=Filming), tmp_path)
+    fleet.has(Scheduler(specs(3), Bounds(max_batch=1)), {})
+    fleet.run([Looks()])
+    assert b"said" in (tmp_path / "workers.log").read_bytes()
+
+
+def test_steps_of_all_nodes_are_one_number_also_of_those_that_are_lost(tmp_path: Path) -> None:
+    lost = iter([False] * 6 + [True] + [False] * 1000)
+    cluster = Engines("a", "b", strike=lambda _, told: Lost("killed") if next(lost) else told)
+    heard, _ = play(cluster, specs(50), tmp_path)
+    assert heard.last is not None
+    assert heard.last.steps == 10 * len(heard.results)

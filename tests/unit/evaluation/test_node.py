@@ -1,0 +1,169 @@
+"""An engine as a node has it: made from settings, it plays what it is given as a run here does."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proctor.config.builder import build
+from proctor.config.evaluation import EvalConfig
+from proctor.engine.forking import start_fork_server
+from proctor.engine.lots import Delivery, Lot, News, Way
+from proctor.evaluation.node import Node, NodeOrder
+from proctor.evaluation.run import Evaluation, _session_rules, prepare
+from proctor.runs.journal import video_path
+
+MakeRun = Callable[..., Evaluation]
+SETTINGS = {
+    "policy.type": "random",
+    "env.type": "fake",
+    "env.n_tasks": 2,
+    "eval.n_episodes": 3,
+    "eval.batch_size": 2,
+}
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where nodes have their folders; nothing may be left there."""
+    start_fork_server((), {})  # its own folder is this process's for good
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    yield scratch
+    assert not list(scratch.glob("proctor-node-*"))
+
+
+def order_of(folder: Path, **changes: Any) -> tuple[NodeOrder, Any]:
+    config = build(EvalConfig, SETTINGS | {"output_dir": str(folder / "head")})
+    prepared = prepare(config)
+    protocol = prepared.definition().protocol | changes
+    return NodeOrder(
+        config=EvalConfig,
+        settings=config.as_dict(),
+        rules=_session_rules(config),
+        protocol=protocol,
+        planned=len(prepared.plan),
+        folder=folder,
+        torch_threads=None,
+    ), prepared
+
+
+def listen(node: Node, until: Callable[[list[News]], bool], lot: Lot | None = None) -> list[News]:
+    """Ask for news until enough is told."""
+    told: list[News] = []
+    end = time.monotonic() + 60
+    while not told or not until(told):
+        assert time.monotonic() < end
+        told.append(node.exchange(lot))
+        lot = None
+    return told
+
+
+def ended(told: list[News]) -> list[Delivery]:
+    return [delivery for news in told for delivery in news.ended]
+
+
+def test_a_node_plays_the_episodes_of_the_head_to_the_bit(
+    place: Path, tmp_path: Path, run: MakeRun
+) -> None:
+    here = run(**{name.replace(".", "__"): value for name, value in SETTINGS.items()})
+    order, prepared = order_of(tmp_path)
+    node = Node(order, cores=2)
+    try:
+        opened = listen(node, lambda told: told[-1].simulators > 0)
+        assert opened[-1].simulators == 2
+        lot = Lot(tuple(prepared.plan[:4]), Way({}))
+        told = listen(node, lambda told: len(ended(told)) == 4, lot)
+        more = Lot(tuple(prepared.plan[4:]), Way({}))
+        told += listen(node, lambda told: len(ended(told)) == 2, more)
+    finally:
+        node.close()
+    played = {d.result.spec.key: d.result.digest for d in ended(told)}
+    assert played == {row.key: row.digest for row in here.rows}
+    assert told[-1].effort.steps == sum(d.result.steps for d in ended(told))
+
+
+def test_a_film_travels_with_its_episode_and_leaves_nothing(place: Path, tmp_path: Path) -> None:
+    from proctor.recorders.video import Camera
+
+    order, prepared = order_of(tmp_path)
+    node = Node(order, cores=1)
+    try:
+        listen(node, lambda told: told[-1].simulators > 0)
+        camera = Camera(tmp_path / "head", tuple(prepared.benchmark.features())[:1])
+        spec = prepared.plan[0]
+        told = listen(node, lambda told: bool(ended(told)), Lot((spec,), Way({}, camera)))
+        (delivery,) = ended(told)
+        assert list(delivery.files) == [video_path(spec.key)]
+        assert delivery.files[video_path(spec.key)][4:8] == b"ftyp"
+        assert not list(place.rglob("*.mp4"))
+    finally:
+        node.close()
+    assert not (tmp_path / "head").exists()
+
+
+def test_a_node_with_another_world_says_what_differs_and_plays_nothing(
+    place: Path, tmp_path: Path
+) -> None:
+    order, _ = order_of(tmp_path, seed=7)
+    node = Node(order, cores=1)
+    try:
+        told = listen(node, lambda told: told[-1].failure is not None)
+    finally:
+        node.close()
+    failure = told[-1].failure
+    assert failure is not None
+    assert failure.unfit
+    assert "it would play other episodes: the first seed (--seed): seed was 7" in failure.message
+
+
+def test_a_policy_that_fails_is_told_with_its_kind(place: Path, tmp_path: Path) -> None:
+    order, prepared = order_of(tmp_path)
+    (tmp_path / "liar.py").write_text(
+        "import numpy as np\n"
+        "from proctor.policies.base import Policy, PolicySpec\n"
+        "class Liar(Policy):\n"
+        "    spec = PolicySpec('liar')\n"
+        "    def act(self, batch):\n"
+        "        return np.full((len(batch.queries), 1, 2), np.nan)\n"
+        "def make(config, interface):\n"
+        "    return Liar()\n"
+    )
+    settings = SETTINGS | {"policy.type": "liar:make", "output_dir": str(tmp_path / "head")}
+    config = build(EvalConfig, settings)
+    protocol = prepare(config).definition().protocol
+    lying = NodeOrder(
+        EvalConfig, config.as_dict(), order.rules, protocol, 2, tmp_path, torch_threads=None
+    )
+    node = Node(lying, cores=1)
+    try:
+        listen(node, lambda told: told[-1].simulators > 0)
+        lot = Lot(tuple(prepared.plan[:1]), Way({}))
+        told = listen(node, lambda told: told[-1].failure is not None, lot)
+    finally:
+        node.close()
+    failure = told[-1].failure
+    assert failure is not None
+    assert failure.kind == "PolicyError"
+    assert not failure.unfit
+
+
+def test_folders_of_nodes_that_were_killed_are_removed_by_the_next(
+    place: Path, tmp_path: Path
+) -> None:
+    import os
+
+    left = place / "proctor-node-killed"
+    left.mkdir()
+    (left / ".lock").touch()
+    os.utime(left, (1, 1))
+    node = Node(order_of(tmp_path)[0], cores=1)
+    node.close()
+    assert not left.exists()
