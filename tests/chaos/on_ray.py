@@ -34,7 +34,7 @@ METAWORLD = {
     "env.type": "metaworld",
     "env.task": "reach-v3,push-v3,pick-place-v3,door-open-v3,drawer-open-v3,"
     "drawer-close-v3,button-press-topdown-v3,peg-insert-side-v3,window-open-v3,window-close-v3",
-    "env.episode_length": 60,
+    "env.episode_length": 30,
     "video.episodes": 0,
 }
 _STORE = 80 * 2**20

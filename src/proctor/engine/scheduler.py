@@ -40,6 +40,7 @@ class Scheduler:
         self._queues: dict[TaskKey, deque[EpisodeSpec]] = {}
         self._running: dict[int, EpisodeSpec] = {}
         self._open: dict[int, TaskKey] = {}
+        self._holders: Counter[TaskKey] = Counter()  # how many workers have it open
         self._waiting: deque[int] = deque()
         self._attempts: Counter[EpisodeKey] = Counter()
         self._started: set[int] = set()  # indices of which an episode has been started
@@ -86,7 +87,9 @@ class Scheduler:
         self._queued -= 1
         self._rank(task)
         self._running[worker] = spec
+        self.closed(worker)
         self._open[worker] = task
+        self._holders[task] += 1
         self._attempts[spec.key] += 1
         self._started.add(spec.index)
         return spec
@@ -98,7 +101,11 @@ class Scheduler:
 
     def closed(self, worker: int) -> None:
         """Note that ``worker`` has no simulator any more."""
-        self._open.pop(worker, None)
+        task = self._open.pop(worker, None)
+        if task is not None:
+            self._holders[task] -= 1
+            if not self._holders[task]:
+                del self._holders[task]
 
     def request(self, worker: int) -> None:
         """Note that the episode of ``worker`` needs actions."""
@@ -122,7 +129,7 @@ class Scheduler:
             The episode it ran and whether that one will be tried again (else it has ended).
         """
         spec = self._running.pop(worker)
-        self._open.pop(worker, None)
+        self.closed(worker)
         if worker in self._waiting:
             self._waiting.remove(worker)
         again = not for_good and self._attempts[spec.key] < self._bounds.max_attempts
@@ -147,14 +154,16 @@ class Scheduler:
             return self._choose_interleaved(own)
         if own is not None and self._queues[own]:
             return own
-        holders = Counter(task for other, task in self._open.items() if other != worker)
-        candidates = [task for task in holders if self._queues[task]]
-        if len(holders) < (self._bounds.max_parallel_tasks or len(self._queues)):
-            unheld = self._ranking.first(besides=holders)
+        alone = own if own is not None and self._holders[own] == 1 else None
+        held = [task for task in self._holders if task != alone]  # by others
+        candidates = [task for task in held if self._queues[task]]
+        if len(held) < (self._bounds.max_parallel_tasks or len(self._queues)):
+            unheld = self._ranking.first(besides=set(held))
             candidates += [] if unheld is None else [unheld]
 
         def left_per_worker(task: TaskKey) -> tuple[float, int]:
-            return _steps_in(self._queues[task]) / (1 + holders[task]), -self._ranking.place(task)
+            others = self._holders[task] - (task == own)
+            return _steps_in(self._queues[task]) / (1 + others), -self._ranking.place(task)
 
         return max(candidates, key=left_per_worker, default=None)
 

@@ -29,6 +29,7 @@ _QUIET = {
     "RAY_ROTATION_MAX_BYTES": "1000000",
     "RAY_ROTATION_BACKUP_COUNT": "1",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_worker_niceness": "0",  # what Ray starts by itself gives way to everything: not here
 }
 
 

@@ -1,0 +1,195 @@
+"""What a cluster costs: Ray on one node against our own pool, and how many nodes a head serves.
+
+    python measurements/cluster.py cost [--rounds=5] [--episodes=300]
+    python measurements/cluster.py head
+
+``cost`` plays the same episodes here and by Ray on this one machine in turns. ``head`` measures the
+CPU time of the head for a lease (one exchange) and for a commit (one episode), with 64 seats of
+engines that play nothing, and puts both into a model of 64 nodes with 16 cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import itertools
+import statistics
+import tempfile
+import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from proctor.config.builder import build
+from proctor.config.evaluation import EvalConfig
+from proctor.engine.fleet import Fleet
+from proctor.engine.lots import Delivery, Effort, Lot, Newcomer, News
+from proctor.engine.scheduler import Bounds, Scheduler
+from proctor.evaluation.cluster import RayCluster
+from proctor.evaluation.node import _GATHER_S, _QUIET_S
+from proctor.evaluation.run import prepare, run_evaluation
+from proctor.machine.ray_cluster import join, quiet_ray
+from proctor.recorders.on_disk import EffortLog, Journal
+from proctor.recorders.progress import Progress
+from proctor.recorders.stopper import Stopper
+from proctor.runs.journal import read_journal
+from proctor.types import EpisodeResult, EpisodeSpec, Outcome, Task
+
+_SEATS, _CORES = 64, 16
+_STEPS = 100
+
+
+def steps_per_s(folder: Path, episodes: int, cluster: str | None) -> float:
+    """Play and return the steps a second between the ends of the first and the last episode."""
+    settings: dict[str, Any] = {
+        "policy.type": "expert",
+        "env.type": "metaworld",
+        "env.task": "reach-v3,door-open-v3",
+        "eval.n_episodes": episodes // 2,
+        "video.episodes": 0,
+        "cluster": cluster,
+        "output_dir": str(folder),
+    }
+    run_evaluation(prepare(build(EvalConfig, settings)), settings)
+    rows = sorted(read_journal(folder).rows, key=lambda row: row.end_time)
+    warm = len(rows) // 4  # every simulator is open by then
+    steps = sum(row.steps or 0 for row in rows[warm:])
+    return steps / (rows[-1].end_time - rows[warm - 1].end_time)
+
+
+def cost(rounds: int, episodes: int) -> None:
+    ratios = []
+    with tempfile.TemporaryDirectory() as temporary, joined():
+        for number in range(rounds):
+            here, there = (
+                steps_per_s(Path(temporary, f"{number}-{cluster}"), episodes, cluster)
+                for cluster in (None, "local")
+            )
+            ratios.append(there / here)
+            print(f"here {here:,.0f} steps/s, by Ray {there:,.0f}: {there / here:.3f}", flush=True)
+    print(f"median of {rounds}: {statistics.median(ratios):.3f}")
+
+
+@contextmanager
+def joined() -> Iterator[None]:
+    leave = join("local")
+    try:
+        yield
+    finally:
+        leave()
+
+
+class Echo:
+    """An engine that has played whatever it is given."""
+
+    def __init__(self, simulators: int) -> None:
+        self._simulators, self._steps = simulators, 0
+
+    def exchange(self, lot: Lot | None, checkpoint: None = None) -> News:
+        """Have played it."""
+        specs = () if lot is None else lot.specs
+        self._steps += _STEPS * len(specs)
+        ended = tuple(Delivery(_result(spec), {}) for spec in specs)
+        return News(self._simulators, ended, Effort(self._steps))
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+def _result(spec: EpisodeSpec) -> EpisodeResult:
+    actions, now = np.zeros((_STEPS, 4), np.float32), time.time()
+    return EpisodeResult(
+        spec, Outcome.SUCCESS, True, _STEPS, 1.0, 1.0, digest="0" * 64, started_at=now,
+        ended_at=now, actions=actions,
+    )  # fmt: skip
+
+
+class Echoes(RayCluster):
+    """Many seats of one process that plays nothing, so that only the head works."""
+
+    def __init__(self, simulators: int) -> None:
+        self._ray, self._wanting, self._calls = quiet_ray(), set(), {}
+        echo = self._ray.remote(Echo).options(num_cpus=0).remote(simulators)
+        self._actors = {str(number): echo for number in range(_SEATS)}
+        self.exchanges = 0
+
+    def newcomers(self, besides: Collection[str]) -> list[Newcomer]:
+        """Return all seats, once."""
+        return [Newcomer(seat, seat) for seat in self._actors if seat not in besides]
+
+    def give(self, seat: str, lot: Lot | None) -> None:
+        """Count it."""
+        self.exchanges += 1
+        super().give(seat, lot)
+
+
+def head_seconds(simulators: int, episodes: int, folder: Path) -> tuple[int, float]:
+    """Return how many exchanges so many episodes took, and the head's CPU time for all of it."""
+    tasks = [Task("suite", i, f"task-{i}", "", 500, 10) for i in range(50)]
+    plan = [EpisodeSpec(task, i, i) for task in tasks for i in range(episodes // 50)]
+    console = Console(file=io.StringIO(), force_terminal=False)
+    recorders = [
+        Journal(folder), Stopper(plan, []), EffortLog(folder), Progress(plan, [], console)
+    ]  # fmt: skip
+    cluster = Echoes(simulators)
+    fleet = Fleet(cluster, folder)
+    fleet.has(Scheduler(plan, Bounds(max_batch=1)), {})
+    before = time.process_time()
+    fleet.run(recorders)
+    return cluster.exchanges, time.process_time() - before
+
+
+def head() -> None:
+    calls, episodes, seconds = [], [], []
+    with tempfile.TemporaryDirectory() as temporary, joined():
+        for place, (simulators, n) in zip(
+            itertools.count(), ((1, 4000), (16, 40000), (2, 8000), (16, 40000)), strict=False
+        ):
+            folder = Path(temporary, str(place))
+            folder.mkdir()
+            exchanged, took = head_seconds(simulators, n, folder)
+            print(f"{n} episodes, {exchanged} exchanges: {took:.2f} s of the head's CPU time")
+            if place:  # the first one has imported what there is to import
+                calls.append(exchanged)
+                episodes.append(n)
+                seconds.append(took)
+    (lease_s, commit_s), *_ = np.linalg.lstsq(np.array([calls, episodes]).T, seconds, rcond=None)
+    print(f"a lease {1e6 * lease_s:.0f} us, a commit {1e6 * commit_s:.0f} us")
+    model(float(lease_s), float(commit_s))
+
+
+def model(lease_s: float, commit_s: float) -> None:
+    """Print how busy a head is, by how long episodes take in one simulator."""
+    print(f"{_SEATS} nodes with {_CORES} simulators: episodes of, a second in all, head busy")
+    for episode_s in (0.1, 0.5, 1.0, 2.0, 5.0, 20.0, 60.0):
+        rate = _SEATS * _CORES / episode_s
+        print(f"{episode_s:6g} s {rate:9,.0f} /s {100 * busy(rate, lease_s, commit_s):7.1f}%")
+    for share in (0.2, 1.0):
+        most = max(r for r in range(1, 200_000) if busy(r, lease_s, commit_s) <= share)
+        print(f"{100 * share:.0f}% at {most:,} episodes a second")
+
+
+def busy(rate: float, lease_s: float, commit_s: float) -> float:
+    """Return the share of its time that a head works when so many episodes end a second."""
+    each = min(1 / _GATHER_S, max(1 / _QUIET_S, rate / _SEATS))
+    return _SEATS * each * lease_s + rate * commit_s
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("what", choices=["cost", "head"])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--episodes", type=int, default=300)
+    asked = parser.parse_args()
+    if asked.what == "cost":
+        cost(asked.rounds, asked.episodes)
+    else:
+        head()
+
+
+if __name__ == "__main__":
+    main()
