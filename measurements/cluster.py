@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import io
-import itertools
 import statistics
 import tempfile
 import time
@@ -26,11 +25,12 @@ from rich.console import Console
 
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
+from proctor.engine import fleet as fleet_module
 from proctor.engine.fleet import Fleet
 from proctor.engine.lots import Delivery, Effort, Lot, Newcomer, News
 from proctor.engine.scheduler import Bounds, Scheduler
 from proctor.evaluation.cluster import RayCluster
-from proctor.evaluation.node import _GATHER_S, _QUIET_S
+from proctor.evaluation.node import TELL_S
 from proctor.evaluation.run import prepare, run_evaluation
 from proctor.machine.ray_cluster import join, quiet_ray
 from proctor.recorders.on_disk import EffortLog, Journal
@@ -41,6 +41,9 @@ from proctor.types import EpisodeResult, EpisodeSpec, Outcome, Task
 
 _SEATS, _CORES = 64, 16
 _STEPS = 100
+_AHEAD = fleet_module._MOST_AHEAD
+_SIZES = ((1, 1, 2000), (1, 1, 5000), (16, _AHEAD, 40000), (1, 1, 5000), (16, _AHEAD, 40000))
+"""Simulators a seat, how many episodes wait for each, episodes: lots of one or two, and of many."""
 
 
 def steps_per_s(folder: Path, episodes: int, cluster: str | None) -> float:
@@ -146,11 +149,10 @@ def head_seconds(simulators: int, episodes: int, folder: Path) -> tuple[int, flo
 def head() -> None:
     calls, episodes, seconds = [], [], []
     with tempfile.TemporaryDirectory() as temporary, joined():
-        for place, (simulators, n) in zip(
-            itertools.count(), ((1, 4000), (16, 40000), (2, 8000), (16, 40000)), strict=False
-        ):
+        for place, (simulators, ahead, n) in enumerate(_SIZES):
             folder = Path(temporary, str(place))
             folder.mkdir()
+            fleet_module._MOST_AHEAD = ahead
             exchanged, took = head_seconds(simulators, n, folder)
             print(f"{n} episodes, {exchanged} exchanges: {took:.2f} s of the head's CPU time")
             if place:  # the first one has imported what there is to import
@@ -175,7 +177,7 @@ def model(lease_s: float, commit_s: float) -> None:
 
 def busy(rate: float, lease_s: float, commit_s: float) -> float:
     """Return the share of its time that a head works when so many episodes end a second."""
-    each = min(1 / _GATHER_S, max(1 / _QUIET_S, rate / _SEATS))
+    each = max(1 / TELL_S, rate / _SEATS / (_AHEAD * _CORES))  # at once where little is left
     return _SEATS * each * lease_s + rate * commit_s
 
 

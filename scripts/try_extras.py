@@ -58,6 +58,7 @@ EPISODES: dict[str, tuple[str, ...]] = {
     "video": (*_FAKE, "--video.episodes=1", "--video.which=all"),
     "wandb": (*_FAKE, "--wandb.enable", "--wandb.mode=offline"),
     "dataset": (*_FAKE, "--record=run/rollouts"),
+    "ray": (*_FAKE, "--cluster=local"),
 }
 """The flags of one episode that uses what the extra is for."""
 LEAVES = {
@@ -70,7 +71,6 @@ IMPORTS = {
     "browser": "selenium.webdriver",
     "dev": "hypothesis, pytest",
     "peft": "peft, proctor.policies.lerobot.adapter",
-    "ray": "ray",
     "rerun": "av, pyarrow, rerun",
     "vla": "torch, transformers",
     "wire": "grpc, PIL, websockets, zmq, proctor.policies.remote.websocket",

@@ -85,9 +85,10 @@ def two_nodes() -> Iterator[Nodes]:
 
 def engines() -> list[psutil.Process]:
     found = []
-    for process in psutil.process_iter(["cmdline"]):
-        if " ".join(process.info["cmdline"] or ()).startswith("ray::_Actor"):
-            found.append(process)
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if " ".join(process.cmdline()).startswith("ray::_Actor"):
+                found.append(process)
     return found
 
 
@@ -130,16 +131,14 @@ class Strikes(Recorder):
             self.landed.append(what)
 
 
-def settings(episodes: int, folder: Path, **more: Any) -> dict[str, Any]:
-    of_task = {"eval.n_episodes": episodes // TASKS, "output_dir": str(folder)}
-    return METAWORLD | of_task | {name.replace("__", "."): value for name, value in more.items()}
-
-
 def played(
-    episodes: int, folder: Path, watching: list[Recorder] | None = None, **more: Any
+    episodes: dict[str, Any],
+    folder: Path,
+    cluster: str | None = None,
+    watching: list[Recorder] | None = None,
 ) -> dict[EpisodeKey, Course]:
     """Evaluate into ``folder`` and return what must not change."""
-    given = settings(episodes, folder, **more)
+    given = episodes | {"output_dir": str(folder), "cluster": cluster}
     run_evaluation(prepare(build(EvalConfig, given)), given, lambda before: watching or [])
     return {row.key: course(row) for row in read_journal(folder).rows}
 
@@ -161,15 +160,19 @@ class Verdict:
 
 
 def disturbed(
-    nodes: Nodes, folder: Path, expected: dict[EpisodeKey, Course], rng: random.Random
+    nodes: Nodes,
+    episodes: dict[str, Any],
+    folder: Path,
+    expected: dict[EpisodeKey, Course],
+    rng: random.Random,
 ) -> Verdict:
-    """Play all episodes on the cluster while something of every kind is killed, and compare."""
+    """Play the episodes on the cluster while something of every kind is killed, and compare."""
     kinds = ["worker", "engine", "node"]
     rng.shuffle(kinds)
     places = sorted(rng.sample(range(1, len(expected) * 3 // 4), len(kinds)))
     strikes = Strikes(nodes, rng, dict(zip(places, kinds, strict=True)))
     began = time.monotonic()
-    found = played(len(expected), folder, [strikes], cluster="auto")
+    found = played(episodes, folder, "auto", [strikes])
     rows = whole_rows(folder)
     return Verdict(
         lost=len(expected.keys() - found.keys()),
@@ -188,15 +191,15 @@ def main() -> int:
     asked = parser.parse_args()
     unsound = 0
     with tempfile.TemporaryDirectory(prefix="on-ray-") as temporary:
-        place = Path(temporary)
-        expected = played(asked.episodes, place / "here")
-        alone = played(asked.episodes, place / "one", cluster="local")
+        place, episodes = Path(temporary), METAWORLD | {"eval.n_episodes": asked.episodes // TASKS}
+        expected = played(episodes, place / "here")
+        alone = played(episodes, place / "one", "local")
         print(f"{len(expected)} episodes here; on one node: identical={alone == expected}")
         unsound += alone != expected
         with two_nodes() as nodes:
             for number in range(asked.runs):
                 rng = random.Random(f"{asked.seed}/{number}")
-                verdict = disturbed(nodes, place / f"run{number}", expected, rng)
+                verdict = disturbed(nodes, episodes, place / f"run{number}", expected, rng)
                 unsound += not verdict.sound
                 print(number, "sound" if verdict.sound else "NOT SOUND", verdict, flush=True)
     print(f"{asked.runs} runs on two nodes, {unsound} not sound")

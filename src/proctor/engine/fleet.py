@@ -34,8 +34,8 @@ _PATIENCE_S = 60.0
 _MOST_FUTILE = 3
 """How often an engine may be lost in one seat before its first episode ends."""
 _MOST_AHEAD = 8
-"""Episodes that may wait in a node for each of its simulators: a quarter of a second of the
-quickest there are, so that the head need not be asked for each."""
+"""Episodes that may wait in a node for each of its simulators, so that the head need not be asked
+for each of the quickest."""
 _RAISED = {
     kind.__name__: kind
     for kind in (

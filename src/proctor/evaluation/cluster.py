@@ -9,17 +9,18 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from proctor import plugins
+from proctor.config.base import RunConfig
 from proctor.engine.fleet import reason_of
 from proctor.engine.forking import end_fork_server
 from proctor.engine.lots import Cluster, Lost, Lot, Newcomer, News
 from proctor.errors import one_line
 from proctor.evaluation.node import Node, NodeOrder
-from proctor.evaluation.prepared import Config, Players, Prepared
+from proctor.evaluation.prepared import Definition, Players
 from proctor.evaluation.stage import Elsewhere, Here, SessionRules, Stage
 from proctor.machine.ray_cluster import join, quiet_ray
 from proctor.machine.system import torch_machine
@@ -28,26 +29,31 @@ from proctor.policies.base import PolicyConfig
 _CLOSE_S = 5.0
 
 
-def stage_for(prepared: Prepared[Config], players: Players, rules: SessionRules) -> Stage:
-    """Return where the episodes of a run are played: here, unless it names a cluster."""
-    address = prepared.config.cluster
+def stage_for(
+    config: RunConfig,
+    players: Players,
+    rules: SessionRules,
+    folder: Path,
+    define: Callable[[], Definition],
+) -> Stage:
+    """Return where the episodes of the run in ``folder`` are played: here, or on a cluster."""
+    address = config.cluster
     if address is None:
         return Here(players, rules)
 
     def joined() -> Cluster:
         order = NodeOrder(
-            config=type(prepared.config),
-            settings=prepared.config.as_dict() | {"cluster": None},
+            config=type(config),
+            settings=config.as_dict() | {"cluster": None},
             rules=rules,
-            protocol=prepared.definition().protocol,
-            planned=len(prepared.plan),
+            protocol=define().protocol,
             folder=Path.cwd(),
             torch_threads=torch_machine().get("torch_threads"),
         )
-        on = prepared.policy.spec.computes_on or ""
-        return RayCluster(address, order, prepared.config.policy, on_gpus=on.startswith("cuda"))
+        on = players.policy.spec.computes_on or ""
+        return RayCluster(address, order, config.policy, on_gpus=on.startswith("cuda"))
 
-    return Elsewhere(joined, rules, prepared.folder.path, _say)
+    return Elsewhere(joined, rules, folder, _say)
 
 
 def _say(line: str) -> None:

@@ -33,12 +33,10 @@ from proctor.recorders.base import Recorder
 from proctor.runs.folder import RunFolder
 from proctor.runs.journal import take_path, video_path
 from proctor.runs.records import Pulse
-from proctor.types import EpisodeKey, EpisodeResult
+from proctor.types import MOST_EPISODES, EpisodeKey, EpisodeResult
 
-_GATHER_S = 0.25
-"""Between two news, unless simulators are about to have nothing to do."""
-_QUIET_S = 0.5
-"""After so long without any, news say that there are none."""
+TELL_S = 1.0
+"""Between two news, unless simulators are about to have nothing to do: a head has many to hear."""
 _CLOSE_S = 2.0
 _MOST_LOG = 2**16
 _SCRATCH, _ABANDONED_S = "proctor-node-", 60.0
@@ -54,8 +52,6 @@ class NodeOrder:
     rules: SessionRules
     protocol: dict[str, Any]
     """What an episode of the head is."""
-    planned: int
-    """How many there are of them."""
     folder: Path
     """Where the head was started: relative paths begin there, where that is on this machine too."""
     torch_threads: int | None
@@ -77,7 +73,7 @@ class Desk(Recorder):
         self._news = News()
         self._effort, self._before = Effort(), Effort()
         self._is_new = self._is_closed = False
-        self._told_at = 0.0
+        self._told_at = time.monotonic()
         self._log_read = 0
         self.stage: Here | None = None
         self.actions: dict[EpisodeKey, Array] = {}
@@ -92,25 +88,21 @@ class Desk(Recorder):
                 self._changed.notify_all()
 
     def news(self) -> News:
-        """Wait until there is something to tell, or for a while."""
-        until = time.monotonic() + _QUIET_S
+        """Wait until there is something to tell at once, or for a while, and tell it."""
         with self._changed:
-            while (wait_s := self._telling_in(until)) > 0:
+            while (wait_s := self._telling_in()) > 0:
                 self._changed.wait(wait_s)
             told = replace(self._news, effort=self._before + self._effort, log=self._said())
             self._news = replace(self._news, ended=())
             self._is_new, self._told_at = False, time.monotonic()
             return told
 
-    def _telling_in(self, until: float) -> float:
+    def _telling_in(self) -> float:
         """Return in how many seconds to tell what there is."""
-        now = time.monotonic()
-        if self._is_new:
+        hurry = self._news.ended and self._held <= self._news.simulators
+        if self._is_new or hurry:
             return 0.0
-        if self._news.ended:
-            hurry = self._held <= self._news.simulators
-            return 0.0 if hurry else min(until, self._told_at + _GATHER_S) - now
-        return until - now
+        return self._told_at + TELL_S - time.monotonic()
 
     def say(self, **what: Any) -> None:
         """Have something told at once."""
@@ -250,7 +242,7 @@ class Node:
         if changed:
             raise UsageError(f"it would play other episodes: {in_words(changed)}")
         players = replace(prepared.players, cores=self._cores)
-        players = replace(players, batch_size=players.workers(order.planned))
+        players = replace(players, batch_size=players.workers(MOST_EPISODES))
         self._desk.stage = stage = Here(players, order.rules)
         self._desk.say(simulators=players.batch_size)
         return stage

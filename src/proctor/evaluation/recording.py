@@ -215,8 +215,9 @@ class _Stage:
             plan=(),
             folder=prepared.folder.path,
         )
-        stage = stage_for(prepared, players, rules)
-        return Session(players, rules, filming, self.dataset.recording, stage)
+        folder = prepared.folder.path
+        stage = stage_for(config, players, rules, folder, prepared.definition)
+        return Session(players, rules, stage, filming, self.dataset.recording)
 
     def room(self) -> dict[_TaskKey, int]:
         """Return how many demonstrations of each task the dataset still lacks."""

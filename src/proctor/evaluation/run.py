@@ -142,8 +142,8 @@ def _session(
         environment = shown.environment(prepared.policy.spec.inputs)
         players = replace(players, worker=replace(players.worker, environment=environment))
     rules = _session_rules(prepared.config)
-    stage = stage_for(prepared, players, rules)
-    return Session(players, rules, _filming(prepared), recording, stage)
+    stage = stage_for(prepared.config, players, rules, prepared.folder.path, prepared.definition)
+    return Session(players, rules, stage, _filming(prepared), recording)
 
 
 def _filming(prepared: Prepared[EvalConfig]) -> Filming:

@@ -35,17 +35,16 @@ class Session:
         self,
         players: Players,
         rules: SessionRules,
+        stage: Stage,
         filming: Filming,
         recording: Recording | None = None,
-        stage: Stage | None = None,
     ) -> None:
-        """Play in this process, unless another ``stage`` is given."""
         self._players = players
         self._rules = rules
         self._filming = filming
         self._recording = recording
         self._folder = filming.folder
-        self._stage: Stage = stage or Here(players, rules)
+        self._stage = stage
         self._remembered = Remembered(filming.settings)
 
     def __enter__(self) -> Self:

@@ -39,6 +39,8 @@ def check_cluster(address: str) -> None:
     Raises:
         UsageError: Ray is not installed, or nobody answers there.
     """
+    if address.startswith("ray://"):
+        _knock(address)  # before the second that Ray takes to be imported
     ray = quiet_ray()
     if address != "local" and not ray.is_initialized():
         _connect(ray, address)
@@ -118,8 +120,6 @@ def _connect(ray: Any, address: str) -> None:
     Raises:
         UsageError: there is none.
     """
-    if address.startswith("ray://"):
-        _knock(address)
     try:
         with _own_signals():
             ray.init(address=address, log_to_driver=False, configure_logging=False)

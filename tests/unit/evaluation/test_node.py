@@ -49,7 +49,6 @@ def order_of(folder: Path, **changes: Any) -> tuple[NodeOrder, Any]:
         settings=config.as_dict(),
         rules=_session_rules(config),
         protocol=protocol,
-        planned=len(prepared.plan),
         folder=folder,
         torch_threads=None,
     ), prepared
@@ -140,7 +139,7 @@ def test_a_policy_that_fails_is_told_with_its_kind(place: Path, tmp_path: Path) 
     config = build(EvalConfig, settings)
     protocol = prepare(config).definition().protocol
     lying = NodeOrder(
-        EvalConfig, config.as_dict(), order.rules, protocol, 2, tmp_path, torch_threads=None
+        EvalConfig, config.as_dict(), order.rules, protocol, tmp_path, torch_threads=None
     )
     node = Node(lying, cores=1)
     try:
