@@ -137,13 +137,7 @@ class Fleet:
     def pulse(self) -> Pulse:
         """Return how the run goes, on all nodes together."""
         done = sum(self._efforts.values(), Effort())
-        return Pulse(
-            elapsed_s=time.monotonic() - self._started_at,
-            steps=done.steps - self._before.steps,
-            batches=done.batches - self._before.batches,
-            batched_requests=done.batched_requests - self._before.batched_requests,
-            infer_s=max(0.0, done.infer_s - self._before.infer_s),
-        )
+        return done.since(self._before, time.monotonic() - self._started_at)
 
     def _begin_counting(self) -> None:
         self._started_at = time.monotonic()

@@ -5,6 +5,7 @@ Pictures never do. A lot is answered by news whenever there is something to tell
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -12,6 +13,7 @@ from typing import Protocol
 from proctor.features import Array
 from proctor.recorders.takes import Recording
 from proctor.recorders.video import Camera
+from proctor.runs.records import Pulse
 from proctor.types import EpisodeKey, EpisodeResult, EpisodeSpec
 
 
@@ -45,12 +47,20 @@ class Delivery:
 
 @dataclass(frozen=True)
 class Effort:
-    """What an engine has done since it was opened."""
+    """What engines have done."""
 
     steps: int = 0
     batches: int = 0
     batched_requests: int = 0
     infer_s: float = 0.0
+    calls: Counter[int] = field(default_factory=Counter)
+    """How many calls of the policy took how long, by ``latency.size_of``."""
+
+    @classmethod
+    def of(cls, pulse: Pulse) -> Effort:
+        """Return what a pulse tells."""
+        counted = pulse.steps, pulse.batches, pulse.batched_requests, pulse.infer_s
+        return cls(*counted, Counter(pulse.calls))
 
     def __add__(self, other: Effort) -> Effort:
         return Effort(
@@ -58,6 +68,18 @@ class Effort:
             self.batches + other.batches,
             self.batched_requests + other.batched_requests,
             self.infer_s + other.infer_s,
+            self.calls + other.calls,
+        )
+
+    def since(self, before: Effort, elapsed_s: float) -> Pulse:
+        """Return how a run goes that began when ``before`` had been done."""
+        return Pulse(
+            elapsed_s=elapsed_s,
+            steps=self.steps - before.steps,
+            batches=self.batches - before.batches,
+            batched_requests=self.batched_requests - before.batched_requests,
+            infer_s=max(0.0, self.infer_s - before.infer_s),
+            calls=dict(self.calls - before.calls),
         )
 
 
@@ -81,7 +103,8 @@ class News:
     simulators: int = 0
     """How many play; 0: it is being opened."""
     ended: tuple[Delivery, ...] = ()
-    effort: Effort = Effort()
+    effort: Effort = field(default_factory=Effort)
+    """Since it was opened."""
     log: bytes = b""
     """What simulators printed."""
     failure: Failure | None = None

@@ -145,7 +145,7 @@ class Desk(Recorder):
 
     def pulse(self, pulse: Pulse) -> None:
         """Note what has been done, and have the engine play what has come meanwhile."""
-        self._effort = Effort(pulse.steps, pulse.batches, pulse.batched_requests, pulse.infer_s)
+        self._effort = Effort.of(pulse)
         self._take_more()
 
     def _take_more(self) -> None:
