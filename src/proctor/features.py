@@ -46,6 +46,13 @@ is filled up is none."""
 ACTION = "action"
 
 
+ACTION_TOKENS = "action.tokens"
+
+
+ACTION_MASK = "action.token_mask"
+"""Actions as a language model says them, int64, and which of the numbers say something, bool."""
+
+
 REWARD = "next.reward"
 
 

@@ -147,6 +147,7 @@ def _parts(
         parts = _with_stats(parts, _stats(config, material, parts.preprocessor.rename_map))
     else:
         parts = _new_parts(config, material, device)
+    parts.network.begin_training()
     parts = adapted(config, parts, base)
     made_for = replace(parts.config, device=device.type, push_to_hub=False)
     if config.parallelism.dp_shard == 1:  # what is spread goes to the device block by block

@@ -20,6 +20,9 @@ FAMILIES = {
     "tdmpc": "proctor.policies.tdmpc.config:PLUGIN",
     "vqbet": "proctor.policies.vqbet.config:PLUGIN",
     "xvla": "proctor.policies.xvla.config:PLUGIN",
+    "pi0": "proctor.policies.pi0.config:PLUGIN",
+    "pi05": "proctor.policies.pi05.config:PLUGIN",
+    "pi0_fast": "proctor.policies.pi0_fast.config:PLUGIN",
 }
 
 ELSEWHERE = frozenset(

@@ -30,6 +30,7 @@ KNOWN = {
     "pi0_new_line_processor": f"{_LANGUAGE}:Pi0NewLine",
     "pi05_prepare_state_tokenizer_processor_step": f"{_LANGUAGE}:StatePrompt",
     "pi0_fast_prepare_state_tokenizer_processor_step": f"{_LANGUAGE}:Pi0FastStatePrompt",
+    "action_tokenizer_processor": "proctor.policies.pi0_fast.steps:SayActions",
     "relative_actions_processor": f"{_RELATIVE}:RelativeActions",
     "absolute_actions_processor": f"{_RELATIVE}:AbsoluteActions",
     "xvla_image_to_float": f"{_XVLA}:ImageToFloat",

@@ -21,7 +21,9 @@ from proctor.machine.hub import download
 FOLDER = "tokenizer"
 """Where a checkpoint has its own, if not beside its config.json."""
 TOKENIZER, SETTINGS, SPECIALS = "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"
-FILES = (TOKENIZER, SETTINGS, SPECIALS)
+PROCESSOR = "processor_config.json"
+"""What a tokenizer of something else than words says of it."""
+FILES = (TOKENIZER, SETTINGS, SPECIALS, PROCESSOR)
 MOST_TOKENS, MOST_LETTERS = 4096, 100_000
 """Of an instruction, as tokens and as letters."""
 _HINT = (
@@ -41,7 +43,7 @@ class TextTokenizer:
             UsageError: the files are none of a tokenizer, or make too much of a text.
             MissingExtra: there is nothing here to read them with.
         """
-        self.files, self._where = dict(files), where
+        self.files, self.where = dict(files), where
         rules = _object(files[TOKENIZER], f"{where}/{TOKENIZER}")
         _check_rules(rules, f"{where}/{TOKENIZER}")
         self._said: dict[str, Any] = {}
@@ -54,7 +56,7 @@ class TextTokenizer:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Travel as files."""
-        return TextTokenizer, (self.files, self._where)
+        return TextTokenizer, (self.files, self.where)
 
     def encode(self, text: str, most: int | None = None, *, specials: bool = True) -> list[int]:
         """Return the numbers of ``text``, cut to ``most``; with those that begin and end it.
@@ -83,7 +85,7 @@ class TextTokenizer:
         number = self._tokenizer.token_to_id(text) if isinstance(text, str) else None
         if number is None:
             raise UsageError(
-                f"{self._where}: no {name} (its {SETTINGS} says which, and belongs beside it)"
+                f"{self.where}: no {name} (its {SETTINGS} says which, and belongs beside it)"
             )
         return int(number)
 
@@ -102,6 +104,27 @@ class TextTokenizer:
     def size(self) -> int:
         """How many numbers there are, special tokens among them."""
         return int(self._tokenizer.get_vocab_size())
+
+    @property
+    def plain_size(self) -> int:
+        """How many there are without those that were added to its model."""
+        return int(self._tokenizer.get_vocab_size(with_added_tokens=False))
+
+    def number(self, token: str) -> int:
+        """Return the number of a token.
+
+        Raises:
+            UsageError: there is none like that.
+        """
+        number = self._tokenizer.token_to_id(token)
+        if number is None:
+            raise UsageError(f"{self.where}: it has no token {token!r}")
+        return int(number)
+
+    def decode(self, ids: list[int]) -> str:
+        """Return the text of numbers; what is no number of its own is left out."""
+        text: str = self._tokenizer.decode(ids, skip_special_tokens=False)
+        return text
 
 
 @dataclass(frozen=True)

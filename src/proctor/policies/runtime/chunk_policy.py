@@ -88,6 +88,7 @@ class ChunkPolicy(Policy):
             notes=(*parts.notes, *([about_device] if about_device else ())),
         )
         self.network = parts.network.eval().requires_grad_(False).to(self.device)
+        self.network.equip(parts.preprocessor.steps)
         self.network.cast(pick_dtype(config.dtype))
         self.dtype = self.network.input_dtype
         if config.quantize:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+
+from proctor.policies.lerobot.step import Step
 
 
 class Drawn(Enum):
@@ -89,6 +91,12 @@ class Network(nn.Module, ABC):
         self, batch: dict[str, Tensor], draws: dict[str, Tensor]
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the training loss of a normalised batch and its named parts, for the log."""
+
+    def equip(self, steps: Sequence[Step]) -> None:
+        """Take what acting needs from the steps before the network, such as a tokenizer."""
+
+    def begin_training(self) -> None:
+        """Make of weights as their file has them those that are learnt."""
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         """Return what is trained, as torch's optimisers take it; a group may have its own lr."""

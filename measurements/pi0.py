@@ -1,0 +1,224 @@
+"""pi0 at its true size with random weights: how it loads, what memory it takes, how fast it acts.
+
+    python measurements/pi0.py [--family=pi0|pi05] [--device=cuda|cpu] [--batches=1,8]
+                               [--folder=DIR] [--tiny]
+
+Writes a checkpoint in bfloat16 as it is published (the table of words is not stored beside the head
+that it shares), into ``--folder`` (a new one in /dev/shm), loads it in a process of its own, and
+removes it. Host memory is sampled: what a mapped file has in memory (RssFile, RssShmem) is the
+file, and can be given back; the rest (RssAnon) cannot. ``--tiny`` tries it with a small model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+
+from proctor.features import ACTION, ActionSpec, Feature, FeatureKind, Interface
+from proctor.machine.system import git_commit, usable_cores
+from proctor.policies.base import Batch, Query
+from proctor.policies.lerobot.checkpoint import build_network, load_policy
+from proctor.policies.lerobot.config import encode_config
+from proctor.policies.lerobot.families import family
+from proctor.policies.lerobot.pipelines import default_pipelines
+from proctor.policies.lerobot.saving import write_pipeline
+from proctor.policies.lerobot.weights import Undrawn
+from proctor.policies.pi0 import sizes
+from proctor.policies.pi0.sizes import GemmaSize, VisionSize
+from proctor.policies.runtime.runner import Runner
+from proctor.types import EpisodeSpec, Task
+
+WORDS = Path(__file__).parents[1] / "tests" / "golden" / "data" / "pi_runs" / "words"
+CAMERAS = ("observation.images.top", "observation.images.wrist")
+STATE = "observation.state"
+REPEATS = 20
+
+
+def made_small() -> None:
+    """Let the names of models mean small ones, on one thread."""
+    torch.set_num_threads(1)
+    warnings.filterwarnings("ignore", "mkldnn_matmul failed", UserWarning)
+    sizes.GEMMAS["gemma_2b"] = GemmaSize(64, 2, 128, 8, 1, 16)
+    sizes.GEMMAS["gemma_300m"] = GemmaSize(32, 2, 64, 8, 1, 16)
+    sizes.VISION, sizes.VOCABULARY = VisionSize(32, 2, 64, 2, 14), 1024
+
+
+def offered() -> Interface:
+    """Two cameras, a state and actions as LIBERO has them."""
+    cameras = {key: Feature(FeatureKind.VISUAL, (256, 256, 3), "uint8") for key in CAMERAS}
+    state = {STATE: Feature(FeatureKind.STATE, (8,), "float32")}
+    return Interface("measured", {**cameras, **state}, ActionSpec(7, -1.0, 1.0), 10)
+
+
+def write(kind: str, folder: Path, device: str) -> None:
+    """Write a checkpoint with random weights."""
+    plugin, interface = family(kind), offered()
+    assert plugin is not None
+    action = {ACTION: Feature(FeatureKind.ACTION, (interface.action.size,), "float32")}
+    config: Any = plugin.config()
+    config = replace(
+        config, input_features=dict(interface.features), output_features=action, dtype="bfloat16"
+    )
+    folder.mkdir(parents=True)
+    shutil.copytree(WORDS, folder / "tokenizer")
+    (folder / "config.json").write_text(encode_config(config, "0.6"))
+    statistics = {}
+    for key, size in ((STATE, 8), (ACTION, interface.action.size)):
+        plain = {"mean": 0.0, "std": 1.0, "q01": -1.0, "q99": 1.0}
+        statistics[key] = {name: torch.full((size,), value) for name, value in plain.items()}
+    for pipeline in default_pipelines(
+        replace(config, tokenizer=str(WORDS)), statistics, statistics
+    ):
+        write_pipeline(pipeline, folder)
+    with torch.device("meta"), Undrawn():
+        wanted = build_network(plugin, config).state_dict()
+    tensors = {}
+    generator = torch.Generator(device).manual_seed(0)
+    for name, like in wanted.items():
+        if name.endswith("embed_tokens.weight"):
+            continue
+        drawn = torch.empty(like.shape, dtype=torch.bfloat16, device=device)
+        drawn.normal_(generator=generator)
+        fan_in = like[0].numel() if like.dim() > 1 else 100
+        tensors[plugin.prefix + name] = (drawn / fan_in**0.5).cpu()
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+@contextmanager
+def memory_watched(found: dict[str, float]) -> Iterator[None]:
+    """Note the most of each kind of host memory that is seen meanwhile, in GB."""
+    done = threading.Event()
+
+    def look() -> None:
+        for line in Path("/proc/self/status").read_text().splitlines():
+            name, _, value = line.partition(":")
+            if name in ("VmRSS", "RssAnon", "RssFile", "RssShmem"):
+                found[name] = max(found.get(name, 0.0), int(value.split()[0]) * 1024 / 1e9)
+
+    def watch() -> None:
+        while not done.wait(0.01):
+            look()
+
+    thread = threading.Thread(target=watch, daemon=True)
+    look()
+    thread.start()
+    yield
+    done.set()
+    thread.join()
+    look()
+
+
+def batch_of(policy: Any, rows: int) -> Batch:
+    generator = np.random.default_rng(0)
+    task = Task("measured", 0, "push", "push the red block to the plate", 50, 10)
+    queries = [Query(EpisodeSpec(task, row, 0), 0, None) for row in range(rows)]
+    seen = {
+        key: generator.integers(0, 256, (rows, 1, 256, 256, 3), dtype=np.uint8) for key in CAMERAS
+    }
+    seen[STATE] = generator.normal(size=(rows, 1, 8)).astype(np.float32)
+    return Batch(queries, {key: seen[key] for key in policy.spec.inputs})
+
+
+def timed(policy: Any, rows: int, repeats: int) -> float:
+    """Return the median ms of a chunk for ``rows`` episodes, from observations to actions."""
+    batch, times = batch_of(policy, rows), []
+    policy.act(batch)
+    for _ in range(repeats):
+        start = time.perf_counter()
+        policy.act(batch)
+        times.append(time.perf_counter() - start)
+    return 1000 * median(times)
+
+
+def measure(folder: Path, device: str, batches: list[int], repeats: int) -> dict[str, Any]:
+    """Load the checkpoint, and act with it."""
+    on_gpu = device == "cuda"
+    if on_gpu:
+        torch.zeros(1, device=device)  # what CUDA itself takes is not the policy's
+    before: dict[str, float] = {}
+    with memory_watched(before):
+        pass
+    peak: dict[str, float] = {}
+    start = time.perf_counter()
+    with memory_watched(peak):
+        policy = load_policy(str(folder), None, {"device": device}, offered())
+        if on_gpu:
+            torch.cuda.synchronize()
+    load_s = time.perf_counter() - start
+    file_gb = (folder / "model.safetensors").stat().st_size / 1e9
+    grown = {f"host_{name}_gb": round(peak[name] - before[name], 3) for name in peak}
+    found: dict[str, Any] = {
+        "parameters": sum(p.numel() for p in policy.network.parameters()),
+        "file_gb": round(file_gb, 3),
+        "load_s": round(load_s, 2),
+        **grown,
+        "host_peak_of_file": round((peak["VmRSS"] - before["VmRSS"]) / file_gb, 3),
+    }
+    if on_gpu:
+        found["gpu_weights_gb"] = round(torch.cuda.memory_allocated() / 1e9, 3)
+    for rows in batches:
+        found[f"ms_per_chunk_batch_{rows}"] = round(timed(policy, rows, repeats), 2)
+    if on_gpu:
+        found["gpu_reserved_gb"] = round(torch.cuda.memory_reserved() / 1e9, 3)
+        graphs, policy.runner = policy.runner, Runner(policy._forward, policy.device, batches)
+        for rows in batches:
+            found[f"ms_eager_batch_{rows}"] = round(timed(policy, rows, repeats), 2)
+        policy.runner = graphs
+    return found
+
+
+def main() -> None:
+    """Write, measure in a process of its own, print as JSON, remove."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--family", default="pi0")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--batches", default="1,8")
+    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    batches = [int(size) for size in asked.batches.split(",")]
+    if asked.tiny:
+        made_small()
+    if asked.inside is not None:
+        repeats = 1 if asked.tiny else REPEATS
+        print(json.dumps(measure(asked.inside, asked.device, batches, repeats)))
+        return
+    room = asked.folder or Path(tempfile.mkdtemp(prefix="proctor-pi0-", dir="/dev/shm"))
+    try:
+        folder = room / "checkpoint"
+        start = time.perf_counter()
+        write(asked.family, folder, asked.device)
+        print(f"written in {time.perf_counter() - start:.1f} s to {folder}", file=sys.stderr)
+        again = [sys.executable, __file__, *sys.argv[1:], f"--inside={folder}"]
+        told = subprocess.run(again, check=True, stdout=subprocess.PIPE, text=True).stdout  # noqa: S603
+    finally:
+        shutil.rmtree(room / "checkpoint", ignore_errors=True)
+        if asked.folder is None:
+            shutil.rmtree(room, ignore_errors=True)
+    on = torch.cuda.get_device_name() if asked.device == "cuda" else platform.processor()
+    host = {"device": on, "cores": usable_cores(), "torch": torch.__version__}
+    made = {"family": asked.family, "tiny": asked.tiny, "commit": git_commit()}
+    print(json.dumps({**made, **host, **json.loads(told.splitlines()[-1])}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""pi0, and what its relatives share with it."""

@@ -1,0 +1,155 @@
+"""The step of pi0-FAST's checkpoints that says actions as tokens, in LeRobot's name for it.
+
+FAST's tokenizer is data: ``tokenizer.json`` with its pairs of bytes, and ``processor_config.json``
+with a scale. The code that comes with it on the Hub is not run; fast.py does what it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, ClassVar
+
+import msgspec
+import numpy as np
+
+from proctor.errors import UsageError
+from proctor.features import ACTION, ACTION_MASK, ACTION_TOKENS
+from proctor.policies.lerobot.step import OURS, Step, Told
+from proctor.policies.lerobot.tokenizer import MOST_TOKENS, PROCESSOR, TextTokenizer, Tokenizers
+from proctor.policies.pi0.config import PALIGEMMA
+from proctor.policies.pi0_fast.fast import Fast, Speech
+
+FOLDER = "action_tokenizer"
+"""Where a checkpoint has FAST's tokenizer."""
+_OPENING, _END = "Action: ", "|"
+_SKIPPED = 128
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """What is read of processor_config.json."""
+
+    min_token: Annotated[int, msgspec.Meta(ge=-(2**15), le=2**15)]
+    scale: Annotated[float, msgspec.Meta(gt=0, le=1e6)]
+
+
+@dataclass(frozen=True)
+class _Pairs:
+    """Codes by a tokenizer of byte pairs."""
+
+    tokenizer: TextTokenizer
+
+    def encode(self, text: str) -> list[int]:
+        return self.tokenizer.encode(text)
+
+    def decode(self, codes: list[int]) -> str:
+        if min(codes, default=0) < 0:
+            raise ValueError("a code is below 0")
+        return self.tokenizer.decode(codes)
+
+
+@dataclass(frozen=True)
+class SayActions(Step):
+    """Say the actions of a sample: ``ACTION_TOKENS`` int64, ``ACTION_MASK`` bool.
+
+    In a rollout there are none to say: a network takes from it how they are said.
+    """
+
+    registry_name: ClassVar[str] = "action_tokenizer_processor"
+    tells: ClassVar[bool] = True
+    trust_remote_code: bool = True
+    """As LeRobot writes it; no code is run here."""
+    max_action_tokens: int = 256
+    fast_skip_tokens: int = _SKIPPED
+    paligemma_tokenizer_name: str = PALIGEMMA
+    action_tokenizer_name: str | None = None
+    speech: Speech | None = field(default=None, metadata=OURS)
+    held: dict[str, bytes] = field(default_factory=dict, metadata=OURS)
+    """The files of FAST's tokenizer."""
+
+    @property
+    def learns_from(self) -> tuple[str, ...]:
+        """The actions."""
+        return (ACTION,)
+
+    def hear(self, told: Told) -> Told:
+        """Add what says the actions, where there are some."""
+        if ACTION not in told.seen:
+            return told
+        assert self.speech is not None, "a pipeline is equipped before it is used"
+        chunks = told.seen[ACTION].float().numpy()
+        tokens = np.zeros((len(chunks), self.max_action_tokens), np.int64)
+        real = np.zeros(tokens.shape, np.bool_)
+        for row, actions in enumerate(chunks):
+            said = self.speech.tokens(actions)[: self.max_action_tokens]
+            tokens[row, : len(said)], real[row, : len(said)] = said, True
+        return replace(told, arrays={**told.arrays, ACTION_TOKENS: tokens, ACTION_MASK: real})
+
+    def config(self) -> dict[str, Any]:
+        """Return how actions are said, in LeRobot's order; what it does not write only if other."""
+        said: dict[str, Any] = {
+            "trust_remote_code": self.trust_remote_code,
+            "max_action_tokens": self.max_action_tokens,
+        }
+        if self.action_tokenizer_name is not None:
+            said["action_tokenizer_name"] = self.action_tokenizer_name
+        if self.fast_skip_tokens != _SKIPPED:
+            said["fast_skip_tokens"] = self.fast_skip_tokens
+        if self.paligemma_tokenizer_name != PALIGEMMA:
+            said["paligemma_tokenizer_name"] = self.paligemma_tokenizer_name
+        return said
+
+    def files(self) -> dict[str, bytes]:
+        """Return those of FAST's tokenizer."""
+        return {f"{FOLDER}/{name}": content for name, content in self.held.items()}
+
+    def check(self, where: str) -> None:
+        """Refuse lengths that nothing can be said in."""
+        if not 2 <= self.max_action_tokens <= MOST_TOKENS:
+            raise UsageError(f"{where}: max_action_tokens is {self.max_action_tokens}")
+        if self.fast_skip_tokens < 0:
+            raise UsageError(f"{where}: fast_skip_tokens is {self.fast_skip_tokens}")
+
+    def equipped(self, tokenizers: Tokenizers) -> SayActions:
+        """Return the step with both tokenizers: of words, and of codes.
+
+        Raises:
+            UsageError: one is not to be had, or is not what it should be.
+        """
+        words = tokenizers.find(self.paligemma_tokenizer_name)
+        # A tokenizer that is given by hand is one of words.
+        codes = replace(tokenizers, given=None).find(self.action_tokenizer_name, FOLDER)
+        scale = _scale(codes)
+        speech = Speech(
+            fast=Fast(_Pairs(codes), scale.scale, scale.min_token),
+            size=words.plain_size,
+            skip=self.fast_skip_tokens,
+            begin=words.special("bos_token"),
+            end=words.number(_END),
+            stop=words.special("eos_token"),
+            opening=tuple(words.encode(_OPENING, specials=False)),
+        )
+        return replace(self, speech=speech, held=codes.files)
+
+
+def _scale(codes: TextTokenizer) -> _Scale:
+    where = f"{codes.where}/{PROCESSOR}"
+    if PROCESSOR not in codes.files:
+        raise UsageError(f"{where} is not there: it says the scale of FAST's coefficients")
+    try:
+        return msgspec.json.decode(codes.files[PROCESSOR], type=_Scale)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{where}: {error}") from None
+
+
+def speech_of(steps: Sequence[Step]) -> Speech:
+    """Return how actions are said, as the steps before a network have it.
+
+    Raises:
+        UsageError: none of them says it.
+    """
+    for step in steps:
+        if isinstance(step, SayActions) and step.speech is not None:
+            return step.speech
+    raise UsageError(f"the policy's preprocessor has no {SayActions.registry_name}")
