@@ -24,7 +24,7 @@ class PeftSettings:
         default=None,
         metadata={
             "help": "layers that get an adapter: ends of their names, as [linear1,linear2], "
-            "all-linear, or a regex of whole names"
+            "all-linear, or a regex of whole names (default: the family's own, if it has any)"
         },
     )
     full_training_modules: list[str] | None = field(
@@ -54,8 +54,10 @@ class PeftSettings:
         return _DEFAULT_RANK if self.r is None else self.r
 
     @property
-    def targets(self) -> str | list[str]:
+    def targets(self) -> str | list[str] | None:
         """The layers that get an adapter: a list of ends of names, or a regex of whole ones.
+
+        None: those that the policy's family says.
 
         Raises:
             UsageError: brackets that are no list of names.
@@ -66,13 +68,10 @@ class PeftSettings:
                 said = parse_flow(said)
             except ValueError as bad:
                 raise UsageError(f"--peft.target_modules: {bad} (names: [a, b])") from None
-        named = isinstance(said, str) or (
-            isinstance(said, list) and all(isinstance(name, str) and name for name in said)
-        )
-        if not said or not named:
+        named = said is None or isinstance(said, str) or all(isinstance(n, str) and n for n in said)
+        if said in ("", []) or not named:
             raise UsageError(
-                "--peft.target_modules is missing: which layers get an adapter, such as "
-                "[linear1,linear2] or all-linear"
+                f"--peft.target_modules: {said!r} names no layers (as [linear1,linear2])"
             )
         return said
 

@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from proctor.definition import Use
 from proctor.errors import SpecMismatch, did_you_mean
 from proctor.features import (
     ACTION,
     ENVIRONMENT_STATE,
+    IMAGES,
     STATE,
     Feature,
     FeatureKind,
     Interface,
 )
+
+_EMPTY = f"{IMAGES}empty_camera_"
 
 
 def offered_key(key: str, rename_map: Mapping[str, str]) -> str:
@@ -66,6 +70,30 @@ def check_fit(
         if source not in offered or (source in rename_map and rename_map[source] != key):
             raise SpecMismatch(_missing(key, wanted, interface, rename_map))
         _check_shape(key, feature, offered[source], interface, use)
+
+
+def adjusted(
+    wanted: Mapping[str, Feature], interface: Interface, rename_map: Mapping[str, str], use: Use
+) -> dict[str, Feature]:
+    """Return ``wanted``, of a policy that fits pictures and fills up numbers, in what sizes come.
+
+    To be trained, it takes the dataset's numbers, and does without cameras that are not there while
+    one is; a camera that is only a place for one (LeRobot's ``empty_camera``) is never asked for.
+    """
+    offered, found = interface.features, dict[str, Feature]()
+    for key, feature in wanted.items():
+        source = offered.get(offered_key(key, rename_map))
+        if feature.kind is FeatureKind.VISUAL:
+            if source is not None or not key.startswith(_EMPTY):
+                found[key] = source or feature
+        elif key == ACTION and use is Use.TRAINING:
+            found[key] = replace(feature, shape=(interface.action.size,))
+        else:
+            found[key] = source if source is not None and use is Use.TRAINING else feature
+    there = [key for key in _cameras(found) if offered_key(key, rename_map) in offered]
+    if use is Use.EVALUATION or not there:
+        return found
+    return {k: f for k, f in found.items() if f.kind is not FeatureKind.VISUAL or k in there}
 
 
 def _check_action(wanted: Feature, interface: Interface) -> None:

@@ -89,7 +89,13 @@ def _library() -> Any:
 
 def _new(settings: PeftSettings, network: Network, prefix: str) -> Any:
     """Return peft's config of a new adapter."""
-    given: dict[str, Any] = {"r": settings.rank, "target_modules": settings.targets}
+    targets = settings.targets or network.adapted
+    if targets is None:
+        raise UsageError(
+            "--peft.target_modules is missing: which layers get an adapter; there are "
+            f"{_adaptable(network)}"
+        )
+    given: dict[str, Any] = {"r": settings.rank, "target_modules": targets}
     if settings.lora_alpha is not None:
         given["lora_alpha"] = settings.lora_alpha
     if settings.full_training_modules:
@@ -98,11 +104,11 @@ def _new(settings: PeftSettings, network: Network, prefix: str) -> Any:
         given["init_lora_weights"] = settings.init_type
     # An attention computes its last projection itself: an adapter there would never be asked.
     layers = {f"{prefix}{name}": module for name, module in network.named_modules()}
-    meant = [name for name in layers if _is_meant(name, settings.targets)]
+    meant = [name for name in layers if _is_meant(name, targets)]
     unasked = [name for name in meant if _is_inside(name, layers)]
-    if len(unasked) == len(meant) and settings.targets != ALL_LINEAR:
+    if len(unasked) == len(meant) and targets != ALL_LINEAR:
         raise UsageError(
-            f"--peft.target_modules: {settings.targets} means no layer that can be adapted; there "
+            f"--peft.target_modules: {targets} means no layer that can be adapted; there "
             f"are {_adaptable(network)}"
         )
     if unasked:

@@ -123,7 +123,9 @@ def _check_played(config: TrainConfig, parts: Parts) -> None:
     """Refuse a policy that ``--env`` cannot be played by, before hours are spent on it."""
     if config.env is not None:
         benchmark = plugins.find_benchmark(config.env.type).maker(config.env)()
-        check_fit(parts.config.features, interface_of(benchmark), parts.preprocessor.rename_map)
+        interface, renames = interface_of(benchmark), parts.preprocessor.rename_map
+        played = parts.config.made_for(interface, renames, Use.EVALUATION)
+        check_fit(played.features, interface, renames)
 
 
 def _asked_device(config: TrainConfig) -> str:
@@ -181,6 +183,7 @@ def _new_parts(config: TrainConfig, material: Material, device: torch.device) ->
     before, after = default_pipelines(policy, stats, stats)
     with Draws(config.seed).for_weights():
         network = built_network(plugin, policy)
+    network.begin()
     parts = Parts(policy, network, plugin.prefix, before, after)
     _require_stats(parts, material)
     return parts

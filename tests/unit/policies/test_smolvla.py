@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 from small_policies import INPUTS, batch_of, episode, fresh_queries
 
 from proctor.errors import UsageError
@@ -183,6 +184,22 @@ def test_a_language_model_that_is_none_of_these_is_refused(tmp_path, path, value
     with pytest.raises(UsageError, match=r"config.json of vlm_model_name=") as refused:
         sizes_of(str(tmp_path))
     assert told in str(refused.value)
+
+
+def test_a_new_one_begins_with_the_language_models_own_weights(tmp_path):
+    (tmp_path / "config.json").write_text((VLM / "config.json").read_text())
+    named = {"vlm_model_name": str(tmp_path), "load_vlm_weights": True}
+    published = network(**named, num_vlm_layers=4).vlm_with_expert.vlm.state_dict()
+    published = {key: torch.randn_like(value) for key, value in published.items()}
+    save_file(published, tmp_path / "model.safetensors")
+    made = network(**named)
+    made.begin()
+    for key, value in made.vlm_with_expert.vlm.state_dict().items():
+        assert torch.equal(value, published[key]), key
+    lacking = {k: v for k, v in published.items() if "connector" not in k}
+    save_file(lacking, tmp_path / "model.safetensors")
+    with pytest.raises(UsageError, match=r"connector\.modality_projection\S* is missing"):
+        network(**named).begin()
 
 
 @pytest.fixture(scope="module")

@@ -163,6 +163,7 @@ def test_an_adapters_training_goes_on_from_its_own_checkpoint(numbers, bases, tm
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
+        ({"peft.target_modules": "null"}, "is missing: which layers get an adapter"),
         ({"peft.target_modules": "[nothing]"}, "['nothing'] means no layer that can be adapted"),
         ({"peft.target_modules": "[norm1]"}, "Target module LayerNorm"),
         ({"peft.target_modules": "[out_proj]"}, "['out_proj'] means no layer that can be adapted"),

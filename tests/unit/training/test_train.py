@@ -218,7 +218,7 @@ def test_a_loss_that_is_no_number_ends_the_run_before_it_is_saved(
         ({"parallelism.dp_shard": 2}, "--parallelism.dp_shard=2: 1 process(es) train here"),
         ({"parallelism.dp_replicate": 3}, "--parallelism.dp_replicate=3: 1 process(es)"),
         ({"accelerator.compile.mode": "fast"}, "--accelerator.compile.mode is 'fast' (choose"),
-        ({"peft.r": 8}, "--peft.target_modules is missing: which layers get an adapter"),
+        ({"peft.r": 8}, "--peft.* adapts a trained policy: give it as --policy.path=DIR"),
         ({"policy.push_to_hub": "true"}, "--policy.push_to_hub needs --policy.repo_id=USER/NAME"),
         ({"policy.chunk_sizes": 4}, "unknown flag --policy.chunk_sizes"),
         ({"eval_steps": 2}, "--eval_steps needs held-out episodes"),

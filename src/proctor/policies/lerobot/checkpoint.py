@@ -39,6 +39,7 @@ from proctor.policies.lerobot.location import locate, read_json
 from proctor.policies.lerobot.overrides import idle_overrides, override
 from proctor.policies.lerobot.pipelines import (
     default_pipelines,
+    describing,
     has_pipelines,
     hashes_of,
     pipeline_files,
@@ -120,7 +121,12 @@ def read_checkpoint(
         notes.append(f"{folder} has no statistics for {', '.join(raw)}: used as they come")
     pre = pre.renaming(config.rename_map)
     if interface is not None:
+        given, config = config, config.made_for(interface, pre.rename_map, use)
         check_fit(config.features, interface, pre.rename_map, use)
+        pre, post = (describing(pipeline, config.features) for pipeline in (pre, post))
+        lost = [key for key in given.input_features if key not in config.input_features]
+        if lost:
+            notes.append(f"{interface.name} has no {', '.join(lost)}: the policy does without")
     with ThreadPoolExecutor(1) as thread:  # a second for each GB: while the network is made
         files = weights.files | {"config.json": folder / "config.json"} | pipeline_files(folder)
         hashes = thread.submit(lambda: {name: sha256_of(file) for name, file in files.items()})

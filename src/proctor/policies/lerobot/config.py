@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, Self, TypeVar, get_type_hints
 
 import msgspec
 
@@ -21,6 +21,7 @@ from proctor.features import (
     Array,
     Feature,
     FeatureKind,
+    Interface,
     NormMode,
 )
 from proctor.policies.base import PolicyConfig, PolicyPlugin
@@ -170,6 +171,10 @@ class CheckpointConfig(PolicyConfig):
     def replan_steps(self) -> int:
         """How many actions are played before the policy is asked again."""
         return self.n_action_steps
+
+    def made_for(self, interface: Interface, renames: Mapping[str, str], use: Use) -> Self:
+        """Return the config as it is for ``interface``: a policy that takes other sizes says so."""
+        return self
 
     def read(self, instruction: str) -> dict[str, Array]:
         """Return what the network sees of a task's words, each an array without a batch axis.

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from proctor.errors import UsageError
-from proctor.features import NormMode
+from proctor.features import Feature, NormMode
 from proctor.policies.lerobot.config import CheckpointConfig
 from proctor.policies.lerobot.location import read_json
 from proctor.policies.lerobot.processors import (
@@ -58,6 +60,17 @@ def pipeline_files(folder: Path) -> dict[str, Path]:
             named = [step["state_file"] for step in steps if step.get("state_file") is not None]
             files += [file, *(folder / state for state in named)]
     return {file.name: file for file in files}
+
+
+def describing(pipeline: Pipeline, features: Mapping[str, Feature]) -> Pipeline:
+    """Return a pipeline for ``features`` of these sizes, and none beside."""
+    steps = [
+        replace(s, features={k: features[k] for k in s.features if k in features})
+        if isinstance(s, Normalize)
+        else s
+        for s in pipeline.steps
+    ]
+    return replace(pipeline, steps=tuple(steps))
 
 
 def hashes_of(pipeline: Pipeline) -> dict[str, str]:

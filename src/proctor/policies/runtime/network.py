@@ -59,6 +59,9 @@ class Network(nn.Module, ABC):
     recalled: Mapping[str, tuple[int, ...]] = {}
     """What an episode's state hands to each ``chunk``, among its inputs: names and shapes."""
 
+    adapted: str | None = None
+    """Layers that get an adapter where none are named: a regex of LeRobot's names."""
+
     tied: Mapping[str, str] = {}
     """Weights that are others', by their names: a file may have either; each pair is one."""
 
@@ -106,6 +109,13 @@ class Network(nn.Module, ABC):
         """Let what is not learnt by gradients follow an update of a training, after ``step`` steps.
 
         Such as averages of weights and phases of a training; all of it stands in the state dict.
+        """
+
+    def begin(self) -> None:
+        """Take over what a new network of the family does not begin with at random, if anything.
+
+        Raises:
+            UsageError: it is not to be had.
         """
 
     def new_episode(self) -> Any:

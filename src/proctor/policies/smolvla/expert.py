@@ -63,9 +63,10 @@ class Expert(nn.Module):
 
         Actions are causal: each sees those before it.
         """
-        keys, values = [], []
+        keys, values, dtype = [], [], self.norm.weight.dtype
         for layer, joint, (found, meant) in zip(self._stack, self.joint, seen, strict=True):
             attention = layer.self_attn
+            found, meant = found.to(dtype), meant.to(dtype)
             keys.append(found if joint else attention.keys(found.flatten(2)))
             values.append(meant if joint else attention.values(meant.flatten(2)))
         steps = torch.arange(length, device=valid.device)

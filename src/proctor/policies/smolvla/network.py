@@ -26,14 +26,20 @@ from proctor.policies.smolvla.expert import Expert, Memory, joint_layers
 from proctor.policies.smolvla.layers import TextModel, mask_of, rope_at
 from proctor.policies.smolvla.vision import Connector, VisionModel
 from proctor.policies.smolvla.vlm import VlmSizes, sizes_of
+from proctor.policies.smolvla.vlm_weights import load_vlm
 
 NOISE, TIME = "noise", "time"
+EMBEDDINGS = "model.text_model.embed_tokens"
 
 
 class SmolVla(Network):
     """The network; attribute names are those of LeRobot's checkpoints."""
 
     takes_history = False
+    adapted = (
+        r"(model\.vlm_with_expert\.lm_expert\..*\.(q|v)_proj|model\.(state_proj|action_in_proj|"
+        r"action_out_proj|action_time_mlp_in|action_time_mlp_out))"
+    )
 
     def __init__(self, config: SmolVlaConfig, sizes: VlmSizes | None = None) -> None:
         super().__init__()
@@ -65,6 +71,24 @@ class SmolVla(Network):
         for module in (both.vlm.lm_head, text.norm, text.layers[-1]):  # of which nobody reads all
             module.requires_grad_(False)
         self.state_proj.requires_grad_(config.train_state_proj)
+
+    def adopt(self, stored: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Take a file without the matrix that writes words, which some leave out."""
+        words, writes = (f"vlm_with_expert.vlm.{name}.weight" for name in (EMBEDDINGS, "lm_head"))
+        return stored if words not in stored else {writes: stored[words], **stored}
+
+    def cast(self, dtype: torch.dtype | None) -> None:
+        """Compute in float32 unless told otherwise, whatever a file holds: LeRobot does."""
+        super().cast(dtype or torch.float32)
+
+    def begin(self) -> None:
+        """Take over the vision-language model's own weights, where the config says so.
+
+        Raises:
+            UsageError: they are not to be had, or of another model.
+        """
+        if self.config.load_vlm_weights:
+            load_vlm(self.vlm_with_expert.vlm, self.config.vlm_model_name)
 
     def chunk(self, inputs: dict[str, Tensor], draws: dict[str, Tensor]) -> Tensor:
         """Return the actions [B, T, action]."""
@@ -127,7 +151,8 @@ class SmolVla(Network):
         words = model.text_model.embed_tokens(inputs[LANGUAGE_TOKENS])
         state = F.pad(inputs[STATE], (0, self.config.max_state_dim - inputs[STATE].shape[-1]))
         scale = math.sqrt(words.shape[-1])
-        tokens = [patches * scale, words * scale, self.state_proj(state)[:, None]]
+        told = self.state_proj(state.to(self.state_proj.weight.dtype))[:, None].to(words.dtype)
+        tokens = [patches.to(words.dtype) * scale, words * scale, told]
         here = torch.ones(tokens[0].shape[:2], dtype=torch.bool, device=words.device)
         valid = torch.cat([here, inputs[LANGUAGE_MASK], here[:, :1]], 1)
         return torch.cat(tokens, 1), valid
@@ -142,7 +167,8 @@ class SmolVla(Network):
             raise ValueError(
                 f"images are {height}x{width}; expected squares of a multiple of {self.side}"
             )
-        return images * 2.0 - 1.0
+        dtype = self.vlm_with_expert.vlm.model.vision_model.post_layernorm.weight.dtype
+        return (images * 2.0 - 1.0).to(dtype)
 
     def loss(
         self, batch: dict[str, Tensor], draws: dict[str, Tensor]

@@ -1,0 +1,25 @@
+"""The weights that a vision-language model was published with, for a SmolVLA to begin from."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from proctor.machine.hub import download
+from proctor.policies.lerobot.location import folder_here
+from proctor.policies.lerobot.weights import WEIGHTS_FILE, check_tensor, read_tensors
+
+
+def load_vlm(vlm: nn.Module, name: str) -> None:
+    """Give ``vlm`` the weights of the model that is called so: a folder here, or an id on the Hub.
+
+    It may have more layers, which are left out.
+
+    Raises:
+        UsageError: there is no such model, or its weights do not fit.
+    """
+    folder = folder_here(name) or download(name, None, ["config.json", WEIGHTS_FILE])
+    file = folder / WEIGHTS_FILE
+    found, wanted = read_tensors(file), vlm.state_dict()
+    for key, expected in wanted.items():
+        check_tensor(key, expected, found.get(key), str(file))
+    vlm.load_state_dict({key: found[key] for key in wanted})
