@@ -34,6 +34,7 @@ class Pi0Fast(Seeing):
     """The network; attribute names are those of LeRobot's checkpoints."""
 
     config: Pi0FastConfig
+    graphed = False
     speech: Speech
     """How actions are said; the steps before the network bring it."""
 

@@ -103,7 +103,8 @@ class ChunkPolicy(Policy):
                 module.compile()
         self._behind = {key: offered_key(key, renames) for key in parts.postprocessor.needs}
         self._kept = {*self._hearing.needs, *self._behind.values()}
-        self.runner = make_runner(self._forward, self.device, config.pad_to)
+        graphed = self.network.graphed
+        self.runner = make_runner(self._forward, self.device, config.pad_to, graphed=graphed)
 
     def new_episode(self, spec: EpisodeSpec) -> Any:
         """Return what a fresh episode remembers, or None where that is nothing."""

@@ -61,6 +61,8 @@ class Network(nn.Module, ABC):
 
     adapted: str | None = None
     """Layers that get an adapter where none are named: a regex of LeRobot's names."""
+    graphed: bool = True
+    """Whether a CUDA graph can hold a ``chunk``: not where its length depends on what it says."""
 
     tied: Mapping[str, str] = {}
     """Weights that are others', by their names: a file may have either; each pair is one."""

@@ -144,9 +144,14 @@ def _float32_precision(device: torch.device) -> dict[str, Any]:
     return {name: "ieee" if word == "none" else word for name, word in said.items()}
 
 
-def make_runner(forward: Forward, device: torch.device, pad_to: int | None) -> Runner:
-    """Return what runs ``forward`` on ``device``; with ``pad_to`` an accelerator has one size."""
-    if device.type == "cuda":
+def make_runner(
+    forward: Forward, device: torch.device, pad_to: int | None, *, graphed: bool = True
+) -> Runner:
+    """Return what runs ``forward`` on ``device``; with ``pad_to`` an accelerator has one size.
+
+    ``graphed``: whether a CUDA graph can hold it.
+    """
+    if device.type == "cuda" and graphed:
         return GraphRunner(forward, device, (pad_to,) if pad_to else GRAPH_SIZES)
     if device.type == "cpu":
         return Runner(forward, device, (1,))
