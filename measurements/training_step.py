@@ -20,6 +20,7 @@ from command import machine, say
 
 from proctor.config.builder import build
 from proctor.config.training import Precision, TrainConfig
+from proctor.policies.runtime.chunk_policy import as_float
 from proctor.policies.runtime.numerics import training_numerics
 from proctor.training.checkpoints import Checkpoints
 from proctor.training.data import batches
@@ -53,7 +54,7 @@ def bare_step_s(trainer: Trainer, steps: int) -> float:
     setup, network = trainer.setup, trainer.setup.parts.network.train()
     feed = batches(setup.samples, setup.order, range(1), setup.loading, setup.device)
     batch = next(feed)
-    inputs = trainer.preprocess(trainer.seen(batch, 0))
+    inputs = trainer.preprocess({key: as_float(value) for key, value in batch.items()})
     rows = len(next(iter(batch.values())))
     drawn = setup.draws.for_loss(network, 0, rows)
     draws = {name: value.to(setup.device) for name, value in drawn.items()}

@@ -137,6 +137,10 @@ class AcceleratorSettings:
     )
     gradient_accumulation: AccumulationSettings = field(default_factory=AccumulationSettings)
     compile: CompileSettings = field(default_factory=CompileSettings)
+    cuda_graph: bool | None = field(
+        default=None,
+        metadata={"help": "forward and backward as one CUDA graph (default: where it can be)"},
+    )
 
 
 @dataclass

@@ -34,6 +34,7 @@ from proctor.training.checkpoints import AVERAGED, PRETRAINED, STATE, Checkpoint
 from proctor.training.data import Batch, batches
 from proctor.training.draws import Draws
 from proctor.training.ema import Average
+from proctor.training.graph import OneGraph, one_graph
 from proctor.training.learner import Learner
 from proctor.training.meter import Meter, Reading
 from proctor.training.optim import clip_gradients, groups_of, make_optimizer, make_scheduler
@@ -68,6 +69,8 @@ class Trainer:
     learning: Learning
     preprocess: Pipeline
     learner: Learner
+    graph: OneGraph | None = None
+    """Computes losses and gradients in one go, where it can."""
 
     @staticmethod
     def begin(setup: Setup, resumed: Path | None = None) -> Trainer:
@@ -86,7 +89,10 @@ class Trainer:
         if resumed is not None:
             read_state(resumed / STATE, learning)
         preprocess = setup.parts.preprocessor.on(setup.device)
-        return Trainer(setup, learning, preprocess, learner)
+        trainer = Trainer(setup, learning, preprocess, learner)
+        if one_graph(config, network, setup.device, setup.together):
+            trainer.graph = OneGraph(trainer.learn, list(network.parameters()), setup.device)
+        return trainer
 
     def run(self, checkpoints: Checkpoints, watcher: Watcher | None) -> None:
         """Take all steps that are left; without a watcher, nothing is written or validated.
@@ -144,12 +150,13 @@ class Trainer:
         setup, learning = self.setup, self.learning
         network = setup.parts.network
         updates = (learning.step + 1) % setup.config.accumulation == 0
+        draws = self.drawn(network, learning.step, len(batch[ACTION]))
+        seen = self.changed_at_random(batch, learning.step)
         with (
             setup.draws.in_layers(learning.step, setup.device),
             self.learner.collecting(last=updates),
         ):
-            loss, parts = self.loss(batch, learning.step)
-            (loss / setup.config.accumulation).backward()  # type: ignore[no-untyped-call]
+            loss, parts = (self.graph or self.learn)(seen, draws)
         learning.step += 1
         norm = self.update(network) if updates else None
         if learning.scheduler is not None:
@@ -158,30 +165,40 @@ class Trainer:
                 learning.scheduler.step()
         meter.note(len(batch[ACTION]), loss, parts, norm)
 
-    def loss(self, batch: Batch, step: int) -> tuple[Tensor, dict[str, Tensor]]:
+    def learn(self, batch: Batch, draws: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the loss of a batch and its parts; its gradients are collected at the weights."""
+        loss, parts = self.loss(batch, draws)
+        (loss / self.setup.config.accumulation).backward()  # type: ignore[no-untyped-call]
+        return loss, parts
+
+    def loss(self, batch: Batch, draws: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the loss of a batch as it comes from the dataset, and its parts."""
         setup, network = self.setup, self.setup.parts.network
-        device, rows = setup.device, len(batch[ACTION])
-        share = setup.together.share if network.training else ALONE
-        drawn = Draws(setup.config.seed, share).for_loss(network, step, rows)
-        draws = {name: value.to(device, non_blocking=True) for name, value in drawn.items()}
-        inputs = self.preprocess(self.seen(batch, step))
+        inputs = self.preprocess({key: as_float(value) for key, value in batch.items()})
         precision = setup.config.accelerator.mixed_precision
-        with torch.autocast(device.type, torch.bfloat16, enabled=precision is Precision.BF16):
+        with torch.autocast(setup.device.type, torch.bfloat16, enabled=precision is Precision.BF16):
             together = network.training or self.learner.sharded
             return self.learner(inputs, draws) if together else network.loss(inputs, draws)
 
-    def seen(self, batch: Batch, step: int) -> Batch:
-        """Return a batch with its pictures as networks see them; in training, changed at random."""
-        found = {key: as_float(value) for key, value in batch.items()}
+    def drawn(self, network: Network, step: int, rows: int) -> Batch:
+        """Return what the loss of a step is drawn, on the device."""
+        setup = self.setup
+        share = setup.together.share if network.training else ALONE
+        drawn = Draws(setup.config.seed, share).for_loss(network, step, rows)
+        if setup.device.type == "cuda":  # else the copy would wait for all that is computing
+            drawn = {name: value.pin_memory() for name, value in drawn.items()}
+        return {name: value.to(setup.device, non_blocking=True) for name, value in drawn.items()}
+
+    def changed_at_random(self, batch: Batch, step: int) -> Batch:
+        """Return a batch with its pictures changed, where that is asked for."""
         settings = self.setup.config.dataset.image_transforms
-        if not settings.enable or not self.setup.parts.network.training:
-            return found
-        transforms = settings.transforms()
+        if not settings.enable:
+            return batch
+        found, transforms = dict(batch), settings.transforms()
         for key in [key for key, value in batch.items() if value.dtype == torch.uint8]:
             generator = self.setup.draws.for_pictures(key, step)
             what = plan(settings, len(found[key]), generator)
-            found[key] = changed(found[key], transforms, what)
+            found[key] = changed(as_float(found[key]), transforms, what)
         return found
 
     def update(self, network: Network) -> Tensor:
@@ -189,8 +206,13 @@ class Trainer:
         learning, parameters = self.learning, list(network.parameters())
         norm = clip_gradients(parameters, self.setup.recipe.clip_norm)
         learning.optimizer.step()
+<<<<<<< HEAD
         learning.optimizer.zero_grad(set_to_none=True)
         network.updated(learning.step)
+=======
+        if self.graph is None:  # it writes over them where they are
+            learning.optimizer.zero_grad(set_to_none=True)
+>>>>>>> dfb715b (Training: forward and backward as one CUDA graph, where it can be; act_words looks at a part of a picture)
         if learning.average is not None:
             learning.average.update(parameters)
         return norm
@@ -211,7 +233,7 @@ class Trainer:
         steps, loading = range(first.batches_per_epoch), replace(self.setup.loading, processes=0)
         total, rows = torch.zeros((), device=self.setup.device), 0
         for number, batch in enumerate(batches(samples, first, steps, loading, self.setup.device)):
-            loss, _ = self.loss(batch, number)
+            loss, _ = self.loss(batch, self.drawn(network, number, len(batch[ACTION])))
             total += loss.detach() * len(batch[ACTION])
             rows += len(batch[ACTION])
         network.train()

@@ -39,6 +39,7 @@ class Act(Network):
     """The network; attribute names are those of LeRobot's checkpoints."""
 
     takes_history = False
+    recordable = True
     n_further_vectors = 0
     """Tokens that a variant puts beside latent and states."""
     vae_encoder_pos_enc: Tensor

@@ -14,6 +14,7 @@ from proctor.policies.act.config import ActConfig
 from proctor.policies.act_words.words import word_pieces
 from proctor.policies.base import Policy
 from proctor.policies.lerobot.config import CheckpointPlugin, of_training
+from proctor.policies.lerobot.feature_json import channels_first
 from proctor.policies.lerobot.presets import OptimizerSettings, ScheduleSettings, TrainingPreset
 
 WORDS = "words"
@@ -60,6 +61,10 @@ class ActWordsConfig(ActConfig):
     scheduler_warmup_steps: int = field(
         default=300, metadata=of_training("steps of rising rate; then it falls as a cosine")
     )
+    crop: list[int] | None = field(
+        default=None,
+        metadata={"help": "the part of a picture that is looked at: [top, left, height, width]"},
+    )
     random_shift: int = field(
         default=4, metadata=of_training("pixels that pictures are moved by at most, at random")
     )
@@ -96,12 +101,22 @@ class ActWordsConfig(ActConfig):
             raise UsageError("act_words's image encoder has no pretrained weights (say null)")
         if not 0 <= self.random_shift <= _MOST_SHIFT:
             raise UsageError(f"random_shift is {self.random_shift} (choose 0-{_MOST_SHIFT})")
+        if self.crop is not None:
+            self._check_crop(self.crop)
         if self.state_noise < 0:
             raise UsageError(f"state_noise is {self.state_noise:g} (choose 0 or more)")
         if not 0 <= self.word_dropout < 1:
             raise UsageError(f"word_dropout is {self.word_dropout:g} (choose from 0 to below 1)")
         if self.scheduler_warmup_steps < 0:
             raise UsageError(f"scheduler_warmup_steps is {self.scheduler_warmup_steps}")
+
+    def _check_crop(self, crop: list[int]) -> None:
+        if len(crop) != 4 or min(crop[:2]) < 0 or min(crop[2:]) < 1:
+            raise UsageError(f"crop is {crop}, expected [top, left, height, width]")
+        for key in self.cameras:
+            _, height, width = channels_first(self.input_features[key])
+            if crop[0] + crop[2] > height or crop[1] + crop[3] > width:
+                raise UsageError(f"crop {crop} leads out of {key}, which is {height}x{width}")
 
 
 def make(config: ActWordsConfig, interface: Interface) -> Policy:

@@ -71,7 +71,11 @@ class ActWords(Act):
 
     def look(self, inputs: dict[str, Tensor], camera: str) -> Tensor:
         """Return a feature map of a camera, as the sentence has it look."""
-        seen: Tensor = self.backbone(inputs[camera], inputs[SENTENCE])
+        pictures = inputs[camera]
+        if self.config.crop is not None:
+            top, left, height, width = self.config.crop
+            pictures = pictures[..., top : top + height, left : left + width]
+        seen: Tensor = self.backbone(pictures, inputs[SENTENCE])
         return seen
 
     def loss(

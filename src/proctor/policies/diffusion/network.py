@@ -30,6 +30,7 @@ class Diffusion(Network):
     """The network; attribute names are those of LeRobot's checkpoints."""
 
     takes_history = True
+    recordable = True
 
     def __init__(self, config: DiffusionConfig) -> None:
         super().__init__()

@@ -113,7 +113,9 @@ class NoiseSchedule:
 
     def add_noise(self, clean: Tensor, noise: Tensor, timesteps: Tensor) -> Tensor:
         """Return ``clean`` [B, T, A] with ``noise`` in it, as much as ``timesteps`` [B] say."""
-        bar = self.alphas_cumprod.to(clean.device)[timesteps][:, None, None]
+        if self.alphas_cumprod.device != clean.device:  # once: graphs cannot copy
+            self.alphas_cumprod = self.alphas_cumprod.to(clean.device)
+        bar = self.alphas_cumprod[timesteps][:, None, None]
         return bar.sqrt() * clean + (1 - bar).sqrt() * noise
 
     def denoise(
