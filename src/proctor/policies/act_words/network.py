@@ -4,9 +4,10 @@
                                                                    ├─▶ a token for the encoder
     images ─▶ trunk, each block scaled and shifted by the sentence ┘   (FiLM, Perez et al., 2018)
 
-The trunk is a residual network like ResNet-18 that can start from nothing: it normalises the
-channels of every pixel, before each convolution, which needs no other sample and no statistics, and
-works on channels that lie together, which is how GPUs convolve fastest.
+The trunk is a residual network like ResNet-18 that can start from nothing without normalising
+anything: every block begins as its shortcut (De & Smith, 2020), and what the sentence adds to its
+channels is their bias. Its channels lie together, which is how GPUs convolve fastest.
+docs/training.md says what normalising cost and gained.
 """
 
 from __future__ import annotations
@@ -111,15 +112,14 @@ class Trunk(nn.Module):
                 blocks.append(Block(before, width, stride if number == 0 else 1, config.dim_model))
                 before = width
         self.blocks = nn.ModuleList(blocks)
-        self.norm = ChannelNorm(before)
+        nn.init.kaiming_normal_(self.stem.weight)
 
     def forward(self, images: Tensor, sentence: Tensor) -> Tensor:
         """Look at pictures with a sentence [B, D] in mind."""
         x = self.pool(self.stem(images.contiguous(memory_format=torch.channels_last)))
         for block in self.blocks:
             x = block(x, sentence)
-        out: Tensor = F.relu(self.norm(x))
-        return out
+        return F.relu(x)
 
 
 class Block(nn.Module):
@@ -127,36 +127,23 @@ class Block(nn.Module):
 
     def __init__(self, before: int, width: int, stride: int, told: int) -> None:
         super().__init__()
-        self.norm1 = ChannelNorm(before)
         self.conv1 = nn.Conv2d(before, width, 3, stride=stride, padding=1, bias=False)
-        self.norm2 = ChannelNorm(width)
         self.film = nn.Linear(told, 2 * width)
         self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
         self.shortcut: nn.Module = nn.Identity()
         if stride != 1 or before != width:
             self.shortcut = nn.Conv2d(before, width, 1, stride=stride, bias=False)
-        nn.init.zeros_(self.film.weight)  # at first, nothing is heard
-        nn.init.zeros_(self.film.bias)
+            nn.init.kaiming_normal_(self.shortcut.weight, nonlinearity="linear")
+        nn.init.kaiming_normal_(self.conv1.weight)
+        for begun in (self.film.weight, self.film.bias, self.conv2.weight):
+            nn.init.zeros_(begun)  # at first nothing is heard, and nothing added to the shortcut
 
     def forward(self, x: Tensor, sentence: Tensor) -> Tensor:
         """Return [B, width, H / stride, W / stride]."""
-        h = F.relu(self.norm1(x))
         scale, shift = self.film(sentence)[..., None, None].chunk(2, 1)
-        told = torch.addcmul(shift, self.norm2(self.conv1(h)), 1 + scale)
+        told = torch.addcmul(shift, self.conv1(F.relu(x)), 1 + scale)
         out: Tensor = self.shortcut(x) + self.conv2(F.relu(told))
         return out
-
-
-class ChannelNorm(nn.LayerNorm):
-    """Layer normalisation of the channels of every pixel, in the precision that they come in."""
-
-    def forward(self, input: Tensor) -> Tensor:
-        """Normalise [B, C, H, W]."""
-        with torch.autocast(input.device.type, enabled=False):  # it would make float32 of it
-            weight, bias = self.weight.to(input.dtype), self.bias.to(input.dtype)
-            rows = input.permute(0, 2, 3, 1)
-            normed = F.layer_norm(rows, self.normalized_shape, weight, bias, self.eps)
-            return normed.permute(0, 3, 1, 2)
 
 
 def shifted(images: Tensor, places: Tensor, most: int) -> Tensor:
