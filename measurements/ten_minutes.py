@@ -52,6 +52,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--loaders", type=int, default=8, help="processes that gather batches")
     parser.add_argument("--demos", type=int, default=50, help="demonstrations of a task")
     parser.add_argument("--corrected", type=int, default=16, help="corrected episodes of a task")
+    parser.add_argument("--correct_tasks", help="those that are corrected (default: all)")
+    parser.add_argument(
+        "--by_frames", action="store_true", help="long tasks come more often, not all equally"
+    )
     parser.add_argument("--steps", type=int, default=4000, help="of the first training")
     parser.add_argument("--more", type=int, default=6000, help="steps of the second")
     parser.add_argument("--batch", type=int, default=512)
@@ -76,7 +80,6 @@ class Work:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.world = [
             "--env.type=metaworld",
-            f"--env.task={options.tasks}",
             f"--env.observation_height={options.size}",
             f"--env.observation_width={options.size}",
             f"--env.shadow_map={options.shadow_map}",
@@ -109,6 +112,7 @@ class Work:
             "record",
             "--policy.type=expert",
             *self.kept_in("demos", self.options.demos, RECORDED_FROM),
+            f"--env.task={self.options.tasks}",
             "--record.noise=0.3",
             "--record.noise_share=0.5",
             "--record.noise_dims=[0,1,2]",
@@ -123,6 +127,7 @@ class Work:
             f"--policy.n_action_steps={self.options.every}",
             "--record.label=expert",
             *self.kept_in("corrections", self.options.corrected, CORRECTED_FROM),
+            f"--env.task={self.options.correct_tasks or self.options.tasks}",
             "--env.episode_length=200",
         )
         both = [str(self.folder / name) for name in ("demos", "corrections")]
@@ -154,7 +159,7 @@ class Work:
             policy,
             f"--policy.device={options.device}",
             f"--dataset.root={self.folder / dataset}",
-            "--dataset.balance_tasks=true",
+            f"--dataset.balance_tasks={str(not options.by_frames).lower()}",
             "--dataset.cache=ram",
             "--dataset.cache_gb=80",
             f"--batch_size={options.batch}",
@@ -183,6 +188,7 @@ class Work:
             f"--policy.path={self.policy(trained)}",
             f"--policy.n_action_steps={options.every}",
             *self.world,
+            f"--env.task={options.tasks}",
             f"--eval.n_episodes={options.episodes}",
             f"--seed={EXAMINED_FROM}",
             "--video.episodes=0",
