@@ -206,13 +206,9 @@ class Trainer:
         learning, parameters = self.learning, list(network.parameters())
         norm = clip_gradients(parameters, self.setup.recipe.clip_norm)
         learning.optimizer.step()
-<<<<<<< HEAD
-        learning.optimizer.zero_grad(set_to_none=True)
-        network.updated(learning.step)
-=======
         if self.graph is None:  # it writes over them where they are
             learning.optimizer.zero_grad(set_to_none=True)
->>>>>>> dfb715b (Training: forward and backward as one CUDA graph, where it can be; act_words looks at a part of a picture)
+        network.updated(learning.step)
         if learning.average is not None:
             learning.average.update(parameters)
         return norm

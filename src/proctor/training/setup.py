@@ -27,6 +27,7 @@ from proctor.policies.runtime.runner import pick_device
 from proctor.training.checkpoints import PRETRAINED
 from proctor.training.data import Loading, Samples
 from proctor.training.draws import Draws
+from proctor.training.graph import one_graph
 from proctor.training.learner import require_compiler
 from proctor.training.material import Material, look_up_material
 from proctor.training.optim import Recipe, groups_of, resolve
@@ -102,6 +103,7 @@ def prepare(
     parts = _parts(config, material, device, resumed)
     if parts.adapter is not None:
         config = replace(config, peft=settings_of(parts.adapter))
+    one_graph(config, parts.network, device, together)  # refuses where it is asked for in vain
     _check_played(config, parts)
     preset = parts.config.training_preset() if config.use_policy_training_preset else None
     recipe = resolve(preset, config.optimizer, config.scheduler)

@@ -77,6 +77,26 @@ def test_what_cannot_be_is_named(field, value):
         small_act_words(**{field: value}).validate()
 
 
+def test_only_the_part_of_a_picture_that_counts_is_looked_at():
+    policy = make_policy(small_act_words(crop=[8, 4, 16, 16]))
+    seen = batch_of(policy, [Query(episode(0), 0, None)])
+    camera = next(key for key, value in seen.observations.items() if value.dtype == np.uint8)
+    inside, outside = (
+        replace(seen, observations={**seen.observations, camera: seen.observations[camera].copy()})
+        for _ in range(2)
+    )
+    outside.observations[camera][:, :, :8] += 100
+    inside.observations[camera][:, :, 8:24, 4:20] += 100
+    np.testing.assert_array_equal(policy.act(outside), policy.act(seen))
+    assert not np.array_equal(policy.act(inside), policy.act(seen))
+
+
+@pytest.mark.parametrize("crop", [[0, 0, 0, 8], [-1, 0, 8, 8], [0, 0, 8], [8, 0, 1000, 8]])
+def test_a_part_that_is_none_is_refused(crop):
+    with pytest.raises(UsageError, match=r"crop"):
+        small_act_words(crop=crop).validate()
+
+
 def test_only_a_training_disturbs_what_is_seen_and_heard():
     config = small_act_words(dropout=0.0)
     network = make_parts(config).network

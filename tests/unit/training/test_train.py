@@ -212,6 +212,7 @@ def test_a_loss_that_is_no_number_ends_the_run_before_it_is_saved(
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
+        ({"accelerator.cuda_graph": "true"}, "cuda_graph=true: it is for CUDA devices"),
         ({"policy.type": "zero"}, "--policy.type=zero has no weights to train"),
         ({"dataset.episodes": "[7]"}, "no episode 7 (it has 3)"),
         ({"steps": 0}, "--steps must be at least 1"),

@@ -53,10 +53,10 @@ def cropped(images: Tensor, size: list[int], places: Tensor | None) -> Tensor:
     if places is None:
         top, left = round((height - h) / 2), round((width - w) / 2)
         return images[..., top : top + h, left : left + w]
-    top = (places[:, :1] * (height - h + 1)).long()  # all places are equally likely
-    left = (places[:, 1:] * (width - w + 1)).long()
-    rows = top + torch.arange(h, device=images.device)
-    columns = left + torch.arange(w, device=images.device)
+    down = (places[:, :1] * (height - h + 1)).long()  # all places are equally likely
+    across = (places[:, 1:] * (width - w + 1)).long()
+    rows = down + torch.arange(h, device=images.device)
+    columns = across + torch.arange(w, device=images.device)
     each = torch.arange(len(images), device=images.device)
     found = images.movedim(1, -1)[each[:, None, None], rows[:, :, None], columns[:, None, :]]
     return found.movedim(-1, 1).contiguous()
