@@ -37,6 +37,8 @@ EIGHT = (
     "stick-push-v3,disassemble-v3"
 )
 RECORDED_FROM, CORRECTED_FROM, EXAMINED_FROM = 200_000, 300_000, 1000
+LOOKING = "--policy.random_shift=6 --policy.crop=[46,60,128,128]"
+"""Of 192x192; the tables with all that Meta-World's tasks are about."""
 STAGES = ("record", "train", "correct", "train-on", "examine")
 
 
@@ -46,24 +48,24 @@ def parse() -> argparse.Namespace:
     parser.add_argument("stages", nargs="+", choices=("all", *STAGES))
     parser.add_argument("--tasks", default="eight", help="eight, or what --env.task takes")
     parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--size", type=int, default=128, help="of a picture's side")
+    parser.add_argument("--size", type=int, default=192, help="of a picture's side")
     parser.add_argument("--shadow_map", type=int, default=1024)
     parser.add_argument("--workers", type=int, default=14)
-    parser.add_argument("--loaders", type=int, default=8, help="processes that gather batches")
+    parser.add_argument("--loaders", type=int, default=12, help="processes that gather batches")
     parser.add_argument("--demos", type=int, default=50, help="demonstrations of a task")
-    parser.add_argument("--corrected", type=int, default=16, help="corrected episodes of a task")
+    parser.add_argument("--corrected", type=int, default=24, help="corrected episodes of a task")
     parser.add_argument("--correct_tasks", help="those that are corrected (default: all)")
     parser.add_argument(
         "--by_frames", action="store_true", help="long tasks come more often, not all equally"
     )
-    parser.add_argument("--steps", type=int, default=4000, help="of the first training")
-    parser.add_argument("--more", type=int, default=6000, help="steps of the second")
-    parser.add_argument("--batch", type=int, default=512)
-    parser.add_argument("--lr", type=float, default=5e-4)
+    parser.add_argument("--steps", type=int, default=4500, help="of the first training")
+    parser.add_argument("--more", type=int, default=8500, help="steps of the second")
+    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--lr", type=float, default=4e-4)
     parser.add_argument("--episodes", type=int, default=25, help="of a task, examined")
     parser.add_argument("--every", type=int, default=10, help="actions between two looks")
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--further", default="", help="further flags of both trainings")
+    parser.add_argument("--further", default=LOOKING, help="further flags of both trainings")
     options = parser.parse_args()
     if options.tasks == "eight":
         options.tasks = EIGHT
