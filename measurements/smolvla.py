@@ -1,7 +1,9 @@
 """SmolVLA of true size with random weights, on a GPU host: chunks, and Meta-World as a whole.
 
-    python measurements/smolvla.py chunks [--batches=1,8,16 --dtype=float32 --lerobot=FOLDER]
-    PROCTOR_BENCH_WORKERS=14 python measurements/smolvla.py mt50 [--episodes=2 --every=50]
+    python measurements/smolvla.py chunks [--batches=1,8,16 --dtype=float32 --lerobot=FOLDER
+        --compile]
+    PROCTOR_BENCH_WORKERS=14 python measurements/smolvla.py mt50 [--episodes=2 --every=50
+        --draw_slots=3]
 
 ``chunks``: milliseconds for a batch of observations (one 480x480 picture each) to become chunks, as
 CUDA graphs, eager, and by LeRobot's own module with the same weights (smolvla_peer.py says what
@@ -73,6 +75,7 @@ class SmolVlaCase(Case):
 
     folder: str = ""
     tiny: bool = False
+    compile: bool = False
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -81,6 +84,7 @@ class SmolVlaCase(Case):
             "n_action_steps": self.every,
             "dtype": self.dtype,
             "tokenizer": self.folder,
+            "compile": self.compile,
         }
         return fields | ({**_TINY, "vlm_model_name": self.folder} if self.tiny else {})
 
@@ -163,12 +167,12 @@ def compare(policy: Any, rows: dict[str, Array], theirs: Any, ours_s: float, rep
     say("  largest difference of its chunk from ours", f"{apart.max().item():.1e}")
 
 
-def mt50(case: SmolVlaCase) -> None:
+def mt50(case: SmolVlaCase, slots: int | None) -> None:
     """Evaluate, and print the fraction of the limit."""
     workers = int(os.environ["PROCTOR_BENCH_WORKERS"])
     best = best_rate(frames_drawn(workers))
     say(f"rendering alone, 480x480, {workers} processes", f"{best:.0f} frames/s")
-    ran = one_run(case, workers, None)
+    ran = one_run(case, workers, slots)
     on_gpu = torch.cuda.is_available()
     batch_s = idle_batch_s(case, workers) if on_gpu else {1: 0.0, workers: 0.0}
     say_limit("the limit", limit_of(ran.seen, best, batch_s), ran.wall_s)
@@ -183,6 +187,8 @@ def main() -> None:
     parser.add_argument("--tasks", default="mt50")
     parser.add_argument("--episodes", type=int, default=2)
     parser.add_argument("--every", type=int, default=50, help="n_action_steps")
+    parser.add_argument("--draw_slots", type=int, default=None)
+    parser.add_argument("--compile", action="store_true")
     parser.add_argument("--tiny", action="store_true")
     asked = parser.parse_args()
     on_gpu = torch.cuda.is_available()
@@ -208,9 +214,10 @@ def main() -> None:
             strict=False,
             folder=folder,
             tiny=asked.tiny,
+            compile=asked.compile,
         )
         if asked.what == "mt50":
-            mt50(case)
+            mt50(case, asked.draw_slots)
         else:
             chunks(case, [int(n) for n in asked.batches.split(",")], asked.lerobot)
 

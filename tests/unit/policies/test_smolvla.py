@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
-from small_policies import INPUTS, batch_of, episode, fresh_queries
+from small_policies import INPUTS, batch_of, episode, fresh_queries, offering
 
+from proctor.definition import Use
 from proctor.errors import UsageError
 from proctor.features import LANGUAGE_MASK, LANGUAGE_TOKENS, STATE, Feature, FeatureKind
 from proctor.policies.lerobot.checkpoint import built_network
 from proctor.policies.lerobot.pipelines import default_pipelines
+from proctor.policies.lerobot.weights import fill
 from proctor.policies.runtime.chunk_policy import ChunkPolicy, Parts
 from proctor.policies.smolvla.config import PLUGIN, SmolVlaConfig
 from proctor.policies.smolvla.vlm import SMOLVLM2, sizes_of
@@ -184,6 +186,33 @@ def test_a_language_model_that_is_none_of_these_is_refused(tmp_path, path, value
     with pytest.raises(UsageError, match=r"config.json of vlm_model_name=") as refused:
         sizes_of(str(tmp_path))
     assert told in str(refused.value)
+
+
+def test_a_file_without_the_matrix_that_writes_words_is_whole_and_half_floats_are_widened():
+    stored = {key: value.half() for key, value in network().state_dict().items()}
+    stored.pop("vlm_with_expert.vlm.lm_head.weight")
+    made = network()
+    assert fill(made, {f"model.{key}": value for key, value in stored.items()}, "model.", "x") == []
+    made.cast(None)
+    assert {p.dtype for p in made.parameters()} == {torch.float32}
+    made.cast(torch.bfloat16)
+    assert {p.dtype for p in made.parameters()} == {torch.bfloat16}
+
+
+def test_what_is_seen_may_have_any_size_and_a_robots_numbers_only_where_it_learns():
+    small_world = offering("observation.image", FeatureKind.VISUAL, (24, 40, 3))
+    small_world = offering(STATE, FeatureKind.STATE, (5,), small_world)
+    wrist = Feature(FeatureKind.VISUAL, (64, 64, 3), "uint8")
+    empty = {"observation.images.empty_camera_0": wrist}
+    config = small(input_features={**INPUTS, "observation.images.wrist": wrist, **empty})
+    learning = config.made_for(small_world, {}, Use.TRAINING)
+    shapes = {key: feature.shape for key, feature in learning.input_features.items()}
+    assert shapes == {STATE: (5,), "observation.image": (24, 40, 3)}
+    acting = config.made_for(small_world, {}, Use.EVALUATION)
+    assert acting.input_features[STATE].shape == (4,)
+    assert acting.input_features["observation.image"].shape == (24, 40, 3)
+    assert "observation.images.wrist" in acting.input_features, "an eye that is missed is refused"
+    assert "observation.images.empty_camera_0" not in acting.input_features
 
 
 def test_a_new_one_begins_with_the_language_models_own_weights(tmp_path):

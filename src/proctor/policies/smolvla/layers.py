@@ -38,7 +38,9 @@ def turned(x: Tensor, rope: Rope) -> Tensor:
     """Turn queries or keys [B, L, H, D] by where their tokens are."""
     first, second = x.float().chunk(2, -1)
     cos, sin = rope
-    return torch.cat([first * cos - second * sin, second * cos + first * sin], -1).to(x.dtype)
+    left = torch.addcmul(first * cos, second, sin, value=-1)
+    right = torch.addcmul(second * cos, first, sin)
+    return torch.cat([left, right], -1).to(x.dtype)
 
 
 def mask_of(allowed: Tensor, groups: int = 1) -> Tensor:
