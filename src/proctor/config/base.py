@@ -140,7 +140,8 @@ class RunConfig(Config):
 
     @property
     def played_policy(self) -> PolicyConfig:
-        """What the policy is made from: its config, and the batch size that --eval.strict sets."""
-        if self.eval.strict and self.policy.pad_to is None:
-            return replace(self.policy, pad_to=STRICT_BATCH)
-        return self.policy
+        """What the policy is made from: its config, and what --eval.* says of how it is played."""
+        pad_to, latency = self.policy.pad_to, self.eval.latency
+        if self.eval.strict and pad_to is None:
+            pad_to = STRICT_BATCH
+        return replace(self.policy, pad_to=pad_to, latency_steps=latency or None)

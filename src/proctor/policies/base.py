@@ -22,6 +22,8 @@ class PolicyConfig:
     pad_to: int | None = field(default=None, metadata={"hidden": True} | PRESENTATION)
     """Run every batch at this size, whatever the load. No flag: a run under --eval.strict makes its
     policy from a copy of the config with this set."""
+    latency_steps: int | None = field(default=None, metadata={"hidden": True})
+    """How many steps the world goes on while it thinks; set by --eval.latency_steps as above."""
 
 
 class Placement(Enum):

@@ -7,10 +7,13 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from proctor.definition import flatten
 from proctor.report.pairing import RunResults
 from proctor.report.summary import tally
 from proctor.stats.anytime import watched
 
+_LATENCY = ("eval.latency_steps", "policy.config.latency_steps")
+"""Where a protocol says it: of the run, and of a policy that is told."""
 _OF_FOLDER = re.compile(r"_?latency\d+$")
 """What ``proctor eval`` puts behind a run's name for its latency."""
 
@@ -25,7 +28,8 @@ def latency_curves(runs: Sequence[RunResults]) -> list[dict[str, Any]]:
     """Return a curve for every policy that was played with several latencies; one point a run."""
     curves: dict[str, list[RunResults]] = {}
     for run in runs:
-        rest = {name: value for name, value in run.record.protocol.items() if name != "eval"}
+        said = flatten(run.record.protocol)
+        rest = {name: value for name, value in said.items() if name not in _LATENCY}
         curves.setdefault(json.dumps(rest, sort_keys=True), []).append(run)
     several = [own for own in curves.values() if len({_latency(run) for run in own}) > 1]
     return [

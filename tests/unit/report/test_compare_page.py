@@ -14,6 +14,7 @@ import pytest
 from proctor.report.compare_data import compare_data, link
 from proctor.report.compare_page import write_compare_page
 from proctor.report.comparison import Criteria, compare
+from proctor.report.latency_curve import latency_curves
 from proctor.report.pairing import load_run
 from proctor.runs.journal import EpisodeRow
 from proctor.types import Outcome
@@ -169,3 +170,17 @@ def test_nothing_from_outside_is_markup_and_nothing_is_fetched(tmp_path: Path) -
 def test_the_same_runs_give_the_same_page(tmp_path: Path) -> None:
     a, b = run_of(tmp_path / "a", [WON, LOST]), run_of(tmp_path / "b", [LOST, LOST])
     assert page_of(a, b).read_bytes() == page_of(a, b).read_bytes()
+
+
+def test_runs_that_differ_in_latency_alone_are_one_curve(tmp_path: Path) -> None:
+    runs = []
+    for policy, latency in (("a", 0), ("a", 4), ("a", 2), ("b", 0)):
+        told = {"eval": {"latency_steps": latency or None}}
+        told["policy"] = {"type": policy, "config": {"latency_steps": latency or None}}
+        record = replace(RECORD, protocol={**RECORD.protocol, **told})
+        folder = tmp_path / f"{policy}_latency{latency}"
+        runs.append(load_run(write_run(folder, eight_episodes(), record)))
+    (curve,) = latency_curves(runs)
+    assert curve["name"] == "a"
+    assert [point["latency"] for point in curve["points"]] == [0, 2, 4]
+    assert latency_curves(runs[-1:]) == []

@@ -110,6 +110,11 @@ class CheckpointConfig(PolicyConfig):
         | PRESENTATION
         | _EVALUATION,
     )
+    latency_steps: int | None = field(
+        default=None,
+        metadata=run_flag("steps the robot goes on while it thinks (set by --eval.latency_steps)")
+        | _EVALUATION,
+    )
     rename_map: dict[str, str] | None = field(
         default=None,
         metadata=run_flag("benchmark's names to the policy's, as {theirs: ours}")

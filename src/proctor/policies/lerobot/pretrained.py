@@ -50,6 +50,8 @@ def make(config: PretrainedConfig, interface: Interface) -> Policy:
     overrides = dict(config.overrides)
     if config.pad_to is not None:
         overrides.setdefault("pad_to", config.pad_to)
+    if config.latency_steps is not None:
+        overrides.setdefault("latency_steps", config.latency_steps)
     return load_policy(config.path, config.revision, overrides, interface)
 
 

@@ -24,6 +24,8 @@ from proctor.policies.lerobot.presets import (
     ScheduleSettings,
     TrainingPreset,
 )
+from proctor.policies.lerobot.rtc_config import HELP as RTC_HELP
+from proctor.policies.lerobot.rtc_config import read_rtc
 from proctor.policies.smolvla.vlm import SMOLVLM2
 
 if TYPE_CHECKING:
@@ -126,7 +128,7 @@ class SmolVlaConfig(CheckpointConfig):
     )
     min_period: float = field(default=4e-3, metadata=NOT_A_FLAG)
     max_period: float = field(default=4.0, metadata=NOT_A_FLAG)
-    rtc_config: dict[str, Any] | None = field(default=None, metadata=NOT_A_FLAG)
+    rtc_config: dict[str, Any] | None = field(default=None, metadata={"help": RTC_HELP})
     compile_model: bool = field(default=False, metadata=NOT_A_FLAG)
     compile_mode: str = field(default="max-autotune", metadata=NOT_A_FLAG)
 
@@ -182,6 +184,7 @@ class SmolVlaConfig(CheckpointConfig):
         """Check SmolVLA's own rules too: what it needs to see, sizes, and what it cannot do."""
         super().validate()
         check_sizes(self, _MOST)
+        read_rtc(self.rtc_config)
         if self.n_obs_steps != 1:
             raise UsageError(f"SmolVLA looks at one observation; n_obs_steps is {self.n_obs_steps}")
         if not 1 <= self.n_action_steps <= self.chunk_size:

@@ -13,12 +13,16 @@ A the padded action size.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812 (torch's own convention)
 from torch import Tensor, nn
 
 from proctor.features import ACTION, LANGUAGE_MASK, LANGUAGE_TOKENS, STATE
+from proctor.policies.blocks.rtc import guide_of
+from proctor.policies.lerobot.rtc_config import read_rtc
 from proctor.policies.runtime.network import Drawn, Network
 from proctor.policies.smolvla import aloha
 from proctor.policies.smolvla.config import SmolVlaConfig
@@ -56,6 +60,8 @@ class SmolVla(Network):
         self.groups = self.vlm_with_expert.lm_expert.groups
         self.side = sizes.granularity
         chunk = (config.chunk_size, config.max_action_dim)
+        self.guide = guide_of(read_rtc(config.rtc_config), config, config.chunk_size)
+        self.recalled = {} if self.guide is None else self.guide.recalled
         self.draws = {NOISE: (Drawn.NORMAL, chunk)}
         self.loss_draws = {NOISE: (Drawn.NORMAL, chunk), TIME: (Drawn.UNIFORM, ())}
         self._freeze()
@@ -94,18 +100,31 @@ class SmolVla(Network):
         """Return the actions [B, T, action]."""
         if self.config.adapt_to_pi_aloha:
             inputs = {**inputs, STATE: aloha.decoded_state(inputs[STATE])}
-        actions = self.sample(self.remember(inputs), draws[NOISE].float())
+        actions = self.sample(self.remember(inputs), draws[NOISE].float(), inputs)
         actions = actions[..., : self.config.action_dim]
         return aloha.encoded_actions(actions) if self.config.adapt_to_pi_aloha else actions
 
-    def sample(self, memory: Memory, noise: Tensor) -> Tensor:
-        """Follow the velocity from ``noise`` [B, T, A] to actions, in steps of equal length."""
+    def settle(self, chunks: Tensor, states: list[Any]) -> Tensor:
+        """Keep what is left of the chunks for the next queries, where they are led by it."""
+        if self.guide is not None:
+            aloha_s = self.config.adapt_to_pi_aloha
+            self.guide.keep(aloha.decoded_actions(chunks) if aloha_s else chunks, states)
+        return chunks
+
+    def sample(self, memory: Memory, noise: Tensor, recalled: Mapping[str, Tensor]) -> Tensor:
+        """Follow the velocity from ``noise`` [B, T, A] to actions, in steps of equal length.
+
+        ``recalled`` has what is left of the last chunks, where new ones are led by it.
+        """
         n = self.config.num_steps
         steps = torch.arange(n, dtype=_fine(noise.device), device=noise.device)
         times = self.embed_time((1.0 + steps * (-1.0 / n)).float())
         x = noise
         for number in range(n):
-            x = x + (-1.0 / n) * self.velocity(x, times[number], memory)
+            velocity = self.velocity(x, times[number], memory)
+            if self.guide is not None:
+                velocity = self.guide.bend(velocity, x, 1.0 - number / n, recalled)
+            x = x + (-1.0 / n) * velocity
         return x
 
     def velocity(self, x: Tensor, time: Tensor, memory: Memory) -> Tensor:

@@ -16,7 +16,6 @@ from proctor.errors import UsageError
 from proctor.features import IMAGES, FeatureKind, Interface, NormMode
 from proctor.policies.base import Policy
 from proctor.policies.lerobot.config import (
-    NOT_A_FLAG,
     CheckpointPlugin,
     of_training,
 )
@@ -92,8 +91,12 @@ class XVlaConfig(LanguageConfig):
     tokenizer_max_length: int = field(
         default=64, metadata=of_training("tokens of an instruction; the rest is cut")
     )
-    tokenizer_padding_side: str = field(default="right", metadata=NOT_A_FLAG)
-    pad_language_to: str = field(default="max_length", metadata=NOT_A_FLAG)
+    tokenizer_padding_side: str = field(
+        default="right", metadata=of_training("where an instruction is filled up")
+    )
+    pad_language_to: str = field(
+        default="max_length", metadata=of_training("how far; we fill it up to its most tokens")
+    )
     hidden_size: int = field(default=1024, metadata={"help": "width of the transformer"})
     depth: int = field(default=24, metadata={"help": "its layers"})
     num_heads: int = field(default=16, metadata={"help": "its attention heads"})
@@ -114,7 +117,9 @@ class XVlaConfig(LanguageConfig):
     max_action_dim: int = field(
         default=20, metadata={"help": "of action_mode auto: actions are filled up to this"}
     )
-    domain_feature_key: str | None = field(default=None, metadata=NOT_A_FLAG)
+    domain_feature_key: str | None = field(
+        default=None, metadata=of_training("null: kinds of robots are no column here")
+    )
     resize_imgs_with_padding: list[int] | None = field(
         default=None, metadata={"help": "scale images into [height,width], left and top filled up"}
     )

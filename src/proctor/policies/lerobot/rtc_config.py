@@ -1,0 +1,54 @@
+"""Real-time chunking as a config.json says it: how a new chunk is led to go on where the old ends.
+
+No torch here: `--help` reads configs. What it does is in policies/blocks/rtc.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+
+from proctor.errors import UsageError
+
+HELP = "real-time chunking, as {enabled: true, execution_horizon: 10}: docs/latency.md"
+
+
+@dataclass(frozen=True)
+class Rtc:
+    """LeRobot's fields of ``rtc_config``."""
+
+    enabled: bool = True
+    mode: Literal["guided"] = "guided"
+    prefix_attention_schedule: Literal["ZEROS", "ONES", "LINEAR", "EXP"] = "LINEAR"
+    """How much a step of the old chunk counts, from the first that is not yet decided on."""
+    max_guidance_weight: float = 10.0
+    execution_horizon: int = 10
+    """From this step on the old chunk counts nothing."""
+    debug: bool = False
+    debug_maxlen: int = 100
+
+
+def read_rtc(raw: Mapping[str, Any] | None) -> Rtc | None:
+    """Return what ``rtc_config`` says; None where it is off.
+
+    Raises:
+        UsageError: a field that there is not, or a value that cannot be.
+    """
+    if raw is None:
+        return None
+    known = Rtc.__dataclass_fields__
+    for name in raw:
+        if name not in known:
+            raise UsageError(f"rtc_config has no {name!r} (it has {', '.join(known)})")
+    try:
+        rtc = msgspec.convert(dict(raw), Rtc, strict=False)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"rtc_config: {error}") from None
+    if not 0 < rtc.max_guidance_weight <= 1e6:
+        raise UsageError(f"rtc_config: max_guidance_weight is {rtc.max_guidance_weight:g}")
+    if not 0 <= rtc.execution_horizon <= 100_000:
+        raise UsageError(f"rtc_config: execution_horizon is {rtc.execution_horizon}")
+    return rtc if rtc.enabled else None
