@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.fuzz import checkpoints, datasets, runs, wire, words
+from tests.fuzz import checkpoints, datasets, frames, runs, wire, words
 from tests.fuzz.hostile import Draw
 from tests.fuzz.yard import Yard
 
@@ -38,4 +38,8 @@ KINDS = [
     Kind("datasets: info.json", 50, datasets.infos),
     Kind("datasets: tables", 50, datasets.tables),
     Kind("datasets: videos", 50, datasets.videos),
+    Kind("frames: openpi", 5, frames.openpi_frames),
+    Kind("frames: vla-eval", 5, frames.vla_eval_frames),
+    Kind("frames: groot", 5, frames.groot_frames),
+    Kind("frames: lerobot", 5, frames.lerobot_frames),
 ]

@@ -224,7 +224,7 @@ class Desk:
         if waiting.ask.history:
             return waiting.rows
         past = self._remember(waiting.guest, waiting.rows)
-        return {key: np.stack([row[key] for row in past]) for key in waiting.rows}
+        return {key: _stacked([row[key] for row in past]) for key in waiting.rows}
 
     def _remember(self, guest: Guest, rows: Rows) -> deque[Rows]:
         """Return the last rows that the guest saw, the first repeated where there are too few."""
@@ -242,3 +242,8 @@ class Desk:
             guest.step = 0
             guest.past.clear()
             self._policy.end_episode(state)
+
+
+def _stacked(rows: list[Array]) -> Array:
+    """Return rows as one array; a single one is not copied for that."""
+    return rows[0][None] if len(rows) == 1 else np.stack(rows)

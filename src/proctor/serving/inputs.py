@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from proctor.errors import WireError
+from proctor.errors import WireError, one_line
 from proctor.features import Array, Feature, FeatureKind
 from proctor.wire.records import Ask
 
@@ -48,7 +48,7 @@ class Inputs:
         wanted = f"{feature.dtype} {list(feature.shape)}"
         if name not in ask.observation:
             also = "" if alias == key else f" (or {alias!r})"
-            sent = ", ".join(ask.observation) or "nothing"
+            sent = one_line(", ".join(ask.observation), 300) or "nothing"
             raise WireError(f"the policy wants {key!r}{also}, {wanted}; the client sends {sent}")
         values = ask.observation[name]
         shape = (self.n_obs_steps, *feature.shape) if ask.history else feature.shape
@@ -57,6 +57,6 @@ class Inputs:
             raise WireError(f"the policy wants {name!r} as {wanted}, the client sends {got}")
         if feature.kind is FeatureKind.VISUAL and values.dtype != np.uint8:
             raise WireError(f"{name!r} is {values.dtype}; pictures are sent as uint8, 0 to 255")
-        if not np.isfinite(values).all():
+        if values.dtype.kind == "f" and not np.isfinite(values).all():
             raise WireError(f"{name!r} holds NaN or infinite numbers")
         return values.astype(feature.dtype, copy=False)

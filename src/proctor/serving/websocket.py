@@ -7,6 +7,7 @@ import contextlib
 import http
 import json
 import logging
+import socket
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ except ImportError as error:
     raise MissingExtra(error.name or "websockets", "wire") from None
 
 _OPEN_S, _CLOSE_S = 10.0, 1.0
+ROOM_BYTES = 4 * 2**20
 _WORDS = {"Api-Key", "Bearer"}
 Hold = Callable[["Line"], Awaitable[None]]
 
@@ -44,8 +46,8 @@ class GuestLeft(Exception):
 class Line:
     """A connection to one guest."""
 
-    def __init__(self, socket: ServerConnection, idle_s: float) -> None:
-        self._socket, self._idle_s = socket, idle_s
+    def __init__(self, connection: ServerConnection, idle_s: float) -> None:
+        self._socket, self._idle_s = connection, idle_s
 
     async def hear(self) -> bytes | str:
         """Return what the guest says next.
@@ -54,7 +56,8 @@ class Line:
             GuestLeft: nothing more will come.
         """
         with _leaving():
-            return await asyncio.wait_for(self._socket.recv(), self._idle_s)
+            async with asyncio.timeout(self._idle_s):
+                return await self._socket.recv()
 
     async def say(self, frame: bytes | str) -> None:
         """Send a frame.
@@ -63,7 +66,8 @@ class Line:
             GuestLeft: it is not taken.
         """
         with _leaving():
-            await asyncio.wait_for(self._socket.send(frame), self._idle_s)
+            async with asyncio.timeout(self._idle_s):
+                await self._socket.send(frame)
 
     async def refuse(self, why: str) -> None:
         """Hang up: what came is none of the protocol's."""
@@ -87,32 +91,31 @@ async def listen(talk: Talk, port: int, limits: Limits) -> Opened:
     """
     guests: set[ServerConnection] = set()
 
-    async def hold(socket: ServerConnection) -> None:
-        guests.add(socket)
+    async def hold(guest: ServerConnection) -> None:
+        guests.add(guest)
         try:
             with contextlib.suppress(GuestLeft):
-                await talk.hold(Line(socket, limits.idle_s))
+                await talk.hold(Line(guest, limits.idle_s))
         except Exception as error:
             print(one_line(f"a guest was left alone: {error!r}"), file=sys.stderr)
             raise
         finally:
-            guests.discard(socket)
+            guests.discard(guest)
 
-    def answer(socket: ServerConnection, request: Request) -> Response | None:
+    def answer(guest: ServerConnection, request: Request) -> Response | None:
         path = urlsplit(request.path).path
         if path in talk.pages:
-            return _page(socket, talk.pages[path]())
+            return _page(guest, talk.pages[path]())
         if not limits.admits(_key_in(request)):
-            return socket.respond(http.HTTPStatus.UNAUTHORIZED, "the API key is missing or wrong\n")
+            return guest.respond(http.HTTPStatus.UNAUTHORIZED, "the API key is missing or wrong\n")
         if len(guests) >= limits.most_guests:
-            return socket.respond(http.HTTPStatus.SERVICE_UNAVAILABLE, "too many connections\n")
+            return guest.respond(http.HTTPStatus.SERVICE_UNAVAILABLE, "too many connections\n")
         return None
 
     try:
         server = await serve(
             hold,
-            limits.host,
-            port,
+            sock=_listening(limits.host, port),
             process_request=answer,
             ssl=limits.context(),
             compression=None,
@@ -135,10 +138,24 @@ async def listen(talk: Talk, port: int, limits: Limits) -> Opened:
     return Opened(server.sockets[0].getsockname()[1], close)
 
 
-def _page(socket: ServerConnection, said: Mapping[str, Any] | str) -> Response:
+def _listening(host: str, port: int) -> socket.socket:
+    """Return a socket with room for whole pictures: a sender then need not wait for its reader."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    made = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, ROOM_BYTES)
+        made.bind((host, port))
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+def _page(line: ServerConnection, said: Mapping[str, Any] | str) -> Response:
     if isinstance(said, str):
-        return socket.respond(http.HTTPStatus.OK, said)
-    response = socket.respond(http.HTTPStatus.OK, json.dumps(said))
+        return line.respond(http.HTTPStatus.OK, said)
+    response = line.respond(http.HTTPStatus.OK, json.dumps(said))
     del response.headers["Content-Type"]
     response.headers["Content-Type"] = "application/json"
     return response

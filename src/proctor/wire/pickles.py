@@ -20,7 +20,7 @@ from proctor.errors import WireError
 from proctor.features import Array
 from proctor.wire.packing import array_of, bad_frame, shown
 
-_MOST_NODES = 100_000
+_MOST_NODES = 20_000
 _RECORDS = ("TimedObservation", "TimedAction", "RemotePolicyConfig")
 _STORAGES = {
     "FloatStorage": "<f4",

@@ -195,7 +195,7 @@ def _picture(tree: Mapping[Any, Any]) -> Array:
     data, shape, form = tree.get("data"), tree.get("shape"), tree.get("format")
     if form == "raw":
         return array_of(data, tree.get("dtype"), shape)
-    if form not in _PICTURES or not isinstance(data, bytes):
+    if not isinstance(form, str) or form not in _PICTURES or not isinstance(data, bytes):
         raise WireError("a picture is neither raw, png nor jpeg")
     try:
         from PIL import Image

@@ -23,6 +23,8 @@ except ImportError as error:
     raise MissingExtra(error.name or "websockets", "wire") from None
 
 _READ_BYTES = 2**20
+_ROOM_BYTES = 4 * 2**20
+"""For whole pictures on their way: a sender then need not wait for its reader."""
 _OF_MESSAGES = (Opcode.TEXT, Opcode.BINARY, Opcode.CONT)
 
 
@@ -149,6 +151,7 @@ class WebSocket:
 
 def _connected(address: Address, within_s: float) -> socket.socket:
     made = socket.create_connection((address.host, address.port), timeout=within_s)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _ROOM_BYTES)
     made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if not address.encrypted:
         return made

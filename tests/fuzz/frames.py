@@ -1,0 +1,249 @@
+"""Kinds of cases that come as frames: what strangers send to ``serve``, or answer ``remote``."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+import traceback
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import msgspec
+import numpy as np
+from hypothesis import strategies as st
+
+from proctor.errors import ProctorError
+from proctor.features import IMAGE, STATE, Feature, FeatureKind
+from proctor.serving.inputs import Inputs
+from proctor.types import EpisodeSpec, Task
+from proctor.wire import groot, lerobot, openpi, pickle_writing, vla_eval
+from proctor.wire.records import About, Ask, Seen
+from tests.fuzz.hostile import NUMBERS, ODD, TEXTS, Draw
+from tests.fuzz.sentinel import CANARY
+from tests.fuzz.yard import BrokenPromise, Yard
+
+AT_ONCE = 200
+"""Frames of one case: each takes microseconds, a case milliseconds."""
+_PICTURE, _STATE = np.zeros((4, 4, 3), np.uint8), np.zeros(2, np.float32)
+_INPUTS = Inputs(
+    {
+        IMAGE: Feature(FeatureKind.VISUAL, (4, 4, 3), "uint8"),
+        STATE: Feature(FeatureKind.STATE, (2,), "float32"),
+    },
+    n_obs_steps=1,
+)
+_SPEC = EpisodeSpec(Task("suite", 0, "task", "do it", 10, 10), 0, 7)
+_ABOUT = About("act", {STATE: Seen(FeatureKind.STATE, [2], "float32")}, 2)
+_ACTIONS = np.zeros((3, 2), np.float32)
+_EDGES = (
+    b"\xdd\xff\xff\xff\xff", b"\xdf\xff\xff\xff\xff", b"\xc6\xff\xff\xff\xff", b"\x91" * 2000,
+    b"\x81" * 2000, b"\xc1", b"\xc7\xff\xff", b"\xd6\xff", b"\xff" * 9, b"\x00" * 9,
+    b"\x8e\xff\xff\xff\xff\x00\x00\x00\x00", b"\x96\xff\xff\xff\x7f\x00\x00\x00\x00",
+    b"(" * 2000, b"r\xff\xff\xff\xff", b"\x95\xff\xff\xff\xff\xff\xff\xff\x7f",
+)  # fmt: skip
+
+
+def _ask(camera: str, state: str) -> Ask:
+    return Ask({camera: _PICTURE, state: _STATE}, "go", _SPEC, 3)
+
+
+@cache
+def _openpi() -> list[bytes]:
+    ask = _ask(*openpi.CAMERAS[:1], openpi.STATE)
+    return [
+        openpi.encode_ask(ask),
+        openpi.encode_ask(Ask(ask.observation, "go")),
+        openpi.encode_reply(_ACTIONS, {"infer_ms": 1.0}),
+        openpi.encode_metadata(_ABOUT),
+    ]
+
+
+@cache
+def _vla_eval() -> list[bytes]:
+    kind, message = vla_eval.Kind, vla_eval.Message
+    seen = vla_eval.observation(_ask(vla_eval.CAMERAS[0], vla_eval.STATES[0]))
+    picture = {"__image__": True, "format": "png", "shape": [4, 4, 3], "data": _png()}
+    return [
+        vla_eval.encode(message(kind.HELLO, vla_eval.hello(_ABOUT), 1)),
+        vla_eval.encode(message(kind.OBSERVATION, seen, 2)),
+        vla_eval.encode(message(kind.OBSERVATION, {"images": {"a": picture}}, 2)),
+        vla_eval.encode(message(kind.ACTION, vla_eval.actions(_ACTIONS), 2)),
+        vla_eval.encode(message(kind.ERROR, {"error": "no"}, 2)),
+    ]
+
+
+def _png() -> bytes:
+    import io
+
+    from PIL import Image
+
+    file = io.BytesIO()
+    Image.fromarray(_PICTURE).save(file, format="PNG")
+    return file.getvalue()
+
+
+@cache
+def _groot() -> list[bytes]:
+    data = groot.observation(_ask(groot.CAMERAS[0], groot.STATE_NAME))
+    old = {"video.cam": _PICTURE[None], "state.arm": _STATE[None], "annotation.task": ["go"]}
+    new = {"nd": True, "type": "<f4", "kind": "", "shape": [1, 3, 2], "data": _ACTIONS.tobytes()}
+    return [
+        groot.encode_request(groot.Request(groot.ACT, data, "token")),
+        groot.encode_request(groot.Request(groot.ACT, old)),
+        groot.encode_actions([_ACTIONS], nested=True),
+        groot.encode_actions([_ACTIONS], nested=False),
+        groot.encode_reply([{"action": new}, {}]),
+        groot.encode_reply({"error": "no"}),
+    ]
+
+
+@cache
+def _lerobot() -> list[bytes]:
+    setup = lerobot.Setup("act", "somewhere", lerobot.features_of({STATE: (2,)}))
+    ask = Ask({STATE: _STATE}, "go")
+    frames = [
+        lerobot.encode_setup(setup),
+        *lerobot.encode_observation(ask, 3),
+        *lerobot.encode_observation(_ask(IMAGE, STATE), 3),
+        lerobot.encode_own_actions(_ACTIONS),
+    ]
+    pickles = [
+        pickle.dumps(value, protocol)
+        for value in (_Bomb(), os.system, [_STATE, OrderedDict(a=1)], {"a": np.float32(1)}, CANARY)
+        for protocol in (0, 2, 4, 5)
+    ]
+    return [*frames, *pickles, *(lerobot._message({1: data}) for data in pickles)]
+
+
+class _Bomb:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return __import__, (CANARY,)
+
+
+def _hear_openpi(frame: bytes) -> None:
+    _tried(lambda: _INPUTS.rows(openpi.decode_ask(frame), {}))
+    _tried(lambda: openpi.decode_reply(frame))
+    _tried(lambda: openpi.decode_metadata(frame))
+
+
+def _hear_vla_eval(frame: bytes) -> None:
+    message = _tried(lambda: vla_eval.decode(frame))
+    if message is not None:
+        _tried(lambda: _INPUTS.rows(vla_eval.ask_of(message), {}))
+        _tried(lambda: vla_eval.reply_of(message))
+        _tried(lambda: vla_eval.heard_hello(message))
+
+
+def _hear_groot(frame: bytes) -> None:
+    request = _tried(lambda: groot.decode_request(frame))
+    if request is not None:
+        asked = _tried(lambda: groot.asked_of(request.data))
+        for ask in asked.rows[:3] if asked is not None else ():
+            _tried(lambda ask=ask: _INPUTS.rows(ask, {}))
+    _tried(lambda: groot.decode_actions(frame))
+    _tried(lambda: groot.decode_about(frame))
+
+
+def _hear_lerobot(frame: bytes) -> None:
+    setup = _tried(lambda: lerobot.decode_setup(frame))
+    observed = _tried(lambda: lerobot.Parts().add(frame))
+    if observed is not None:
+        _tried(lambda: _INPUTS.rows(lerobot.ask_of(observed, setup or lerobot.Setup("", "")), {}))
+    _tried(lambda: lerobot.decode_actions(frame))
+    _tried(lambda: pickle_writing.dump(lerobot.load(frame)) and None)
+
+
+def _tried(hear: Callable[[], Any]) -> Any:
+    """Return what a frame is heard as; None where it is refused, which is one line."""
+    try:
+        return hear()
+    except ProctorError as refused:
+        if "\n" in str(refused) or len(str(refused)) > 20_000:
+            raise BrokenPromise("several lines", str(refused)[:300]) from None
+        return None
+
+
+def _mutated(chance: random.Random, good: list[bytes]) -> bytes:
+    """Return a frame that somebody has been at."""
+    frame = bytearray(chance.choice(good))
+    for _ in range(chance.choice((1, 1, 2, 4, 8))):
+        place = chance.randrange(len(frame) + 1)
+        match chance.randrange(8):
+            case 0:
+                frame[place : place + 1] = bytes([chance.randrange(256)])
+            case 1:
+                del frame[place:]
+            case 2:
+                frame[place:place] = chance.choice(_EDGES)
+            case 3:
+                frame[place : place + chance.randrange(8)] = chance.randbytes(chance.randrange(8))
+            case 4:
+                other = chance.choice(good)
+                frame[place:] = other[chance.randrange(len(other)) :]
+            case 5:
+                frame[place:place] = frame[: chance.randrange(64)]
+            case 6:
+                frame[place:place] = msgspec.msgpack.encode(_odd(chance))
+            case 7:
+                return chance.randbytes(chance.randrange(64))
+    return bytes(frame)
+
+
+def _odd(chance: random.Random) -> Any:
+    numbers = [n for n in NUMBERS if isinstance(n, float) or -(2**63) <= n < 2**64]
+    texts = [text for text in TEXTS if text.isascii()]
+    return chance.choice([chance.choice(numbers), chance.choice(texts), chance.choice(ODD)])
+
+
+def _replaced(chance: random.Random, frame: bytes) -> bytes:
+    """Return a frame of MessagePack in which something is something else."""
+    try:
+        tree = msgspec.msgpack.decode(frame)
+    except (msgspec.DecodeError, ValueError):
+        return frame
+    node = tree
+    while isinstance(node, dict | list) and node:
+        key = chance.choice(list(node) if isinstance(node, dict) else range(len(node)))
+        if not isinstance(node[key], dict | list) or chance.random() < 0.4:
+            node[key] = _odd(chance)
+            break
+        node = node[key]
+    return msgspec.msgpack.encode(tree)
+
+
+def _kind(good: Callable[[], list[bytes]], hear: Callable[[bytes], None]) -> Any:
+    def attack(draw: Draw, yard: Yard) -> None:
+        chance = random.Random(draw(st.integers(0, 2**64)))
+        frames = [_frame(chance, good()) for _ in range(AT_ONCE)]
+        with yard.watched(f"frames of {good.__name__}"):
+            for frame in frames:
+                _heard(frame, hear)
+
+    return attack
+
+
+def _frame(chance: random.Random, good: list[bytes]) -> bytes:
+    if chance.random() < 0.3:
+        return _replaced(chance, chance.choice(good))
+    return _mutated(chance, good)
+
+
+def _heard(frame: bytes, hear: Callable[[bytes], None]) -> None:
+    """Hear one frame; whatever is wrong with us is a finding that names it."""
+    try:
+        hear(frame)
+    except BrokenPromise:
+        raise
+    except Exception as error:  # noqa: BLE001  whatever it is, it is the finding
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        gist = f"{type(error).__name__} at {place.filename}:{place.lineno}"
+        raise BrokenPromise(gist, f"{error}: {frame[:300]!r}") from None
+
+
+openpi_frames = _kind(_openpi, _hear_openpi)
+vla_eval_frames = _kind(_vla_eval, _hear_vla_eval)
+groot_frames = _kind(_groot, _hear_groot)
+lerobot_frames = _kind(_lerobot, _hear_lerobot)
