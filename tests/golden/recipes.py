@@ -53,11 +53,15 @@ def recipe_weight(key: str, shape: torch.Size) -> torch.Tensor:
     return torch.from_numpy(x.reshape(tuple(shape)).astype(np.float32))
 
 
-def fill_weights(network: torch.nn.Module, prefix: str) -> None:
-    """Give every tensor of ``network`` its recipe value; ``prefix`` is the checkpoint's."""
+def fill_weights(network: torch.nn.Module, prefix: str, matrices: float = 1.0) -> None:
+    """Give every tensor of ``network`` its recipe value; ``prefix`` is the checkpoint's.
+
+    Matrices are scaled by ``matrices``: a deep network of large ones amplifies rounding.
+    """
     for key, tensor in network.state_dict().items():
         if tensor.is_floating_point() and not key.endswith(NEVER_FILLED):
-            tensor.copy_(recipe_weight(prefix + key, tensor.shape))
+            made = recipe_weight(prefix + key, tensor.shape)
+            tensor.copy_(made * matrices if made.dim() > 1 else made)
 
 
 def load_case(name: str) -> tuple[dict[str, Any], dict[str, torch.Tensor], dict[str, torch.Tensor]]:

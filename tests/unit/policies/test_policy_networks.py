@@ -11,8 +11,8 @@ from proctor.policies.act.ensemble import TemporalEnsemble
 from proctor.policies.act.network import Act
 from proctor.policies.blocks.resnet import FrozenBatchNorm2d, ResNet, feature_map_size, group_norm
 from proctor.policies.blocks.rgb_encoder import cropped
+from proctor.policies.blocks.schedule import NoiseSchedule
 from proctor.policies.diffusion.network import Diffusion
-from proctor.policies.diffusion.schedule import NoiseSchedule
 from proctor.policies.runtime.network import Drawn, draw
 
 

@@ -1,7 +1,7 @@
 """Diffusion Policy, the plug-in: its config and how it is made.
 
 The policy itself (Chi et al., 2023) is in network.py, its denoiser in unet1d.py and the
-noise arithmetic in schedule.py; this file stays light, because `--help` reads it.
+noise arithmetic in blocks/schedule.py; this file stays light, because `--help` reads it.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from proctor.features import ACTION, ENVIRONMENT_STATE, STATE
 from proctor.policies.blocks.rgb_encoder import RgbEncoder
+from proctor.policies.blocks.schedule import NoiseSchedule
 from proctor.policies.diffusion.config import DiffusionConfig
-from proctor.policies.diffusion.schedule import NoiseSchedule
 from proctor.policies.diffusion.unet1d import UNet1d
 from proctor.policies.runtime.network import Drawn, Network
 

@@ -16,6 +16,7 @@ FAMILIES = {
     "act": "proctor.policies.act.config:PLUGIN",
     "act_words": "proctor.policies.act_words.config:PLUGIN",
     "diffusion": "proctor.policies.diffusion.config:PLUGIN",
+    "multi_task_dit": "proctor.policies.dit.config:PLUGIN",
     "smolvla": "proctor.policies.smolvla.config:PLUGIN",
     "tdmpc": "proctor.policies.tdmpc.config:PLUGIN",
     "vqbet": "proctor.policies.vqbet.config:PLUGIN",

@@ -10,11 +10,24 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from proctor.policies.diffusion.config import DiffusionConfig
+
+class ScheduleConfig(Protocol):
+    """What a policy's config says of its noise, in LeRobot's names."""
+
+    noise_scheduler_type: str
+    num_train_timesteps: int
+    beta_schedule: str
+    beta_start: float
+    beta_end: float
+    prediction_type: str
+    clip_sample: bool
+    clip_sample_range: float
+    num_inference_steps: int | None
 
 
 def betas(name: str, n_steps: int, start: float, end: float) -> Tensor:
@@ -61,7 +74,7 @@ class NoiseSchedule:
     of signal (in variance) left at every training timestep.
     """
 
-    def __init__(self, config: DiffusionConfig) -> None:
+    def __init__(self, config: ScheduleConfig) -> None:
         self.predicts_noise = config.prediction_type == "epsilon"
         self.clip = config.clip_sample_range if config.clip_sample else None
         self.betas = betas(

@@ -1,0 +1,169 @@
+"""CLIP's two encoders (Radford et al., 2021), by the names of their weights in transformers.
+
+    images ─▶ patches ─▶ + class token, positions ─▶ transformer ─▶ the class token's row
+    tokens ─▶ embeddings, + positions ─▶ causal transformer ─▶ norm ─▶ the row where the text ends
+
+Our own, because a CUDA graph cannot hold transformers': it looks at masks while it runs.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F  # noqa: N812 (torch's own convention)
+from torch import Tensor, nn
+
+from proctor.policies.blocks.clip_sizes import EncoderSizes, TextSizes, VisionSizes
+
+
+class Attention(nn.Module):
+    """Self-attention; ``mask`` [B, 1, N, N] is added to its scores."""
+
+    def __init__(self, sizes: EncoderSizes) -> None:
+        super().__init__()
+        width = sizes.hidden_size
+        self.heads = sizes.num_attention_heads
+        self.k_proj, self.v_proj = nn.Linear(width, width), nn.Linear(width, width)
+        self.q_proj, self.out_proj = nn.Linear(width, width), nn.Linear(width, width)
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Return [B, N, D]."""
+        q, k, v = (
+            part(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for part in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        seen = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        out: Tensor = self.out_proj(seen.transpose(1, 2).flatten(2))
+        return out
+
+
+class Mlp(nn.Module):
+    """Two layers with CLIP's activation between them."""
+
+    def __init__(self, sizes: EncoderSizes) -> None:
+        super().__init__()
+        self.quick = sizes.hidden_act == "quick_gelu"
+        self.fc1 = nn.Linear(sizes.hidden_size, sizes.intermediate_size)
+        self.fc2 = nn.Linear(sizes.intermediate_size, sizes.hidden_size)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return [B, N, D]."""
+        hidden = self.fc1(x)
+        out: Tensor = self.fc2(
+            hidden * torch.sigmoid(1.702 * hidden) if self.quick else F.gelu(hidden)
+        )
+        return out
+
+
+class Layer(nn.Module):
+    """Attention and MLP, each behind a norm."""
+
+    def __init__(self, sizes: EncoderSizes) -> None:
+        super().__init__()
+        self.self_attn = Attention(sizes)
+        self.layer_norm1 = nn.LayerNorm(sizes.hidden_size, eps=sizes.layer_norm_eps)
+        self.mlp = Mlp(sizes)
+        self.layer_norm2 = nn.LayerNorm(sizes.hidden_size, eps=sizes.layer_norm_eps)
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Return [B, N, D]."""
+        x = x + self.self_attn(self.layer_norm1(x), mask)
+        out: Tensor = x + self.mlp(self.layer_norm2(x))
+        return out
+
+
+class Encoder(nn.Module):
+    """The layers."""
+
+    def __init__(self, sizes: EncoderSizes) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Layer(sizes) for _ in range(sizes.num_hidden_layers))
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Return [B, N, D]."""
+        for layer in self.layers:
+            x = layer(x, mask)
+        return x
+
+
+class VisionEmbeddings(nn.Module):
+    """Patches, and a class token before them, each with its place."""
+
+    def __init__(self, sizes: VisionSizes) -> None:
+        super().__init__()
+        width, patch = sizes.hidden_size, sizes.patch_size
+        self.class_embedding = nn.Parameter(torch.empty(width))
+        self.patch_embedding = nn.Conv2d(3, width, patch, stride=patch, bias=False)
+        self.position_embedding = nn.Embedding((sizes.image_size // patch) ** 2 + 1, width)
+        nn.init.normal_(self.class_embedding, std=width**-0.5)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return [B, 1 + patches, D] of images [B, 3, H, W] of the size that it was made for."""
+        patches = self.patch_embedding(images).flatten(2).transpose(1, 2)
+        first = self.class_embedding.expand(len(images), 1, -1)
+        out: Tensor = torch.cat([first, patches], 1) + self.position_embedding.weight
+        return out
+
+
+class VisionModel(nn.Module):
+    """Images to the last row of the class token.
+
+    The norm behind it is in every file, and belongs to an output that is not used here.
+    """
+
+    def __init__(self, sizes: VisionSizes) -> None:
+        super().__init__()
+        self.embeddings = VisionEmbeddings(sizes)
+        self.pre_layrnorm = nn.LayerNorm(sizes.hidden_size, eps=sizes.layer_norm_eps)
+        self.encoder = Encoder(sizes)
+        self.post_layernorm = nn.LayerNorm(sizes.hidden_size, eps=sizes.layer_norm_eps)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return [B, D] of images [B, 3, H, W]."""
+        rows: Tensor = self.encoder(self.pre_layrnorm(self.embeddings(images)))
+        return rows[:, 0]
+
+
+class TextEmbeddings(nn.Module):
+    """Tokens, each with its place."""
+
+    def __init__(self, sizes: TextSizes) -> None:
+        super().__init__()
+        self.token_embedding = nn.Embedding(sizes.vocab_size, sizes.hidden_size)
+        self.position_embedding = nn.Embedding(sizes.max_position_embeddings, sizes.hidden_size)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Return [B, N, D]."""
+        places = self.position_embedding.weight[: tokens.shape[1]]
+        out: Tensor = self.token_embedding(tokens) + places
+        return out
+
+
+class TextModel(nn.Module):
+    """Tokens to the row at which a text ends: it has seen all that is before it."""
+
+    def __init__(self, sizes: TextSizes) -> None:
+        super().__init__()
+        self.end = None if sizes.ends_with_the_highest else sizes.eos_token_id
+        self.embeddings = TextEmbeddings(sizes)
+        self.encoder = Encoder(sizes)
+        self.final_layer_norm = nn.LayerNorm(sizes.hidden_size, eps=sizes.layer_norm_eps)
+
+    def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        """Return [B, D] of tokens [B, N], of which ``mask`` says the words."""
+        x = self.embeddings(tokens)
+        rows = self.final_layer_norm(self.encoder(x, _unseen(mask, x.dtype)))
+        # argmax finds the first of several, so that what fills up may be the same number.
+        ends = (tokens if self.end is None else (tokens == self.end).int()).argmax(-1)
+        out: Tensor = rows.gather(1, ends[:, None, None].expand(-1, 1, rows.shape[-1]))[:, 0]
+        return out
+
+
+def _unseen(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return what is added to scores [B, 1, N, N]: no row sees later ones, or what is no word."""
+    size = mask.shape[1]
+    earlier = torch.ones(size, size, dtype=torch.bool, device=mask.device).tril()
+    seen = earlier & mask[:, None, :]
+    lowest = torch.finfo(dtype).min  # not infinity: a row may see nothing
+    return torch.zeros(seen.shape, dtype=dtype, device=mask.device).masked_fill(~seen, lowest)[
+        :, None
+    ]

@@ -1,0 +1,110 @@
+"""The sizes of a CLIP (Radford et al., 2021), as its config.json says them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, TypeAlias
+
+import msgspec
+
+from proctor.errors import UsageError
+from proctor.policies.lerobot.limits import MOST_LAYERS, MOST_PIXELS, MOST_WIDTH
+from proctor.policies.lerobot.location import stated_config
+
+Width: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=MOST_WIDTH)]
+Layers: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=MOST_LAYERS)]
+Pixels: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=MOST_PIXELS)]
+_FIRST_END, _ACTIVATIONS = 2, ("quick_gelu", "gelu")
+
+
+@dataclass(frozen=True)
+class EncoderSizes:
+    """What the encoders of images and of words have in common."""
+
+    hidden_size: Width = 768
+    intermediate_size: Width = 3072
+    num_hidden_layers: Layers = 12
+    num_attention_heads: Width = 12
+    hidden_act: str = "quick_gelu"
+    layer_norm_eps: float = 1e-5
+
+    def check(self, where: str) -> None:
+        """Refuse what cannot be built."""
+        if self.hidden_size % self.num_attention_heads:
+            raise UsageError(f"{where}: its attention heads do not divide up")
+        if self.hidden_act not in _ACTIVATIONS:
+            raise UsageError(f"{where}: hidden_act {self.hidden_act!r} is not known here")
+
+
+@dataclass(frozen=True)
+class VisionSizes(EncoderSizes):
+    """The encoder of images; the defaults are ViT-B/32's, as transformers' are."""
+
+    image_size: Pixels = 224
+    patch_size: Pixels = 32
+
+    def check(self, where: str) -> None:
+        """Refuse what cannot be built."""
+        super().check(where)
+        if self.patch_size > self.image_size:
+            raise UsageError(f"{where}: patches of {self.patch_size} pixels are larger than images")
+
+
+@dataclass(frozen=True)
+class TextSizes(EncoderSizes):
+    """The encoder of words; the defaults are those of ViT-B/16 and ViT-B/32."""
+
+    hidden_size: Width = 512
+    intermediate_size: Width = 2048
+    num_attention_heads: Width = 8
+    vocab_size: Annotated[int, msgspec.Meta(ge=1, le=2**20)] = 49408
+    max_position_embeddings: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 77
+    eos_token_id: int = _FIRST_END
+
+    @property
+    def ends_with_the_highest(self) -> bool:
+        """Whether the end of a text is its highest number: the first CLIPs name another, 2."""
+        return self.eos_token_id == _FIRST_END
+
+
+@dataclass(frozen=True)
+class ClipSizes:
+    """The sizes of both encoders."""
+
+    vision_config: VisionSizes = VisionSizes()
+    text_config: TextSizes = TextSizes()
+
+
+_WIDE_TEXT = TextSizes(hidden_size=768, intermediate_size=3072, num_attention_heads=12)
+_WIDE = {"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24}
+_KNOWN = {
+    "openai/clip-vit-base-patch16": ClipSizes(VisionSizes(patch_size=16)),
+    "openai/clip-vit-base-patch32": ClipSizes(),
+    "openai/clip-vit-large-patch14": ClipSizes(
+        VisionSizes(**_WIDE, num_attention_heads=16, patch_size=14), _WIDE_TEXT
+    ),
+    "openai/clip-vit-large-patch14-336": ClipSizes(
+        VisionSizes(**_WIDE, num_attention_heads=16, patch_size=14, image_size=336), _WIDE_TEXT
+    ),
+}
+"""Those that nothing has to be asked for."""
+
+
+def clip_sizes(name: str) -> ClipSizes:
+    """Return the sizes of the CLIP that is called so: a folder here, or an id on the Hub.
+
+    Raises:
+        UsageError: there is no such model, or its config.json describes no CLIP.
+    """
+    if name in _KNOWN:
+        return _KNOWN[name]
+    stated, where = stated_config(name), f"config.json of {name}"
+    if stated.get("model_type") != "clip":
+        raise UsageError(f"{where}: model_type is {stated.get('model_type')!r}, expected 'clip'")
+    try:
+        sizes = msgspec.convert(stated, ClipSizes)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{where}: {error}") from None
+    sizes.vision_config.check(where)
+    sizes.text_config.check(where)
+    return sizes

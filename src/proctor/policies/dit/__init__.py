@@ -1,0 +1,1 @@
+"""Multi-task diffusion transformer: what it sees and hears becomes one condition."""
