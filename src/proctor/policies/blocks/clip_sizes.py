@@ -75,17 +75,16 @@ class ClipSizes:
     text_config: TextSizes = TextSizes()
 
 
-_WIDE_TEXT = TextSizes(hidden_size=768, intermediate_size=3072, num_attention_heads=12)
-_WIDE = {"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24}
+def _large(image_size: int) -> ClipSizes:
+    vision = VisionSizes(1024, 4096, 24, 16, image_size=image_size, patch_size=14)
+    return ClipSizes(vision, TextSizes(768, 3072, num_attention_heads=12))
+
+
 _KNOWN = {
     "openai/clip-vit-base-patch16": ClipSizes(VisionSizes(patch_size=16)),
     "openai/clip-vit-base-patch32": ClipSizes(),
-    "openai/clip-vit-large-patch14": ClipSizes(
-        VisionSizes(**_WIDE, num_attention_heads=16, patch_size=14), _WIDE_TEXT
-    ),
-    "openai/clip-vit-large-patch14-336": ClipSizes(
-        VisionSizes(**_WIDE, num_attention_heads=16, patch_size=14, image_size=336), _WIDE_TEXT
-    ),
+    "openai/clip-vit-large-patch14": _large(224),
+    "openai/clip-vit-large-patch14-336": _large(336),
 }
 """Those that nothing has to be asked for."""
 

@@ -19,10 +19,11 @@ from proctor.policies.lerobot.config import (
     of_training,
 )
 from proctor.policies.lerobot.limits import (
-    MOST_PIXELS,
     MOST_STEPS,
     MOST_WIDTH,
     check_backbone,
+    check_choices,
+    check_sides,
     check_sizes,
 )
 from proctor.policies.lerobot.presets import (
@@ -40,6 +41,11 @@ _MOST = {
     "diffusion_step_embed_dim": MOST_WIDTH,
     "num_train_timesteps": MOST_STEPS,
     "spatial_softmax_num_keypoints": MOST_WIDTH,
+}
+_CHOICES = {
+    "noise_scheduler_type": ("DDPM", "DDIM"),
+    "prediction_type": ("epsilon", "sample"),
+    "beta_schedule": ("squaredcos_cap_v2", "linear", "scaled_linear", "sigmoid"),
 }
 
 
@@ -187,10 +193,7 @@ class DiffusionConfig(CheckpointConfig):
         check_backbone(self)
         check_sizes(self, _MOST)
         self._validate_widths()
-        _choose("noise_scheduler_type", self.noise_scheduler_type, ("DDPM", "DDIM"))
-        _choose("prediction_type", self.prediction_type, ("epsilon", "sample"))
-        schedules = ("squaredcos_cap_v2", "linear", "scaled_linear", "sigmoid")
-        _choose("beta_schedule", self.beta_schedule, schedules)
+        check_choices(self, _CHOICES)
         self._validate_lengths()
         self._validate_inputs()
 
@@ -233,21 +236,12 @@ class DiffusionConfig(CheckpointConfig):
         shapes = {self.input_features[key].shape for key in self.cameras}
         if len(shapes) > 1:
             raise UsageError(f"Diffusion's cameras differ in shape: {sorted(shapes)}")
-        for name, sides in (("resize_shape", self.resize_shape), ("crop_shape", self.crop_shape)):
-            if sides is not None and (
-                len(sides) != 2 or min(sides) < 1 or max(sides) > MOST_PIXELS
-            ):
-                raise UsageError(f"{name} is {sides}, expected [height, width]")
+        check_sides(self, "resize_shape", "crop_shape")
         crop = self.crop_shape
         if crop is not None and shapes:
             height, width = self.resize_shape or next(iter(shapes))[:2]
             if crop[0] > height or crop[1] > width:
                 raise UsageError(f"crop {crop} is larger than the {height}x{width} image")
-
-
-def _choose(name: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise UsageError(f"{name} is {value!r} (choose {', '.join(known)})")
 
 
 def make(config: DiffusionConfig, interface: Interface) -> Policy:

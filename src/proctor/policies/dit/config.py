@@ -17,9 +17,10 @@ from proctor.policies.lerobot.config import CheckpointPlugin, of_training, run_f
 from proctor.policies.lerobot.language_config import LanguageConfig
 from proctor.policies.lerobot.limits import (
     MOST_LAYERS,
-    MOST_PIXELS,
     MOST_STEPS,
     MOST_WIDTH,
+    check_choices,
+    check_sides,
     check_sizes,
 )
 from proctor.policies.lerobot.presets import (
@@ -253,9 +254,8 @@ class DitConfig(LanguageConfig):
         """Check its own rules too: names, chunk arithmetic, camera shapes."""
         super().validate()
         check_sizes(self, _MOST)
-        for name, known in _CHOICES.items():
-            if getattr(self, name) not in known:
-                raise UsageError(f"{name} is {getattr(self, name)!r} (choose {', '.join(known)})")
+        check_choices(self, _CHOICES)
+        check_sides(self, "image_resize_shape", "image_crop_shape")
         self._validate_widths()
         self._validate_lengths()
         self._validate_numbers()
@@ -300,12 +300,6 @@ class DitConfig(LanguageConfig):
         shapes = {self.input_features[key].shape for key in self.cameras}
         if len(shapes) > 1:
             raise UsageError(f"multi_task_dit's cameras differ in shape: {sorted(shapes)}")
-        for name in ("image_resize_shape", "image_crop_shape"):
-            sides = getattr(self, name)
-            if sides is not None and (
-                len(sides) != 2 or min(sides) < 1 or max(sides) > MOST_PIXELS
-            ):
-                raise UsageError(f"{name} is {sides}, expected [height, width]")
 
 
 def make(config: DitConfig, interface: Interface) -> Policy:

@@ -20,6 +20,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 (torch's own convention)
 from torch import Tensor, nn
 
+from proctor.errors import UsageError
 from proctor.features import ACTION, LANGUAGE_MASK, LANGUAGE_TOKENS, STATE
 from proctor.policies.blocks.clip import TextModel, VisionModel
 from proctor.policies.blocks.clip_sizes import clip_sizes
@@ -27,6 +28,8 @@ from proctor.policies.blocks.rgb_encoder import cropped
 from proctor.policies.blocks.schedule import NoiseSchedule
 from proctor.policies.dit.config import DitConfig
 from proctor.policies.dit.transformer import NoisePredictor
+from proctor.policies.lerobot.location import locate
+from proctor.policies.lerobot.weights import fill_part, read_stored
 from proctor.policies.runtime.network import Drawn, Network
 
 NOISE, TIME, CROP = "noise", "time", "crop"
@@ -50,6 +53,18 @@ class Dit(Network):
         self.loss_draws = {NOISE: (Drawn.NORMAL, chunk), TIME: (Drawn.UNIFORM, ())}
         if config.crop is not None and config.image_crop_is_random:
             self.loss_draws[CROP] = (Drawn.UNIFORM, (len(config.cameras), 2))
+
+    def begin(self) -> None:
+        """Take the weights of the CLIPs that are named, as LeRobot does.
+
+        Raises:
+            UsageError: they are not to be had.
+        """
+        if not self.config.load_clip_weights:
+            return
+        for part in self.observation_encoder.modules():
+            if isinstance(part, Clip):
+                part.begin()
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         """Return two: the image encoder learns more slowly."""
@@ -186,11 +201,30 @@ class ObservationEncoder(nn.Module):
         return self.vision_encoder
 
 
-class ClipVision(nn.Module):
-    """CLIP's encoder of images, under the name that transformers' files have for it."""
+class Clip(nn.Module):
+    """Half of a CLIP."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
+        self.name = name
+
+    def begin(self) -> None:
+        """Take the weights of the CLIP of that name, a folder here or an id on the Hub."""
+        try:
+            folder = locate(self.name).folder
+            fill_part(self, read_stored(folder)[0], str(folder))
+        except UsageError as error:
+            raise UsageError(
+                f"a new multi_task_dit starts from {self.name}: {error}; "
+                "--policy.load_clip_weights=false starts from nothing"
+            ) from None
+
+
+class ClipVision(Clip):
+    """CLIP's encoder of images, under the name that transformers' files have for it."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
         self.sizes = clip_sizes(name).vision_config
         self.vision_model = VisionModel(self.sizes)
 
@@ -221,11 +255,11 @@ class VisionEncoder(nn.Module):
         return out
 
 
-class ClipText(nn.Module):
+class ClipText(Clip):
     """CLIP's encoder of words, under the name that transformers' files have for it."""
 
     def __init__(self, name: str) -> None:
-        super().__init__()
+        super().__init__(name)
         self.sizes = clip_sizes(name).text_config
         self.text_model = TextModel(self.sizes)
 

@@ -10,6 +10,8 @@ What the condition says to the blocks is the same at every denoising step, so it
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F  # noqa: N812 (torch's own convention)
@@ -78,19 +80,23 @@ class Block(nn.Module):
             nn.Linear(width, 4 * width), nn.GELU(approximate="tanh"), nn.Linear(4 * width, width)
         )
         self.adaLN_modulation = nn.Sequential(nn.SiLU(), nn.Linear(condition, 6 * width))
-        for zero in (self.adaLN_modulation[-1].weight, self.adaLN_modulation[-1].bias):
-            nn.init.zeros_(zero)  # at first, a block changes nothing
+        nn.init.zeros_(self._modulation.weight)  # at first, a block changes nothing
+        nn.init.zeros_(self._modulation.bias)
+
+    @property
+    def _modulation(self) -> Any:
+        """The linear layer, which may have become one of 8-bit numbers."""
+        return self.adaLN_modulation[1]
 
     def told(self, condition: Tensor) -> Tensor:
         """Return what the condition [B, C] says to the block, whatever the time: [B, 6 D]."""
-        layer = self.adaLN_modulation[-1]
-        weight: Tensor = layer.weight
-        return F.linear(F.silu(condition), weight[:, -condition.shape[1] :], layer.bias)
+        weight: Tensor = self._modulation.weight[:, -condition.shape[1] :]
+        return F.linear(F.silu(condition), weight, self._modulation.bias)
 
     def forward(self, x: Tensor, time: Tensor, told: Tensor) -> Tensor:
         """Return [B, T, D] at ``time`` [B, E]."""
-        weight: Tensor = self.adaLN_modulation[-1].weight
-        modulation = told + F.linear(F.silu(time), weight[:, : time.shape[1]])
+        weight: Tensor = self._modulation.weight[:, : time.shape[1]]
+        modulation = told + F.linear(F.silu(time), weight)
         shift, scale, gate, shift2, scale2, gate2 = modulation[:, None].chunk(6, -1)
         x = x + gate * self._attend(_normed(x) * (1 + scale) + shift)
         out: Tensor = x + gate2 * self.mlp(_normed(x) * (1 + scale2) + shift2)
@@ -135,7 +141,8 @@ class NoisePredictor(nn.Module):
 
     def told(self, condition: Tensor) -> list[Tensor]:
         """Return what the condition [B, C] says to each block."""
-        return [block.told(condition) for block in self.transformer_blocks]
+        blocks = cast("Iterable[Block]", self.transformer_blocks)
+        return [block.told(condition) for block in blocks]
 
     def forward(self, x: Tensor, time: Tensor, told: list[Tensor]) -> Tensor:
         """Return what is predicted of actions [B, T, A] at ``time`` [B]."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from proctor.errors import UsageError
@@ -24,6 +24,29 @@ def check_sizes(config: Any, most: Mapping[str, int]) -> None:
         for size in value if isinstance(value, list) else [value]:
             if not 1 <= size <= limit:
                 raise UsageError(f"{name} is {value} (choose 1-{limit})")
+
+
+def check_choices(config: Any, choices: Mapping[str, Sequence[str]]) -> None:
+    """Refuse a name that is none of those a field may have.
+
+    Raises:
+        UsageError: naming the field.
+    """
+    for name, known in choices.items():
+        if getattr(config, name) not in known:
+            raise UsageError(f"{name} is {getattr(config, name)!r} (choose {', '.join(known)})")
+
+
+def check_sides(config: Any, *names: str) -> None:
+    """Refuse what is no height and width of an image; None is one that is left alone.
+
+    Raises:
+        UsageError: naming the field.
+    """
+    for name in names:
+        sides = getattr(config, name)
+        if sides is not None and (len(sides) != 2 or min(sides) < 1 or max(sides) > MOST_PIXELS):
+            raise UsageError(f"{name} is {sides}, expected [height, width]")
 
 
 def check_vector(key: str, shape: tuple[int, ...]) -> None:

@@ -203,6 +203,18 @@ def fill(network: Network, tensors: Tensors, prefix: str, where: str) -> list[st
     return [prefix + key for key in given if key not in wanted]
 
 
+def fill_part(part: nn.Module, tensors: Tensors, where: str) -> None:
+    """Copy the weights of a part of a network, whose names there are those of ``tensors``.
+
+    Raises:
+        UsageError: a key is missing, has the wrong shape or type, or holds NaN or infinity.
+    """
+    wanted = part.state_dict()
+    for key, expected in wanted.items():
+        check_tensor(key, expected, tensors.get(key), where)
+    part.load_state_dict({key: tensors[key] for key in wanted})
+
+
 def check_tensor(key: str, expected: Tensor, found: Tensor | None, where: str) -> None:
     """Refuse a tensor that cannot take the place of ``expected``.
 
