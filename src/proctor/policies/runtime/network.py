@@ -76,13 +76,6 @@ class Network(nn.Module, ABC):
         """
         return stored
 
-    def begin(self) -> None:
-        """Take what a new network is to start from before it is trained; random numbers are there.
-
-        Raises:
-            UsageError: it is not to be had.
-        """
-
     def cast(self, dtype: torch.dtype | None) -> None:
         """Bring the weights to what they are computed in; None: as their file has them."""
         if dtype is not None:
