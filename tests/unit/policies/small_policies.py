@@ -10,18 +10,18 @@ import numpy as np
 import torch
 
 from proctor.features import ActionSpec, Feature, FeatureKind, Interface
-from proctor.policies.act import config as act
 from proctor.policies.act.config import ActConfig
-from proctor.policies.act_words import config as act_words
 from proctor.policies.act_words.config import ActWordsConfig
 from proctor.policies.base import Batch, Query
-from proctor.policies.diffusion import config as diffusion
 from proctor.policies.diffusion.config import DiffusionConfig
 from proctor.policies.lerobot.checkpoint import build_network
 from proctor.policies.lerobot.config import CheckpointConfig
+from proctor.policies.lerobot.families import family
 from proctor.policies.lerobot.pipelines import default_pipelines
 from proctor.policies.lerobot.saving import write_checkpoint
 from proctor.policies.runtime.chunk_policy import ChunkPolicy, Parts
+from proctor.policies.tdmpc.config import TdMpcConfig
+from proctor.policies.vqbet.config import VqBetConfig
 from proctor.types import EpisodeSpec, Task
 
 STATE = "observation.state"
@@ -81,9 +81,51 @@ def small_diffusion(**changes: Any) -> DiffusionConfig:
     return DiffusionConfig(**{**fields, **changes})
 
 
+def small_vqbet(**changes: Any) -> VqBetConfig:
+    fields: dict[str, Any] = {
+        "input_features": INPUTS,
+        "output_features": ACTION,
+        "n_obs_steps": 2,
+        "action_chunk_size": 3,
+        "crop_shape": [40, 40],
+        "use_group_norm": True,
+        "pretrained_backbone_weights": None,
+        "spatial_softmax_num_keypoints": 4,
+        "vqvae_n_embed": 6,
+        "vqvae_embedding_dim": 8,
+        "vqvae_enc_hidden_dim": 10,
+        "gpt_block_size": 12,
+        "gpt_input_dim": 16,
+        "gpt_output_dim": 16,
+        "gpt_n_layer": 1,
+        "gpt_n_head": 2,
+        "gpt_hidden_dim": 16,
+        "bet_softmax_temperature": 1.0,
+    }
+    return VqBetConfig(**{**fields, **changes})
+
+
+def small_tdmpc(**changes: Any) -> TdMpcConfig:
+    fields: dict[str, Any] = {
+        "input_features": INPUTS,
+        "output_features": ACTION,
+        "horizon": 3,
+        "image_encoder_hidden_dim": 4,
+        "state_encoder_hidden_dim": 8,
+        "latent_dim": 6,
+        "q_ensemble_size": 3,
+        "mlp_dim": 16,
+        "cem_iterations": 2,
+        "n_gaussian_samples": 16,
+        "n_pi_samples": 3,
+        "n_elites": 4,
+    }
+    return TdMpcConfig(**{**fields, **changes})
+
+
 def make_parts(config: CheckpointConfig) -> Parts:
-    plugins = {"act": act.PLUGIN, "act_words": act_words.PLUGIN, "diffusion": diffusion.PLUGIN}
-    plugin = plugins[config.type]
+    plugin = family(config.type)
+    assert plugin is not None
     torch.manual_seed(0)
     network = build_network(plugin, config)
     stats = {}

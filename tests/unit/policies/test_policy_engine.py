@@ -25,12 +25,26 @@ SMALL_DIFFUSION = {
     "spatial_softmax_num_keypoints": 4, "noise_scheduler_type": "DDIM",
 }  # fmt: skip
 
+SMALL_VQBET = {
+    "n_obs_steps": 2, "action_chunk_size": 3, "crop_shape": None, "use_group_norm": True,
+    "pretrained_backbone_weights": None, "gpt_input_dim": 16, "gpt_output_dim": 16,
+    "gpt_hidden_dim": 16, "gpt_n_head": 2, "gpt_n_layer": 1, "gpt_block_size": 12,
+    "bet_softmax_temperature": 2.0,
+}  # fmt: skip
+SMALL_TDMPC = {
+    "horizon": 3, "latent_dim": 6, "mlp_dim": 16, "cem_iterations": 2, "n_gaussian_samples": 16,
+    "n_pi_samples": 3, "n_elites": 4,
+}  # fmt: skip
+SMALL = {
+    "act": SMALL_ACT, "diffusion": SMALL_DIFFUSION, "vqbet": SMALL_VQBET, "tdmpc": SMALL_TDMPC,
+}  # fmt: skip
+
 
 def checkpoint(folder: Path, kind: str, **fields: Any) -> str:
     """Write a checkpoint with random weights that fits the fake benchmark's camera and state."""
     benchmark = plugins.find_benchmark("fake")
     plugin = plugins.find_policy(kind)
-    interface = interface_of(benchmark.make(benchmark.config(image_size=32)))
+    interface = interface_of(benchmark.make(benchmark.config(image_size=40)))
     policy: Any = plugin.make(plugin.config(**fields), interface)
     write_checkpoint(policy.parts, folder / kind)
     return str(folder / kind)
@@ -38,7 +52,7 @@ def checkpoint(folder: Path, kind: str, **fields: Any) -> str:
 
 @pytest.fixture(scope="module", params=["act", "diffusion"])
 def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
-    fields = SMALL_ACT if request.param == "act" else SMALL_DIFFUSION
+    fields = SMALL[request.param]
     return checkpoint(tmp_path_factory.mktemp("checkpoints"), request.param, **fields)
 
 
@@ -46,7 +60,7 @@ def play(run: Callable[..., Evaluation], path: str, **flags: Any) -> Evaluation:
     return run(
         policy__type="pretrained",
         policy__path=path,
-        env__image_size=32,
+        env__image_size=40,
         env__episode_length=12,
         env__endless=True,
         **flags,
@@ -82,6 +96,8 @@ def test_fifty_tasks_four_at_a_time_give_what_they_give_one_by_one(
                 ("diffusion", "continuous", 2),
                 ("diffusion", "lockstep", 2),
                 ("diffusion", "lockstep", 7),
+                *((name, "continuous", size) for name in ("vqbet", "tdmpc") for size in (3, 8)),
+                *((name, "lockstep", size) for name in ("vqbet", "tdmpc") for size in (3, 8)),
             )
         ),
     ],
@@ -97,6 +113,11 @@ def test_the_batch_size_and_the_scheduler_change_nothing(
     assert digests(evaluation) == digests(one_by_one)
 
 
+@pytest.mark.parametrize(
+    "path",
+    ["act", "diffusion", *(pytest.param(name, marks=LONG) for name in ("vqbet", "tdmpc"))],
+    indirect=True,
+)
 def test_a_resumed_run_gives_the_episodes_of_an_undisturbed_one(
     run: Callable[..., Evaluation], path: str
 ) -> None:
