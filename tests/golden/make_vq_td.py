@@ -1,6 +1,6 @@
 """Runs under LeRobot's own Python (0.6.1): makes the tiny goldens of VQ-BeT and TD-MPC.
 
-    python tests/parity/lerobot_vq_td_side.py tests/golden/data
+    python tests/golden/make_vq_td.py tests/golden/data
 
 Writes a folder for each case of tests/golden/vq_td_cases.py: LeRobot's config.json and processors
 as it saves them, and outputs.safetensors: actions of a few queries in robot units, losses of five
@@ -13,14 +13,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
+import vq_td_cases as cases
 from lerobot.configs import FeatureType, PolicyFeature
 from lerobot.policies.factory import get_policy_class, make_policy_config
 from lerobot.processor import make_default_pre_post_processors
 from safetensors.torch import save_file
 from torchvision.transforms import RandomCrop
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "golden"))
-import vq_td_cases as cases
 
 
 def gumbel(uniform):
