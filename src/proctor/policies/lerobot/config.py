@@ -29,6 +29,7 @@ from proctor.policies.lerobot.feature_json import (
     channels_first,
     decode_features,
     encode_features,
+    version_tuple,
 )
 from proctor.policies.lerobot.limits import MOST_PIXELS, check_sizes, check_vector
 from proctor.policies.lerobot.presets import Samples, TrainingPreset
@@ -317,8 +318,3 @@ def definition_of(config: CheckpointConfig) -> dict[str, Any]:
 
 def _written_features(config: CheckpointConfig) -> dict[str, Any]:
     return {name: encode_features(getattr(config, name)) for name in FEATURES}
-
-
-def version_tuple(version: str) -> tuple[int, ...]:
-    """Return "0.4.4" as (0, 4, 4)."""
-    return tuple(int(part) for part in version.split("."))

@@ -52,3 +52,8 @@ def _feature(written: _Written) -> Feature:
     if kind is not FeatureKind.VISUAL:
         return Feature(kind, written.shape, "float32")
     return Feature(kind, (*written.shape[1:], *written.shape[:1]), "uint8")
+
+
+def version_tuple(version: str) -> tuple[int, ...]:
+    """Return "0.4.4" as (0, 4, 4)."""
+    return tuple(int(part) for part in version.split("."))
