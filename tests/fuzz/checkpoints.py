@@ -11,7 +11,7 @@ from unittest import mock
 
 import torch
 from hypothesis import strategies as st
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load, load_file, save, save_file
 
 from proctor.benchmarks.base import interface_of
 from proctor.benchmarks.fake import Fake, FakeConfig
@@ -20,6 +20,8 @@ from proctor.policies.act import config as act
 from proctor.policies.act.config import ActConfig
 from proctor.policies.diffusion import config as diffusion
 from proctor.policies.diffusion.config import DiffusionConfig
+from proctor.policies.dit import config as dit
+from proctor.policies.dit.config import DitConfig
 from proctor.policies.lerobot.checkpoint import fresh_policy
 from proctor.policies.lerobot.pipelines import default_pipelines
 from proctor.policies.lerobot.saving import write_checkpoint
@@ -27,6 +29,7 @@ from tests.fuzz.hostile import BOMBS, Draw, json_bytes, mutated, numbers, spoile
 from tests.fuzz.runs import Files, write_files
 from tests.fuzz.sentinel import CANARY
 from tests.fuzz.yard import Yard
+from tests.unit.policies.tiny_tokenizer import write_clip
 
 INPUTS = {
     STATE: Feature(FeatureKind.STATE, (2,), "float32"),
@@ -42,9 +45,14 @@ _DIFFUSION: dict[str, Any] = {
     "diffusion_step_embed_dim": 8,
 }  # fmt: skip
 
+_DIT: dict[str, Any] = {
+    "horizon": 8, "n_action_steps": 4, "hidden_dim": 8, "num_layers": 1, "num_heads": 2,
+    "timestep_embed_dim": 8, "num_train_timesteps": 5, "tokenizer_max_length": 12,
+}  # fmt: skip
+
 
 def good_checkpoints(folder: Path) -> list[Files]:
-    """Return a small ACT, a small Diffusion and an ACT from before LeRobot 0.4."""
+    """Return a small ACT, a small Diffusion, and ACTs of older and other ways to keep weights."""
     return [
         _written(act.PLUGIN, ActConfig(input_features=INPUTS, output_features=ACTION, **_ACT),
         folder / "a"),
@@ -54,7 +62,17 @@ def good_checkpoints(folder: Path) -> list[Files]:
             folder / "d",
         ),
         _legacy(folder / "a", folder / "legacy.safetensors"),
+        _sharded(folder / "a"),
     ]  # fmt: skip
+
+
+def good_listener(folder: Path) -> Files:
+    """Return a policy that is told its task by tokens, with its tokenizer; its CLIP stays here."""
+    clip = write_clip(folder / "clip")
+    config = DitConfig(
+        input_features=INPUTS, output_features=ACTION, text_encoder_name=str(clip), **_DIT
+    )
+    return _written(dit.PLUGIN, config, folder / "listener")
 
 
 def _written(plugin: Any, config: Any, folder: Path) -> Files:
@@ -65,7 +83,18 @@ def _written(plugin: Any, config: Any, folder: Path) -> Files:
         stats[key] = {"mean": some, "std": some + 1, "min": -some, "max": some + 2}
     pre, post = default_pipelines(config, stats, stats)
     write_checkpoint(replace(parts, preprocessor=pre, postprocessor=post), folder)
-    return {file.name: file.read_bytes() for file in folder.iterdir()}
+    found = [file for file in folder.rglob("*") if file.is_file()]
+    return {file.relative_to(folder).as_posix(): file.read_bytes() for file in found}
+
+
+def _sharded(whole: Path) -> Files:
+    files = {file.name: file.read_bytes() for file in whole.iterdir()}
+    tensors = load(files.pop("model.safetensors"))
+    places = {key: f"model-{number % 2}.safetensors" for number, key in enumerate(tensors)}
+    for name in sorted(set(places.values())):
+        files[name] = save({key: t for key, t in tensors.items() if places[key] == name})
+    files["model.safetensors.index.json"] = json.dumps({"weight_map": places}).encode()
+    return files
 
 
 def _legacy(modern: Path, file: Path) -> Files:
@@ -126,6 +155,22 @@ def folders(draw: Draw, yard: Yard) -> None:
         st.sampled_from([[]] * 6 + [["--policy.n_action_steps=1"], ["--policy.device=cpu:9"]])
     )
     yard.ask(["eval", f"--policy.path={folder}", "--env.type=fake", "--eval.n_episodes=1", *extra])
+
+
+def listeners(draw: Draw, yard: Yard) -> None:
+    """``--policy.path`` of a policy whose tokenizer, or the steps that lead to it, are hostile."""
+    place = yard.root / "listener"
+    if not place.exists():
+        place.mkdir()
+        yard.listener |= good_listener(place)
+    files = dict(yard.listener)
+    told = ["tokenizer/tokenizer.json"] * 3 + ["tokenizer/tokenizer_config.json"]
+    name = draw(st.sampled_from([*told, "policy_preprocessor.json", "config.json"]))
+    files[name] = draw(json_bytes(json.loads(files[name])))
+    folder = yard.inputs / "checkpoint"
+    write_files(folder, files)
+    with mock.patch("huggingface_hub.snapshot_download", side_effect=OSError("no way there")):
+        yard.ask(["eval", f"--policy.path={folder}", "--env.type=fake", "--eval.n_episodes=1"])
 
 
 def _spoil_one(draw: Draw, files: Files, valid: Files) -> None:

@@ -31,6 +31,7 @@ KINDS = [
     Kind("run folders: audit", 40, runs.audit),
     Kind("run folders: no locks", 20, runs.claims),
     Kind("checkpoint folders", 120, checkpoints.folders),
+    Kind("tokenizers", 30, checkpoints.listeners),
     Kind("the Hub", 30, checkpoints.hub),
     Kind("requests to view", 180, wire.requests),
     Kind("lists of view", 22, wire.lists),

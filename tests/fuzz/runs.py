@@ -30,6 +30,7 @@ def write_files(folder: Path, files: Files) -> None:
     """Write a folder."""
     folder.mkdir(parents=True)
     for name, content in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(content)
 
 

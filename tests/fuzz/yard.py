@@ -72,6 +72,8 @@ class Yard:
         """The files of a run that nobody has touched."""
         self.checkpoints: list[dict[str, bytes]] = []
         """The same of checkpoints."""
+        self.listener: dict[str, bytes] = {}
+        """The same of one with a tokenizer."""
         self.datasets: list[dict[str, bytes]] = []
         """The same of datasets."""
         (self.outside / "secret.mp4").write_text(SECRET)

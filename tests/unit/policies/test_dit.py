@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from tests.unit.policies.small_policies import (
     episode,
     fresh_queries,
 )
-from tests.unit.policies.tiny_tokenizer import VOCABULARY, write_tokenizer
+from tests.unit.policies.tiny_tokenizer import HALF, write_clip
 
 from proctor.errors import UsageError
 from proctor.features import Feature, FeatureKind
@@ -29,25 +28,6 @@ from proctor.policies.dit.network import Dit
 from proctor.policies.lerobot.checkpoint import built_network, fresh_policy
 
 pytestmark = pytest.mark.vla
-HALF = {
-    "hidden_size": 8,
-    "intermediate_size": 12,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-}
-
-
-def write_clip(folder: Path, **changes: Any) -> Path:
-    folder = write_tokenizer(folder)
-    text = HALF | {
-        "vocab_size": len(VOCABULARY),
-        "max_position_embeddings": 12,
-        "eos_token_id": VOCABULARY["</s>"],
-    }
-    told = {"model_type": "clip", "text_config": text}
-    told |= {"vision_config": HALF | {"image_size": 32, "patch_size": 16}}
-    (folder / "config.json").write_text(json.dumps(told | changes))
-    return folder
 
 
 @pytest.fixture

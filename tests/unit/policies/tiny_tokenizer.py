@@ -59,3 +59,25 @@ def write_tokenizer(folder: Path, *, settings: bool = True, **changes: Any) -> P
         said = {"pad_token": PAD, "bos_token": {"content": BEGIN}, "eos_token": END}
         (folder / "tokenizer_config.json").write_text(json.dumps(said))
     return folder
+
+
+HALF = {
+    "hidden_size": 8,
+    "intermediate_size": 12,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+}
+
+
+def write_clip(folder: Path, **changes: Any) -> Path:
+    """Write what says the sizes of a tiny CLIP, and its tokenizer, into ``folder``."""
+    folder = write_tokenizer(folder)
+    text = HALF | {
+        "vocab_size": len(VOCABULARY),
+        "max_position_embeddings": 12,
+        "eos_token_id": VOCABULARY["</s>"],
+    }
+    told = {"model_type": "clip", "text_config": text}
+    told |= {"vision_config": HALF | {"image_size": 32, "patch_size": 16}}
+    (folder / "config.json").write_text(json.dumps(told | changes))
+    return folder
