@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from proctor.cli import main
 from proctor.runs.journal import read_journal
 
 PROCTOR = [sys.executable, "-m", "proctor.cli"]
@@ -101,7 +102,6 @@ def test_errored_episodes_give_exit_code_1_and_stand_beside_the_rate(tmp_path: P
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["evl"], "unknown command 'evl'; did you mean 'eval'?"),
         (["eval"], "--env.type is missing (choose from: "),
         (["eval", "--env.type=fake"], "--policy.type is missing (choose from: "),
         (["eval", "stray"], "unexpected word 'stray' (flags are written --name=value)"),
@@ -124,14 +124,26 @@ def test_errored_episodes_give_exit_code_1_and_stand_beside_the_rate(tmp_path: P
     ],
 )
 def test_bad_usage_is_one_line_and_exit_code_2_with_nothing_started(
-    tmp_path: Path, words: list[str], message: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    message: str,
 ) -> None:
-    done = proctor(*words, cwd=tmp_path)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert done.stderr.startswith(f"proctor: error: {message}")
-    assert done.stderr.count("\n") == 1
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith(f"proctor: error: {message}")
+    assert said.err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_bad_usage_is_the_exit_code_of_the_process(tmp_path: Path) -> None:
+    done = proctor("evl", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("proctor: error: unknown command 'evl'; did you mean 'eval'?")
+    assert done.stderr.count("\n") == 1
 
 
 def test_help_is_quick() -> None:
