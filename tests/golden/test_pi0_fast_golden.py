@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from recipes import GOLDEN, assert_close, fill_weights, load_case
-from tiny_pi import tiny_sizes
+from tests.tiny_pi import tiny_sizes
 
 from proctor.features import ACTION, Feature, FeatureKind
 from proctor.policies.lerobot.config import decode_config

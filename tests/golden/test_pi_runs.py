@@ -10,7 +10,7 @@ import pytest
 import torch
 from recipes import GOLDEN, assert_close, hash_input, recipe_input, recipe_weight
 from safetensors.torch import load_file, save_file
-from tiny_pi import tiny_sizes
+from tests.tiny_pi import tiny_sizes
 
 from proctor.definition import Use
 from proctor.features import ActionSpec, Feature, FeatureKind, Interface

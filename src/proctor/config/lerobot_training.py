@@ -23,7 +23,6 @@ NEWEST_LEROBOT = "0.6"
 _DDP = "processes work together as LeRobot's do by default"
 _FSDP = "blocks are gathered one by one, as they compute, and let go"
 _PLACEHOLDER = "LeRobot does nothing with it either"
-_LATER = "not there yet"
 FOREIGN: dict[str, Foreign] = {
     "dataset.repo_type": Foreign(("dataset",), "buckets are not read"),
     "dataset.video_backend": Foreign(
@@ -59,7 +58,6 @@ FOREIGN: dict[str, Foreign] = {
     "policy.use_peft": Foreign(
         (False,), "give the adapter as --policy.path, or its base there with --peft.target_modules"
     ),
-    "policy.gradient_checkpointing": Foreign((False,), _LATER),
 }
 """By dotted name."""
 IDLE = (

@@ -43,6 +43,10 @@ class Flow(Seeing):
     """What pi0 and pi0.5 share; attribute names are those of LeRobot's checkpoints."""
 
     config: FlowConfig
+    adapted = (
+        r"(.*\.gemma_expert\..*\.self_attn\.(q|v)_proj|model\.(state_proj|action_in_proj|"
+        r"action_out_proj|action_time_mlp_in|action_time_mlp_out))"
+    )
     adaptive: bool
     """Whether the time speaks to the expert's norms, instead of to its tokens."""
     n_before: int

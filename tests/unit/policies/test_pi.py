@@ -1,0 +1,297 @@
+"""pi0, pi0.5, pi0-FAST: same episodes whatever the load, what they refuse, files of all sorts."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from small_policies import ACTION, INPUTS, batch_of, episode, fresh_queries
+from tests.conftest import digests
+from tests.tiny_pi import N_WORDS, RUNS, tiny_sizes
+
+from proctor import plugins
+from proctor.benchmarks.base import interface_of
+from proctor.definition import Use
+from proctor.errors import UsageError
+from proctor.evaluation.run import Evaluation
+from proctor.features import IMAGES, STATE
+from proctor.policies.lerobot.checkpoint import build_network, read_checkpoint
+from proctor.policies.lerobot.config import CheckpointConfig, decode_config, encode_config
+from proctor.policies.lerobot.families import family
+from proctor.policies.lerobot.pipelines import default_pipelines
+from proctor.policies.lerobot.saving import write_checkpoint
+from proctor.policies.runtime.chunk_policy import ChunkPolicy, Parts
+
+pytestmark = pytest.mark.vla
+KINDS = ["pi0", "pi05", "pi0_fast"]
+SMALL: dict[str, Any] = {
+    "chunk_size": 6, "n_action_steps": 3, "max_state_dim": 6, "max_action_dim": 4,
+    "image_resolution": [28, 28], "tokenizer_max_length": 40,
+}  # fmt: skip
+OWN: dict[str, dict[str, Any]] = {
+    "pi0": {"num_inference_steps": 2},
+    "pi05": {"num_inference_steps": 2},
+    "pi0_fast": {
+        "max_decoding_steps": 6,
+        "validate_action_token_prefix": False,
+        "action_tokenizer_name": str(RUNS / "codes"),
+    },
+}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def tiny() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with tiny_sizes(vocabulary=N_WORDS):
+        yield
+    torch.set_num_threads(before)
+
+
+def small(kind: str, **changes: Any) -> CheckpointConfig:
+    plugin = family(kind)
+    assert plugin is not None
+    words = {"tokenizer": str(RUNS / "words")}
+    seen = {"input_features": INPUTS, "output_features": ACTION}
+    made: Any = plugin.config(**{**seen, **SMALL, **OWN[kind], **words, **changes})
+    return made
+
+
+def parts_of(kind: str, **changes: Any) -> Parts:
+    plugin, config = family(kind), small(kind, **changes)
+    assert plugin is not None
+    torch.manual_seed(0)
+    network = build_network(plugin, config)
+    for value in network.parameters():  # biases and norms say something, too
+        value.data += 0.05 * torch.randn_like(value)
+    return Parts(config, network, "model.", *default_pipelines(config, {}, {}))
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "pi0_fast, drawn"])
+def test_batches_of_1_3_and_8_give_the_same_bits(kind: str) -> None:
+    name, _, drawn = kind.partition(",")
+    policy = ChunkPolicy(parts_of(name, **({"temperature": 0.9} if drawn else {})), "cpu")
+    specs = [episode(index) for index in range(8)]
+    alone = [policy.act(batch_of(policy, fresh_queries(policy, [spec]))) for spec in specs]
+    for size in (3, 8):
+        together = [
+            policy.act(batch_of(policy, fresh_queries(policy, specs[i : i + size])))
+            for i in range(0, len(specs), size)
+        ]
+        np.testing.assert_array_equal(np.concatenate(together), np.concatenate(alone))
+    if name != "pi0_fast" or drawn:
+        assert len({chunk.tobytes() for chunk in alone}) > 1
+
+
+@torch.inference_mode()
+def test_rows_that_are_said_together_end_by_themselves() -> None:
+    """A batch of one, as on a CPU, is not all: a GPU says several rows at once."""
+    parts = parts_of("pi0_fast", max_decoding_steps=5)
+    policy = ChunkPolicy(parts, "cpu")
+    batch = batch_of(policy, fresh_queries(policy, [episode(index) for index in range(3)]))
+    words = parts.hearing(Use.EVALUATION)([" ".join("ab")] * 3, newest(batch))
+    inputs = {key: torch.from_numpy(value) for key, value in words.items()}
+    inputs |= {
+        "observation.image": torch.rand(3, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+    }
+    network: Any = policy.network
+    together = network.say(inputs)
+    for row in range(3):
+        alone = network.say({key: value[row : row + 1] for key, value in inputs.items()})
+        assert torch.equal(alone[0], together[row])
+
+
+def newest(batch: Any) -> dict[str, torch.Tensor]:
+    return {STATE: torch.from_numpy(batch.observations[STATE][:, -1]).float()}
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("kind", ["pi0", "pi05"])
+def test_padding_of_words_changes_nothing(kind: str) -> None:
+    network: Any = parts_of(kind).network.eval()
+    drawn = torch.Generator().manual_seed(1)
+    inputs = {
+        "observation.image": torch.rand(2, 3, 64, 64, generator=drawn),
+        STATE: torch.randn(2, 4, generator=drawn),
+    }
+    noise = {"noise": torch.randn(2, 6, 4, generator=drawn)}
+    found = []
+    for length in (5, 16):
+        tokens = torch.full((2, length), 7)
+        tokens[:, :5] = torch.tensor([2, 30, 40, 50, 60])
+        heard = (torch.arange(length) < 5).expand(2, -1)
+        words = {
+            "observation.language.tokens": tokens, "observation.language.attention_mask": heard
+        }  # fmt: skip
+        found.append(network.chunk({**inputs, **words}, noise))
+    torch.testing.assert_close(found[1], found[0], rtol=1e-5, atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
+    """Those that fit the fake benchmark, with random weights."""
+    made: dict[str, str] = {}
+
+    def checkpoint(kind: str) -> str:
+        if kind not in made:
+            benchmark, plugin = plugins.find_benchmark("fake"), family(kind)
+            assert plugin is not None
+            interface = interface_of(benchmark.make(benchmark.config(image_size=28)))
+            words = {"tokenizer": str(RUNS / "words")}
+            policy: Any = plugin.make(plugin.config(**SMALL, **OWN[kind], **words), interface)
+            folder = tmp_path_factory.mktemp("pi") / kind
+            parts = parts_for(kind, policy.parts)
+            write_checkpoint(parts, folder)
+            made[kind] = str(folder)
+        return made[kind]
+
+    return checkpoint
+
+
+def parts_for(kind: str, parts: Parts) -> Parts:
+    """Return parts with a whole network: the one of a policy has no heads any more."""
+    plugin = family(kind)
+    assert plugin is not None
+    torch.manual_seed(1)
+    network = build_network(plugin, parts.config)
+    return Parts(parts.config, network, "model.", parts.preprocessor, parts.postprocessor)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_load_scheduler_and_resume_change_no_episode(
+    run: Callable[..., Evaluation], checkpoints: Callable[[str], str], kind: str
+) -> None:
+    def play(**flags: Any) -> Evaluation:
+        settings = {
+            "policy__type": "pretrained",
+            "policy__path": checkpoints(kind),
+            "env__image_size": 28,
+            "env__episode_length": 5,
+            "env__endless": True,
+            "eval__n_episodes": 3,
+            "eval__use_async_envs": False,
+        }
+        return run(**{**settings, **flags})
+
+    alone = play(eval__batch_size=1)
+    assert digests(play(eval__batch_size=3)) == digests(alone)
+    assert digests(play(eval__batch_size=3, eval__scheduler="lockstep")) == digests(alone)
+    some = play(eval__episodes=[1])
+    assert digests(play(output_dir=str(some.path), resume=True)) == digests(alone)
+
+
+def rewritten(folder: str, to: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Path:
+    shutil.copytree(folder, to)
+    save_file(change(load_file(to / "model.safetensors")), to / "model.safetensors")
+    return to
+
+
+TABLE = "model.paligemma_with_expert.paligemma.model.language_model.embed_tokens.weight"
+HEAD = "model.paligemma_with_expert.paligemma.lm_head.weight"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_with_the_head_alone_has_its_table_of_words_from_it(
+    checkpoints: Callable[[str], str], tmp_path: Path, kind: str
+) -> None:
+    def published(tensors: dict[str, Any]) -> dict[str, Any]:
+        return {key: value for key, value in tensors.items() if key != TABLE}
+
+    folder = rewritten(checkpoints(kind), tmp_path / kind, published)
+    network: Any = read_checkpoint(folder).network
+    head = load_file(folder / "model.safetensors")[HEAD]
+    assert torch.equal(network.vlm.language.embed_tokens.weight, head)
+    network.begin_training()
+    network.vlm.language.embed_tokens.weight.data.zero_()
+    assert torch.equal(network.vlm.lm_head.weight, head), "learnt apart, as in LeRobot"
+
+
+def test_names_of_openpi_are_read_and_heads_that_nothing_uses_may_be_missing(
+    checkpoints: Callable[[str], str], tmp_path: Path
+) -> None:
+    def openpi(tensors: dict[str, Any]) -> dict[str, Any]:
+        plain = {key.removeprefix("model."): value for key, value in tensors.items()}
+        plain = {key.replace("action_time_mlp", "time_mlp"): v for key, v in plain.items()}
+        return {key: v for key, v in plain.items() if "gemma_expert.lm_head" not in key}
+
+    folder = rewritten(checkpoints("pi0"), tmp_path / "openpi", openpi)
+    ours, theirs = (read_checkpoint(Path(f)).network for f in (checkpoints("pi0"), folder))
+    other = theirs.state_dict()
+    for name, value in ours.state_dict().items():
+        if "gemma_expert.lm_head" not in name:
+            assert torch.equal(value, other[name])
+
+
+def test_matrices_are_held_as_asked_and_all_else_in_float32() -> None:
+    policy = ChunkPolicy(parts_of("pi05", dtype="bfloat16"), "cpu")
+    halved = {n for n, p in policy.network.named_parameters() if p.dtype is torch.bfloat16}
+    assert halved
+    assert all(".self_attn." in n or ".mlp." in n or "embed_tokens" in n for n in halved)
+    assert not [n for n in halved if "vision" in n or "norm" in n]
+    assert not [n for n, _ in policy.network.named_parameters() if "lm_head" in n], "unused"
+    assert policy.dtype is torch.float32
+
+
+def test_a_camera_that_lerobot_calls_empty_is_not_asked_for() -> None:
+    raw = json.loads(encode_config(small("pi0", empty_cameras=1), "0.6"))
+    raw["input_features"][f"{IMAGES}empty_camera_0"] = {"type": "VISUAL", "shape": [3, 28, 28]}
+    config = decode_config(raw, type(small("pi0")), "config.json")
+    assert config.cameras == ["observation.image"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "told"),
+    [
+        ("pi0", {"n_action_steps": 7}, "n_action_steps is 7 (choose 1-6, the chunk)"),
+        ("pi0", {"paligemma_variant": "x"}, "paligemma_variant is 'x' (choose gemma_2b, "),
+        ("pi0", {"dtype": "float16"}, "dtype is 'float16' (choose float32, bfloat16)"),
+        ("pi05", {"max_state_dim": 2}, "max_state_dim is 2, states have 4"),
+        ("pi05", {"max_action_dim": 2}, "max_action_dim is 2, actions have 3"),
+        ("pi0", {"input_features": {STATE: INPUTS[STATE]}}, "pi0 needs a camera"),
+        ("pi0", {"image_resolution": [28]}, "image_resolution is [28], expected a square"),
+        ("pi0", {"min_period": 9.0}, "min_period is 9, max_period 4"),
+        ("pi0_fast", {"image_resolution": [56, 56]}, "pi0_fast has 28"),
+        ("pi0_fast", {"temperature": -1.0}, "temperature is -1 (choose 0 or more)"),
+        ("pi0_fast", {"max_decoding_steps": 10**9}, "max_decoding_steps is 1000000000 (choose"),
+    ],
+    ids=str,
+)
+def test_configs_that_cannot_be_are_refused_in_one_line(kind: str, changes: Any, told: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        small(kind, **changes).validate()
+    assert told in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("scale", "told"),
+    [
+        (None, "processor_config.json is not there"),
+        ("{", "processor_config.json: Input data was truncated"),
+        ('{"scale": 0, "min_token": 0}', "processor_config.json: Expected `float` > 0"),
+        (
+            '{"scale": 1, "min_token": -1000000000}',
+            "processor_config.json: Expected `int` >= -32768",
+        ),
+    ],
+    ids=["none", "torn", "no scale", "far"],
+)
+def test_a_hostile_tokenizer_of_actions_is_refused_in_one_line(
+    tmp_path: Path, scale: str | None, told: str
+) -> None:
+    shutil.copytree(RUNS / "codes", tmp_path / "codes")
+    (tmp_path / "codes" / "processor_config.json").unlink()
+    if scale is not None:
+        (tmp_path / "codes" / "processor_config.json").write_text(scale)
+    config = small("pi0_fast", action_tokenizer_name=str(tmp_path / "codes"))
+    with pytest.raises(UsageError) as refused:
+        default_pipelines(config, {}, {})
+    assert told in str(refused.value)
+    assert "\n" not in str(refused.value)
