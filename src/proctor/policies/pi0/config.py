@@ -134,11 +134,16 @@ class PiConfig(CheckpointConfig):
         before = usual.rename, usual.to_batch, Pi0NewLine(), self.tokenize(), usual.to_device
         return (*before, self.relative(), usual.normalize), self.behind(usual)
 
+    @property
+    def words_by(self) -> str:
+        """Folder or Hub id of what a new policy's words are numbered by."""
+        return PALIGEMMA
+
     def tokenize(self) -> Step:
         """Return what numbers the words."""
         from proctor.policies.lerobot.language import Tokenize
 
-        return Tokenize(max_length=self.tokenizer_max_length, tokenizer_name=PALIGEMMA)
+        return Tokenize(max_length=self.tokenizer_max_length, tokenizer_name=self.words_by)
 
     def relative(self) -> Step:
         """Return what tells actions from where the robot is, where that is asked for."""
@@ -229,11 +234,13 @@ class FlowConfig(PiConfig):
     time_sampling_beta_alpha: float = field(
         default=1.5, metadata=of_training("times are learnt from a Beta distribution's: its alpha")
     )
-    time_sampling_beta_beta: float = field(default=1.0, metadata=NOT_A_FLAG)
+    time_sampling_beta_beta: float = field(
+        default=1.0, metadata=of_training("its beta; times are drawn with 1 alone")
+    )
     time_sampling_scale: float = field(default=0.999, metadata=of_training("scales these"))
     time_sampling_offset: float = field(default=0.001, metadata=of_training("shifts these"))
-    min_period: float = field(default=4e-3, metadata=NOT_A_FLAG)
-    max_period: float = field(default=4.0, metadata=NOT_A_FLAG)
+    min_period: float = field(default=4e-3, metadata={"help": "shortest wave that tells the time"})
+    max_period: float = field(default=4.0, metadata={"help": "longest wave that does"})
     freeze_vision_encoder: bool = field(
         default=False, metadata=of_training("leave what sees as it is")
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from proctor.errors import UsageError
 from proctor.features import Interface
 from proctor.policies.base import Policy
-from proctor.policies.lerobot.config import NOT_A_FLAG, CheckpointPlugin
+from proctor.policies.lerobot.config import NOT_A_FLAG, CheckpointPlugin, of_training
 from proctor.policies.lerobot.limits import MOST_STEPS, check_sizes
 from proctor.policies.pi0 import sizes
 from proctor.policies.pi0.config import PALIGEMMA, PiConfig
@@ -26,9 +26,14 @@ class Pi0FastConfig(PiConfig):
     """The family's fields, and how actions are said; the defaults are LeRobot 0.6's."""
 
     type: str = "pi0_fast"
-    max_action_tokens: int = field(default=256, metadata=NOT_A_FLAG)
+    max_action_tokens: int = field(
+        default=256, metadata=of_training("tokens of a chunk; what is longer is cut")
+    )
     tokenizer_max_length: int = field(default=200, metadata={"help": "tokens of a prompt"})
-    text_tokenizer_name: str = field(default=PALIGEMMA, metadata=NOT_A_FLAG)
+    text_tokenizer_name: str = field(
+        default=PALIGEMMA,
+        metadata={"help": "folder or Hub id of a new policy's tokenizer of words"},
+    )
     action_tokenizer_name: str = field(
         default="lerobot/fast-action-tokenizer",
         metadata={"help": "folder or Hub id of FAST's tokenizer, where the checkpoint has none"},
@@ -37,11 +42,18 @@ class Pi0FastConfig(PiConfig):
         default=0.0, metadata={"help": "above 0, tokens are drawn; 0: the likeliest"}
     )
     max_decoding_steps: int = field(default=256, metadata={"help": "tokens said at most"})
-    fast_skip_tokens: int = field(default=128, metadata=NOT_A_FLAG)
+    fast_skip_tokens: int = field(
+        default=128, metadata={"help": "the last tokens of words, which codes are not lent"}
+    )
     validate_action_token_prefix: bool = field(
         default=True, metadata={"help": "what does not begin with 'Action:' is no action, so zeros"}
     )
     use_kv_cache: bool = field(default=True, metadata=NOT_A_FLAG)
+
+    @property
+    def words_by(self) -> str:
+        """As its config says."""
+        return self.text_tokenizer_name
 
     def processing(self, usual: UsualSteps) -> tuple[Sequence[Step], Sequence[Step]]:
         """As LeRobot: the state is among the words, and actions are said once normalised."""
