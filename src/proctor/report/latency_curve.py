@@ -29,7 +29,11 @@ def latency_curves(runs: Sequence[RunResults]) -> list[dict[str, Any]]:
     curves: dict[str, list[RunResults]] = {}
     for run in runs:
         said = flatten(run.record.protocol)
-        rest = {name: value for name, value in said.items() if name not in _LATENCY}
+        rest = {
+            name: value
+            for name, value in said.items()
+            if name not in _LATENCY and value is not None  # as in a fingerprint: null says nothing
+        }
         curves.setdefault(json.dumps(rest, sort_keys=True), []).append(run)
     several = [own for own in curves.values() if len({_latency(run) for run in own}) > 1]
     return [

@@ -176,7 +176,8 @@ def test_runs_that_differ_in_latency_alone_are_one_curve(tmp_path: Path) -> None
     runs = []
     for policy, latency in (("a", 0), ("a", 4), ("a", 2), ("b", 0)):
         told = {"eval": {"latency_steps": latency or None}}
-        told["policy"] = {"type": policy, "config": {"latency_steps": latency or None}}
+        config = {"latency_steps": latency or None} | ({"new": None} if latency == 4 else {})
+        told["policy"] = {"type": policy, "config": config}
         record = replace(RECORD, protocol={**RECORD.protocol, **told})
         folder = tmp_path / f"{policy}_latency{latency}"
         runs.append(load_run(write_run(folder, eight_episodes(), record)))
