@@ -11,6 +11,7 @@ engines that play nothing, and puts both into a model of 64 nodes with 16 cores.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import io
 import statistics
 import tempfile
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 from rich.console import Console
 
 from proctor.config.builder import build
@@ -33,10 +35,10 @@ from proctor.evaluation.cluster import RayCluster
 from proctor.evaluation.node import TELL_S
 from proctor.evaluation.run import prepare, run_evaluation
 from proctor.machine.ray_cluster import join, quiet_ray
+from proctor.recorders.base import Recorder
 from proctor.recorders.on_disk import EffortLog, Journal
 from proctor.recorders.progress import Progress
 from proctor.recorders.stopper import Stopper
-from proctor.runs.journal import read_journal
 from proctor.types import EpisodeResult, EpisodeSpec, Outcome, Task
 
 _SEATS, _CORES = 64, 16
@@ -46,8 +48,40 @@ _SIZES = ((1, 1, 2000), (1, 1, 5000), (16, _AHEAD, 40000), (1, 1, 5000), (16, _A
 """Simulators a seat, how many episodes wait for each, episodes: lots of one or two, and of many."""
 
 
-def steps_per_s(folder: Path, episodes: int, cluster: str | None) -> float:
-    """Play and return the steps a second between the ends of the first and the last episode."""
+class Meter(Recorder):
+    """What was done, in how many seconds and with how much CPU time of all processes below us.
+
+    It begins with the quarter of the episodes: every simulator is open by then.
+    """
+
+    def __init__(self, episodes: int) -> None:
+        self._left, self._episodes = episodes, episodes
+        self.steps, self._began = 0, (0.0, 0.0)
+        self.seconds = self.cpu_s = 0.0
+
+    def episode_ended(self, result: EpisodeResult) -> None:
+        """Count it."""
+        self._left -= 1
+        if self._left == self._episodes * 3 // 4:
+            self._began = time.monotonic(), _cpu_s()
+        elif self._left < self._episodes * 3 // 4:
+            self.steps += result.steps
+        if self._left == 0:
+            self.seconds = time.monotonic() - self._began[0]
+            self.cpu_s = _cpu_s() - self._began[1]
+
+
+def _cpu_s() -> float:
+    us = psutil.Process()
+    spent = 0.0
+    for process in (us, *us.children(recursive=True)):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            spent += sum(process.cpu_times()[:2])
+    return spent
+
+
+def metered(folder: Path, episodes: int, cluster: str | None) -> Meter:
+    """Play episodes here or on the cluster."""
     settings: dict[str, Any] = {
         "policy.type": "expert",
         "env.type": "metaworld",
@@ -57,24 +91,28 @@ def steps_per_s(folder: Path, episodes: int, cluster: str | None) -> float:
         "cluster": cluster,
         "output_dir": str(folder),
     }
-    run_evaluation(prepare(build(EvalConfig, settings)), settings)
-    rows = sorted(read_journal(folder).rows, key=lambda row: row.end_time)
-    warm = len(rows) // 4  # every simulator is open by then
-    steps = sum(row.steps or 0 for row in rows[warm:])
-    return steps / (rows[-1].end_time - rows[warm - 1].end_time)
+    meter = Meter(episodes)
+    run_evaluation(prepare(build(EvalConfig, settings)), settings, lambda before: [meter])
+    return meter
 
 
 def cost(rounds: int, episodes: int) -> None:
-    ratios = []
+    by_time, by_cpu = [], []
     with tempfile.TemporaryDirectory() as temporary, joined():
         for number in range(rounds):
             here, there = (
-                steps_per_s(Path(temporary, f"{number}-{cluster}"), episodes, cluster)
+                metered(Path(temporary, f"{number}-{cluster}"), episodes, cluster)
                 for cluster in (None, "local")
             )
-            ratios.append(there / here)
-            print(f"here {here:,.0f} steps/s, by Ray {there:,.0f}: {there / here:.3f}", flush=True)
-    print(f"median of {rounds}: {statistics.median(ratios):.3f}")
+            by_time.append(here.seconds / there.seconds)
+            by_cpu.append(here.cpu_s / there.cpu_s)
+            for name, meter in (("here", here), ("by Ray", there)):
+                rate, effort = meter.steps / meter.seconds, meter.steps / meter.cpu_s
+                print(f"{name}: {rate:,.0f} steps/s, {effort:,.0f} a second of CPU", flush=True)
+    print(
+        f"by Ray / here, median of {rounds}: {statistics.median(by_time):.3f} steps/s, "
+        f"{statistics.median(by_cpu):.3f} steps a second of CPU time"
+    )
 
 
 @contextmanager

@@ -66,7 +66,8 @@ def _audit_folder(path: Path, n_episodes: int, flags: Mapping[str, str]) -> int:
     rows = read_journal(path).rows
     given = trusted(record.given, flags, str(path))
     trust = {name: value for name, value in flags.items() if name in TRUST}
-    settings = {**given, **trust, "eval.use_async_envs": False, "output_dir": str(path)}
+    here = {"eval.use_async_envs": False, "cluster": None, "output_dir": str(path)}
+    settings = {**given, **trust, **here}
     prepared = prepare(build(EvalConfig, settings))
     definition = prepared.definition()
     require_unchanged(record, definition, path)

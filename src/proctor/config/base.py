@@ -102,7 +102,7 @@ class RunConfig(Config):
         default=None,
         metadata={
             "help": "play on the nodes of a Ray cluster: auto (the one this machine is in), "
-            "ray://HEAD:10001, or local (one that is started here for the run)"
+            "ray://HEAD:10001, or local (one that is started here for the run); none: here"
         }
         | PRESENTATION,
     )
@@ -114,6 +114,10 @@ class RunConfig(Config):
         }
         | PRESENTATION,
     )
+
+    def __post_init__(self) -> None:
+        if self.cluster == "none":
+            self.cluster = None
 
     def validate(self) -> None:
         """Refuse values that make no sense; a class that adds fields extends this.

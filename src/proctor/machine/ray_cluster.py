@@ -23,6 +23,8 @@ _OBJECT_STORE = 128 * 2**20
 _LONGEST_PLACE = 18
 """Of 104 bytes of a socket's name, Ray takes 64 and the folder's own name 21."""
 _SHORT_PLACE = "/tmp"  # noqa: S108  a folder of our own is made there
+_SETTINGS = b"\x04"
+_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0" + _SETTINGS + b"\0\0\0\0\0"
 _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DEDUP_LOGS_SKIP_REGEX": ".",  # what raylets say of workers that die is said by us
@@ -135,14 +137,22 @@ def _first_line(error: Exception) -> str:
 
 
 def _knock(address: str) -> None:
-    """Refuse an address where nobody listens: Ray itself would try for half a minute."""
+    """Refuse an address where nobody answers, or not as Ray does: it would try for half a minute.
+
+    Ray's clients speak gRPC, whose servers answer HTTP/2's greeting with their settings.
+    """
     parts = urlsplit(address)
     try:
-        socket.create_connection((parts.hostname or "", parts.port or 0), _ANSWER_S).close()
+        place = parts.hostname or "", parts.port or 0
+        with socket.create_connection(place, _ANSWER_S) as line:
+            if os.environ.get("RAY_USE_TLS") != "1":
+                line.sendall(_GREETING)
+                if line.recv(4)[3:] != _SETTINGS:
+                    raise ConnectionError("it is no gRPC server")
     except (OSError, ValueError) as error:
         raise UsageError(
-            f"--cluster={address}: nobody answers there ({error}); is Ray's head running, with "
-            "its client port open (ray start --head, port 10001)?"
+            f"--cluster={address}: Ray does not answer there ({error}); is its head running, with "
+            "the client's port open (ray start --head, port 10001)?"
         ) from None
 
 

@@ -33,10 +33,10 @@ def resume_command(folder: Path, resolved: Settings, verb: str = "eval") -> str:
 def episode_base(given: Settings, resolved: Settings) -> str:
     """Return the command of a single episode up to the flags that say which one.
 
-    It is looked at and thrown away, so it is not logged to W&B.
+    It is looked at, here, and thrown away: so it is played on no cluster and not logged to W&B.
     """
     flags = _as_flags(given, resolved)
-    kept = [name for name in flags if name not in _CHOOSES_EPISODES]
+    kept = [name for name in flags if name not in (*_CHOOSES_EPISODES, "cluster")]
     return _command({name: flags[name] for name in kept if not name.startswith("wandb.")})
 
 

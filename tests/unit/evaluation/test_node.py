@@ -166,3 +166,39 @@ def test_folders_of_nodes_that_were_killed_are_removed_by_the_next(
     node = Node(order_of(tmp_path)[0], cores=1)
     node.close()
     assert not left.exists()
+
+
+@pytest.mark.ray  # it needs no Ray; a second of torch
+def test_a_checkpoint_that_is_not_there_is_asked_for_and_plays_the_same(
+    place: Path, tmp_path: Path, run: MakeRun
+) -> None:
+    from tests.unit.policies.test_policy_engine import SMALL_ACT, checkpoint, play
+
+    path = Path(checkpoint(tmp_path, "act", **SMALL_ACT))
+    here = play(run, str(path), eval__n_episodes=2)
+    settings = SETTINGS | {"env.n_tasks": 1, "eval.n_episodes": 2, "env.image_size": 32}
+    settings |= {"env.episode_length": 12, "env.endless": True}
+    settings |= {"policy.type": "pretrained", "policy.path": str(path)}
+    config = build(EvalConfig, settings | {"output_dir": str(tmp_path / "head")})
+    prepared = prepare(config)
+    files = {file.name: file.read_bytes() for file in path.iterdir()}
+    path.rename(tmp_path / "elsewhere")
+    order = NodeOrder(
+        EvalConfig,
+        config.as_dict(),
+        _session_rules(config),
+        prepared.definition().protocol,
+        tmp_path,
+        torch_threads=1,
+    )
+    node = Node(order, cores=1)
+    try:
+        listen(node, lambda told: told[-1].wants_checkpoint)
+        node.exchange(None, files)
+        listen(node, lambda told: told[-1].simulators > 0)
+        lot = Lot(tuple(prepared.plan), Way({}))
+        told = listen(node, lambda told: len(ended(told)) == 2, lot)
+    finally:
+        node.close()
+    played = {d.result.spec.key: d.result.digest for d in ended(told)}
+    assert played == {row.key: row.digest for row in here.rows}

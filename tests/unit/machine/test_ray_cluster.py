@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from proctor.cli import main
 from proctor.errors import MissingExtra, UsageError
 from proctor.evaluation.run import Evaluation
+from proctor.report.reproduce import episode_base
 
 MakeRun = Callable[..., Evaluation]
 
@@ -36,7 +40,21 @@ def test_an_address_where_nobody_listens_is_refused_at_once(run: MakeRun, tmp_pa
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
     said = refused(run, tmp_path, cluster=f"ray://127.0.0.1:{port}")
-    assert f"ray://127.0.0.1:{port}: nobody answers there" in said
+    assert f"ray://127.0.0.1:{port}: Ray does not answer there" in said
+
+
+def test_a_server_of_something_else_is_told_at_once(run: MakeRun, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            line, _ = server.accept()
+            with line:
+                line.recv(100)
+                line.sendall(b"HTTP/1.1 400 Bad Request")
+
+        threading.Thread(target=answer, daemon=True).start()
+        said = refused(run, tmp_path, cluster=f"ray://127.0.0.1:{server.getsockname()[1]}")
+    assert "it is no gRPC server" in said
 
 
 def test_without_ray_the_extra_is_named(
@@ -59,3 +77,18 @@ def test_what_a_cluster_cannot_do_is_refused(
     run: MakeRun, tmp_path: Path, flags: dict[str, Any], why: str
 ) -> None:
     assert why in refused(run, tmp_path, cluster="local", **flags)
+
+
+def test_a_run_of_a_cluster_is_resumed_audited_and_shown_without_one(
+    run: MakeRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = run(cluster="none").path
+    record = json.loads((folder / "run.json").read_text())
+    record["config"]["given"]["cluster"] = "ray://gone.invalid:10001"
+    (folder / "run.json").write_text(json.dumps(record))
+    assert main(["eval", "--resume", f"--output_dir={folder}", "--cluster=none"]) == 0
+    assert main(["audit", str(folder)]) == 0
+    assert main(["report", str(folder)]) == 0
+    said = episode_base(**record["config"])
+    assert "--env.type=fake" in said
+    assert "cluster" not in said
