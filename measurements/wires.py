@@ -22,6 +22,7 @@ from measurements.command import PROCTOR, machine, say
 
 from proctor.definition import PRESENTATION
 from proctor.features import IMAGES, STATE, ActionSpec, Array, Feature, FeatureKind, Interface
+from proctor.machine.memory import keep_large_blocks
 from proctor.policies.base import Batch, Policy, PolicyConfig, PolicyPlugin, PolicySpec
 from proctor.policies.remote.address import addresses_of
 from proctor.policies.remote.groot import GrootLink
@@ -33,7 +34,7 @@ from proctor.wire.records import Ask
 
 SIDE, CHUNK, ACTION_SIZE, STATE_SIZE = 224, 50, 7, 8
 ASKS, WARM, PER_CLIENT = 500, 50, 40
-THINK_MS = 20.0
+THINK_MS = 50.0
 PICTURE = np.random.default_rng(0).integers(0, 256, (SIDE, SIDE, 3), np.uint8)
 NUMBERS = np.zeros(STATE_SIZE, np.float32)
 
@@ -157,5 +158,6 @@ def mixed() -> None:
 
 if __name__ == "__main__":
     print(machine())
+    keep_large_blocks()  # as RemotePolicy does
     overhead()
     mixed()

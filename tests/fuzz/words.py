@@ -16,7 +16,10 @@ from proctor.config.flags import Flag, flags_of
 from tests.fuzz.hostile import Draw, mutated, numbers, spoiled, texts, values, words
 from tests.fuzz.yard import Yard
 
-BASES = [("fake", "random"), ("fake", "zero"), ("fake", "expert"), ("metaworld", "random")]
+BASES = [
+    ("fake", "random"), ("fake", "zero"), ("fake", "expert"), ("fake", "remote"),
+    ("metaworld", "random"),
+]  # fmt: skip
 NETWORKS = [("fake", "act"), ("fake", "diffusion")]
 _SMALL = {
     "act": ["dim_model=16", "n_heads=2", "dim_feedforward=16", "n_encoder_layers=1",

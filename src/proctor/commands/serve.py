@@ -39,9 +39,11 @@ def run(words: list[str]) -> int:
         return 0
     from proctor.commands.eval_settings import with_file
     from proctor.config.builder import build
+    from proctor.machine.memory import keep_large_blocks
     from proctor.serving.server import serving
 
     config = build(ServeConfig, with_file(given))
+    keep_large_blocks()
     key = config.api_key
     if key is None and not config.is_here:
         key = secrets.token_urlsafe(24)

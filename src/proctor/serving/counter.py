@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from proctor.errors import ProctorError
 from proctor.serving.desk import Answered, Desk, Guest
 from proctor.serving.inputs import Inputs
 from proctor.wire.records import About, Ask
@@ -37,7 +38,15 @@ class Counter:
             ProctorError: it cannot be answered, in one line for whoever asked.
         """
         rows = self.inputs.rows(ask, aliases)
-        return await asyncio.wrap_future(self.desk.ask(guest, ask, rows))
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Answered] = loop.create_future()
+
+        def tell(said: Answered | ProctorError) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(_settle, answer, said)
+
+        self.desk.ask(guest, ask, rows, tell)
+        return await answer
 
     def see(self, guest: Guest, ask: Ask, aliases: Mapping[str, str]) -> None:
         """Take note of what is seen, without an answer.
@@ -52,3 +61,13 @@ class Counter:
         desk = self.desk
         mean = desk.answered / desk.batches if desk.batches else None
         return {"status": "ok", "answered": desk.answered, "batches": desk.batches, "batch": mean}
+
+
+def _settle(answer: asyncio.Future[Answered], said: Answered | ProctorError) -> None:
+    """Hand an answer to whoever waits for it, if somebody still does."""
+    if answer.done():
+        return
+    if isinstance(said, Answered):
+        answer.set_result(said)
+    else:
+        answer.set_exception(said)

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import queue
 import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -59,13 +59,21 @@ class Guest:
     past: deque[Rows] = field(default_factory=deque)
 
 
+Told = Callable[[Answered | ProctorError], None]
+"""Hears the answer, or why there is none; called by the policy's thread."""
+
+
 @dataclass(frozen=True)
 class _Waiting:
     guest: Guest
     ask: Ask
     rows: Rows
-    answer: Future[Answered]
+    tell: Told
     since: float
+
+
+_Item = _Waiting | Callable[[], object] | None
+"""A question, something else to do, or the end."""
 
 
 class Desk:
@@ -75,10 +83,8 @@ class Desk:
         self._policy, self._act = policy, act
         self.most, self._seed = most, seed
         self._numbers = itertools.count()
-        self._waiting: deque[_Waiting] = deque()
-        self._chores: deque[Callable[[], object]] = deque()
+        self._inbox: queue.SimpleQueue[_Item] = queue.SimpleQueue()
         self._guests: set[Guest] = set()
-        self._changed = threading.Condition()
         self._open = True
         self._usual_s = 0.0
         self.batches = self.answered = 0
@@ -87,94 +93,99 @@ class Desk:
 
     def enter(self) -> Guest:
         """Return a new guest."""
-        with self._changed:
-            guest = Guest(next(self._numbers))
-            self._guests.add(guest)
-            return guest
+        guest = Guest(next(self._numbers))
+        self._guests.add(guest)
+        return guest
 
     def warm_up(self, features: Mapping[str, Feature]) -> None:
         """Have the policy prepare for its batches, until somebody asks."""
 
         def prepare() -> None:
             for _ in self._policy.warm_up(features, self.most):
-                if self._waiting or not self._open:
+                if not self._inbox.empty():
                     return
 
-        self._do(prepare)
+        self._inbox.put(prepare)
 
     def leave(self, guest: Guest) -> None:
         """Forget a guest, and the episode that it was in."""
-        with self._changed:
-            self._guests.discard(guest)
+        self._guests.discard(guest)
         self.end_episode(guest)
 
     def end_episode(self, guest: Guest) -> None:
         """Let what the guest asks next be another episode."""
-        self._do(lambda: self._end(guest))
+        self._inbox.put(partial(self._end, guest))
 
     def see(self, guest: Guest, rows: Rows) -> None:
         """Let the guest see something without a question: policies may look back at it."""
         if self._policy.spec.n_obs_steps > 1:
-            self._do(partial(self._remember, guest, rows))
+            self._inbox.put(partial(self._remember, guest, rows))
 
-    def ask(self, guest: Guest, ask: Ask, rows: Rows) -> Future[Answered]:
-        """Return what will hold the answer; ``rows``: what is asked about, by our names."""
-        answer: Future[Answered] = Future()
-        with self._changed:
-            if not self._open:
-                answer.set_exception(WireError("the server is closing"))
-                return answer
-            self._waiting.append(_Waiting(guest, ask, rows, answer, time.perf_counter()))
-            self._changed.notify()
-        return answer
-
-    def _do(self, chore: Callable[[], object]) -> None:
-        with self._changed:
-            self._chores.append(chore)
-            self._changed.notify()
+    def ask(self, guest: Guest, ask: Ask, rows: Rows, tell: Told) -> None:
+        """Have a question answered; ``rows``: what it is about, by our names."""
+        if self._open:
+            self._inbox.put(_Waiting(guest, ask, rows, tell, time.perf_counter()))
+        else:
+            tell(WireError("the server is closing"))
 
     def close(self) -> None:
         """Answer nobody any more, and close the policy."""
-        with self._changed:
-            self._open = False
-            left, self._waiting = self._waiting, deque()
-            self._changed.notify()
-        for waiting in left:
-            waiting.answer.set_exception(WireError("the server is closing"))
+        self._open = False
+        self._inbox.put(None)
         self._thread.join(_CLOSE_S)
 
     def _serve(self) -> None:
-        while (batch := self._next()) is not None:
-            if batch:
-                self._answer(batch)
-        with contextlib.suppress(Exception):  # nobody is left to hear of it
-            self._policy.close()
+        """Do what there is to do in the order it came; questions in a row are answered together."""
+        pending: deque[_Item] = deque()
+        while True:
+            self._fetch(pending)
+            item = pending[0]
+            if item is None:
+                break
+            if isinstance(item, _Waiting):
+                self._gather(pending)
+                self._answer(self._batch(pending))
+            else:
+                pending.popleft()
+                self._do(item)
+        for item in pending:
+            if isinstance(item, _Waiting):
+                item.tell(WireError("the server is closing"))
+        self._do(self._policy.close)
 
-    def _next(self) -> list[_Waiting] | None:
-        """Wait for something to do: a batch, chores (an empty one), or the end (None)."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._chores or not self._open)
-            if not self._open:
-                return None
-            chores, self._chores = list(self._chores), deque()
-            if not chores:
-                self._gather()
-            size = 0 if chores else min(len(self._waiting), self.most)
-            batch = [self._waiting.popleft() for _ in range(size)]
-        for chore in chores:
-            try:
-                chore()
-            except Exception as error:  # noqa: BLE001  said here: nobody waits for it
-                print(one_line(f"policy {self._policy.spec.name!r}: {error!r}"), file=sys.stderr)
-        return batch
+    def _fetch(self, pending: deque[_Item]) -> None:
+        """Take all there is, and wait where there is nothing."""
+        if not pending:
+            pending.append(self._inbox.get())
+        with contextlib.suppress(queue.Empty):
+            while True:
+                pending.append(self._inbox.get_nowait())
 
-    def _gather(self) -> None:
+    def _gather(self, pending: deque[_Item]) -> None:
         """Wait a moment for those who were just answered: they tend to ask again together."""
         until = time.perf_counter() + min(_LONGEST_WAIT_S, _WAIT_SHARE * self._usual_s)
-        while len(self._waiting) < min(len(self._guests), self.most) and self._open:
-            left = until - time.perf_counter()
-            if left <= 0 or not self._changed.wait(left):
-                return
+        with contextlib.suppress(queue.Empty):
+            while len(pending) < min(len(self._guests), self.most):
+                left = until - time.perf_counter()
+                if left <= 0:
+                    return
+                pending.append(self._inbox.get(timeout=left))
+
+    def _batch(self, pending: deque[_Item]) -> list[_Waiting]:
+        batch: list[_Waiting] = []
+        while pending and len(batch) < self.most:
+            item = pending[0]
+            if not isinstance(item, _Waiting):
+                break
+            batch.append(item)
+            pending.popleft()
+        return batch
+
+    def _do(self, chore: Callable[[], object]) -> None:
+        try:
+            chore()
+        except Exception as error:  # noqa: BLE001  said here: nobody waits for it
+            print(one_line(f"policy {self._policy.spec.name!r}: {error!r}"), file=sys.stderr)
 
     def _answer(self, batch: list[_Waiting]) -> None:
         began = time.perf_counter()
@@ -184,7 +195,7 @@ class Desk:
         except Exception as error:  # noqa: BLE001  not swallowed: everyone who waits is told
             said = error if isinstance(error, ProctorError) else WireError(one_line(repr(error)))
             for waiting in batch:
-                waiting.answer.set_exception(said)
+                waiting.tell(said)
             return
         took = time.perf_counter() - began
         self._usual_s = took if not self.batches else 0.9 * self._usual_s + 0.1 * took
@@ -192,8 +203,7 @@ class Desk:
         self.answered += len(batch)
         for waiting, chunk in zip(batch, chunks, strict=True):
             waiting.guest.step += len(chunk)
-            answered = Answered(np.asarray(chunk, np.float32), began - waiting.since, took)
-            waiting.answer.set_result(answered)
+            waiting.tell(Answered(chunk, began - waiting.since, took))
 
     def _query(self, waiting: _Waiting) -> Query:
         """Return the question as the policy is asked it, in an episode that is begun if need be."""

@@ -45,14 +45,15 @@ class Inputs:
     def _row(self, key: str, ask: Ask, alias: str) -> Array:
         feature = self.features[key]
         name = key if key in ask.observation else alias
-        wanted = f"{feature.dtype} {list(feature.shape)}"
         if name not in ask.observation:
+            wanted = f"{feature.dtype} {list(feature.shape)}"
             also = "" if alias == key else f" (or {alias!r})"
             sent = one_line(", ".join(ask.observation), 300) or "nothing"
             raise WireError(f"the policy wants {key!r}{also}, {wanted}; the client sends {sent}")
         values = ask.observation[name]
         shape = (self.n_obs_steps, *feature.shape) if ask.history else feature.shape
         if values.shape != shape:
+            wanted = f"{feature.dtype} {list(shape)}"
             got = f"{values.dtype} {list(values.shape)}"
             raise WireError(f"the policy wants {name!r} as {wanted}, the client sends {got}")
         if feature.kind is FeatureKind.VISUAL and values.dtype != np.uint8:

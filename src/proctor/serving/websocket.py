@@ -48,6 +48,23 @@ class Line:
 
     def __init__(self, connection: ServerConnection, idle_s: float) -> None:
         self._socket, self._idle_s = connection, idle_s
+        self._waits_since: float | None = None
+        """Since when the guest is waited for; None while it waits for us."""
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_later(idle_s, self._look)
+
+    def _look(self) -> None:
+        """Cut the guest off where it was waited for too long. One timer, however much is said."""
+        now, since = self._loop.time(), self._waits_since
+        due = (now if since is None else since) + self._idle_s
+        if due <= now:
+            self._socket.transport.abort()
+        else:
+            self._timer = self._loop.call_at(due, self._look)
+
+    def leave(self) -> None:
+        """Look after the guest no more."""
+        self._timer.cancel()
 
     async def hear(self) -> bytes | str:
         """Return what the guest says next.
@@ -55,9 +72,8 @@ class Line:
         Raises:
             GuestLeft: nothing more will come.
         """
-        with _leaving():
-            async with asyncio.timeout(self._idle_s):
-                return await self._socket.recv()
+        with self._waiting():
+            return await self._socket.recv()
 
     async def say(self, frame: bytes | str) -> None:
         """Send a frame.
@@ -65,22 +81,18 @@ class Line:
         Raises:
             GuestLeft: it is not taken.
         """
-        with _leaving():
-            async with asyncio.timeout(self._idle_s):
-                await self._socket.send(frame)
+        with self._waiting():
+            await self._socket.send(frame)
 
-    async def refuse(self, why: str) -> None:
-        """Hang up: what came is none of the protocol's."""
-        with contextlib.suppress(ConnectionClosed, TimeoutError):
-            await asyncio.wait_for(self._socket.close(1007, why[:100]), _OPEN_S)
-
-
-@contextlib.contextmanager
-def _leaving() -> Iterator[None]:
-    try:
-        yield
-    except (ConnectionClosed, TimeoutError, OSError):
-        raise GuestLeft from None
+    @contextlib.contextmanager
+    def _waiting(self) -> Iterator[None]:
+        self._waits_since = self._loop.time()
+        try:
+            yield
+        except (ConnectionClosed, OSError):
+            raise GuestLeft from None
+        finally:
+            self._waits_since = None
 
 
 async def listen(talk: Talk, port: int, limits: Limits) -> Opened:
@@ -93,13 +105,15 @@ async def listen(talk: Talk, port: int, limits: Limits) -> Opened:
 
     async def hold(guest: ServerConnection) -> None:
         guests.add(guest)
+        line = Line(guest, limits.idle_s)
         try:
             with contextlib.suppress(GuestLeft):
-                await talk.hold(Line(guest, limits.idle_s))
+                await talk.hold(line)
         except Exception as error:
             print(one_line(f"a guest was left alone: {error!r}"), file=sys.stderr)
             raise
         finally:
+            line.leave()
             guests.discard(guest)
 
     def answer(guest: ServerConnection, request: Request) -> Response | None:
@@ -122,7 +136,7 @@ async def listen(talk: Talk, port: int, limits: Limits) -> Opened:
             max_size=limits.most_bytes,
             max_queue=2,
             open_timeout=_OPEN_S,
-            close_timeout=_OPEN_S,
+            close_timeout=_CLOSE_S,
             logger=_quiet(),
         )
     except OSError as error:

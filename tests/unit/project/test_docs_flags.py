@@ -11,14 +11,15 @@ from proctor.config.base import Config
 from proctor.config.evaluation import EvalConfig
 from proctor.config.help import flags_help
 from proctor.config.recording import RecordConfig
+from proctor.config.serving import ServeConfig
 from proctor.config.training import TrainConfig
 
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 COMMANDS: dict[str, type[Config]] = {
-    "eval": EvalConfig, "record": RecordConfig, "train": TrainConfig,
+    "eval": EvalConfig, "record": RecordConfig, "serve": ServeConfig, "train": TrainConfig,
 }  # fmt: skip
-LINE = re.compile(r"\bproctor(?:\.cli)? (eval|record|train)\b([^\n`]*)")
+LINE = re.compile(r"\bproctor(?:\.cli)? (eval|record|serve|train)\b([^\n`]*)")
 FLAG = re.compile(r"(?<![\w-])--([a-z_][\w.]*)")
 LEROBOTS = {"env.fps", "env.render_mode", "policy.push_to_hub"}
 """Which evaluations take with a note; docs/from_lerobot.md shows it."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from proctor.errors import PeerLost, UsageError
 from proctor.features import Array, FeatureKind, Interface
+from proctor.machine.memory import keep_large_blocks
 from proctor.policies.base import Batch, Policy, PolicySpec, Query
 from proctor.policies.remote.address import Address
 from proctor.policies.remote.config import RemoteConfig
@@ -34,12 +35,9 @@ class RemotePolicy(Policy):
 
     def __init__(self, config: RemoteConfig, interface: Interface) -> None:
         addresses = config.addresses
+        keep_large_blocks()
         spoken = _spoken(config, interface)
-        settings = LinkSettings(
-            connect_s=min(10.0, config.timeout_s),
-            answer_s=config.timeout_s,
-            api_key=config.api_key,
-        )
+        settings = LinkSettings(answer_s=config.timeout_s, api_key=config.api_key)
         self._config = config
         self._fleet = Fleet(addresses, lambda at: spoken.link(at, settings), config.retry_s)
         said, missing = self._fleet.meet()
