@@ -40,9 +40,6 @@ OF_POLICIES = {
     "policy.gradient_checkpointing": OF_TRAINING,
     "policy.empty_cameras": Foreign(None, "a camera that is not there is not looked at"),
     "policy.action_feature_names": Foreign(None, "a checkpoint's steps name its joints"),
-    "policy.rtc_config": Foreign(
-        (None,), "chunks do not guide each other; --eval.latency_steps plays the old one meanwhile"
-    ),
     "policy.use_kv_cache": Foreign(None, "nothing is computed twice in any case"),
     "policy.input_features": Foreign((), _OFFERED),
     "policy.output_features": Foreign((), _OFFERED),

@@ -185,6 +185,12 @@ def test_load_scheduler_and_resume_change_no_episode(
     assert digests(play(eval__batch_size=3, eval__scheduler="lockstep")) == digests(alone)
     some = play(eval__episodes=[1])
     assert digests(play(output_dir=str(some.path), resume=True)) == digests(alone)
+    if kind == "pi0":
+        led = {"policy__rtc_config": "{execution_horizon: 4}", "eval__latency_steps": 1}
+        late = play(eval__batch_size=1, **led)
+        assert digests(play(eval__batch_size=3, **led)) == digests(late)
+        free = play(eval__batch_size=1, eval__latency_steps=1)
+        assert digests(free) != digests(late), "the flag must do something"
 
 
 def rewritten(folder: str, to: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Path:
@@ -258,6 +264,8 @@ def test_a_camera_that_lerobot_calls_empty_is_not_asked_for() -> None:
         ("pi0", {"image_resolution": [28]}, "image_resolution is [28], expected a square"),
         ("pi0", {"min_period": 9.0}, "min_period is 9, max_period 4"),
         ("pi0_fast", {"image_resolution": [56, 56]}, "pi0_fast has 28"),
+        ("pi0_fast", {"rtc_config": {}}, "pi0_fast says its actions: nothing leads them"),
+        ("pi05", {"rtc_config": {"mode": "x"}}, "rtc_config: Invalid enum value 'x'"),
         ("pi0_fast", {"temperature": -1.0}, "temperature is -1 (choose 0 or more)"),
         ("pi0_fast", {"max_decoding_steps": 10**9}, "max_decoding_steps is 1000000000 (choose"),
     ],

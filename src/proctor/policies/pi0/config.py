@@ -27,6 +27,8 @@ from proctor.policies.lerobot.presets import (
     ScheduleSettings,
     TrainingPreset,
 )
+from proctor.policies.lerobot.rtc_config import HELP as RTC_HELP
+from proctor.policies.lerobot.rtc_config import read_rtc
 from proctor.policies.pi0.sizes import GEMMAS, VISION
 
 if TYPE_CHECKING:
@@ -64,7 +66,7 @@ class PiConfig(CheckpointConfig):
         metadata=of_training("parts of names of actions that are not"),
     )
     action_feature_names: list[str] | None = field(default=None, metadata=NOT_A_FLAG)
-    rtc_config: dict[str, Any] | None = field(default=None, metadata=NOT_A_FLAG)
+    rtc_config: dict[str, Any] | None = field(default=None, metadata={"help": RTC_HELP})
     image_resolution: list[int] = field(
         default_factory=lambda: [224, 224], metadata={"help": "pictures are fitted to this"}
     )
@@ -261,6 +263,7 @@ class FlowConfig(PiConfig):
         """Check what flows, too."""
         super().validate()
         check_sizes(self, {"num_inference_steps": MOST_STEPS})
+        read_rtc(self.rtc_config)
         if not 0 < self.min_period < self.max_period:
             raise UsageError(f"min_period is {self.min_period:g}, max_period {self.max_period:g}")
         if self.time_sampling_beta_alpha <= 0:

@@ -13,13 +13,15 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812 (torch's own convention)
 from torch import Tensor, nn
 
 from proctor.features import ACTION, LANGUAGE_MASK, LANGUAGE_TOKENS, STATE
+from proctor.policies.blocks.rtc import guide_of
+from proctor.policies.lerobot.rtc_config import read_rtc
 from proctor.policies.pi0 import sizes
 from proctor.policies.pi0.config import FlowConfig
 from proctor.policies.pi0.gemma import Gemma, Memory, Place, place
@@ -64,6 +66,8 @@ class Flow(Seeing):
         self.action_in_proj = nn.Linear(config.max_action_dim, expert.width)
         self.action_out_proj = nn.Linear(expert.width, config.max_action_dim)
         noise = (Drawn.NORMAL, (config.chunk_size, config.max_action_dim))
+        self.guide = guide_of(read_rtc(config.rtc_config), config, config.chunk_size)
+        self.recalled = {} if self.guide is None else self.guide.recalled
         self.draws = {NOISE: noise}
         self.loss_draws = {NOISE: noise, TIME: (Drawn.UNIFORM, ())}
         for part in (model.language, gemma):
@@ -118,8 +122,17 @@ class Flow(Seeing):
         x, where = noise.float(), self.where(seen)
         for step in range(steps):
             now = [each[step : step + 1] for each in told]
-            x = x - self.velocity(inputs, x, now, seen, where) / steps
+            velocity = self.velocity(inputs, x, now, seen, where)
+            if self.guide is not None:
+                velocity = self.guide.bend(velocity, x, 1 - step / steps, inputs)
+            x = x - velocity / steps
         return x
+
+    def settle(self, chunks: Tensor, states: list[Any]) -> Tensor:
+        """Keep what is left of chunks at the next query, where it leads that."""
+        if self.guide is not None:
+            self.guide.keep(chunks, states)
+        return chunks
 
     def loss(
         self, batch: dict[str, Tensor], draws: dict[str, Tensor]

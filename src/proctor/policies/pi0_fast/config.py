@@ -11,6 +11,7 @@ from proctor.features import Interface
 from proctor.policies.base import Policy
 from proctor.policies.lerobot.config import NOT_A_FLAG, CheckpointPlugin, of_training
 from proctor.policies.lerobot.limits import MOST_STEPS, check_sizes
+from proctor.policies.lerobot.rtc_config import read_rtc
 from proctor.policies.pi0 import sizes
 from proctor.policies.pi0.config import PALIGEMMA, PiConfig
 
@@ -74,6 +75,8 @@ class Pi0FastConfig(PiConfig):
         """Check what is said, too."""
         super().validate()
         check_sizes(self, {"max_action_tokens": _MOST_TOKENS, "max_decoding_steps": MOST_STEPS})
+        if read_rtc(self.rtc_config) is not None:
+            raise UsageError("pi0_fast says its actions: nothing leads them (rtc_config)")
         side = sizes.TRAINED_SIDE
         if self.image_resolution != [side, side]:
             raise UsageError(f"image_resolution is {self.image_resolution}: pi0_fast has {side}")
