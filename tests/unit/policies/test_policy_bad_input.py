@@ -86,6 +86,18 @@ def test_an_unknown_type_lists_the_known(folder):
     assert "did you mean 'act'?" in message
 
 
+def test_a_family_that_is_elsewhere_is_named_with_what_to_do(folder):
+    file = folder / "config.json"
+    raw = json.loads(file.read_text())
+    file.write_text(json.dumps(raw | {"type": "groot"}))
+    message = refusal(folder)
+    assert "unknown type 'groot' (we know act, " in message
+    assert (
+        "groot can be served by its own server, and examined from here: --policy.type=remote"
+        in message
+    )
+
+
 def test_no_type_and_no_telling_fields(folder):
     edit_json(folder / "config.json", type="DELETE", n_vae_encoder_layers="DELETE")
     assert "states no type (we know act, " in refusal(folder)

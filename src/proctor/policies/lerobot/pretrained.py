@@ -77,7 +77,7 @@ def read_from(config: PretrainedConfig) -> Path:
 PLUGIN = PolicyPlugin(
     config=PretrainedConfig,
     make=make,
-    summary="a LeRobot checkpoint (ACT, Diffusion, VQ-BeT, TD-MPC); --policy.path alone selects it",
+    summary="a LeRobot checkpoint of any family here; --policy.path alone selects it",
     open_field="overrides",
     has_network=True,
     look=look,
