@@ -21,6 +21,9 @@ from typing import Any
 import numpy as np
 import torch
 
+# A file beside this one has the name of a package that LeRobot imports.
+sys.path[:] = [path for path in sys.path if Path(path).resolve() != Path(__file__).resolve().parent]
+
 STEPS, ROWS, HORIZON, SIZE = 20, 4, 8, 64
 RATE, CLIPPED, CHANGED = 1e-3, 10.0, 1e-7
 Inputs = dict[str, torch.Tensor]
