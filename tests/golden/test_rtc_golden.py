@@ -52,3 +52,23 @@ def test_smolvlas_chunks_are_led_as_lerobots_are(name, schedule, delay, horizon)
     with torch.inference_mode():
         found = network.chunk(inputs, {"noise": noise_of("noise")})
     assert_close(name, found, load_file(GOLDEN / "rtc.safetensors")[name], 1e-4)
+
+
+@pytest.mark.parametrize("kind", ["pi0", "pi05"])
+@torch.no_grad()
+def test_what_is_left_leads_pis_chunks_and_only_as_far_as_it_goes(kind):
+    from tiny_pi import FLOWS, tiny_flow
+
+    network, inputs, _ = tiny_flow(next(name for name in FLOWS if name.startswith(f"{kind}")))
+    config = network.config
+    noise = {"noise": inputs["noise"]}
+    rows, size = len(inputs["noise"]), (config.chunk_size, config.action_dim)
+    free = network.chunk(inputs, noise)
+    rest = recipe_input("rest", [rows, *size], -1, 1)
+    rtc = read_rtc({"prefix_attention_schedule": "ZEROS", "execution_horizon": 2})
+    network.guide = Guide(rtc, *size, every=1, delay=2)
+    led = network.chunk({**inputs, LEFT_OVER: rest, HAS_LEFT: torch.ones(rows)}, noise)
+    alone = network.chunk({**inputs, LEFT_OVER: rest, HAS_LEFT: torch.zeros(rows)}, noise)
+    assert torch.equal(alone, free)
+    far, near = ((chunk - rest)[:, :2].abs().mean() for chunk in (free, led))
+    assert near < 0.2 * far

@@ -263,7 +263,11 @@ class FlowConfig(PiConfig):
         """Check what flows, too."""
         super().validate()
         check_sizes(self, {"num_inference_steps": MOST_STEPS})
-        read_rtc(self.rtc_config)
+        if read_rtc(self.rtc_config) is not None and self.use_relative_actions:
+            raise UsageError(
+                "rtc_config: what is left of a chunk is relative to another state by then; it is "
+                "not for use_relative_actions"
+            )
         if not 0 < self.min_period < self.max_period:
             raise UsageError(f"min_period is {self.min_period:g}, max_period {self.max_period:g}")
         if self.time_sampling_beta_alpha <= 0:
