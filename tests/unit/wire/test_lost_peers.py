@@ -136,3 +136,12 @@ def test_the_settings_of_a_remote_run_are_read_back_as_they_were() -> None:
     flags = {"policy.type": "remote", "policy.url": "ws://a:1", "env.type": "fake"}
     config = build(EvalConfig, {**flags, "policy.protocol": "vla-eval", "policy.gripper": "unit"})
     assert build(EvalConfig, config.as_dict()).policy == config.policy
+
+
+def test_serve_says_what_it_takes_and_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "--help"]) == 0
+    assert "--protocol" in capsys.readouterr().out
+    assert main(["serve", "--policy.type=random"]) == 2
+    assert "--env.type" in capsys.readouterr().err
+    assert main(["serve", "--policy.path=no/such/place/here"]) == 2
+    assert "does not exist" in capsys.readouterr().err
