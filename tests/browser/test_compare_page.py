@@ -199,3 +199,19 @@ def test_a_thousand_pairs_are_interactive_within_a_second(
     script = "return performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd"
     assert browser.execute_script(script) < 1000
     assert texts(browser, ".shown") == ["1,000 of 1,000"]
+
+
+def test_success_is_drawn_against_latency(tmp_path: Path, open_page: OpenPage) -> None:
+    loaded = []
+    for latency, won in ((0, 9), (2, 6), (4, 3)):
+        protocol = {**RECORD.protocol, "eval": {"latency_steps": latency or None}}
+        rows = rows_of([WON] * won + [LOST] * (10 - won))
+        folder = tmp_path / f"latency{latency}"
+        loaded.append(load_run(write_run(folder, rows, replace(RECORD, protocol=protocol))))
+    comparisons = [compare(loaded[0], run, Criteria()) for run in loaded[1:]]
+    browser = open_page(write_compare_page(loaded, comparisons))
+    assert texts(browser, ".latency h2") == ["Success against latency"]
+    assert len(browser.find_elements("css selector", ".latency .curve circle")) == 3
+    rates = texts(browser, ".latency tbody td:nth-child(2)")
+    assert rates == ["90.0%", "60.0%", "30.0%"]
+    assert sideways_overflow(browser) == 0
