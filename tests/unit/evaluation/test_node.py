@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -176,10 +177,8 @@ def test_a_checkpoint_that_is_not_there_is_asked_for_and_plays_the_same(
 
     path = Path(checkpoint(tmp_path, "act", **SMALL_ACT))
     here = play(run, str(path), eval__n_episodes=2)
-    settings = SETTINGS | {"env.n_tasks": 1, "eval.n_episodes": 2, "env.image_size": 32}
-    settings |= {"env.episode_length": 12, "env.endless": True}
-    settings |= {"policy.type": "pretrained", "policy.path": str(path)}
-    config = build(EvalConfig, settings | {"output_dir": str(tmp_path / "head")})
+    same = json.loads((here.path / "run.json").read_text())["config"]["resolved"]
+    config = build(EvalConfig, same | {"output_dir": str(tmp_path / "head")})
     prepared = prepare(config)
     files = {file.name: file.read_bytes() for file in path.iterdir()}
     path.rename(tmp_path / "elsewhere")
