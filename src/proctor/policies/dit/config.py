@@ -142,9 +142,9 @@ class DitConfig(LanguageConfig):
     tokenizer_max_length: int = field(
         default=77, metadata={"help": "tokens of an instruction; what is longer is cut"}
     )
-    tokenizer_padding: str = field(default="max_length", metadata={"hidden": True})
-    tokenizer_padding_side: str = field(default="right", metadata={"hidden": True})
-    tokenizer_truncation: bool = field(default=True, metadata={"hidden": True})
+    tokenizer_padding: str = field(default="max_length", metadata={"help": "as LeRobot has it"})
+    tokenizer_padding_side: str = field(default="right", metadata={"help": "side that is padded"})
+    tokenizer_truncation: bool = field(default=True, metadata={"help": "cut long instructions"})
     normalization_mapping: dict[str, NormMode] = field(
         default_factory=lambda: {
             "VISUAL": NormMode.MEAN_STD,

@@ -113,7 +113,9 @@ class SmolVlaConfig(CheckpointConfig):
         default="cross_attn", metadata={"help": "how the expert looks: cross_attn or self_attn"}
     )
     prefix_length: int = field(default=-1, metadata=NOT_A_FLAG)
-    pad_language_to: str = field(default="longest", metadata=NOT_A_FLAG)
+    pad_language_to: str = field(
+        default="longest", metadata={"help": "as LeRobot's; a new policy's words have one length"}
+    )
     num_expert_layers: int = field(
         default=-1, metadata={"help": "layers of the expert; -1: as many as num_vlm_layers"}
     )
@@ -126,8 +128,8 @@ class SmolVlaConfig(CheckpointConfig):
     expert_width_multiplier: float = field(
         default=0.75, metadata={"help": "width of the expert, in that of the language model"}
     )
-    min_period: float = field(default=4e-3, metadata=NOT_A_FLAG)
-    max_period: float = field(default=4.0, metadata=NOT_A_FLAG)
+    min_period: float = field(default=4e-3, metadata={"help": "shortest wave that tells the time"})
+    max_period: float = field(default=4.0, metadata={"help": "longest wave that does"})
     rtc_config: dict[str, Any] | None = field(default=None, metadata={"help": RTC_HELP})
     compile_model: bool = field(default=False, metadata=NOT_A_FLAG)
     compile_mode: str = field(default="max-autotune", metadata=NOT_A_FLAG)
