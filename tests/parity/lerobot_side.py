@@ -13,6 +13,8 @@ from pathlib import Path
 import torch
 from lerobot.policies.act.modeling_act import ACTPolicy
 from lerobot.policies.diffusion.modeling_diffusion import DiffusionPolicy
+from lerobot.policies.tdmpc.modeling_tdmpc import TDMPCPolicy
+from lerobot.policies.vqbet.modeling_vqbet import VQBeTPolicy
 from lerobot.processor import PolicyProcessorPipeline
 from lerobot.processor.converters import policy_action_to_transition, transition_to_policy_action
 from safetensors.torch import load_file, save_file
@@ -35,12 +37,40 @@ def diffusion_chunk(policy, batch, noise):
     return policy.diffusion.generate_actions(batch, noise=noise[:, 0])
 
 
+def vqbet_chunk(policy, batch, noise):
+    """Codes by our draws, for the stretch that is played; of the others, the likeliest."""
+    config = policy.config
+    given = torch.full((len(noise), config.n_obs_steps + config.n_action_pred_token - 1, 2, 1), 0.5)
+    given = given.repeat(1, 1, 1, noise.shape[-1])
+    given[:, config.n_obs_steps - 1] = noise
+
+    layers = iter(given.unbind(2))
+
+    def drawn(probabilities, num_samples):
+        one = next(layers) if config.sequentially_select else given
+        gumbel = -torch.log(-torch.log(one.reshape(probabilities.shape)))
+        return (probabilities.log() + gumbel).argmax(-1, keepdim=True)
+
+    torch.multinomial = drawn
+    images = [batch[key] for key in config.image_features]
+    seen = {"observation.images": torch.stack(images, dim=-4)}
+    return policy.vqbet(seen | {"observation.state": batch["observation.state"]}, rollout=True)
+
+
+def tdmpc_chunk(policy, batch, _noise):
+    batch = {key: value[:, -1] for key, value in batch.items() if key.startswith("observation")}
+    policy.reset()
+    return torch.stack([policy.select_action(batch) for _ in range(2)], 1)
+
+
 def main(checkpoint: Path, inputs_file: Path, out: Path) -> None:
     torch.set_num_threads(1)
     kind = json.loads((checkpoint / "config.json").read_text())["type"]
     policy_class, chunk = {
         "act": (ACTPolicy, act_chunk),
         "diffusion": (DiffusionPolicy, diffusion_chunk),
+        "tdmpc": (TDMPCPolicy, tdmpc_chunk),
+        "vqbet": (VQBeTPolicy, vqbet_chunk),
     }[kind]
     policy = policy_class.from_pretrained(checkpoint, strict=True)
     pre = PolicyProcessorPipeline.from_pretrained(checkpoint, "policy_preprocessor.json")

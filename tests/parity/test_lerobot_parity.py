@@ -18,16 +18,18 @@ torch = pytest.importorskip("torch", reason="policies need torch: pip install 'p
 from safetensors.torch import load_file, save_file  # noqa: E402
 
 from proctor.features import Feature, FeatureKind  # noqa: E402
-from proctor.policies.act import config as act  # noqa: E402
 from proctor.policies.act.config import ActConfig  # noqa: E402
 from proctor.policies.base import Batch, Query  # noqa: E402
-from proctor.policies.diffusion import config as diffusion  # noqa: E402
 from proctor.policies.diffusion.config import DiffusionConfig  # noqa: E402
 from proctor.policies.lerobot.checkpoint import build_network, read_checkpoint  # noqa: E402
+from proctor.policies.lerobot.families import family  # noqa: E402
 from proctor.policies.lerobot.feature_json import channels_first  # noqa: E402
 from proctor.policies.lerobot.pipelines import default_pipelines  # noqa: E402
 from proctor.policies.lerobot.saving import write_checkpoint  # noqa: E402
 from proctor.policies.runtime.chunk_policy import ChunkPolicy, Parts  # noqa: E402
+from proctor.policies.runtime.network import draw  # noqa: E402
+from proctor.policies.tdmpc.config import TdMpcConfig  # noqa: E402
+from proctor.policies.vqbet.config import VqBetConfig  # noqa: E402
 from proctor.types import EpisodeSpec, Task  # noqa: E402
 
 HERE = Path(__file__).parent
@@ -39,6 +41,7 @@ pytestmark = pytest.mark.skipif(
 STATE = Feature(FeatureKind.STATE, (4,), "float32")
 ENV = Feature(FeatureKind.ENV, (5,), "float32")
 CAMERA = Feature(FeatureKind.VISUAL, (70, 90, 3), "uint8")
+SQUARE = Feature(FeatureKind.VISUAL, (64, 64, 3), "uint8")
 ACTION = {"action": Feature(FeatureKind.ACTION, (3,), "float32")}
 SIGHT = {
     "observation.state": STATE,
@@ -66,6 +69,18 @@ def small_diffusion(inputs, **changes) -> DiffusionConfig:
     return DiffusionConfig(input_features=inputs, output_features=ACTION, device="cpu", **fields)
 
 
+def small_vqbet(**changes) -> VqBetConfig:
+    sizes = {"gpt_input_dim": 32, "gpt_output_dim": 24, "gpt_hidden_dim": 32, "gpt_n_head": 4}
+    fields = {**sizes, "gpt_n_layer": 2, "gpt_block_size": 20, "crop_shape": [64, 80], **changes}
+    inputs = {"observation.state": STATE, "observation.image": CAMERA}
+    return VqBetConfig(input_features=inputs, output_features=ACTION, device="cpu", **fields)
+
+
+def small_tdmpc(inputs, **changes) -> TdMpcConfig:
+    fields = {"latent_dim": 10, "mlp_dim": 24, "use_mpc": False, **changes}
+    return TdMpcConfig(input_features=inputs, output_features=ACTION, device="cpu", **fields)
+
+
 CASES = {
     "act, two cameras": small_act(SIGHT),
     "act, pre-norm, gelu": small_act(SIGHT, pre_norm=True, feedforward_activation="gelu"),
@@ -89,12 +104,18 @@ CASES = {
         SIGHT, use_group_norm=True, use_separate_rgb_encoder_per_camera=False
     ),
     "diffusion, resize and crop": small_diffusion(SIGHT, resize_shape=[48, 64], crop_ratio=0.9),
+    "vqbet": small_vqbet(),
+    "vqbet, one code after the other": small_vqbet(sequentially_select=True, crop_shape=None),
+    "tdmpc, blind": small_tdmpc(BLIND),
+    "tdmpc, one camera": small_tdmpc({"observation.state": STATE, "observation.image": SQUARE}),
 }
 
 
 def make_parts(config) -> Parts:
-    plugin = act.PLUGIN if config.type == "act" else diffusion.PLUGIN
-    config = replace(config, pretrained_backbone_weights=None)
+    plugin = family(config.type)
+    assert plugin is not None
+    if config.type != "tdmpc":
+        config = replace(config, pretrained_backbone_weights=None)
     torch.manual_seed(7)
     network = build_network(plugin, config).eval()
     for key, value in network.state_dict().items():
@@ -112,7 +133,8 @@ def make_parts(config) -> Parts:
 def our_chunk(parts: Parts, inputs) -> np.ndarray:
     policy = ChunkPolicy(parts, "cpu")
     if "noise" in inputs:
-        policy._draw = lambda query: {"noise": inputs["noise"][query.spec.index].numpy()}
+        (name,) = parts.network.draws
+        policy._draw = lambda query: {name: inputs["noise"][query.spec.index].numpy()}
     specs = [EpisodeSpec(Task("s", 0, "t", "t", 9, 9), i, 0) for i in range(2)]
     queries = [Query(spec, 0, policy.new_episode(spec)) for spec in specs]
     seen = {k: v.numpy() for k, v in inputs.items() if k != "noise"}
@@ -132,7 +154,9 @@ def make_inputs(parts: Parts):
         else:
             inputs[key] = torch.randn(2, steps, *feature.shape)
     if parts.network.draws:
-        inputs["noise"] = torch.randn(2, *parts.network.draws["noise"][1])
+        inputs["noise"] = draw(parts.network.draws, torch.Generator().manual_seed(3), 2).popitem()[
+            1
+        ]
     return inputs
 
 
