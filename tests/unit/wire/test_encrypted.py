@@ -1,0 +1,68 @@
+"""A policy behind TLS: the same episodes, for those only who know the certificate."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proctor.errors import PolicyError, UsageError
+from tests.conftest import digests
+from tests.unit.wire.serving import served
+
+pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl here")
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> tuple[Path, Path]:
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
+    named = [
+        "-nodes",
+        "-days",
+        "1",
+        "-subj",
+        "/CN=localhost",
+        "-addext",
+        "subjectAltName=IP:127.0.0.1",
+    ]
+    files = ["-keyout", str(key), "-out", str(cert)]
+    subprocess.run([*made, *named, *files], check=True, capture_output=True)
+    return cert, key
+
+
+def encrypted(certificate: tuple[Path, Path], protocol: str) -> Any:
+    cert, key = certificate
+    return served(tls_cert=str(cert), tls_key=str(key), protocol=[protocol])
+
+
+@pytest.mark.parametrize(("protocol", "scheme"), [("openpi", "wss://"), ("vla-eval", "vlas://")])
+def test_episodes_are_the_same_bits_behind_tls(run, certificate, monkeypatch, protocol, scheme):
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
+    plain = {"eval__use_async_envs": False}
+    with encrypted(certificate, protocol) as (url, _):
+        assert url.startswith(scheme)
+        found = run(policy__type="remote", policy__url=url, **plain)
+    assert digests(found) == digests(run(policy__n_action_steps=4, **plain))
+
+
+def test_a_certificate_that_nobody_vouches_for_is_refused_in_one_line(run, certificate):
+    with (
+        encrypted(certificate, "openpi") as (url, _),
+        pytest.raises((PolicyError, UsageError), match="certificate verify failed") as refused,
+    ):
+        run(policy__type="remote", policy__url=url, policy__retry_s=0.1)
+    assert "\n" not in str(refused.value)
+
+
+def test_files_that_are_no_certificate_are_named(tmp_path):
+    for name in ("cert.pem", "key.pem"):
+        (tmp_path / name).write_text("nothing")
+    with (
+        pytest.raises(UsageError, match="are no certificate with its key"),
+        encrypted((tmp_path / "cert.pem", tmp_path / "key.pem"), "openpi"),
+    ):
+        pass
