@@ -15,7 +15,7 @@ from proctor import plugins
 from proctor.benchmarks.base import interface_of
 from proctor.errors import UsageError
 from proctor.evaluation.run import Evaluation
-from proctor.policies.blocks.rtc import HAS_LEFT, LEFT_OVER, Guide, guide_of, strength
+from proctor.policies.blocks.rtc import HAS_LEFT, LEFT_OVER, Guide, guide_of, remarks_on, strength
 from proctor.policies.lerobot.rtc_config import Rtc, read_rtc
 from proctor.policies.lerobot.saving import write_checkpoint
 from proctor.policies.smolvla.config import PLUGIN, SmolVlaConfig
@@ -40,6 +40,8 @@ def test_nothing_leads_where_nothing_is_left_or_it_is_off() -> None:
     assert guide_of(None, config, 8) is None
     assert guide_of(Rtc(), config, 8) is None
     assert read_rtc({"enabled": False}) is None
+    assert remarks_on(None, None) == remarks_on(Rtc(), GUIDE) == ()
+    assert "real-time chunking changes nothing" in remarks_on(Rtc(), None)[0]
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,16 @@ def guide_of(rtc: Rtc | None, config: CheckpointConfig, chunk: int) -> Guide | N
     return Guide(rtc, chunk, config.action_dim, every, delay)
 
 
+def remarks_on(rtc: Rtc | None, guide: Guide | None) -> tuple[str, ...]:
+    """Return what a user should hear of real-time chunking that is on and changes nothing."""
+    if rtc is None or guide is not None:
+        return ()
+    return (
+        "real-time chunking changes nothing: chunks are played to their end; lower "
+        "--policy.n_action_steps, or give --eval.latency_steps",
+    )
+
+
 def prefix_weights(rtc: Rtc, delay: int, left: int, chunk: int) -> list[float]:
     """Return a weight for each of ``chunk`` steps, ``left`` of which the old one has."""
     end = min(rtc.execution_horizon, left, chunk)

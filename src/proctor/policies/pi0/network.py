@@ -20,7 +20,7 @@ import torch.nn.functional as F  # noqa: N812 (torch's own convention)
 from torch import Tensor, nn
 
 from proctor.features import ACTION, LANGUAGE_MASK, LANGUAGE_TOKENS, STATE
-from proctor.policies.blocks.rtc import guide_of
+from proctor.policies.blocks.rtc import guide_of, remarks_on
 from proctor.policies.lerobot.rtc_config import read_rtc
 from proctor.policies.pi0 import sizes
 from proctor.policies.pi0.config import FlowConfig
@@ -66,7 +66,9 @@ class Flow(Seeing):
         self.action_in_proj = nn.Linear(config.max_action_dim, expert.width)
         self.action_out_proj = nn.Linear(expert.width, config.max_action_dim)
         noise = (Drawn.NORMAL, (config.chunk_size, config.max_action_dim))
-        self.guide = guide_of(read_rtc(config.rtc_config), config, config.chunk_size)
+        rtc = read_rtc(config.rtc_config)
+        self.guide = guide_of(rtc, config, config.chunk_size)
+        self.remarks = remarks_on(rtc, self.guide)
         self.recalled = {} if self.guide is None else self.guide.recalled
         self.draws = {NOISE: noise}
         self.loss_draws = {NOISE: noise, TIME: (Drawn.UNIFORM, ())}

@@ -52,6 +52,8 @@ class Network(nn.Module, ABC):
 
     takes_history: bool
     """True: inputs are [B, n_obs_steps, ...]; False: only the newest observation, [B, ...]."""
+    remarks: tuple[str, ...] = ()
+    """Lines the user should see once."""
     recordable: bool = False
     """True: ``loss`` never asks the host, so a CUDA graph can hold it and its gradients."""
     draws: Mapping[str, tuple[Drawn, tuple[int, ...]]] = {}

@@ -21,7 +21,7 @@ import torch.nn.functional as F  # noqa: N812 (torch's own convention)
 from torch import Tensor, nn
 
 from proctor.features import ACTION, LANGUAGE_MASK, LANGUAGE_TOKENS, STATE
-from proctor.policies.blocks.rtc import guide_of
+from proctor.policies.blocks.rtc import guide_of, remarks_on
 from proctor.policies.lerobot.rtc_config import read_rtc
 from proctor.policies.runtime.network import Drawn, Network
 from proctor.policies.smolvla import aloha
@@ -60,7 +60,9 @@ class SmolVla(Network):
         self.groups = self.vlm_with_expert.lm_expert.groups
         self.side = sizes.granularity
         chunk = (config.chunk_size, config.max_action_dim)
-        self.guide = guide_of(read_rtc(config.rtc_config), config, config.chunk_size)
+        rtc = read_rtc(config.rtc_config)
+        self.guide = guide_of(rtc, config, config.chunk_size)
+        self.remarks = remarks_on(rtc, self.guide)
         self.recalled = {} if self.guide is None else self.guide.recalled
         self.draws = {NOISE: (Drawn.NORMAL, chunk)}
         self.loss_draws = {NOISE: (Drawn.NORMAL, chunk), TIME: (Drawn.UNIFORM, ())}
