@@ -75,7 +75,7 @@ def seen_by(policy: ChunkPolicy, name: str, step: int) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(n, marks=[LONG] if n == "vqbet_tiny_sequential" else []) for n in cases.CASES],
+    [pytest.param(n, marks=[LONG] if n.startswith("vqbet") else []) for n in cases.CASES],
 )
 def test_raw_observations_become_lerobots_actions(name, monkeypatch, tmp_path):
     parts, expected = lerobots(name, tmp_path / name)
