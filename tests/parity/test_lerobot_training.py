@@ -35,11 +35,23 @@ FAMILIES = {"act": SMALL_ACT | {"policy.dropout": 0.0}, "diffusion": SMALL_DIFFU
 CAMERA, SIZE = "observation.images.top", 64
 SEEING = {"policy.pretrained_backbone_weights": "null"}
 RATE = 1e-3
-CAMERAS = {"act": FAMILIES["act"] | SEEING | {"policy.optimizer_lr_backbone": RATE}}
+CAMERAS = {
+    "act": FAMILIES["act"] | SEEING | {"policy.optimizer_lr_backbone": RATE},
+    "diffusion": FAMILIES["diffusion"] | SEEING,
+}
 # With the presets' Adam the losses part sooner (docs/training.md). Its first steps have the size of
 # the rate however small a gradient is, so rounding may be why: not isolated.
 PLAIN = {"use_policy_training_preset": "false", "optimizer.type": "sgd", "optimizer.lr": RATE}
 PLAIN |= {"scheduler.type": "constant_with_warmup", "scheduler.num_warmup_steps": 0}
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """As on LeRobot's side: two threads add up in another order, and differences grow."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def write_pictures(root: Path) -> Path:
