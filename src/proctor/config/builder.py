@@ -151,7 +151,7 @@ def _values(
 ) -> dict[str, Any]:
     """Return the settings by dotted name, aliases under the name of what they stand for.
 
-    Maps called as in ``whole``, or lying in a section called so, are values themselves.
+    What is called as in ``whole``, or lies in a section called so, is a value itself.
     """
     maps, open_sections = whole
     known = {flag.name for flag in flags}
@@ -165,8 +165,9 @@ def _values(
         return name not in maps and not (dot and section in open_sections)
 
     for name in settings.keys() & aliases.keys():
-        section = aliases[name].partition(".")[0]
-        if aliases[name] not in known and section not in open_sections:
+        meant = aliases[name]
+        section = meant.partition(".")[0]
+        if meant not in known and meant not in maps and section not in open_sections:
             raise UsageError(f"--{name}: the {section} that is chosen has nothing to do with it")
     left_out = {name for name in plugin_sections(cls) if settings.get(name) is None}
     rest = {n: value for n, value in settings.items() if n not in aliases and n not in left_out}
