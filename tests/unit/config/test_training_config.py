@@ -120,7 +120,7 @@ def test_flags_of_training_are_none_of_an_evaluation_and_the_other_way_round():
         ({"env.type": "fake", "save_checkpoint": "false"}, "--env plays checkpoints"),
         ({"dataset.repo_id": ""}, "--dataset.repo_id is missing"),
         ({"tolerance_s": 0}, "--tolerance_s must be above 0"),
-        ({"peft.r": 8}, "--peft.target_modules is missing"),
+        ({"peft.r": 8}, "--peft.* adapts a trained policy"),
         (ADAPTER, "--peft.* adapts a trained policy: give it as --policy.path"),
         (ADAPTER | {"peft.r": 10**9}, "--peft.r must be at most 16384"),
         (ADAPTER | {"peft.method_type": "OFT"}, "--peft.method_type=OFT: only LORA"),
@@ -129,7 +129,7 @@ def test_flags_of_training_are_none_of_an_evaluation_and_the_other_way_round():
             "--peft.init_type=pissa: only gaussian, orthogonal",
         ),
         ({"peft.target_modules": "("}, "'(' is no regex"),
-        ({"peft.target_modules": "[a, {b: 1}]"}, "--peft.target_modules is missing"),
+        ({"peft.target_modules": "[a, {b: 1}]"}, "names no layers (as [linear1,linear2])"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(changes, told):
