@@ -125,9 +125,6 @@ class Desk(Recorder):
                 raise Closed
             return self._lots.popleft()
 
-    def close(self) -> None:
-        """An engine's run is over: nothing is, for there may be another."""
-
     def end(self) -> None:
         """Let the engine's thread end."""
         with self._changed:
@@ -236,8 +233,9 @@ class Node:
             os.chdir(order.folder)
         config = self._with_checkpoint(build(order.config, order.settings))
         prepared = checked(config, RunFolder(self._folder), range(1))
-        if order.torch_threads is not None:
-            sys.modules["torch"].set_num_threads(order.torch_threads)
+        torch = sys.modules.get("torch")  # where no policy here computes with it, nothing is to do
+        if torch is not None and order.torch_threads is not None:
+            torch.set_num_threads(order.torch_threads)
         changed = changed_fields(order.protocol, prepared.definition().protocol)
         if changed:
             raise UsageError(f"it would play other episodes: {in_words(changed)}")

@@ -211,7 +211,7 @@ def test_what_happens_to_actions_out_of_range_is_what_the_benchmark_says(
     flags += ["--eval.use_async_envs=false", f"--output_dir={tmp_path / 'run'}"]
     assert main(["eval", *flags]) == 0
     fate = "are clipped" if clipped else "are not clipped but played as they are"
-    assert f"1 episodes the policy left the action range; such actions {fate}\n" in (
+    assert f"1 episode the policy left the action range; such actions {fate}\n" in (
         capsys.readouterr().out
     )
 

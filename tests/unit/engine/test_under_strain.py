@@ -286,7 +286,7 @@ def test_an_engine_that_cannot_be_made_keeps_no_descriptor(
     def no_thread(*_: object) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr("proctor.evaluation.session.ThreadInference", no_thread)
+    monkeypatch.setattr("proctor.evaluation.stage.ThreadInference", no_thread)
     descriptors = open_descriptors()
     with pytest.raises(RuntimeError, match="can't start new thread"):
         listened(tmp_path / "run")

@@ -175,5 +175,5 @@ def test_strict_is_allowed_everywhere_and_changes_nothing_on_a_cpu(
 
 
 def test_a_policy_that_knows_no_renaming_refuses_the_map(run: Callable[..., Evaluation]) -> None:
-    with pytest.raises(UsageError, match=r"unknown flag --policy\.rename_map"):
+    with pytest.raises(UsageError, match=r"--rename_map: the policy that is chosen"):
         run(policy__type="zero", rename_map={"a": "b"})
