@@ -104,8 +104,9 @@ def cost(rounds: int, episodes: int) -> None:
                 metered(Path(temporary, f"{number}-{cluster}"), episodes, cluster)
                 for cluster in (None, "local")
             )
-            by_time.append(here.seconds / there.seconds)
-            by_cpu.append(here.cpu_s / there.cpu_s)
+            # By steps: which episodes fall into the time that is measured differs a little.
+            by_time.append(there.steps / there.seconds / (here.steps / here.seconds))
+            by_cpu.append(there.steps / there.cpu_s / (here.steps / here.cpu_s))
             for name, meter in (("here", here), ("by Ray", there)):
                 rate, effort = meter.steps / meter.seconds, meter.steps / meter.cpu_s
                 print(f"{name}: {rate:,.0f} steps/s, {effort:,.0f} a second of CPU", flush=True)

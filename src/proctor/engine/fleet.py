@@ -33,9 +33,9 @@ _PATIENCE_S = 60.0
 """How long to wait for a node when there is none any more."""
 _MOST_FUTILE = 3
 """How often an engine may be lost in one seat before its first episode ends."""
-_MOST_AHEAD = 8
-"""Episodes that may wait in a node for each of its simulators, so that the head need not be asked
-for each of the quickest."""
+_MOST_AHEAD = 64
+"""Episodes that may wait in a node for each of its simulators: of the quickest, all that it plays
+until it tells again. With fewer, a task runs dry there, and its simulator is opened for another."""
 _RAISED = {
     kind.__name__: kind
     for kind in (
