@@ -174,7 +174,7 @@ class Fleet:
     def _lot_for(self, seat: _Seat) -> Lot | None:
         """Lease what keeps its simulators busy until it tells again; towards the end, its share."""
         ahead = min(max(seat.simulators, 2 * seat.heard), _MOST_AHEAD * seat.simulators)
-        share = self._scheduler.queued // len(self._seats)
+        share = self._scheduler.queued // (2 * len(self._seats))  # lots shrink towards the end
         room = seat.simulators + min(ahead, share) - len(seat.leased)
         specs = []
         for _ in range(room):
