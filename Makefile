@@ -23,7 +23,7 @@ test: $(STAMP) graphics libero-assets
 test-all: $(STAMP) graphics libero-assets
 	$(BIN)/python -m pytest -n auto --dist worksteal --timeout=1800 tests
 
-# The families with a language model (transformers takes its time to import).
+# The families with a language model.
 test-vla: $(STAMP)
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "vla and not slow" tests
 

@@ -72,7 +72,7 @@ IMPORTS = {
     "dev": "hypothesis, pytest",
     "peft": "peft, proctor.policies.lerobot.adapter",
     "rerun": "av, pyarrow, rerun",
-    "vla": "torch, transformers",
+    "vla": "tokenizers, proctor.policies.smolvla.network",
     "wire": "grpc, PIL, websockets, zmq, proctor.policies.remote.websocket",
 }
 """Extras for working on Proctor or training, which no episode uses."""
