@@ -18,6 +18,8 @@ from proctor.policies.pi0_fast.config import Pi0FastConfig
 from proctor.policies.pi0_fast.fast import Fast, Speech
 from proctor.policies.pi0_fast.network import Pi0Fast
 
+pytestmark = pytest.mark.vla
+
 FORWARD = 1e-5
 MADE_UP = json.loads((GOLDEN / "pi0_fast_tiny" / "notes.json").read_text())["made_up_tokenizer"]
 

@@ -19,6 +19,8 @@ from proctor.policies.pi05.config import Pi05Config
 from proctor.policies.pi05.network import Pi05
 from tiny_pi import FLOWS, tiny_flow
 
+pytestmark = pytest.mark.vla
+
 FORWARD, SAMPLED = 5e-5, 1e-4
 INPUTS = {
     "observation.images.base": Feature(FeatureKind.VISUAL, (224, 224, 3), "uint8"),

@@ -14,6 +14,8 @@ from proctor.policies.smolvla.config import SmolVlaConfig
 from proctor.policies.smolvla.network import SmolVla
 from proctor.policies.smolvla.vlm import TextSizes, VisionSizes, VlmSizes
 
+pytestmark = pytest.mark.vla
+
 FORWARD = 1e-5
 SAMPLED = 1e-4
 

@@ -16,6 +16,8 @@ from proctor.policies.xvla.network import NOISE, TIME, XVla
 from proctor.policies.xvla.steps import DOMAIN, AxisAngle, ImageNetNormalize
 from proctor.policies.xvla.transformer import Shape, SoftPromptedTransformer
 
+pytestmark = pytest.mark.vla
+
 FORWARD, SAMPLED = 1e-5, 1e-4
 NOTES = json.loads((GOLDEN / "xvla_tiny" / "notes.json").read_text())
 

@@ -66,6 +66,7 @@ def test_the_expert_puts_a_sauce_into_the_basket_the_same_way_every_time(sauce: 
     assert first == second
 
 
+@pytest.mark.slow  # another kind of grasp; the sauce shows the rest
 def test_the_expert_takes_a_bowl_by_its_rim_and_puts_it_on_the_plate() -> None:
     with opened("libero_spatial", 0) as bowl:
         success, _ = bowl.solve()

@@ -39,7 +39,14 @@ def names(*slow: str) -> list[Any]:
 NAMES = names("diffusion, ddpm", "act, told in words")
 
 
-@pytest.fixture(params=[1, 2], ids=["one thread", "two threads"])
+LONG = pytest.mark.slow
+"""Of what another case shows as well, for `make test-all`."""
+
+
+@pytest.fixture(
+    params=[pytest.param(1, marks=LONG), 2],
+    ids=["one thread", "two threads"],
+)
 def threads(request):
     before = torch.get_num_threads()
     torch.set_num_threads(request.param)
@@ -123,7 +130,8 @@ def test_temporal_ensembling_of_8_episodes_in_a_batch_equals_8_separate_runs(coe
 
 
 @pytest.mark.parametrize(
-    "name", ["act", pytest.param("diffusion, ddim", marks=pytest.mark.slow), *NAMES[1:3]]
+    "name",
+    [*(pytest.param(name, marks=LONG) for name in ("act", "diffusion, ddim")), *NAMES[1:3]],
 )
 def test_50_tasks_share_one_policy_without_touching_each_other(name):
     policy = make_policy(CONFIGS[name])
