@@ -7,7 +7,7 @@ change single fields of a policy's preset. None: not said.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, Protocol
 
 OPTIMIZERS: dict[str, dict[str, Any]] = {
     "adam": {
@@ -143,6 +143,39 @@ class TrainingPreset:
 
     optimizer: OptimizerSettings
     schedule: ScheduleSettings | None = None
+
+
+class CosineFields(Protocol):
+    """The fields of a config that is trained by AdamW under a cosine after a warm-up."""
+
+    optimizer_lr: float
+    optimizer_betas: list[float]
+    optimizer_eps: float
+    optimizer_weight_decay: float
+    optimizer_grad_clip_norm: float
+    scheduler_warmup_steps: int
+    scheduler_decay_steps: int
+    scheduler_decay_lr: float
+
+
+def cosine_preset(fields: CosineFields) -> TrainingPreset:
+    """Return AdamW, its rate rising and then falling as a cosine, as a config's fields say."""
+    optimizer = OptimizerSettings(
+        type="adamw",
+        lr=fields.optimizer_lr,
+        weight_decay=fields.optimizer_weight_decay,
+        grad_clip_norm=fields.optimizer_grad_clip_norm,
+        betas=fields.optimizer_betas,
+        eps=fields.optimizer_eps,
+    )
+    schedule = ScheduleSettings(
+        type="cosine_decay_with_warmup",
+        num_warmup_steps=fields.scheduler_warmup_steps,
+        num_decay_steps=fields.scheduler_decay_steps,
+        peak_lr=fields.optimizer_lr,
+        decay_lr=fields.scheduler_decay_lr,
+    )
+    return TrainingPreset(optimizer, schedule)
 
 
 def merged(preset: ScheduleSettings, given: ScheduleSettings) -> ScheduleSettings:

@@ -21,12 +21,7 @@ from proctor.policies.lerobot.config import (
     of_training,
 )
 from proctor.policies.lerobot.limits import MOST_PIXELS, MOST_STEPS, MOST_WIDTH, check_sizes
-from proctor.policies.lerobot.presets import (
-    OptimizerSettings,
-    Samples,
-    ScheduleSettings,
-    TrainingPreset,
-)
+from proctor.policies.lerobot.presets import Samples, TrainingPreset, cosine_preset
 from proctor.policies.lerobot.rtc_config import HELP as RTC_HELP
 from proctor.policies.lerobot.rtc_config import read_rtc
 from proctor.policies.pi0.sizes import GEMMAS, VISION
@@ -167,22 +162,7 @@ class PiConfig(CheckpointConfig):
 
     def training_preset(self) -> TrainingPreset:
         """AdamW, its rate rising and then falling as a cosine."""
-        optimizer = OptimizerSettings(
-            type="adamw",
-            lr=self.optimizer_lr,
-            weight_decay=self.optimizer_weight_decay,
-            grad_clip_norm=self.optimizer_grad_clip_norm,
-            betas=self.optimizer_betas,
-            eps=self.optimizer_eps,
-        )
-        schedule = ScheduleSettings(
-            type="cosine_decay_with_warmup",
-            num_warmup_steps=self.scheduler_warmup_steps,
-            num_decay_steps=self.scheduler_decay_steps,
-            peak_lr=self.optimizer_lr,
-            decay_lr=self.scheduler_decay_lr,
-        )
-        return TrainingPreset(optimizer, schedule)
+        return cosine_preset(self)
 
     def validate(self) -> None:
         """Check the family's own rules too: names of models, chunk arithmetic, what is seen."""

@@ -8,7 +8,7 @@ it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from proctor.definition import Use, only_for
@@ -21,12 +21,7 @@ from proctor.policies.lerobot.config import (
 )
 from proctor.policies.lerobot.language_config import LanguageConfig
 from proctor.policies.lerobot.limits import MOST_PIXELS, MOST_STEPS, MOST_WIDTH, check_sizes
-from proctor.policies.lerobot.presets import (
-    OptimizerSettings,
-    Samples,
-    ScheduleSettings,
-    TrainingPreset,
-)
+from proctor.policies.lerobot.presets import Samples, TrainingPreset, cosine_preset
 from proctor.policies.xvla.florence_config import Florence, read_florence
 
 if TYPE_CHECKING:
@@ -229,24 +224,14 @@ class XVlaConfig(LanguageConfig):
 
     def training_preset(self) -> TrainingPreset:
         """AdamW, slow where it sees and reads; a cosine after a warm-up."""
-        optimizer = OptimizerSettings(
+        usual = cosine_preset(self)
+        optimizer = replace(
+            usual.optimizer,
             type="xvla-adamw",
-            lr=self.optimizer_lr,
-            weight_decay=self.optimizer_weight_decay,
-            grad_clip_norm=self.optimizer_grad_clip_norm,
-            betas=self.optimizer_betas,
-            eps=self.optimizer_eps,
             soft_prompt_lr_scale=self.optimizer_soft_prompt_lr_scale,
             soft_prompt_warmup_lr_scale=self.optimizer_soft_prompt_warmup_lr_scale,
         )
-        schedule = ScheduleSettings(
-            type="cosine_decay_with_warmup",
-            num_warmup_steps=self.scheduler_warmup_steps,
-            num_decay_steps=self.scheduler_decay_steps,
-            peak_lr=self.optimizer_lr,
-            decay_lr=self.scheduler_decay_lr,
-        )
-        return TrainingPreset(optimizer, schedule)
+        return replace(usual, optimizer=optimizer)
 
     def validate(self) -> None:
         """Check X-VLA's own rules too: actions, views, and that all tokens have a place."""
