@@ -151,17 +151,13 @@ def lerobot_file(
         "peft",
     }
     adapter = config.peft.told()
-    accelerator = {k: v for k, v in told["accelerator"].items() if k != "cuda_graph"}  # ours
+    del told["accelerator"]["cuda_graph"]  # ours
     usual = AcceleratorSettings(cuda_graph=config.accelerator.cuda_graph)
     left_out |= {"accelerator"} if config.accelerator == usual else set()
     left_out |= {"parallelism"} if config.parallelism == ParallelismSettings() else set()
     left_out |= {"ema"} if config.ema == EmaSettings() else set()
     return {
-        **{
-            name: value
-            for name, value in (told | {"accelerator": accelerator}).items()
-            if name not in left_out
-        },
+        **{name: value for name, value in told.items() if name not in left_out},
         "dataset": dataset,
         "env": None,
         "policy": json.loads(encode_config(policy, NEWEST_LEROBOT)),

@@ -26,12 +26,7 @@ from proctor.policies.lerobot.limits import (
     check_sides,
     check_sizes,
 )
-from proctor.policies.lerobot.presets import (
-    OptimizerSettings,
-    Samples,
-    ScheduleSettings,
-    TrainingPreset,
-)
+from proctor.policies.lerobot.presets import Samples, ScheduleSettings, TrainingPreset, adam_of
 
 _MOST = {
     "horizon": MOST_STEPS,
@@ -172,20 +167,12 @@ class DiffusionConfig(CheckpointConfig):
 
     def training_preset(self) -> TrainingPreset:
         """Adam, and a cosine after a warm-up."""
-        optimizer = OptimizerSettings(
-            type="adam",
-            lr=self.optimizer_lr,
-            weight_decay=self.optimizer_weight_decay,
-            grad_clip_norm=10.0,
-            betas=self.optimizer_betas,
-            eps=self.optimizer_eps,
-        )
         schedule = ScheduleSettings(
             type="diffuser",
             num_warmup_steps=self.scheduler_warmup_steps,
             name=self.scheduler_name,
         )
-        return TrainingPreset(optimizer, schedule)
+        return TrainingPreset(adam_of(self), schedule)
 
     def validate(self) -> None:
         """Check Diffusion's own rules too: names of schedules, chunk arithmetic, camera shapes."""

@@ -23,12 +23,7 @@ from proctor.policies.lerobot.limits import (
     check_sides,
     check_sizes,
 )
-from proctor.policies.lerobot.presets import (
-    OptimizerSettings,
-    Samples,
-    ScheduleSettings,
-    TrainingPreset,
-)
+from proctor.policies.lerobot.presets import Samples, ScheduleSettings, TrainingPreset, adam_of
 
 if TYPE_CHECKING:
     from proctor.policies.lerobot.processors import UsualSteps
@@ -235,20 +230,12 @@ class DitConfig(LanguageConfig):
                 "times are drawn from a beta distribution with timestep_sampling_alpha or _beta of "
                 f"1, not {self.timestep_sampling_alpha:g} and {self.timestep_sampling_beta:g}"
             )
-        optimizer = OptimizerSettings(
-            type="adam",
-            lr=self.optimizer_lr,
-            weight_decay=self.optimizer_weight_decay,
-            grad_clip_norm=10.0,
-            betas=self.optimizer_betas,
-            eps=self.optimizer_eps,
-        )
         schedule = ScheduleSettings(
             type="diffuser",
             num_warmup_steps=self.scheduler_warmup_steps,
             name=self.scheduler_name,
         )
-        return TrainingPreset(optimizer, schedule)
+        return TrainingPreset(adam_of(self), schedule)
 
     def validate(self) -> None:
         """Check its own rules too: names, chunk arithmetic, camera shapes."""

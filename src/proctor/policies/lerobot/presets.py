@@ -145,29 +145,40 @@ class TrainingPreset:
     schedule: ScheduleSettings | None = None
 
 
-class CosineFields(Protocol):
-    """The fields of a config that is trained by AdamW under a cosine after a warm-up."""
+class AdamFields(Protocol):
+    """The fields of a config that is trained by an Adam."""
 
     optimizer_lr: float
     optimizer_betas: list[float]
     optimizer_eps: float
     optimizer_weight_decay: float
+
+
+class CosineFields(AdamFields, Protocol):
+    """The fields of a config that is trained by AdamW under a cosine after a warm-up."""
+
     optimizer_grad_clip_norm: float
     scheduler_warmup_steps: int
     scheduler_decay_steps: int
     scheduler_decay_lr: float
 
 
-def cosine_preset(fields: CosineFields) -> TrainingPreset:
-    """Return AdamW, its rate rising and then falling as a cosine, as a config's fields say."""
-    optimizer = OptimizerSettings(
-        type="adamw",
+def adam_of(
+    fields: AdamFields, kind: str = "adam", grad_clip_norm: float = 10.0
+) -> OptimizerSettings:
+    """Return the Adam that a config's fields say."""
+    return OptimizerSettings(
+        type=kind,
         lr=fields.optimizer_lr,
         weight_decay=fields.optimizer_weight_decay,
-        grad_clip_norm=fields.optimizer_grad_clip_norm,
+        grad_clip_norm=grad_clip_norm,
         betas=fields.optimizer_betas,
         eps=fields.optimizer_eps,
     )
+
+
+def cosine_preset(fields: CosineFields, kind: str = "adamw") -> TrainingPreset:
+    """Return AdamW, its rate rising and then falling as a cosine, as a config's fields say."""
     schedule = ScheduleSettings(
         type="cosine_decay_with_warmup",
         num_warmup_steps=fields.scheduler_warmup_steps,
@@ -175,7 +186,7 @@ def cosine_preset(fields: CosineFields) -> TrainingPreset:
         peak_lr=fields.optimizer_lr,
         decay_lr=fields.scheduler_decay_lr,
     )
-    return TrainingPreset(optimizer, schedule)
+    return TrainingPreset(adam_of(fields, kind, fields.optimizer_grad_clip_norm), schedule)
 
 
 def merged(preset: ScheduleSettings, given: ScheduleSettings) -> ScheduleSettings:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 from proctor.definition import Use
 from proctor.errors import UsageError
-from proctor.features import ACTION, Interface, NormMode
+from proctor.features import Interface, NormMode
 from proctor.policies.base import Policy
-from proctor.policies.fit import adjusted
+from proctor.policies.lerobot.any_size import in_sizes_of
 from proctor.policies.lerobot.config import (
     NOT_A_FLAG,
     CheckpointConfig,
@@ -131,11 +131,7 @@ class SmolVlaConfig(CheckpointConfig):
 
     def made_for(self, interface: Interface, renames: Mapping[str, str], use: Use) -> Self:
         """Take pictures of any size, and to be trained, states and actions too."""
-        fitted = adjusted(self.features, interface, renames, use)
-        outputs = {ACTION: fitted.pop(ACTION)}
-        made = replace(self, input_features=fitted, output_features=outputs)
-        made.validate()
-        return made
+        return in_sizes_of(interface, self, renames, use)
 
     @property
     def is_told(self) -> bool:

@@ -22,12 +22,7 @@ from proctor.policies.lerobot.limits import (
     check_backbone,
     check_sizes,
 )
-from proctor.policies.lerobot.presets import (
-    OptimizerSettings,
-    Samples,
-    ScheduleSettings,
-    TrainingPreset,
-)
+from proctor.policies.lerobot.presets import Samples, ScheduleSettings, TrainingPreset, adam_of
 
 _MOST = {
     "n_action_pred_token": 1000,
@@ -155,20 +150,12 @@ class VqBetConfig(CheckpointConfig):
 
     def training_preset(self) -> TrainingPreset:
         """Adam; a constant rate for the codes, then a cosine after a warm-up."""
-        optimizer = OptimizerSettings(
-            type="adam",
-            lr=self.optimizer_lr,
-            weight_decay=self.optimizer_weight_decay,
-            grad_clip_norm=10.0,
-            betas=self.optimizer_betas,
-            eps=self.optimizer_eps,
-        )
         schedule = ScheduleSettings(
             type="vqbet",
             num_warmup_steps=self.scheduler_warmup_steps,
             num_vqvae_training_steps=self.n_vqvae_training_steps,
         )
-        return TrainingPreset(optimizer, schedule)
+        return TrainingPreset(adam_of(self), schedule)
 
     def validate(self) -> None:
         """Check VQ-BeT's own rules too: one camera and the state, and a transformer that fits."""

@@ -224,10 +224,9 @@ class XVlaConfig(LanguageConfig):
 
     def training_preset(self) -> TrainingPreset:
         """AdamW, slow where it sees and reads; a cosine after a warm-up."""
-        usual = cosine_preset(self)
+        usual = cosine_preset(self, "xvla-adamw")
         optimizer = replace(
             usual.optimizer,
-            type="xvla-adamw",
             soft_prompt_lr_scale=self.optimizer_soft_prompt_lr_scale,
             soft_prompt_warmup_lr_scale=self.optimizer_soft_prompt_warmup_lr_scale,
         )
