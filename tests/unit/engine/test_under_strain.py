@@ -24,6 +24,7 @@ from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
 from proctor.engine.arena import Arena
 from proctor.engine.channel import make_line
+from proctor.engine.forking import ensure_fork_server
 from proctor.engine.in_process import InProcessPool
 from proctor.engine.messages import Begin, Broken, Report, Started
 from proctor.engine.pool import ProcessPool
@@ -45,7 +46,11 @@ def poll_until_reported(pool: ProcessPool, most_s: float = 20.0) -> list[tuple[i
 
 
 def open_descriptors() -> int:
-    """Count them, without those of garbage: an error holds frames, and they hold an arena."""
+    """Count them, without those of garbage: an error holds frames, and they hold an arena.
+
+    The fork server's are there from the first worker of this process to its end.
+    """
+    ensure_fork_server({})
     gc.collect()
     return psutil.Process().num_fds()
 
