@@ -75,7 +75,8 @@ class Engine:
         self._actions: Mapping[EpisodeKey, Array] = {}
         self._not_started = list(range(setup.n_workers))
         self._pool = _make_pool(setup)
-        self._inference.attach(self._pool.wake)
+        self.wake = self._pool.wake  # for any thread: there may be more to run
+        self._inference.attach(self.wake)
         self._inference.warm_up(setup.features, setup.n_workers)
         self._free: set[int] = set()
         self._finished: list[EpisodeResult] = []  # not yet recorded

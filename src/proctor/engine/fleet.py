@@ -10,13 +10,14 @@ from __future__ import annotations
 import itertools
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from proctor import errors
 from proctor.engine.breakage import given_up
 from proctor.engine.lots import Cluster, Delivery, Effort, Failure, Lost, Lot, News, Way
+from proctor.engine.ranking import TaskKey
 from proctor.engine.scheduler import Scheduler
 from proctor.errors import WorkerError, one_line
 from proctor.features import Array
@@ -24,7 +25,7 @@ from proctor.recorders.base import Recorder
 from proctor.recorders.takes import Recording, writing
 from proctor.recorders.video import Camera
 from proctor.runs.records import Pulse
-from proctor.types import EpisodeKey
+from proctor.types import EpisodeKey, EpisodeSpec
 
 _POLL_S = 0.2
 _LOOK_S = 2.0
@@ -35,7 +36,7 @@ _MOST_FUTILE = 3
 """How often an engine may be lost in one seat before its first episode ends."""
 _MOST_AHEAD = 64
 """Episodes that may wait in a node for each of its simulators: of the quickest, all that it plays
-until it tells again. With fewer, a task runs dry there, and its simulator is opened for another."""
+until it tells again."""
 _RAISED = {
     kind.__name__: kind
     for kind in (
@@ -55,14 +56,14 @@ class _Seat:
     name: str
     number: int
     """Of all that ever were."""
-    simulators: int = 0
     first_worker: int = 0
     """Where its simulators begin among all of the run."""
+    lines: list[int] = field(default_factory=list)
+    """A slot of the scheduler for each simulator: their tasks are those that are played there."""
     leased: dict[EpisodeKey, int] = field(default_factory=dict)
-    """Slot by slot of the scheduler."""
-    free: list[int] = field(default_factory=list)
-    heard: int = 0
-    """How many episodes it told of at a time, last."""
+    """Slots, also of episodes that wait behind those of the lines."""
+    most_told: int = 0
+    """How many episodes it told of at a time, at most."""
     delivered: bool = False
     asked: bool = False
 
@@ -173,22 +174,45 @@ class Fleet:
 
     def _lot_for(self, seat: _Seat) -> Lot | None:
         """Lease what keeps its simulators busy until it tells again; towards the end, its share."""
-        ahead = min(max(seat.simulators, 2 * seat.heard), _MOST_AHEAD * seat.simulators)
-        share = self._scheduler.queued // (2 * len(self._seats))  # lots shrink towards the end
-        room = seat.simulators + min(ahead, share) - len(seat.leased)
-        specs = []
-        for _ in range(room):
-            slot = seat.free.pop() if seat.free else next(self._slots)
-            spec = self._scheduler.assign(slot)
-            if spec is None:
-                seat.free.append(slot)
-                break
-            seat.leased[spec.key] = slot
-            specs.append(spec)
+        specs = (*self._for_lines(seat), *self._ahead_for(seat))
         if not specs:
             return None
         again = {s.key: self._actions[s.key] for s in specs if s.key in self._actions}
-        return Lot(tuple(specs), self._way, again)
+        return Lot(specs, self._way, again)
+
+    def _for_lines(self, seat: _Seat) -> Iterator[EpisodeSpec]:
+        """Lease one episode to each simulator that has none, of its task while there are any."""
+        for line in seat.lines:
+            idle = self._scheduler.running(line) is None
+            if idle and (spec := self._leased(seat, line)) is not None:
+                yield spec
+
+    def _ahead_for(self, seat: _Seat) -> Iterator[EpisodeSpec]:
+        """Lease episodes to wait behind those of its lines, of their tasks, in equal measure.
+
+        One of another task would make it open a simulator.
+        """
+        scheduler, simulators = self._scheduler, len(seat.lines)
+        ahead = min(max(simulators, 2 * seat.most_told), _MOST_AHEAD * simulators)
+        share = scheduler.queued // (2 * len(self._seats))  # lots shrink towards the end
+        lines = Counter(task for line in seat.lines if (task := scheduler.held(line)) is not None)
+        has = Counter((suite, task) for suite, task, _ in seat.leased)
+        for _ in range(simulators + min(ahead, share) - len(seat.leased)):
+            tasks = [task for task in lines if scheduler.left_of(task)]
+            scarce = min(tasks, key=lambda task: has[task] / lines[task], default=None)
+            if scarce is None:
+                return
+            spec = self._leased(seat, next(self._slots), scarce)
+            if spec is None:
+                return
+            has[spec.task.key] += 1
+            yield spec
+
+    def _leased(self, seat: _Seat, slot: int, of: TaskKey | None = None) -> EpisodeSpec | None:
+        spec = self._scheduler.assign(slot, of)
+        if spec is not None:
+            seat.leased[spec.key] = slot
+        return spec
 
     def _hear(self, name: str, told: News | Lost) -> None:
         seat = self._seats[name]
@@ -196,8 +220,9 @@ class Fleet:
         if isinstance(told, Lost):
             self._lost(name, told.reason)
             return
-        if told.simulators and not seat.simulators:
-            seat.simulators, seat.first_worker = told.simulators, self._workers
+        if told.simulators and not seat.lines:
+            seat.lines = [next(self._slots) for _ in range(told.simulators)]
+            seat.first_worker = self._workers
             self._workers += told.simulators
             self._say(f"{seat.name}: {_counted(told.simulators, 'simulator')}")
         self._efforts[seat.number] = told.effort
@@ -217,11 +242,11 @@ class Fleet:
             spec = self._scheduler.finish(slot)
             delivery.result.attempts += self._scheduler.attempts(spec) - 1
             delivery.result.worker += seat.first_worker
-            seat.free.append(slot)
+            if slot not in seat.lines:
+                self._scheduler.closed(slot)
             self._finished.append(delivery)
             seat.delivered = True
-        if ended:
-            seat.heard = len(ended)
+        seat.most_told = max(seat.most_told, len(ended))
 
     def _failed(self, name: str, failure: Failure) -> None:
         """Do without an engine that cannot play; one that could and fails ends the run."""
@@ -247,8 +272,8 @@ class Fleet:
     def _give_back(self, name: str, reason: str) -> None:
         """Let others have what was leased to a seat; what was lost too often is given up."""
         seat = self._seats.pop(name)
-        for slot in seat.free:
-            self._scheduler.closed(slot)
+        for line in seat.lines:
+            self._scheduler.closed(line)
         for slot in seat.leased.values():
             spec, again = self._scheduler.fail(slot)
             if not again:

@@ -26,6 +26,9 @@ class Bounds:
     begun: int = -1
     """The last index that an earlier session has begun. When interleaving, what is left of those
     rounds ends before another one begins: it may show that none is needed."""
+    fed: bool = False
+    """More may be added of any task: a worker whose task has run dry keeps it open until that has
+    been asked for in vain (``dry``, ``refuse``). To open another takes longer than to ask."""
 
 
 class Scheduler:
@@ -44,6 +47,8 @@ class Scheduler:
         self._waiting: deque[int] = deque()
         self._attempts: Counter[EpisodeKey] = Counter()
         self._started: set[int] = set()  # indices of which an episode has been started
+        self._dry: set[TaskKey] = set()
+        self._refused: set[TaskKey] = set()
         self._queued = 0
         self._ranking = Ranking()
         self.add(specs)
@@ -58,6 +63,18 @@ class Scheduler:
             tasks[spec.task.key] = None
         for task in tasks:
             self._rank(task)
+        self._dry -= tasks.keys()
+        self._refused -= tasks.keys()
+
+    @property
+    def dry(self) -> frozenset[TaskKey]:
+        """Tasks that free workers keep open in the hope for more."""
+        return frozenset(self._dry)
+
+    def refuse(self, tasks: Iterable[TaskKey]) -> None:
+        """Let go of tasks that have run dry: nothing more of them is to be had."""
+        self._refused.update(task for task in tasks if not self._queues.get(task))
+        self._dry -= self._refused
 
     @property
     def done(self) -> bool:
@@ -69,6 +86,14 @@ class Scheduler:
         """How many episodes nobody has begun."""
         return self._queued
 
+    def left_of(self, task: TaskKey) -> int:
+        """Return how many episodes of ``task`` nobody has begun."""
+        return len(self._queues[task])
+
+    def held(self, worker: int) -> TaskKey | None:
+        """Return the task that ``worker`` has open."""
+        return self._open.get(worker)
+
     def running(self, worker: int) -> EpisodeSpec | None:
         """Return the episode that ``worker`` runs."""
         return self._running.get(worker)
@@ -77,10 +102,13 @@ class Scheduler:
         """Return how often ``spec`` has been started."""
         return self._attempts[spec.key]
 
-    def assign(self, worker: int) -> EpisodeSpec | None:
-        """Give a free worker its next episode, of its open task if there is one; None: wait."""
+    def assign(self, worker: int, of: TaskKey | None = None) -> EpisodeSpec | None:
+        """Give a free worker its next episode, of its open task if there is one; None: wait.
+
+        One that has none open may be one more for a task, ``of`` which others have.
+        """
         assert worker not in self._running
-        task = self._choose_task(worker)
+        task = self._choose_task(self._open.get(worker, of))
         if task is None:
             return None
         spec = self._queues[task].popleft()
@@ -97,7 +125,8 @@ class Scheduler:
     def must_close(self, worker: int) -> bool:
         """Whether a free worker with nothing to do holds up others by keeping its task open."""
         bounded = self._bounds.max_parallel_tasks > 0
-        return bounded and worker in self._open and self._queued > 0
+        own = self._open.get(worker)
+        return bounded and own is not None and own not in self._dry and self._queued > 0
 
     def closed(self, worker: int) -> None:
         """Note that ``worker`` has no simulator any more."""
@@ -147,13 +176,15 @@ class Scheduler:
             self._rank(task)
         self._queued = sum(len(queue) for queue in self._queues.values())
 
-    def _choose_task(self, worker: int) -> TaskKey | None:
+    def _choose_task(self, own: TaskKey | None) -> TaskKey | None:
         """Prefer the open task; else the one with most steps left per worker that has it."""
-        own = self._open.get(worker)
         if self._bounds.interleave:
             return self._choose_interleaved(own)
         if own is not None and self._queues[own]:
             return own
+        if own is not None and self._bounds.fed and own not in self._refused:
+            self._dry.add(own)
+            return None
         alone = own if own is not None and self._holders[own] == 1 else None
         held = [task for task in self._holders if task != alone]  # by others
         candidates = [task for task in held if self._queues[task]]

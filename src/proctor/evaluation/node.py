@@ -24,6 +24,7 @@ from proctor.config.builder import build
 from proctor.definition import changed_fields, in_words
 from proctor.engine.breakage import describe
 from proctor.engine.lots import Delivery, Effort, Failure, Lot, News
+from proctor.engine.ranking import TaskKey
 from proctor.errors import UsageError
 from proctor.evaluation.preparing import checked
 from proctor.evaluation.stage import Here, SessionRules
@@ -73,6 +74,9 @@ class Desk(Recorder):
         self._news = News()
         self._effort, self._before = Effort(), Effort()
         self._is_new = self._is_closed = False
+        self._dry: frozenset[TaskKey] = frozenset()  # tasks that workers wait for
+        self._asked_for: frozenset[TaskKey] = frozenset()  # of these, when news was told last
+        self._refused: set[TaskKey] = set()
         self._told_at = time.monotonic()
         self._log_read = 0
         self.stage: Here | None = None
@@ -80,12 +84,18 @@ class Desk(Recorder):
         """Of what is played again."""
 
     def put(self, lot: Lot | None) -> None:
-        """Take a lot in."""
+        """Take in what the head answers to the last news: nothing is left of what is not in it."""
         with self._changed:
+            specs = () if lot is None else lot.specs
+            self._refused |= self._asked_for - {spec.task.key for spec in specs}
+            self._dry -= self._asked_for  # until the engine, too, has seen the answer
+            self._asked_for = frozenset()
             if lot is not None:
                 self._lots.append(lot)
-                self._held += len(lot.specs)
+                self._held += len(specs)
                 self._changed.notify_all()
+        if self.stage is not None:
+            self.stage.wake()
 
     def news(self) -> News:
         """Wait until there is something to tell at once, or for a while, and tell it."""
@@ -95,12 +105,13 @@ class Desk(Recorder):
             told = replace(self._news, effort=self._before + self._effort, log=self._said())
             self._news = replace(self._news, ended=())
             self._is_new, self._told_at = False, time.monotonic()
+            self._asked_for = self._dry
             return told
 
     def _telling_in(self) -> float:
         """Return in how many seconds to tell what there is."""
         hurry = self._news.ended and self._held <= self._news.simulators
-        if self._is_new or hurry:
+        if self._is_new or hurry or self._dry:
             return 0.0
         return self._told_at + TELL_S - time.monotonic()
 
@@ -119,6 +130,7 @@ class Desk(Recorder):
         """
         with self._changed:
             self._before, self._effort = self._before + self._effort, Effort()
+            self._refused.clear()
             while not self._lots and not self._is_closed:
                 self._changed.wait()
             if self._is_closed:
@@ -132,29 +144,38 @@ class Desk(Recorder):
             self._changed.notify_all()
 
     def episode_ended(self, result: EpisodeResult) -> None:
-        """Put it with its files on the desk, and have the engine play what has come meanwhile."""
+        """Put it with its files on the desk."""
         delivery = Delivery(result, dict(_files_of(result.spec.key, self._folder)))
         with self._changed:
             self._held -= 1
             self._news = replace(self._news, ended=(*self._news.ended, delivery))
             self._changed.notify_all()
-        self._take_more()
 
     def pulse(self, pulse: Pulse) -> None:
-        """Note what has been done, and have the engine play what has come meanwhile."""
+        """Note what has been done."""
         self._effort = Effort.of(pulse)
-        self._take_more()
 
-    def _take_more(self) -> None:
+    def take_more(self) -> bool:
+        """Have the engine play what has come meanwhile; return False: it does not stop.
+
+        Raises:
+            Closed: nobody wants that.
+        """
         assert self.stage is not None
+        scheduler = self.stage.scheduler
         with self._changed:
             if self._is_closed:
                 raise Closed
-            lots = list(self._lots)
-            self._lots.clear()
-        for lot in lots:
-            self.actions |= lot.actions
-            self.stage.scheduler.add(lot.specs)
+            while self._lots:
+                lot = self._lots.popleft()
+                self.actions |= lot.actions
+                scheduler.add(lot.specs)
+            scheduler.refuse(self._refused)
+            self._refused.clear()
+            self._dry = scheduler.dry
+            if self._dry:
+                self._changed.notify_all()
+        return False
 
     def _said(self) -> bytes:
         log = self._folder / "workers.log"
@@ -241,7 +262,8 @@ class Node:
             raise UsageError(f"it would play other episodes: {in_words(changed)}")
         players = replace(prepared.players, cores=self._cores)
         players = replace(players, batch_size=players.workers(MOST_EPISODES))
-        self._desk.stage = stage = Here(players, order.rules)
+        rules = replace(order.rules, bounds=replace(order.rules.bounds, fed=True))
+        self._desk.stage = stage = Here(players, rules)
         self._desk.say(simulators=players.batch_size)
         return stage
 
@@ -267,7 +289,7 @@ class Node:
         camera = None if way.camera is None else replace(way.camera, folder=self._folder)
         recording = None if way.recording is None else replace(way.recording, folder=self._folder)
         engine = stage.engine_for(lot.specs, dict(way.environment))
-        engine.run([desk], camera=camera, actions=desk.actions, recording=recording)
+        engine.run([desk], desk.take_more, camera, desk.actions, recording)
 
 
 def _failure_of(error: Exception, *, unfit: bool) -> Failure:

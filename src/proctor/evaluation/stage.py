@@ -100,6 +100,12 @@ class Here:
             return ThreadInference(policy, action)
         return ReplicatedInference([ThreadInference(policy, action) for _ in range(threads)])
 
+    def wake(self) -> None:
+        """Have the engine, if there is one, look at once whether there is more to run."""
+        engine = self._engine
+        if engine is not None:
+            engine.wake()
+
     def end_workers(self) -> None:
         """End the engine, if there is one."""
         engine, self._engine = self._engine, None  # closed once, also when that fails

@@ -206,6 +206,16 @@ def test_the_longest_task_is_leased_first_and_the_last_lots_are_small(tmp_path: 
     assert len(given[-1]) <= 3 < max(map(len, given)) / 2
 
 
+def test_a_node_has_episodes_of_no_more_tasks_than_it_has_simulators(tmp_path: Path) -> None:
+    tasks = [Task(f"task {i}", i, "many", "", max_steps=10, fps=10) for i in range(5)]
+    cluster = Engines("a")
+    play(cluster, specs(40, *tasks), tmp_path)
+    given = cluster.engines["a"].given
+    assert max(map(len, given)) > 10, "some lots are large"
+    changes = 2  # lots in which one of its simulators goes over to the next task
+    assert sum(len({spec.task.task_id for spec in lot}) > 2 for lot in given) <= changes
+
+
 def test_files_of_an_episode_lie_in_the_run_folder_before_anybody_hears_of_it(
     tmp_path: Path,
 ) -> None:

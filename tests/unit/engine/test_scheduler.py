@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -193,3 +194,48 @@ def test_an_episode_that_is_added_again_is_as_good_as_new() -> None:
     assert not scheduler.done
     assert scheduler.assign(0) == spec
     assert scheduler.attempts(spec) == 1
+
+
+def test_a_worker_that_is_fed_keeps_its_task_until_nothing_more_of_it_is_to_be_had() -> None:
+    scheduler = Scheduler(specs([1, 3]), Bounds(max_batch=1, fed=True))
+    spec = scheduler.assign(0, of=("suite", 0))
+    assert spec is not None
+    scheduler.finish(0)
+    assert scheduler.assign(0) is None
+    assert scheduler.dry == {spec.task.key}
+    scheduler.add([replace(spec, index=1)])
+    assert not scheduler.dry
+    again = scheduler.assign(0)
+    assert again is not None
+    assert again.task == spec.task
+    scheduler.finish(0)
+    assert scheduler.assign(0) is None
+    scheduler.refuse(scheduler.dry)
+    other = scheduler.assign(0)
+    assert other is not None
+    assert other.task != spec.task
+
+
+def test_nothing_is_refused_that_has_come_meanwhile() -> None:
+    scheduler = Scheduler(specs([1, 1]), Bounds(max_batch=1, fed=True))
+    spec = scheduler.assign(0)
+    assert spec is not None
+    scheduler.finish(0)
+    assert scheduler.assign(0) is None
+    scheduler.add([replace(spec, index=1)])
+    scheduler.refuse([spec.task.key])
+    assert scheduler.assign(0) == replace(spec, index=1)
+    scheduler.finish(0)
+    assert scheduler.assign(0) is None
+    assert scheduler.dry == {spec.task.key}
+
+
+def test_one_that_waits_for_more_of_its_task_is_not_asked_to_close_it() -> None:
+    bounds = Bounds(max_batch=1, max_parallel_tasks=1, fed=True)
+    scheduler = Scheduler(specs([1, 1]), bounds)
+    scheduler.assign(0)
+    scheduler.finish(0)
+    assert scheduler.assign(0) is None
+    assert not scheduler.must_close(0)
+    scheduler.refuse(scheduler.dry)
+    assert scheduler.assign(0) is not None, "it opens the other task in place of its own"

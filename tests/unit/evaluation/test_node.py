@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,15 @@ import pytest
 
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
+from proctor.engine.fleet import Fleet
 from proctor.engine.forking import start_fork_server
-from proctor.engine.lots import Delivery, Lot, News, Way
+from proctor.engine.lots import Delivery, Lost, Lot, Newcomer, News, Way
+from proctor.engine.scheduler import Bounds, Scheduler
 from proctor.evaluation.node import Node, NodeOrder
 from proctor.evaluation.run import Evaluation, _session_rules, prepare
+from proctor.recorders.base import Recorder
 from proctor.runs.journal import video_path
+from proctor.types import EpisodeResult
 
 MakeRun = Callable[..., Evaluation]
 SETTINGS = {
@@ -41,8 +46,10 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     assert not list(scratch.glob("proctor-node-*"))
 
 
-def order_of(folder: Path, **changes: Any) -> tuple[NodeOrder, Any]:
-    config = build(EvalConfig, SETTINGS | {"output_dir": str(folder / "head")})
+def order_of(
+    folder: Path, settings: dict[str, Any] = SETTINGS, **changes: Any
+) -> tuple[NodeOrder, Any]:
+    config = build(EvalConfig, settings | {"output_dir": str(folder / "head")})
     prepared = prepare(config)
     protocol = prepared.definition().protocol | changes
     return NodeOrder(
@@ -88,6 +95,59 @@ def test_a_node_plays_the_episodes_of_the_head_to_the_bit(
     played = {d.result.spec.key: d.result.digest for d in ended(told)}
     assert played == {row.key: row.digest for row in here.rows}
     assert told[-1].effort.steps == sum(d.result.steps for d in ended(told))
+
+
+class Threads:
+    """A cluster of one node in this process."""
+
+    def __init__(self, order: NodeOrder) -> None:
+        self._order, self._nodes = order, list[Node]()
+        self._caller = ThreadPoolExecutor(1)
+        self._calls: set[Future[News]] = set()
+
+    def newcomers(self, besides: Collection[str]) -> list[Newcomer]:
+        if besides:
+            return []
+        self._nodes.append(Node(self._order, cores=2))
+        return [Newcomer("seat", "node")]
+
+    def give(self, seat: str, lot: Lot | None) -> None:
+        self._calls.add(self._caller.submit(self._nodes[0].exchange, lot))
+
+    def poll(self, timeout_s: float) -> list[tuple[str, News | Lost]]:
+        told, self._calls = wait(self._calls, timeout_s)
+        return [("seat", call.result()) for call in told]
+
+    def close(self) -> None:
+        for node in self._nodes:
+            node.close()
+        self._caller.shutdown()
+
+
+class Simulators(Recorder):
+    """Who opened which task."""
+
+    def __init__(self) -> None:
+        self.opened: list[tuple[int, int]] = []
+
+    def episode_ended(self, result: EpisodeResult) -> None:
+        worker, task = result.worker, result.spec.task.task_id
+        if next((t for w, t in reversed(self.opened) if w == worker), None) != task:
+            self.opened.append((worker, task))
+
+
+def test_a_simulator_stays_open_while_the_head_has_more_of_its_task(
+    place: Path, tmp_path: Path
+) -> None:
+    order, prepared = order_of(tmp_path, SETTINGS | {"eval.n_episodes": 20})
+    heard = Simulators()
+    fleet = Fleet(Threads(order), tmp_path)
+    fleet.has(Scheduler(prepared.plan, Bounds(max_batch=1)), {})
+    try:
+        fleet.run([heard])
+    finally:
+        fleet.close()
+    assert len(heard.opened) <= 3, "two, and who is done first helps with the other task"
 
 
 def test_a_film_travels_with_its_episode_and_leaves_nothing(place: Path, tmp_path: Path) -> None:
