@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from proctor.datasets.frames.encoder import require_av
 from proctor.errors import DatasetError, one_line
 from proctor.features import Array
@@ -48,13 +50,17 @@ class Pixels:
 
 
 def converted(reformatter: Any, frame: Any, pixels: Pixels) -> Array:
-    """Return one of PyAV's frames as an array [H, W, C]."""
+    """Return one of PyAV's frames as an array [H, W, C], in PyAV's memory: to be copied from.
+
+    numpy copies without holding the interpreter up, PyAV does not: that matters to other threads.
+    """
     height, width = pixels.size or (frame.height, frame.width)
     scaled = (height, width) != (frame.height, frame.width)
     how = _area() if scaled else None
     made = reformatter.reformat(frame, width, height, pixels.format, interpolation=how, threads=1)
-    picture: Array = made.to_ndarray()
-    return picture.reshape(height, width, pixels.channels)
+    plane, dtype = made.planes[0], np.dtype(pixels.dtype).newbyteorder("<")
+    rows = np.frombuffer(plane, dtype).reshape(height, plane.line_size // dtype.itemsize)
+    return rows[:, : width * pixels.channels].reshape(height, width, pixels.channels)
 
 
 def _area() -> Any:
@@ -155,7 +161,7 @@ class Decoder:
         self._container.close()
 
     def read(self, wanted_s: float, tolerance_s: float, pixels: Pixels) -> Array:
-        """Return the frame nearest to ``wanted_s``.
+        """Return the frame nearest to ``wanted_s``, to be copied from before the next is read.
 
         Raises:
             DatasetError: it is further away than ``tolerance_s``, or cannot be decoded.

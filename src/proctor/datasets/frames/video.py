@@ -110,8 +110,12 @@ class FrameReader:
         self.max_open, self.threads, self.tolerance_s = state
         self._begin()
 
-    def read(self, requests: Sequence[FrameRequest], pixels: Pixels = RGB) -> Array:
+    def read(
+        self, requests: Sequence[FrameRequest], pixels: Pixels = RGB, threads: int | None = None
+    ) -> Array:
         """Return the frames in the order asked for, [n, H, W, C] as ``pixels`` says.
+
+        ``threads`` that decode them: for who reads on several of their own.
 
         Raises:
             DatasetError: a video is missing, damaged or in a codec that cannot be decoded here, has
@@ -121,12 +125,14 @@ class FrameReader:
             self._begin()
         if not requests:
             raise ValueError("no frames asked for")
-        runs = _runs(requests, self.threads)
+        threads = threads or self.threads
+        runs = _runs(requests, threads)
         with self._borrowed(runs[0].path) as decoder:
             size = pixels.size or (decoder.height, decoder.width)
         out = np.empty((len(requests), *size, pixels.channels), pixels.dtype)
-        if len(runs) == 1:
-            self._run(runs[0], pixels, out)
+        if threads == 1 or len(runs) == 1:
+            for run in runs:
+                self._run(run, pixels, out)
         else:
             list(self._workers().map(lambda run: self._run(run, pixels, out), runs))
         return out
@@ -150,7 +156,8 @@ class FrameReader:
     def _workers(self) -> ThreadPoolExecutor:
         with self._lock:
             if self._executor is None:
-                self._executor = ThreadPoolExecutor(self.threads, "frames")
+                most = max(self.threads, usable_cores())  # of all who read at the same time
+                self._executor = ThreadPoolExecutor(most, "frames")
             return self._executor
 
     def _run(self, run: _Run, pixels: Pixels, out: Array) -> None:
@@ -162,7 +169,8 @@ class FrameReader:
                         f"{run.path} has pictures of {decoder.width}x{decoder.height}, others of "
                         f"this batch {out.shape[2]}x{out.shape[1]}"
                     )
-                out[list(places)] = picture
+                for place in places:
+                    out[place] = picture
 
     @contextlib.contextmanager
     def _borrowed(self, path: Path) -> Iterator[Decoder]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,11 +33,14 @@ from proctor.datasets.frames.decoder import Pixels
 from proctor.datasets.reading.frame_source import FrameSource
 from proctor.errors import DatasetError
 from proctor.features import Array
-from proctor.machine.system import usable_memory_bytes
+from proctor.machine.system import usable_cores, usable_memory_bytes
 
 _SHARD_BYTES = 32 * 2**20
 """Pictures that are decoded between two looks at what others have done."""
 _WAIT_S = 0.02
+_AT_ONCE, _CORES_OF_A_SHARD = 2, 4
+"""Shards that are filled side by side, at least, and the cores that each has where there are many.
+"""
 
 
 @dataclass(frozen=True)
@@ -135,35 +139,50 @@ class CachedSource:
         """Return a text that differs wherever other pictures are made of the same files."""
         return self._source.fingerprint()
 
-    def read(self, episodes: Array, frames: Array) -> Array:
+    def read(self, episodes: Array, frames: Array, threads: int | None = None) -> Array:
         """Return the pictures; episodes that are not there yet are decoded first, whole.
 
         Raises:
             DatasetError: they cannot be decoded, or not be kept.
         """
         if not self._complete[episodes].all():
-            self.fill(np.unique(episodes))
+            self.fill(np.unique(episodes), cores=threads)
         return self._store.take(self._layout.starts[episodes] + frames)
 
-    def fill(self, episodes: Array, told: Callable[[int, int], None] | None = None) -> None:
+    def fill(
+        self,
+        episodes: Array,
+        told: Callable[[int, int], None] | None = None,
+        cores: int | None = None,
+    ) -> None:
         """Decode what is not there yet of ``episodes`` (ascending), in order.
 
         Processes that do this at the same time share the work. ``told`` hears how many frames are
-        there, of how many.
+        there, of how many. As many ``cores`` are used, or all: some parts are decoded side by
+        side, so that while one is put away others are decoded.
 
         Raises:
             DatasetError: they cannot be decoded, or not be kept.
         """
         total = int(self.lengths[episodes].sum())
-        while len(missing := episodes[~self._store.is_done()[episodes]]):
-            progressed = False
-            for shard in np.unique(self._shard[missing]).tolist():
-                progressed |= self._fill_shard(missing[self._shard[missing] == shard], shard)
-                if told is not None:
-                    done = episodes[self._store.is_done()[episodes]]
-                    told(int(self.lengths[done].sum()), total)
-            if not progressed:  # others are at all that is missing
-                time.sleep(_WAIT_S)
+        cores = cores or usable_cores()
+        at_once = min(cores, max(_AT_ONCE, cores // _CORES_OF_A_SHARD))
+        with ThreadPoolExecutor(at_once, "filling") as executor:
+            while len(missing := episodes[~self._store.is_done()[episodes]]):
+                shards = np.unique(self._shard[missing]).tolist()
+                threads = -(-cores // min(at_once, len(shards)))
+
+                def fill_one(shard: int, missing: Array = missing, threads: int = threads) -> bool:
+                    return self._fill_shard(missing[self._shard[missing] == shard], shard, threads)
+
+                progressed = False
+                for filled in executor.map(fill_one, shards):
+                    progressed |= filled
+                    if told is not None:
+                        done = episodes[self._store.is_done()[episodes]]
+                        told(int(self.lengths[done].sum()), total)
+                if not progressed:  # others are at all that is missing
+                    time.sleep(_WAIT_S)
         self._complete[episodes] = True
 
     def close(self) -> None:
@@ -183,7 +202,7 @@ class CachedSource:
         card = Card(kept.dataset, camera, source.shape, self._layout.frames, _planned(source, both))
         return DiskStore(self._layout, open_entry(settings.folder, name, card, settings.most_bytes))
 
-    def _fill_shard(self, episodes: Array, shard: int) -> bool:
+    def _fill_shard(self, episodes: Array, shard: int, threads: int) -> bool:
         """Decode episodes of a shard, and say whether it was our turn."""
         lock = self._store.claim(shard % STRIPES)
         if lock is None:
@@ -191,7 +210,7 @@ class CachedSource:
         try:
             missing = episodes[~self._store.is_done()[episodes]]
             for part, frames in _portions(missing, self.lengths, self._layout.picture_bytes):
-                pictures = self._source.read(part, frames)
+                pictures = self._source.read(part, frames, threads)
                 positions = self._layout.starts[part] + frames
                 for run in np.split(
                     np.arange(len(part)), np.flatnonzero(np.diff(positions) != 1) + 1

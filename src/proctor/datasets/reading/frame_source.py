@@ -25,10 +25,11 @@ from proctor.features import Array
 class FrameSource(Protocol):
     """The pictures of one camera, by episode and number of the frame in it."""
 
-    def read(self, episodes: Array, frames: Array) -> Array:
+    def read(self, episodes: Array, frames: Array, threads: int | None = None) -> Array:
         """Return frame ``frames[i]`` of episode ``episodes[i]`` for every i, [n, H, W, C].
 
-        Episodes are rows of the table of episodes.
+        Episodes are rows of the table of episodes. ``threads`` decode them: for who reads on
+        several of their own.
 
         Raises:
             DatasetError: a file is missing, damaged or not as the table of episodes says.
@@ -107,7 +108,7 @@ class VideoSource:
             (self.pixels, self.info.fps), (self.lengths, spans.chunk, spans.file, spans.from_s)
         )
 
-    def read(self, episodes: Array, frames: Array) -> Array:
+    def read(self, episodes: Array, frames: Array, threads: int | None = None) -> Array:
         """Return the pictures; raises as every FrameSource."""
         spans, fps = self.episodes.videos[self.key], self.info.fps
         times = spans.from_s[episodes] + frames / fps
@@ -120,7 +121,7 @@ class VideoSource:
             FrameRequest(paths[chunk, file], round(time * fps), fps, time)
             for chunk, file, time in zip(chunks, files, times.tolist(), strict=True)
         ]
-        pictures = self.reader.read(requests, self.pixels)
+        pictures = self.reader.read(requests, self.pixels, threads)
         if pictures.shape[1:] != self.shape:
             raise DatasetError(
                 f"{requests[0].path} has pictures of {pictures.shape[2]}x{pictures.shape[1]}, "
@@ -170,11 +171,11 @@ class TableSource:
             (self.lengths, episodes.data_chunk, episodes.data_file, episodes.from_index),
         )
 
-    def read(self, episodes: Array, frames: Array) -> Array:
+    def read(self, episodes: Array, frames: Array, threads: int | None = None) -> Array:
         """Return the pictures; raises as every FrameSource."""
         files = self.columns[self.key].take(self.first_row[episodes] + frames)
         height, width, channels = self.info.shape(self.key)
-        return decode_pictures(self._where, files, (height, width, channels), self.size)
+        return decode_pictures(self._where, files, (height, width, channels), self.size, threads)
 
     @property
     def _where(self) -> str:

@@ -43,10 +43,12 @@ class Counting(FrameReader):
     """A reader that counts the frames it is asked for."""
 
     asked = 0
+    counting = threading.Lock()
 
-    def read(self, requests: Any, pixels: Any = None) -> Array:
-        self.asked += len(requests)
-        return super().read(requests, pixels)
+    def read(self, requests: Any, pixels: Any = None, threads: int | None = None) -> Array:
+        with self.counting:
+            self.asked += len(requests)
+        return super().read(requests, pixels, threads)
 
 
 def make_dataset(root: Path, first: int = 0) -> VideoSource:
@@ -116,6 +118,21 @@ def test_a_cached_picture_is_the_decoded_one(
     for _ in range(2):
         assert np.array_equal(cache.read(EPISODES, FRAMES), expected)
     assert cache.shape == plain.shape == (*(size or (32, 48)), 3)
+
+
+@pytest.mark.parametrize("kind", ["ram", "disk"])
+def test_parts_that_are_filled_side_by_side_are_each_decoded_once(
+    kind: str, root: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("proctor.datasets.reading.cached._SHARD_BYTES", 2 * PICTURE)
+    source = source_of(root)
+    cache = cached(source, settings(kind))
+    heard: list[int] = []
+    cache.fill(np.arange(3), lambda done, _: heard.append(done), cores=9)
+    assert len(heard) == 3, "every episode is a part of its own"
+    assert heard == sorted(heard)
+    assert source.reader.asked == 16
+    assert numbers(cache.read(EPISODES, FRAMES)) == NUMBERS
 
 
 @pytest.mark.parametrize("kind", ["ram", "disk"])
@@ -244,14 +261,14 @@ def test_a_kill_while_filling_leaves_nothing_wrong(root: Path, settings: Setting
         from proctor.datasets.cache_settings import CacheKind, FrameCacheSettings
         from tests.unit.datasets.cache.test_cache import *
         class Dying(Counting):
-            def read(self, requests, pixels=None):
+            def read(self, requests, pixels=None, threads=None):
                 if self.asked:
                     os.kill(os.getpid(), signal.SIGKILL)
-                return super().read(requests, pixels)
+                return super().read(requests, pixels, threads)
         frames_kept._SHARD_BYTES = 5 * PICTURE
         source = source_of(Path({str(root)!r}), reader=Dying(threads=1))
         kept = FrameCacheSettings(CacheKind.DISK, 1.0, {str(folder)!r})
-        cached(source, kept).fill(np.arange(3))
+        cached(source, kept).fill(np.arange(3), cores=1)
         """
     )
     done = subprocess.run([sys.executable, "-c", program], timeout=60, check=False)
