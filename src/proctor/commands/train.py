@@ -91,10 +91,29 @@ def _resumed_settings(
         if checkpoint is None:
             raise UsageError(f"--resume: {folder.path} holds no training to resume")
         earlier = read_config_file(checkpoint / PRETRAINED / "train_config.json")
+    if checkpoint is not None:
+        _refuse_another_optimizer(flags, earlier, checkpoint)
     origin = str(folder.path)
     settings = ours(_without_policy(trusted(earlier, flags, origin), checkpoint))
     uploads = {name: value for name, value in earlier.items() if name in SETTINGS}
     return {**settings, **uploads, **flags, "output_dir": origin}, checkpoint
+
+
+def _refuse_another_optimizer(
+    flags: dict[str, Any], earlier: dict[str, Any], checkpoint: Path
+) -> None:
+    """Refuse flags that the checkpoint's state of the optimiser would silently win over."""
+    from proctor.definition import flatten
+    from proctor.training.checkpoints import PRETRAINED
+
+    said = flatten(earlier)
+    for name, value in flags.items():
+        is_loaded = name.startswith("optimizer.") and name != "optimizer.grad_clip_norm"
+        if is_loaded and str(value) != str(said.get(name)):
+            raise UsageError(
+                f"--{name}: a resumed optimiser goes on as it was; leave it out, or begin another "
+                f"training with --policy.path={nearby(checkpoint / PRETRAINED)}"
+            )
 
 
 def _without_policy(settings: dict[str, Any], checkpoint: Path | None) -> dict[str, Any]:
@@ -161,6 +180,7 @@ def _train_and_write(
     with folder.in_use(config, given):
         trainer = Trainer.begin(setup, resumed)
         folder.forget_after(trainer.learning.step)
+        _say_what_is_set_aside(folder, resumed, trainer.learning.step)
         watching = Watching(folder, trainer)
         try:
             with setup.together.one_by_one():
@@ -185,6 +205,16 @@ def _train_and_write(
         print(f"policy: {nearby(newest / 'pretrained_model')}")
     print(f"report: {page}")
     return 0
+
+
+def _say_what_is_set_aside(folder: TrainingFolder, resumed: Path | None, step: int) -> None:
+    """Set aside what came after an earlier checkpoint that was named to go on from."""
+    newest = folder.checkpoints().newest()
+    if resumed is None or newest is None or resumed.resolve() == newest.resolve():
+        return
+    names = folder.set_aside_after(step)
+    if names:
+        print(f"note: of steps after {step:,}, set aside: {', '.join(names)}", file=sys.stderr)
 
 
 def _upload(folder: TrainingFolder, publication: Publication | None) -> int:

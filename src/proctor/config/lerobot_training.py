@@ -105,6 +105,8 @@ def ours(settings: Mapping[str, Any]) -> dict[str, Any]:
             compiled[_COMPILED[name]] = value
         elif name in FOREIGN:
             refuse_other(name, value, FOREIGN)
+        elif (section := name.partition(".")[0]) in FOREIGN:  # a field of what is not there
+            refuse_other(section, value, FOREIGN)
         elif not name.startswith(IDLE) and not _is_empty_section(name, value):
             kept[name] = value
     if str(compiled.get(_COMPILED["policy.compile_model"])).lower() == "true":

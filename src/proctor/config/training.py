@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
@@ -92,7 +93,8 @@ class TrainConfig(Config):
         default=0, metadata={"help": "held-out samples of such a loss; 0: all"}
     )
     env_eval_freq: int = field(
-        default=20_000, metadata={"help": "steps between evaluations in --env; 0: none"}
+        default=20_000,
+        metadata={"help": "steps between evaluations in --env, beside the last one's; 0: none"},
     )
     eval: EvalSettings = field(default_factory=EvalSettings)
     video: VideoSettings = field(default_factory=VideoSettings, metadata=PRESENTATION)
@@ -124,7 +126,7 @@ class TrainConfig(Config):
         """Whether the policy is played in ``env`` after ``step`` steps."""
         if self.env is None or self.env_eval_freq == 0:
             return False
-        return step % self.env_eval_freq == 0
+        return step % self.env_eval_freq == 0 or step == self.steps
 
     def validate(self) -> None:
         """Refuse values that make no sense.
@@ -180,6 +182,12 @@ class TrainConfig(Config):
             raise UsageError("--keep_best is for --keep_last=N; without it all are kept")
         if self.env is None and not self.eval_steps:
             raise UsageError("--keep_best needs --env or --eval_steps to tell which is the best")
+        meet = math.lcm(self.eval_steps, self.save_freq) if self.env is None else 0
+        if meet > self.steps and self.steps % self.eval_steps:
+            raise UsageError(
+                f"--keep_best: no checkpoint has a held-out loss: --eval_steps={self.eval_steps} "
+                f"and --save_freq={self.save_freq} meet at step {meet}, and --steps={self.steps}"
+            )
 
     def _validate_dataset(self) -> None:
         given = self.dataset

@@ -22,7 +22,7 @@ from proctor.machine.files import sync
 from proctor.recorders.appending import Appender
 from proctor.recorders.base import Recorder
 from proctor.recorders.takes import Recording, writing
-from proctor.runs.journal import read_lines
+from proctor.runs.journal import read_lines, take_path
 from proctor.runs.records import Pulse
 from proctor.types import EpisodeKey, EpisodeResult, EpisodeSpec, Task
 
@@ -42,12 +42,16 @@ class Ledger:
     def __init__(self, folder: Path, in_dataset: int) -> None:
         """Open the ledger of a dataset that holds so many episodes; lines past them are undone.
 
+        These were on their way in, so their takes are still there: else somebody has taken episodes
+        out of the dataset, and nobody could tell which.
+
         Raises:
-            RunFolderError: the dataset holds episodes that it does not know of.
+            RunFolderError: the dataset is not the one that it tells of.
         """
         self._path = folder / LEDGER_FILE
         keys = _read(self._path)
-        if len(keys) < in_dataset:
+        gone = any(not (folder / take_path(key)).is_dir() for key in keys[in_dataset:])
+        if len(keys) < in_dataset or gone:
             raise RunFolderError(
                 f"the dataset holds {in_dataset} episodes, {self._path} knows of {len(keys)}: it "
                 "was changed since; record into another dataset and merge the two"
@@ -59,8 +63,10 @@ class Ledger:
 
     def add(self, *keys: EpisodeKey) -> None:
         """Write down that episodes are the dataset's next."""
+        lines = b"".join(map(_line, keys))
         with writing(self._path.parent):
-            os.write(self._fd, b"".join(map(_line, keys)))
+            while lines:  # a disk that fills up takes some of it, and says so at the next call
+                lines = lines[os.write(self._fd, lines) :]
             sync(self._fd)
         self.keys.extend(keys)
 

@@ -85,6 +85,11 @@ class Checkpoints:
         os.replace(fresh, self.folder / link)  # noqa: PTH105  the link, not what it names
         sync_folder(self.folder)
 
+    def unname(self, link: str) -> None:
+        """Remove a link to a checkpoint that is there no more."""
+        if not (self.folder / link).is_dir():
+            (self.folder / link).unlink(missing_ok=True)
+
     def _lost(self, step: int, error: Exception) -> str:
         reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
         newest = self.newest()

@@ -9,6 +9,7 @@ eval/          see examining.py
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import math
 import platform
@@ -28,6 +29,7 @@ from proctor.machine.locks import take_lock
 from proctor.machine.system import git_commit, torch_machine, usable_cores, versions
 from proctor.runs.training import (
     CHECKPOINTS,
+    EVALUATIONS,
     LOG_FILE,
     RECORD_FILE,
     TrainingRecord,
@@ -97,8 +99,11 @@ class TrainingFolder:
     def _write(self, config: TrainConfig, given: Mapping[str, Any]) -> None:
         earlier = read_training(self.path)
         kept = {k: v for k, v in given.items() if k not in ("resume", "output_dir", "config_path")}
+        if earlier is not None:  # what was changed on the way holds for the next session, too
+            changed = {k: v for k, v in kept.items() if not k.startswith("policy.")}
+            kept = earlier.given | changed
         record = TrainingRecord(
-            given=kept if earlier is None else earlier.given,
+            given=kept,
             resolved=config.as_dict(),
             sessions=[*(earlier.sessions if earlier else []), time.time()],
             versions=versions(_LIBRARIES),
@@ -140,6 +145,25 @@ class TrainingFolder:
         except OSError as error:
             raise RunFolderError(f"cannot write {self.path}: {error.strerror}") from None
 
+    def set_aside_after(self, step: int) -> list[str]:
+        """Rename checkpoints and evaluations of later steps, which another run will take.
+
+        They are of weights that this run is not going to have; nothing of them is lost.
+
+        Raises:
+            RunFolderError: they cannot be renamed.
+        """
+        names = []
+        try:
+            for place in (self.path / CHECKPOINTS, self.path / EVALUATIONS):
+                for path in sorted(place.glob("[0-9]*")):
+                    number = path.name.removesuffix(".log")
+                    if number.isdecimal() and int(number) > step:
+                        names.append(path.rename(_free(path)).relative_to(self.path))
+        except OSError as error:
+            raise RunFolderError(f"cannot write {self.path}: {error.strerror}") from None
+        return [str(name) for name in names]
+
     def scores(self, *, by_rate: bool) -> dict[int, float]:
         """Return the score of every step that has one: its success, or its held-out loss less."""
         lines = [line for _, line in self._logged()]
@@ -162,6 +186,12 @@ class TrainingFolder:
             with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError):
                 found.append((text, msgspec.json.decode(text, type=_Line)))
         return found
+
+
+def _free(path: Path) -> Path:
+    """Return a name beside ``path`` that nothing has yet and no checkpoint will have."""
+    names = (path.with_name(f"{path.name}.old{n}") for n in itertools.count(1))
+    return next(name for name in names if not name.exists())
 
 
 def reading_line(reading: Reading) -> dict[str, Any]:

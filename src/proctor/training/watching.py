@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -57,7 +58,7 @@ class Watching:
         self._say(f"step {step:,}: held-out loss {loss:.4g}")
         if self._tracking is not None:
             self._tracking.validated(step, loss)
-        if self._config.env is None:
+        if self._config.env is None and math.isfinite(loss):
             self._scores[step] = -loss
 
     def saved(self, step: int, checkpoint: Path) -> None:
@@ -124,6 +125,8 @@ class Watching:
         ranked = self._ranked()
         if ranked:
             self._checkpoints.name(BEST, self._checkpoints.path(ranked[0]))
+        else:
+            self._checkpoints.unname(BEST)
 
     def _ranked(self) -> list[int]:
         """Return the steps that have a score and a checkpoint, the best first."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -71,6 +72,12 @@ def test_a_task_may_be_named_short_or_with_the_lerobot_prefix(name: str) -> None
 def test_a_task_carries_its_instruction_horizon_and_frame_rate() -> None:
     (task,) = make(task="reach", episode_length=120).tasks()
     assert task == Task("reach-v3", 0, "reach-v3", "Reach a goal position", 120, 80)
+
+
+def test_two_tasks_have_the_same_words_as_in_lerobots_table_and_no_others() -> None:
+    words = Counter(task.instruction for task in TASKS)
+    same = [task.name for task in TASKS if words[task.instruction] > 1]
+    assert same == ["push-back-v3", "push-v3"]
 
 
 def test_a_task_named_twice_is_listed_once_where_it_is_named_first() -> None:

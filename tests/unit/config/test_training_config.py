@@ -71,6 +71,13 @@ def test_what_lerobot_alone_does_is_refused_with_a_reason_and_its_default_is_not
         assert known.reason in str(refused.value)
 
 
+@pytest.mark.parametrize("name", ["sample_weighting.type", "reward_model.type"])
+def test_a_field_of_what_is_not_there_is_refused_with_the_reason(name):
+    section = name.partition(".")[0]
+    with pytest.raises(UsageError, match=f"^--{section}=x: {FOREIGN[section].reason}"):
+        ours({name: "x"})
+
+
 def test_older_names_and_nulls_are_read_as_lerobot_reads_them():
     found = ours({"eval_freq": 5, "policy.pretrained_backbone_weights": "null", "scheduler": None})
     assert found == {"env_eval_freq": 5, "policy.pretrained_backbone_weights": None}
@@ -115,6 +122,11 @@ def test_flags_of_training_are_none_of_an_evaluation_and_the_other_way_round():
         ({"ema.decay": 1}, "--ema.decay must be from 0 to below 1"),
         ({"keep_best": 1}, "--keep_best is for --keep_last"),
         ({"keep_best": 1, "keep_last": 1}, "--keep_best needs --env or --eval_steps"),
+        (
+            {"keep_best": 1, "keep_last": 1, "eval_steps": 300, "dataset.eval_split": 0.1}
+            | {"save_freq": 200, "steps": 500},
+            "--eval_steps=300 and --save_freq=200 meet at step 600, and --steps=500",
+        ),
         ({"dataset.eval_split": 1.5}, "--dataset.eval_split must be from 0 to below 1"),
         ({"dataset.episodes": "[0]", "dataset.exclude_episodes": "[1]"}, "give one of them"),
         ({"env.type": "fake", "save_checkpoint": "false"}, "--env plays checkpoints"),

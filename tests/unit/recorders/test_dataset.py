@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from itertools import permutations
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from proctor.features import ActionSpec
 from proctor.recorders.dataset import LEDGER_FILE, Ledger, Line
 from proctor.recorders.noise import Noise
 from proctor.recorders.takes import Keep
+from proctor.runs.journal import take_path
 from proctor.types import EpisodeKey, EpisodeSpec, Outcome, Task
 
 TASKS = [Task("suite", i, f"task-{i}", "do it", 100, fps=10) for i in range(2)]
@@ -74,6 +76,7 @@ def test_a_ledger_forgets_what_did_not_get_into_the_dataset(tmp_path: Path) -> N
     ledger.close()
     with (tmp_path / LEDGER_FILE).open("ab") as file:
         file.write(b'["sui')  # cut short by a kill
+    (tmp_path / take_path(KEYS[2])).mkdir(parents=True)  # was on its way in
     ledger = Ledger(tmp_path, 2)
     assert ledger.keys == KEYS[:2]
     ledger.add(KEYS[3])
@@ -81,6 +84,26 @@ def test_a_ledger_forgets_what_did_not_get_into_the_dataset(tmp_path: Path) -> N
     assert Ledger(tmp_path, 3).keys == [*KEYS[:2], KEYS[3]]
     with pytest.raises(RunFolderError, match=r"holds 4 episodes, .* knows of 3"):
         Ledger(tmp_path, 4)
+
+
+def test_a_ledger_knows_a_dataset_that_episodes_were_taken_out_of(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path, 0)
+    ledger.add(*KEYS[:3])
+    ledger.close()
+    with pytest.raises(RunFolderError, match=r"holds 2 episodes, .* knows of 3: it was changed"):
+        Ledger(tmp_path, 2)
+    assert Ledger(tmp_path, 3).keys == KEYS[:3]  # it is as it was
+
+
+def test_a_ledger_is_written_whole_by_a_disk_that_takes_little_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda fd, content: write(fd, content[:5]))
+    ledger = Ledger(tmp_path, 0)
+    ledger.add(*KEYS[:3])
+    ledger.close()
+    assert Ledger(tmp_path, 3).keys == KEYS[:3]
 
 
 def test_a_damaged_ledger_is_named(tmp_path: Path) -> None:

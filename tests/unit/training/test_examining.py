@@ -131,6 +131,29 @@ def test_the_best_that_is_named_is_one_that_is_there(numbers, tmp_path, monkeypa
     assert (checkpoints / "best").readlink() == Path("000008")
 
 
+def test_no_best_is_named_where_those_that_were_played_are_gone(
+    numbers, tmp_path, monkeypatch, command
+):
+    monkeypatch.setattr(examining.Examiner.__init__, "__defaults__", (command,))
+    settings = (SMALL_ACT, RUN, ENV, {"keep_last": 1, "steps": 2})
+    assert main(["train", *words(numbers, tmp_path / "run", *settings)]) == 0
+    best = tmp_path / "run/checkpoints/best"
+    assert best.readlink() == Path("000002")
+    resume = ["train", "--resume", f"--output_dir={tmp_path / 'run'}", "--env_eval_freq=0"]
+    assert main([*resume, "--steps=4"]) == 0
+    assert not best.is_symlink()
+
+
+def test_the_last_checkpoint_is_played_however_seldom_others_are(
+    numbers, tmp_path, monkeypatch, command, capsys
+):
+    monkeypatch.setattr(examining.Examiner.__init__, "__defaults__", (command,))
+    often = {"env_eval_freq": 20_000}
+    assert main(["train", *words(numbers, tmp_path / "run", SMALL_ACT, RUN, ENV, often)]) == 0
+    assert "step 8: success 70.0% [1.0, 99.0] n=10" in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "run/eval").glob("*/")] == ["000008"]
+
+
 def test_a_policy_that_the_world_cannot_play_is_refused_before_it_is_trained(tmp_path, capsys):
     action = {"action": {"dtype": "float32", "shape": [3], "names": None}}
     other = write_numbers(tmp_path / "other", (6,), FEATURES | action)

@@ -1,0 +1,56 @@
+"""A training that is gone on with: what was changed on the way, and what lies there already."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from .making import RUN, SMALL_ACT, files_of, words
+
+pytest.importorskip("torch")
+
+from proctor.cli import main
+from proctor.training.checkpoints import Checkpoints
+
+
+def train(*settings, expect=0) -> None:
+    assert main(["train", *settings]) == expect
+
+
+def test_what_a_resumed_run_was_asked_for_holds_for_the_next_one_too(numbers, tmp_path):
+    run = tmp_path / "run"
+    train(*words(numbers, run, SMALL_ACT, RUN))
+    train("--resume", f"--output_dir={run}", "--steps=12")
+    shutil.rmtree(run / "checkpoints/000012")  # as if it had been killed before it was there
+    (run / "checkpoints/last").unlink()
+    train("--resume", f"--output_dir={run}")
+    assert Checkpoints(run / "checkpoints").newest().name == "000012"
+    assert json.loads((run / "train.json").read_text())["given"]["policy.type"] == "act"
+
+
+def test_an_optimiser_that_is_resumed_does_not_change_without_a_word(numbers, tmp_path, capsys):
+    run = tmp_path / "run"
+    train(*words(numbers, run, SMALL_ACT, RUN, {"optimizer.lr": "1e-3"}))
+    resume = ["--resume", f"--output_dir={run}", "--steps=10"]
+    train(*resume, "--optimizer.lr=1e-3", "--optimizer.grad_clip_norm=1")  # as it is, or as said
+    train(*resume, "--optimizer.lr=1e-4", expect=2)
+    assert "--optimizer.lr: a resumed optimiser goes on as it was" in capsys.readouterr().err
+
+
+def test_a_run_that_goes_on_from_an_earlier_checkpoint_mixes_with_nothing_later(
+    numbers, tmp_path, capsys
+):
+    run, first = tmp_path / "run", tmp_path / "first"
+    train(*words(numbers, run, SMALL_ACT, RUN))
+    shutil.copytree(run / "checkpoints/000008", first)
+    (run / "eval/000006").mkdir(parents=True)  # of weights that there will be no more
+    config = run / "checkpoints/000004/pretrained_model/train_config.json"
+    train("--resume", f"--config_path={config}", "--batch_size=2", "--keep_last=1")
+    said = capsys.readouterr().err
+    assert "note: of steps after 4, set aside: checkpoints/000006.old1, checkpoints" in said
+    names = {path.name for path in (run / "checkpoints").iterdir()}
+    assert names == {"000008", "last", "000006.old1", "000008.old1"}
+    assert files_of(run / "checkpoints/000008.old1") == files_of(first)
+    assert [path.name for path in (run / "eval").iterdir()] == ["000006.old1"]
