@@ -177,6 +177,8 @@ def _train_and_write(
     from proctor.training.watching import Watching
 
     config = setup.config
+    if config.resume:
+        folder.check_played_alike(config)
     with folder.in_use(config, given):
         trainer = Trainer.begin(setup, resumed)
         folder.forget_after(trainer.learning.step)

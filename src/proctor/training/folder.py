@@ -23,7 +23,8 @@ from typing import Any
 import msgspec
 
 from proctor.config.training import TrainConfig
-from proctor.errors import RunFolderError
+from proctor.definition import defining, flatten, short
+from proctor.errors import RunFolderError, UsageError
 from proctor.machine.files import MOST_LINES, read_plain, write_whole
 from proctor.machine.locks import take_lock
 from proctor.machine.system import git_commit, torch_machine, usable_cores, versions
@@ -38,6 +39,7 @@ from proctor.runs.training import (
 from proctor.training.checkpoints import Checkpoints
 from proctor.training.meter import Reading
 
+_PLAYED = ("env", "eval", "seed")
 _LIBRARIES = ("torch", "numpy", "pyarrow", "av", "safetensors")
 
 
@@ -69,6 +71,25 @@ class TrainingFolder:
         """
         record = read_training(self.path)
         return None if record is None else record.given
+
+    def check_played_alike(self, config: TrainConfig) -> None:
+        """Refuse to play checkpoints otherwise than those that were: the best would be none.
+
+        Raises:
+            UsageError: with what differs.
+        """
+        record = read_training(self.path)
+        if record is None or config.env is None or not self.scores(by_rate=True):
+            return
+        now = flatten(_told(config))
+        was = flatten({name: record.resolved.get(name) for name in _PLAYED})
+        changed = [name for name in now if name in was and was[name] != now[name]]
+        if changed:
+            told = "; ".join(f"--{n} was {short(was[n])}, now {short(now[n])}" for n in changed)
+            raise UsageError(
+                f"{self.path}: checkpoints were played otherwise ({told}), and are compared; leave "
+                "it as it was, or play them by themselves (proctor eval)"
+            )
 
     @contextmanager
     def in_use(self, config: TrainConfig, given: Mapping[str, Any]) -> Iterator[None]:
@@ -186,6 +207,20 @@ class TrainingFolder:
             with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError):
                 found.append((text, msgspec.json.decode(text, type=_Line)))
         return found
+
+
+def _told(config: TrainConfig) -> dict[str, Any]:
+    """Return what defines the episodes that checkpoints play."""
+    told = config.as_dict()
+    which = {
+        section: {name: told[section][name] for name in names if name in told[section]}
+        for section, names in (("env", ("task", "task_ids")), ("eval", ("n_episodes", "episodes")))
+    }
+    return {
+        "env": defining(config.env) | which["env"],
+        "eval": defining(config.eval) | which["eval"],
+        "seed": config.seed,
+    }
 
 
 def _free(path: Path) -> Path:

@@ -154,6 +154,21 @@ def test_the_last_checkpoint_is_played_however_seldom_others_are(
     assert [path.name for path in (tmp_path / "run/eval").glob("*/")] == ["000008"]
 
 
+def test_checkpoints_that_are_compared_are_played_alike_after_a_resume_too(
+    numbers, tmp_path, monkeypatch, command, capsys
+):
+    monkeypatch.setattr(examining.Examiner.__init__, "__defaults__", (command,))
+    run = tmp_path / "run"
+    assert main(["train", *words(numbers, run, SMALL_ACT, RUN, ENV, {"steps": 2})]) == 0
+    before = (run / "train.json").read_bytes()
+    resume = ["train", "--resume", f"--output_dir={run}", "--steps=6"]
+    assert main([*resume, "--eval.n_episodes=4"]) == 2
+    said = capsys.readouterr().err
+    assert "checkpoints were played otherwise (--eval.n_episodes was 3, now 4)" in said
+    assert (run / "train.json").read_bytes() == before
+    assert main([*resume, "--eval.batch_size=2"]) == 0  # how, not what
+
+
 def test_a_policy_that_the_world_cannot_play_is_refused_before_it_is_trained(tmp_path, capsys):
     action = {"action": {"dtype": "float32", "shape": [3], "names": None}}
     other = write_numbers(tmp_path / "other", (6,), FEATURES | action)
