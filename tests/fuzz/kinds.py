@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.fuzz import checkpoints, datasets, frames, runs, wire, words
+from tests.fuzz import checkpoints, datasets, families, frames, patterns, runs, wire, words
 from tests.fuzz.hostile import Draw
 from tests.fuzz.yard import Yard
 
@@ -32,6 +32,10 @@ KINDS = [
     Kind("run folders: no locks", 20, runs.claims),
     Kind("checkpoint folders", 120, checkpoints.folders),
     Kind("tokenizers", 30, checkpoints.listeners),
+    Kind("regular expressions", 30, patterns.regular_expressions),
+    Kind("adapters", 30, families.adapters),
+    Kind("sharded weights", 30, families.shards),
+    Kind("pipelines of families", 30, families.pipelines),
     Kind("the Hub", 30, checkpoints.hub),
     Kind("requests to view", 180, wire.requests),
     Kind("lists of view", 22, wire.lists),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,8 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.fuzz import checkpoints
 from tests.fuzz.campaign import attack
 from tests.fuzz.kinds import KINDS, Kind
+from tests.fuzz.runs import write_files
 from tests.fuzz.yard import BrokenPromise, Yard, opened_yard
 
 
@@ -25,6 +29,22 @@ def test_hostile_input_gets_one_line_and_does_nothing(kind: Kind, yard: Yard) ->
     tally = attack(kind, max(5, kind.share // 5), 2024, yard)
     assert tally.cases >= 5
     assert not tally.findings, "\n".join(tally.findings.values())
+
+
+def test_a_tokenizer_that_would_match_for_ever_ends_a_command_at_once(yard: Yard) -> None:
+    with yard.case():
+        folder = checkpoints.good_listener(yard.inputs)
+        rules = json.loads(folder["tokenizer/tokenizer.json"])
+        rules["pre_tokenizer"] = {"type": "Split", "pattern": {"Regex": "(a+)+$"}}
+        folder["tokenizer/tokenizer.json"] = json.dumps(rules).encode()
+        write_files(yard.inputs / "checkpoint", folder)
+        words = ["eval", f"--policy.path={yard.inputs / 'checkpoint'}", "--env.type=fake"]
+        assert "could take too long" in yard.ask(words, codes=(2,)).err
+
+
+def test_what_a_library_says_past_python_is_a_finding(yard: Yard) -> None:
+    with yard.case(), pytest.raises(BrokenPromise, match="by a library"), yard.watched("a panic"):
+        os.write(2, b"thread '<unnamed>' panicked")
 
 
 def test_a_traceback_is_a_finding(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,16 +5,13 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import resource
 import shutil
-import signal
 import sys
 import tempfile
 import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 from unittest import mock
 
@@ -25,13 +22,10 @@ from proctor.evaluation.filming import Filmed
 from proctor.evaluation.session import Session
 from proctor.report.serve import RunServer
 from proctor.types import Outcome
+from tests.fuzz.bounds import alarm, little_room, unheard
 from tests.fuzz.sentinel import CANARY, Sentinel
 
 USAGE = 2
-LONGEST_CPU_S, LONGEST_S = 3, 60
-"""A case takes milliseconds; one that works or waits this long is a denial of service."""
-ROOM = 3 * 2**30
-"""Bytes of address space beyond what was taken at the start: bombs must fail, not swap."""
 SECRET = "the-secret-outside"
 
 
@@ -129,7 +123,7 @@ class Yard:
     def watched(self, what: str) -> Iterator[None]:
         before = self._elsewhere()
         try:
-            with self._sentinel.on_duty(self._ours), _alarm():
+            with self._sentinel.on_duty(self._ours), alarm(), unheard() as said:
                 yield
         except BrokenPromise:
             raise
@@ -139,6 +133,8 @@ class Yard:
             raise BrokenPromise(
                 self._sentinel.seen[0].split()[0], f"{what}: {'; '.join(self._sentinel.seen)}"
             )
+        if said:
+            raise BrokenPromise("said by a library", f"{what}: {said[0][:2000]!r}")
         changed = dict(self._elsewhere().items() ^ before.items())
         if changed:
             raise BrokenPromise("a write elsewhere", f"{what}: {sorted(changed)}")
@@ -224,23 +220,6 @@ def _frames(error: BaseException) -> str:
 
 
 @contextlib.contextmanager
-def _alarm() -> Iterator[None]:
-    def ring(number: int, frame: FrameType | None) -> None:
-        raise TimeoutError(f"still running after {LONGEST_CPU_S} s of work or {LONGEST_S} s")
-
-    timers = {signal.SIGPROF: signal.ITIMER_PROF, signal.SIGALRM: signal.ITIMER_REAL}
-    before = {number: signal.signal(number, ring) for number in timers}
-    signal.setitimer(signal.ITIMER_PROF, LONGEST_CPU_S)
-    signal.setitimer(signal.ITIMER_REAL, LONGEST_S)
-    try:
-        yield
-    finally:
-        for number, timer in timers.items():
-            signal.setitimer(timer, 0)
-            signal.signal(number, before[number])
-
-
-@contextlib.contextmanager
 def opened_yard() -> Iterator[Yard]:
     """Give a yard in a process that runs no simulator, reaches no network and has little room."""
     import av  # noqa: F401
@@ -257,7 +236,7 @@ def opened_yard() -> Iterator[Yard]:
         yard = Yard(root.resolve(), sentinel)
         for patch in _patches(yard):
             stack.enter_context(patch)
-        stack.enter_context(_little_room())
+        stack.enter_context(little_room())
         os.chdir(yard.root)
         stack.callback(yard.close)
         try:
@@ -301,14 +280,3 @@ def _recorded_again(players: Any, inference: Any, spec: Any, *, in_process: bool
     from tests.run_folders import episode
 
     return episode(spec.task.task_id, spec.index, Outcome.FAILURE)
-
-
-@contextlib.contextmanager
-def _little_room() -> Iterator[None]:
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    limits = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + ROOM, limits[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, limits)

@@ -356,6 +356,17 @@ HOSTILE: dict[str, Any] = {
             "special_tokens": {},
         }
     },
+    "much, by a rule that does not say what it is": {
+        "normalizer": {"pattern": {"String": "a"}, "content": LONG}
+    },
+    "much of what was said": {
+        "decoder": {"type": "Replace", "pattern": {"Regex": ""}, "content": LONG}
+    },
+    "for ever": {"pre_tokenizer": split("(a+)+$", "Removed")},
+    "said twice": json.dumps(rules())
+    .replace('"normalizer": null', '"normalizer": null, "normalizer": 7')
+    .encode(),
+    "no numbers for words": {"model": {"type": "WordLevel", "vocab": {PAD: 0}, "unk_token": "?"}},
     "rules without end": {
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split("a", "Removed")] * 20_000}
     },

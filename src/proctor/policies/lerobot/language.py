@@ -20,6 +20,8 @@ from proctor.policies.lerobot.tokenizer import FOLDER, MOST_TOKENS, TextTokenize
 _EDGES = np.linspace(-1, 1, 257)[:-1]
 """A number of a normalised state is named by the last of these that it is not below."""
 _TASK = "task"
+_TRIED = "Task: push the puck, State: 0 255;\n"
+"""Words that a tokenizer has to have numbers for, before anything begins."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +157,7 @@ class Tokenize(Step):
             UsageError: it is not to be had.
         """
         tokenizer = tokenizers.find(self.tokenizer_name, self.inside)
-        tokenizer.encode("")
+        tokenizer.encode(_TRIED)
         _ = tokenizer.pad
         return replace(self, tokenizer=tokenizer)
 

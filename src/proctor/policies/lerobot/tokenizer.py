@@ -2,14 +2,14 @@
 
 A tokenizer is its ``tokenizer.json``, which the `tokenizers` library reads as data, and what
 ``tokenizer_config.json`` says of special tokens. Both may come from anywhere: sizes are bounded,
-and rules that make much out of little are refused (ten letters could become gigabytes).
+and rules that make much out of little, or take long, are refused (``tokenizer_rules``).
 """
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 from proctor.errors import HubUnreachable, MissingExtra, UsageError, one_line
 from proctor.machine.files import read_plain
 from proctor.machine.hub import download
+from proctor.policies.lerobot.tokenizer_rules import MATCHED_LETTERS, check_rules, patterns_in
 
 FOLDER = "tokenizer"
 """Where a checkpoint has its own, if not beside its config.json."""
@@ -25,12 +26,12 @@ PROCESSOR = "processor_config.json"
 """What a tokenizer of something else than words says of it."""
 FILES = (TOKENIZER, SETTINGS, SPECIALS, PROCESSOR)
 MOST_TOKENS, MOST_LETTERS = 4096, 100_000
-"""Of an instruction, as tokens and as letters."""
+"""Of an instruction, or of what says actions, as tokens and as letters."""
 _HINT = (
     f"put its {TOKENIZER} and {SETTINGS} beside the checkpoint's config.json, or name a folder "
     "with them: --policy.tokenizer=DIR"
 )
-_MOST_RULES, _MOST_GROWTH, _MOST_NAME = 2**20, 64, 300
+_MOST_NAME = 300
 
 
 class TextTokenizer:
@@ -45,7 +46,8 @@ class TextTokenizer:
         """
         self.files, self.where = dict(files), where
         rules = _object(files[TOKENIZER], f"{where}/{TOKENIZER}")
-        _check_rules(rules, f"{where}/{TOKENIZER}")
+        check_rules(rules, f"{where}/{TOKENIZER}")
+        self._most = MATCHED_LETTERS if patterns_in(rules) else MOST_LETTERS
         self._said: dict[str, Any] = {}
         for name in (SPECIALS, SETTINGS):  # the second is asked first
             if name in files:
@@ -62,16 +64,17 @@ class TextTokenizer:
         """Return the numbers of ``text``, cut to ``most``; with those that begin and end it.
 
         Raises:
-            UsageError: the text is too long to be an instruction.
+            UsageError: the text is too long to be an instruction, or has letters without numbers.
         """
-        if len(text) > MOST_LETTERS:
-            raise UsageError(f"{len(text)} letters are no instruction (at most {MOST_LETTERS})")
+        if len(text) > self._most:
+            raise UsageError(f"{len(text)} letters are no instruction (at most {self._most})")
         if most is None:
             self._tokenizer.no_truncation()
         else:
             side = "left" if self._said.get("truncation_side") == "left" else "right"
             self._tokenizer.enable_truncation(most, direction=side)
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=specials).ids
+        with _telling(f"{self.where}/{TOKENIZER} has no numbers for {one_line(text, 60)!r}"):
+            ids: list[int] = self._tokenizer.encode(text, add_special_tokens=specials).ids
         return ids
 
     def special(self, name: str) -> int:
@@ -122,7 +125,13 @@ class TextTokenizer:
         return int(number)
 
     def decode(self, ids: list[int]) -> str:
-        """Return the text of numbers; what is no number of its own is left out."""
+        """Return the text of numbers; what is no number of its own is left out.
+
+        Raises:
+            ValueError: it would be far too long.
+        """
+        if sum(len(self._tokenizer.id_to_token(n) or "") for n in ids) > MOST_LETTERS:
+            raise ValueError(f"more than {MOST_LETTERS} letters")
         text: str = self._tokenizer.decode(ids, skip_special_tokens=False)
         return text
 
@@ -192,11 +201,19 @@ def _bytes(file: Path) -> bytes:
 
 def _object(raw: bytes, where: str) -> dict[str, Any]:
     try:
-        said = json.loads(raw)
+        said = json.loads(raw, object_pairs_hook=_each_once)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{where} is not JSON: {one_line(str(error), 200)}") from None
     if not isinstance(said, dict):
         raise UsageError(f"{where} holds no JSON object")
+    return said
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON; of a name that is there twice, libraries take one or the other."""
+    said = dict(pairs)
+    if len(said) < len(pairs):
+        raise ValueError("a name is there twice in one object")
     return said
 
 
@@ -206,43 +223,21 @@ def _built(text: str, where: str) -> Any:
         from tokenizers import Tokenizer
     except ImportError:
         raise MissingExtra("tokenizers", "vla") from None
-    try:
+    with _telling(f"{where} is no tokenizer"):
         return Tokenizer.from_str(text)
-    except BaseException as error:
-        # What the library cannot cope with it may say by a panic, which is no Exception.
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-            raise
-        raise UsageError(f"{where} is no tokenizer: {one_line(str(error), 200)}") from None
 
 
-def _check_rules(rules: Mapping[str, Any], where: str) -> None:
-    """Refuse rules that make a long text of a short one.
+@contextmanager
+def _telling(what: str) -> Iterator[None]:
+    """Say in one line what the library cannot cope with.
 
     Raises:
-        UsageError: naming the part.
+        UsageError: it could not.
     """
-    for part in ("normalizer", "pre_tokenizer", "post_processor"):
-        said = rules.get(part)
-        if len(json.dumps(said)) > _MOST_RULES:
-            raise UsageError(f"{where}: its {part} has more than {_MOST_RULES} letters")
-        growth = _growth(said)
-        if growth > _MOST_GROWTH:
-            raise UsageError(f"{where}: its {part} makes texts {growth:.3g} times as long")
-
-
-def _growth(rule: Any) -> float:
-    """Return how many times as long a text may be after ``rule``."""
-    if isinstance(rule, list):
-        return math.prod(_growth(one) for one in rule)
-    if not isinstance(rule, dict):
-        return 1.0
-    inner = math.prod(_growth(value) for value in rule.values())
-    if rule.get("type") == "TemplateProcessing":
-        return inner * max(1, str(rule.get("single")).count("'Sequence'"))
-    content = rule.get("content", rule.get("prepend"))
-    if not isinstance(content, str) or rule.get("type") not in ("Replace", "Prepend"):
-        return inner
-    pattern = rule.get("pattern")
-    told = pattern.get("String") if isinstance(pattern, dict) else None
-    # A regular expression may find nothing, everywhere.
-    return inner * max(1.0, len(content) / len(told) if told else len(content) + 1.0)
+    try:
+        yield
+    except BaseException as error:
+        # It may say so by a panic, which is no Exception.
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise UsageError(f"{what}: {one_line(str(error), 200)}") from None

@@ -1,0 +1,62 @@
+"""What a case may take: time, memory, and nothing that a library says past Python."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+LONGEST_CPU_S, LONGEST_S = 3, 60
+"""A case takes milliseconds; one that works or waits this long is a denial of service."""
+ROOM = 3 * 2**30
+"""Bytes of address space beyond what was taken at the start: bombs must fail, not swap."""
+
+
+@contextmanager
+def alarm() -> Iterator[None]:
+    def ring(number: int, frame: FrameType | None) -> None:
+        raise TimeoutError(f"still running after {LONGEST_CPU_S} s of work or {LONGEST_S} s")
+
+    timers = {signal.SIGPROF: signal.ITIMER_PROF, signal.SIGALRM: signal.ITIMER_REAL}
+    before = {number: signal.signal(number, ring) for number in timers}
+    signal.setitimer(signal.ITIMER_PROF, LONGEST_CPU_S)
+    signal.setitimer(signal.ITIMER_REAL, LONGEST_S)
+    try:
+        yield
+    finally:
+        for number, timer in timers.items():
+            signal.setitimer(timer, 0)
+            signal.signal(number, before[number])
+
+
+@contextmanager
+def unheard() -> Iterator[list[bytes]]:
+    """Give a list that in the end has what was said past Python: Rust's panics, FFmpeg's notes."""
+    said: list[bytes] = []
+    sys.stderr.flush()
+    kept, heard = os.dup(2), os.memfd_create("stderr")
+    os.dup2(heard, 2)
+    try:
+        yield said
+    finally:
+        os.dup2(kept, 2)
+        size = os.lseek(heard, 0, os.SEEK_CUR)
+        said += [os.pread(heard, size, 0)] if size else []
+        os.close(kept)
+        os.close(heard)
+
+
+@contextmanager
+def little_room() -> Iterator[None]:
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + ROOM, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
