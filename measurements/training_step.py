@@ -18,8 +18,12 @@ from pathlib import Path
 import torch
 from command import machine, say
 
+from proctor.commands.train import settings_from
+from proctor.commands.words import given_flags
 from proctor.config.builder import build
-from proctor.config.training import Precision, TrainConfig
+from proctor.config.lerobot_training import ours
+from proctor.config.training import TrainConfig
+from proctor.config.training_sections import Precision
 from proctor.policies.runtime.chunk_policy import as_float
 from proctor.policies.runtime.numerics import training_numerics
 from proctor.training.checkpoints import Checkpoints
@@ -88,8 +92,11 @@ def settle(device: torch.device) -> None:
 
 def main() -> None:
     """Measure by turns and print the medians."""
-    given = dict(word.removeprefix("--").split("=", 1) for word in sys.argv[1:])
-    config = build(TrainConfig, given)
+    given = given_flags(TrainConfig, sys.argv[1:], f"proctor train\n{__doc__}")
+    if given is None:
+        return
+    settings, _ = settings_from(given)
+    config = build(TrainConfig, ours(settings))
     setup = prepare(config)
     setup.fill_caches(lambda *_: None)
     print(machine())

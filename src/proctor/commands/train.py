@@ -161,8 +161,7 @@ def _train_along(folder: TrainingFolder, setup: Setup, resumed: Path | None) -> 
 
     try:
         trainer = Trainer.begin(setup, resumed)
-        with setup.together.one_by_one():
-            setup.fill_caches(lambda *_: None)
+        trainer.fill_caches(lambda *_: None)
         trainer.run(folder.checkpoints(), None)
         setup.together.wait()
     except KeyboardInterrupt as stop:
@@ -185,8 +184,7 @@ def _train_and_write(
         _say_what_is_set_aside(folder, resumed, trainer.learning.step)
         watching = Watching(folder, trainer)
         try:
-            with setup.together.one_by_one():
-                setup.fill_caches(watching.decoded)
+            trainer.fill_caches(watching.decoded)
             watching.resumed()
             trainer.run(folder.checkpoints(config.steps), watching)
             watching.finish()

@@ -93,6 +93,8 @@ def batches(
         UsageError: the dataset cannot be read.
         TrainingError: a loader process is gone.
     """
+    if not steps:  # then no processes are started for it
+        return
     with warnings.catch_warnings():
         # Waiting is measured and shown; torch only counts cores.
         warnings.filterwarnings("ignore", message="This DataLoader will create")

@@ -43,8 +43,8 @@ class Learner:
         self.sharded = parts > 1
         if self.sharded:
             shard(self._loss, device, together.share.of // parts, parts)
-        elif not together.alone:  # a network may leave weights alone, as LeRobot allows
-            self._loss = DistributedDataParallel(self._loss, find_unused_parameters=True)
+        elif not together.alone:
+            self._loss = _averaged(self._loss, device)
 
     def __call__(
         self, inputs: dict[str, Tensor], draws: dict[str, Tensor]
@@ -83,6 +83,18 @@ class _Loss(nn.Module):
         self, inputs: dict[str, Tensor], draws: dict[str, Tensor]
     ) -> tuple[Tensor, dict[str, Tensor]]:
         return self.network.loss(inputs, draws)
+
+
+def _averaged(loss: nn.Module, device: torch.device) -> nn.Module:
+    """Return a loss whose gradients are averaged over the processes.
+
+    A network may leave weights alone, as LeRobot allows, so unused ones are looked for in every
+    step. Where none are, too: else DDP puts gradients together anew after its first step, and of
+    three processes or more a resumed training, whose first step is another, adds them up in another
+    order. A weight that no loss uses keeps it from warning that it looks in vain.
+    """
+    loss.register_parameter("in_vain", nn.Parameter(torch.zeros((), device=device)))
+    return DistributedDataParallel(loss, find_unused_parameters=True)
 
 
 def _compile(loss: nn.Module, network: Network, how: CompileSettings) -> None:

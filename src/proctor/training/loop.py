@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -93,6 +94,21 @@ class Trainer:
         if one_graph(config, network, setup.device, setup.together):
             trainer.graph = OneGraph(trainer.learn, list(network.parameters()), setup.device)
         return trainer
+
+    @property
+    def done(self) -> bool:
+        """Whether no step is left."""
+        return self.learning.step >= self.setup.config.steps
+
+    def fill_caches(self, told: Callable[[str, int, int], None]) -> None:
+        """Decode what a cache is to keep, one process after the other, if anybody will look at it.
+
+        Raises:
+            UsageError: the dataset cannot be read, or the cache not be written.
+        """
+        if not self.done:
+            with self.setup.together.one_by_one():
+                self.setup.fill_caches(told)
 
     def run(self, checkpoints: Checkpoints, watcher: Watcher | None) -> None:
         """Take all steps that are left; without a watcher, nothing is written or validated.

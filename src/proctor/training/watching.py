@@ -35,8 +35,8 @@ class Watching:
         self._tracking = TrainingLog(trainer.setup, folder.path) if wanted else None
         self._headline(trainer)
         self._line = Line(self._console)
-        done = self._first >= self._config.steps
-        self._text = f"step {self._first:,}: nothing is left to train" if done else "starting"
+        nothing = f"step {self._first:,}: nothing is left to train"
+        self._text = nothing if trainer.done else "starting"
 
     def decoded(self, camera: str, frames: int, total: int) -> None:
         """Show how far a cache is filled."""

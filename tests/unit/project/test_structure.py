@@ -49,6 +49,34 @@ def imports(module: str) -> set[str]:
     return (found & modules().keys()) - {module, FACE}
 
 
+def names_of(module: str) -> set[str]:
+    """What a module defines or imports, at any depth: a bound that is easy to tell."""
+    found: set[str] = set()
+    for node in ast.walk(tree_of(modules()[module])):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            found |= {alias.asname or alias.name for alias in node.names}
+    return found
+
+
+def test_what_a_measurement_imports_of_ours_is_there() -> None:
+    """It may run unattended where time is paid for, and nothing else checks it before."""
+    missing = [
+        f"{module}: {node.module}.{alias.name}"
+        for module in modules()
+        if module.startswith("measurements")
+        for node in ast.walk(tree_of(modules()[module]))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("proctor")
+        for alias in node.names
+        if f"{node.module}.{alias.name}" not in modules()
+        and (node.module not in modules() or alias.name not in names_of(node.module))
+    ]
+    assert missing == []
+
+
 def circle(graph: dict[str, set[str]]) -> list[str]:
     """Some modules that import each other in a circle; empty when there are none."""
     done: set[str] = set()

@@ -139,3 +139,16 @@ def test_imagenet_weights_that_are_asked_for_and_not_there_are_one_line_with_wha
     assert "=ResNet18_Weights.IMAGENET1K_V1: there are none here and none are downloaded" in said
     assert "add --policy.pretrained_backbone_weights=null" in said
     assert not (tmp_path / "run").exists()
+
+
+def test_a_finished_training_that_is_resumed_decodes_nothing_and_starts_no_loaders(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", *words(root, tmp_path / "run", SMALL_ACT, FEW)]) == 0
+    before = files_of(tmp_path / "run/checkpoints/000002")
+    monkeypatch.setattr("proctor.training.data.DataLoader", None)
+    monkeypatch.setattr("proctor.training.setup.Setup.fill_caches", None)
+    again = ["--resume", f"--output_dir={tmp_path / 'run'}", "--num_workers=2"]
+    assert main(["train", *again, "--dataset.cache=ram"]) == 0
+    assert "step 2: nothing is left to train" in capfd.readouterr().err
+    assert files_of(tmp_path / "run/checkpoints/000002") == before
