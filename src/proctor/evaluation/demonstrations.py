@@ -13,9 +13,10 @@ import numpy as np
 
 from proctor.benchmarks.base import Benchmark, interface_of
 from proctor.config.recording import DatasetSettings, RecordSettings
-from proctor.datasets.format.info import VERSION
+from proctor.datasets.format.info import VERSION, Info
 from proctor.datasets.frames.encoder import codec_named
 from proctor.datasets.hub import card_head
+from proctor.datasets.writing.frame import own_features
 from proctor.errors import DatasetError, MissingExtra, UsageError, did_you_mean
 from proctor.features import (
     ACTION,
@@ -85,6 +86,7 @@ class Demonstrations:
             layout = Layout(robot_type=self.benchmark.name)
             writer = DatasetWriter.create(self.root, self.fps, self._features(), codec, layout)
         try:
+            self._check_features(writer.info)
             with writing(folder):
                 self._write_card(protocol)
             ledger = Ledger(folder, writer.n_episodes)
@@ -101,6 +103,21 @@ class Demonstrations:
             teaching=self._teaching(),
         )
         return OpenDataset(writer, recording, ledger)
+
+    def _check_features(self, info: Info) -> None:
+        """Refuse a dataset whose frames are others: no episode could be written into it.
+
+        Raises:
+            DatasetError: naming the feature.
+        """
+        recorded = self._features()
+        for key in dict.fromkeys([*recorded, *own_features(info)]):
+            asked, found = (_kind(known.get(key)) for known in (recorded, info.features))
+            if asked != found:
+                raise DatasetError(
+                    f"{self.root}: its {key} is {found}, and {asked} is recorded: it was edited "
+                    "since; record into another dataset"
+                )
 
     def _write_card(self, protocol: Mapping[str, Any]) -> None:
         """Leave a page for the Hub, unless there is one; counts of it would not outlive an edit."""
@@ -153,6 +170,14 @@ LeRobotDataset {VERSION}.{self._whose_actions()} What defines its episodes:
             if key in self.settings.extra:
                 features[key] = {"dtype": dtype, "shape": [1], "names": None}
         return features
+
+
+def _kind(entry: Mapping[str, Any] | None) -> str:
+    """Return what a feature is in words; pictures may lie in videos or in tables."""
+    if entry is None:
+        return "not there"
+    dtype = "pictures" if entry["dtype"] in ("image", "video") else entry["dtype"]
+    return f"{dtype} {list(entry['shape'])}"
 
 
 def line_of(

@@ -12,6 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from proctor.datasets.edit.build import edit
+from proctor.datasets.edit.operations import rename_feature
+from proctor.datasets.edit.place import same_folder
 from proctor.datasets.format.info_file import read_info
 from proctor.datasets.reader import open as open_dataset
 from proctor.datasets.writer import DatasetWriter
@@ -306,3 +309,13 @@ def test_pictures_can_be_kept_without_loss_instead_of_as_videos(tmp_path: Path) 
     assert pictures.shape == (4, 32, 32, 3)
     assert not np.array_equal(pictures, lossy.batch(range(4))["observation.image"])
     np.testing.assert_allclose(pictures, lossy.batch(range(4))["observation.image"], atol=90)
+
+
+def test_a_dataset_that_was_edited_since_is_refused_and_nobody_fails_for_it(tmp_path: Path) -> None:
+    root, few = tmp_path / "d", {"env__n_tasks": 1, "record__n_episodes": 1}
+    record(root, **few)
+    before = journal(root)
+    edit(root, same_folder(root), lambda s: rename_feature(s, "next.reward", "reward"))
+    with pytest.raises(UsageError, match=r"its next\.reward is not there, and float32 \[1\] is"):
+        record(root, resume=True, **few | {"record__n_episodes": 2})
+    assert journal(root) == before
