@@ -20,7 +20,7 @@ import msgspec
 
 from proctor.config.training import TrainConfig
 from proctor.errors import what_happened
-from proctor.machine.files import read_plain
+from proctor.machine.files import MOST_LINES, read_plain
 from proctor.runs.training import Played
 from proctor.training.checkpoints import AVERAGED, PRETRAINED
 
@@ -60,6 +60,7 @@ class Examiner:
         self._config, self._folder, self._command = config, folder, command
         self._waiting: deque[Path] = deque()
         self._running: tuple[Path, subprocess.Popen[bytes]] | None = None
+        self._unstarted: list[Played] = []
 
     @property
     def pending(self) -> frozenset[int]:
@@ -94,12 +95,15 @@ class Examiner:
             self._running = None
             self._start_next()
             yield self._result(checkpoint, process.returncode)
+        unstarted, self._unstarted = self._unstarted, []
+        yield from unstarted
 
     def rest(self) -> Iterator[Played]:
         """Wait for all that was asked for, and yield what comes of it."""
         while self._running is not None:
             self._running[1].wait()
             yield from self.done()
+        yield from self.done()
 
     def stop(self) -> None:
         """End what is running: its episodes are kept, and a resumed training goes on with them."""
@@ -115,18 +119,24 @@ class Examiner:
             self._running = None
 
     def _start_next(self) -> None:
-        if self._running is not None or not self._waiting:
-            return
-        checkpoint = self._waiting.popleft()
+        """Start the next one that can be: no process or no space left is no end of a training."""
+        while self._running is None and self._waiting:
+            checkpoint = self._waiting.popleft()
+            try:
+                self._running = checkpoint, self._started(checkpoint)
+            except OSError as error:
+                problem = f"it could not be started: {error.strerror or error}"
+                self._unstarted.append(Played(int(checkpoint.name), problem=problem))
+
+    def _started(self, checkpoint: Path) -> subprocess.Popen[bytes]:
         self._folder.mkdir(exist_ok=True)
         with self._log(checkpoint).open("ab") as log:
-            process = subprocess.Popen(  # noqa: S603  our own command, with the user's own flags
+            return subprocess.Popen(  # noqa: S603  our own command, with the user's own flags
                 [*self._command, *self.words(checkpoint)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
             )
-        self._running = checkpoint, process
 
     def _log(self, checkpoint: Path) -> Path:
         return self._folder / f"{checkpoint.name}.log"
@@ -152,7 +162,11 @@ class Examiner:
         found = self.played(checkpoint)
         if found is not None:
             return found
-        said = what_happened(self._log(checkpoint).read_text(errors="replace"))
+        try:
+            text = read_plain(self._log(checkpoint), MOST_LINES).decode(errors="replace")
+        except OSError as error:
+            text = f"its log cannot be read: {error.strerror}"
+        said = what_happened(text)
         problem = f"exit code {code}, {said} (all of it: {self._log(checkpoint)})"
         return Played(int(checkpoint.name), problem=problem)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from proctor.errors import RunFolderError
 from proctor.recorders.progress import Line, clock
 from proctor.report.training_page import write_training_page
 from proctor.runs.training import EVALUATIONS, Played, read_lines
@@ -118,7 +119,18 @@ class Watching:
         return self._folder.path / EVALUATIONS / self._checkpoints.path(step).name
 
     def _keep(self) -> None:
-        """Remove the checkpoints that are not to be kept, and name the best of the others."""
+        """Remove the checkpoints that are not to be kept, and name the best of the others.
+
+        Raises:
+            RunFolderError: the disk is full or gone.
+        """
+        try:
+            self._keep_and_name()
+        except OSError as error:
+            where = self._checkpoints.folder
+            raise RunFolderError(f"cannot write {where}: {error.strerror or error}") from None
+
+    def _keep_and_name(self) -> None:
         if self._config.keep_last is not None:
             best = frozenset(self._ranked()[: self._config.keep_best or 0])
             self._checkpoints.keep(self._config.keep_last, best | self._examiner.pending)

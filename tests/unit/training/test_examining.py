@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ from proctor.config.builder import build
 from proctor.config.training import TrainConfig
 from proctor.runs.training import Played
 from proctor.training import examining
+from proctor.training.checkpoints import Checkpoints
 from proctor.training.examining import Examiner
 
 PLAY = """
@@ -65,6 +67,16 @@ def test_checkpoints_are_played_in_turn_and_a_crash_costs_one_line(tmp_path, con
     assert "exit code 1, no display here" in broken.problem
     assert last == Played(6, 90.0, (1.0, 99.0), 10)
     assert examiner.pending == frozenset()
+
+
+def test_one_that_cannot_be_started_costs_one_line_too(tmp_path, config):
+    examiner = Examiner(config, tmp_path / "eval", (str(tmp_path / "no such command"),))
+    for step in (2, 6):
+        examiner.ask(checkpoint(tmp_path, step))
+    assert examiner.pending == frozenset()
+    problem = "it could not be started: No such file or directory"
+    assert list(examiner.done()) == [Played(2, problem=problem), Played(6, problem=problem)]
+    assert list(examiner.rest()) == []
 
 
 def test_what_was_played_to_its_end_is_not_played_again(tmp_path, config, command):
@@ -167,6 +179,21 @@ def test_checkpoints_that_are_compared_are_played_alike_after_a_resume_too(
     assert "checkpoints were played otherwise (--eval.n_episodes was 3, now 4)" in said
     assert (run / "train.json").read_bytes() == before
     assert main([*resume, "--eval.batch_size=2"]) == 0  # how, not what
+
+
+def test_a_disk_that_cannot_name_the_best_is_one_line(
+    numbers, tmp_path, monkeypatch, command, capsys
+):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(examining.Examiner.__init__, "__defaults__", (command,))
+    monkeypatch.setattr(Checkpoints, "keep", full)
+    settings = (SMALL_ACT, RUN, ENV, {"keep_last": 1})
+    assert main(["train", *words(numbers, tmp_path / "run", *settings)]) == 2
+    said = capsys.readouterr().err
+    assert "checkpoints: No space left on device" in said
+    assert "Traceback" not in said
 
 
 def test_a_policy_that_the_world_cannot_play_is_refused_before_it_is_trained(tmp_path, capsys):
