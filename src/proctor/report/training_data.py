@@ -101,7 +101,9 @@ def training_title(record: TrainingRecord) -> str:
     """Return what is trained on what."""
     said = flatten(record.resolved)
     dataset = said.get("dataset.repo_id") or said.get("dataset.root") or "a dataset"
-    return f"{said.get('policy.type') or 'a policy'}, trained on {dataset}"
+    # A resumed policy is one from a checkpoint; what was begun with says which kind.
+    kind = record.given.get("policy.type") or said.get("policy.type") or "a policy"
+    return f"{kind}, trained on {dataset}"
 
 
 def training_data(

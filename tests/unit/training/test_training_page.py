@@ -69,3 +69,5 @@ def test_the_settings_of_a_file_are_kept_too(numbers, tmp_path):
     assert "--batch_size=3" in shown(tmp_path / "run")["command"]
     assert main(["train", "--resume", output, "--steps=6"]) == 0
     assert shown(tmp_path / "run")["step"] == 6
+    assert shown(tmp_path / "run")["title"].startswith("act, trained on ")
+    assert "--steps=6" in shown(tmp_path / "run")["command"]
