@@ -89,7 +89,8 @@ def as_lerobot(batch):
     return {k: v.float() / 255 if v.dtype == torch.uint8 else v for k, v in batch.items()}
 
 
-def made(name):
+def drawn(name):
+    """Return a case's config, a policy as LeRobot draws it, and what is before and after it."""
     kinds = {cases.IMAGE: "VISUAL", cases.STATE: "STATE", cases.WORLD: "ENV", "action": "ACTION"}
     features = {
         k: PolicyFeature(FeatureType[kinds[k]], shape) for k, shape in cases.shapes(name).items()
@@ -104,15 +105,19 @@ def made(name):
         **fields,
     )
     policy = get_policy_class(config.type)(config)
+    return config, policy, *make_default_pre_post_processors(config, cases.stats(name))
+
+
+def made(name):
+    """Return the same with the case's weights."""
+    config, policy, pre, post = drawn(name)
     with torch.no_grad():
         cases.fill(policy.state_dict())
-    pre, post = make_default_pre_post_processors(config, cases.stats(name))
     return config, policy, pre, post
 
 
-def played(name):
+def played(name, config, policy, pre, post):
     """Return the actions of the first queries."""
-    config, policy, pre, post = made(name)
     if config.type == "vqbet":
         policy.vqbet.action_head.vqvae_model.discretized.fill_(True)
         per_query = config.action_chunk_size
@@ -127,8 +132,8 @@ def played(name):
     return {"actions": torch.stack(actions, 1)}
 
 
-def trained(name):
-    config, policy, pre, _ = made(name)
+def trained(name, config, policy, pre, _):
+    """Return losses, their parts, and every tensor after five steps of training."""
     optimizer = config.get_optimizer_preset().build(policy.get_optim_params())
     schedule = config.get_scheduler_preset()
     schedule = None if schedule is None else schedule.build(optimizer, cases.STEPS)
@@ -182,7 +187,9 @@ def main(out: Path) -> None:
         config.save_pretrained(folder)
         pre.save_pretrained(folder)
         post.save_pretrained(folder)
-        save_file(played(name) | trained(name), folder / "outputs.safetensors")
+        save_file(
+            played(name, *made(name)) | trained(name, *made(name)), folder / "outputs.safetensors"
+        )
 
 
 if __name__ == "__main__":

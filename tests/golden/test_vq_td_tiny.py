@@ -78,7 +78,11 @@ def seen_by(policy: ChunkPolicy, name: str, step: int) -> dict[str, np.ndarray]:
     [pytest.param(n, marks=[LONG] if n.startswith("vqbet") else []) for n in cases.CASES],
 )
 def test_raw_observations_become_lerobots_actions(name, monkeypatch, tmp_path):
-    parts, expected = lerobots(name, tmp_path / name)
+    check_played(name, *lerobots(name, tmp_path / name), monkeypatch)
+
+
+def check_played(name, parts, expected, monkeypatch):
+    """Check that a policy plays what LeRobot's does under the draws of a case."""
     if isinstance(parts.network, VqBet):
         parts.network.codes.freeze()
     policy = ChunkPolicy(parts, "cpu")
@@ -107,7 +111,11 @@ def test_raw_observations_become_lerobots_actions(name, monkeypatch, tmp_path):
     ],
 )
 def test_five_steps_of_training_are_lerobots(name, tmp_path):
-    parts, expected = lerobots(name, tmp_path / name)
+    check_trained(name, *lerobots(name, tmp_path / name))
+
+
+def check_trained(name, parts, expected):
+    """Check that a policy's losses and weights in five steps are those of LeRobot's."""
     network = parts.network.train()
     preset = parts.config.training_preset()
     recipe = resolve(preset, OptimizerSettings(), ScheduleSettings())

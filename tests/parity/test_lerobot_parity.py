@@ -1,4 +1,4 @@
-"""Against LeRobot itself (0.4.4), on this machine's kernels: it loads what we write, and agrees.
+"""Against LeRobot itself (0.4.4, 0.6.1) on this machine: it loads what we write, and agrees.
 
 Needs LeRobot in a venv of its own: set PROCTOR_LEROBOT_PYTHON to that venv's python.
 """
@@ -175,11 +175,19 @@ def ask_lerobot(checkpoint: Path, inputs, out: Path) -> torch.Tensor:
     return load_file(out / "chunk.safetensors")["chunk"]
 
 
+@pytest.fixture(scope="module")
+def version() -> str:
+    """Which LeRobot it is."""
+    asked = "import importlib.metadata as m; print(m.version('lerobot'))"
+    done = subprocess.run([PYTHON, "-c", asked], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
 @pytest.mark.parametrize("name", CASES)
-def test_lerobot_loads_what_we_write_and_acts_the_same(name, tmp_path):
+def test_lerobot_loads_what_we_write_and_acts_the_same(name, version, tmp_path):
     parts = make_parts(CASES[name])
     inputs = make_inputs(parts)
-    write_checkpoint(parts, tmp_path / "ours", for_lerobot="0.4.4")
+    write_checkpoint(parts, tmp_path / "ours", for_lerobot=version)
     theirs = ask_lerobot(tmp_path / "ours", inputs, tmp_path / "out")
     found = torch.from_numpy(our_chunk(read_checkpoint(tmp_path / "ours"), inputs))
     worst = (found - theirs).abs().max().item()
