@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import shutil
-import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
@@ -15,7 +11,13 @@ from torch.nn.parallel import DistributedDataParallel
 
 from proctor.config.training import TrainConfig
 from proctor.config.training_sections import CompileSettings
-from proctor.errors import TrainingError, UsageError, what_happened
+from proctor.errors import TrainingError
+from proctor.policies.runtime.compiled import (
+    INDUCTOR,
+    compile_parts,
+    in_one_line,
+    require_compiler,
+)
 from proctor.policies.runtime.network import Network
 from proctor.training.sharding import shard
 from proctor.training.together import Together
@@ -38,11 +40,12 @@ class Learner:
         how = config.accelerator.compile
         self._compiled = how.enabled
         if how.enabled:
-            _compile(self._loss, network, how)
-        parts = config.parallelism.dp_shard
-        self.sharded = parts > 1
+            parts = network.hot_parts() if how.regional else [self._loss]
+            compile_parts(parts, backend=how.backend, mode=how.mode)
+        shares = config.parallelism.dp_shard
+        self.sharded = shares > 1
         if self.sharded:
-            shard(self._loss, device, together.share.of // parts, parts)
+            shard(self._loss, device, together.share.of // shares, shares)
         elif not together.alone:
             self._loss = _averaged(self._loss, device)
 
@@ -54,7 +57,7 @@ class Learner:
         Raises:
             TrainingError: torch.compile cannot compile the network.
         """
-        with _in_one_line() if self._compiled else nullcontext():
+        with in_one_line(_FLAG, TrainingError) if self._compiled else nullcontext():
             found: tuple[Tensor, dict[str, Tensor]] = self._loss(inputs, draws)
         return found
 
@@ -97,38 +100,11 @@ def _averaged(loss: nn.Module, device: torch.device) -> nn.Module:
     return DistributedDataParallel(loss, find_unused_parameters=True)
 
 
-def _compile(loss: nn.Module, network: Network, how: CompileSettings) -> None:
-    # Shapes are not generalised: what is computed must not depend on which batch came first.
-    for module in network.hot_parts() if how.regional else [loss]:
-        module.compile(backend=how.backend, mode=how.mode, dynamic=False)
-
-
-@contextmanager
-def _in_one_line() -> Iterator[None]:
-    from torch._dynamo.exc import TorchDynamoException
-
-    try:
-        yield
-    except TorchDynamoException as error:
-        raise TrainingError(
-            f"torch.compile failed: {what_happened(str(error))}; go on without it: {_FLAG}=false"
-        ) from error
-
-
-def require_compiler(how: CompileSettings, device: torch.device) -> None:
+def check_compiler(how: CompileSettings, device: torch.device) -> None:
     """Refuse to compile where nothing can.
 
     Raises:
         UsageError: what is missing.
     """
-    if not how.enabled or how.backend != "inductor":
-        return
-    on_gpu = device.type == "cuda"
-    usual = "clang++" if sys.platform == "darwin" else "g++"
-    compiler = os.environ.get("CC", "gcc") if on_gpu else os.environ.get("CXX", usual)
-    if shutil.which(compiler) is None:
-        raise UsageError(
-            f"{_FLAG}: there is no compiler {compiler!r} here; install one, or leave it"
-        )
-    if on_gpu and importlib.util.find_spec("triton") is None:
-        raise UsageError(f"{_FLAG}: on GPUs torch compiles with triton: pip install triton")
+    if how.enabled and how.backend == INDUCTOR:
+        require_compiler(_FLAG, device)

@@ -168,6 +168,11 @@ def _put_in(parts: Parts, lora: Any, *, empty: bool) -> None:
         inner = getattr(module, "base_layer", None)
         if isinstance(inner, nn.MultiheadAttention):
             _keep_weights(module, inner)
+    saved = adapter_names((name for name, _ in network.named_parameters()), parts.prefix)
+    lost = [n for n, p in network.named_parameters() if p.requires_grad and n not in saved]
+    if lost:  # peft adapts embeddings, too, by other matrices
+        layer = lost[0].partition(".lora_")[0]
+        raise UsageError(f"--peft.target_modules: {layer} cannot be adapted; there are {known}")
 
 
 def _named(network: Network, prefix: str) -> nn.Module:

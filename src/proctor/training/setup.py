@@ -28,7 +28,7 @@ from proctor.training.checkpoints import PRETRAINED
 from proctor.training.data import Loading, Samples
 from proctor.training.draws import Draws
 from proctor.training.graph import one_graph
-from proctor.training.learner import require_compiler
+from proctor.training.learner import check_compiler
 from proctor.training.material import Material, look_up_material
 from proctor.training.optim import Recipe, groups_of, resolve
 from proctor.training.peft import adapted, settings_of
@@ -98,7 +98,7 @@ def prepare(
     """
     together.check(config.parallelism)
     device = together.device(pick_device(_asked_device(config)))
-    require_compiler(config.accelerator.compile, device)
+    check_compiler(config.accelerator.compile, device)
     material = look_up_material(config)
     parts = _parts(config, material, device, resumed)
     if parts.adapter is not None:

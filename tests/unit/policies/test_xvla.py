@@ -135,20 +135,24 @@ OLD_NAMES = (
 )
 
 
-def test_weights_under_florences_first_names_are_the_same(parts: Parts) -> None:
-    network, old = parts.network, {}
-    state = network.state_dict()
+def under_first_names(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return weights as the first published X-VLAs have them."""
+    old = {}
     for name, value in state.items():
         first = name
         for new, was in OLD_NAMES:
             first = re.sub(new, was, first)
         old[first] = value
     projection = "vlm.multi_modal_projector.image_projection.weight"
-    old["vlm.image_projection"] = old.pop(projection).t()
+    old["vlm.image_projection"] = old.pop(projection).t().contiguous()
     old["vlm.language_model.final_logits_bias"] = torch.zeros(1, 260)
     words = old["vlm.language_model.model.shared.weight"]
-    old["vlm.language_model.model.encoder.embed_tokens.weight"] = words
-    found = network.adopt(old)
+    return old | {"vlm.language_model.model.encoder.embed_tokens.weight": words.clone()}
+
+
+def test_weights_under_florences_first_names_are_the_same(parts: Parts) -> None:
+    state = parts.network.state_dict()
+    found = parts.network.adopt(under_first_names(state))
     assert found.keys() == state.keys()
     for name, value in found.items():
         torch.testing.assert_close(value, state[name], rtol=0, atol=0)

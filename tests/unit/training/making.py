@@ -76,6 +76,28 @@ def write_numbers(root: Path, lengths=(9, 7, 8), features=FEATURES) -> Path:
     return root
 
 
+def write_seen(
+    root: Path, key: str = "observation.images.top", side: int = 20, numbers: int = 2
+) -> Path:
+    """Write two episodes of pictures and numbers."""
+    vector = {"dtype": "float32", "shape": [numbers], "names": None}
+    picture = {"dtype": "image", "shape": [side, side, 3], "names": ["height", "width", "channels"]}
+    features = {"observation.state": vector, "action": vector, key: picture}
+    writer = DatasetWriter.create(root, fps=10, features=features)
+    drawn = np.random.default_rng(0)
+    for episode in range(2):
+        for _ in range(6):
+            frame = {
+                "observation.state": drawn.normal(size=numbers).astype(np.float32),
+                "action": drawn.normal(size=numbers).astype(np.float32),
+                key: drawn.integers(0, 256, (side, side, 3), dtype=np.uint8),
+            }
+            writer.add_frame(frame, f"task {episode}")
+        writer.end_episode()
+    writer.close()
+    return root
+
+
 def words(root: Path, output: Path, *settings: dict) -> list[str]:
     """Return the words of a `proctor train` command; the later settings win."""
     joined = {"dataset.repo_id": "someone/numbers", "dataset.root": root, "output_dir": output}

@@ -17,6 +17,7 @@ from proctor.cli import main  # noqa: E402
 from proctor.definition import Use  # noqa: E402
 from proctor.policies.lerobot.checkpoint import read_checkpoint  # noqa: E402
 from proctor.policies.lerobot.location import Located  # noqa: E402
+from proctor.policies.runtime.chunk_policy import Parts  # noqa: E402
 from proctor.training import loop  # noqa: E402
 from proctor.training.peft import adapted  # noqa: E402
 
@@ -98,7 +99,7 @@ def test_a_killed_adaptation_ends_with_the_same_bits_and_is_read_as_it_learnt(
     assert (asked["r"], asked["method_type"]) == (4, "LORA")
 
     merged = read_checkpoint(folder).network.eval()
-    learnt = _as_trained(folder)
+    learnt = as_trained(folder).network.eval()
     inputs = {
         key: torch.randn(3, *((2,) if merged.takes_history else ()), *feature.shape)
         for key, feature in read_checkpoint(folder).config.input_features.items()
@@ -111,14 +112,13 @@ def test_a_killed_adaptation_ends_with_the_same_bits_and_is_read_as_it_learnt(
     assert (found - plain).abs().max() > 1e-3
 
 
-def _as_trained(folder: Path):
-    """Return the network with peft's own layers in it, as a resumed training has it."""
+def as_trained(folder: Path) -> Parts:
+    """Return a policy with peft's own layers in its network, as a resumed training has it."""
     from proctor.config.builder import build
     from proctor.config.training import TrainConfig
 
     config = build(TrainConfig, {"policy.path": str(folder), "dataset.repo_id": "a/b"})
-    parts = adapted(config, read_checkpoint(folder, use=Use.TRAINING), Located(folder))
-    return parts.network.eval()
+    return adapted(config, read_checkpoint(folder, use=Use.TRAINING), Located(folder))
 
 
 @pytest.mark.slow

@@ -9,9 +9,9 @@ import pytest
 
 from tests.tiny_pi import N_WORDS, RUNS, tiny_sizes
 
-from .making import RUN, files_of, words
+from .making import RUN, files_of, words, write_seen
 from .test_peft import LAST, Killed, kill_at, train
-from .test_train_smolvla import changed, write_seen
+from .test_train_smolvla import changed
 
 pytest.importorskip("tokenizers", reason="words need a tokenizer: pip install 'proctor[vla]'")
 pytest.importorskip("peft", reason="adapters need peft: pip install 'proctor[peft]'")
@@ -131,7 +131,7 @@ def test_a_killed_adaptation_ends_with_the_same_bits(seen, bases, tmp_path, monk
 
 
 def test_another_robots_cameras_and_numbers_take_the_place_of_the_bases(bases, tmp_path):
-    other = write_seen(tmp_path / "other", camera="front", side=24, numbers=3)
+    other = write_seen(tmp_path / "other", key="observation.images.front", side=24, numbers=3)
     how = {"policy.path": bases["pi0"], "policy.device": "cpu", "batch_size": 2}
     how["rename_map"] = '{"observation.images.front": "observation.images.top"}'
     train(*words(other, tmp_path / "run", SHORT, {"steps": 2}, how))

@@ -5,18 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from .making import RUN, files_of, words
+from .making import RUN, files_of, words, write_seen
 from .test_peft import LAST, Killed, kill_at, train
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("tokenizers", reason="words need a tokenizer: pip install 'proctor[vla]'")
 pytest.importorskip("peft", reason="adapters need peft: pip install 'proctor[peft]'")
 from safetensors.torch import load_file  # noqa: E402
-
-from proctor.datasets.writer import DatasetWriter  # noqa: E402
 
 pytestmark = pytest.mark.vla
 VLM = Path(__file__).parents[2] / "golden" / "data" / "smolvla_run" / "vlm"
@@ -36,27 +33,6 @@ SMALL = {
 SHORT = RUN | {"steps": 4, "save_freq": 2, "num_workers": 0}
 EXPERT, VISION = "model.vlm_with_expert.lm_expert.", "model.vlm_with_expert.vlm.model.vision_model."
 TEXT = "model.vlm_with_expert.vlm.model.text_model.layers.0."
-
-
-def write_seen(root: Path, camera: str = "top", side: int = 20, numbers: int = 2) -> Path:
-    """Write two episodes of pictures and numbers."""
-    vector = {"dtype": "float32", "shape": [numbers], "names": None}
-    picture = {"dtype": "image", "shape": [side, side, 3], "names": ["height", "width", "channels"]}
-    key = f"observation.images.{camera}"
-    features = {"observation.state": vector, "action": vector, key: picture}
-    writer = DatasetWriter.create(root, fps=10, features=features)
-    drawn = np.random.default_rng(0)
-    for episode in range(2):
-        for _ in range(6):
-            frame = {
-                "observation.state": drawn.normal(size=numbers).astype(np.float32),
-                "action": drawn.normal(size=numbers).astype(np.float32),
-                key: drawn.integers(0, 256, (side, side, 3), dtype=np.uint8),
-            }
-            writer.add_frame(frame, f"task {episode}")
-        writer.end_episode()
-    writer.close()
-    return root
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +101,7 @@ def test_a_killed_adaptation_of_the_layers_that_lerobot_chooses_ends_with_the_sa
 
 
 def test_another_robots_cameras_and_numbers_take_the_place_of_the_bases(base, tmp_path, capsys):
-    other = write_seen(tmp_path / "other", camera="front", side=24, numbers=3)
+    other = write_seen(tmp_path / "other", key="observation.images.front", side=24, numbers=3)
     how = {"policy.path": base, "policy.device": "cpu", "batch_size": 2}
     how["rename_map"] = '{"observation.images.front": "observation.images.top"}'
     train(*words(other, tmp_path / "run", SHORT, {"steps": 2}, how))

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 (torch's own convention)
 from torch import Tensor, nn
 
+from proctor.policies.blocks.layers import Layers
 from proctor.policies.blocks.resnet import OUT_CHANNELS, ResNet, feature_map_size, group_norm
 
 
@@ -32,7 +33,7 @@ class RgbEncoder(nn.Module):
         self.resize = resize
         self.crop = config.crop_shape
         norm = group_norm if config.use_group_norm else nn.BatchNorm2d
-        self.backbone = nn.Sequential(*ResNet(config.vision_backbone, norm).children())
+        self.backbone = Layers(*ResNet(config.vision_backbone, norm).children())
         n_keypoints = config.spatial_softmax_num_keypoints
         self.pool = SpatialSoftmax(feature_map_size(*config.encoded_size), n_keypoints)
         self.out = nn.Linear(2 * n_keypoints, 2 * n_keypoints)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -123,7 +123,7 @@ class Adapter:
         Raises:
             UsageError: a tensor is for no layer of the base, or of another shape.
         """
-        merged = {key.replace("._orig_mod", ""): value for key, value in base.items()}
+        merged = dict(base)
         for key, value in self.tensors.items():
             name = self._plain(key)
             part = _PART.fullmatch(name)
@@ -175,13 +175,26 @@ class Weights:
     files: dict[str, Path]
     """All files, by the names that a run's record gives them."""
     adapter: Adapter | None = field(default=None)
-    """What is still to be put into the network, to be trained further."""
+    """What was learnt beside them."""
+
+    def merging(self, use: Use) -> Callable[[Tensors], Tensors] | None:
+        """Return what makes of the base's weights those that are used; None: they are.
+
+        For a training the adapter, which is what is trained, stays apart; it is checked as well.
+        """
+        if self.adapter is None:
+            return None
+        merged = self.adapter.merged_into
+
+        def checked(base: Tensors) -> Tensors:
+            merged(base)
+            return base
+
+        return checked if use is Use.TRAINING else merged
 
 
-def read_weights(folder: Path, use: Use, *, adapted: bool) -> Weights:
-    """Return the weights in ``folder``; of an adapter, its base's with the adapter in them.
-
-    For a training the adapter stays apart: it is what is trained.
+def read_weights(folder: Path, *, adapted: bool) -> Weights:
+    """Return the weights in ``folder``; of an adapter, its base's, and the adapter.
 
     Raises:
         UsageError: a file is missing, damaged, or asks for what is not known.
@@ -199,10 +212,7 @@ def read_weights(folder: Path, use: Use, *, adapted: bool) -> Weights:
         ADAPTER_WEIGHTS: file,
         **{f"base/{name}": path for name, path in held.items()},
     }
-    merged = adapter.merged_into(tensors)  # a training has it checked, too
-    if use is Use.TRAINING:
-        return Weights(tensors, base / next(iter(held)), files, adapter)
-    return Weights(merged, base / next(iter(held)), files)
+    return Weights(tensors, base / next(iter(held)), files, adapter)
 
 
 def read_adapter_config(file: Path) -> tuple[AdapterConfig, dict[str, Any]]:

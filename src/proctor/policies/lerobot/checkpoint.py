@@ -107,7 +107,7 @@ def read_checkpoint(
     if idle:
         notes.append(idle_note(idle, "how the policy is trained"))
     config = override(config, overrides or {}, use)
-    weights = read_weights(folder, use, adapted=config.use_peft)
+    weights = read_weights(folder, adapted=config.use_peft)
     tensors = weights.tensors
     if has_pipelines(folder):
         pre, post = read_pipelines(folder, config)
@@ -132,12 +132,14 @@ def read_checkpoint(
         hashes = thread.submit(lambda: {name: sha256_of(file) for name, file in files.items()})
         with Undrawn():
             network = built_network(plugin, config)
-        unused = fill(network, tensors, plugin.prefix, str(weights.file))
+        where, merged = str(weights.file), weights.merging(use)
+        unused = fill(network, tensors, plugin.prefix, where, merged)
     unused = [key for key in unused if not key.endswith("num_batches_tracked")]
     if unused:
         notes.append(f"{weights.file}: {len(unused)} tensors are of no use, such as {unused[0]}")
     told = hashes.result() | hashes_of(pre), tuple(notes)
-    return Parts(config, network, plugin.prefix, pre, post, *told, adapter=weights.adapter)
+    learning = weights.adapter if use is Use.TRAINING else None
+    return Parts(config, network, plugin.prefix, pre, post, *told, adapter=learning)
 
 
 def build_network(plugin: CheckpointPlugin, config: CheckpointConfig) -> Network:

@@ -178,10 +178,17 @@ def split_legacy(tensors: Tensors, config: CheckpointConfig) -> tuple[Tensors, S
     return weights, inputs, outputs
 
 
-def fill(network: Network, tensors: Tensors, prefix: str, where: str) -> list[str]:
+def fill(
+    network: Network,
+    tensors: Tensors,
+    prefix: str,
+    where: str,
+    merged: Callable[[Tensors], Tensors] | None = None,
+) -> list[str]:
     """Give ``network`` its weights; return the names left over.
 
-    Nothing is assigned before everything is checked.
+    Nothing is assigned before everything is checked. ``merged`` returns the weights that it takes
+    of these, once they have their names of today: what an adapter has learnt is under those.
 
     Raises:
         UsageError: a key is missing, has the wrong shape or type, or holds NaN or infinity.
@@ -192,6 +199,9 @@ def fill(network: Network, tensors: Tensors, prefix: str, where: str) -> list[st
     for name, other in network.tied.items():
         found = given.get(other, given.get(name))
         given |= {} if found is None else {name: found, other: found}
+    if merged is not None:
+        named = merged({prefix + key: value for key, value in given.items()})
+        given = {key.removeprefix(prefix): value for key, value in named.items()}
     for key, expected in wanted.items():
         check_tensor(prefix + key, expected, given.get(key), where)
     network.load_state_dict({key: given[key] for key in wanted}, assign=True)

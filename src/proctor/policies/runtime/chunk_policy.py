@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,12 +13,14 @@ import torch
 from torch import Tensor
 
 from proctor.definition import Use
+from proctor.errors import PolicyError
 from proctor.features import ACTION, Array, Feature
 from proctor.policies.base import Batch, Policy, PolicySpec, Query
 from proctor.policies.fit import offered_key
 from proctor.policies.lerobot.adapter import Adapter
 from proctor.policies.lerobot.config import CheckpointConfig, definition_of
 from proctor.policies.lerobot.processors import Pipeline
+from proctor.policies.runtime.compiled import compile_parts, in_one_line, require_compiler
 from proctor.policies.runtime.hearing import Hearing
 from proctor.policies.runtime.network import Network, draw
 from proctor.policies.runtime.quantized import quantize
@@ -33,6 +36,7 @@ from proctor.types import EpisodeSpec, Task
 DRAWN, TOLD, RECALLED = "drawn: ", "told: ", "recalled: "
 """What stands before the names of a network's draws, of what it sees of its task's words, and of
 what it recalls of its episode, among the rows that go to the device."""
+_COMPILE = "--policy.compile"
 
 
 @dataclass(frozen=True)
@@ -99,8 +103,8 @@ class ChunkPolicy(Policy):
         self.preprocessor = parts.preprocessor.on(self.device)
         self.postprocessor = parts.postprocessor.on(torch.device("cpu"))
         if config.compile:
-            for module in self.network.hot_parts():
-                module.compile()
+            require_compiler(_COMPILE, self.device)
+            compile_parts(self.network.hot_parts())
         self._behind = {key: offered_key(key, renames) for key in parts.postprocessor.needs}
         self._kept = {*self._hearing.needs, *self._behind.values()}
         graphed = self.network.graphed
@@ -122,7 +126,9 @@ class ChunkPolicy(Policy):
             rows[TOLD + name] = told
         for name in self.network.recalled:
             rows[RECALLED + name] = np.stack([query.state[name] for query in batch.queries])
-        chunks = self.runner(rows)
+        compiled = self.parts.config.compile
+        with in_one_line(_COMPILE, PolicyError) if compiled else nullcontext():
+            chunks = self.runner(rows)
         with torch.inference_mode():
             settled = self.network.settle(chunks, [query.state for query in batch.queries])
             played = settled[:, : self.parts.config.replan_steps]

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from proctor.features import ENVIRONMENT_STATE, STATE
+from proctor.policies.blocks.layers import Layers
 from proctor.policies.tdmpc.config import TdMpcConfig
 
 _KERNELS = (7, 5, 3, 3)
@@ -19,11 +20,9 @@ class World(nn.Module):
         latent, width = config.latent_dim, config.mlp_dim
         both = latent + config.action_dim
         self._encoder = Encoder(config)
-        self._dynamics = nn.Sequential(
-            *_deep(both, width, latent), nn.LayerNorm(latent), nn.Sigmoid()
-        )
-        self._reward = nn.Sequential(*_deep(both, width, 1))
-        self._pi = nn.Sequential(*_deep(latent, width, config.action_dim))
+        self._dynamics = Layers(*_deep(both, width, latent), nn.LayerNorm(latent), nn.Sigmoid())
+        self._reward = Layers(*_deep(both, width, 1))
+        self._pi = Layers(*_deep(latent, width, config.action_dim))
         self._Qs = nn.ModuleList(_value(both, width) for _ in range(config.q_ensemble_size))
         self._V = _value(latent, width)
         self._init_weights()
@@ -126,8 +125,8 @@ def _deep(size: int, width: int, out: int) -> list[nn.Module]:
     return [*layers, nn.Linear(width, out)]
 
 
-def _value(size: int, width: int) -> nn.Sequential:
-    return nn.Sequential(
+def _value(size: int, width: int) -> Layers:
+    return Layers(
         nn.Linear(size, width),
         nn.LayerNorm(width),
         nn.Tanh(),

@@ -1,0 +1,131 @@
+"""Every family as small as can be, made for the fake benchmark: its fields, and checkpoints."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from proctor.benchmarks.base import interface_of
+from proctor.features import Interface
+from proctor.plugins import find_benchmark, find_policy
+from proctor.policies.lerobot.checkpoint import build_network
+from proctor.policies.lerobot.families import family
+from proctor.policies.lerobot.saving import write_checkpoint
+from proctor.policies.runtime.chunk_policy import Parts
+from tests.tiny_pi import N_WORDS, RUNS, tiny_sizes
+from tests.unit.policies.tiny_tokenizer import write_clip
+
+_GOLDEN = RUNS.parent
+SIDE = 40
+"""Pixels of a picture."""
+_XVLA = json.loads((_GOLDEN / "xvla_run" / "auto" / "config.json").read_text())
+_PI: dict[str, Any] = {
+    "chunk_size": 4, "n_action_steps": 4, "max_state_dim": 4, "max_action_dim": 4,
+    "image_resolution": [28, 28], "tokenizer_max_length": 24, "tokenizer": str(RUNS / "words"),
+}  # fmt: skip
+TINY: dict[str, dict[str, Any]] = {
+    "act": {
+        "chunk_size": 4, "n_action_steps": 4, "dim_model": 16, "n_heads": 2, "latent_dim": 4,
+        "dim_feedforward": 24, "n_encoder_layers": 1, "n_vae_encoder_layers": 1,
+        "pretrained_backbone_weights": None,
+    },
+    "diffusion": {
+        "horizon": 8, "n_action_steps": 4, "down_dims": [16, 24], "n_groups": 8,
+        "diffusion_step_embed_dim": 14, "num_train_timesteps": 4, "crop_shape": None,
+        "spatial_softmax_num_keypoints": 5, "pretrained_backbone_weights": None,
+    },
+    "multi_task_dit": {
+        "horizon": 8, "n_action_steps": 4, "hidden_dim": 16, "num_layers": 1, "num_heads": 2,
+        "timestep_embed_dim": 8, "objective": "flow_matching", "num_integration_steps": 3,
+        "image_crop_shape": [32, 32], "tokenizer_max_length": 12, "load_clip_weights": False,
+    },
+    "vqbet": {
+        "n_obs_steps": 2, "action_chunk_size": 3, "crop_shape": None, "use_group_norm": True,
+        "pretrained_backbone_weights": None, "gpt_input_dim": 16, "gpt_output_dim": 16,
+        "gpt_hidden_dim": 16, "gpt_n_head": 2, "gpt_n_layer": 1, "gpt_block_size": 12,
+        "spatial_softmax_num_keypoints": 4, "bet_softmax_temperature": 2.0,
+    },
+    "tdmpc": {
+        "horizon": 3, "latent_dim": 6, "mlp_dim": 16, "cem_iterations": 2, "n_elites": 4,
+        "n_gaussian_samples": 16, "n_pi_samples": 3, "image_encoder_hidden_dim": 4,
+        "state_encoder_hidden_dim": 8,
+    },
+    "smolvla": {
+        "chunk_size": 4, "n_action_steps": 4, "max_state_dim": 4, "max_action_dim": 4,
+        "num_vlm_layers": 2, "num_steps": 2, "resize_imgs_with_padding": [16, 16],
+        "tokenizer_max_length": 8, "vlm_model_name": str(_GOLDEN / "smolvla_run" / "vlm"),
+    },
+    "pi0": _PI | {"num_inference_steps": 2},
+    "pi05": _PI | {"num_inference_steps": 2},
+    "pi0_fast": _PI | {
+        "max_decoding_steps": 6, "action_tokenizer_name": str(RUNS / "codes"),
+        "validate_action_token_prefix": False,
+    },
+    "xvla": {
+        "chunk_size": 4, "n_action_steps": 4, "florence_config": _XVLA["florence_config"],
+        "hidden_size": 32, "depth": 1, "num_heads": 4, "num_domains": 2, "len_soft_prompts": 2,
+        "dim_time": 8, "action_mode": "auto", "num_denoising_steps": 2, "max_state_dim": 20,
+        "resize_imgs_with_padding": [32, 32], "tokenizer_max_length": 12,
+        "tokenizer_name": str(_GOLDEN / "xvla_run" / "tokenizer"),
+    },
+}  # fmt: skip
+LEARNT_IN_WORDS = ("multi_task_dit", "smolvla", "pi0", "pi05", "pi0_fast", "xvla")
+"""Those with a language model: their tests are marked vla."""
+
+
+@contextmanager
+def tiny_models() -> Iterator[None]:
+    """Let names of models mean tiny ones, and one thread do it all."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with tiny_sizes(vocabulary=N_WORDS):
+        yield
+    torch.set_num_threads(before)
+
+
+def fields_of(kind: str, scratch: Path) -> dict[str, Any]:
+    """Return the fields of a tiny one; what it reads from files is written into ``scratch``."""
+    if kind != "multi_task_dit":
+        return TINY[kind]
+    clip = scratch / "clip"
+    name = str(clip if clip.exists() else write_clip(clip))
+    return TINY[kind] | {"text_encoder_name": name, "vision_encoder_name": name}
+
+
+def flags_of(kind: str, scratch: Path) -> dict[str, Any]:
+    """Return the flags of a command that makes such a policy."""
+    fields = {"type": kind, "device": "cpu"} | fields_of(kind, scratch)
+    return {
+        f"policy.{name}": value if isinstance(value, str) else json.dumps(value)
+        for name, value in fields.items()
+    }
+
+
+def offered() -> Interface:
+    """Return what the fake benchmark offers."""
+    benchmark = find_benchmark("fake")
+    return interface_of(benchmark.make(benchmark.config(image_size=SIDE)))
+
+
+def checkpoint_of(kind: str, scratch: Path) -> Path:
+    """Return the folder of a checkpoint with random weights, none of which says nothing."""
+    folder = scratch / kind
+    if folder.exists():
+        return folder
+    plugin = find_policy(kind)
+    policy: Any = plugin.make(plugin.config(**fields_of(kind, scratch)), offered())
+    made = family(kind)
+    assert made is not None
+    config = policy.parts.config
+    torch.manual_seed(0)
+    network = build_network(made, config)  # a policy's may have lost what acting does not need
+    for value in network.parameters():
+        value.data += 0.05 * torch.randn_like(value)
+    pipelines = policy.parts.preprocessor, policy.parts.postprocessor
+    write_checkpoint(Parts(config, network, made.prefix, *pipelines), folder)
+    return folder

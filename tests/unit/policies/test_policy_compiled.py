@@ -1,0 +1,122 @@
+"""--policy.compile: the same actions, the same bits whatever the batch; one line where it fails.
+
+Marked vla: most families have a language model, and tracing takes seconds of each.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from functools import partialmethod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.tiny_families import SIDE, TINY, checkpoint_of, tiny_models
+
+from proctor.errors import PolicyError, UsageError
+from proctor.features import IMAGE, STATE
+from proctor.policies.act.network import Encoder
+from proctor.policies.base import Batch, Query
+from proctor.policies.lerobot.checkpoint import read_checkpoint
+from proctor.policies.runtime.chunk_policy import ChunkPolicy
+from proctor.types import EpisodeSpec, Task
+
+pytestmark = pytest.mark.vla
+pytest.importorskip("tokenizers", reason="words need a tokenizer: pip install 'proctor[vla]'")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def tiny() -> Iterator[None]:
+    with tiny_models():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def nothing_compiled_before() -> Iterator[None]:
+    """torch counts what was compiled of a function, whichever network it was for."""
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("families")
+
+
+def chunks(policy: ChunkPolicy, size: int) -> np.ndarray:
+    """Return the first actions of six episodes, asked for in batches of ``size``."""
+    drawn, n = np.random.default_rng(0), policy.spec.n_obs_steps
+    seen = {
+        STATE: drawn.normal(size=(6, n, 2)).astype(np.float32),
+        IMAGE: drawn.integers(0, 256, (6, n, SIDE, SIDE, 3), dtype=np.uint8),
+    }
+    specs = [EpisodeSpec(Task("s", i, f"t{i}", f"do {i}", 9, 9), i, 0) for i in range(6)]
+    queries = [Query(spec, 0, policy.new_episode(spec)) for spec in specs]
+    found = []
+    for at in range(0, 6, size):
+        rows = slice(at, at + size)
+        found.append(policy.act(Batch(queries[rows], {k: v[rows] for k, v in seen.items()})))
+    return np.concatenate(found)
+
+
+def check(folder: Path, tolerance: float) -> None:
+    expected = chunks(ChunkPolicy(read_checkpoint(folder), "cpu"), 6)
+    policy = ChunkPolicy(read_checkpoint(folder, {"compile": True}), "cpu")
+    together = chunks(policy, 4)
+    np.testing.assert_allclose(together, expected, atol=tolerance)
+    for size in (1, 6, 4):
+        np.testing.assert_array_equal(chunks(policy, size), together)
+    assert policy.protocol()["config"]["compile"] is True
+
+
+@pytest.mark.parametrize("kind", TINY)
+def test_a_traced_policy_acts_as_the_plain_one_whatever_the_batch(
+    scratch: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Traced whole, by what compiles; the kernels are torch's usual ones, which is quick."""
+    whole = partialmethod(_compile_quickly, torch.nn.Module.compile)
+    monkeypatch.setattr(torch.nn.Module, "compile", whole)
+    check(checkpoint_of(kind, scratch), tolerance=1e-6)
+
+
+def _compile_quickly(module: Any, untouched: Any, **how: Any) -> None:
+    assert how == {"backend": "inductor", "mode": None, "dynamic": False}
+    untouched(module, **how | {"backend": "eager", "fullgraph": True})
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no compiler")
+@pytest.mark.parametrize("kind", TINY)
+def test_a_compiled_policy_acts_as_the_plain_one_whatever_the_batch(
+    scratch: Path, kind: str
+) -> None:
+    check(checkpoint_of(kind, scratch), tolerance=1e-4)
+
+
+def test_without_a_compiler_it_is_refused_in_one_line(
+    scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    parts = read_checkpoint(checkpoint_of("act", scratch), {"compile": True})
+    with pytest.raises(UsageError) as refused:
+        ChunkPolicy(parts, "cpu")
+    told = "--policy.compile: there is no compiler 'no-such-compiler' here; install one, or leave"
+    assert str(refused.value) == f"{told} it"
+
+
+def test_what_cannot_be_compiled_is_one_line(
+    scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: Encoder, *given: Any) -> None:
+        raise torch._dynamo.exc.Unsupported("a loop\nover something")
+
+    monkeypatch.setattr(Encoder, "forward", broken)
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda module, **how: None)
+    policy = ChunkPolicy(read_checkpoint(checkpoint_of("act", scratch), {"compile": True}), "cpu")
+    with pytest.raises(PolicyError) as refused:
+        chunks(policy, 6)
+    said = "torch.compile failed: over something; go on without it: --policy.compile=false"
+    assert str(refused.value) == said
