@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,8 @@ without a number is of format 1, as all records of a run are that have none."""
 PRESENTATION = {"presentation": True}
 """Field metadata: how episodes are run or shown, or which of them are run; never what one is. Also
 for a path, where what lies there is hashed, and for what is resolved into another field."""
+SECRET = {"secret": True}
+"""Field metadata: a key or a password. It is in no record of a run, nor on its page."""
 NAMES = {"names": True}
 """Field metadata: a text of names, ``a,b``, which may also be given as a list."""
 
@@ -74,6 +76,27 @@ def plain(value: Any, keep: Callable[[type, str], bool] = lambda owner, field: T
     if isinstance(value, Enum):
         return value.value
     return str(value) if isinstance(value, Path) else value
+
+
+def without_secrets(config: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings of a config, by dotted names or in sections, less what is secret in them."""
+    return _without(settings, set(_secrets(config)), "")
+
+
+def _secrets(config: Any, section: str = "") -> Iterator[str]:
+    for field in dataclasses.fields(config):
+        if is_marked(type(config), field.name, "secret"):
+            yield f"{section}{field.name}"
+        elif dataclasses.is_dataclass(value := getattr(config, field.name)):
+            yield from _secrets(value, f"{section}{field.name}.")
+
+
+def _without(settings: Mapping[str, Any], secret: set[str], section: str) -> dict[str, Any]:
+    return {
+        key: _without(value, secret, f"{section}{key}.") if isinstance(value, Mapping) else value
+        for key, value in settings.items()
+        if f"{section}{key}" not in secret
+    }
 
 
 def changed_fields(before: dict[str, Any], after: dict[str, Any]) -> dict[str, tuple[Any, Any]]:

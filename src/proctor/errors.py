@@ -10,7 +10,8 @@ ProctorError                  one line for the user: what, where, what to do
 │   └── SpecMismatch          the policy's inputs are not what the benchmark offers
 ├── PolicyError               the policy returned something that is not an action chunk
 ├── WireError                 a peer said what its protocol does not know, or nothing
-│   └── PeerLost              it is gone, or too slow: another may be asked
+│   ├── PeerLost              it is gone, or too slow: another may be asked
+│   └── EpisodeLost           it is gone with what it remembered of an episode, which begins anew
 ├── TrainingError             a training cannot go on; its checkpoints are whole
 ├── RunFolderError            the run folder cannot be used or written
 │   └── FolderInUse           another process works in it
@@ -77,6 +78,10 @@ class WireError(ProctorError):
 
 class PeerLost(WireError):
     """A peer cannot be reached, went away or takes too long: another may be asked."""
+
+
+class EpisodeLost(WireError):
+    """What a policy remembered of an episode is gone: whoever plays it begins it anew."""
 
 
 class TrainingError(ProctorError):

@@ -10,12 +10,14 @@ import contextlib
 import importlib
 import inspect
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 from proctor.benchmarks.base import BenchmarkConfig, BenchmarkPlugin
 from proctor.definition import Use
 from proctor.errors import UsageError, did_you_mean
+from proctor.machine.source_files import source_hashes
 from proctor.machine.user_code import blaming, fault, import_named, place_of
 from proctor.policies.base import PolicyConfig, PolicyPlugin
 from proctor.policies.lerobot.families import FAMILIES
@@ -124,6 +126,15 @@ def module_of(kind: str, name: str) -> str | None:
         return None
     module: str = _entry_points(kind)[name].module
     return module
+
+
+def code_of(kind: str, name: str) -> dict[str, str]:
+    """Return the hashes of a plug-in's files, where it is not our own: ours have a version."""
+    module = module_of(kind, name)
+    file = None if module is None else getattr(sys.modules.get(module), "__file__", None)
+    if module is None or file is None or not Path(file).is_file():  # as from a zip file
+        return {}
+    return source_hashes(Path(file), module.count(".") + (Path(file).stem == "__init__"))
 
 
 def blaming_plugin(kind: str, name: str) -> contextlib.AbstractContextManager[None]:

@@ -133,8 +133,8 @@ def _hear_vla_eval(frame: bytes) -> None:
     message = _tried(lambda: vla_eval.decode(frame))
     if message is not None:
         _tried(lambda: _INPUTS.rows(vla_eval.ask_of(message), {}))
-        _tried(lambda: vla_eval.reply_of(message))
-        _tried(lambda: vla_eval.heard_hello(message))
+        _tried(lambda: vla_eval.reply_of(message, frame))
+        _tried(lambda: vla_eval.heard_hello(message, frame))
 
 
 def _hear_groot(frame: bytes) -> None:

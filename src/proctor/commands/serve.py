@@ -40,23 +40,24 @@ def run(words: list[str]) -> int:
     from proctor.commands.eval_settings import with_file
     from proctor.config.builder import build
     from proctor.machine.memory import keep_large_blocks
-    from proctor.serving.server import serving
+    from proctor.recorders.interrupts import Interrupts
+    from proctor.serving.server import check_free, serving
 
     config = build(ServeConfig, with_file(given))
     keep_large_blocks()
     key = config.api_key
     if key is None and not config.is_here:
         key = secrets.token_urlsafe(24)
-    with opened(config) as counter:
-        limits = config.limits(key)
-        limits.context()  # what is wrong with a certificate is said before anything is served
-        with serving(config.doors, counter, limits) as addresses:
-            _say_where(config, counter, addresses, key)
-            try:
-                threading.Event().wait()
-            except KeyboardInterrupt:
-                health = counter.health()
-                print(f"\n{health['answered']} requests in {health['batches']} batches")
+    limits = config.limits(key)
+    limits.context()  # what is wrong with a certificate or a port is said before a policy is read
+    check_free(config.doors, limits)
+    with Interrupts(), opened(config) as counter, serving(config.doors, counter, limits) as at:
+        _say_where(config, counter, at, key)
+        try:
+            threading.Event().wait()
+        except KeyboardInterrupt:
+            health = counter.health()
+            print(f"\n{health['answered']} requests in {health['batches']} batches")
     return 0
 
 
@@ -70,7 +71,7 @@ def opened(config: ServeConfig) -> Iterator[Counter]:
     from functools import partial
 
     from proctor import plugins
-    from proctor.engine.chunks import checked_chunks
+    from proctor.engine.chunks import shaped_chunks
     from proctor.serving.counter import Counter
     from proctor.serving.desk import Desk
     from proctor.serving.inputs import Inputs
@@ -80,11 +81,11 @@ def opened(config: ServeConfig) -> Iterator[Counter]:
         policy = plugins.find_policy(config.policy.type).make(config.played_policy, interface)
     features = {key: interface.features[key] for key in policy.spec.inputs}
     inputs = Inputs(features, policy.spec.n_obs_steps, policy.spec.needs_instruction)
-    act = partial(checked_chunks, policy, action=interface.action)
+    act = partial(shaped_chunks, policy, action=interface.action)
     desk = Desk(policy, act, most=config.max_batch, seed=config.seed)
     desk.warm_up(features)
     try:
-        yield Counter(desk, inputs, _about(policy, interface))
+        yield Counter(desk, inputs, _about(config, policy, interface))
     finally:
         desk.close()
 
@@ -107,14 +108,21 @@ def _interface(config: ServeConfig) -> Interface:
     return plugin.made_for(config.policy)
 
 
-def _about(policy: Policy, interface: Interface) -> About:
+def _about(config: ServeConfig, policy: Policy, interface: Interface) -> About:
     """Return what is said of the policy to clients of ours."""
+    from proctor.definition import defining
+    from proctor.plugins import code_of
+    from proctor.policies.base import Policy as Base
     from proctor.wire.records import About, Seen
 
     features = {key: interface.features[key] for key in policy.spec.inputs}
-
     spec = policy.spec
-    told = json.dumps(policy.protocol(), sort_keys=True, default=str)
+    defined = {
+        "config": defining(config.policy),
+        "code": code_of("policies", config.policy.type),
+        **policy.protocol(),
+    }
+    told = json.dumps(defined, sort_keys=True, default=str)
     return About(
         policy=spec.name,
         inputs={k: Seen(f.kind, list(f.shape), f.dtype) for k, f in features.items()},
@@ -124,14 +132,29 @@ def _about(policy: Policy, interface: Interface) -> About:
         fingerprint=hashlib.sha256(told.encode()).hexdigest(),
         needs_instruction=spec.needs_instruction,
         bit_exact=spec.bit_exact,
+        remembers=spec.remembers and type(policy).new_episode is not Base.new_episode,
     )
+
+
+def _notes(config: ServeConfig, about: About) -> Iterator[str]:
+    """Yield what a user should know of the policy and of what is spoken."""
+    if config.tls_cert is not None and "groot" in config.protocol:
+        yield "groot is not encrypted: the protocol has no word for it"
+    mute = [name for name in config.protocol if name in ("openpi", "lerobot")]
+    if mute and (about.n_obs_steps > 1 or about.remembers):
+        looks = f"looks {about.n_obs_steps} moments back"
+        does = looks if about.n_obs_steps > 1 else "remembers its episode"
+        yield (
+            f"the policy {does}, and {' and '.join(mute)} has no word for where one begins or for "
+            "moments between two questions: clients other than proctor connect anew for each"
+        )
 
 
 def _say_where(
     config: ServeConfig, counter: Counter, addresses: list[str], key: str | None
 ) -> None:
     about = counter.about
-    for line in config.notes:
+    for line in (*config.notes, *_notes(config, about)):
         print(one_line(f"note: {line}"), file=sys.stderr)
     seen = ", ".join(f"{key} {s.dtype} {s.shape}" for key, s in about.inputs.items())
     seen = seen or "looks at nothing"

@@ -65,7 +65,8 @@ def _first_level(cls: type[Config], command: str, given: Mapping[str, str]) -> s
         names = ", ".join(plugins.known(marked.kind, cls.use))
         lines += _two_columns(f"{more} {section} NAME", f"of {names}", _MORE_WIDTH)
     parts = ", ".join(_own_sections(cls))
-    lines += _two_columns(f"{more} PART", f"of {parts}", _MORE_WIDTH)
+    if parts:
+        lines += _two_columns(f"{more} PART", f"of {parts}", _MORE_WIDTH)
     lines += _two_columns("  proctor list", "benchmarks, tasks and policies", _MORE_WIDTH)
     return "\n".join([*lines, ""])
 

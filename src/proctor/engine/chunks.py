@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from proctor.errors import PolicyError, WireError, bounded
+from proctor.errors import EpisodeLost, PolicyError, WireError, bounded
 from proctor.features import ActionSpec, Array
 from proctor.policies.base import Batch, Policy, Query
 
@@ -18,6 +18,21 @@ def checked_chunks(policy: Policy, batch: Batch, action: ActionSpec) -> Array | 
     Raises:
         PolicyError: it raised, or gave a wrong shape or a number that is not finite; names the
             policy, the task and the step.
+    """
+    chunks = shaped_chunks(policy, batch, action)
+    if not isinstance(chunks, list) and np.isfinite(chunks).all():
+        return chunks
+    for query, chunk in zip(batch.queries, chunks, strict=True):
+        if not np.isfinite(chunk).all():
+            raise _policy_error(policy, "returned NaN or infinite actions", _place(query))
+    return chunks
+
+
+def shaped_chunks(policy: Policy, batch: Batch, action: ActionSpec) -> Array | list[Array]:
+    """Do the same without a look at the numbers.
+
+    Raises:
+        PolicyError: it raised, or gave a wrong shape.
     """
     first = batch.queries[0]
     with blaming(policy, _place(first)):
@@ -33,10 +48,6 @@ def checked_chunks(policy: Policy, batch: Batch, action: ActionSpec) -> Array | 
     if chunks.shape != wanted:
         what = f"returned actions of shape {chunks.shape} instead of {wanted}"
         raise _policy_error(policy, what, _place(first))
-    if not np.isfinite(chunks).all():
-        finite = np.isfinite(chunks).all(axis=(1, 2))
-        query = batch.queries[int(np.argmin(finite))]
-        raise _policy_error(policy, "returned NaN or infinite actions", _place(query))
     return chunks
 
 
@@ -49,8 +60,6 @@ def _check_each(policy: Policy, batch: Batch, chunks: list[Array], action: Actio
         if chunk.ndim != 2 or len(chunk) < 1 or chunk.shape[1] != action.size:
             what = f"returned a chunk of shape {chunk.shape} instead of (1 or more, {action.size})"
             raise _policy_error(policy, what, _place(query))
-        if not np.isfinite(chunk).all():
-            raise _policy_error(policy, "returned NaN or infinite actions", _place(query))
 
 
 @contextlib.contextmanager
@@ -59,9 +68,12 @@ def blaming(policy: Policy, where: str) -> Iterator[None]:
 
     Raises:
         PolicyError: also where it would end its thread (SystemExit) and the engine wait for ever.
+        EpisodeLost: as it was raised: the engine begins the episode anew.
     """
     try:
         yield
+    except EpisodeLost:
+        raise
     except WireError as error:  # of a server elsewhere: our own traceback says nothing of it
         raise PolicyError(f"policy {policy.spec.name!r}: {error} {where}") from None
     except (Exception, SystemExit) as error:

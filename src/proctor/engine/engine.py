@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +10,7 @@ from typing import Self
 
 from proctor.engine.arena import Arena
 from proctor.engine.breakage import diverged_at, given_up
-from proctor.engine.in_process import InProcessPool
+from proctor.engine.in_process import make_pool
 from proctor.engine.inference import Attempt, Inference, Request, Requests, Ticket
 from proctor.engine.messages import (
     Begin,
@@ -28,10 +27,16 @@ from proctor.engine.messages import (
     Started,
 )
 from proctor.engine.openings import Openings
-from proctor.engine.pool import Pool, ProcessPool
 from proctor.engine.scheduler import Scheduler
 from proctor.engine.worker import WorkerSetup
-from proctor.errors import PluginError, PolicyError, RunFolderError, WorkerError, what_happened
+from proctor.errors import (
+    EpisodeLost,
+    PluginError,
+    PolicyError,
+    RunFolderError,
+    WorkerError,
+    what_happened,
+)
 from proctor.features import Array, Feature
 from proctor.recorders.base import Recorder
 from proctor.recorders.takes import Recording
@@ -74,7 +79,9 @@ class Engine:
         self._recording: Recording | None = None
         self._actions: Mapping[EpisodeKey, Array] = {}
         self._not_started = list(range(setup.n_workers))
-        self._pool = _make_pool(setup)
+        arena = Arena(setup.n_workers, setup.features, setup.n_obs_steps)
+        watchdog_s = None if setup.in_process else setup.watchdog_s
+        self._pool = make_pool(setup.worker, arena, watchdog_s)
         self.wake = self._pool.wake  # for any thread: there may be more to run
         self._inference.attach(self.wake)
         self._inference.warm_up(setup.features, setup.n_workers)
@@ -283,11 +290,16 @@ class Engine:
                 continue
             self._infer_s += answer.seconds / self._inference.capacity
             self._calls[size_of(answer.seconds)] += 1
+            still = [slot for slot, request in asked.items() if self._turns.get(slot) is request]
+            if isinstance(answer.error, EpisodeLost):  # as if its simulator had: from the beginning
+                for slot in still:
+                    self._broken(slot, Broken(str(answer.error)))
+                continue
             if answer.error is not None:
                 raise answer.error
             assert answer.chunks is not None
-            for (slot, request), actions in zip(asked.items(), answer.chunks, strict=True):
-                if self._turns.get(slot) is request:
+            for slot, actions in zip(asked, answer.chunks, strict=True):
+                if slot in still:
                     self._pool.send(slot, Chunk(actions))
 
     def _record_finished(self) -> None:
@@ -303,17 +315,3 @@ class Engine:
             self._pulse_at = now + _POLL_S
             for recorder in self._recorders:
                 recorder.pulse(self.pulse())
-
-
-def _make_pool(setup: EngineSetup) -> Pool:
-    """Return the workers; what cannot be made leaves nothing open."""
-    arena = Arena(setup.n_workers, setup.features, setup.n_obs_steps)
-    with contextlib.ExitStack() as undo:
-        undo.callback(arena.close)
-        pool: Pool = (
-            InProcessPool(setup.worker, arena)
-            if setup.in_process
-            else ProcessPool(setup.worker, arena, setup.watchdog_s)
-        )
-        undo.pop_all()
-    return pool

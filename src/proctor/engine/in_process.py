@@ -9,6 +9,7 @@ from collections import defaultdict, deque
 from proctor.engine.arena import Arena
 from proctor.engine.breakage import broken_by
 from proctor.engine.messages import Order, Report, Started
+from proctor.engine.pool import Pool, ProcessPool
 from proctor.engine.worker import Worker, WorkerSetup
 from proctor.features import Array
 from proctor.machine.generators import OwnGenerators
@@ -70,3 +71,19 @@ class InProcessPool:
             for worker in self._workers.values():
                 closing.callback(worker.close_sim)
             self._workers.clear()
+
+
+def make_pool(setup: WorkerSetup, arena: Arena, watchdog_s: float | None) -> Pool:
+    """Return workers in processes of their own, or without a watchdog's limit in this one.
+
+    The arena is theirs from here on: what cannot be made leaves nothing open.
+    """
+    with contextlib.ExitStack() as undo:
+        undo.callback(arena.close)
+        pool: Pool = (
+            InProcessPool(setup, arena)
+            if watchdog_s is None
+            else ProcessPool(setup, arena, watchdog_s)
+        )
+        undo.pop_all()
+    return pool

@@ -19,7 +19,7 @@ import numpy as np
 from proctor.benchmarks.base import Benchmark
 from proctor.engine.inference import Attempt, Inference, Request, Requests, answer_to
 from proctor.engine.latency import Backlog
-from proctor.errors import PolicyError, RunFolderError, WorkerError, what_happened
+from proctor.errors import EpisodeLost, PolicyError, RunFolderError, WorkerError, what_happened
 from proctor.evaluation.raw_names import from_raw
 from proctor.evaluation.sim_env import SimEnvParts
 from proctor.evaluation.vector import LazyVectorEnv
@@ -64,6 +64,7 @@ class Lockstep:
 
         Raises:
             PolicyError: the policy returned no usable actions.
+            EpisodeLost: what it remembered is gone; this loop begins no episode anew.
             WorkerError: a simulator broke; this loop has no way to replace it.
         """
         benchmark = self.make_benchmark()
@@ -80,7 +81,7 @@ class Lockstep:
                     warnings.filterwarnings("ignore", ".*ERROR: ")
                     for start in range(0, len(episodes), n_envs):
                         self._roll_out(env, episodes[start : start + n_envs])
-            except (PolicyError, RunFolderError):
+            except (PolicyError, EpisodeLost, RunFolderError):
                 raise
             except Exception as error:
                 raise WorkerError(

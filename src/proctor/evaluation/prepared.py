@@ -7,11 +7,9 @@ W&B or serves a page is handed its own settings and the folder. Only ``run`` hol
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from proctor import plugins
@@ -25,7 +23,6 @@ from proctor.engine.worker import WorkerSetup
 from proctor.errors import UsageError
 from proctor.evaluation.plan import Load, Thinking, workers_for
 from proctor.features import ActionSpec, Feature
-from proctor.machine.source_files import source_hashes
 from proctor.machine.system import usable_cores, usable_memory_bytes, versions
 from proctor.policies.base import Placement, Policy
 from proctor.runs.folder import RunFolder
@@ -139,13 +136,13 @@ class Prepared(Generic[Config]):
             "benchmark": {
                 "type": env.pop("type"),
                 "config": env,
-                "code": _code("benchmarks", self.config.env.type),
+                "code": plugins.code_of("benchmarks", self.config.env.type),
                 **self.benchmark.protocol(),
             },
             "policy": {
                 "type": policy.pop("type"),
                 "config": policy,
-                "code": _code("policies", self.config.policy.type),
+                "code": plugins.code_of("policies", self.config.policy.type),
                 "inputs": list(self.policy.spec.inputs),
                 "n_obs_steps": self.policy.spec.n_obs_steps,
                 "replan_steps": self.policy.spec.n_action_steps,
@@ -175,12 +172,3 @@ def require_judged(benchmark: Benchmark, why: str) -> None:
     """
     if not getattr(benchmark, "judged", True):
         raise UsageError(f"{why}; --env.success=none gives rewards only: say what a success is")
-
-
-def _code(kind: str, name: str) -> dict[str, str]:
-    """Return the hashes of a plug-in's files, where it is not our own: ours have a version."""
-    module = plugins.module_of(kind, name)
-    file = None if module is None else getattr(sys.modules.get(module), "__file__", None)
-    if module is None or file is None or not Path(file).is_file():  # as from a zip file
-        return {}
-    return source_hashes(Path(file), module.count(".") + (Path(file).stem == "__init__"))

@@ -11,6 +11,7 @@ from proctor import plugins
 from proctor.benchmarks.base import Benchmark, interface_of
 from proctor.benchmarks.checks import check_benchmark
 from proctor.config.base import RunConfig
+from proctor.definition import without_secrets
 from proctor.engine.pool import check_importable
 from proctor.errors import SpecMismatch, UsageError, did_you_mean
 from proctor.evaluation.head_start import begin_early
@@ -169,9 +170,10 @@ def record_of(
     prepared: Prepared[Config], definition: Definition, given: dict[str, Any]
 ) -> RunRecord:
     """Return what ``run.json`` of a first session says."""
+    kept = {key: value for key, value in given.items() if key not in ("resume", "output_dir")}
     return RunRecord(
-        given={key: value for key, value in given.items() if key not in ("resume", "output_dir")},
-        resolved=prepared.config.as_dict(),
+        given=without_secrets(prepared.config, kept),
+        resolved=without_secrets(prepared.config, prepared.config.as_dict()),
         protocol=definition.protocol,
         versions=versions((*prepared.benchmark.distributions, "gymnasium", "numpy")),
         machine={

@@ -77,6 +77,9 @@ class PolicySpec:
     bit_exact: bool = True
     """Whether a row's bits are the same whatever else is in the batch; if not, an audit compares
     outcomes and returns instead of digests."""
+    remembers: bool = True
+    """Whether what it does depends on the state of ``new_episode``: an episode then cannot go on
+    with another that serves the same policy. Of one that makes no states it is not asked."""
     in_flight: int = 1
     """How many calls may be made at once, each by a thread of its own: more than one for what
     waits for others, and then ``act`` is asked one query at a time."""

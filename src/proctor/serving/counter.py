@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from proctor.errors import ProctorError
+from proctor.errors import ProctorError, one_line
 from proctor.serving.desk import Answered, Desk, Guest
 from proctor.serving.inputs import Inputs
 from proctor.wire.records import About, Ask
+
+_MOST_SAID = 20
 
 
 @dataclass(frozen=True)
@@ -21,6 +24,8 @@ class Counter:
     desk: Desk
     inputs: Inputs
     about: About
+    said: set[str] = field(default_factory=set)
+    """What was printed of clients' names, once each."""
 
     @contextlib.contextmanager
     def guest(self) -> Iterator[Guest]:
@@ -38,6 +43,7 @@ class Counter:
             ProctorError: it cannot be answered, in one line for whoever asked.
         """
         rows = self.inputs.rows(ask, aliases)
+        self._say_what_is_what(ask, aliases)
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Answered] = loop.create_future()
 
@@ -47,6 +53,15 @@ class Counter:
 
         self.desk.ask(guest, ask, rows, tell)
         return await answer
+
+    def _say_what_is_what(self, ask: Ask, aliases: Mapping[str, str]) -> None:
+        """Print which of a stranger's names stand for what: only its user knows if that is so."""
+        known = ask.observation
+        taken = [f"{name} is {key}" for key, name in aliases.items() if key not in known]
+        line = one_line(f"a client's {', '.join(taken)}")
+        if taken and ask.episode is None and line not in self.said and len(self.said) < _MOST_SAID:
+            self.said.add(line)
+            print(line, file=sys.stderr, flush=True)
 
     def see(self, guest: Guest, ask: Ask, aliases: Mapping[str, str]) -> None:
         """Take note of what is seen, without an answer.

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -188,22 +188,45 @@ class Desk:
             print(one_line(f"policy {self._policy.spec.name!r}: {error!r}"), file=sys.stderr)
 
     def _answer(self, batch: list[_Waiting]) -> None:
+        """Answer all together; what is wrong with one question is nobody else's affair."""
         began = time.perf_counter()
-        try:
-            queries = [self._query(waiting) for waiting in batch]
-            chunks = self._act(Batch(queries, self._observations(batch)))
-        except Exception as error:  # noqa: BLE001  not swallowed: everyone who waits is told
-            said = error if isinstance(error, ProctorError) else WireError(one_line(repr(error)))
-            for waiting in batch:
-                waiting.tell(said)
+        asked: list[tuple[_Waiting, Query]] = []
+        for waiting in batch:
+            try:
+                asked.append((waiting, self._query(waiting)))
+            except Exception as error:  # noqa: BLE001  not swallowed: whoever waits is told
+                waiting.tell(_said(error))
+        if not asked:
             return
+        try:
+            chunks = self._acted(asked)
+        except Exception as error:  # noqa: BLE001  as above
+            if len(asked) > 1 and all(query.state is None for _, query in asked):
+                for waiting, _ in asked:  # nothing has moved on: ask again, each on its own
+                    self._answer([waiting])
+                return
+            for waiting, _ in asked:
+                waiting.tell(_said(error))
+            return
+        self._tell(asked, chunks, began)
+
+    def _acted(self, asked: list[tuple[_Waiting, Query]]) -> Sequence[Array] | Array:
+        seen = self._observations([waiting for waiting, _ in asked])
+        return self._act(Batch([query for _, query in asked], seen))
+
+    def _tell(
+        self, asked: list[tuple[_Waiting, Query]], chunks: Sequence[Array] | Array, began: float
+    ) -> None:
         took = time.perf_counter() - began
         self._usual_s = took if not self.batches else 0.9 * self._usual_s + 0.1 * took
         self.batches += 1
-        self.answered += len(batch)
-        for waiting, chunk in zip(batch, chunks, strict=True):
+        self.answered += len(asked)
+        for (waiting, query), chunk in zip(asked, chunks, strict=True):
             waiting.guest.step += len(chunk)
-            waiting.tell(Answered(chunk, began - waiting.since, took))
+            if np.isfinite(chunk).all():
+                waiting.tell(Answered(chunk, began - waiting.since, took))
+            else:
+                waiting.tell(WireError(f"the policy gives NaN or infinity at step {query.step}"))
 
     def _query(self, waiting: _Waiting) -> Query:
         """Return the question as the policy is asked it, in an episode that is begun if need be."""
@@ -214,11 +237,19 @@ class Desk:
             same = same and guest.spec == spec and ask.step > 0
         if not same:
             self._end(guest)
-            guest.state = self._policy.new_episode(spec)
+            guest.state = self._begun(spec, ask.step)
         guest.spec = spec
         if ask.episode is not None:
             guest.step = ask.step
         return Query(spec, guest.step, guest.state)
+
+    def _begun(self, spec: EpisodeSpec, step: int) -> Any:
+        """Return the state of an episode that begins: one in its middle has lost what it had."""
+        state = self._policy.new_episode(spec)
+        if step > 0 and state is not None and self._policy.spec.remembers:
+            self._policy.end_episode(state)
+            raise WireError(f"what was remembered of {spec} before step {step} is gone")
+        return state
 
     def _made_up(self, guest: Guest, prompt: str) -> EpisodeSpec:
         """Return an episode for somebody who does not say in which they are."""
@@ -239,7 +270,8 @@ class Desk:
     def _remember(self, guest: Guest, rows: Rows) -> deque[Rows]:
         """Return the last rows that the guest saw, the first repeated where there are too few."""
         past, length = guest.past, self._policy.spec.n_obs_steps
-        past.append(rows)
+        if not past or past[-1] is not rows:  # else it is asked again about the same
+            past.append(rows)
         while len(past) < length:
             past.appendleft(past[0])
         while len(past) > length:
@@ -252,6 +284,10 @@ class Desk:
             guest.step = 0
             guest.past.clear()
             self._policy.end_episode(state)
+
+
+def _said(error: Exception) -> ProctorError:
+    return error if isinstance(error, ProctorError) else WireError(one_line(repr(error)))
 
 
 def _stacked(rows: list[Array]) -> Array:

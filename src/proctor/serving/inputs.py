@@ -9,6 +9,7 @@ import numpy as np
 
 from proctor.errors import WireError, one_line
 from proctor.features import Array, Feature, FeatureKind
+from proctor.policies.remote.names import is_wrist
 from proctor.wire.records import Ask
 
 
@@ -21,16 +22,21 @@ class Inputs:
     needs_instruction: bool = False
 
     def aliases(self, cameras: Sequence[str], state: str) -> dict[str, str]:
-        """Return, by our names, what a protocol calls the same: its cameras in order, its state."""
-        free = iter(cameras)
+        """Return, by our names, what a client calls the same.
+
+        A camera has the same last name, or is at the wrist as ours is; what is left goes by order,
+        but the only one is never taken from the wrist for another.
+        """
+        seen = [key for key, f in self.features.items() if f.kind is FeatureKind.VISUAL]
         found: dict[str, str] = {}
-        for key, feature in self.features.items():
-            if feature.kind is FeatureKind.VISUAL:
-                name = next(free, None)
-                found |= {} if name is None else {key: name}
-            elif feature.kind is FeatureKind.STATE:
-                found[key] = state
-        return found
+        for alike in (_same_name, _both_at_wrist, _anything if len(seen) > 1 else _same_place):
+            for key in seen:
+                free = (name for name in cameras if name not in found.values())
+                name = next((name for name in free if alike(key, name)), None)
+                if key not in found and name is not None:
+                    found[key] = name
+        states = [key for key, f in self.features.items() if f.kind is FeatureKind.STATE]
+        return found | dict.fromkeys(states, state)
 
     def rows(self, ask: Ask, aliases: Mapping[str, str]) -> dict[str, Array]:
         """Return what the policy looks at.
@@ -61,3 +67,19 @@ class Inputs:
         if values.dtype.kind == "f" and not np.isfinite(values).all():
             raise WireError(f"{name!r} holds NaN or infinite numbers")
         return values.astype(feature.dtype, copy=False)
+
+
+def _same_name(ours: str, theirs: str) -> bool:
+    return ours.rpartition(".")[2] == theirs.rpartition("/")[2]
+
+
+def _both_at_wrist(ours: str, theirs: str) -> bool:
+    return is_wrist(ours) and is_wrist(theirs)
+
+
+def _same_place(ours: str, theirs: str) -> bool:
+    return is_wrist(ours) == is_wrist(theirs)
+
+
+def _anything(ours: str, theirs: str) -> bool:
+    return True

@@ -6,18 +6,20 @@ Its pickles are read by a reader that makes nothing but records (``wire/pickles`
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from proctor.errors import MissingExtra, ProctorError, UsageError, WireError, one_line
+from proctor.errors import MissingExtra, ProctorError, WireError, one_line
 from proctor.serving.counter import Counter
 from proctor.serving.heard import Client, Heard
-from proctor.serving.limits import Limits, Opened
+from proctor.serving.limits import Limits, Opened, cannot_serve
 from proctor.wire import lerobot
 from proctor.wire.packing import pack
 
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what it prints, we say in a line of our own
 try:
     import grpc
     import grpc.aio
@@ -61,7 +63,7 @@ async def listen(counter: Counter, port: int, limits: Limits) -> Opened:
     except RuntimeError:
         bound = 0
     if not bound:
-        raise UsageError(f"cannot serve on {limits.host} port {port}; choose another --port")
+        raise cannot_serve(limits.host, port, "it is taken, or none of this machine's")
     await server.start()
 
     async def close() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import socket
 import ssl
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import Any
 from proctor.errors import UsageError
 from proctor.wire.packing import MOST_BYTES
 
+ROOM_BYTES = 4 * 2**20
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -21,6 +23,28 @@ class Opened:
 
     port: int
     close: Callable[[], Coroutine[Any, Any, None]]
+
+
+def cannot_serve(host: str, port: int, why: str | None) -> UsageError:
+    """Return the error for an address that cannot be served on."""
+    return UsageError(f"cannot serve on {host} port {port}: {why}; choose another --port or --host")
+
+
+def bound_socket(host: str, port: int) -> socket.socket:
+    """Return a socket with room for whole pictures: a sender then need not wait for its reader.
+
+    Raises:
+        UsageError: the port is taken, or the address is none of this machine's.
+    """
+    made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, ROOM_BYTES)
+        made.bind((host, port))
+    except OSError as error:
+        made.close()
+        raise cannot_serve(host, port, error.strerror) from None
+    return made
 
 
 @dataclass(frozen=True)

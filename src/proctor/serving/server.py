@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from proctor.serving.counter import Counter
-from proctor.serving.limits import Limits, Opened
+from proctor.serving.limits import Limits, Opened, bound_socket
 from proctor.wire.records import Protocol
 
 PORTS = {
@@ -65,6 +65,17 @@ async def _open(door: Door, counter: Counter, limits: Limits) -> Opened:
             return await lerobot.listen(counter, door.port, limits)
 
 
+def check_free(doors: Sequence[Door], limits: Limits) -> None:
+    """Refuse ports that are taken: before a policy is read, which may take minutes.
+
+    Raises:
+        UsageError: naming the port.
+    """
+    with contextlib.ExitStack() as held:
+        for door in doors:
+            held.enter_context(bound_socket(limits.host, door.port))
+
+
 @contextlib.contextmanager
 def serving(doors: Sequence[Door], counter: Counter, limits: Limits) -> Iterator[list[str]]:
     """Serve at all doors, in a thread; yields their addresses, as clients of ours take them.
@@ -103,6 +114,7 @@ async def _end_talks() -> None:
 
 
 def _address(door: Door, port: int, limits: Limits) -> str:
-    scheme = _SCHEMES[door.protocol] + ("s" if limits.tls is not None else "")
+    encrypted = limits.tls is not None and door.protocol is not Protocol.GROOT
+    scheme = _SCHEMES[door.protocol] + ("s" if encrypted else "")
     host = f"[{limits.host}]" if ":" in limits.host else limits.host
     return f"{scheme}://{host}:{port}"

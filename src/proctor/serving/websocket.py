@@ -7,15 +7,14 @@ import contextlib
 import http
 import json
 import logging
-import socket
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from proctor.errors import MissingExtra, UsageError, one_line
-from proctor.serving.limits import Limits, Opened
+from proctor.errors import MissingExtra, one_line
+from proctor.serving.limits import Limits, Opened, bound_socket, cannot_serve
 
 try:
     from websockets.asyncio.server import ServerConnection, serve
@@ -25,7 +24,6 @@ except ImportError as error:
     raise MissingExtra(error.name or "websockets", "wire") from None
 
 _OPEN_S, _CLOSE_S = 10.0, 1.0
-ROOM_BYTES = 4 * 2**20
 _WORDS = {"Api-Key", "Bearer"}
 Hold = Callable[["Line"], Awaitable[None]]
 
@@ -129,7 +127,7 @@ async def listen(talk: Talk, port: int, limits: Limits) -> Opened:
     try:
         server = await serve(
             hold,
-            sock=_listening(limits.host, port),
+            sock=bound_socket(limits.host, port),
             process_request=answer,
             ssl=limits.context(),
             compression=None,
@@ -140,9 +138,7 @@ async def listen(talk: Talk, port: int, limits: Limits) -> Opened:
             logger=_quiet(),
         )
     except OSError as error:
-        raise UsageError(
-            f"cannot serve on {limits.host} port {port}: {error.strerror}; choose another --port"
-        ) from None
+        raise cannot_serve(limits.host, port, error.strerror) from None
 
     async def close() -> None:
         server.close()
@@ -150,20 +146,6 @@ async def listen(talk: Talk, port: int, limits: Limits) -> Opened:
             await asyncio.wait_for(server.wait_closed(), _CLOSE_S)
 
     return Opened(server.sockets[0].getsockname()[1], close)
-
-
-def _listening(host: str, port: int) -> socket.socket:
-    """Return a socket with room for whole pictures: a sender then need not wait for its reader."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    made = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, ROOM_BYTES)
-        made.bind((host, port))
-    except BaseException:
-        made.close()
-        raise
-    return made
 
 
 def _page(line: ServerConnection, said: Mapping[str, Any] | str) -> Response:

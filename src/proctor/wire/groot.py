@@ -4,51 +4,33 @@ Endpoints: ping, reset, get_modality_config, get_action (and kill, which is refu
 sends the observation as data, by flat names ("video.cam", "state.arm"), and gets the actions; from
 N1.6 on data is {observation: {video: {cam: ...}, state: {...}, language: {...}}, options} and the
 reply [actions, info]. Video is uint8 [B, T, H, W, C], state float32 [B, T, D], language a list of
-lists. Arrays are {"__ndarray_class__": true, "as_npy": a .npy file} or, newer, msgpack_numpy's
-{nd, type, kind, shape, data}.
+lists; N1.5 leaves B out. Arrays are packed in one of two ways (``groot_arrays``): a server's
+get_modality_config tells which it knows, and a client is answered as it asked.
 """
 
 from __future__ import annotations
 
-import re
-import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from proctor.errors import WireError
+from proctor.errors import WireError, one_line
 from proctor.features import ACTION, Array
-from proctor.wire.packing import (
-    OURS,
-    array_of,
-    bad_frame,
-    flat,
-    number_of,
-    pack,
-    raw_bytes,
-    shown,
-    text_of,
-    unpack,
-    unpack_map,
-)
+from proctor.wire.groot_arrays import has_newer, read, tree_of
+from proctor.wire.groot_dialect import LANGUAGE, OLD_ERROR, Dialect
+from proctor.wire.packing import OURS, bad_frame, flat, pack, shown, text_of, unpack, unpack_map
 from proctor.wire.records import About, Ask, Reply, about_of, episode_tree, with_episode
 
-VIDEO, STATE, LANGUAGE = "video/", "state/", "language/"
+VIDEO, STATE = "video/", "state/"
 CAMERAS = ("video/image", "video/wrist_image")
-STATE_NAME, PROMPT_NAME = "state/state", "language/annotation.human.task_description"
+STATE_NAME = "state/state"
 PING, RESET, CONFIG, ACT, KILL = "ping", "reset", "get_modality_config", "get_action", "kill"
 ABOUT = "proctor_about"
 """An endpoint of ours only: others answer it with an error."""
 _OLD_NAMES = {"video.": VIDEO, "state.": STATE, "annotation.": f"{LANGUAGE}annotation."}
 _MOST_ROWS = 1024
-_NPY = b"\x93NUMPY\x01\x00"
-_NPY_HEAD = re.compile(
-    r"\{'descr': '([^']{1,8})', 'fortran_order': (True|False), "
-    r"'shape': \(((?:[0-9]{1,18},? ?){0,9})\), *\}\s*"
-)
-_MOST_HEAD = 1000
 _AXES = {VIDEO: 5, STATE: 3}
 
 
@@ -59,6 +41,8 @@ class Request:
     endpoint: str
     data: Any = None
     api_token: str | None = None
+    newer: bool = False
+    """Whether arrays are packed in the newer way."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +58,7 @@ def encode_request(request: Request) -> bytes:
     """Return a request as a frame."""
     told: dict[str, Any] = {"endpoint": request.endpoint}
     if request.data is not None:
-        told["data"] = _tree_of(request.data)
+        told["data"] = tree_of(request.data, newer=request.newer)
     if request.api_token is not None:
         told["api_token"] = request.api_token
     return pack(told)
@@ -91,28 +75,42 @@ def decode_request(frame: bytes) -> Request:
         token = tree.get("api_token")
         return Request(
             text_of(tree.get("endpoint", ACT), "endpoint"),
-            _read(tree.get("data")),
+            read(tree.get("data")),
             None if token is None else text_of(token, "api_token"),
+            has_newer(tree.get("data")),
         )
     except (WireError, RecursionError) as error:
         raise bad_frame(str(error), frame) from None
 
 
-def observation(ask: Ask) -> dict[str, Any]:
-    """Return a question as get_action's data, as from N1.6 on; one row of one moment, or more."""
+def observation(ask: Ask, dialect: Dialect) -> dict[str, Any]:
+    """Return a question as get_action's data; one row of one moment, or to ours of more."""
+    if ask.episode is None and not dialect.nested:
+        return _flat_observation(ask, dialect)
     told: dict[str, Any] = {"video": {}, "state": {}, "language": {}}
     for key, values in ask.observation.items():
         group, slash, name = key.partition("/")
-        seen = values if ask.history else values[None]
+        seen = values if ask.history else _sent(values)[None]
         if slash:
             told.setdefault(group, {})[name] = seen[None]
         else:  # as ours call it
             told[key] = seen[None]
-    group, _, name = PROMPT_NAME.partition("/")
+    group, _, name = dialect.prompt.partition("/")
     told[group][name] = [[ask.prompt]]
     episode = episode_tree(ask)
     options = None if episode is None else {OURS: episode}
     return {"observation": told, "options": options}
+
+
+def _flat_observation(ask: Ask, dialect: Dialect) -> dict[str, Any]:
+    """Return a question as N1.5 is asked: of one moment, without an axis for rows."""
+    seen = {key.replace("/", ".", 1): _sent(v)[None] for key, v in ask.observation.items()}
+    return {**seen, dialect.prompt.removeprefix(LANGUAGE): [ask.prompt]}
+
+
+def _sent(values: Array) -> Array:
+    """Return an array of a type that the protocol has: pictures stay, all else is float32."""
+    return values if values.dtype == np.uint8 else values.astype(np.float32)
 
 
 def asked_of(data: Any) -> Asked:
@@ -138,18 +136,29 @@ def asked_of(data: Any) -> Asked:
     batch = _batch_of(arrays)
     asks = []
     for row in range(batch):
-        now = {key: _row(key, values, row)[-1] for key, values in arrays.items()}
-        asks.append(Ask(now, _prompt(prompts, row)))
+        seen = {key: _row(key, values, row) for key, values in arrays.items()}
+        asks.append(Ask(seen, _prompt(prompts, row), history=True))
     return Asked(asks, nested)
 
 
-def encode_actions(chunks: Sequence[Array], *, nested: bool) -> bytes:
+def looking_back(ask: Ask, moments: int) -> Ask:
+    """Return a stranger's question with as many moments as the policy looks back; if it has not
+    sent so many, with the last."""
+    if all(len(values) >= moments for values in ask.observation.values()):
+        seen = {key: values[-moments:] for key, values in ask.observation.items()}
+        return replace(ask, observation=seen)
+    seen = {key: values[-1] for key, values in ask.observation.items()}
+    return replace(ask, observation=seen, history=False)
+
+
+def encode_actions(chunks: Sequence[Array], *, nested: bool, newer: bool) -> bytes:
     """Return the chunks of all rows as a reply, in the dialect of the question."""
     length = min(map(len, chunks))
     actions = np.stack([chunk[:length] for chunk in chunks])
     if nested:
-        return pack([{ACTION: _tree_of(actions)}, {}])
-    return pack({f"{ACTION}.{ACTION}": _tree_of(actions[0] if len(chunks) == 1 else actions)})
+        return pack([{ACTION: tree_of(actions, newer=newer)}, {}])
+    actions = actions[0] if len(chunks) == 1 else actions
+    return pack({f"{ACTION}.{ACTION}": tree_of(actions, newer=newer)})
 
 
 def decode_actions(frame: bytes) -> Reply:
@@ -158,9 +167,12 @@ def decode_actions(frame: bytes) -> Reply:
     Raises:
         WireError: it holds none.
     """
+    if frame == OLD_ERROR:
+        return Reply(trouble="it failed; its own log says why")
+    tree = unpack(frame)
     try:
-        tree = _read(unpack(frame))
-    except RecursionError as error:
+        tree = read(tree)
+    except (WireError, RecursionError) as error:
         raise bad_frame(str(error), frame) from None
     if isinstance(tree, list):
         tree = tree[0] if tree else None
@@ -170,7 +182,8 @@ def decode_actions(frame: bytes) -> Reply:
     if not parts or not all(isinstance(part, np.ndarray) for part in parts):
         raise bad_frame("it holds no map of actions", frame)
     try:
-        return Reply(np.concatenate([_chunk_of(part) for part in parts], axis=-1))
+        side_by_side = np.concatenate([_chunk_of(part) for part in parts], axis=-1)
+        return Reply(side_by_side, parts=tuple(map(str, tree)))
     except ValueError:
         shapes = ", ".join(str(part.shape) for part in parts)
         raise bad_frame(f"its actions do not lie side by side: {shapes}", frame) from None
@@ -185,10 +198,15 @@ def decode_about(frame: bytes) -> About | None:
     """Return what a server of ours says of itself; None where it is somebody else's.
 
     Raises:
-        WireError: it says nothing at all.
+        WireError: it says nothing at all, or that whoever asks may not.
     """
-    tree = unpack(frame)
-    return about_of(tree.get(OURS)) if isinstance(tree, dict) else None
+    tree = None if frame == OLD_ERROR else unpack(frame)
+    if not isinstance(tree, dict):
+        return None
+    error = str(tree.get("error", ""))[:200]
+    if error.startswith("Unauthorized"):
+        raise WireError(f"the server says: {one_line(error)} (--policy.api_key)")
+    return about_of(tree.get(OURS))
 
 
 def _chunk_of(part: Array) -> Array:
@@ -238,65 +256,3 @@ def _prompt(found: Sequence[Any], row: int) -> str:
         said = said[row] if row < len(said) else (said[0] if said else "")
         row = 0
     return text_of(said, "the instruction")
-
-
-def _tree_of(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _tree_of(item) for key, item in value.items()}
-    if not isinstance(value, np.ndarray):
-        return value
-    return {"__ndarray_class__": True, "as_npy": _npy(value)}
-
-
-def _npy(values: Array) -> bytes:
-    """Return an array as the bytes of a .npy file."""
-    shape = f"({', '.join(map(str, values.shape))}{',' * (values.ndim == 1)})"
-    told = f"{{'descr': '{values.dtype.str}', 'fortran_order': False, 'shape': {shape}, }}"
-    head = told.ljust(-(-(len(told) + 11) // 64) * 64 - 11) + "\n"  # numpy begins the numbers at 64
-    return b"".join([_NPY, struct.pack("<H", len(head)), head.encode(), raw_bytes(values)])
-
-
-def _from_npy(data: Any) -> Array:
-    """Return the array in the bytes of a .npy file; it is as long as what came of it."""
-    if not isinstance(data, bytes) or data[:6] != _NPY[:6]:
-        raise WireError("an array's .npy is none")
-    length = "<H" if data[6:7] == b"\x01" else "<I"
-    begins = 8 + struct.calcsize(length)
-    if len(data) < begins:
-        raise WireError("an array's .npy is cut short")
-    ends = begins + struct.unpack(length, data[8:begins])[0]
-    head = _NPY_HEAD.fullmatch(data[begins : min(ends, begins + _MOST_HEAD)].decode("latin-1"))
-    if head is None:
-        raise WireError(f"an array's .npy begins with {shown(data[begins : begins + 100])}")
-    shape = tuple(int(side) for side in head[3].replace(",", " ").split())
-    if head[2] == "False":
-        return array_of(data[ends:], head[1], shape)
-    return array_of(data[ends:], head[1], shape[::-1]).T
-
-
-def _read(tree: Any) -> Any:
-    """Return a tree with arrays in it, of either kind."""
-    if isinstance(tree, list):
-        return [_read(item) for item in tree]
-    if not isinstance(tree, dict):
-        return tree
-    if "__ndarray_class__" in tree:
-        return _from_npy(tree.get("as_npy"))
-    for nd in ("nd", b"nd"):
-        if nd in tree:
-            return _from_msgpack_numpy(tree, as_bytes=isinstance(nd, bytes))
-    return {key: _read(value) for key, value in tree.items()}
-
-
-def _from_msgpack_numpy(tree: Mapping[Any, Any], *, as_bytes: bool) -> Array:
-    def told(name: str) -> Any:
-        return tree.get(name.encode() if as_bytes else name)
-
-    if told("nd") is not True:
-        data = told("data")
-        if isinstance(data, bytes):
-            return array_of(data, told("type"), ())
-        return number_of(data, told("type"))
-    if told("kind") in (b"O", "O", b"V", "V"):
-        raise WireError("an array of objects is not read")
-    return array_of(told("data"), told("type"), told("shape"))

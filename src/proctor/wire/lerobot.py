@@ -213,11 +213,12 @@ def encode_own_actions(actions: Array) -> bytes:
     return _message({1: dump(np.asarray(actions, np.float32))})
 
 
-def decode_actions(frame: bytes) -> Array | None:
+def decode_actions(frame: bytes, step: int | None = None) -> Array | None:
     """Return the actions [T, A] in Actions; None where there are none, as LeRobot says of errors.
 
     Raises:
-        WireError: it holds something else.
+        WireError: it holds something else, or answers another observation than that of ``step``:
+            LeRobot's server has room for one, and somebody else's may have come in between.
     """
     data = _fields(frame).get(1, b"")
     if not isinstance(data, bytes):
@@ -232,6 +233,12 @@ def decode_actions(frame: bytes) -> Array | None:
     sizes = {a.shape if isinstance(a, np.ndarray) and a.ndim == 1 else None for a in actions}
     if not actions or len(actions) < len(rows) or len(sizes) != 1 or None in sizes:
         raise bad_frame("it holds no actions", data)
+    first = rows[0].fields.get("timestep")
+    if step is not None and first != step:
+        raise WireError(
+            f"the server answers observation {shown(first)}, asked was {step}: does another robot "
+            "or run use it?"
+        )
     return np.stack([action for action in actions if isinstance(action, np.ndarray)])
 
 

@@ -49,6 +49,8 @@ class Reply:
 
     actions: Array | None = None
     trouble: str | None = None
+    parts: tuple[str, ...] = ()
+    """What the server calls the columns, from left to right, where it has names for them."""
 
 
 @dataclass(frozen=True)
@@ -135,6 +137,8 @@ class About:
     """Of all that defines its actions."""
     needs_instruction: bool = False
     bit_exact: bool = True
+    remembers: bool = True
+    """Whether it keeps something of an episode between two questions."""
     format: Annotated[int, msgspec.Meta(ge=1)] = field(default=1)
 
     def tree(self) -> dict[str, Any]:

@@ -78,7 +78,7 @@ def decode(frame: bytes | str) -> Message:
         WireError: it holds none.
     """
     if isinstance(frame, str):
-        raise bad_frame("a text came, where frames are binary", frame.encode("utf-8", "replace"))
+        raise _bad("a text came, where frames are binary", frame)
     tree = unpack_map(frame)
     try:
         kind, seq = Kind(tree.get("type")), tree.get("seq")
@@ -100,14 +100,14 @@ def hello(about: About | None = None) -> dict[str, Any]:
     return {**told, "model_server": about.policy, "capabilities": {}, OURS: about.tree()}
 
 
-def heard_hello(message: Message) -> About | None:
+def heard_hello(message: Message, frame: bytes | str) -> About | None:
     """Return what a server of ours says of itself; None where it is somebody else's.
 
     Raises:
-        WireError: it is no hello.
+        WireError: it is no hello; ``frame`` is what came.
     """
     if message.kind is not Kind.HELLO:
-        raise WireError(f"the server answers hello with {message.kind.value}")
+        raise _bad(f"the server answers hello with {message.kind.value}", frame)
     return about_of(message.payload.get(OURS))
 
 
@@ -149,23 +149,27 @@ def actions(chunk: Array) -> dict[str, Any]:
     return {_ACTIONS: chunk}
 
 
-def reply_of(message: Message) -> Reply:
+def reply_of(message: Message, frame: bytes | str) -> Reply:
     """Return the actions [T, A] in a message, or the trouble that it tells of.
 
     Raises:
-        WireError: it holds neither.
+        WireError: it holds neither; ``frame`` is what came.
     """
     if message.kind is Kind.ERROR:
         return Reply(trouble=str(message.payload.get("error", message.payload))[:8000])
     found = numbers_in(message.payload.get(_ACTIONS))
     if message.kind is not Kind.ACTION or found is None:
-        raise WireError(f"the server answers with {message.kind.value} and no {_ACTIONS!r}")
+        raise _bad(f"the server answers with {message.kind.value} and no {_ACTIONS!r}", frame)
     return Reply(found[None] if found.ndim == 1 else found)
 
 
 def episode(spec: EpisodeSpec) -> dict[str, Any]:
     """Return what is said when an episode begins."""
     return {"task": {"name": spec.task.instruction or spec.task.name, "suite": spec.task.suite}}
+
+
+def _bad(what: str, frame: bytes | str) -> WireError:
+    return bad_frame(what, frame.encode("utf-8", "replace") if isinstance(frame, str) else frame)
 
 
 def _tree_of(value: Any) -> Any:

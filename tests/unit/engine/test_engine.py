@@ -280,7 +280,7 @@ def test_a_worker_that_has_started_does_not_wait_for_the_start_of_the_others(
             heard.append(("order", slot))
             super().send(slot, order)
 
-    monkeypatch.setattr("proctor.engine.engine.InProcessPool", HeardPool)
+    monkeypatch.setattr("proctor.engine.in_process.InProcessPool", HeardPool)
     run(eval__batch_size=4, eval__use_async_envs=False)
     assert heard.index(("order", 0)) < heard.index(("start", 3))
 

@@ -19,7 +19,7 @@ from proctor.policies.remote.address import addresses_of
 from proctor.policies.remote.link import LinkSettings
 from proctor.policies.remote.vla_eval import VlaEvalLink
 from proctor.policies.remote.websocket import WebSocket
-from proctor.wire import groot, lerobot, vla_eval
+from proctor.wire import groot, groot_arrays, lerobot, vla_eval
 from proctor.wire.pickle_writing import Tensor, dump
 from proctor.wire.pickles import Record, load
 from proctor.wire.records import Ask
@@ -91,7 +91,7 @@ def test_groot_clients_ping_ask_for_rows_and_do_not_kill() -> None:
         }
         data = {"observation": seen, "options": None}
         actions, _ = asked(url, {"endpoint": "get_action", "data": data, "api_token": "key"})
-    rows = groot._read(actions["action"])
+    rows = groot_arrays.read(actions["action"])
     assert rows.shape == (2, 3, 2)
     assert not np.array_equal(rows[0], rows[1])
 

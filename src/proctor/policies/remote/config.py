@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from proctor.definition import PRESENTATION
+from proctor.definition import PRESENTATION, SECRET
 from proctor.errors import UsageError
 from proctor.policies.base import PolicyConfig
 from proctor.policies.remote.address import Address, addresses_of, is_word
@@ -104,7 +104,8 @@ class RemoteConfig(PolicyConfig):
         default=64, metadata={"help": "most requests at the same time"} | PRESENTATION
     )
     api_key: str | None = field(
-        default=None, metadata={"help": "what the server asks for"} | PRESENTATION
+        default=None,
+        metadata={"help": "what the server asks for; kept in no file"} | PRESENTATION | SECRET,
     )
 
     @property

@@ -28,6 +28,12 @@ def check_rotation(config: RemoteConfig, size: int | None) -> None:
         )
 
 
+def sent_size(config: RemoteConfig, size: int) -> int:
+    """Return how many numbers a state of ``size`` is sent as."""
+    by_four = config.rotation in (Rotation.QUATERNION_XYZW, Rotation.QUATERNION_WXYZ)
+    return size + by_four
+
+
 def turned(state: Array, config: RemoteConfig) -> Array:
     """Return a state [..., D] with its axis-angle as the server wants it."""
     if config.rotation is Rotation.AXIS_ANGLE:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from proctor.errors import PeerLost, UsageError, WireError, one_line
+from proctor.errors import EpisodeLost, PeerLost, UsageError, WireError, one_line
 from proctor.features import Array
 from proctor.policies.remote.address import Address
 from proctor.policies.remote.link import Dial, Link
@@ -17,6 +17,8 @@ from proctor.types import EpisodeSpec
 from proctor.wire.records import About, Ask
 
 _PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
+_NEWS_S = 30.0
+"""How often at most it is said of a server that it is lost."""
 
 
 @dataclass(eq=False)
@@ -31,11 +33,19 @@ class _Server:
     """In a row."""
     not_before: float = 0.0
     """When it may be tried again."""
+    said_at: float = -_NEWS_S
+    """When it was last said that it is lost."""
+    word: str | None = None
+    """What it said of itself when it was first met."""
 
     @property
     def load(self) -> float:
         """About how long one more episode waits here."""
         return (self.seats + 1) * (self.usual_s or 1e-3)
+
+    def is_down(self, now: float) -> bool:
+        """Whether it was lost: then one episode tries it, now and again, and others go by."""
+        return self.not_before > now or (self.losses > 0 and self.seats > 0)
 
 
 @dataclass(eq=False)
@@ -45,6 +55,17 @@ class Seat:
     spec: EpisodeSpec
     server: _Server | None = None
     link: Link | None = None
+    answered: bool = False
+    """Whether its server has answered, and may remember something."""
+
+
+@dataclass(frozen=True)
+class Met:
+    """What servers say of themselves: those of ours, lines for the user, and names they want."""
+
+    said: list[About | None]
+    notes: list[str]
+    wants: set[str]
 
 
 class Fleet:
@@ -57,14 +78,17 @@ class Fleet:
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._links: set[Link] = set()
+        self._met: list[About | None] = []
 
-    def meet(self) -> tuple[list[About | None], list[str]]:
-        """Return what every server that answers says of itself, and why others do not.
+    def meet(self) -> Met:
+        """Return what every server that answers says of itself, and what is to be noted of others.
 
         Raises:
             UsageError: none answers, or one speaks something else.
         """
-        said, missing = [], []
+        said: list[About | None] = []
+        missing: list[str] = []
+        wants: set[str] = set()
         for server in self._servers:
             try:
                 link = self._connect(server)
@@ -76,28 +100,33 @@ class Fleet:
                 raise UsageError(f"--policy.url={server.address}: {error}") from None
             else:
                 said.append(link.about)
+                wants.update(link.wants)
                 server.idle.append(link)
         if not said:
             raise UsageError(f"--policy.url: no server answers: {'; '.join(missing)}")
-        return said, missing
+        words = {server.word for server in self._servers if server.word is not None}
+        if said[0] is None and len(words) > 1:
+            missing.append("the servers say different things of themselves: the same policy?")
+        self._met = said
+        return Met(said, missing, wants)
 
     def ask(self, seat: Seat, ask: Ask) -> Array:
         """Return the answer of whichever server can give it.
 
         Raises:
             PeerLost: none could for ``retry_s``.
-            WireError: what came is no answer.
+            EpisodeLost: the one that knows the episode is gone.
+            WireError: what came is no answer, or from another policy.
         """
         give_up_at, pause_s = 0.0, _PAUSE_S
         while True:
             try:
                 return self._ask_once(seat, ask)
-            except PeerLost as lost:
+            except PeerLost:
                 now = time.monotonic()
                 give_up_at = give_up_at or now + self._retry_s
                 if now >= give_up_at or self._closed.is_set():
                     raise
-                self._say(lost)
             if self._all_down():
                 self._closed.wait(min(pause_s, max(0.0, give_up_at - time.monotonic())))
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
@@ -134,31 +163,42 @@ class Fleet:
         began = time.perf_counter()
         try:
             actions = link.ask(ask)
+        except PeerLost as lost:
+            self._leave(seat, server, link)
+            self._note_loss(server, lost)
+            if seat.answered and link.remembers:
+                raise EpisodeLost(f"{lost}, with what it remembered of {seat.spec}") from None
+            raise
         except WireError as error:
-            seat.link = seat.server = None
-            self._drop(server, link)
-            if isinstance(error, PeerLost):
-                self._note_loss(server)
-                raise
+            self._leave(seat, server, link)
             raise WireError(f"{server.address}: {error}") from None
         took = time.perf_counter() - began
         server.usual_s = took if not server.usual_s else 0.8 * server.usual_s + 0.2 * took
         server.losses, server.not_before = 0, 0.0
+        seat.answered = True
         return actions
+
+    def _leave(self, seat: Seat, server: _Server, link: Link) -> None:
+        seat.link = seat.server = None
+        self._drop(server, link)
 
     def _sit_down(self, seat: Seat) -> None:
         """Find the episode a connection: to the server that will answer soonest, if it can."""
         lost: PeerLost | None = None
         for server in self._by_load():
+            with self._lock:
+                server.seats += 1
+            link: Link | None = None
             try:
                 link = self._idle_link(server) or self._connect(server)
                 link.begin(seat.spec)
-            except PeerLost as error:
+            except WireError as error:
+                self._drop(server, link)
+                if not isinstance(error, PeerLost):
+                    raise
                 lost = error
-                self._note_loss(server)
+                self._note_loss(server, error)
                 continue
-            with self._lock:
-                server.seats += 1
             seat.server, seat.link = server, link
             return
         assert lost is not None
@@ -168,7 +208,7 @@ class Fleet:
         """Return the servers that may be tried, the best first; those that are down come last."""
         now = time.monotonic()
         with self._lock:
-            return sorted(self._servers, key=lambda s: (s.not_before > now, s.load))
+            return sorted(self._servers, key=lambda server: (server.is_down(now), server.load))
 
     def _idle_link(self, server: _Server) -> Link | None:
         with self._lock:
@@ -182,18 +222,42 @@ class Fleet:
         if closed:
             link.close()
             raise PeerLost(f"{server.address} is not asked any more")
+        self._recognise(server, link)
         return link
 
-    def _drop(self, server: _Server, link: Link) -> None:
+    def _recognise(self, server: _Server, link: Link) -> None:
+        """Refuse a server that is back with another policy, or came late with one."""
+        if self._met and link.about != self._met[0]:
+            self._hang_up(link)
+            named = " and ".join(name_of(about) for about in (link.about, self._met[0]))
+            raise WireError(f"{server.address}: not the policy that the run began with ({named})")
+        if server.word not in (None, link.word) and link.about is None:
+            print(
+                f"warning: {server.address} says other things of itself than before: the same "
+                "policy?",
+                file=sys.stderr,
+                flush=True,
+            )
+        server.word = link.word
+
+    def _drop(self, server: _Server, link: Link | None) -> None:
         with self._lock:
             server.seats -= 1
+        if link is not None:
+            self._hang_up(link)
+
+    def _hang_up(self, link: Link) -> None:
+        with self._lock:
             self._links.discard(link)
         with contextlib.suppress(WireError):
             link.close()
 
-    def _note_loss(self, server: _Server) -> None:
+    def _note_loss(self, server: _Server, lost: PeerLost | None = None) -> None:
         """Try a server later; connections that were open to it are of no use."""
         with self._lock:
+            now = time.monotonic()
+            news = lost is not None and now >= server.said_at + _NEWS_S and server.losses == 0
+            server.said_at = now if news else server.said_at
             server.losses += 1
             pause_s = min(_PAUSE_S * 2**server.losses, _LONGEST_PAUSE_S)
             server.not_before = time.monotonic() + pause_s
@@ -201,13 +265,14 @@ class Fleet:
             self._links.difference_update(idle)
         for link in idle:
             link.close()
+        if news and not self._closed.is_set():
+            print(one_line(f"warning: {lost}; asking again"), file=sys.stderr, flush=True)
 
     def _all_down(self) -> bool:
         now = time.monotonic()
         return all(server.not_before > now for server in self._servers)
 
-    def _say(self, lost: PeerLost) -> None:
-        """Say once a server that it is lost, while others, or it, are tried."""
-        down = [server for server in self._servers if server.losses == 1]
-        if down:
-            print(one_line(f"warning: {lost}; asking again"), file=sys.stderr, flush=True)
+
+def name_of(about: About | None) -> str:
+    """Return how a policy is called where it must be told from others."""
+    return "somebody else's" if about is None else f"{about.policy} {about.fingerprint[:8]}"

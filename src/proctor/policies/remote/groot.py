@@ -6,14 +6,15 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from proctor.errors import MissingExtra, PeerLost, WireError, what_happened
 from proctor.features import Array
 from proctor.policies.remote.address import Address
-from proctor.policies.remote.link import LinkSettings
+from proctor.policies.remote.link import LinkSettings, word_of
 from proctor.types import EpisodeSpec
-from proctor.wire import groot
+from proctor.wire import groot, groot_dialect
 from proctor.wire.records import About, Ask
 
 try:
@@ -51,9 +52,7 @@ class GrootLink:
         host = f"[{address.host}]" if ":" in address.host else address.host
         try:
             self._socket.connect(f"tcp://{host}:{address.port}")
-            self.about: About | None = groot.decode_about(
-                self._call(groot.Request(groot.ABOUT), settings.connect_s)
-            )
+            self._meet()
         except zmq.ZMQError as error:
             self.close()
             raise PeerLost(f"{address} cannot be reached: {error.strerror}") from None
@@ -61,16 +60,31 @@ class GrootLink:
             self.close()
             raise
 
+    def _meet(self) -> None:
+        """Ask whether it is one of ours, and somebody else's how it is to be asked."""
+        said = self._call(groot.Request(groot.ABOUT), self._settings.connect_s)
+        self.about: About | None = groot.decode_about(said)
+        self._dialect = groot_dialect.Dialect()
+        if self.about is None:
+            said = self._call(groot.Request(groot.CONFIG), self._settings.connect_s)
+            self._dialect = groot_dialect.decode_dialect(said)
+        self.word, self.wants = word_of(said), self._dialect.wants
+        self.remembers = self.about is None or self.about.remembers
+
     def begin(self, spec: EpisodeSpec) -> None:
-        """Have the server forget what was before."""
+        """Have the server forget what was before; N1.5 knows no such word, and says so."""
         self._call(groot.Request(groot.RESET), self._settings.answer_s)
 
     def ask(self, ask: Ask) -> Array:
         """Return the actions that answer a question."""
-        request = groot.Request(groot.ACT, groot.observation(ask))
+        dialect = self._dialect
+        asked = groot.observation(ask, dialect)
+        request = groot.Request(groot.ACT, asked, newer=dialect.newer)
         reply = groot.decode_actions(self._call(request, self._settings.answer_s))
         if reply.actions is None:
             raise WireError(f"the server says: {what_happened(reply.trouble or '')}")
+        if len(reply.parts) > 1:
+            self._settings.say(f"the actions are {', '.join(reply.parts)}, side by side")
         return reply.actions
 
     def end(self) -> None:
@@ -102,7 +116,7 @@ class GrootLink:
 
     def _call(self, request: groot.Request, within_s: float) -> bytes:
         token = self._settings.api_key
-        frame = groot.encode_request(groot.Request(request.endpoint, request.data, token))
+        frame = groot.encode_request(replace(request, api_token=token))
         with self._in_use():
             try:
                 self._socket.send(frame, zmq.NOBLOCK)
@@ -116,12 +130,12 @@ class GrootLink:
         poller.register(self._events, zmq.POLLIN)
         while True:
             ready = dict(poller.poll(_SLICE_MS))
+            if self._events in ready:  # first: whoever answers behind it is another
+                self._events.recv_multipart()
+                raise PeerLost(f"{self._address} is lost: the server hung up")
             if self._socket in ready:
                 received: bytes = self._socket.recv()
                 return received
-            if self._events in ready:
-                self._events.recv_multipart()
-                raise PeerLost(f"{self._address} is lost: the server hung up")
             if self._closing.is_set():
                 raise PeerLost(f"{self._address} is not asked any more")
             if time.monotonic() >= until:

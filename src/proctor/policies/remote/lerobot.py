@@ -7,6 +7,8 @@ connection to it, and ask one after the other.
 from __future__ import annotations
 
 import itertools
+import os
+import secrets
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -20,6 +22,7 @@ from proctor.wire import lerobot
 from proctor.wire.packing import unpack
 from proctor.wire.records import About, Ask, about_of
 
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what it prints, we say in a line of our own
 try:
     import grpc
 except ImportError as error:
@@ -53,7 +56,7 @@ class _Line:
         self, address: Address, settings: LinkSettings, setup: lerobot.Setup | None
     ) -> None:
         self._address, self._settings = address, settings
-        self._steps = itertools.count()
+        self._steps = itertools.count(secrets.randbelow(2**31))  # others count too
         self._lock = threading.Lock()
         self.lost = False
         options = [
@@ -90,9 +93,9 @@ class _Line:
         """Return the actions that answer a question."""
         answer_s = self._settings.answer_s
         with self._lock:
-            parts = lerobot.encode_observation(ask, next(self._steps))
-            self._call(lerobot.OBSERVE, parts, answer_s)
-            actions = lerobot.decode_actions(self._call(lerobot.ACT, b"", answer_s)[0])
+            step = next(self._steps)
+            self._call(lerobot.OBSERVE, lerobot.encode_observation(ask, step), answer_s)
+            actions = lerobot.decode_actions(self._call(lerobot.ACT, b"", answer_s)[0], step)
         if actions is None:
             raise WireError("the server gives no actions; its own log says why")
         return actions
@@ -136,6 +139,9 @@ class _LerobotLink:
     def __init__(self, line: _Line) -> None:
         self._line = line
         self.about = line.about
+        self.word = ""
+        self.wants: tuple[str, ...] = ()
+        self.remembers = line.about is not None and line.about.remembers
 
     def begin(self, spec: EpisodeSpec) -> None:
         """Say nothing: the protocol has no word for it."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from proctor.features import Array
 from proctor.policies.remote.address import Address
@@ -21,6 +22,8 @@ class LinkSettings:
     answer_s: float = 120.0
     api_key: str | None = None
     most_bytes: int = MOST_BYTES
+    say: Callable[[str], None] = lambda line: None
+    """Told what a user should know of a server's answers."""
 
 
 class Link(Protocol):
@@ -28,6 +31,13 @@ class Link(Protocol):
 
     about: About | None
     """What a server of ours says of its policy."""
+    word: str
+    """All that it says of itself: another word on the same day is another policy, it may be."""
+    remembers: bool
+    """Whether it may remember an episode: then nobody else can go on with it."""
+
+    wants: tuple[str, ...]
+    """The names that it looks at, where it says so."""
 
     def begin(self, spec: EpisodeSpec) -> None:
         """Say that an episode begins."""
@@ -40,6 +50,12 @@ class Link(Protocol):
 
     def close(self) -> None:
         """Hang up."""
+
+
+def word_of(said: bytes | str | Mapping[str, Any]) -> str:
+    """Return what a server says of itself as a short text, the same for the same."""
+    told = said if isinstance(said, bytes) else repr(said).encode("utf-8", "replace")
+    return hashlib.sha256(told).hexdigest()[:16]
 
 
 Dial: TypeAlias = Callable[[Address], Link]

@@ -57,7 +57,7 @@ def names_for_others(
         return {key: rename_map.get(key, key) for key in keys}
     names = {key: rename_map[key] for key in keys if key in rename_map}
     cameras = [k for k in keys if interface.features[k].kind is FeatureKind.VISUAL]
-    for key in sorted(cameras, key=_is_wrist):  # what is at the wrist is never the first
+    for key in sorted(cameras, key=is_wrist):  # what is at the wrist is never the first
         if key not in names:
             names[key] = _camera_name(words, key, interface, set(names.values()))
     for key in keys:
@@ -67,8 +67,30 @@ def names_for_others(
     return {key: names[key] for key in keys}
 
 
+def parts_of(name: str, size: int) -> list[tuple[str, slice]]:
+    """Return under which names a state of ``size`` numbers is sent, each with its part of them.
+
+    As a rule that is one; ``state/arm:7,state/gripper:1`` cuts it.
+
+    Raises:
+        UsageError: the parts are not the whole.
+    """
+    if ":" not in name:
+        return [(name, slice(None))]
+    found, start = [], 0
+    for part in name.split(","):
+        called, _, count = part.strip().partition(":")
+        if not called or not count.isdecimal() or not int(count):
+            raise UsageError(f"--rename_map: {part!r} is no NAME:COUNT, in {name!r}")
+        found.append((called, slice(start, start + int(count))))
+        start += int(count)
+    if start != size:
+        raise UsageError(f"--rename_map: {name!r} is of {start} numbers, the state has {size}")
+    return found
+
+
 def _camera_name(words: Vocabulary, key: str, interface: Interface, taken: set[str]) -> str:
-    if words.first not in taken and not _is_wrist(key):
+    if words.first not in taken and not is_wrist(key):
         return words.first
     if words.wrist not in taken:
         return words.wrist
@@ -80,5 +102,6 @@ def _camera_name(words: Vocabulary, key: str, interface: Interface, taken: set[s
     return words.other.format(key.rpartition(".")[2])
 
 
-def _is_wrist(key: str) -> bool:
+def is_wrist(key: str) -> bool:
+    """Whether a camera is at the wrist, by its name."""
     return any(word in key.lower() for word in _WRIST)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from proctor.errors import WireError, what_happened
 from proctor.features import Array
 from proctor.policies.remote.address import Address
-from proctor.policies.remote.link import LinkSettings
+from proctor.policies.remote.link import LinkSettings, word_of
 from proctor.policies.remote.websocket import WebSocket
 from proctor.types import EpisodeSpec
 from proctor.wire import openpi
@@ -26,6 +26,9 @@ class OpenpiLink:
         try:
             frame = self._socket.receive(settings.connect_s)
             self.about: About | None = openpi.decode_metadata(frame)
+            self.word = word_of(frame)
+            self.wants: tuple[str, ...] = ()
+            self.remembers = self.about is not None and self.about.remembers
         except WireError:
             self._socket.close()
             raise

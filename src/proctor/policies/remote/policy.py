@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from proctor.errors import PeerLost, UsageError
+from proctor.errors import PeerLost, UsageError, one_line
 from proctor.features import Array, FeatureKind, Interface
 from proctor.machine.memory import keep_large_blocks
 from proctor.policies.base import Batch, Policy, PolicySpec, Query
 from proctor.policies.remote.address import Address
 from proctor.policies.remote.config import RemoteConfig
-from proctor.policies.remote.conventions import check_rotation, played, turned
-from proctor.policies.remote.fleet import Fleet, Seat
+from proctor.policies.remote.conventions import check_rotation, played, sent_size, turned
+from proctor.policies.remote.fleet import Fleet, Seat, name_of
 from proctor.policies.remote.link import Link, LinkSettings
-from proctor.policies.remote.names import Vocabulary, names_for_others, names_for_ours
+from proctor.policies.remote.names import (
+    Vocabulary,
+    names_for_others,
+    names_for_ours,
+    parts_of,
+)
 from proctor.types import EpisodeSpec
 from proctor.wire import groot, lerobot, openpi, vla_eval
 from proctor.wire.records import About, Ask, Protocol
+
+_MOST_SAID = 20
 
 
 @dataclass(frozen=True)
@@ -30,6 +38,19 @@ class _Spoken:
     link: Callable[[Address, LinkSettings], Link]
 
 
+class _Once:
+    """Says what servers' answers are like, each line once."""
+
+    def __init__(self, addresses: list[Address]) -> None:
+        self._place = addresses[0]
+        self._said: set[str] = set()
+
+    def say(self, line: str) -> None:
+        if line not in self._said and len(self._said) < _MOST_SAID:
+            self._said.add(line)
+            print(one_line(f"note: {self._place}: {line}"), file=sys.stderr, flush=True)
+
+
 class RemotePolicy(Policy):
     """Asks servers. Its methods are called by as many threads as requests may be in flight."""
 
@@ -37,25 +58,43 @@ class RemotePolicy(Policy):
         addresses = config.addresses
         keep_large_blocks()
         spoken = _spoken(config, interface)
-        settings = LinkSettings(answer_s=config.timeout_s, api_key=config.api_key)
+        settings = LinkSettings(
+            answer_s=config.timeout_s, api_key=config.api_key, say=_Once(addresses).say
+        )
         self._config = config
         self._fleet = Fleet(addresses, lambda at: spoken.link(at, settings), config.retry_s)
-        said, missing = self._fleet.meet()
-        self._about = _agreed(said, addresses)
+        met = self._fleet.meet()
+        self._about = _agreed(met.said, addresses)
         renames = config.rename_map or {}
         if self._about is not None:
             self._names = names_for_ours(self._about, interface, renames)
         else:
             self._names = names_for_others(spoken.words, interface, config.inputs, renames)
         states = [k for k in self._names if interface.features[k].kind is FeatureKind.STATE]
-        self._states = frozenset(states)
-        check_rotation(config, interface.features[states[0]].shape[0] if states else None)
-        self.spec = self._spec(addresses, missing)
+        sizes = {key: interface.features[key].shape[0] for key in states}
+        check_rotation(config, sizes[states[0]] if states else None)
+        self._parts = {
+            key: parts_of(self._names[key], sent_size(config, size)) for key, size in sizes.items()
+        }
+        self._check_wanted(met.wants)
+        self.spec = self._spec(addresses, met.notes)
+
+    def _check_wanted(self, wants: set[str]) -> None:
+        """Refuse to send a server what it does not look at, where it says what it does."""
+        cameras = {name for key, name in self._names.items() if key not in self._parts}
+        sent = cameras | {name for parts in self._parts.values() for name, _ in parts}
+        if wants - sent:
+            raise UsageError(
+                f"the server looks at {', '.join(sorted(wants))}; sent are "
+                f"{', '.join(sorted(sent)) or 'none'}: say what is what with --rename_map"
+            )
 
     def _spec(self, addresses: list[Address], missing: list[str]) -> PolicySpec:
         about = self._about
+        notes = [f"asking {', '.join(map(str, addresses))} ({addresses[0].protocol.value})"]
+        if about is None:
+            notes.append("; ".join(f"{key} is sent as {n}" for key, n in self._names.items()))
         name = "remote" if about is None else f"remote {about.policy}"
-        places = ", ".join(map(str, addresses))
         return PolicySpec(
             name,
             tuple(self._names),
@@ -64,7 +103,7 @@ class RemotePolicy(Policy):
             needs_instruction=about is not None and about.needs_instruction,
             bit_exact=about is not None and about.bit_exact,
             in_flight=self._config.in_flight,
-            notes=(f"asking {places} ({addresses[0].protocol.value})", *missing),
+            notes=(*notes, *missing),
         )
 
     def new_episode(self, spec: EpisodeSpec) -> Seat:
@@ -81,7 +120,11 @@ class RemotePolicy(Policy):
         for key, name in self._names.items():
             values = batch.observations[key][row]
             values = values if ours else values[-1]
-            seen[name] = turned(values, self._config) if key in self._states else values
+            if key not in self._parts:
+                seen[name] = values
+                continue
+            state = turned(values, self._config)
+            seen |= {part: state[..., where] for part, where in self._parts[key]}
         prompt = query.spec.task.instruction
         ask = Ask(seen, prompt)
         if ours:
@@ -119,7 +162,7 @@ def _agreed(said: list[About | None], addresses: list[Address]) -> About | None:
         UsageError: they do not serve the same.
     """
     if any(about != said[0] for about in said):
-        names = ", ".join("somebody else's" if a is None else a.policy for a in said)
+        names = ", ".join(map(name_of, said))
         raise UsageError(
             f"--policy.url={','.join(map(str, addresses))}: not one policy everywhere ({names})"
         )

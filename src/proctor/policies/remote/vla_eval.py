@@ -8,7 +8,7 @@ from typing import Any
 from proctor.errors import WireError, what_happened
 from proctor.features import Array
 from proctor.policies.remote.address import Address
-from proctor.policies.remote.link import LinkSettings
+from proctor.policies.remote.link import LinkSettings, word_of
 from proctor.policies.remote.websocket import WebSocket
 from proctor.types import EpisodeSpec
 from proctor.wire import vla_eval
@@ -30,8 +30,12 @@ class VlaEvalLink:
         self._socket = WebSocket(address, settings)
         try:
             self._say(Kind.HELLO, vla_eval.hello())
-            answer = vla_eval.decode(self._socket.receive(settings.connect_s))
-            self.about: About | None = vla_eval.heard_hello(answer)
+            frame = self._socket.receive(settings.connect_s)
+            answer = vla_eval.decode(frame)
+            self.about: About | None = vla_eval.heard_hello(answer, frame)
+            self.word = word_of(answer.payload)
+            self.wants: tuple[str, ...] = ()
+            self.remembers = self.about is None or self.about.remembers
         except WireError:
             self._socket.close()
             raise
@@ -43,13 +47,14 @@ class VlaEvalLink:
     def ask(self, ask: Ask) -> Array:
         """Return the actions that answer a question."""
         self._say(Kind.OBSERVATION, vla_eval.observation(ask))
-        while True:
-            answer = vla_eval.decode(self._socket.receive(self._settings.answer_s))
-            reply = vla_eval.reply_of(answer)
-            if reply.actions is None:
-                raise WireError(f"the server says: {what_happened(reply.trouble or '')}")
-            if answer.seq == self._seq:  # else of a question that nobody waits for any more
-                return reply.actions
+        frame = self._socket.receive(self._settings.answer_s)
+        answer = vla_eval.decode(frame)
+        reply = vla_eval.reply_of(answer, frame)
+        if reply.actions is None:
+            raise WireError(f"the server says: {what_happened(reply.trouble or '')}")
+        if answer.seq != self._seq:  # whoever waits no more has hung up: it is nobody's
+            raise WireError(f"the server answers question {answer.seq}, asked was {self._seq}")
+        return reply.actions
 
     def end(self) -> None:
         """Say that the episode has ended."""

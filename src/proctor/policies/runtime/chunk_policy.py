@@ -89,6 +89,7 @@ class ChunkPolicy(Policy):
             worded=tuple(config.instructions or ()),
             computes_on=self.device.type,
             bit_exact=self.device.type == "cpu" or config.pad_to is not None,
+            remembers=parts.network.new_episode() is not None,
             notes=(*parts.notes, *parts.network.remarks, *([about_device] if about_device else ())),
         )
         self.network = parts.network.eval().requires_grad_(False).to(self.device)
