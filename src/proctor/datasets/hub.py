@@ -12,6 +12,7 @@ from proctor.datasets.source import chosen_revision
 from proctor.errors import UsageError, one_line
 from proctor.machine.hub import HUB_ID, hub_api, in_our_words, refusals
 
+CARD_FILE = "README.md"
 _NOT_PUSHED = ("images/*", ".*", "*.part")
 """Pictures of an unfinished take, what is private to this machine, what is half written."""
 _REPLACED = ["data/*", "videos/*", "meta/*"]
@@ -47,10 +48,10 @@ def push(
             **kind,
         )
         newest = commit.oid
-        if not (root / "README.md").is_file() and not api.file_exists(repo, "README.md", **kind):
+        if not (root / CARD_FILE).is_file() and not api.file_exists(repo, CARD_FILE, **kind):
             card = api.upload_file(
                 path_or_fileobj=card_of(info, repo).encode(),
-                path_in_repo="README.md",
+                path_in_repo=CARD_FILE,
                 repo_id=repo,
                 commit_message="The dataset's card",
                 **kind,

@@ -15,7 +15,7 @@ from proctor.benchmarks.base import Benchmark, interface_of
 from proctor.config.recording import DatasetSettings, RecordSettings
 from proctor.datasets.format.info import VERSION, Info
 from proctor.datasets.frames.encoder import codec_named
-from proctor.datasets.hub import card_head
+from proctor.datasets.hub import CARD_FILE, card_head
 from proctor.datasets.writing.frame import own_features
 from proctor.errors import DatasetError, MissingExtra, UsageError, did_you_mean
 from proctor.features import (
@@ -37,8 +37,6 @@ from proctor.recorders.takes import Recording, stored, writing
 from proctor.runs.journal import EpisodeRow
 from proctor.types import EpisodeKey, EpisodeSpec, Outcome
 from proctor.version import __version__
-
-CARD_FILE = "README.md"
 
 
 @dataclass(frozen=True)

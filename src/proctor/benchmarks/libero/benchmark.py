@@ -15,6 +15,7 @@ from proctor.benchmarks.libero.expert import LiberoExpert, can_do
 from proctor.benchmarks.libero.problem import Problem, read_problem
 from proctor.benchmarks.libero.scene import COLUMNS, ROWS
 from proctor.benchmarks.libero.tasks import (
+    ALL,
     STANDARD_SUITES,
     SUITES,
     bddl_file,
@@ -83,7 +84,7 @@ class LiberoConfig(DrawnConfig):
     type: str = field(default="libero", metadata={"help": "which benchmark"})
     task: str = field(
         default="libero_10",
-        metadata={"help": f"suites, comma-separated, of {', '.join(SUITES)}; libero_all: first 4"},
+        metadata={"help": f"suites, comma-separated, of {', '.join(SUITES)}; {ALL}: first 4"},
     )
     obs_type: ObservationType | None = field(
         default=ObservationType.PIXELS_AGENT_POS, metadata={"help": "what policies are offered"}
@@ -266,12 +267,12 @@ def _selected_tasks(config: LiberoConfig) -> list[Task]:
     named = dict.fromkeys(
         suite
         for name in names_in(config.task, flag="task")
-        for suite in (STANDARD_SUITES if name == "libero_all" else (name,))
+        for suite in (STANDARD_SUITES if name == ALL else (name,))
     )
     tasks: list[Task] = []
     for suite in named:
         if suite not in SUITES:
-            choice = f" (choose {', '.join(SUITES)} or libero_all)"
+            choice = f" (choose {', '.join(SUITES)} or {ALL})"
             raise UsageError(
                 f"libero has no suite {suite!r}{did_you_mean(suite, SUITES) or choice}"
             )
@@ -285,6 +286,6 @@ PLUGIN = BenchmarkPlugin(
     config=LiberoConfig,
     make=Libero,
     foreign=LEROBOT,
-    groups=SUITES,
+    groups=(*SUITES, ALL),
     summary="LIBERO: household tasks of a Panda arm (spatial, object, goal, 10, 90)",
 )

@@ -19,6 +19,8 @@ from proctor.features import Array
 
 STANDARD_SUITES = ("libero_spatial", "libero_object", "libero_goal", "libero_10")
 SUITES = (*STANDARD_SUITES, "libero_90")
+ALL = "libero_all"
+"""What papers call so: the standard suites."""
 _ALONE = " && pip install --no-deps hf-libero==0.1.4 bddl==1.0.1"
 """Their metadata asks for torch, transformers, robomimic ..., which no environment imports."""
 _SCENE_PREFIX = re.compile(r"^[A-Z_]+_SCENE\d+_")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from proctor.datasets.edit.card import merged_card
 from proctor.datasets.edit.counting import Counting
 from proctor.datasets.edit.files import take_over, take_over_the_rest
 from proctor.datasets.edit.frames import Numbering, number, write_frames
@@ -26,6 +27,7 @@ from proctor.datasets.format.info import VERSION, Info
 from proctor.datasets.format.info_file import write_info
 from proctor.datasets.format.tables import write_stats
 from proctor.datasets.format.tasks import SUBTASK_INDEX, SUBTASKS_FILE, write_tasks
+from proctor.datasets.hub import CARD_FILE
 from proctor.datasets.writing.places import numbered
 from proctor.datasets.writing.workshop import Workshop
 from proctor.errors import UsageError
@@ -73,6 +75,8 @@ def build(recipe: Recipe, place: Place) -> Built:
             raise UsageError(f"{place.root} is inside {root}; choose a folder beside it")
     with building(place) as into:
         info, filmed = _write(recipe, into)
+        if len({kept.source.root for kept in recipe.kept}) > 1:
+            (into / CARD_FILE).write_text(merged_card(recipe, place.root.name))
     again = {key: found.again for key, found in filmed.items() if found.again}
     return Built(place.root, info, again)
 

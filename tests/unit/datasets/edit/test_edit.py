@@ -159,6 +159,24 @@ def test_merge_joins_tasks_by_their_words(source: Path, tmp_path: Path) -> None:
     assert packets(tmp_path / "out", 2) == packets(source, 1)
 
 
+def test_a_merged_dataset_has_a_card_that_quotes_those_of_its_parts(
+    source: Path, tmp_path: Path
+) -> None:
+    said = "---\ntags:\n- LeRobot\n---\n\n# me/one\n\nRecorded by hand.\n"
+    one = made(source, tmp_path / "one", lambda s: operations.delete(s, [0, 2]))
+    (one / "README.md").write_text(said)
+    bare = Path(shutil.copytree(source, tmp_path / "bare"))
+    (bare / "README.md").unlink(missing_ok=True)
+    merged = operations.merge([open_source(one), open_source(bare)])
+    build(merged, new_folder(tmp_path / "both"))
+    head, _, text = (tmp_path / "both/README.md").read_text().partition("\n---\n")
+    assert "- LeRobot" in head
+    assert text.startswith("\n# both\n")
+    assert "- `one`, 1 episodes\n  > # me/one\n  >\n  > Recorded by hand.\n" in text
+    assert text.rstrip().endswith("- `bare`, 3 episodes")
+    assert (one / "README.md").read_text() == said
+
+
 def test_a_renamed_camera_and_a_renamed_column_are_found_under_their_new_names(
     source: Path, tmp_path: Path
 ) -> None:

@@ -1,0 +1,47 @@
+"""The card of a dataset that was put together of others: what they were, in their own words."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+from proctor.datasets.edit.recipe import Recipe
+from proctor.datasets.format.info import VERSION
+from proctor.datasets.hub import CARD_FILE, card_head
+from proctor.machine.files import read_plain
+from proctor.version import __version__
+
+_MOST_BYTES = 2**16
+"""Of a card that is quoted."""
+_EDGE = "---\n"
+"""Around what the Hub reads, at the top."""
+
+
+def merged_card(recipe: Recipe, name: str) -> str:
+    """Return the card of the dataset ``name`` that ``recipe`` makes of several."""
+    return f"""\
+{card_head(name)}
+Put together by Proctor {__version__} of these datasets, in this order, as LeRobotDataset {VERSION}:
+
+{chr(10).join(_parts(recipe))}
+"""
+
+
+def _parts(recipe: Recipe) -> Iterator[str]:
+    """Yield lines on every dataset: how many episodes are its, and its own card as a quotation."""
+    for source, kept in itertools.groupby(recipe.kept, lambda kept: kept.source):
+        yield f"- `{source.root.name}`, {len(list(kept))} episodes"
+        for line in _own_words(source.root / CARD_FILE):
+            yield f"  > {line}".rstrip()
+
+
+def _own_words(path: Path) -> list[str]:
+    """Return the lines of a card without what the Hub reads of it; none where there is none."""
+    try:
+        said = read_plain(path, _MOST_BYTES).decode()
+    except (OSError, UnicodeDecodeError):
+        return []
+    if said.startswith(_EDGE):
+        said = said.partition(f"\n{_EDGE}")[2]
+    return said.strip().splitlines()
