@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
@@ -56,6 +57,8 @@ class StreamState:
     buffer: int
     frames: int
     """Of an epoch."""
+    episodes: str = ""
+    """Which they are of, as a hash; empty in a state from before this was written down."""
 
 
 class Stream:
@@ -86,6 +89,8 @@ class Stream:
         self._files, self._options = files, options
         self._offsets = offsets_of(options.delta_timestamps, info, options.tolerance_s)
         chosen = chosen_episodes(str(root), episodes, options.episodes)
+        counted = np.stack([chosen, episodes.length[chosen]]).astype("<i8")
+        self._chosen = hashlib.sha256(counted.tobytes()).hexdigest()[:16]
         self.lengths = episodes.length[chosen]
         """Frames of each chosen episode."""
         self._shards = shards_of(episodes, chosen)
@@ -105,8 +110,9 @@ class Stream:
 
     def state(self) -> StreamState:
         """Return where the stream stands: after what was handed out last."""
+        options = self._options
         return StreamState(
-            self._epoch, self._position, self._options.seed, self._options.buffer, len(self)
+            self._epoch, self._position, options.seed, options.buffer, len(self), self._chosen
         )
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -138,6 +144,8 @@ class Stream:
                 f"the state is of another stream ({state.frames} frames, seed {state.seed}, buffer "
                 f"{state.buffer}) than this one ({here.frames}, {here.seed}, {here.buffer})"
             )
+        if state.episodes not in ("", here.episodes):
+            raise UsageError("the state is of a stream of other episodes, as many frames as here")
         if state.epoch < 0 or not 0 <= state.position <= len(self):
             raise UsageError(f"there is no position {state.position} of epoch {state.epoch}")
         self._epoch, self._position = state.epoch, state.position

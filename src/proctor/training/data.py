@@ -79,7 +79,8 @@ class Samples(torch.utils.data.Dataset[Batch]):
 def _tensor(values: Any, shape: tuple[int, ...]) -> Tensor:
     """Return rows of ``shape``: pictures as uint8, everything else as float32."""
     array = np.asarray(values)
-    if array.dtype != np.uint8:
+    is_picture = array.dtype == np.uint8 and array.ndim > 3  # [B, (T,) H, W, C]
+    if not is_picture:
         array = array.astype(np.float32, copy=False)
     return torch.from_numpy(np.ascontiguousarray(array)).reshape(len(array), *shape)
 

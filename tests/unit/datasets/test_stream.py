@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import shutil
 from dataclasses import replace
@@ -207,6 +208,11 @@ def test_what_cannot_be_is_said_in_one_line(numbers: Path, films: Path, tmp_path
     state = streamed(numbers, seed=1).state()
     with pytest.raises(UsageError, match="another stream"):
         Stream(Folder(numbers), StreamOptions(seed=2), state)
+    for known, fits in (("", True), ("0" * 16, False)):  # of an older Proctor, of other episodes
+        other = replace(state, episodes=known)
+        with contextlib.nullcontext() if fits else pytest.raises(UsageError, match="of other ep"):
+            Stream(Folder(numbers), StreamOptions(seed=1), other)
+    assert streamed(numbers, episodes=[0, 1]).state() != streamed(numbers, episodes=[0, 2]).state()
     with pytest.raises(UsageError, match="no position 99"):
         Stream(Folder(numbers), StreamOptions(seed=1), replace(state, position=99))
     with pytest.raises(UsageError, match="buffer"):
