@@ -175,10 +175,13 @@ def _train_and_write(
     from proctor.training.loop import Trainer
     from proctor.training.watching import Watching
 
-    config = setup.config
+    config, frames = setup.config, len(setup.order.frames)
     if config.resume:
         folder.check_played_alike(config)
-    with folder.in_use(config, given):
+    known = folder.frames_before() if config.resume else None
+    with folder.in_use(config, given, frames):
+        if known not in (None, frames):
+            _say_what_is_learnt_from(frames, known)
         trainer = Trainer.begin(setup, resumed)
         folder.forget_after(trainer.learning.step)
         _say_what_is_set_aside(folder, resumed, trainer.learning.step)
@@ -205,6 +208,14 @@ def _train_and_write(
         print(f"policy: {nearby(newest / 'pretrained_model')}")
     print(f"report: {page}")
     return 0
+
+
+def _say_what_is_learnt_from(frames: int, known: int | None) -> None:
+    print(
+        f"note: {frames:,} frames instead of {known:,}: the dataset, or what is taken of it, was "
+        "changed since; they come in another order, and statistics stay the checkpoint's",
+        file=sys.stderr,
+    )
 
 
 def _say_what_is_set_aside(folder: TrainingFolder, resumed: Path | None, step: int) -> None:

@@ -30,6 +30,8 @@ class TrainingRecord:
     versions: dict[str, str]
     machine: dict[str, Any]
     format: int = TRAINING_FORMAT
+    frames: _Step | None = None
+    """How many the newest session learns from; None in a record from before this was said."""
 
 
 @dataclass(frozen=True)

@@ -72,6 +72,15 @@ class TrainingFolder:
         record = read_training(self.path)
         return None if record is None else record.given
 
+    def frames_before(self) -> int | None:
+        """Return how many frames the last session learnt from; None where that is not known.
+
+        Raises:
+            UsageError: the record is damaged, or of a newer Proctor.
+        """
+        record = read_training(self.path)
+        return None if record is None else record.frames
+
     def check_played_alike(self, config: TrainConfig) -> None:
         """Refuse to play checkpoints otherwise than those that were: the best would be none.
 
@@ -92,8 +101,12 @@ class TrainingFolder:
             )
 
     @contextmanager
-    def in_use(self, config: TrainConfig, given: Mapping[str, Any]) -> Iterator[None]:
+    def in_use(
+        self, config: TrainConfig, given: Mapping[str, Any], frames: int | None = None
+    ) -> Iterator[None]:
         """Keep others out while the training runs, and write down how it was asked for.
+
+        ``frames``: how many it learns from.
 
         Raises:
             FolderInUse: another process works in it.
@@ -110,14 +123,14 @@ class TrainingFolder:
         except OSError as error:
             raise RunFolderError(f"cannot write {self.path}: {error.strerror}") from None
         try:
-            self._write(config, given)
+            self._write(config, given, frames)
             if (self.path / CHECKPOINTS).is_dir():
                 self.checkpoints().tidy()
             yield
         finally:
             lock.release()
 
-    def _write(self, config: TrainConfig, given: Mapping[str, Any]) -> None:
+    def _write(self, config: TrainConfig, given: Mapping[str, Any], frames: int | None) -> None:
         earlier = read_training(self.path)
         kept = {k: v for k, v in given.items() if k not in ("resume", "output_dir", "config_path")}
         if earlier is not None:  # what was changed on the way holds for the next session, too
@@ -134,6 +147,7 @@ class TrainingFolder:
                 "git_commit": git_commit(),
                 **torch_machine(),
             },
+            frames=frames,
         )
         text = json.dumps(asdict(record), indent=2)
         try:

@@ -12,6 +12,9 @@ from .making import RUN, SMALL_ACT, files_of, words
 pytest.importorskip("torch")
 
 from proctor.cli import main
+from proctor.datasets.edit.build import edit
+from proctor.datasets.edit.operations import delete
+from proctor.datasets.edit.place import same_folder
 from proctor.training.checkpoints import Checkpoints
 
 
@@ -54,3 +57,14 @@ def test_a_run_that_goes_on_from_an_earlier_checkpoint_mixes_with_nothing_later(
     assert names == {"000008", "last", "000006.old1", "000008.old1"}
     assert files_of(run / "checkpoints/000008.old1") == files_of(first)
     assert [path.name for path in (run / "eval").iterdir()] == ["000006.old1"]
+
+
+def test_a_dataset_that_was_changed_since_is_said_so(numbers, tmp_path, capsys):
+    run, data = tmp_path / "run", tmp_path / "data"
+    shutil.copytree(numbers, data)
+    train(*words(data, run, SMALL_ACT, RUN, {"steps": 2}))
+    train("--resume", f"--output_dir={run}", "--steps=4")
+    assert "frames instead of" not in capsys.readouterr().err
+    edit(data, same_folder(data), lambda source: delete(source, [0]))
+    train("--resume", f"--output_dir={run}", "--steps=6")
+    assert "note: 15 frames instead of 24: the dataset, or what" in capsys.readouterr().err
