@@ -19,7 +19,7 @@ from proctor.errors import ProctorError
 from proctor.features import IMAGE, STATE, Feature, FeatureKind
 from proctor.serving.inputs import Inputs
 from proctor.types import EpisodeSpec, Task
-from proctor.wire import groot, lerobot, openpi, pickle_writing, vla_eval
+from proctor.wire import groot, groot_dialect, lerobot, openpi, pickle_writing, vla_eval
 from proctor.wire.records import About, Ask, Seen
 from tests.fuzz.hostile import NUMBERS, ODD, TEXTS, Draw
 from tests.fuzz.sentinel import CANARY
@@ -87,14 +87,18 @@ def _png() -> bytes:
 
 @cache
 def _groot() -> list[bytes]:
-    data = groot.observation(_ask(groot.CAMERAS[0], groot.STATE_NAME))
+    usual = groot_dialect.Dialect()
+    data = groot.observation(_ask(groot.CAMERAS[0], groot.STATE_NAME), usual)
+    looks = {"video": groot_dialect.modality([0], ["video.cam"])}
     old = {"video.cam": _PICTURE[None], "state.arm": _STATE[None], "annotation.task": ["go"]}
     new = {"nd": True, "type": "<f4", "kind": "", "shape": [1, 3, 2], "data": _ACTIONS.tobytes()}
     return [
         groot.encode_request(groot.Request(groot.ACT, data, "token")),
         groot.encode_request(groot.Request(groot.ACT, old)),
-        groot.encode_actions([_ACTIONS], nested=True),
-        groot.encode_actions([_ACTIONS], nested=False),
+        groot.encode_request(groot.Request(groot.ACT, data, newer=True)),
+        groot.encode_actions([_ACTIONS], nested=True, newer=False),
+        groot.encode_actions([_ACTIONS], nested=False, newer=True),
+        groot.encode_reply(looks | {"state": {"__ModalityConfig__": True, "as_json": "{}"}}),
         groot.encode_reply([{"action": new}, {}]),
         groot.encode_reply({"error": "no"}),
     ]
@@ -138,11 +142,12 @@ def _hear_vla_eval(frame: bytes) -> None:
 
 
 def _hear_groot(frame: bytes) -> None:
+    _tried(lambda: groot_dialect.decode_dialect(frame))
     request = _tried(lambda: groot.decode_request(frame))
     if request is not None:
         asked = _tried(lambda: groot.asked_of(request.data))
         for ask in asked.rows[:3] if asked is not None else ():
-            _tried(lambda ask=ask: _INPUTS.rows(ask, {}))
+            _tried(lambda ask=ask: _INPUTS.rows(groot.looking_back(ask, 1), {}))
     _tried(lambda: groot.decode_actions(frame))
     _tried(lambda: groot.decode_about(frame))
 

@@ -56,12 +56,13 @@ class Counter:
 
     def _say_what_is_what(self, ask: Ask, aliases: Mapping[str, str]) -> None:
         """Print which of a stranger's names stand for what: only its user knows if that is so."""
+        if ask.episode is not None:
+            return
         known = ask.observation
-        taken = [f"{name} is {key}" for key, name in aliases.items() if key not in known]
-        line = one_line(f"a client's {', '.join(taken)}")
-        if taken and ask.episode is None and line not in self.said and len(self.said) < _MOST_SAID:
-            self.said.add(line)
-            print(line, file=sys.stderr, flush=True)
+        taken = ", ".join(f"{name} is {key}" for key, name in aliases.items() if key not in known)
+        if taken and taken not in self.said and len(self.said) < _MOST_SAID:
+            self.said.add(taken)
+            print(one_line(f"a client's {taken}"), file=sys.stderr, flush=True)
 
     def see(self, guest: Guest, ask: Ask, aliases: Mapping[str, str]) -> None:
         """Take note of what is seen, without an answer.

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from proctor.errors import WireError
+from proctor.errors import WireError, one_line
 from proctor.features import Array
 
 MOST_BYTES = 16 * 2**20
@@ -30,7 +30,7 @@ _encoder = msgspec.msgpack.Encoder()
 
 def bad_frame(what: str, frame: bytes) -> WireError:
     """Return the error for a frame: what is wrong with it, and how it begins."""
-    return WireError(f"{what}; it begins {bytes(frame[:_SHOWN_BYTES])!r}")
+    return WireError(f"{one_line(what)}; it begins {bytes(frame[:_SHOWN_BYTES])!r}")
 
 
 def pack(tree: Any) -> bytes:

@@ -178,6 +178,9 @@ def test_a_hostile_pickle_is_refused_and_runs_nothing(tmp_path: Path) -> None:
         with pytest.raises(WireError):
             load(program)
     assert not mark.exists()
+    with pytest.raises(WireError, match="refused") as refused:  # a name of two lines is said in one
+        load(b"\x80\x04\x8c\x05posix\x8c\x07sys\ntem\x93.")
+    assert "\n" not in str(refused.value)
 
 
 def test_pickles_of_arrays_tensors_and_records_are_read_as_what_they_are() -> None:
