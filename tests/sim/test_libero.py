@@ -157,6 +157,44 @@ def test_actions_can_be_absolute_after_the_settling_steps() -> None:
     sim.close()
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_images")
+def test_a_pose_of_20_numbers_is_the_controllers_and_leads_the_hand_there() -> None:
+    task = ALL_TASKS[10]
+    benchmark = small(task, control_mode=ControlMode.EE6D)
+    sim = benchmark.make_sim(task)
+    assert isinstance(sim, LiberoSim)
+    sim.reset(benchmark.spec(task, 0, 1000))
+    start = sim.observe([STATE])[STATE]
+    assert start.shape == (20,)
+    assert np.allclose(start[:3], small_start(task), atol=1e-6), "settling moved the hand"
+    columns = sim._env.robots[0].controller.ee_ori_mat[:, :2].T.ravel()
+    assert np.allclose(start[3:9], columns, atol=1e-6)
+    assert not start[9:].any()
+    target = start.copy()
+    target[:3] += 0.05
+    for _ in range(20):
+        sim.step(target)
+    found = sim.observe([STATE])[STATE]
+    assert np.linalg.norm(found[:3] - target[:3]) < 0.02
+    assert np.abs(found[3:9] - start[3:9]).max() < 0.1, "and turned nothing"
+    sim.close()
+
+
+@pytest.mark.slow
+def test_with_poses_the_hands_camera_is_as_libero_draws_it(rendering: None) -> None:
+    task, seen = ALL_TASKS[10], []
+    for mode in (ControlMode.RELATIVE, ControlMode.EE6D):
+        benchmark = small(task, control_mode=mode)
+        sim = benchmark.make_sim(task)
+        sim.reset(benchmark.spec(task, 0, 1000))
+        seen.append(sim.observe(IMAGES))
+        sim.close()
+    turned, drawn = seen
+    np.testing.assert_array_equal(drawn[IMAGES[0]], turned[IMAGES[0]])
+    np.testing.assert_array_equal(drawn[IMAGES[1]], turned[IMAGES[1]][::-1, ::-1])
+
+
 def small_start(task: Task) -> Array:
     """Where the hand is at the start of an episode with relative actions."""
     benchmark = small(task)

@@ -103,6 +103,7 @@ def prepare(
     parts = _parts(config, material, device, resumed)
     if parts.adapter is not None:
         config = replace(config, peft=settings_of(parts.adapter))
+    parts.network.equip(parts.preprocessor.steps)  # refuses steps that it cannot follow
     one_graph(config, parts.network, device, together)  # refuses where it is asked for in vain
     _check_played(config, parts)
     preset = parts.config.training_preset() if config.use_policy_training_preset else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from proctor.benchmarks.base import interface_of
 from proctor.errors import UsageError
 from proctor.evaluation.run import Evaluation
 from proctor.features import ACTION, IMAGES, STATE, Feature, FeatureKind
+from proctor.policies.lerobot.checkpoint import read_checkpoint
 from proctor.policies.lerobot.config import decode_config, encode_config
 from proctor.policies.lerobot.pipelines import default_pipelines
 from proctor.policies.lerobot.saving import write_checkpoint
@@ -173,6 +175,25 @@ def test_pictures_are_fitted_to_the_right_and_below() -> None:
     found = fitted(torch.ones(1, 3, 20, 40), 32, 32)
     assert found[..., :16, :].abs().max() == 0
     assert found[..., 16:, :].min() == 1
+
+
+def test_a_kind_of_robot_that_there_is_not_is_refused_in_one_line(
+    checkpoint: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "other"
+    shutil.copytree(checkpoint, folder)
+    file = folder / "policy_preprocessor.json"
+    told = json.loads(file.read_text())
+    (step,) = [s for s in told["steps"] if s["registry_name"] == "xvla_add_domain_id"]
+    for number, said in ((1, None), (2, "xvla_add_domain_id: domain_id is 2 (choose 0-1)")):
+        step["config"]["domain_id"] = number
+        file.write_text(json.dumps(told))
+        if said is None:
+            ChunkPolicy(read_checkpoint(folder), "cpu")
+            continue
+        with pytest.raises(UsageError) as refused:
+            ChunkPolicy(read_checkpoint(folder), "cpu")
+        assert str(refused.value) == said
 
 
 FROZEN = {

@@ -99,6 +99,16 @@ def test_an_adapter_of_a_base_with_florences_first_names_is_played_as_it_was_lea
     np.testing.assert_allclose(chunks(as_trained(folder)), expected, atol=1e-5)
 
 
+def test_another_robots_cameras_and_numbers_take_the_place_of_the_bases(tmp_path: Path) -> None:
+    other = write_seen(tmp_path / "other", key="observation.images.front", side=24, numbers=3)
+    how = {"policy.path": checkpoint_of("xvla", tmp_path), "policy.device": "cpu"}
+    how |= {"rename_map": '{"observation.images.front": "observation.image"}', "steps": 1}
+    train(*words(other, tmp_path / "run", SHORT, how))
+    config = read_checkpoint(tmp_path / "run" / LAST).config
+    assert (config.action_dim, config.state_dim) == (3, 3)
+    assert config.input_features["observation.image"].shape == (24, 24, 3)
+
+
 def test_layers_whose_adapters_would_not_be_saved_are_refused(
     seen: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -110,3 +120,16 @@ def test_layers_whose_adapters_would_not_be_saved_are_refused(
     assert "transformer.action_encoder.fc cannot be adapted; there are " in said
     assert len(said.strip().splitlines()) == 1
     assert not (tmp_path / "run" / LAST).exists()
+
+
+def test_a_kind_of_robot_that_there_is_not_is_refused_before_anything_is_learnt(
+    seen: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = checkpoint_of("xvla", tmp_path)
+    file = base / "policy_preprocessor.json"
+    file.write_text(file.read_text().replace('"domain_id": 0', '"domain_id": 7'))
+    capsys.readouterr()
+    how = {"policy.path": base, "policy.device": "cpu"}
+    train(*words(seen, tmp_path / "run", SHORT, how), expect=2)
+    assert "domain_id is 7 (choose 0-1)" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()

@@ -13,7 +13,7 @@ from proctor.benchmarks.libero.assets import changed_files, find_assets
 from proctor.benchmarks.libero.download import download_assets
 from proctor.benchmarks.libero.expert import LiberoExpert, can_do
 from proctor.benchmarks.libero.problem import Problem, read_problem
-from proctor.benchmarks.libero.scene import COLUMNS, ROWS
+from proctor.benchmarks.libero.scene import COLUMNS, POSE_NUMBERS, ROWS
 from proctor.benchmarks.libero.tasks import (
     ALL,
     STANDARD_SUITES,
@@ -54,10 +54,12 @@ class Horizons(Enum):
 
 
 class ControlMode(Enum):
-    """Whether actions move the hand by a difference or to a pose."""
+    """Whether actions move the hand by a difference or to a pose, and in which numbers."""
 
     RELATIVE = "relative"
     ABSOLUTE = "absolute"
+    EE6D = "ee6d"
+    """To a pose of 20 numbers, and it is seen in them (``poses``): LIBERO as X-VLA was taught."""
 
 
 LEROBOT = {
@@ -74,6 +76,15 @@ LEROBOT = {
 HORIZONS = {
     Horizons.LEROBOT: dict(zip(SUITES, (280, 280, 300, 520, 400), strict=True)),
     Horizons.OPENPI: dict(zip(SUITES, (220, 280, 300, 520, 400), strict=True)),
+}
+
+
+_MEANINGS = {
+    ControlMode.RELATIVE: "a change of the hand's position and rotation vector, times 0.05 m and "
+    "0.5 rad, gripper (-1 opens); in [-1, 1]",
+    ControlMode.ABSOLUTE: "the hand's position and rotation vector, gripper (-1 opens)",
+    ControlMode.EE6D: "the hand's position, two columns of its rotation, gripper (above 0.5 closes)"
+    ", 10 numbers that mean nothing; the state is the same",
 }
 
 
@@ -100,7 +111,7 @@ class LiberoConfig(DrawnConfig):
     observation_height: int = field(default=360, metadata={"help": "image height in pixels"})
     observation_width: int = field(default=360, metadata={"help": "image width in pixels"})
     control_mode: ControlMode = field(
-        default=ControlMode.RELATIVE, metadata={"help": "what an action means"}
+        default=ControlMode.RELATIVE, metadata={"help": "what an action means; ee6d: for X-VLA"}
     )
     protocol: Horizons = field(
         default=Horizons.LEROBOT, metadata={"help": "whose episode lengths are used"}
@@ -126,8 +137,10 @@ class Libero(ListedTasks):
         if config.episode_length is not None:
             require_positive("episode_length", config.episode_length)
         self._config, self._pictures = config, config.pictures()
-        self._absolute = config.control_mode is ControlMode.ABSOLUTE
-        self.action = ActionSpec(7) if self._absolute else ActionSpec(7, -1.0, 1.0)
+        self._absolute = config.control_mode is not ControlMode.RELATIVE
+        self._in_poses = config.control_mode is ControlMode.EE6D
+        size = POSE_NUMBERS if self._in_poses else 7
+        self.action = ActionSpec(size) if self._absolute else ActionSpec(size, -1.0, 1.0)
         self._camera_of = _camera_keys(config)
         self._tasks = _selected_tasks(config)
         self.warnings = version_warnings()
@@ -141,11 +154,12 @@ class Libero(ListedTasks):
         return EpisodeSpec(task, index, seed + index, index % N_INIT_STATES)
 
     def features(self) -> dict[str, Feature]:
-        """Return the cameras' images and the 8 numbers of the hand."""
+        """Return the cameras' images and the numbers of the hand."""
         shape = self._pictures.shape
         offered = {key: Feature(FeatureKind.VISUAL, shape, "uint8") for key in self._camera_of}
         if self._config.state_is_offered:
-            offered[STATE] = Feature(FeatureKind.STATE, (8,), "float32")
+            size = POSE_NUMBERS if self._in_poses else 8
+            offered[STATE] = Feature(FeatureKind.STATE, (size,), "float32")
         offered[ENVIRONMENT_STATE] = Feature(FeatureKind.ENV, (ROWS, COLUMNS), "float64")
         return offered
 
@@ -158,16 +172,23 @@ class Libero(ListedTasks):
             "reset_rule": "a new environment's first reset, one init state, 10 settling steps",
             "termination": "success ends the episode; nothing else does before the horizon",
             "success": "LIBERO's goal predicates after any step",
-            "action": "the hand's position and rotation vector, gripper (-1 opens)"
-            if self._absolute
-            else "a change of both, times 0.05 m and 0.5 rad, gripper (-1 opens); in [-1, 1]",
+            "action": _MEANINGS[self._config.control_mode],
             "control_mode": self._config.control_mode.value,
             "control_hz": FPS,
             "fps": FPS,
             "image_size": [self._config.observation_height, self._config.observation_width],
-            "cameras": {key: f"{name}, mirrored" for key, name in self._camera_of.items()},
+            "cameras": {
+                key: f"{name}, {'upside down' if key in self._unturned else 'mirrored'}"
+                for key, name in self._camera_of.items()
+            },
             "changed_assets": self._changed_assets,
         }
+
+    @property
+    def _unturned(self) -> frozenset[str]:
+        """Pictures that are as LIBERO draws them: X-VLA was shown but the first camera's turned."""
+        turned = {image_key("image")} if self._in_poses else self._camera_of
+        return frozenset(key for key in self._camera_of if key not in turned)
 
     @cached_property
     def _changed_assets(self) -> dict[str, str]:
@@ -218,6 +239,8 @@ class Libero(ListedTasks):
             camera_of=self._camera_of,
             pictures=self._pictures,
             absolute=self._absolute,
+            in_poses=self._in_poses,
+            unturned=self._unturned,
         )
         sim = LiberoSim(world)
         check_settling(sim, task)

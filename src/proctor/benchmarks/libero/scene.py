@@ -21,6 +21,8 @@ from proctor.benchmarks.libero.problem import Problem
 from proctor.features import Array
 
 ROWS, COLUMNS = 20, 14
+POSE_NUMBERS = 20
+"""Numbers of a pose as X-VLA has it (poses.py): not the rows of the table."""
 
 
 @dataclass(frozen=True)

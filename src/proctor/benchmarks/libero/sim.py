@@ -12,6 +12,7 @@ from typing import Any
 import mujoco
 import numpy as np
 
+from proctor.benchmarks.libero import poses
 from proctor.benchmarks.libero.problem import read_problem
 from proctor.benchmarks.libero.state import WorldState
 from proctor.benchmarks.libero.world import global_randomness, make_world
@@ -44,6 +45,10 @@ class LiberoWorld:
     camera_of: dict[str, str]
     pictures: Pictures
     absolute: bool
+    in_poses: bool = False
+    """Whether the hand's pose is seen and said in 20 numbers."""
+    unturned: frozenset[str] = frozenset()
+    """Pictures that stay as LIBERO draws them, upside down."""
 
 
 class LiberoSim:
@@ -77,11 +82,14 @@ class LiberoSim:
         self._env._check_success()
         self._env._post_process()
         for _ in range(SETTLE_STEPS):  # every reset makes a new controller, a relative one
-            self.step(SETTLE_ACTION)
+            self._step(SETTLE_ACTION)
         self._env.robots[0].controller.use_delta = not self._world.absolute
 
     def step(self, action: Array) -> Step:
         """Advance the world by one action (robosuite clips it)."""
+        return self._step(poses.said(action) if self._world.in_poses else action)
+
+    def _step(self, action: Array) -> Step:
         self._substep = 0
         with self._physics.within_step():
             _, reward, success, _ = self._env.step(np.asarray(action, np.float32))
@@ -147,21 +155,22 @@ class LiberoSim:
 
     def _observe(self, key: str) -> Array:
         if key in self._world.camera_of:
-            return self._render(self._world.camera_of[key])
+            return self._render(self._world.camera_of[key], turned=key not in self._world.unturned)
         if key == STATE:
-            return self._seen.state()
+            return self._seen.pose() if self._world.in_poses else self._seen.state()
         if key == ENVIRONMENT_STATE:
             return self._state.read()
         raise KeyError(key)
 
-    def _render(self, camera: str) -> Array:
+    def _render(self, camera: str, *, turned: bool) -> Array:
         model = self._env.sim.model._model
         if self._renderer is None:
             self._renderer = CameraRenderer(model, self._world.pictures, hidden_groups=(0,))
             release_pages(model.tex_data)  # GL has its own copy now; 190 MB
         with self._seen.shown() as data:
             pixels = self._renderer.render(data, camera)
-        return np.ascontiguousarray(pixels[:, ::-1])  # the picture LIBERO's data was made of
+        # Mirrored, as LIBERO's data; or as LIBERO draws, which is that turned by half a circle.
+        return np.ascontiguousarray(pixels[:, ::-1] if turned else pixels[::-1])
 
 
 class _Seen:
@@ -188,6 +197,14 @@ class _Seen:
         fingers = self._kept.qpos[self._robot._ref_gripper_joint_pos_indexes]
         angle = axis_angle(self._kept.xquat[body])
         return np.concatenate([position, angle, fingers]).astype(np.float32)
+
+    def pose(self) -> Array:
+        """Return the hand's pose in 20 numbers: where it was seen, turned as its controller has it.
+
+        Which is one substep later, and what LeRobot shows X-VLA.
+        """
+        position = self._kept.site_xpos[self._robot.eef_site_id]
+        return poses.seen(position, np.asarray(self._robot.controller.ee_ori_mat))
 
     @contextmanager
     def shown(self) -> Iterator[Any]:

@@ -7,14 +7,15 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from proctor.definition import Use, only_for
 from proctor.errors import UsageError
 from proctor.features import IMAGES, FeatureKind, Interface, NormMode
 from proctor.policies.base import Policy
+from proctor.policies.lerobot.any_size import in_sizes_of
 from proctor.policies.lerobot.config import (
     CheckpointPlugin,
     of_training,
@@ -197,6 +198,12 @@ class XVlaConfig(LanguageConfig):
     def state_size(self) -> int:
         """Numbers of the state in the network."""
         return self.max_state_dim if self.use_proprio else 0
+
+    def made_for(self, interface: Interface, renames: Mapping[str, str], use: Use) -> Self:
+        """Be trained for any robot, and take pictures of any size where they are scaled."""
+        if use is Use.EVALUATION and self.resize_imgs_with_padding is None:
+            return self
+        return in_sizes_of(interface, self, renames, use)
 
     def processing(self, usual: UsualSteps) -> tuple[Sequence[Step], Sequence[Step]]:
         """The usual steps; between them a tokenizer, and what X-VLA does to pictures."""

@@ -12,19 +12,22 @@ predicts actions and no velocity: x_t = t noise + (1 - t) clean. B is the batch,
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F  # noqa: N812 (torch's own convention)
 from torch import Tensor, nn
 
+from proctor.errors import UsageError
 from proctor.features import ACTION, LANGUAGE_TOKENS, STATE
+from proctor.policies.lerobot.step import Step
 from proctor.policies.runtime.network import Drawn, Network
 from proctor.policies.xvla.actions import space_of
 from proctor.policies.xvla.config import XVlaConfig
 from proctor.policies.xvla.davit import Projector, VisionTower
 from proctor.policies.xvla.florence_config import Florence
 from proctor.policies.xvla.reader import LanguageModel
-from proctor.policies.xvla.steps import DOMAIN
+from proctor.policies.xvla.steps import DOMAIN, AddDomain
 from proctor.policies.xvla.transformer import Context, Shape, SoftPromptedTransformer
 
 NOISE, TIME = "noise", "time"
@@ -124,6 +127,19 @@ class XVla(Network):
         given = self.transformer(context, self.space.blinded(noisy), state, time)
         parts = self.space.losses(given, wanted)
         return torch.stack(list(parts.values())).sum(), parts
+
+    def equip(self, steps: Sequence[Step]) -> None:
+        """Check that there is such a kind of robot as the steps before the network say.
+
+        Raises:
+            UsageError: there is none.
+        """
+        most = self.config.num_domains
+        for step in steps:
+            if isinstance(step, AddDomain) and step.domain_id >= most:
+                raise UsageError(
+                    f"{step.registry_name}: domain_id is {step.domain_id} (choose 0-{most - 1})"
+                )
 
     def adopt(self, stored: dict[str, Tensor]) -> dict[str, Tensor]:
         """Return weights by the names they have here: of files from before transformers had them.

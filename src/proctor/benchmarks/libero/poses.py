@@ -1,0 +1,44 @@
+"""A hand's pose in 20 numbers, as X-VLA sees and says it.
+
+    xyz, first and second column of the rotation, gripper (10), and the same of a second arm
+
+There is one arm here: what is seen of the second is zeros, what is said of it is not heard.
+"""
+
+from __future__ import annotations
+
+import mujoco
+import numpy as np
+
+from proctor.benchmarks.libero.scene import POSE_NUMBERS
+from proctor.features import Array
+
+_CLOSED = 0.5
+"""A gripper is told to close from here on; LIBERO's own numbers for it are -1 and 1."""
+_NEVER_ZERO = 1e-6
+
+
+def seen(position: Array, matrix: Array) -> Array:
+    """Return a pose, float32 [20], of a position and a rotation matrix; the gripper is not."""
+    columns = matrix.reshape(3, 3)[:, :2].T.ravel()
+    return np.concatenate([position, columns, np.zeros(POSE_NUMBERS - 9)]).astype(np.float32)
+
+
+def said(pose: Array) -> Array:
+    """Return the action of 7 numbers, xyz, rotation vector and gripper, for a pose [20].
+
+    Columns that are not quite of length 1 or at right angles become the nearest that are, the first
+    one first.
+    """
+    first = _unit(pose[3:6].astype(np.float64))
+    second = pose[6:9].astype(np.float64)
+    second = _unit(second - first * (first @ second))
+    quaternion, turned = np.zeros(4), np.zeros(3)
+    mujoco.mju_mat2Quat(quaternion, np.stack([first, second, np.cross(first, second)], 1).ravel())
+    mujoco.mju_quat2Vel(turned, quaternion, 1.0)
+    gripper = 1.0 if pose[9] > _CLOSED else -1.0
+    return np.array([*pose[:3], *turned, gripper], np.float32)
+
+
+def _unit(vector: Array) -> Array:
+    return np.asarray(vector / (np.linalg.norm(vector) + _NEVER_ZERO))
