@@ -15,7 +15,7 @@ are no longer part of it are removed there.
   --private
       who may see it, where it is new
   --videos=false
-      leave out the videos
+      leave out the videos; those of an earlier upload are removed, as they may no longer fit
 """
 _PULL = """\
 proctor data pull ID [--root=DIR] [--revision=TEXT] [--videos=false]

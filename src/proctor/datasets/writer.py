@@ -79,7 +79,7 @@ class DatasetWriter:
         Raises:
             DatasetError: the folder exists, cannot be written, or a feature cannot be recorded.
         """
-        root, codec = root.absolute(), codec or Codec()
+        root, codec = root.resolve(), codec or Codec()
         if root.exists() and (not root.is_dir() or anything_in(root)):
             raise DatasetError(f"{root} exists; choose another folder, or resume what is in it")
         info = new_info(fps, features, codec, layout or Layout())
@@ -104,7 +104,7 @@ class DatasetWriter:
         Raises:
             DatasetError: there is none, another process writes it, or it cannot be gone on with.
         """
-        root = root.absolute()
+        root = root.resolve()  # a link stays one: what it leads to is replaced, where it lies
         mend_swap(root)
         info = read_info(root)
         if info.is_v2:

@@ -137,6 +137,7 @@ def mend_swap(one: Path) -> None:
     """
     if not one.absolute().name:  # the root of all folders
         return
+    one = one.resolve()  # a link is led to what was swapped
     aside = _aside(one)
     if not aside.is_dir():
         return

@@ -147,6 +147,11 @@ def _parts(
     if resumed is not None:  # its statistics are part of it
         parts = read_checkpoint(resumed / PRETRAINED, {}, interface, Use.TRAINING)
     elif isinstance(policy, PretrainedConfig):
+        if config.dataset.inputs is not None:
+            raise UsageError(
+                "--dataset.inputs is for a new policy: one from a checkpoint looks at what it did "
+                "before; leave it out"
+            )
         base = locate(policy.path, policy.revision)
         parts = read_checkpoint(base.folder, policy.overrides, interface, Use.TRAINING)
         parts = _with_stats(parts, _stats(config, material, parts.preprocessor.rename_map))

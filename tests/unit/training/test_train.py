@@ -254,11 +254,15 @@ def test_a_dataset_that_lacks_what_the_policy_needs_is_one_line(numbers, tmp_pat
     assert "ACT needs a camera or observation.environment_state" in capsys.readouterr().err
 
 
-def test_training_goes_on_from_another_checkpoint_with_this_datasets_statistics(numbers, tmp_path):
+def test_training_goes_on_from_another_checkpoint_with_this_datasets_statistics(
+    numbers, tmp_path, capsys
+):
     train(*words(numbers, tmp_path / "first", SMALL_ACT, RUN))
     other = write_numbers(tmp_path / "other", (20,))
     path = {"policy.path": tmp_path / "first/checkpoints/last/pretrained_model"}
     path |= {"policy.dropout": 0.0, "policy.device": "cpu"}
+    train(*words(other, tmp_path / "third", RUN, path, {"dataset.inputs": "[a]"}), expect=2)
+    assert "--dataset.inputs is for a new policy" in capsys.readouterr().err
     train(*words(other, tmp_path / "second", RUN, path))
     first, second = (
         read_checkpoint(tmp_path / name / "checkpoints/last/pretrained_model")

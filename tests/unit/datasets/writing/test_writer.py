@@ -228,6 +228,19 @@ def test_resume_appends_and_gives_what_one_session_would_have(tmp_path: Path) ->
     assert twice.keys() == once.keys()
 
 
+def test_a_link_to_a_dataset_stays_one_and_leads_to_all_of_it(tmp_path: Path) -> None:
+    (tmp_path / "large").mkdir()
+    with DatasetWriter.create(tmp_path / "large/toy", 10, FEATURES, FAST) as writer:
+        record(writer, 3)
+    link = tmp_path / "toy"
+    link.symlink_to("large/toy")
+    with DatasetWriter.resume(link) as writer:
+        record(writer, 2)
+    assert link.readlink() == Path("large/toy")
+    assert read_info(tmp_path / "large/toy").total_episodes == 2
+    assert sorted(path.name for path in tmp_path.rglob("*toy*")) == ["toy", "toy"]
+
+
 def test_a_discarded_episode_leaves_no_frame_behind(tmp_path: Path) -> None:
     writer = DatasetWriter.create(tmp_path / "toy", 10, FEATURES, FAST)
     record(writer, 2)
