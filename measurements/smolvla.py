@@ -173,9 +173,8 @@ def mt50(case: SmolVlaCase, slots: int | None) -> None:
     best = best_rate(frames_drawn(workers))
     say(f"rendering alone, 480x480, {workers} processes", f"{best:.0f} frames/s")
     ran = one_run(case, workers, slots)
-    on_gpu = torch.cuda.is_available()
-    batch_s = idle_batch_s(case, workers) if on_gpu else {1: 0.0, workers: 0.0}
-    say_limit("the limit", limit_of(ran.seen, best, batch_s), ran.wall_s)
+    limit = limit_of(ran.seen, best, idle_batch_s(case, workers))
+    say_limit("the limit", limit, ran.wall_s)
 
 
 def main() -> None:

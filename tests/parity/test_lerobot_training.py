@@ -39,8 +39,8 @@ CAMERAS = {
     "act": FAMILIES["act"] | SEEING | {"policy.optimizer_lr_backbone": RATE},
     "diffusion": FAMILIES["diffusion"] | SEEING,
 }
-# With the presets' Adam the losses part sooner (docs/training.md). Its first steps have the size of
-# the rate however small a gradient is, so rounding may be why: not isolated.
+# With the presets' Adam the losses part sooner (docs/training.md): its first steps have the size of
+# the rate however small a gradient is.
 PLAIN = {"use_policy_training_preset": "false", "optimizer.type": "sgd", "optimizer.lr": RATE}
 PLAIN |= {"scheduler.type": "constant_with_warmup", "scheduler.num_warmup_steps": 0}
 
@@ -118,6 +118,12 @@ def test_the_first_losses_of_policies_with_a_camera_are_lerobots(tmp_path, famil
     root = write_pictures(tmp_path / "pictures")
     data = {"dataset.repo_id": "someone/pictures", "dataset.root": root}
     compare_losses(data, tmp_path, f"{family} with a camera", CAMERAS[family], PLAIN)
+
+
+def test_the_first_losses_of_act_with_a_camera_by_its_own_adam_are_lerobots(tmp_path):
+    root = write_pictures(tmp_path / "pictures")
+    data = {"dataset.repo_id": "someone/pictures", "dataset.root": root}
+    compare_losses(data, tmp_path, "act with a camera, Adam", FAMILIES["act"] | SEEING)
 
 
 def compare_losses(
