@@ -19,6 +19,7 @@ ALOHA = {
     "episode_length": 8,
     "observation_height": 48,
     "observation_width": 64,
+    "shadow_map": 0,
 }
 ALL = {"pusht": PUSHT, "aloha": ALOHA, "gym": GYM, "hub": HUB}
 

@@ -120,7 +120,14 @@ def test_a_reset_undoes_even_what_no_task_does_yet() -> None:
 
 
 @needs_gl
-@pytest.mark.parametrize("name", ["push-v3", "push-back-v3", "door-open-v3"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "door-open-v3",
+        pytest.param("push-v3", marks=pytest.mark.slow),
+        pytest.param("push-back-v3", marks=pytest.mark.slow),
+    ],
+)
 def test_images_of_a_used_simulator_are_those_of_a_fresh_one(name: str) -> None:
     with sim_of(name, shadow_map=0) as used, sim_of(name, shadow_map=0) as fresh:
         use(used, seed=2)
@@ -130,7 +137,8 @@ def test_images_of_a_used_simulator_are_those_of_a_fresh_one(name: str) -> None:
 
 @needs_gl
 def test_rendering_and_observing_change_nothing() -> None:
-    with sim_of("pick-place-v3") as watched, sim_of("pick-place-v3") as unwatched:
+    name = "pick-place-v3"
+    with sim_of(name, shadow_map=0) as watched, sim_of(name, shadow_map=0) as unwatched:
         watched.start(1)
         unwatched.start(1)
         for action in actions(1, 4):
@@ -236,8 +244,11 @@ def test_our_contact_check_is_metaworlds(name: str) -> None:
         env = sim._env
         geoms = range(env.model.ngeom)
         sim.start(1000)
-        for _ in range(60):
-            sim.step(sim.expert(sim.observe((ENVIRONMENT_STATE,))))
+        for _ in range(
+            20
+        ):  # of 60 steps, one in three: asking of every geom takes longer than a step
+            for _ in range(3):
+                sim.step(sim.expert(sim.observe((ENVIRONMENT_STATE,))))
             ours = [env.touching_object(geom) for geom in geoms]
             assert ours == [SawyerXYZEnv.touching_object(env, geom) for geom in geoms]
             answers += ours
@@ -246,7 +257,7 @@ def test_our_contact_check_is_metaworlds(name: str) -> None:
 
 @needs_gl
 def test_no_gl_context_is_opened_before_the_first_image() -> None:
-    with sim_of("reach-v3") as sim:
+    with sim_of("reach-v3", shadow_map=0) as sim:
         episode(sim, seed=0, steps=2)
         assert sim._renderer is None
         sim.observe((IMAGE,))
@@ -269,7 +280,7 @@ def test_pixels_are_those_of_metaworlds_own_renderer(
         env.seed(1000)
         env.reset()
         sim.start(1000)
-        for action in actions(0, 3):
+        for action in actions(0, 2):
             np.testing.assert_array_equal(sim.observe((IMAGE,))[IMAGE], env.render()[::-1, ::-1])
             env.step(action)
             sim.step(action)
@@ -278,17 +289,18 @@ def test_pixels_are_those_of_metaworlds_own_renderer(
 
 @needs_gl
 def test_images_have_the_asked_size_even_past_the_xmls_buffer() -> None:
-    with sim_of("reach-v3", observation_height=48, observation_width=700) as sim:
+    size = {"observation_height": 16, "observation_width": 700}
+    with sim_of("reach-v3", **size, shadow_map=0) as sim:
         sim.start(0)
         image = sim.observe((IMAGE,))[IMAGE]
-    assert (image.shape, image.dtype) == ((48, 700, 3), np.uint8)
+    assert (image.shape, image.dtype) == ((16, 700, 3), np.uint8)
     assert image.std() > 10
 
 
 @needs_gl
 def test_cameras_are_renamed_and_stand_upright() -> None:
     flags = {"camera_name": "corner2,corner4", "camera_name_mapping": {"corner4": "front"}}
-    with sim_of("reach-v3", **flags) as sim:
+    with sim_of("reach-v3", **flags, shadow_map=0) as sim:
         sim.start(0)
         observation = sim.observe(("observation.images.corner2", "observation.images.front"))
         # The XML has corner4 where corner2 is moved to, and both hang upside down.
@@ -306,7 +318,8 @@ def test_images_come_even_when_mujoco_was_imported_with_rendering_disabled(
         "import mujoco\n"
         f"os.environ['MUJOCO_GL'] = {gl_backend!r}\n"
         "from proctor.benchmarks.metaworld.benchmark import Metaworld, MetaworldConfig\n"
-        "config = MetaworldConfig(task='reach', observation_height=32, observation_width=32)\n"
+        "size = {'observation_height': 32, 'observation_width': 32}\n"
+        "config = MetaworldConfig(task='reach', shadow_map=0, **size)\n"
         "benchmark = Metaworld(config)\n"
         "(task,) = benchmark.tasks()\n"
         "sim = benchmark.make_sim(task)\n"
@@ -336,16 +349,11 @@ def test_a_closed_simulator_is_freed_without_waiting_for_the_garbage_collector()
 def test_a_smaller_shadow_map_changes_edges_of_shadows_and_none_takes_them_away() -> None:
     def seen(**flags: Any) -> Array:
         with sim_of("basketball-v3", **flags) as sim:
+            assert sim._env.model.vis.quality.shadowsize == 4096, "the XML's own"
             sim.start(1000)
             return np.asarray(sim.observe([IMAGE])[IMAGE], int)
 
-    own, fine, coarse, none = (
-        seen(),
-        seen(shadow_map=4096),
-        seen(shadow_map=512),
-        seen(shadow_map=0),
-    )
-    assert (own == fine).all()
+    own, coarse, none = seen(), seen(shadow_map=512), seen(shadow_map=0)
     assert 0 < (own != coarse).any(axis=-1).mean() < 0.1
     assert (own != none).any(axis=-1).mean() > 0.3
 

@@ -46,7 +46,8 @@ ALLOWED = {
 def found_in(text: str) -> Iterator[str]:
     """Yield every dangerous module that is imported and every dangerous call."""
     names: dict[str, str] = {}
-    for node in ast.walk(ast.parse(text)):
+    nodes = list(ast.walk(ast.parse(text)))
+    for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 names[alias.asname or alias.name] = alias.name
@@ -54,7 +55,7 @@ def found_in(text: str) -> Iterator[str]:
             for alias in node.names:
                 names[alias.asname or alias.name] = f"{node.module}.{alias.name}"
     yield from {name.split(".")[0] for name in names.values()} & DANGEROUS_MODULES
-    for node in ast.walk(ast.parse(text)):
+    for node in nodes:
         if isinstance(node, ast.Call):
             called = _resolved(ast.unparse(node.func), names)
             if called in DANGEROUS_CALLS:

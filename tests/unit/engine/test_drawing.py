@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import signal
 import struct
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 from measurements.forked import forked
@@ -51,17 +53,21 @@ def seconds_to_draw(slots: DrawSlots) -> float:
 
 def test_as_many_draw_at_a_time_as_there_are_slots_and_no_more(children: Children) -> None:
     slots, (reader, writer) = DrawSlots(2), os.pipe()
+    at_it, met = mmap.mmap(-1, 5), mmap.mmap(-1, 1)
 
-    def draw() -> None:
+    def draw(number: int) -> None:
         for _ in range(5):
             with slots.drawing():
-                began = time.monotonic()
+                began, at_it[number] = time.monotonic(), 1
+                # However busy the machine: the first waits for a second.
+                while not met[0] and time.monotonic() < began + 20:
+                    met[0] = at_it[:].count(1) >= 2
                 time.sleep(0.004)
-                ended = time.monotonic()
+                ended, at_it[number] = time.monotonic(), 0
             os.write(writer, struct.pack("dd", began, ended))
 
-    for _ in range(5):
-        children(draw)
+    for number in range(5):
+        children(partial(draw, number))
     drawn = [struct.unpack("dd", os.read(reader, 16)) for _ in range(25)]
     at_once = [sum(b <= began < e for b, e in drawn) for began, _ in drawn]
     assert max(at_once) == 2

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import shutil
+import tempfile
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +19,12 @@ from proctor.policies.act_words.config import ActWordsConfig
 from proctor.policies.base import Batch, Query
 from proctor.policies.diffusion.config import DiffusionConfig
 from proctor.policies.lerobot.checkpoint import build_network
-from proctor.policies.lerobot.config import CheckpointConfig
+from proctor.policies.lerobot.config import CheckpointConfig, CheckpointPlugin
 from proctor.policies.lerobot.families import family
 from proctor.policies.lerobot.pipelines import default_pipelines
 from proctor.policies.lerobot.saving import write_checkpoint
 from proctor.policies.runtime.chunk_policy import ChunkPolicy, Parts
+from proctor.policies.runtime.network import Network
 from proctor.policies.tdmpc.config import TdMpcConfig
 from proctor.policies.vqbet.config import VqBetConfig
 from proctor.types import EpisodeSpec, Task
@@ -126,8 +131,7 @@ def small_tdmpc(**changes: Any) -> TdMpcConfig:
 def make_parts(config: CheckpointConfig) -> Parts:
     plugin = family(config.type)
     assert plugin is not None
-    torch.manual_seed(0)
-    network = build_network(plugin, config)
+    network = _drawn_once(plugin, config)
     stats = {}
     for key, feature in {**config.input_features, **config.output_features}.items():
         shape = (3, 1, 1) if feature.kind is FeatureKind.VISUAL else feature.shape
@@ -137,12 +141,33 @@ def make_parts(config: CheckpointConfig) -> Parts:
     return Parts(config, network, plugin.prefix, pre, post)
 
 
+_drawn: dict[str, tuple[Network, torch.Tensor]] = {}
+_written = tempfile.TemporaryDirectory(prefix="small-policies-")
+
+
+def _drawn_once(plugin: CheckpointPlugin, config: CheckpointConfig) -> Network:
+    """Return a network of one's own: drawing a backbone's weights takes longer than most tests."""
+    described = repr(config)
+    if described not in _drawn:
+        while len(_drawn) >= 4:  # of 45 MB each
+            del _drawn[next(iter(_drawn))]
+        torch.manual_seed(0)
+        _drawn[described] = build_network(plugin, config), torch.get_rng_state()
+    network, generator = _drawn[described]
+    torch.set_rng_state(generator)  # as if it had been drawn now
+    return copy.deepcopy(network)
+
+
 def make_policy(config: CheckpointConfig) -> ChunkPolicy:
     return ChunkPolicy(make_parts(config), "cpu")
 
 
 def write_small(config: CheckpointConfig, folder: Path) -> Path:
-    write_checkpoint(make_parts(config), folder)
+    """Write a checkpoint to be edited: a copy of one that is written once."""
+    once = Path(_written.name, sha256(repr(config).encode()).hexdigest())
+    if not once.exists():
+        write_checkpoint(make_parts(config), once)
+    shutil.copytree(once, folder)
     return folder
 
 

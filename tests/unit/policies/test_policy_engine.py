@@ -57,14 +57,8 @@ def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def play(run: Callable[..., Evaluation], path: str, **flags: Any) -> Evaluation:
-    return run(
-        policy__type="pretrained",
-        policy__path=path,
-        env__image_size=40,
-        env__episode_length=12,
-        env__endless=True,
-        **flags,
-    )
+    world = {"env__image_size": 40, "env__episode_length": 12, "env__endless": True}
+    return run(policy__type="pretrained", policy__path=path, **world | flags)
 
 
 LONG = pytest.mark.slow
@@ -75,7 +69,7 @@ LONG = pytest.mark.slow
 def test_fifty_tasks_four_at_a_time_give_what_they_give_one_by_one(
     run: Callable[..., Evaluation], path: str
 ) -> None:
-    fifty = {"env__n_tasks": 50, "eval__n_episodes": 1}
+    fifty = {"env__n_tasks": 50, "eval__n_episodes": 1, "env__episode_length": 6}
     one_by_one = play(run, path, eval__batch_size=1, eval__use_async_envs=False, **fifty)
     four = play(run, path, eval__batch_size=4, env__max_parallel_tasks=4, **fifty)
     assert digests(four) == digests(one_by_one)
@@ -85,13 +79,13 @@ def test_fifty_tasks_four_at_a_time_give_what_they_give_one_by_one(
 @pytest.mark.parametrize(
     ("path", "scheduler", "batch_size"),
     [
-        ("act", "continuous", 2),
         ("act", "continuous", 7),
         ("act", "lockstep", 7),
         ("diffusion", "continuous", 7),
         *(
             pytest.param(*case, marks=LONG)
             for case in (
+                ("act", "continuous", 2),
                 ("act", "lockstep", 2),
                 ("diffusion", "continuous", 2),
                 ("diffusion", "lockstep", 2),
@@ -130,19 +124,12 @@ def test_a_resumed_run_gives_the_episodes_of_an_undisturbed_one(
 def test_temporal_ensembling_is_per_episode(run: Callable[..., Evaluation], tmp_path: Path) -> None:
     path = checkpoint(tmp_path, "act", **SMALL_ACT)
     flags = {"policy__n_action_steps": 1, "policy__temporal_ensemble_coeff": 0.01}
-    alone = play(
-        run, path, eval__batch_size=1, eval__use_async_envs=False, eval__n_episodes=8, **flags
-    )
-    together = play(run, path, eval__batch_size=8, eval__n_episodes=8, **flags)
+    short = {"eval__n_episodes": 4, "env__episode_length": 8}  # every step is a pass of the network
+    in_turn = {"eval__batch_size": 1, "eval__use_async_envs": False, **short}
+    alone = play(run, path, **in_turn, **flags)
+    together = play(run, path, eval__batch_size=4, **short, **flags)
     assert digests(together) == digests(alone)
-    plain = play(
-        run,
-        path,
-        eval__batch_size=1,
-        eval__use_async_envs=False,
-        eval__n_episodes=8,
-        policy__n_action_steps=1,
-    )
+    plain = play(run, path, **in_turn, policy__n_action_steps=1)
     assert digests(plain) != digests(alone), "the flag must do something"
 
 
