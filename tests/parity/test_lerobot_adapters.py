@@ -14,15 +14,20 @@ import pytest
 from tests.parity.test_lerobot_training import LENGTHS, RUN, losses_of, ours, theirs
 
 torch = pytest.importorskip("torch", reason="training needs torch: pip install 'proctor[torch]'")
-pytest.importorskip("peft", reason="adapters need peft: pip install 'proctor[peft]'")
 from safetensors.torch import load_file, save_file  # noqa: E402
-from tests.unit.training.making import SMALL_ACT, SMALL_DIFFUSION, write_numbers  # noqa: E402
+from tests.unit.training.making import (  # noqa: E402
+    SMALL_ACT,
+    SMALL_DIFFUSION,
+    needs_peft,
+    write_numbers,
+)
 
 from proctor.policies.base import Batch, Query  # noqa: E402
 from proctor.policies.lerobot.checkpoint import read_checkpoint  # noqa: E402
 from proctor.policies.runtime.chunk_policy import ChunkPolicy  # noqa: E402
 from proctor.types import EpisodeSpec, Task  # noqa: E402
 
+needs_peft()
 HERE = Path(__file__).parent
 PYTHON = os.environ.get("PROCTOR_LEROBOT_PYTHON", "")
 LAST = "checkpoints/last/pretrained_model"

@@ -5,6 +5,7 @@ The numbers are as many as the fake benchmark's, so that what is trained can be 
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 import numpy as np
@@ -57,6 +58,12 @@ SMALL_DIFFUSION = {
     "policy.device": "cpu",
 }
 RUN = {"steps": 8, "batch_size": 4, "save_freq": 2, "log_freq": 2}
+
+
+def needs_peft() -> None:
+    """Skip a module where peft is not installed; to import it takes seconds, and not here."""
+    if importlib.util.find_spec("peft") is None:
+        pytest.skip("adapters need peft: pip install 'proctor[peft]'", allow_module_level=True)
 
 
 def write_numbers(root: Path, lengths=(9, 7, 8), features=FEATURES) -> Path:

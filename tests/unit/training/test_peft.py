@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from .making import RUN, SMALL_ACT, SMALL_DIFFUSION, files_of, words
+from .making import RUN, SMALL_ACT, SMALL_DIFFUSION, files_of, needs_peft, words
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("peft", reason="adapters need peft: pip install 'proctor[peft]'")
+needs_peft()
+pytestmark = pytest.mark.vla  # peft imports transformers, which takes longer than these tests
 from safetensors.torch import load_file  # noqa: E402
 
 from proctor.cli import main  # noqa: E402

@@ -9,13 +9,14 @@ import pytest
 
 from tests.tiny_pi import N_WORDS, RUNS, tiny_sizes
 
-from .making import RUN, files_of, words, write_seen
+from .making import RUN, files_of, needs_peft, words, write_seen
 from .test_peft import LAST, Killed, kill_at, train
 from .test_train_smolvla import changed
 
 pytest.importorskip("tokenizers", reason="words need a tokenizer: pip install 'proctor[vla]'")
-pytest.importorskip("peft", reason="adapters need peft: pip install 'proctor[peft]'")
 from safetensors.torch import load_file
+
+needs_peft()
 
 pytestmark = pytest.mark.vla
 SHORT = RUN | {"steps": 4, "save_freq": 2, "num_workers": 0}

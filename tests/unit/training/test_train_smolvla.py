@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from .making import RUN, files_of, words, write_seen
+from .making import RUN, files_of, needs_peft, words, write_seen
 from .test_peft import LAST, Killed, kill_at, train
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("tokenizers", reason="words need a tokenizer: pip install 'proctor[vla]'")
-pytest.importorskip("peft", reason="adapters need peft: pip install 'proctor[peft]'")
+needs_peft()
 from safetensors.torch import load_file  # noqa: E402
 
 pytestmark = pytest.mark.vla
