@@ -29,6 +29,10 @@ hypothesis_settings.load_profile("busy")
 @pytest.fixture
 def run(tmp_path: Path) -> Callable[..., Evaluation]:
     """Evaluate on the fake benchmark; each call gets a folder of its own unless it names one."""
+    return evaluating_in(tmp_path)
+
+
+def evaluating_in(folder: Path) -> Callable[..., Evaluation]:
     calls = iter(range(1000))
 
     def run(**flags: Any) -> Evaluation:
@@ -38,7 +42,7 @@ def run(tmp_path: Path) -> Callable[..., Evaluation]:
             "eval.n_episodes": 4,
             "eval.batch_size": 2,
             "video.episodes": 0,
-            "output_dir": str(tmp_path / f"run{next(calls)}"),
+            "output_dir": str(folder / f"run{next(calls)}"),
         }
         settings |= {name.replace("__", "."): value for name, value in flags.items()}
         return run_evaluation(prepare(build(EvalConfig, settings)), settings)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -20,18 +21,27 @@ from proctor.report.results import load_run
 from proctor.report.serve import RunServer
 from proctor.report.served_pages import look_every_s, version_of
 from proctor.runs.folder import RunFolder
+from tests.conftest import evaluating_in
 from tests.served import served
 
 
-@pytest.fixture
-def runs(run: Callable[..., Evaluation], tmp_path: Path) -> Path:
-    """A folder with two runs, one with a video, and a secret beside them."""
-    first = run(policy__type="expert", output_dir=str(tmp_path / "runs/first"))
-    run(output_dir=str(tmp_path / "runs/deep/<b>second"))
-    (tmp_path / "secret.mp4").write_text("secret")
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("played")
+    run = evaluating_in(folder)
+    first = run(policy__type="expert", output_dir=str(folder / "runs/first"))
+    run(output_dir=str(folder / "runs/deep/<b>second"))
+    (folder / "secret.mp4").write_text("secret")
     video = first.path / first.rows[0].video
     video.parent.mkdir(parents=True)
     video.write_bytes(bytes(range(100)))
+    return folder
+
+
+@pytest.fixture
+def runs(played: Path, tmp_path: Path) -> Path:
+    """A folder of one's own with two runs, one with a video, and a secret beside them."""
+    shutil.copytree(played, tmp_path, dirs_exist_ok=True)
     return tmp_path / "runs"
 
 
