@@ -141,19 +141,29 @@ def make_parts(config: CheckpointConfig) -> Parts:
     return Parts(config, network, plugin.prefix, pre, post)
 
 
-_drawn: dict[str, tuple[Network, torch.Tensor]] = {}
-_written = tempfile.TemporaryDirectory(prefix="small-policies-")
+class Kept:
+    """Networks that were drawn and checkpoints that were written, by the config they are of.
+
+    Whoever replaces parts of networks replaces this by one of their own.
+    """
+
+    def __init__(self) -> None:
+        self.drawn: dict[str, tuple[Network, torch.Tensor]] = {}
+        self.written = tempfile.TemporaryDirectory(prefix="small-policies-")
+
+
+kept = Kept()
 
 
 def _drawn_once(plugin: CheckpointPlugin, config: CheckpointConfig) -> Network:
     """Return a network of one's own: drawing a backbone's weights takes longer than most tests."""
-    described = repr(config)
-    if described not in _drawn:
-        while len(_drawn) >= 4:  # of 45 MB each
-            del _drawn[next(iter(_drawn))]
+    described, drawn = repr(config), kept.drawn
+    if described not in drawn:
+        while len(drawn) >= 4:  # of 45 MB each
+            del drawn[next(iter(drawn))]
         torch.manual_seed(0)
-        _drawn[described] = build_network(plugin, config), torch.get_rng_state()
-    network, generator = _drawn[described]
+        drawn[described] = build_network(plugin, config), torch.get_rng_state()
+    network, generator = drawn[described]
     torch.set_rng_state(generator)  # as if it had been drawn now
     return copy.deepcopy(network)
 
@@ -164,7 +174,7 @@ def make_policy(config: CheckpointConfig) -> ChunkPolicy:
 
 def write_small(config: CheckpointConfig, folder: Path) -> Path:
     """Write a checkpoint to be edited: a copy of one that is written once."""
-    once = Path(_written.name, sha256(repr(config).encode()).hexdigest())
+    once = Path(kept.written.name, sha256(repr(config).encode()).hexdigest())
     if not once.exists():
         write_checkpoint(make_parts(config), once)
     shutil.copytree(once, folder)

@@ -134,6 +134,7 @@ def small_eyes(monkeypatch: pytest.MonkeyPatch) -> None:
         return torch.nn.Conv2d(3, OUT_CHANNELS, kernel_size=1, stride=32)
 
     monkeypatch.setattr(network, "ResNet", eyes)
+    monkeypatch.setattr(small, "kept", small.Kept())
 
 
 @pytest.fixture
