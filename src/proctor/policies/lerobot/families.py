@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 from importlib.metadata import entry_points
-from typing import Any, cast
+from typing import Any
 
 from proctor.errors import did_you_mean
 from proctor.policies.lerobot.config import CheckpointPlugin
@@ -50,7 +50,8 @@ def unknown_family(kind: str) -> str:
 def family(name: str) -> CheckpointPlugin | None:
     """Return the family called ``name``, importing no other; None where there is none."""
     if name in FAMILIES:
-        return cast(CheckpointPlugin, named(FAMILIES[name]))
+        ours: CheckpointPlugin = named(FAMILIES[name])
+        return ours
     found = [entry.load() for entry in entry_points(group="proctor.policies", name=name)]
     return next((plugin for plugin in found if isinstance(plugin, CheckpointPlugin)), None)
 
