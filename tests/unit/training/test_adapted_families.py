@@ -17,7 +17,6 @@ from .test_peft import LAST, as_trained, train
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("tokenizers", reason="words need a tokenizer: pip install 'proctor[vla]'")
-pytest.importorskip("peft", reason="adapters need peft: pip install 'proctor[peft]'")
 from safetensors.torch import load_file  # noqa: E402
 
 from proctor.policies.base import Batch, Query  # noqa: E402

@@ -18,7 +18,6 @@ from .test_adapted_families import adapt, chunks
 from .test_peft import LAST, Killed, as_trained, kill_at, train
 
 pytest.importorskip("tokenizers", reason="words need a tokenizer: pip install 'proctor[vla]'")
-pytest.importorskip("peft", reason="adapters need peft: pip install 'proctor[peft]'")
 from safetensors.torch import load_file, save_file
 
 from proctor.policies.lerobot.checkpoint import read_checkpoint
