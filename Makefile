@@ -8,7 +8,7 @@ LEARN := $(VENV)/.learn
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo tutorial test check test-all test-vla test-ray test-browser test-extras chaos soak fuzz bench bench-scaling bench-peers format clean
+.PHONY: demo tutorial test check test-all test-vla test-ray test-browser test-extras chaos soak fuzz bench bench-scaling bench-peers test-peers format clean
 
 demo: $(BASE) graphics
 	@$(BIN)/python scripts/demo.py
@@ -72,6 +72,11 @@ bench-scaling: $(STAMP) graphics
 bench-peers: $(STAMP) graphics libero-assets
 	$(BIN)/python measurements/peers/install.py
 	$(BIN)/python -m measurements.peers
+
+# Real peers at both ends of the wires: OPENPI, VLA and LEROBOT name the Pythons of venvs with
+# openpi-client 0.1.2, vla-eval 0.8.0 and LeRobot 0.6.1; what is not named is not tried.
+test-peers: $(STAMP)
+	$(BIN)/python -m measurements.peers.wires --openpi=$(OPENPI) --vla=$(VLA) --lerobot=$(LEROBOT)
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

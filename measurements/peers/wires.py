@@ -3,7 +3,8 @@
     python -m measurements.peers.wires --openpi=PYTHON --vla=PYTHON --lerobot=PYTHON
 
 PYTHON: of a venv with openpi-client 0.1.2 (and numpy<2, typing_extensions), with vla-eval 0.8.0,
-with LeRobot 0.6.1 and grpcio. What is left out is not tried. GR00T has no package to try.
+with LeRobot 0.6.1 and grpcio. What is left out is not tried. GR00T has no package to try. The exit
+code is 1 where somebody misunderstands.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ CAMERA = "observation.images.cam"
 SIDE = Path(__file__).with_name("wire_side.py")
 CHUNK = 4
 RENAMED = {"observation.image": CAMERA}
+MISUNDERSTOOD: list[str] = []
 
 
 def checkpoint(folder: Path) -> Path:
@@ -124,6 +126,7 @@ def compare(name: str, theirs: Sequence[Array], ours: Sequence[Array]) -> None:
         for theirs, ours in zip(map(np.atleast_2d, theirs), ours, strict=True)
     ]
     worst = max(apart)
+    MISUNDERSTOOD.extend([name] * (worst != 0 or not apart))
     say(name, "the same bits" if worst == 0 else f"apart by {worst:.1e}", "the same bits")
 
 
@@ -182,11 +185,12 @@ def evaluated(folder: str, **settings: Any) -> Evaluation:
     return run_evaluation(prepare(build(EvalConfig, flags)), flags)
 
 
-def same(name: str, theirs: Evaluation, ours: Evaluation) -> None:
-    """Say how far apart two runs are."""
+def same(name: str, theirs: Evaluation, ours: Evaluation, within: float = 0.0) -> None:
+    """Say how far apart two runs are; ``within``: sums of rewards, of another torch's."""
     first, second = (sorted(run.rows, key=lambda row: row.key) for run in (theirs, ours))
     equal = sum(a.digest == b.digest for a, b in zip(first, second, strict=True))
     apart = max(abs(a.sum_reward - b.sum_reward) for a, b in zip(first, second, strict=True))
+    MISUNDERSTOOD.extend([name] * (apart > within))
     say(name, f"{equal} of {len(first)} digests", f"rewards apart by at most {apart:.1e}")
 
 
@@ -222,7 +226,7 @@ def their_servers(given: argparse.Namespace, folder: Path, runs: Callable[[], st
                 **renamed,
             )
         ours = evaluated(runs(), policy__path=str(folder), policy__device="cpu", **renamed)
-        same("we ask LeRobot 0.6.1's server, its ACT against ours", theirs, ours)
+        same("we ask LeRobot 0.6.1's server, its ACT against ours", theirs, ours, within=1e-5)
 
 
 def main() -> None:
@@ -237,6 +241,8 @@ def main() -> None:
         numbers = iter(range(100))
         their_clients(given, folder)
         their_servers(given, folder, lambda: str(Path(place, f"run{next(numbers)}")))
+    if MISUNDERSTOOD:
+        raise SystemExit(f"not understood: {'; '.join(MISUNDERSTOOD)}")
 
 
 if __name__ == "__main__":
