@@ -144,9 +144,10 @@ def _notes(config: ServeConfig, about: About) -> Iterator[str]:
     if mute and (about.n_obs_steps > 1 or about.remembers):
         looks = f"looks {about.n_obs_steps} moments back"
         does = looks if about.n_obs_steps > 1 else "remembers its episode"
+        has = f"{mute[0]} has" if len(mute) == 1 else f"{' and '.join(mute)} have"
         yield (
-            f"the policy {does}, and {' and '.join(mute)} has no word for where one begins or for "
-            "moments between two questions: clients other than proctor connect anew for each"
+            f"the policy {does}, and {has} no word for where an episode begins or for moments "
+            "between two questions: clients other than proctor connect anew for each"
         )
 
 

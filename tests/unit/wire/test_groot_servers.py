@@ -21,7 +21,8 @@ from proctor.errors import UsageError, WireError
 from proctor.evaluation.run import Evaluation
 from proctor.wire import groot
 from proctor.wire.groot_arrays import read
-from proctor.wire.groot_dialect import decode_dialect
+from proctor.wire.groot_dialect import Dialect, decode_dialect
+from proctor.wire.records import Ask
 from tests.unit.wire.serving import served
 
 Run = Callable[..., Evaluation]
@@ -155,6 +156,14 @@ def test_what_no_server_says_of_its_modalities_is_the_usual_dialect() -> None:
         decode_dialect(b"\xc1")
     with pytest.raises(WireError, match="no type of plain numbers; it begins"):
         groot.decode_actions(pack([{"a": msgpack_numpy(CHUNK) | {b"type": "O"}}, {}]))
+
+
+@pytest.mark.parametrize("nested", [True, False])
+def test_a_state_of_doubles_is_sent_as_the_protocol_has_it(nested: bool) -> None:
+    ask = Ask({"state/x": np.zeros(2), "video/a": np.zeros((2, 2, 3), np.uint8)}, "go")
+    told = groot.observation(ask, Dialect(nested=nested))
+    state = told["observation"]["state"]["x"] if nested else told["state.x"]
+    assert state.dtype == np.float32
 
 
 def asked(url: str, request: Any) -> Any:

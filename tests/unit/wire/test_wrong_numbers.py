@@ -329,3 +329,13 @@ def test_garbage_of_every_kind_shows_its_first_bytes() -> None:
     frame = pack({"type": "action", "payload": {"moves": 1}, "seq": 2, "timestamp": 0.0})
     with pytest.raises(WireError, match=r"no 'actions'; it begins b'\\x84\\xa4type"):
         vla_eval.reply_of(vla_eval.decode(frame), frame)
+
+
+def test_a_policy_that_looks_back_is_served_with_a_word_for_those_who_cannot() -> None:
+    from proctor.commands.serve import _notes
+
+    told = {"policy.type": "random", "protocol": ["openpi", "lerobot"]}
+    config = build(ServeConfig, told)
+    (note,) = _notes(config, About("p", {}, 2, n_obs_steps=2))
+    assert "looks 2 moments back, and openpi and lerobot have no word" in note
+    assert not list(_notes(config, About("p", {}, 2, remembers=False)))
