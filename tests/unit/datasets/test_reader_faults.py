@@ -12,6 +12,9 @@ import pytest
 
 from proctor import datasets
 from proctor.datasets.cache_settings import FrameCacheSettings
+from proctor.datasets.edit.build import edit
+from proctor.datasets.edit.operations import delete
+from proctor.datasets.edit.place import same_folder
 from proctor.errors import DatasetError
 from tests.unit.datasets.making import GOLDEN, TOP, change, copied, make_numbers
 
@@ -171,3 +174,19 @@ def test_nothing_is_set_aside_on_the_word_of_the_table_of_episodes(
     with pytest.raises(DatasetError, match=r"file-000.parquet has 28 of the \d+ frames"):
         datasets.open(root, cache=settings)[0]
     assert not (tmp_path / "cache").exists()
+
+
+def test_a_dataset_that_is_edited_while_it_is_read_shows_no_other_episodes_pictures(
+    tmp_path: Path,
+) -> None:
+    expected = datasets.open(GOLDEN / "video3ep").batch([12], [TOP])[TOP]
+    for gone, stays in ((2, True), (0, False)):
+        root = copied("video3ep", tmp_path / str(gone))
+        dataset = datasets.open(root, episodes=[1])
+        dataset.batch([0], ["timestamp", "task_index", "episode_index"])  # no video is open yet
+        edit(root, same_folder(root), lambda source, gone=gone: delete(source, [gone]))
+        if stays:  # where it lay
+            np.testing.assert_array_equal(dataset.batch([0], [TOP])[TOP], expected)
+        else:
+            with pytest.raises(DatasetError, match="was edited while it was read: open it again"):
+                dataset.batch([0], [TOP])

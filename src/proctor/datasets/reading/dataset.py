@@ -21,6 +21,7 @@ from proctor.datasets.numbers.store import Columns
 from proctor.datasets.reading.cached import CachedSource, Kept, with_cache
 from proctor.datasets.reading.catalogue import Source
 from proctor.datasets.reading.frame_source import FrameSource, TableSource, VideoSource
+from proctor.datasets.reading.unmoved import Unmoved
 from proctor.datasets.reading.windows import Moments
 from proctor.errors import DatasetError
 from proctor.features import Array, Interface
@@ -203,8 +204,9 @@ class Dataset:
         first_row = np.full(len(self.episodes), -1)
         first_row[self.chosen] = self._first_row
         given = self.root, self.info, self.episodes
+        unmoved = Unmoved(*given, self.chosen)
         sources: dict[str, FrameSource] = {
-            key: VideoSource(*given, key, look.size, look.reader)
+            key: VideoSource(*given, key, look.size, look.reader, unmoved)
             if key in self.info.video_keys
             else TableSource(*given, key, self._tables, first_row, look.size)
             for key in self.info.cameras
