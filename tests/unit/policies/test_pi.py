@@ -175,13 +175,14 @@ def test_load_scheduler_and_resume_change_no_episode(
             "env__image_size": 28,
             "env__episode_length": 5,
             "env__endless": True,
-            "eval__n_episodes": 3,
+            "eval__n_episodes": 8,
             "eval__use_async_envs": False,
         }
         return run(**{**settings, **flags})
 
     alone = play(eval__batch_size=1)
-    assert digests(play(eval__batch_size=3)) == digests(alone)
+    for size in (3, 8):
+        assert digests(play(eval__batch_size=size)) == digests(alone)
     assert digests(play(eval__batch_size=3, eval__scheduler="lockstep")) == digests(alone)
     some = play(eval__episodes=[1])
     assert digests(play(output_dir=str(some.path), resume=True)) == digests(alone)

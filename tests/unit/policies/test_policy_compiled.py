@@ -72,7 +72,13 @@ def check(folder: Path, tolerance: float) -> None:
     assert policy.protocol()["config"]["compile"] is True
 
 
-@pytest.mark.parametrize("kind", TINY)
+OTHERS = ("act", "diffusion")
+"""Whose parts are those of others, or traced by tests of trainings."""
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(k, marks=[pytest.mark.slow] if k in OTHERS else []) for k in TINY]
+)
 def test_a_traced_policy_acts_as_the_plain_one_whatever_the_batch(
     scratch: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:

@@ -101,7 +101,7 @@ def play(run: Callable[..., Evaluation], checkpoint: str) -> Callable[..., Evalu
             "env__image_size": 32,
             "env__episode_length": 7,
             "env__endless": True,
-            "eval__n_episodes": 4,
+            "eval__n_episodes": 8,
             "eval__use_async_envs": False,
         }
         return run(**{**settings, **flags})
@@ -113,7 +113,8 @@ def test_load_scheduler_latency_and_resume_change_no_episode(
     play: Callable[..., Evaluation],
 ) -> None:
     alone = play(eval__batch_size=1)
-    assert digests(play(eval__batch_size=3)) == digests(alone)
+    for size in (3, 8):
+        assert digests(play(eval__batch_size=size)) == digests(alone)
     assert digests(play(eval__batch_size=3, eval__scheduler="lockstep")) == digests(alone)
     some = play(eval__episodes=[1, 2])
     rest = play(output_dir=str(some.path), resume=True)
