@@ -113,7 +113,9 @@ def idle_batch_s(case: Case, most: int) -> dict[int, float]:
             start = time.perf_counter()
             policy.act(batch)  # captures the graph
             replay_s[piece] = (
-                _least_replay_s(runner.graphs[piece], runner.stream)
+                _least_replay_s(
+                    next(g for (n, *_), g in runner.graphs.items() if n == piece), runner.stream
+                )
                 if hasattr(runner, "graphs")
                 else time.perf_counter() - start  # no GPU: to try the script
             )

@@ -142,7 +142,8 @@ def report(name: str, policy: Any, benchmark: Any, n: int, repeats: int) -> None
 def _break_down(policy: Any, batch: Batch, repeats: int) -> None:
     """Print where ``act`` spends its time on CUDA, part by part."""
     n = len(batch.queries)
-    graph = policy.runner.graphs[policy.runner.size_for(n)]
+    size = policy.runner.size_for(n)
+    graph = next(g for (rows, *_), g in policy.runner.graphs.items() if rows == size)
     rows = {
         k: v if v.dtype == np.uint8 else v.astype(np.float32) for k, v in batch.observations.items()
     }

@@ -11,6 +11,7 @@ import tempfile
 import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -266,6 +267,7 @@ def _patches(yard: Yard) -> list[Any]:
         mock.patch("proctor.evaluation.preparing.git_commit", return_value=None),
         mock.patch("proctor.evaluation.audit.run_alone", _recorded_again),
         mock.patch("proctor.machine.gl.probe_backends", return_value=[]),
+        mock.patch("proctor.policies.lerobot.families.entry_points", _installed()),
         mock.patch.object(sys, "path", [*sys.path, str(yard.outside)]),
         mock.patch.object(sys, "dont_write_bytecode", True),
         mock.patch("tempfile.tempdir", str(yard.temporary)),
@@ -274,6 +276,12 @@ def _patches(yard: Yard) -> list[Any]:
         mock.patch("huggingface_hub.constants.HF_HUB_OFFLINE", True),
         mock.patch("huggingface_hub.constants.HF_HUB_CACHE", str(yard.root / "hub")),
     ]
+
+
+def _installed() -> Any:
+    """Return what tells entry points, read once: they are the same for all cases."""
+    points = list(entry_points(group="proctor.policies"))
+    return lambda group, name=None: [point for point in points if name in (None, point.name)]
 
 
 def _recorded_again(players: Any, inference: Any, spec: Any, *, in_process: bool) -> Any:

@@ -236,7 +236,7 @@ def test_relative_actions_are_undone_by_the_state_of_their_query(tokenizer: Path
     assert made.tolist() == [[[-1.0, 0.0, -3.0]] * 2]
     behind = AbsoluteActions(True).after([relative])
     assert behind({"action": made, STATE: state})["action"].tolist() == actions.tolist()
-    with pytest.raises(UsageError, match="absolute_actions_processor is enabled behind"):
+    with pytest.raises(UsageError, match="absolute_actions_processor is enabled, and before"):
         AbsoluteActions(True).after([RelativeActions(False)])
     plain = ChunkPolicy(parts_of(Listening(tokenizer=str(tokenizer))), "cpu")
     moved = ChunkPolicy(parts_of(Listening(tokenizer=str(tokenizer), relative=True)), "cpu")
@@ -367,6 +367,9 @@ HOSTILE: dict[str, Any] = {
     .replace('"normalizer": null', '"normalizer": null, "normalizer": 7')
     .encode(),
     "no numbers for words": {"model": {"type": "WordLevel", "vocab": {PAD: 0}, "unk_token": "?"}},
+    "what is replaced is a number": {
+        "normalizer": {"type": "Replace", "pattern": {"String": 7}, "content": "a"}
+    },
     "rules without end": {
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split("a", "Removed")] * 20_000}
     },

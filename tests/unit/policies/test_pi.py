@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from proctor.policies.lerobot.families import family
 from proctor.policies.lerobot.pipelines import default_pipelines
 from proctor.policies.lerobot.saving import write_checkpoint
 from proctor.policies.runtime.chunk_policy import ChunkPolicy, Parts
+from proctor.types import EpisodeSpec
 
 pytestmark = pytest.mark.vla
 KINDS = ["pi0", "pi05", "pi0_fast"]
@@ -78,7 +80,7 @@ def parts_of(kind: str, **changes: Any) -> Parts:
 def test_batches_of_1_3_and_8_give_the_same_bits(kind: str) -> None:
     name, _, drawn = kind.partition(",")
     policy = ChunkPolicy(parts_of(name, **({"temperature": 0.9} if drawn else {})), "cpu")
-    specs = [episode(index) for index in range(8)]
+    specs = told_at_length([episode(index) for index in range(8)])
     alone = [policy.act(batch_of(policy, fresh_queries(policy, [spec]))) for spec in specs]
     for size in (3, 8):
         together = [
@@ -88,6 +90,19 @@ def test_batches_of_1_3_and_8_give_the_same_bits(kind: str) -> None:
         np.testing.assert_array_equal(np.concatenate(together), np.concatenate(alone))
     if name != "pi0_fast" or drawn:
         assert len({chunk.tobytes() for chunk in alone}) > 1
+    if name != "pi0_fast":
+        policy.network.skips_padding = False
+        padded = policy.act(batch_of(policy, fresh_queries(policy, specs)))
+        assert not np.array_equal(padded, np.concatenate(alone)), "nothing was cut"
+        np.testing.assert_allclose(padded, np.concatenate(alone), rtol=1e-5, atol=1e-5)
+
+
+def told_at_length(specs: list[EpisodeSpec]) -> list[EpisodeSpec]:
+    """Return episodes whose tasks are told in more and more words."""
+    words = [" ".join(["ab"] * (1 + spec.index % 3)) for spec in specs]
+    return [
+        replace(s, task=replace(s.task, instruction=w)) for s, w in zip(specs, words, strict=True)
+    ]
 
 
 @torch.inference_mode()

@@ -58,6 +58,18 @@ def test_a_state_file_elsewhere_is_refused(folder: Path, name: Any) -> None:
             {"steps": [{"registry_name": "device_processor", "config": {"float_dtype": "load"}}]},
             "float_dtype is 'load'",
         ),
+        (
+            {"steps": [{"registry_name": "normalizer_processor", "config": {"eps": 1e300}}]},
+            "eps is 1e+300 (choose 0 to 1)",
+        ),
+        (
+            {
+                "steps": [
+                    {"registry_name": "absolute_actions_processor", "config": {"enabled": True}}
+                ]
+            },
+            "absolute_actions_processor is enabled, and before it (and the network) is no",
+        ),
     ],
 )
 def test_a_pipeline_of_another_shape_is_refused(
@@ -65,6 +77,14 @@ def test_a_pipeline_of_another_shape_is_refused(
 ) -> None:
     edit(folder / "policy_preprocessor.json", lambda tree: tree.update(change))
     assert words in refusal(folder)
+
+
+def test_steps_that_actions_do_not_go_through_are_refused_before_anything_begins(
+    folder: Path,
+) -> None:
+    turned = {"registry_name": "xvla_rotation_6d_to_axis_angle"}
+    edit(folder / "policy_postprocessor.json", lambda tree: tree["steps"].append(turned))
+    assert "do not take its actions of 3 numbers" in refusal(folder)
 
 
 @pytest.mark.parametrize("name", ["config.json", "policy_preprocessor.json"])

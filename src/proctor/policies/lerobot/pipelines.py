@@ -168,7 +168,7 @@ def _ready(
         raise UsageError(f"{config.type} is not told its task, and a step of it makes tokens")
     if config.is_told and not (before.tells or config.read("")):
         raise UsageError(f"{config.type} is told its task, and no step of it makes tokens of words")
-    before = before.equipped(Tokenizers(folder, config.tokenizer))
+    before = before.after(replace(before, steps=())).equipped(Tokenizers(folder, config.tokenizer))
     after = after.after(before)
     for key in (*before.needs, *after.needs):
         if key not in config.input_features:

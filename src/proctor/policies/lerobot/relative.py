@@ -94,7 +94,7 @@ class AbsoluteActions(Step):
         found = [step for step in earlier if isinstance(step, RelativeActions) and step.enabled]
         if self.enabled and not found:
             raise UsageError(
-                f"{self.registry_name} is enabled behind the network, and before it is no "
+                f"{self.registry_name} is enabled, and before it (and the network) is no "
                 f"{RelativeActions.registry_name} that is"
             )
         return replace(self, relative=found[0]) if self.enabled else self

@@ -65,6 +65,8 @@ def build_step(raw: Any, state: Tensors, where: str) -> Step:
         raise UsageError(f"{where}, {name}: {error}") from None
     step.check(f"{where}, {name}")
     if isinstance(step, Normalize):
+        if not 0 <= step.eps <= 1:
+            raise UsageError(f"{where}, {name}: eps is {step.eps:g} (choose 0 to 1)")
         step = replace(step, stats=group_stats(state))
         check_stats(step, where)
     return step

@@ -90,6 +90,8 @@ def _growth(rule: Any) -> float:
 
 
 def _replaced(content: str, pattern: Any) -> float:
-    told = pattern.get("String") if isinstance(pattern, dict) else None
     # A regular expression may find nothing, everywhere.
-    return max(1.0, len(content) / len(told) if told else len(content) + 1.0)
+    told = pattern.get("String") if isinstance(pattern, dict) else None
+    if isinstance(told, str) and told:
+        return max(1.0, len(content) / len(told))
+    return len(content) + 1.0

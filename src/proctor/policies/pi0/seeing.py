@@ -23,6 +23,7 @@ class Seeing(Network):
     """A network that sees and reads with PaliGemma."""
 
     takes_history = False
+    skips_padding = True
     config: PiConfig
     paligemma_with_expert: nn.ModuleDict
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from proctor.definition import Use
 from proctor.errors import PolicyError
-from proctor.features import ACTION, Array, Feature
+from proctor.features import ACTION, LANGUAGE_MASK, LANGUAGE_TOKENS, Array, Feature
 from proctor.policies.base import Batch, Policy, PolicySpec, Query
 from proctor.policies.fit import offered_key
 from proctor.policies.lerobot.adapter import Adapter
@@ -23,7 +23,9 @@ from proctor.policies.lerobot.processors import Pipeline
 from proctor.policies.runtime.compiled import compile_parts, in_one_line, require_compiler
 from proctor.policies.runtime.hearing import Hearing
 from proctor.policies.runtime.network import Network, draw
+from proctor.policies.runtime.prompts import Part, by_length, told_of
 from proctor.policies.runtime.quantized import quantize
+from proctor.policies.runtime.rehearsal import rehearse
 from proctor.policies.runtime.runner import (
     autocast,
     device_for,
@@ -76,6 +78,7 @@ class ChunkPolicy(Policy):
     def __init__(self, parts: Parts, device: str) -> None:
         config = parts.config
         self.parts = parts
+        rehearse(parts.postprocessor, config)
         renames = parts.preprocessor.rename_map
         self._hearing = parts.hearing(Use.EVALUATION)
         self._told = tuple(self._hearing.of_nothing(1))
@@ -127,9 +130,11 @@ class ChunkPolicy(Policy):
             rows[TOLD + name] = told
         for name in self.network.recalled:
             rows[RECALLED + name] = np.stack([query.state[name] for query in batch.queries])
+        parts = self._parts(rows)
+        places = torch.from_numpy(np.concatenate([part.places for part in parts]))
         compiled = self.parts.config.compile
         with in_one_line(_COMPILE, PolicyError) if compiled else nullcontext():
-            chunks = self.runner(rows)
+            chunks = torch.cat([self.runner(part.rows) for part in parts])[places.argsort()]
         with torch.inference_mode():
             settled = self.network.settle(chunks, [query.state for query in batch.queries])
             played = settled[:, : self.parts.config.replan_steps]
@@ -150,9 +155,21 @@ class ChunkPolicy(Policy):
                 rows[DRAWN + name] = np.zeros((size, *shape), np.float32)
             for name, shape in self.network.recalled.items():
                 rows[RECALLED + name] = np.zeros((size, *shape), np.float32)
-            return rows | {TOLD + k: told for k, told in self._hearing.of_nothing(size).items()}
+            rows |= {TOLD + k: told for k, told in self._hearing.of_nothing(size).items()}
+            return self._parts(rows)[0].rows
 
         return self.runner.warm_up(most, rows_of)
+
+    @property
+    def _skips_padding(self) -> bool:
+        """Not where it is compiled: for a second length a compiler makes code for any."""
+        return self.network.skips_padding and not self.parts.config.compile
+
+    def _parts(self, rows: dict[str, Array]) -> list[Part]:
+        """Return rows as they are computed together: those with prompts of one length."""
+        if not self._skips_padding:
+            return [Part(np.arange(len(next(iter(rows.values())))), rows)]
+        return by_length(rows, TOLD + LANGUAGE_MASK, (TOLD + LANGUAGE_TOKENS,), self.device)
 
     def _draw(self, query: Query) -> dict[str, Array]:
         """Draw for one query, on the CPU, from what identifies the query and nothing else."""
@@ -187,6 +204,7 @@ class ChunkPolicy(Policy):
     def protocol(self) -> dict[str, Any]:
         """Return all that the actions are made by: files, resolved config, pipelines, numerics."""
         parts = self.parts
+        told = {"prompts": told_of(self.device)} if self._skips_padding else {}
         return {
             "type": parts.config.type,
             "weights": "from the files" if parts.files else "untrained, drawn by torch from seed 0",
@@ -197,7 +215,7 @@ class ChunkPolicy(Policy):
             "preprocessor": parts.preprocessor.protocol(),
             "postprocessor": parts.postprocessor.protocol(),
             "noise": "torch's generator, keyed by (seed, task name, episode index, query)",
-            "numerics": numerics(self.device, parts.config.pad_to, amp=parts.config.use_amp),
+            "numerics": numerics(self.device, parts.config.pad_to, amp=parts.config.use_amp) | told,
         }
 
 

@@ -68,6 +68,9 @@ class Network(nn.Module, ABC):
     graphed: bool = True
     """Whether a CUDA graph can hold a ``chunk``: not where its length depends on what it says."""
 
+    skips_padding: bool = False
+    """Whether a ``chunk`` is the same, but for rounding, with the padding behind words cut off."""
+
     tied: Mapping[str, str] = {}
     """Weights that are others', by their names: a file may have either; each pair is one."""
 

@@ -213,7 +213,7 @@ class GraphRunner(Runner):
         super().__init__(forward, device, sizes)
         self.stream = torch.cuda.Stream(device=device)  # type: ignore[no-untyped-call]
         self.pool = torch.cuda.graph_pool_handle()
-        self.graphs: dict[int, Graph] = {}
+        self.graphs: dict[tuple[int, ...], Graph] = {}
 
     def warm_up(self, most: int, rows_of: Callable[[int], dict[str, Array]]) -> Iterator[None]:
         """Capture the graphs, smallest first."""
@@ -223,10 +223,11 @@ class GraphRunner(Runner):
                 self.run_piece(rows_of(size), size, size)
 
     def run_piece(self, piece: dict[str, Array], n: int, size: int) -> Tensor:
-        """Replay the graph of ``size``, captured the first time it is needed."""
-        if size not in self.graphs:
-            self.graphs[size] = Graph(self, piece, size)
-        return self.graphs[size].replay(piece, n)
+        """Replay the graph of ``size`` and of these shapes, captured when it is first needed."""
+        key = (size, *(length for rows in piece.values() for length in rows.shape[1:]))
+        if key not in self.graphs:
+            self.graphs[key] = Graph(self, piece, size)
+        return self.graphs[key].replay(piece, n)
 
 
 class Graph:

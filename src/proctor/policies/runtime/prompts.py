@@ -1,0 +1,60 @@
+"""How much padding of a prompt is computed: prompts come filled up to one length, most of it empty.
+
+Networks that mask padding and count positions without it give the same without, but for rounding.
+How much is left is decided by a row's own words, never by the rest of its batch or of the run: what
+an episode is must not depend on them.
+
+    CPU          none: rows are run one by one, so each may have its own shape
+    CUDA, MPS    half of the room for words or all of it, so that a CUDA graph more is enough, and
+                 nearly every batch stays in one piece: tasks' words seldom fill half
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from proctor.features import Array
+
+
+class Part(NamedTuple):
+    """Rows whose prompts have one length."""
+
+    places: Array
+    """Where they stood."""
+    rows: dict[str, Array]
+
+
+def by_length(
+    rows: dict[str, Array], heard: str, others: Sequence[str], device: torch.device
+) -> list[Part]:
+    """Return the rows by the length that is left of their prompts, the shortest first.
+
+    ``heard`` names the mask [B, most], True where words are; ``others`` what is cut like it.
+    """
+    lengths = _lengths(rows[heard], one_by_one=device.type == "cpu")
+    parts = []
+    for length in np.unique(lengths):
+        places = np.flatnonzero(lengths == length)
+        some = {name: values[places] for name, values in rows.items()}
+        some |= {name: some[name][:, :length] for name in (heard, *others)}
+        parts.append(Part(places, some))
+    return parts
+
+
+def _lengths(heard: Array, *, one_by_one: bool) -> Array:
+    """Return how many of each row's places are kept: at least one, and all up to its last word."""
+    most = heard.shape[1]
+    lengths: Array = np.where(heard.any(1), most - heard[:, ::-1].argmax(1), 1)
+    if not one_by_one:
+        half = min(most, -(-most // 16) * 8)
+        lengths = np.where(lengths <= half, half, most)
+    return lengths
+
+
+def told_of(device: torch.device) -> str:
+    """Return how long prompts are, for a run's record: it decides the last bits."""
+    return "without padding" if device.type == "cpu" else "padded to half of the room, or all"
