@@ -162,7 +162,7 @@ class ChunkPolicy(Policy):
 
     @property
     def _skips_padding(self) -> bool:
-        """Not where it is compiled: for a second length a compiler makes code for any."""
+        """Not where it is compiled: for every length anew, and past some lengths not at all."""
         return self.network.skips_padding and not self.parts.config.compile
 
     def _parts(self, rows: dict[str, Array]) -> list[Part]:
