@@ -92,7 +92,8 @@ def check_left(root: Path, least: int) -> int:
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A dataset of two episodes, two finished takes, and what they are together when closed."""
-    folder = tmp_path_factory.mktemp("prepared")
+    folder = tmp_path_factory.mktemp("killed") / "prepared"
+    folder.mkdir()
     writer = DatasetWriter.create(folder / "toy", 10, FEW, FAST)
     record(writer, 0, 1, 2, task="push")
     record(writer, 0, 1, task="push")
