@@ -206,9 +206,8 @@ def _heard_and_played(folder: Path) -> None:
     pre, post = read_pipelines(folder, config)
     renames = pre.rename_map
     pre, post = (describing(pipeline, config.features) for pipeline in (pre, post))
-    rehearse(post, config)
     hearing = Hearing(config, pre)
-    hearing.of_nothing(1)
+    rehearse(config, pre, post, hearing)
     shown = {offered_key(key, renames): f for key, f in config.input_features.items()}
     seen = {key: torch.zeros(2, *channels_first(f)) for key, f in shown.items()}
     hearing(["push the puck", "a" * 300], {key: seen[key] for key in hearing.needs})

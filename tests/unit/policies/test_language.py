@@ -36,7 +36,7 @@ from proctor.policies.lerobot.language import (
     Tokenize,
 )
 from proctor.policies.lerobot.pipelines import default_pipelines, hashes_of, read_pipelines
-from proctor.policies.lerobot.processors import Pipeline, Stats, UsualSteps
+from proctor.policies.lerobot.processors import Pipeline, Rename, Stats, UsualSteps
 from proctor.policies.lerobot.relative import AbsoluteActions, RelativeActions
 from proctor.policies.lerobot.saving import write_pipeline
 from proctor.policies.lerobot.step import Step, Told
@@ -217,6 +217,14 @@ def test_a_prompt_with_the_state_is_read_for_each_query(tokenizer: Path) -> None
     for row, spec in enumerate(specs):
         alone = policy.act(batch_of(policy, fresh_queries(policy, [spec])))
         np.testing.assert_array_equal(together[row], alone[0])
+
+
+def test_a_prompt_without_the_state_that_it_names_is_refused(tokenizer: Path) -> None:
+    parts = parts_of(Listening(tokenizer=str(tokenizer), with_state=True))
+    rename, *others = parts.preprocessor.steps
+    lost = replace(parts.preprocessor, steps=(rename, Rename({STATE: "observation.x"}), *others))
+    with pytest.raises(UsageError, match="the steps before the policy make no words for it"):
+        ChunkPolicy(replace(parts, preprocessor=lost), "cpu")
 
 
 def test_samples_to_learn_from_hear_what_a_rollout_hears(tokenizer: Path) -> None:

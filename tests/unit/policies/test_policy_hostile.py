@@ -65,6 +65,14 @@ def test_a_state_file_elsewhere_is_refused(folder: Path, name: Any) -> None:
         (
             {
                 "steps": [
+                    {"registry_name": "normalizer_processor", "config": {"features": "\ud800"}}
+                ]
+            },
+            "normalizer_processor: ",
+        ),
+        (
+            {
+                "steps": [
                     {"registry_name": "absolute_actions_processor", "config": {"enabled": True}}
                 ]
             },

@@ -61,7 +61,7 @@ def build_step(raw: Any, state: Tensors, where: str) -> Step:
             raise UsageError(f"{where}, {name}: we do not know its setting {key!r}")
     try:
         step = msgspec.convert(decode_features(config, ("features",)), kind)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:
         raise UsageError(f"{where}, {name}: {error}") from None
     step.check(f"{where}, {name}")
     if isinstance(step, Normalize):

@@ -78,9 +78,9 @@ class ChunkPolicy(Policy):
     def __init__(self, parts: Parts, device: str) -> None:
         config = parts.config
         self.parts = parts
-        rehearse(parts.postprocessor, config)
         renames = parts.preprocessor.rename_map
         self._hearing = parts.hearing(Use.EVALUATION)
+        rehearse(config, parts.preprocessor, parts.postprocessor, self._hearing)
         self._told = tuple(self._hearing.of_nothing(1))
         self.device, about_device = device_for(device)
         self.spec = PolicySpec(

@@ -2,27 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 
-from proctor.errors import UsageError, one_line
+from proctor.errors import ProctorError, UsageError, one_line
 from proctor.features import ACTION
+from proctor.policies.fit import offered_key
 from proctor.policies.lerobot.config import CheckpointConfig
 from proctor.policies.lerobot.feature_json import channels_first
 from proctor.policies.lerobot.processors import Pipeline
+from proctor.policies.runtime.hearing import Hearing
 
 
-def rehearse(postprocessor: Pipeline, config: CheckpointConfig) -> None:
-    """Send one action through the steps behind the network, on the CPU.
+def rehearse(
+    config: CheckpointConfig, preprocessor: Pipeline, postprocessor: Pipeline, hearing: Hearing
+) -> None:
+    """Send shapes of observations, words and an action through a policy's steps.
 
     Raises:
-        UsageError: it does not get through.
+        UsageError: they do not get through.
     """
     inputs, size = config.input_features, config.action_dim
-    seen = {key: torch.zeros(1, *channels_first(inputs[key])) for key in postprocessor.needs}
+    shapes = {key: (1, *channels_first(feature)) for key, feature in inputs.items()}
+    with _saying("the steps before the policy do not take what it looks at"):
+        renames, nowhere = preprocessor.rename_map, torch.device("meta")
+        seen = {offered_key(k, renames): torch.zeros(s, device="meta") for k, s in shapes.items()}
+        preprocessor.on(nowhere)(seen)
+    with _saying("the steps before the policy make no words for it"):
+        hearing.of_nothing(1)
+    with _saying(f"the steps behind the policy do not take its actions of {size} numbers"):
+        beside = {key: torch.zeros(shapes[key]) for key in postprocessor.needs}
+        postprocessor.on(torch.device("cpu"))({ACTION: torch.zeros(1, 1, size), **beside})
+
+
+@contextmanager
+def _saying(what: str) -> Iterator[None]:
     try:
-        postprocessor.on(torch.device("cpu"))({ACTION: torch.zeros(1, 1, size), **seen})
-    except (RuntimeError, ValueError, IndexError) as error:
-        raise UsageError(
-            f"the steps behind the policy ({one_line(postprocessor.name, 60)}) do not take its "
-            f"actions of {size} numbers: {one_line(str(error), 200)}"
-        ) from None
+        yield
+    except ProctorError:
+        raise
+    except (RuntimeError, ValueError, IndexError, KeyError) as error:
+        raise UsageError(f"{what}: {one_line(str(error), 200)}") from None
