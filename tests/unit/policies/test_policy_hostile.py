@@ -95,6 +95,13 @@ def test_steps_that_actions_do_not_go_through_are_refused_before_anything_begins
     assert "do not take its actions of 3 numbers" in refusal(folder)
 
 
+def test_a_picture_that_would_be_normalised_as_a_state_is_refused(folder: Path) -> None:
+    renamed = {"rename_map": {"observation.image": "observation.state"}}
+    step = {"registry_name": "rename_observations_processor", "config": renamed}
+    edit(folder / "policy_preprocessor.json", lambda tree: tree["steps"].insert(1, step))
+    assert "the steps before the policy do not take what it looks at" in refusal(folder)
+
+
 @pytest.mark.parametrize("name", ["config.json", "policy_preprocessor.json"])
 def test_json_as_deep_as_the_stack_is_refused(folder: Path, name: str) -> None:
     (folder / name).write_text('{"a":' * 100_000)
