@@ -19,6 +19,9 @@ from proctor.evaluation.run import Evaluation, prepare, run_evaluation
 
 # A suite that was started by nohup hands that on, and runs would not hear their terminal go.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+# And one that a script started with & would hand on that Ctrl-C means nothing.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 # How long a case takes says how busy the machine is, and nothing about what is tested.
 hypothesis_settings.register_profile(
     "busy", deadline=None, suppress_health_check=[HealthCheck.too_slow]

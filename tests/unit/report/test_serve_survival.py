@@ -47,13 +47,25 @@ def connect(server: RunServer) -> socket.socket:
     return socket.create_connection(("127.0.0.1", server.server_address[1]), timeout=10)
 
 
+def get_in(url: str) -> tuple[int, bytes]:
+    """Ask again where there is no room yet: those who are sent away take a moment to go."""
+    until = time.monotonic() + 10
+    while True:
+        try:
+            return get(url)
+        except ConnectionError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.05)
+
+
 def test_who_connects_and_says_nothing_keeps_nobody_out(server: RunServer) -> None:
     server.most_guests = 8
     before = psutil.Process().num_fds()
     with ExitStack() as stack:
         for _ in range(100):
             stack.enter_context(connect(server))
-        assert get(server.url + "first/")[0] == 200
+        assert get_in(server.url + "first/")[0] == 200
         assert psutil.Process().num_fds() - before <= 100 + 2 * server.most_guests
 
 
@@ -207,7 +219,7 @@ def test_idle_connections_take_nothing_from_the_evaluation(tmp_path: Path) -> No
         for _ in range(300):
             stack.enter_context(socket.create_connection((host, int(port)), timeout=10))
         assert psutil.Process(process.pid).num_fds() < before + 20
-        assert get(url)[0] == 200
+        assert get_in(url)[0] == 200
         process.communicate(timeout=60)
     assert process.returncode == 0
     assert len(read_journal(tmp_path / "run").rows) == 40
