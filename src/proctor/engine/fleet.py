@@ -224,7 +224,7 @@ class Fleet:
             seat.lines = [next(self._slots) for _ in range(told.simulators)]
             seat.first_worker = self._workers
             self._workers += told.simulators
-            self._say(f"{seat.name}: {_counted(told.simulators, 'simulator')}")
+            self._say(f"{seat.name}: {counted(told.simulators, 'simulator')}")
         self._efforts[seat.number] = told.effort
         self._keep_log(told.log)
         self._take(seat, told.ended)
@@ -262,7 +262,7 @@ class Fleet:
     def _lost(self, name: str, reason: str) -> None:
         seat = self._seats[name]
         self._futile[name] += not seat.delivered
-        back = _counted(len(seat.leased), "episode")
+        back = counted(len(seat.leased), "episode")
         self._say(f"lost {seat.name} ({reason}); leased to others: {back}")
         if self._futile[name] >= _MOST_FUTILE:
             self._unfit[name] = f"{seat.name}: lost {_MOST_FUTILE} times: {reason}"
@@ -312,5 +312,6 @@ def reason_of(error: BaseException) -> str:
     return one_line(str(error).strip().split("\n")[0], 120)
 
 
-def _counted(number: int, what: str) -> str:
+def counted(number: int, what: str) -> str:
+    """Return how many of what there are, in words."""
     return f"{number} {what}{'s' * (number != 1)}"

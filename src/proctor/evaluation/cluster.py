@@ -15,7 +15,7 @@ from typing import Any
 
 from proctor import plugins
 from proctor.config.base import RunConfig
-from proctor.engine.fleet import reason_of
+from proctor.engine.fleet import counted, reason_of
 from proctor.engine.forking import end_fork_server
 from proctor.engine.lots import Cluster, Lost, Lot, Newcomer, News
 from proctor.errors import one_line
@@ -87,7 +87,8 @@ class RayCluster:
         self._sent = self._ray.put(order)
         nodes = self._nodes()
         cores, gpus = (sum(int(n["Resources"].get(k, 0)) for n in nodes) for k in ("CPU", "GPU"))
-        _say(f"{address}: {len(nodes)} nodes, {cores} cores, {gpus} GPUs")
+        there = (len(nodes), "node"), (cores, "core"), (gpus, "GPU")
+        _say(f"{address}: {', '.join(counted(*some) for some in there)}")
 
     def newcomers(self, besides: Collection[str]) -> list[Newcomer]:
         """Start an engine in every seat that has none, but ``besides``; return those that were."""
