@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import socket
 import threading
 import time
@@ -138,3 +139,16 @@ class Looking(Policy):
 
 
 LOOKING = PolicyPlugin(PolicyConfig, Looking, "walks by all that it sees")
+
+
+def npy(values: Any) -> dict[str, Any]:
+    """An array as GR00T N1.5 and N1.6 pack it: numpy's own writer, not ours."""
+    file = io.BytesIO()
+    np.save(file, values, allow_pickle=False)
+    return {"__ndarray_class__": True, "as_npy": file.getvalue()}
+
+
+def msgpack_numpy(values: Any) -> dict[bytes, Any]:
+    """An array as msgpack_numpy packs it."""
+    told = {b"nd": True, b"type": values.dtype.str, b"kind": b"", b"shape": values.shape}
+    return {**told, b"data": values.tobytes()}

@@ -23,23 +23,12 @@ from proctor.wire import groot
 from proctor.wire.groot_arrays import read
 from proctor.wire.groot_dialect import Dialect, decode_dialect
 from proctor.wire.records import Ask
-from tests.unit.wire.serving import served
+from tests.unit.wire.serving import msgpack_numpy, npy, served
 
 Run = Callable[..., Evaluation]
 pack, unpack = msgspec.msgpack.encode, msgspec.msgpack.decode
 CHUNK = np.zeros((4, 1), np.float32)
 N15, N16, N17 = "N1.5", "N1.6", "N1.7 with msgpack_numpy"
-
-
-def npy(values: Any) -> dict[str, Any]:
-    file = io.BytesIO()
-    np.save(file, values, allow_pickle=False)
-    return {"__ndarray_class__": True, "as_npy": file.getvalue()}
-
-
-def msgpack_numpy(values: Any) -> dict[bytes, Any]:
-    told = {b"nd": True, b"type": values.dtype.str, b"kind": b"", b"shape": values.shape}
-    return {**told, b"data": values.tobytes()}
 
 
 def config(version: str, group: str, keys: list[str]) -> dict[str, Any]:

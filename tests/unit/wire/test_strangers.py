@@ -23,26 +23,11 @@ from proctor.wire import groot, groot_arrays, lerobot, vla_eval
 from proctor.wire.pickle_writing import Tensor, dump
 from proctor.wire.pickles import Record, load
 from proctor.wire.records import Ask
-from tests.unit.wire.serving import served
+from tests.unit.wire.serving import msgpack_numpy, npy, served
 
 LOOKING = "tests.unit.wire.serving:LOOKING"
 PICTURE, STATES = np.full((16, 16, 3), 7, np.uint8), np.asarray([0.5, -0.5], np.float32)
 pack = msgspec.msgpack.encode
-
-
-def npy(values: Any) -> dict[str, Any]:
-    """An array as GR00T N1.5 and N1.6 pack it: numpy's own writer, not ours."""
-    import io
-
-    file = io.BytesIO()
-    np.save(file, values, allow_pickle=False)
-    return {"__ndarray_class__": True, "as_npy": file.getvalue()}
-
-
-def msgpack_numpy(values: Any) -> dict[bytes, Any]:
-    """An array as msgpack_numpy packs it."""
-    told = {b"nd": True, b"type": values.dtype.str, b"kind": b"", b"shape": values.shape}
-    return {**told, b"data": values.tobytes()}
 
 
 def asked(url: str, request: Any) -> Any:
