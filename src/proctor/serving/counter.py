@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from proctor.errors import ProctorError, one_line
+from proctor.errors import ProctorError
+from proctor.machine.once import Once
 from proctor.serving.desk import Answered, Desk, Guest
 from proctor.serving.inputs import Inputs
 from proctor.wire.records import About, Ask
-
-_MOST_SAID = 20
 
 
 @dataclass(frozen=True)
@@ -24,8 +22,8 @@ class Counter:
     desk: Desk
     inputs: Inputs
     about: About
-    said: set[str] = field(default_factory=set)
-    """What was printed of clients' names, once each."""
+    once: Once = field(default_factory=Once)
+    """Says what clients' names stand for."""
 
     @contextlib.contextmanager
     def guest(self) -> Iterator[Guest]:
@@ -60,9 +58,8 @@ class Counter:
             return
         known = ask.observation
         taken = ", ".join(f"{name} is {key}" for key, name in aliases.items() if key not in known)
-        if taken and taken not in self.said and len(self.said) < _MOST_SAID:
-            self.said.add(taken)
-            print(one_line(f"a client's {taken}"), file=sys.stderr, flush=True)
+        if taken:
+            self.once.say(f"a client's {taken}")
 
     def see(self, guest: Guest, ask: Ask, aliases: Mapping[str, str]) -> None:
         """Take note of what is seen, without an answer.

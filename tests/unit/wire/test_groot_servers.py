@@ -23,7 +23,7 @@ from proctor.wire import groot
 from proctor.wire.groot_arrays import read
 from proctor.wire.groot_dialect import Dialect, decode_dialect
 from proctor.wire.records import Ask
-from tests.unit.wire.serving import msgpack_numpy, npy, served
+from tests.unit.wire.serving import asked, msgpack_numpy, npy, served
 
 Run = Callable[..., Evaluation]
 pack, unpack = msgspec.msgpack.encode, msgspec.msgpack.decode
@@ -153,15 +153,6 @@ def test_a_state_of_doubles_is_sent_as_the_protocol_has_it(nested: bool) -> None
     told = groot.observation(ask, Dialect(nested=nested))
     state = told["observation"]["state"]["x"] if nested else told["state.x"]
     assert state.dtype == np.float32
-
-
-def asked(url: str, request: Any) -> Any:
-    with zmq.Context() as context, context.socket(zmq.REQ) as line:
-        line.setsockopt(zmq.LINGER, 0)
-        line.setsockopt(zmq.RCVTIMEO, 10_000)
-        line.connect(url)
-        line.send(pack(request))
-        return unpack(line.recv())
 
 
 def test_clients_are_answered_as_they_ask_with_the_moments_that_they_send() -> None:

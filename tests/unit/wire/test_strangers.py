@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-import zmq
 
 from proctor.errors import WireError
 from proctor.features import IMAGE, STATE
@@ -23,21 +22,11 @@ from proctor.wire import groot, groot_arrays, lerobot, vla_eval
 from proctor.wire.pickle_writing import Tensor, dump
 from proctor.wire.pickles import Record, load
 from proctor.wire.records import Ask
-from tests.unit.wire.serving import msgpack_numpy, npy, served
+from tests.unit.wire.serving import asked, msgpack_numpy, npy, served
 
 LOOKING = "tests.unit.wire.serving:LOOKING"
 PICTURE, STATES = np.full((16, 16, 3), 7, np.uint8), np.asarray([0.5, -0.5], np.float32)
 pack = msgspec.msgpack.encode
-
-
-def asked(url: str, request: Any) -> Any:
-    """Ask over ZeroMQ as GR00T's client does."""
-    with zmq.Context() as context, context.socket(zmq.REQ) as line:
-        line.setsockopt(zmq.LINGER, 0)
-        line.setsockopt(zmq.RCVTIMEO, 10_000)
-        line.connect(url)
-        line.send(pack(request))
-        return msgspec.msgpack.decode(line.recv())
 
 
 def test_groot_is_spoken_in_both_dialects_with_both_kinds_of_arrays() -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from proctor.errors import PeerLost, UsageError, one_line
+from proctor.errors import PeerLost, UsageError
 from proctor.features import Array, FeatureKind, Interface
 from proctor.machine.memory import keep_large_blocks
+from proctor.machine.once import Once
 from proctor.policies.base import Batch, Policy, PolicySpec, Query
 from proctor.policies.remote.address import Address
 from proctor.policies.remote.config import RemoteConfig
@@ -26,8 +26,6 @@ from proctor.types import EpisodeSpec
 from proctor.wire import groot, lerobot, openpi, vla_eval
 from proctor.wire.records import About, Ask, Protocol
 
-_MOST_SAID = 20
-
 
 @dataclass(frozen=True)
 class _Spoken:
@@ -38,19 +36,6 @@ class _Spoken:
     link: Callable[[Address, LinkSettings], Link]
 
 
-class _Once:
-    """Says what servers' answers are like, each line once."""
-
-    def __init__(self, addresses: list[Address]) -> None:
-        self._place = addresses[0]
-        self._said: set[str] = set()
-
-    def say(self, line: str) -> None:
-        if line not in self._said and len(self._said) < _MOST_SAID:
-            self._said.add(line)
-            print(one_line(f"note: {self._place}: {line}"), file=sys.stderr, flush=True)
-
-
 class RemotePolicy(Policy):
     """Asks servers. Its methods are called by as many threads as requests may be in flight."""
 
@@ -58,8 +43,11 @@ class RemotePolicy(Policy):
         addresses = config.addresses
         keep_large_blocks()
         spoken = _spoken(config, interface)
+        once = Once()
         settings = LinkSettings(
-            answer_s=config.timeout_s, api_key=config.api_key, say=_Once(addresses).say
+            answer_s=config.timeout_s,
+            api_key=config.api_key,
+            say=lambda line: once.say(f"note: {addresses[0]}: {line}"),
         )
         self._config = config
         self._fleet = Fleet(addresses, lambda at: spoken.link(at, settings), config.retry_s)

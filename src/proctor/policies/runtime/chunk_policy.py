@@ -23,7 +23,7 @@ from proctor.policies.lerobot.processors import Pipeline
 from proctor.policies.runtime.compiled import compile_parts, in_one_line, require_compiler
 from proctor.policies.runtime.hearing import Hearing
 from proctor.policies.runtime.network import Network, draw
-from proctor.policies.runtime.prompts import Part, by_length, told_of
+from proctor.policies.runtime.prompts import Part, by_length, in_order, told_of
 from proctor.policies.runtime.quantized import quantize
 from proctor.policies.runtime.rehearsal import rehearse
 from proctor.policies.runtime.runner import (
@@ -131,10 +131,9 @@ class ChunkPolicy(Policy):
         for name in self.network.recalled:
             rows[RECALLED + name] = np.stack([query.state[name] for query in batch.queries])
         parts = self._parts(rows)
-        places = torch.from_numpy(np.concatenate([part.places for part in parts]))
         compiled = self.parts.config.compile
         with in_one_line(_COMPILE, PolicyError) if compiled else nullcontext():
-            chunks = torch.cat([self.runner(part.rows) for part in parts])[places.argsort()]
+            chunks = in_order(parts, [self.runner(part.rows) for part in parts])
         with torch.inference_mode():
             settled = self.network.settle(chunks, [query.state for query in batch.queries])
             played = settled[:, : self.parts.config.replan_steps]

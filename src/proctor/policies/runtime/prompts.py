@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from proctor.features import Array
 
@@ -36,13 +37,22 @@ def by_length(
     ``heard`` names the mask [B, most], True where words are; ``others`` what is cut like it.
     """
     lengths = _lengths(rows[heard], one_by_one=device.type == "cpu")
-    parts = []
-    for length in np.unique(lengths):
+    found, parts = np.unique(lengths), []
+    for length in found:
         places = np.flatnonzero(lengths == length)
-        some = {name: values[places] for name, values in rows.items()}
+        # As a rule there is one length, and pictures need not be copied.
+        some = {name: v[places] if len(found) > 1 else v for name, v in rows.items()}
         some |= {name: some[name][:, :length] for name in (heard, *others)}
         parts.append(Part(places, some))
     return parts
+
+
+def in_order(parts: Sequence[Part], made: Sequence[Tensor]) -> Tensor:
+    """Return what was made of the rows of all parts, each where its row stood."""
+    if len(made) == 1:
+        return made[0]
+    places = torch.from_numpy(np.concatenate([part.places for part in parts]))
+    return torch.cat(list(made))[places.argsort()]
 
 
 def _lengths(heard: Array, *, one_by_one: bool) -> Array:
