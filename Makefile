@@ -8,7 +8,7 @@ LEARN := $(VENV)/.learn
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo tutorial test check test-all test-vla test-ray test-browser test-extras chaos soak fuzz bench bench-scaling bench-peers test-peers format clean
+.PHONY: demo tutorial test check test-all test-vla test-ray test-gpu test-browser test-extras chaos soak fuzz bench bench-scaling bench-peers test-peers format clean
 
 demo: $(BASE) graphics
 	@$(BIN)/python scripts/demo.py
@@ -18,10 +18,10 @@ tutorial: $(LEARN)
 	@$(BIN)/python scripts/tutorial.py
 
 test: $(STAMP) graphics libero-assets
-	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow and not vla and not ray" tests
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow and not vla and not ray and not gpu" tests
 
 test-all: $(STAMP) graphics libero-assets
-	$(BIN)/python -m pytest -n auto --dist worksteal --timeout=1800 tests
+	$(BIN)/python -m pytest -n auto --dist worksteal --timeout=1800 -m "not gpu" tests
 
 # The families with a language model.
 test-vla: $(STAMP)
@@ -30,6 +30,10 @@ test-vla: $(STAMP)
 # Several nodes on this machine.
 test-ray: $(STAMP)
 	$(BIN)/python -m pytest -m "ray and not slow" tests
+
+# On a machine with a CUDA device: graphs of every family against eager kernels and a CPU.
+test-gpu: $(STAMP)
+	$(BIN)/python -m pytest -m gpu tests
 
 test-browser: $(STAMP)
 	@sh scripts/chromium.sh

@@ -1,7 +1,7 @@
 """pi0 at its true size with random weights: how it loads, what memory it takes, how fast it acts.
 
     python measurements/pi0.py [--family=pi0|pi05] [--device=cuda|cpu] [--batches=1,8]
-                               [--folder=DIR] [--tiny]
+                               [--quantize] [--compile] [--folder=DIR] [--tiny]
 
 Writes a checkpoint in bfloat16 as it is published (the table of words is not stored beside the head
 that it shares), into ``--folder`` (a new one in /dev/shm), loads it in a process of its own, and
@@ -146,8 +146,10 @@ def timed(policy: Any, rows: int, repeats: int) -> float:
     return 1000 * median(times)
 
 
-def measure(folder: Path, device: str, batches: list[int], repeats: int) -> dict[str, Any]:
-    """Load the checkpoint, and act with it."""
+def measure(
+    folder: Path, device: str, asked: dict[str, Any], batches: list[int], repeats: int
+) -> dict[str, Any]:
+    """Load the checkpoint, and act with it as it was ``asked``."""
     on_gpu = device == "cuda"
     if on_gpu:
         torch.zeros(1, device=device)  # what CUDA itself takes is not the policy's
@@ -158,7 +160,7 @@ def measure(folder: Path, device: str, batches: list[int], repeats: int) -> dict
     start = time.perf_counter()
     with memory_watched(peak):
         # A CPU may take minutes for a product in bfloat16.
-        given = {"device": device} if on_gpu else {"device": device, "dtype": "float32"}
+        given = {"device": device, **asked, **({} if on_gpu else {"dtype": "float32"})}
         policy = load_policy(str(folder), None, given, offered())
         if on_gpu:
             torch.cuda.synchronize()
@@ -191,6 +193,8 @@ def main() -> None:
     parser.add_argument("--family", default="pi0")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--batches", default="1,8")
+    parser.add_argument("--quantize", action="store_true", help="as --policy.quantize=int8")
+    parser.add_argument("--compile", action="store_true", help="as --policy.compile=true")
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)
@@ -200,7 +204,8 @@ def main() -> None:
         made_small()
     if asked.inside is not None:
         repeats = 1 if asked.tiny else REPEATS
-        print(json.dumps(measure(asked.inside, asked.device, batches, repeats)))
+        given = {"compile": asked.compile, "quantize": "int8" if asked.quantize else None}
+        print(json.dumps(measure(asked.inside, asked.device, given, batches, repeats)))
         return
     room = asked.folder or Path(tempfile.mkdtemp(prefix="proctor-pi0-", dir="/dev/shm"))
     try:
@@ -216,7 +221,8 @@ def main() -> None:
             shutil.rmtree(room, ignore_errors=True)
     on = torch.cuda.get_device_name() if asked.device == "cuda" else platform.processor()
     host = {"device": on, "cores": usable_cores(), "torch": torch.__version__}
-    made = {"family": asked.family, "tiny": asked.tiny, "commit": git_commit()}
+    made = {name: vars(asked)[name] for name in ("family", "tiny", "quantize", "compile")}
+    made["commit"] = git_commit()
     print(json.dumps({**made, **host, **json.loads(told.splitlines()[-1])}, indent=1))
 
 

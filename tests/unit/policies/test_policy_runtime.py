@@ -1,4 +1,4 @@
-"""Pieces, padding, devices, dtypes; what needs a GPU is skipped where there is none."""
+"""Pieces, padding, devices, dtypes; what is marked gpu is run by `make test-gpu`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ from proctor.policies.runtime.chunk_policy import ChunkPolicy
 from proctor.policies.runtime.runner import Runner, fill_up
 
 CPU = torch.device("cpu")
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 
 
 class CountingForward:
@@ -152,7 +151,7 @@ def test_the_hub_is_asked_for_the_revision(tmp_path, monkeypatch):
     assert found == hub.Located(folder, commit="abc123")
 
 
-@needs_cuda
+@pytest.mark.gpu
 @pytest.mark.parametrize("make", [small_act, small_diffusion])
 def test_graph_replay_equals_eager(make):
     parts = make_parts(make())
@@ -163,7 +162,7 @@ def test_graph_replay_equals_eager(make):
     np.testing.assert_allclose(replayed, policy.act(batch), rtol=1e-4, atol=1e-4)
 
 
-@needs_cuda
+@pytest.mark.gpu
 @pytest.mark.parametrize("make", [small_act, small_diffusion])
 def test_strict_padding_is_bit_identical_on_the_gpu(make):
     policy = ChunkPolicy(make_parts(make(pad_to=8)), "cuda")
@@ -174,7 +173,7 @@ def test_strict_padding_is_bit_identical_on_the_gpu(make):
         np.testing.assert_array_equal(part, full[-size:])
 
 
-@needs_cuda
+@pytest.mark.gpu
 def test_graphs_of_all_sizes_live_together():
     policy = ChunkPolicy(make_parts(small_diffusion()), "cuda")
     specs = [episode(index) for index in range(16)]
@@ -184,7 +183,7 @@ def test_graphs_of_all_sizes_live_together():
         np.testing.assert_array_equal(policy.act(batches[n]), first[n])
 
 
-@needs_cuda
+@pytest.mark.gpu
 @pytest.mark.parametrize("make", [small_act, small_diffusion])
 def test_a_policy_that_was_warmed_up_acts_as_one_that_was_not(make):
     parts = make_parts(make())
