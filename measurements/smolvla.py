@@ -3,12 +3,13 @@
     python measurements/smolvla.py chunks [--batches=1,8,16 --dtype=float32 --lerobot=FOLDER
         --compile]
     PROCTOR_BENCH_WORKERS=14 python measurements/smolvla.py mt50 [--episodes=2 --every=50
-        --draw_slots=3]
+        --strict --draw_slots=none,3 --shadow_map=4096]
 
 ``chunks``: milliseconds for a batch of observations (one 480x480 picture each) to become chunks, as
 CUDA graphs, eager, and by LeRobot's own module with the same weights (smolvla_peer.py says what
-FOLDER holds), whose inputs lie on the GPU already. ``mt50``: as gpu_host.py. ``--tiny`` is a small
-model, to try the script where there is no GPU. Nothing is downloaded: the tokenizer is made up.
+FOLDER holds), whose inputs lie on the GPU already. ``mt50``: as gpu_host.py, and what is left of
+drawing and of the network when both go on at once. ``--tiny`` is a small model, to try the script
+where there is no GPU. Nothing is downloaded: the tokenizer is made up.
 """
 
 from __future__ import annotations
@@ -18,17 +19,20 @@ import json
 import os
 import platform
 import tempfile
+import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from command import say
-from engine import frames_drawn
-from gpu_host import Case, idle_batch_s, one_run, say_limit
-from gpu_limit import best_rate, limit_of
+from drawing import Scenes, drawn_together
+from gpu_host import Case, idle_batch_s, in_words, one_run, say_limit
+from gpu_limit import limit_of
 from policy import batch_for, make, seconds
 
+from proctor.benchmarks.metaworld.tasks import TASKS
 from proctor.features import Array
 from proctor.machine.system import git_commit, usable_cores
 from proctor.policies.runtime.numerics import numerics_of
@@ -76,6 +80,12 @@ class SmolVlaCase(Case):
     folder: str = ""
     tiny: bool = False
     compile: bool = False
+    shadow_map: int = 4096
+
+    @property
+    def flags(self) -> list[str]:
+        """The words of ``proctor eval``."""
+        return [*super().flags, f"--env.shadow_map={self.shadow_map}"]
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -127,6 +137,8 @@ def chunks(case: SmolVlaCase, sizes: list[int], peer: Path | None) -> None:
     policy, benchmark = make("smolvla", device, 480, **case.fields)
     repeats = 30 if device == "cuda" else 3
     theirs = None
+    if peer is not None and case.dtype != "float32":
+        raise SystemExit("--lerobot: its module is compared in float32")
     if peer is not None:
         from smolvla_peer import chunk_of
 
@@ -167,14 +179,44 @@ def compare(policy: Any, rows: dict[str, Array], theirs: Any, ours_s: float, rep
     say("  largest difference of its chunk from ours", f"{apart.max().item():.1e}")
 
 
-def mt50(case: SmolVlaCase, slots: int | None) -> None:
+def mt50(case: SmolVlaCase, bounds: list[int | None]) -> None:
     """Evaluate, and print the fraction of the limit."""
     workers = int(os.environ["PROCTOR_BENCH_WORKERS"])
-    best = best_rate(frames_drawn(workers))
+    scenes = Scenes(tuple(row.name for row in TASKS), 480, case.shadow_map)
+    best = drawn_together(scenes, workers).best
     say(f"rendering alone, 480x480, {workers} processes", f"{best:.0f} frames/s")
-    ran = one_run(case, workers, slots)
-    limit = limit_of(ran.seen, best, idle_batch_s(case, workers))
-    say_limit("the limit", limit, ran.wall_s)
+    runs = {slots: one_run(case, workers, slots) for slots in bounds}
+    idle = idle_batch_s(case, workers)
+    for slots, ran in runs.items():
+        limit = limit_of(ran.seen, best, idle)
+        say_limit(in_words(slots), limit, ran.wall_s)
+        both_s = limit.drawing_s + limit.inference_s
+        say("  drawing and inference in turns, of the same", f"{both_s / limit.span_s:.2f}")
+    at_once(case, scenes, workers, best)
+
+
+def at_once(case: SmolVlaCase, scenes: Scenes, workers: int, best: float) -> None:
+    """Print what drawing and the network reach of what each reaches alone, while both go on."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    policy, benchmark = make("smolvla", device, 480, **case.fields)
+    batch, ends, over = batch_for(policy, benchmark, 8), list[float](), threading.Event()
+    policy.act(batch)
+    alone_s = seconds(lambda: policy.act(batch), policy.device, 10 if device == "cuda" else 1)
+
+    def think() -> None:
+        while not over.is_set():
+            policy.act(batch)
+            ends.append(time.time())
+
+    thinking = threading.Thread(target=think)
+    thinking.start()
+    drawn = drawn_together(scenes, workers)
+    over.set()
+    thinking.join()
+    during = [end for end in ends if drawn.begun <= end <= drawn.over]
+    thought = len(during) * alone_s / (drawn.over - drawn.begun)
+    say("drawing while the network computes, of alone", f"{drawn.best / best:.2f}")
+    say("the network while all draw, of alone", f"{thought:.2f}")
 
 
 def main() -> None:
@@ -186,7 +228,9 @@ def main() -> None:
     parser.add_argument("--tasks", default="mt50")
     parser.add_argument("--episodes", type=int, default=2)
     parser.add_argument("--every", type=int, default=50, help="n_action_steps")
-    parser.add_argument("--draw_slots", type=int, default=None)
+    parser.add_argument("--draw_slots", default="none", help="bounds to try, as none,3")
+    parser.add_argument("--shadow_map", type=int, default=4096)
+    parser.add_argument("--strict", action="store_true", help="as --eval.strict")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--tiny", action="store_true")
     asked = parser.parse_args()
@@ -210,13 +254,15 @@ def main() -> None:
             episodes=asked.episodes,
             every=asked.every,
             dtype=asked.dtype,
-            strict=False,
+            strict=asked.strict,
+            shadow_map=asked.shadow_map,
             folder=folder,
             tiny=asked.tiny,
             compile=asked.compile,
         )
         if asked.what == "mt50":
-            mt50(case, asked.draw_slots)
+            bounds = [None if n == "none" else int(n) for n in asked.draw_slots.split(",")]
+            mt50(case, bounds)
         else:
             chunks(case, [int(n) for n in asked.batches.split(",")], asked.lerobot)
 

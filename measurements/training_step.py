@@ -5,14 +5,17 @@
 Both in one process, the same network and batch size. The bare step has one normalised batch on the
 device and does nothing but compute: loss, gradients, clipping, optimiser. The training's own step
 is as its log says it, all else included: reading, decoding, copying, normalising, drawing, noting;
-so is the share of it in which there was no batch to compute with.
+so is the share of it in which there was no batch to compute with. By turns, PROCTOR_BENCH_ROUNDS
+times (3).
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -33,7 +36,7 @@ from proctor.training.meter import Reading
 from proctor.training.optim import clip_gradients
 from proctor.training.setup import prepare
 
-ROUNDS = 3
+ROUNDS = int(os.environ.get("PROCTOR_BENCH_ROUNDS", "3"))
 
 
 class Readings:
@@ -56,7 +59,8 @@ class Readings:
 def bare_step_s(trainer: Trainer, steps: int) -> float:
     """Return the mean seconds of a step that only computes."""
     setup, network = trainer.setup, trainer.setup.parts.network.train()
-    feed = batches(setup.samples, setup.order, range(1), setup.loading, setup.device)
+    here = replace(setup.loading, processes=0)
+    feed = batches(setup.samples, setup.order, range(1), here, setup.device)
     batch = next(feed)
     inputs = trainer.preprocess({key: as_float(value) for key, value in batch.items()})
     rows = len(next(iter(batch.values())))

@@ -28,8 +28,9 @@ from proctor.policies.diffusion import config as diffusion
 from proctor.policies.lerobot import location as hub
 from proctor.policies.lerobot.checkpoint import load_policy, read_checkpoint
 from proctor.policies.lerobot.saving import write_checkpoint
+from proctor.policies.runtime import runner as runner_module
 from proctor.policies.runtime.chunk_policy import ChunkPolicy
-from proctor.policies.runtime.runner import Runner, fill_up
+from proctor.policies.runtime.runner import GraphRunner, Runner, fill_up
 
 CPU = torch.device("cpu")
 
@@ -151,6 +152,55 @@ def test_the_hub_is_asked_for_the_revision(tmp_path, monkeypatch):
     assert found == hub.Located(folder, commit="abc123")
 
 
+class FakeGraph:
+    """A graph that takes 0.1 s to capture, and 0.04 s to replay."""
+
+    def __init__(self, runner, piece, size):
+        self.capture_s, self.replay_s, self.size = 0.1, 0.04, size
+        runner.captured.append(size)
+
+    def replay(self, piece, n):
+        return torch.from_numpy(piece["x"][:n]) + self.size
+
+
+def graphs_of(monkeypatch, sizes):
+    """Return a runner with fake graphs: no CUDA device is needed."""
+    monkeypatch.setattr(runner_module, "Graph", FakeGraph)
+    runner = object.__new__(GraphRunner)
+    Runner.__init__(runner, None, CPU, sizes)
+    runner.graphs, runner.lost_s, runner.captured = {}, {}, []
+    return runner
+
+
+def asked(runner, n, width=1):
+    return runner({"x": np.zeros((n, width), np.float32)})[0, 0].item()
+
+
+def test_a_size_without_a_graph_is_run_by_a_larger_one_until_that_costs_more(monkeypatch):
+    runner = graphs_of(monkeypatch, (1, 2, 4, 8))
+    assert asked(runner, 8) == 8
+    # Each time half of 0.04 s is lost; a graph of its own takes 0.1 s.
+    assert [asked(runner, 4) for _ in range(6)] == [8, 8, 8, 8, 4, 4]
+    assert runner.captured == [8, 4]
+    assert asked(runner, 2) == 4  # the smallest that is larger
+    assert asked(runner, 8, width=3) == 8  # other shapes have graphs of their own
+    assert runner.captured == [8, 4, 8]
+
+
+def test_without_a_larger_graph_one_is_captured_at_once(monkeypatch):
+    runner = graphs_of(monkeypatch, (1, 2, 4))
+    assert [asked(runner, n) for n in (1, 2, 4)] == [1, 2, 4]
+
+
+def test_the_largest_graph_and_its_halves_are_captured_first(monkeypatch):
+    runner = graphs_of(monkeypatch, tuple(range(1, 17)))
+    rows = {"x": np.zeros((16, 1), np.float32)}
+    for _ in runner.warm_up(14, lambda size: {"x": rows["x"][:size]}):
+        pass
+    assert runner.captured[:4] == [14, 7, 3, 1]
+    assert sorted(runner.captured) == list(range(1, 15))
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("make", [small_act, small_diffusion])
 def test_graph_replay_equals_eager(make):
@@ -192,6 +242,7 @@ def test_a_policy_that_was_warmed_up_acts_as_one_that_was_not(make):
     for _ in warm.warm_up({key: offered[key] for key in warm.spec.inputs}, most=3):
         pass
     assert sorted(size for size, *_ in warm.runner.graphs) == [1, 2, 3]
+    assert sorted(size for size, *_ in cold.runner.graphs) == []
     batch = batch_of(cold, fresh_queries(cold, [episode(i) for i in range(3)]))
     np.testing.assert_array_equal(warm.act(batch), cold.act(batch))
 

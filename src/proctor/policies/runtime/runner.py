@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import re
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -207,33 +208,62 @@ def fill_up(rows: Array, size: int) -> Array:
 
 
 class GraphRunner(Runner):
-    """Replays one CUDA graph per size, on a stream of its own, fed through pinned memory."""
+    """Replays one CUDA graph per size, on a stream of its own, fed through pinned memory.
+
+    A graph of a large network takes most of a second to capture. So a size that has none yet is run
+    by the next larger graph there is, until it has lost as much by that as its own one takes.
+    """
 
     def __init__(self, forward: Forward, device: torch.device, sizes: Sequence[int]) -> None:
         super().__init__(forward, device, sizes)
         self.stream = torch.cuda.Stream(device=device)  # type: ignore[no-untyped-call]
         self.pool = torch.cuda.graph_pool_handle()
         self.graphs: dict[tuple[int, ...], Graph] = {}
+        self.lost_s: dict[tuple[int, ...], float] = {}
 
     def warm_up(self, most: int, rows_of: Callable[[int], dict[str, Array]]) -> Iterator[None]:
-        """Capture the graphs, smallest first."""
-        for size in self.sizes[: self.sizes.index(self.size_for(most)) + 1]:
+        """Capture the graphs: the largest, its halves, then those between."""
+        for size in by_halves(self.sizes[: self.sizes.index(self.size_for(most)) + 1]):
             yield
             with numerics_of(self.device):
-                self.run_piece(rows_of(size), size, size)
+                rows = rows_of(size)
+                self.graphs[size, *shape_of(rows)] = Graph(self, rows, size)
 
     def run_piece(self, piece: dict[str, Array], n: int, size: int) -> Tensor:
-        """Replay the graph of ``size`` and of these shapes, captured when it is first needed."""
-        key = (size, *(length for rows in piece.values() for length in rows.shape[1:]))
+        """Replay the graph of ``size`` and of these shapes, or a larger one."""
+        key = (size, *shape_of(piece))
         if key not in self.graphs:
+            larger = min((k for k in self.graphs if k[0] > size and k[1:] == key[1:]), default=None)
+            if larger is not None and self._still_does(self.graphs[larger], larger[0], key):
+                return self.graphs[larger].replay(piece, n)
             self.graphs[key] = Graph(self, piece, size)
         return self.graphs[key].replay(piece, n)
+
+    def _still_does(self, graph: Graph, size: int, wanted: tuple[int, ...]) -> bool:
+        """Return whether a larger graph has cost less than capturing the one that is wanted."""
+        lost_s = self.lost_s.get(wanted, 0.0) + graph.replay_s * (1 - wanted[0] / size)
+        self.lost_s[wanted] = lost_s
+        return lost_s < graph.capture_s
+
+
+def shape_of(rows: dict[str, Array]) -> tuple[int, ...]:
+    """Return all lengths of rows, one after the other, but for how many there are."""
+    return tuple(length for values in rows.values() for length in values.shape[1:])
+
+
+def by_halves(sizes: Sequence[int]) -> list[int]:
+    """Return sizes, the largest first, then about its half, and so on; then the rest."""
+    found = [max(sizes)]
+    while found[-1] > min(sizes):
+        found.append(max(size for size in sizes if size <= max(min(sizes), found[-1] // 2)))
+    return [*found, *sorted({*sizes} - {*found}, reverse=True)]
 
 
 class Graph:
     """One captured forward: fixed memory on both sides, one copy in, one replay, one copy out."""
 
     def __init__(self, runner: GraphRunner, piece: dict[str, Array], size: int) -> None:
+        start = time.perf_counter()
         self.stream = runner.stream
         self.host: dict[str, Tensor] = {}
         self.inputs: dict[str, Tensor] = {}
@@ -259,6 +289,7 @@ class Graph:
             ):
                 self.output = runner.forward(dict(self.inputs)).float()
             self.result = torch.empty_like(self.output, device="cpu", pin_memory=True)
+        self.capture_s, self.replay_s = time.perf_counter() - start, 0.0
 
     def _stage(self, piece: dict[str, Array], n: int) -> None:
         """Write rows into pinned memory and start their copy to the device.
@@ -279,9 +310,11 @@ class Graph:
 
     def replay(self, piece: dict[str, Array], n: int) -> Tensor:
         """Return forward(piece) for its first ``n`` rows."""
+        start = time.perf_counter()
         self._stage(piece, n)
         with torch.inference_mode(), torch.cuda.stream(self.stream):
             self.graph.replay()
             self.result.copy_(self.output, non_blocking=True)
             self.stream.synchronize()
+            self.replay_s = time.perf_counter() - start
             return self.result[:n].clone()

@@ -1,0 +1,73 @@
+"""What a host draws when it does nothing else: all processes at it together, moment by moment.
+
+The sum of what each reaches in its own time says more than the host can do: who begins early draws
+a while alone. So all wait for each other, and the best second in which all draw counts.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from gpu_limit import best_rate
+
+from proctor.benchmarks.metaworld.benchmark import Metaworld, MetaworldConfig
+from proctor.features import IMAGE
+from proctor.machine.gl import gl_variables
+
+
+@dataclass(frozen=True)
+class Scenes:
+    """What is drawn; the processes share the tasks."""
+
+    tasks: tuple[str, ...]
+    size: int
+    shadow_map: int
+    seconds: float = 4.0
+
+
+class Drawn(NamedTuple):
+    """What was reached."""
+
+    best: float
+    """Pictures in the best second."""
+    begun: float
+    over: float
+    """When all were at it."""
+
+
+def drawn_together(what: Scenes, processes: int) -> Drawn:
+    """Let ``processes`` do nothing but draw."""
+    os.environ.update(gl_variables(needed=True))
+    context = multiprocessing.get_context("spawn")
+    ready, moments = context.Barrier(processes), context.Queue()
+    tasks = [what.tasks[number * len(what.tasks) // processes] for number in range(processes)]
+    loops = [context.Process(target=_draw, args=(what, task, ready, moments)) for task in tasks]
+    for loop in loops:
+        loop.start()
+    seen = [moments.get(timeout=120) for _ in loops]
+    for loop in loops:
+        loop.join()
+    begun, over = max(first for first, *_ in seen), min(last for *_, last in seen)
+    best = best_rate([m for one in seen for m in one if begun <= m <= over])
+    return Drawn(best, begun, over)
+
+
+def _draw(what: Scenes, task: str, ready: Any, moments: Any) -> None:
+    config = MetaworldConfig(task=task, observation_height=what.size, observation_width=what.size)
+    config.shadow_map = what.shadow_map
+    benchmark = Metaworld(config)
+    (only,) = benchmark.tasks()
+    sim = benchmark.make_sim(only)
+    sim.reset(benchmark.spec(only, 0, 1000))
+    sim.observe([IMAGE])
+    ready.wait(120)
+    drawn, start = [], time.time()
+    while time.time() - start < what.seconds:
+        sim.observe([IMAGE])
+        drawn.append(time.time())
+    moments.put(drawn)
+    sim.close()
