@@ -6,8 +6,8 @@ Both in one process, the same network and batch size. The bare step has one norm
 device and does nothing but compute: loss, gradients, clipping, optimiser. The training's own step
 is as its log says it, all else included: reading, decoding, copying, normalising, drawing, noting;
 so is the share of it in which there was no batch to compute with. Between the two: that step again
-and again on one batch that is there, so what is left is reading and copying. By turns, PROCTOR_BENCH_ROUNDS
-times (3).
+and again on one batch that is there, so what is left is reading and copying. By turns,
+PROCTOR_BENCH_ROUNDS times (3).
 """
 
 from __future__ import annotations
