@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from proctor.benchmarks.base import interface_of
-from proctor.features import Interface
+from proctor.features import IMAGE, STATE, Interface
 from proctor.plugins import find_benchmark, find_policy
+from proctor.policies.base import Batch, Query
 from proctor.policies.lerobot.checkpoint import build_network
 from proctor.policies.lerobot.families import family
 from proctor.policies.lerobot.saving import write_checkpoint
 from proctor.policies.runtime.chunk_policy import Parts
+from proctor.types import EpisodeSpec, Task
 from tests.tiny_pi import N_WORDS, RUNS, tiny_sizes
 from tests.unit.policies.tiny_tokenizer import write_clip
 
@@ -74,6 +77,7 @@ TINY: dict[str, dict[str, Any]] = {
         "tokenizer_name": str(_GOLDEN / "xvla_run" / "tokenizer"),
     },
 }  # fmt: skip
+SAID = tuple(f"do {i}" for i in range(6))
 LEARNT_IN_WORDS = ("multi_task_dit", "smolvla", "pi0", "pi05", "pi0_fast", "xvla")
 """Those with a language model: their tests are marked vla."""
 
@@ -110,6 +114,23 @@ def offered() -> Interface:
     """Return what the fake benchmark offers."""
     benchmark = find_benchmark("fake")
     return interface_of(benchmark.make(benchmark.config(image_size=SIDE)))
+
+
+def first_actions(policy: Any, size: int, words: Sequence[str] = SAID) -> np.ndarray:
+    """Return the first actions of an episode of each of ``words``, in batches of ``size``."""
+    drawn, n, rows = np.random.default_rng(0), policy.spec.n_obs_steps, len(words)
+    seen = {
+        STATE: drawn.normal(size=(rows, n, 2)).astype(np.float32),
+        IMAGE: drawn.integers(0, 256, (rows, n, SIDE, SIDE, 3), dtype=np.uint8),
+    }
+    tasks = [Task("s", i, f"t{i}", said, 9, 9) for i, said in enumerate(words)]
+    specs = [EpisodeSpec(task, i, 0) for i, task in enumerate(tasks)]
+    queries = [Query(spec, 0, policy.new_episode(spec)) for spec in specs]
+    found = []
+    for at in range(0, rows, size):
+        part = slice(at, at + size)
+        found.append(policy.act(Batch(queries[part], {k: v[part] for k, v in seen.items()})))
+    return np.concatenate(found)
 
 
 def checkpoint_of(kind: str, scratch: Path) -> Path:

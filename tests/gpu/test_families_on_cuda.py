@@ -13,16 +13,12 @@ import numpy as np
 import pytest
 import torch
 
-from proctor.features import IMAGE, STATE
-from proctor.policies.base import Batch, Query
 from proctor.policies.lerobot.checkpoint import read_checkpoint
 from proctor.policies.runtime.chunk_policy import ChunkPolicy
 from proctor.policies.runtime.runner import GraphRunner, Runner
-from proctor.types import EpisodeSpec, Task
-from tests.tiny_families import LEARNT_IN_WORDS, SIDE, TINY, checkpoint_of, tiny_models
+from tests.tiny_families import LEARNT_IN_WORDS, TINY, checkpoint_of, first_actions, tiny_models
 
 pytestmark = pytest.mark.gpu
-ROWS = 6
 WORDS = ("do it", "push the puck", "do it", "open the door of the safe", "go", "push the puck")
 """Of several lengths, so that several graphs are captured."""
 
@@ -43,20 +39,7 @@ def made(kind: str, scratch: Path, device: str, **given: Any) -> ChunkPolicy:
 
 
 def acted(policy: ChunkPolicy, size: int) -> np.ndarray:
-    """Return the first actions of six episodes, asked for in batches of ``size``."""
-    drawn, n = np.random.default_rng(0), policy.spec.n_obs_steps
-    seen = {
-        STATE: drawn.normal(size=(ROWS, n, 2)).astype(np.float32),
-        IMAGE: drawn.integers(0, 256, (ROWS, n, SIDE, SIDE, 3), dtype=np.uint8),
-    }
-    tasks = [Task("s", i, f"t{i}", words, 9, 9) for i, words in enumerate(WORDS)]
-    specs = [EpisodeSpec(task, i, 0) for i, task in enumerate(tasks)]
-    queries = [Query(spec, 0, policy.new_episode(spec)) for spec in specs]
-    found = []
-    for at in range(0, ROWS, size):
-        rows = slice(at, at + size)
-        found.append(policy.act(Batch(queries[rows], {k: v[rows] for k, v in seen.items()})))
-    return np.concatenate(found)
+    return first_actions(policy, size, WORDS)
 
 
 @pytest.mark.parametrize("kind", TINY)
@@ -64,7 +47,7 @@ def test_a_graph_acts_as_eager_kernels_and_as_a_cpu(scratch: Path, kind: str) ->
     policy = made(kind, scratch, "cuda")
     assert isinstance(policy.runner, GraphRunner) == policy.network.graphed
     replayed = [acted(policy, size) for size in (6, 4, 6)]
-    policy.runner = Runner(policy._forward, policy.device, range(1, ROWS + 1))
+    policy.runner = Runner(policy._forward, policy.device, range(1, len(WORDS) + 1))
     eager = acted(policy, 6)
     np.testing.assert_array_equal(replayed[0], replayed[2])
     np.testing.assert_allclose(replayed[0], eager, atol=1e-4)
@@ -89,7 +72,7 @@ def test_in_bfloat16_and_as_int8_a_graph_acts_as_eager_kernels(scratch: Path, ki
     for given in ({"dtype": "bfloat16"}, {"quantize": "int8"}):
         policy = made(kind, scratch, "cuda", **given)
         replayed = acted(policy, 6)
-        policy.runner = Runner(policy._forward, policy.device, range(1, ROWS + 1))
+        policy.runner = Runner(policy._forward, policy.device, range(1, len(WORDS) + 1))
         np.testing.assert_allclose(replayed, acted(policy, 6), atol=2e-2)
 
 

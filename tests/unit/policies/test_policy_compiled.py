@@ -14,15 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.tiny_families import SIDE, TINY, checkpoint_of, tiny_models
+from tests.tiny_families import TINY, checkpoint_of, first_actions, tiny_models
 
 from proctor.errors import PolicyError, UsageError
-from proctor.features import IMAGE, STATE
 from proctor.policies.act.network import Encoder
-from proctor.policies.base import Batch, Query
 from proctor.policies.lerobot.checkpoint import read_checkpoint
 from proctor.policies.runtime.chunk_policy import ChunkPolicy
-from proctor.types import EpisodeSpec, Task
 
 pytestmark = pytest.mark.vla
 pytest.importorskip("tokenizers", reason="words need a tokenizer: pip install 'proctor[vla]'")
@@ -46,29 +43,13 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("families")
 
 
-def chunks(policy: ChunkPolicy, size: int) -> np.ndarray:
-    """Return the first actions of six episodes, asked for in batches of ``size``."""
-    drawn, n = np.random.default_rng(0), policy.spec.n_obs_steps
-    seen = {
-        STATE: drawn.normal(size=(6, n, 2)).astype(np.float32),
-        IMAGE: drawn.integers(0, 256, (6, n, SIDE, SIDE, 3), dtype=np.uint8),
-    }
-    specs = [EpisodeSpec(Task("s", i, f"t{i}", f"do {i}", 9, 9), i, 0) for i in range(6)]
-    queries = [Query(spec, 0, policy.new_episode(spec)) for spec in specs]
-    found = []
-    for at in range(0, 6, size):
-        rows = slice(at, at + size)
-        found.append(policy.act(Batch(queries[rows], {k: v[rows] for k, v in seen.items()})))
-    return np.concatenate(found)
-
-
 def check(folder: Path, tolerance: float) -> None:
-    expected = chunks(ChunkPolicy(read_checkpoint(folder), "cpu"), 6)
+    expected = first_actions(ChunkPolicy(read_checkpoint(folder), "cpu"), 6)
     policy = ChunkPolicy(read_checkpoint(folder, {"compile": True}), "cpu")
-    together = chunks(policy, 4)
+    together = first_actions(policy, 4)
     np.testing.assert_allclose(together, expected, atol=tolerance)
     for size in (1, 6, 4):
-        np.testing.assert_array_equal(chunks(policy, size), together)
+        np.testing.assert_array_equal(first_actions(policy, size), together)
     assert policy.protocol()["config"]["compile"] is True
 
 
@@ -123,6 +104,6 @@ def test_what_cannot_be_compiled_is_one_line(
     monkeypatch.setattr(torch.nn.Module, "compile", lambda module, **how: None)
     policy = ChunkPolicy(read_checkpoint(checkpoint_of("act", scratch), {"compile": True}), "cpu")
     with pytest.raises(PolicyError) as refused:
-        chunks(policy, 6)
+        first_actions(policy, 6)
     said = "torch.compile failed: over something; go on without it: --policy.compile=false"
     assert str(refused.value) == said
