@@ -133,6 +133,7 @@ def _about(config: ServeConfig, policy: Policy, interface: Interface) -> About:
         needs_instruction=spec.needs_instruction,
         bit_exact=spec.bit_exact,
         remembers=spec.remembers and type(policy).new_episode is not Base.new_episode,
+        asked_every=spec.asked_every,
     )
 
 

@@ -128,6 +128,11 @@ class RunConfig(Config):
         self.eval.validate()
         at_least("env.max_parallel_tasks", self.env.max_parallel_tasks, 0)
         between("seed", self.seed, 0, MOST_SEED)
+        if self.policy.latency_steps is not None:
+            raise UsageError(
+                "--policy.latency_steps alone lets no world go on; say "
+                f"--eval.latency_steps={self.policy.latency_steps}"
+            )
         if self.cluster is not None:
             self._validate_cluster(self.cluster)
 

@@ -80,6 +80,8 @@ class PolicySpec:
     remembers: bool = True
     """Whether what it does depends on the state of ``new_episode``: an episode then cannot go on
     with another that serves the same policy. Of one that makes no states it is not asked."""
+    asked_every: int | None = None
+    """Steps from one question of an episode to the next that its states are made for; None: any."""
     in_flight: int = 1
     """How many calls may be made at once, each by a thread of its own: more than one for what
     waits for others, and then ``act`` is asked one query at a time."""

@@ -139,6 +139,8 @@ class About:
     bit_exact: bool = True
     remembers: bool = True
     """Whether it keeps something of an episode between two questions."""
+    asked_every: Annotated[int, msgspec.Meta(ge=1, le=10**6)] | None = None
+    """Steps from one question to the next that what it keeps is made for; None: any."""
     format: Annotated[int, msgspec.Meta(ge=1)] = field(default=1)
 
     def tree(self) -> dict[str, Any]:

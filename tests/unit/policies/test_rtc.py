@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,10 @@ from proctor.evaluation.run import Evaluation
 from proctor.policies.blocks.rtc import HAS_LEFT, LEFT_OVER, Guide, guide_of, remarks_on, strength
 from proctor.policies.lerobot.rtc_config import Rtc, read_rtc
 from proctor.policies.lerobot.saving import write_checkpoint
+from proctor.policies.remote.config import RemoteConfig
+from proctor.policies.remote.policy import _check_rhythm
 from proctor.policies.smolvla.config import PLUGIN, SmolVlaConfig
+from proctor.wire.records import About
 
 VLM = Path(__file__).parents[2] / "golden" / "data" / "smolvla_run" / "vlm"
 GUIDE = Guide(Rtc(execution_horizon=6), chunk=8, action=2, every=3, delay=2)
@@ -68,6 +72,22 @@ def test_a_velocity_is_bent_most_at_noise_and_never_more_than_allowed() -> None:
     assert all(strength(n / 20, 10.0) <= 10.0 for n in range(21))
 
 
+@pytest.mark.parametrize(
+    ("flags", "every"),
+    [({}, 6), ({"n_action_steps": 5}, 5), ({"latency_steps": 1}, 5), ({"n_action_steps": 9}, 6)],
+    ids=str,
+)
+def test_a_server_that_leads_by_old_chunks_is_asked_as_often_as_it_was_told(
+    flags: dict[str, Any], every: int
+) -> None:
+    asked = RemoteConfig(url="ws://here:1", **flags)
+    served = About("smolvla", {}, 2, n_action_steps=6, remembers=True)
+    _check_rhythm(asked, served)
+    _check_rhythm(asked, replace(served, asked_every=every))
+    with pytest.raises(UsageError, match=rf"asked every 4 steps .* would be every {every};"):
+        _check_rhythm(asked, replace(served, asked_every=4))
+
+
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A tiny SmolVLA that fits the fake benchmark."""
@@ -111,3 +131,9 @@ def test_load_scheduler_and_resume_change_no_episode_whose_chunks_are_led(
     assert digests(free) != digests(alone), "the flag must do something"
     with pytest.raises(UsageError, match=r"policy\.rtc_config"):
         play(output_dir=str(some.path), resume=True, policy__rtc_config="{execution_horizon: 3}")
+    with pytest.raises(UsageError, match=r"would not have come yet; choose at most 2, half of the"):
+        play(eval__latency_steps=3)
+    with pytest.raises(UsageError, match=r"say --eval\.latency_steps=1"):
+        play(policy__latency_steps=1)
+    with pytest.raises(UsageError, match=r"latency_steps is no field of a checkpoint's config"):
+        play(policy__overrides={"latency_steps": 1})

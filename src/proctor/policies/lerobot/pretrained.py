@@ -31,6 +31,13 @@ class PretrainedConfig(PolicyConfig):
         }
         | PRESENTATION,
     )
+    latency_steps: int | None = field(
+        default=None,
+        metadata={
+            "help": "where it is served: steps the robot goes on while it thinks (an evaluation "
+            "says --eval.latency_steps)"
+        },
+    )
 
 
 def look(config: PretrainedConfig) -> None:
@@ -50,8 +57,10 @@ def make(config: PretrainedConfig, interface: Interface) -> Policy:
     overrides = dict(config.overrides)
     if config.pad_to is not None:
         overrides.setdefault("pad_to", config.pad_to)
+    if overrides.pop("latency_steps", None) is not None:
+        raise UsageError("--policy.overrides: latency_steps is no field of a checkpoint's config")
     if config.latency_steps is not None:
-        overrides.setdefault("latency_steps", config.latency_steps)
+        overrides["latency_steps"] = config.latency_steps
     return load_policy(config.path, config.revision, overrides, interface)
 
 

@@ -69,7 +69,8 @@ class Flow(Seeing):
         rtc = read_rtc(config.rtc_config)
         self.guide = guide_of(rtc, config, config.chunk_size)
         self.remarks = remarks_on(rtc, self.guide)
-        self.recalled = {} if self.guide is None else self.guide.recalled
+        if self.guide is not None:
+            self.recalled, self.asked_every = self.guide.recalled, self.guide.every
         self.draws = {NOISE: noise}
         self.loss_draws = {NOISE: noise, TIME: (Drawn.UNIFORM, ())}
         for part in (model.language, gemma):

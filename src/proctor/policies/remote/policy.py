@@ -55,6 +55,7 @@ class RemotePolicy(Policy):
         self._about = _agreed(met.said, addresses)
         renames = config.rename_map or {}
         if self._about is not None:
+            _check_rhythm(config, self._about)
             self._names = names_for_ours(self._about, interface, renames)
         else:
             self._names = names_for_others(spoken.words, interface, config.inputs, renames)
@@ -141,6 +142,21 @@ class RemotePolicy(Policy):
         else:
             served = config.version or ",".join(sorted(map(str, config.addresses)))
         return {"served": served, "names": self._names}
+
+
+def _check_rhythm(config: RemoteConfig, about: About) -> None:
+    """Refuse to ask more or less often than what the server keeps of an episode is made for."""
+    if about.asked_every is None or about.n_action_steps is None:
+        return
+    every = min(config.n_action_steps or about.n_action_steps, about.n_action_steps)
+    every -= config.latency_steps or 0
+    if every != about.asked_every:
+        raise UsageError(
+            f"--policy.url={config.url}: {about.policy} is served to be asked every "
+            f"{about.asked_every} steps (rtc_config), and would be every {every}; serve it with "
+            "this evaluation's --policy.n_action_steps, and its --eval.latency_steps as "
+            "--policy.latency_steps"
+        )
 
 
 def _agreed(said: list[About | None], addresses: list[Address]) -> About | None:

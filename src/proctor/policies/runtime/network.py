@@ -62,6 +62,8 @@ class Network(nn.Module, ABC):
     """What is drawn for each row of a ``loss``."""
     recalled: Mapping[str, tuple[int, ...]] = {}
     """What an episode's state hands to each ``chunk``, among its inputs: names and shapes."""
+    asked_every: int | None = None
+    """Steps between two queries that what is recalled is made for; None: it fits any number."""
 
     adapted: str | None = None
     """Layers that get an adapter where none are named: a regex of LeRobot's names."""

@@ -63,7 +63,8 @@ class SmolVla(Network):
         rtc = read_rtc(config.rtc_config)
         self.guide = guide_of(rtc, config, config.chunk_size)
         self.remarks = remarks_on(rtc, self.guide)
-        self.recalled = {} if self.guide is None else self.guide.recalled
+        if self.guide is not None:
+            self.recalled, self.asked_every = self.guide.recalled, self.guide.every
         self.draws = {NOISE: (Drawn.NORMAL, chunk)}
         self.loss_draws = {NOISE: (Drawn.NORMAL, chunk), TIME: (Drawn.UNIFORM, ())}
         self._freeze()
