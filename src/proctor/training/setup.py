@@ -21,7 +21,8 @@ from proctor.policies.lerobot.config import CheckpointConfig, CheckpointPlugin
 from proctor.policies.lerobot.location import locate
 from proctor.policies.lerobot.pipelines import default_pipelines
 from proctor.policies.lerobot.pretrained import PretrainedConfig
-from proctor.policies.lerobot.processors import Stats
+from proctor.policies.lerobot.processors import Normalize, Stats
+from proctor.policies.lerobot.step_reader import check_stats
 from proctor.policies.runtime.chunk_policy import Parts
 from proctor.policies.runtime.runner import pick_device
 from proctor.training.checkpoints import PRETRAINED
@@ -155,6 +156,7 @@ def _parts(
         base = locate(policy.path, policy.revision)
         parts = read_checkpoint(base.folder, policy.overrides, interface, Use.TRAINING)
         parts = _with_stats(parts, _stats(config, material, parts.preprocessor.rename_map))
+        _require_stats(parts, material)
     else:
         parts = _new_parts(config, material, device)
     parts.network.begin_training()
@@ -247,3 +249,6 @@ def _require_stats(parts: Parts, material: Material) -> None:
             raise UsageError(
                 f"{material.source.name} has no statistics of {key} to normalise it by"
             )
+    for step in (*parts.preprocessor.steps, *parts.postprocessor.steps):
+        if isinstance(step, Normalize):
+            check_stats(step, f"the statistics of {material.source.name}")

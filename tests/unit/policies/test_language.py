@@ -36,7 +36,13 @@ from proctor.policies.lerobot.language import (
     Tokenize,
 )
 from proctor.policies.lerobot.pipelines import default_pipelines, hashes_of, read_pipelines
-from proctor.policies.lerobot.processors import Pipeline, Rename, Stats, UsualSteps
+from proctor.policies.lerobot.processors import (
+    Normalize,
+    Pipeline,
+    Rename,
+    Stats,
+    UsualSteps,
+)
 from proctor.policies.lerobot.relative import AbsoluteActions, RelativeActions
 from proctor.policies.lerobot.saving import write_pipeline
 from proctor.policies.lerobot.step import Step, Told
@@ -64,6 +70,7 @@ class Listening(CheckpointConfig):
     )
     with_state: bool = False
     relative: bool = False
+    most_tokens: int = 24
 
     @property
     def is_told(self) -> bool:
@@ -71,7 +78,7 @@ class Listening(CheckpointConfig):
 
     def processing(self, usual: UsualSteps) -> tuple[Sequence[Step], Sequence[Step]]:
         words = [StatePrompt()] if self.with_state else [NewLine()]
-        tokens = Tokenize(max_length=24, tokenizer_name="somebody/tiny")
+        tokens = Tokenize(max_length=self.most_tokens, tokenizer_name="somebody/tiny")
         before = [usual.rename, usual.to_batch, RelativeActions(self.relative), usual.normalize]
         return [*before, *words, tokens, usual.to_device], [
             usual.unnormalize,
@@ -201,6 +208,10 @@ def test_a_policy_hears_the_words_of_each_task_and_those_given_by_hand(tokenizer
     assert not other.spec.needs_instruction
     actions = other.act(batch_of(other, fresh_queries(other, specs)))
     assert words_of(actions.reshape(2, 6)[0] / 2)[1] == "pull"
+    for said in ({"instruction": ""}, {"instructions": {specs[0].task.name: ""}}):  # no words
+        silent = ChunkPolicy(parts_of(Listening(tokenizer=str(tokenizer), **said)), "cpu")
+        actions = silent.act(batch_of(silent, fresh_queries(silent, specs)))
+        assert words_of(actions.reshape(2, 6)[0] / 2)[:3] == ["<s>", "\n", "</s>"]
 
 
 def test_a_prompt_with_the_state_is_read_for_each_query(tokenizer: Path) -> None:
@@ -290,6 +301,39 @@ def test_pipelines_are_written_as_lerobot_writes_them_and_read_again(
     (folder / "tokenizer" / "tokenizer.json").write_text(json.dumps(rules(version="1.0 ")))
     with pytest.raises(UsageError):
         read_pipelines(folder, Listening(with_state=True))
+
+
+def test_flags_change_the_steps_in_a_checkpoints_files(tokenizer: Path, tmp_path: Path) -> None:
+    config = Listening(tokenizer=str(tokenizer))
+    for pipeline in default_pipelines(config, STATS, STATS):
+        write_pipeline(replace(pipeline, steps=tuple(map(_longer, pipeline.steps))), tmp_path)
+    as_filed = read_pipelines(tmp_path, config, config)
+    assert _tokens_of(as_filed).max_length == 25  # not what a new policy would have
+    mapping = {"STATE": NormMode.MEAN_STD, "ACTION": NormMode.MIN_MAX}
+    asked = replace(config, most_tokens=9, relative=True, normalization_mapping=mapping)
+    before, after = read_pipelines(tmp_path, asked, config)
+    assert _tokens_of((before, after)).max_length == 9
+    (relative,) = [s for s in before.steps if isinstance(s, RelativeActions)]
+    (absolute,) = [s for s in after.steps if isinstance(s, AbsoluteActions)]
+    assert relative.enabled
+    assert absolute.enabled
+    for step in (*before.steps, *after.steps):
+        if isinstance(step, Normalize):
+            assert step.norm_map == mapping
+            assert set(step.stats) == set(STATS)
+    short = replace(as_filed[0], steps=as_filed[0].steps[:2] + as_filed[0].steps[3:])
+    write_pipeline(short, tmp_path)
+    with pytest.raises(UsageError, match=r"has no relative_actions_processor, whose enabled flags"):
+        read_pipelines(tmp_path, asked, config)
+
+
+def _longer(step: Step) -> Step:
+    return replace(step, max_length=25) if isinstance(step, Tokenize) else step
+
+
+def _tokens_of(pipelines: tuple[Pipeline, Pipeline]) -> Tokenize:
+    (step,) = [s for s in pipelines[0].steps if isinstance(s, Tokenize)]
+    return step
 
 
 def test_a_tokenizer_that_is_nowhere_says_where_to_put_it(

@@ -282,6 +282,7 @@ def test_a_camera_that_lerobot_calls_empty_is_not_asked_for() -> None:
         ("pi0_fast", {"image_resolution": [56, 56]}, "pi0_fast has 28"),
         ("pi0_fast", {"rtc_config": {}}, "pi0_fast says its actions: nothing leads them"),
         ("pi05", {"rtc_config": {"mode": "x"}}, "rtc_config: Invalid enum value 'x'"),
+        ("pi05", {"unknown": {"use_visual_memory": True}}, "use_visual_memory is set, which is"),
         ("pi0_fast", {"temperature": -1.0}, "temperature is -1 (choose 0 or more)"),
         ("pi0_fast", {"max_decoding_steps": 10**9}, "max_decoding_steps is 1000000000 (choose"),
     ],

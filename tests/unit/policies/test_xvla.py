@@ -23,6 +23,7 @@ from proctor.evaluation.run import Evaluation
 from proctor.features import ACTION, IMAGES, STATE, Feature, FeatureKind
 from proctor.policies.lerobot.checkpoint import read_checkpoint
 from proctor.policies.lerobot.config import decode_config, encode_config
+from proctor.policies.lerobot.language import Tokenize
 from proctor.policies.lerobot.pipelines import default_pipelines
 from proctor.policies.lerobot.saving import write_checkpoint
 from proctor.policies.runtime.chunk_policy import ChunkPolicy, Parts
@@ -166,6 +167,15 @@ def test_a_kind_of_robot_that_there_is_not_is_refused_in_one_line(
         with pytest.raises(UsageError) as refused:
             ChunkPolicy(read_checkpoint(folder), "cpu")
         assert str(refused.value) == said
+
+
+def test_padding_by_the_batch_is_refused_for_it_is_read(parts: Parts) -> None:
+    steps = [
+        replace(step, padding="longest") if isinstance(step, Tokenize) else step
+        for step in parts.preprocessor.steps
+    ]
+    with pytest.raises(UsageError, match="padding is 'longest', and X-VLA reads padding"):
+        parts.network.equip(steps)
 
 
 FROZEN = {

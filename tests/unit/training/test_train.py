@@ -261,6 +261,7 @@ def test_training_goes_on_from_another_checkpoint_with_this_datasets_statistics(
     other = write_numbers(tmp_path / "other", (20,))
     path = {"policy.path": tmp_path / "first/checkpoints/last/pretrained_model"}
     path |= {"policy.dropout": 0.0, "policy.device": "cpu"}
+    path |= {"policy.normalization_mapping": "{STATE: MEAN_STD, ENV: MIN_MAX, ACTION: QUANTILES}"}
     train(*words(other, tmp_path / "third", RUN, path, {"dataset.inputs": "[a]"}), expect=2)
     assert "--dataset.inputs is for a new policy" in capsys.readouterr().err
     train(*words(other, tmp_path / "second", RUN, path))
@@ -272,6 +273,15 @@ def test_training_goes_on_from_another_checkpoint_with_this_datasets_statistics(
     assert second.config.chunk_size == first.config.chunk_size
     means = [parts.preprocessor.steps[3].state()["action.mean"] for parts in (first, second)]
     assert not torch.equal(*means)
+    for step in (second.preprocessor.steps[3], second.postprocessor.steps[0]):
+        assert step.norm_map == second.config.normalization_mapping
+        assert step.mode("action").value == "QUANTILES"
+    stats = tmp_path / "other" / "meta" / "stats.json"
+    told = json.loads(stats.read_text())
+    del told["action"]["q01"]
+    stats.write_text(json.dumps(told))
+    train(*words(other, tmp_path / "third", RUN, path), expect=2)
+    assert "QUANTILES needs action.q01, not there" in capsys.readouterr().err
 
 
 def test_held_out_episodes_are_not_trained_on_but_judged_by(numbers, tmp_path):

@@ -79,11 +79,11 @@ def stated_interface(path: str, revision: str | None, overrides: Mapping[str, An
         UsageError: its files cannot be read.
     """
     folder = locate(path, revision).folder
-    _, config, _ = read_config(folder)
-    config = override(config, overrides, Use.EVALUATION)
+    _, stated, _ = read_config(folder)
+    config = override(stated, overrides, Use.EVALUATION)
     renames = dict(config.rename_map or {})
     if not renames and has_pipelines(folder):
-        renames = read_pipelines(folder, config)[0].rename_map
+        renames = read_pipelines(folder, config, stated)[0].rename_map
     features = {offered_key(key, renames): f for key, f in config.input_features.items()}
     return Interface("the client", features, ActionSpec(config.action_dim))
 
@@ -102,15 +102,15 @@ def read_checkpoint(
         UsageError: what is wrong, in which file.
         SpecMismatch: the policy does not fit ``interface``.
     """
-    plugin, config, notes = read_config(folder)
-    idle = [f"--policy.{name}" for name in idle_overrides(config, overrides or {}, use)]
+    plugin, stated, notes = read_config(folder)
+    idle = [f"--policy.{name}" for name in idle_overrides(stated, overrides or {}, use)]
     if idle:
         notes.append(idle_note(idle, "how the policy is trained"))
-    config = override(config, overrides or {}, use)
+    config = override(stated, overrides or {}, use)
     weights = read_weights(folder, adapted=config.use_peft)
     tensors = weights.tensors
     if has_pipelines(folder):
-        pre, post = read_pipelines(folder, config)
+        pre, post = read_pipelines(folder, config, stated)
     else:
         tensors, inputs, outputs = split_legacy(tensors, config)
         require_stats(folder, config, inputs, outputs)

@@ -229,7 +229,7 @@ class CheckpointConfig(PolicyConfig):
         check_sizes(self, {"n_obs_steps": 64})
         if self.quantize not in (None, *QUANTIZED):
             raise UsageError(f"quantize is {self.quantize!r} (choose {', '.join(QUANTIZED)})")
-        if (self.instruction or self.instructions) and not self.is_told:
+        if not self.is_told and (self.instructions or self.instruction is not None):
             raise UsageError(f"{self.type} is not told its task: it takes no instruction")
         for key in self.cameras:
             shape = channels_first(self.input_features[key])

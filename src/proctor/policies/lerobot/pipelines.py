@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from proctor.policies.lerobot.processors import (
     Unnormalize,
     UsualSteps,
 )
-from proctor.policies.lerobot.step import Tensors
+from proctor.policies.lerobot.step import Step, Tensors
 from proctor.policies.lerobot.step_reader import build_step, check_stats
 from proctor.policies.lerobot.tokenizer import Tokenizers
 from proctor.policies.lerobot.weights import read_tensors
@@ -39,15 +39,54 @@ def has_pipelines(folder: Path) -> bool:
     return any((folder / f"{name}.json").is_file() for name in (PREPROCESSOR, POSTPROCESSOR))
 
 
-def read_pipelines(folder: Path, config: CheckpointConfig) -> tuple[Pipeline, Pipeline]:
+def read_pipelines(
+    folder: Path, config: CheckpointConfig, stated: CheckpointConfig | None = None
+) -> tuple[Pipeline, Pipeline]:
     """Return the pipelines before and behind the network, with all that they work by.
+
+    Steps are as their files have them, but for what flags changed of the ``stated`` config, where
+    they did: how many tokens a prompt has, say, stands in both.
 
     Raises:
         UsageError: a step that we do not know, statistics that are missing or NaN, or a tokenizer
-            that is not to be had.
+            that is not to be had; or a flag for a step that the checkpoint does not have.
     """
-    before, after = (read_pipeline(folder, name) for name in (PREPROCESSOR, POSTPROCESSOR))
+    read = (read_pipeline(folder, name) for name in (PREPROCESSOR, POSTPROCESSOR))
+    made = zip(_made(stated or config), _made(config), strict=True)
+    before, after = (_following(p, *of) for p, of in zip(read, made, strict=True))
     return _ready(before, after, config, folder)
+
+
+def _made(config: CheckpointConfig) -> tuple[Sequence[Step], Sequence[Step]]:
+    """Return the steps of a new policy with this config, as far as its fields decide on them."""
+    norm_map = config.normalization_mapping
+    usual = UsualSteps(
+        rename=Rename(),
+        to_batch=ToBatch(),
+        to_device=ToDevice(),
+        normalize=Normalize(norm_map=norm_map),
+        unnormalize=Unnormalize(norm_map=norm_map),
+        to_cpu=ToDevice(),
+    )
+    return config.processing(usual)
+
+
+def _following(pipeline: Pipeline, stated: Sequence[Step], asked: Sequence[Step]) -> Pipeline:
+    """Return a pipeline with the settings in which what is ``asked`` for is not what is stated."""
+    steps = list(pipeline.steps)
+    for old, new in zip(stated, asked, strict=True):
+        given = {f.name: getattr(new, f.name) for f in fields(new)}
+        changed = {name: v for name, v in given.items() if v != getattr(old, name)}
+        places = [n for n, step in enumerate(steps) if type(step) is type(new)]
+        if changed and not places:
+            raise UsageError(
+                f"the checkpoint's {pipeline.name} has no {new.registry_name}, whose "
+                f"{', '.join(changed)} flags are to change"
+            )
+        for n in places if changed else ():
+            steps[n] = replace(steps[n], **changed)
+            steps[n].check(f"--policy: {pipeline.name}, {new.registry_name}")
+    return replace(pipeline, steps=tuple(steps))
 
 
 def pipeline_files(folder: Path) -> dict[str, Path]:

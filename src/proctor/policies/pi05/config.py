@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from proctor.errors import UsageError
 from proctor.features import Interface, NormMode
 from proctor.policies.base import Policy
 from proctor.policies.lerobot.config import CheckpointPlugin, of_training
@@ -14,6 +15,9 @@ from proctor.policies.pi0.config import FlowConfig
 if TYPE_CHECKING:
     from proctor.policies.lerobot.processors import UsualSteps
     from proctor.policies.lerobot.step import Step
+
+_REMEMBERING = ("use_visual_memory", "use_proprioceptive_memory")
+"""Fields of LeRobots after 0.6.1, by which it looks at more than one moment."""
 
 
 @dataclass
@@ -38,6 +42,13 @@ class Pi05Config(FlowConfig):
         prompt = StatePrompt(max_state_dim=self.max_state_dim)
         before = usual.rename, usual.to_batch, self.relative(), usual.normalize
         return (*before, prompt, self.tokenize(), usual.to_device), self.behind(usual)
+
+    def validate(self) -> None:
+        """Refuse a memory, too: without it other actions would be played."""
+        super().validate()
+        for name in _REMEMBERING:
+            if self.unknown.get(name):
+                raise UsageError(f"{name} is set, which is not known here")
 
 
 def make(config: Pi05Config, interface: Interface) -> Policy:

@@ -198,10 +198,10 @@ class ChunkPolicy(Policy):
             return self.network.chunk(inputs, draws)
 
     def _instruction(self, task: Task) -> str:
-        """Return the words for a task: those that were given by hand, or its own."""
+        """Return the words for a task: those that were given by hand, even if none, or its own."""
         config = self.parts.config
-        given = (config.instructions or {}).get(task.name)
-        return given or config.instruction or task.instruction
+        given = (config.instructions or {}).get(task.name, config.instruction)
+        return task.instruction if given is None else given
 
     def protocol(self) -> dict[str, Any]:
         """Return all that the actions are made by: files, resolved config, pipelines, numerics."""

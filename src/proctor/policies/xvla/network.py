@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from proctor.errors import UsageError
 from proctor.features import ACTION, LANGUAGE_TOKENS, STATE
+from proctor.policies.lerobot.language import Tokenize
 from proctor.policies.lerobot.step import Step
 from proctor.policies.runtime.network import Drawn, Network
 from proctor.policies.xvla.actions import space_of
@@ -132,10 +133,16 @@ class XVla(Network):
         """Check that there is such a kind of robot as the steps before the network say.
 
         Raises:
-            UsageError: there is none.
+            UsageError: there is none, or words are filled up to the longest of a batch: padding is
+                read here, so that what is done would depend on what else is in the batch.
         """
         most = self.config.num_domains
         for step in steps:
+            if isinstance(step, Tokenize) and step.padding != "max_length":
+                raise UsageError(
+                    f"{step.registry_name}: padding is {step.padding!r}, and X-VLA reads padding: "
+                    "its actions would depend on the batch (say max_length)"
+                )
             if isinstance(step, AddDomain) and step.domain_id >= most:
                 raise UsageError(
                     f"{step.registry_name}: domain_id is {step.domain_id} (choose 0-{most - 1})"
