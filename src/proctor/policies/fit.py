@@ -96,6 +96,29 @@ def adjusted(
     return {k: f for k, f in found.items() if f.kind is not FeatureKind.VISUAL or k in there}
 
 
+def check_cameras(
+    lost: Iterable[str],
+    used: Iterable[str],
+    interface: Interface,
+    rename_map: Mapping[str, str],
+) -> None:
+    """Refuse to leave cameras out on both sides, as LeRobot does: one may be the other.
+
+    Raises:
+        SpecMismatch: what a policy would do without (``lost``), and not look at.
+    """
+    seen = {offered_key(key, rename_map) for key in used}
+    unseen = [key for key in _cameras(interface.features) if key not in seen]
+    missing = [key for key in lost if not key.startswith(_EMPTY)]
+    if unseen and missing:
+        mapping = json.dumps({**rename_map, unseen[0]: missing[0]})
+        raise SpecMismatch(
+            f"the policy looks at {', '.join(missing)}, which {interface.name} does not have, and "
+            f"not at its {', '.join(unseen)}: say which is which with --rename_map='{mapping}', or "
+            "leave those out (proctor data remove-feature)"
+        )
+
+
 def _check_action(wanted: Feature, interface: Interface) -> None:
     if wanted.shape != (interface.action.size,):
         raise SpecMismatch(

@@ -43,6 +43,23 @@ class Material:
         """What a policy may look at."""
         return self.source.interface(self.config.dataset.size)
 
+    def require_words(self, policy: str) -> None:
+        """Refuse to teach by words where there are none: evaluations refuse such tasks, too.
+
+        Raises:
+            UsageError: an episode that nothing is said of.
+        """
+        if all(words.strip() for words in self.source.tasks):
+            return
+        known = {words for words in self.source.tasks if words.strip()}
+        for episode in (*self.trained_on, *self.held_out):
+            if not known.issuperset(self.source.episodes.tasks[episode] or ("",)):
+                raise UsageError(
+                    f"{self.source.name}: no words say what episode {episode} shows, and {policy} "
+                    "learns by words; give it some (proctor data set-task), or leave it out "
+                    "(--dataset.exclude_episodes)"
+                )
+
     def samples(self, parts: Parts, episodes: Sequence[int]) -> tuple[Samples, Order]:
         """Return what the policy of ``parts`` learns from ``episodes``, and in which order.
 

@@ -53,6 +53,11 @@ def adapted(config: TrainConfig, parts: Parts, base: Located | None) -> Parts:
         return parts
     assert isinstance(config.policy, PretrainedConfig)
     assert base is not None
+    if parts.network.unadaptable is not None:
+        raise UsageError(
+            f"--peft.*: an adapter of {parts.config.type} cannot hold what it learns: "
+            f"{parts.network.unadaptable}; train it whole"
+        )
     lora = _new(config.peft, parts.network, parts.prefix)
     with Draws(config.seed).for_weights():
         _put_in(parts, lora, empty=False)

@@ -107,6 +107,9 @@ def prepare(
     parts.network.equip(parts.preprocessor.steps)  # refuses steps that it cannot follow
     one_graph(config, parts.network, device, together)  # refuses where it is asked for in vain
     _check_played(config, parts)
+    if parts.config.is_told:
+        material.require_words(parts.config.type)
+    parts = replace(parts, notes=(*parts.notes, *parts.network.remarks_on_training(config.steps)))
     preset = parts.config.training_preset() if config.use_policy_training_preset else None
     recipe = resolve(preset, config.optimizer, config.scheduler)
     groups_of(recipe, parts.network)  # refuses what it cannot be used on
@@ -247,7 +250,8 @@ def _require_stats(parts: Parts, material: Material) -> None:
     for key in features:
         if parts.preprocessor.lacks_stats(key):
             raise UsageError(
-                f"{material.source.name} has no statistics of {key} to normalise it by"
+                f"{material.source.name} has no statistics of {key} to normalise it by "
+                "(proctor data stats works them out)"
             )
     for step in (*parts.preprocessor.steps, *parts.postprocessor.steps):
         if isinstance(step, Normalize):

@@ -11,7 +11,7 @@ from small_policies import ACTION, IMAGE, INPUTS, OFFERED, STATE, offering, smal
 from proctor.errors import SpecMismatch
 from proctor.features import ActionSpec, Feature, FeatureKind
 from proctor.policies.act.config import ActConfig
-from proctor.policies.fit import check_fit, check_offered, inputs_from
+from proctor.policies.fit import check_cameras, check_fit, check_offered, inputs_from
 from proctor.policies.lerobot.config import decode_config, encode_config
 
 WRIST = "observation.images.wrist"
@@ -96,4 +96,16 @@ def test_a_policy_that_names_its_inputs_only_is_compared_too():
         check_offered(["observation.stat"], OFFERED, "policy 'circles'")
     assert str(caught.value) == (
         "policy 'circles': fake offers no 'observation.stat'; did you mean 'observation.state'?"
+    )
+
+
+def test_cameras_are_not_left_out_on_both_sides():
+    interface = offering(WRIST, FeatureKind.VISUAL, (8, 8, 3))
+    check_cameras([], [STATE], interface, {})
+    check_cameras([IMAGE], [STATE, WRIST], without(IMAGE, interface), {})
+    check_cameras(["observation.images.empty_camera_0"], [IMAGE], interface, {})
+    with pytest.raises(SpecMismatch) as caught:
+        check_cameras(["observation.images.hand"], [STATE, IMAGE], interface, {})
+    assert """--rename_map='{"observation.images.wrist": "observation.images.hand"}'""" in str(
+        caught.value
     )

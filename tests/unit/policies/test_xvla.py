@@ -50,6 +50,13 @@ def small(**changes: Any) -> XVlaConfig:
     return XVlaConfig(**{"input_features": INPUTS, "output_features": action, **SMALL, **changes})
 
 
+def test_a_state_that_is_cut_is_said_to_be() -> None:
+    for size, said in ((4, False), (3, True)):
+        network = XVla(small(max_state_dim=size))
+        assert bool(network.remarks) is said
+        assert network.remarks_on_training(1) == network.remarks
+
+
 @pytest.fixture(scope="module")
 def parts() -> Parts:
     torch.manual_seed(0)

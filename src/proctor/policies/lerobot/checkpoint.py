@@ -26,7 +26,7 @@ except ImportError as error:
 
 from proctor.features import ACTION, ActionSpec, Feature, FeatureKind, Interface
 from proctor.foreign import idle_note
-from proctor.policies.fit import check_fit, inputs_from, offered_key
+from proctor.policies.fit import check_cameras, check_fit, inputs_from, offered_key
 from proctor.policies.lerobot.adapter import read_weights
 from proctor.policies.lerobot.config import (
     CheckpointConfig,
@@ -117,7 +117,7 @@ def read_checkpoint(
         pre, post = default_pipelines(config, inputs, outputs, legacy_in=folder)
     raw = [key for key in config.input_features if pre.lacks_stats(key)]
     raw += [key for key in config.output_features if post.lacks_stats(key)]
-    if raw:
+    if raw and use is Use.EVALUATION:  # a training takes the dataset's
         notes.append(f"{folder} has no statistics for {', '.join(raw)}: used as they come")
     pre = pre.renaming(config.rename_map)
     if interface is not None:
@@ -126,6 +126,7 @@ def read_checkpoint(
         pre, post = (describing(pipeline, config.features) for pipeline in (pre, post))
         lost = [key for key in given.input_features if key not in config.input_features]
         if lost:
+            check_cameras(lost, config.input_features, interface, pre.rename_map)
             notes.append(f"{interface.name} has no {', '.join(lost)}: the policy does without")
     with ThreadPoolExecutor(1) as thread:  # a second for each GB: while the network is made
         files = weights.files | {"config.json": folder / "config.json"} | pipeline_files(folder)

@@ -179,7 +179,7 @@ def default_pipelines(
         features=config.output_features, norm_map=norm_map, stats=outputs, adds_eps=legacy
     )
     for step in (normalize, unnormalize):
-        check_stats(step, "the checkpoint's statistics")
+        check_stats(step, f"the {'checkpoint' if legacy else 'dataset'}'s statistics")
     steps = UsualSteps(
         rename=Rename(),
         to_batch=ToBatch(),

@@ -116,6 +116,15 @@ class Network(nn.Module, ABC):
         """Return what is trained, as torch's optimisers take it; a group may have its own lr."""
         return [{"params": list(self.parameters())}]
 
+    def remarks_on_training(self, steps: int) -> tuple[str, ...]:
+        """Return lines the user should see once of a training of so many steps."""
+        return ()
+
+    @property
+    def unadaptable(self) -> str | None:
+        """Why an adapter's files would not hold all that is learnt; None: they do."""
+        return None
+
     def updated(self, step: int) -> None:
         """Let what is not learnt by gradients follow an update of a training, after ``step`` steps.
 

@@ -231,6 +231,11 @@ class TdMpc(Network):
         moved = cropped(padded, [side, side], draws[SHIFT].flatten(0, 1))
         return inputs | {camera: moved.reshape(inputs[camera].shape)}
 
+    @property
+    def unadaptable(self) -> str | None:
+        """Every update changes the slow copy."""
+        return "a slow copy of all weights follows what is learnt"
+
     @torch.no_grad()
     def updated(self, step: int) -> None:
         """Let the slow copy follow."""

@@ -107,6 +107,21 @@ class VqBet(Network):
         answers = self.answers(batch, places).flatten(0, 1)
         return self.action_head.loss(answers, draws[CODES].flatten(0, 1), stretches)
 
+    def remarks_on_training(self, steps: int) -> tuple[str, ...]:
+        """Say so where the second phase, which learns to act, never begins."""
+        first = self.config.n_vqvae_training_steps
+        if self.codes.discretized or steps > first:
+            return ()
+        return (
+            f"all {steps:,} steps learn codes of actions, and none to act: that begins after "
+            f"--policy.n_vqvae_training_steps={first}",
+        )
+
+    @property
+    def unadaptable(self) -> str | None:
+        """Codes are no weights of a layer."""
+        return None if self.codes.discretized else "its codes are still learnt"
+
     def updated(self, step: int) -> None:
         """Leave the codes as they are once the first phase is over."""
         if step >= self.config.n_vqvae_training_steps:

@@ -94,6 +94,7 @@ class XVla(Network):
         chunk = config.chunk_size, self.space.size
         self.draws = {NOISE: (Drawn.NORMAL, chunk)}
         self.loss_draws = {NOISE: (Drawn.NORMAL, chunk), TIME: (Drawn.UNIFORM, ())}
+        self.remarks = _remarks(config)
         self._freeze()
 
     def chunk(self, inputs: dict[str, Tensor], draws: dict[str, Tensor]) -> Tensor:
@@ -205,6 +206,10 @@ class XVla(Network):
         state = inputs[STATE][..., :size].to(like.dtype)
         return F.pad(state, (0, size - state.shape[-1]))
 
+    def remarks_on_training(self, steps: int) -> tuple[str, ...]:
+        """Say what it will not learn from."""
+        return self.remarks
+
     def _freeze(self) -> None:
         """Leave out of a training what its config says."""
         config, language = self.config, self.vlm.language_model
@@ -251,3 +256,11 @@ def fitted(images: Tensor, height: int, width: int) -> Tensor:
     size = int(now[0] / ratio), int(now[1] / ratio)
     scaled = F.interpolate(images, size=size, mode="bilinear", align_corners=False)
     return F.pad(scaled, (width - size[1], 0, height - size[0], 0))
+
+
+def _remarks(config: XVlaConfig) -> tuple[str, ...]:
+    """Say so where a part of the state is not looked at, as in LeRobot."""
+    given, size = config.state_dim or 0, config.state_size
+    if not size or given <= size:
+        return ()
+    return (f"of {given} numbers of the state the first {size} are seen (--policy.max_state_dim)",)

@@ -1,0 +1,61 @@
+"""What a training would do other than was meant is refused, or said, before it begins."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from .making import FEATURES, RUN, SMALL_ACT, SMALL_ACT_WORDS, words, write_numbers
+from .test_train import train
+from .test_vqbet_tdmpc_training import REWARD, SMALL_TDMPC
+
+LAST = "checkpoints/last/pretrained_model"
+ONE = RUN | {"steps": 1, "save_freq": 1}
+
+
+def test_who_learns_by_words_is_not_taught_without(
+    numbers: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    root = tmp_path / "mute"
+    shutil.copytree(numbers, root)
+    file = root / "meta/tasks.parquet"
+    table = pq.read_table(file)
+    (name,) = set(table.column_names) - {"task_index"}
+    mute = pa.array([" " if words == "task 1" else words for words in table[name].to_pylist()])
+    pq.write_table(table.set_column(table.column_names.index(name), name, mute), file)
+    train(*words(root, tmp_path / "run", SMALL_ACT_WORDS, ONE), expect=2)
+    assert "no words say what episode 1 shows, and act_words learns" in capsys.readouterr().err
+    one = {"dataset.exclude_episodes": "[1]"}
+    train(*words(root, tmp_path / "one", SMALL_ACT_WORDS, ONE, one))
+    train(*words(root, tmp_path / "deaf", SMALL_ACT, ONE))
+
+
+def test_an_adapter_that_cannot_hold_what_is_learnt_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = write_numbers(tmp_path / "data", features=FEATURES | REWARD)
+    train(*words(root, tmp_path / "base", SMALL_TDMPC, ONE))
+    how = {"policy.path": tmp_path / "base" / LAST, "policy.device": "cpu", "peft.r": 2}
+    how["peft.target_modules"] = "all-linear"
+    train(*words(root, tmp_path / "run", ONE, how), expect=2)
+    assert "a slow copy of all weights follows what is learnt" in capsys.readouterr().err
+
+
+def test_codes_alone_are_no_policy_and_no_adapter() -> None:
+    from proctor.policies.vqbet.network import VqBet
+
+    config = SimpleNamespace(n_vqvae_training_steps=5)
+    for learnt in (False, True):
+        network: Any = SimpleNamespace(config=config, codes=SimpleNamespace(discretized=learnt))
+        found = VqBet.remarks_on_training(network, 5)
+        assert [("none to act" in line) for line in found] == [True] * (not learnt)
+        assert VqBet.remarks_on_training(network, 6) == ()
+        whole: Any = VqBet.unadaptable
+        assert (whole.fget(network) is None) is learnt
