@@ -43,6 +43,11 @@ class Material:
         """What a policy may look at."""
         return self.source.interface(self.config.dataset.size)
 
+    @property
+    def action_names(self) -> tuple[str, ...] | None:
+        """What the numbers of an action are called; None: nobody says."""
+        return self.source.info.feature(ACTION).names
+
     def require_words(self, policy: str) -> None:
         """Refuse to teach by words where there are none: evaluations refuse such tasks, too.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from proctor.definition import Use
 from proctor.errors import UsageError, did_you_mean
 from proctor.features import ACTION, ENVIRONMENT_STATE, STATE, Feature, FeatureKind, Interface
 from proctor.policies.fit import check_fit
+from proctor.policies.lerobot.action_names import following_names, naming_actions
 from proctor.policies.lerobot.checkpoint import built_network, read_checkpoint
 from proctor.policies.lerobot.config import CheckpointConfig, CheckpointPlugin
 from proctor.policies.lerobot.location import locate
@@ -159,6 +160,7 @@ def _parts(
         base = locate(policy.path, policy.revision)
         parts = read_checkpoint(base.folder, policy.overrides, interface, Use.TRAINING)
         parts = _with_stats(parts, _stats(config, material, parts.preprocessor.rename_map))
+        parts = _named(parts, material.action_names)
         _require_stats(parts, material)
     else:
         parts = _new_parts(config, material, device)
@@ -184,6 +186,7 @@ def _new_parts(config: TrainConfig, material: Material, device: torch.device) ->
         input_features=inputs_of(material.interface, config.dataset.inputs),
         output_features={ACTION: action},
     )
+    policy = naming_actions(policy, material.action_names)
     policy.validate()
     weights = getattr(policy, "pretrained_backbone_weights", None)
     if policy.cameras and weights is not None:
@@ -243,6 +246,13 @@ def _with_stats(parts: Parts, stats: Stats) -> Parts:
         preprocessor=parts.preprocessor.measured_by(stats),
         postprocessor=parts.postprocessor.measured_by(stats),
     )
+
+
+def _named(parts: Parts, actions: Sequence[str] | None) -> Parts:
+    """Return the parts as they are for actions of other names: grippers are told by them."""
+    before, after = following_names(parts.preprocessor, parts.postprocessor, actions)
+    config = naming_actions(parts.config, actions)
+    return replace(parts, config=config, preprocessor=before, postprocessor=after)
 
 
 def _require_stats(parts: Parts, material: Material) -> None:

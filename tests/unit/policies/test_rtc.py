@@ -84,6 +84,8 @@ def test_a_server_that_leads_by_old_chunks_is_asked_as_often_as_it_was_told(
     served = About("smolvla", {}, 2, n_action_steps=6, remembers=True)
     _check_rhythm(asked, served)
     _check_rhythm(asked, replace(served, asked_every=every))
+    with pytest.raises(UsageError, match=r"over before the next one comes; choose at most [45]"):
+        _check_rhythm(replace(asked, latency_steps=6), served)
     with pytest.raises(UsageError, match=rf"asked every 4 steps .* would be every {every};"):
         _check_rhythm(asked, replace(served, asked_every=4))
 

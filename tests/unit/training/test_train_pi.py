@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,11 @@ from .test_peft import LAST, Killed, kill_at, train
 from .test_train_smolvla import changed
 
 pytest.importorskip("tokenizers", reason="words need a tokenizer: pip install 'proctor[vla]'")
+import torch
 from safetensors.torch import load_file
+
+from proctor.policies.lerobot.checkpoint import read_checkpoint
+from proctor.policies.lerobot.relative import AbsoluteActions, RelativeActions
 
 needs_peft()
 
@@ -137,3 +142,25 @@ def test_another_robots_cameras_and_numbers_take_the_place_of_the_bases(bases, t
     how["rename_map"] = '{"observation.images.front": "observation.images.top"}'
     train(*words(other, tmp_path / "run", SHORT, {"steps": 2}, how))
     assert (tmp_path / "run" / LAST / "config.json").is_file()
+
+
+def test_grippers_are_told_by_the_names_that_the_dataset_has(seen, bases, tmp_path, capsys):
+    named = write_seen(tmp_path / "named")
+    file = named / "meta/info.json"
+    info = json.loads(file.read_text())
+    info["features"]["action"]["names"] = ["shoulder", "left_gripper"]
+    file.write_text(json.dumps(info))
+    how = {"policy.use_relative_actions": "true", "policy.device": "cpu"}
+    for begun in (small("pi0"), {"policy.path": bases["pi0"]}):
+        folder = tmp_path / f"run{len(begun)}"
+        train(*words(named, folder, SHORT, {"steps": 1}, begun, how))
+        assert "work these out of differences" in capsys.readouterr().err
+        told = json.loads((folder / LAST / "config.json").read_text())
+        assert told["action_feature_names"] == ["shoulder", "left_gripper"]
+        parts = read_checkpoint(folder / LAST)
+        (step,) = (s for s in parts.preprocessor.steps if isinstance(s, RelativeActions))
+        assert step.offset(torch.zeros(1, 1, 2), torch.ones(1, 2)).tolist() == [[[1, 0]]]
+        undone = next(s for s in parts.postprocessor.steps if isinstance(s, AbsoluteActions))
+        assert undone.relative == step
+    train(*words(seen, tmp_path / "mute", SHORT, {"steps": 1}, small("pi0"), how))
+    assert "does not name the numbers of an action" in capsys.readouterr().err

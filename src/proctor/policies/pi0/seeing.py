@@ -59,6 +59,19 @@ class Seeing(Network):
         """Always float32: so is what looks."""
         return torch.float32
 
+    def remarks_on_training(self, steps: int) -> tuple[str, ...]:
+        """Say what differences are normalised by, and whether grippers are told from joints."""
+        config = self.config
+        if not config.use_relative_actions:
+            return ()
+        known = config.action_feature_names is not None
+        mute = "the dataset does not name the numbers of an action: all of them are differences"
+        return (
+            "actions are learnt as differences from the state, and normalised by the dataset's "
+            "statistics of actions: work these out of differences",
+            *(() if known or not config.relative_exclude_joints else (mute,)),
+        )
+
     def begin_training(self) -> None:
         """Learn in what the config says; the head and the table of words are two."""
         self.cast({"float32": torch.float32, "bfloat16": torch.bfloat16}[self.config.dtype])

@@ -145,12 +145,21 @@ class RemotePolicy(Policy):
 
 
 def _check_rhythm(config: RemoteConfig, about: About) -> None:
-    """Refuse to ask more or less often than what the server keeps of an episode is made for."""
-    if about.asked_every is None or about.n_action_steps is None:
+    """Refuse a latency that no chunk lasts for, and to ask at other times than a server expects.
+
+    What it keeps of an episode may be made for a number of steps between two questions.
+    """
+    if about.n_action_steps is None:
         return
-    every = min(config.n_action_steps or about.n_action_steps, about.n_action_steps)
-    every -= config.latency_steps or 0
-    if every != about.asked_every:
+    played = min(config.n_action_steps or about.n_action_steps, about.n_action_steps)
+    latency = config.latency_steps or 0
+    every = played - latency
+    if every < 1:
+        raise UsageError(
+            f"--eval.latency_steps={latency}: {about.policy} is served with {played} "
+            f"actions of a chunk, over before the next one comes; choose at most {played - 1}"
+        )
+    if about.asked_every is not None and every != about.asked_every:
         raise UsageError(
             f"--policy.url={config.url}: {about.policy} is served to be asked every "
             f"{about.asked_every} steps (rtc_config), and would be every {every}; serve it with "
