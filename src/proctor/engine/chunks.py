@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from proctor.errors import EpisodeLost, PolicyError, WireError, bounded
+from proctor.errors import EpisodeLost, PolicyError, UsageError, WireError, bounded
 from proctor.features import ActionSpec, Array
 from proctor.policies.base import Batch, Policy, Query
 
@@ -74,7 +74,7 @@ def blaming(policy: Policy, where: str) -> Iterator[None]:
         yield
     except EpisodeLost:
         raise
-    except WireError as error:  # of a server elsewhere: our own traceback says nothing of it
+    except (WireError, UsageError) as error:  # of somebody's files or server, not of our code
         raise PolicyError(f"policy {policy.spec.name!r}: {error} {where}") from None
     except (Exception, SystemExit) as error:
         raise _policy_error(policy, f"raised {type(error).__name__}: {error}", where) from error

@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 
 from proctor.benchmarks.fake import Fake, FakeConfig
+from proctor.engine.chunks import blaming
 from proctor.engine.engine import Engine, EngineSetup
 from proctor.engine.inference import Answer, Attempt, Request, Requests, ThreadInference
 from proctor.engine.replicated import ReplicatedInference
 from proctor.engine.scheduler import Bounds, Scheduler
 from proctor.engine.worker import WorkerSetup
-from proctor.errors import PolicyError
+from proctor.errors import PolicyError, UsageError
 from proctor.evaluation.run import Evaluation
 from proctor.features import Array, Feature, Interface
 from proctor.policies.base import Batch, Policy, PolicyConfig, PolicyPlugin, PolicySpec
@@ -127,6 +128,13 @@ def test_a_policy_that_cannot_end_an_episode_is_heard_of() -> None:
     asked.thread.end(attempt)
     with pytest.raises(PolicyError, match="raised ValueError: no luck at the end of point-0"):
         asked.thread.close()
+
+
+def test_what_a_policy_refuses_is_one_line_and_what_breaks_it_has_a_traceback() -> None:
+    for raised in (UsageError("words are another model's"), IndexError("out of range")):
+        with pytest.raises(PolicyError, match=str(raised)) as said, blaming(Told(), "at step 0"):
+            raise raised
+        assert (said.value.__cause__ is None) == isinstance(raised, UsageError)
 
 
 class Watching(RandomPolicy):

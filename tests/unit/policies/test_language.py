@@ -327,6 +327,38 @@ def test_flags_change_the_steps_in_a_checkpoints_files(tokenizer: Path, tmp_path
         read_pipelines(tmp_path, asked, config)
 
 
+def test_newer_lerobots_say_in_which_folder_a_tokenizer_is(tokenizer: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    for pipeline in default_pipelines(Listening(tokenizer=str(tokenizer)), STATS, STATS):
+        write_pipeline(pipeline, folder)
+    (folder / "tokenizer").rename(folder / "words")
+    file = folder / "policy_preprocessor.json"
+    told = json.loads(file.read_text())
+    for artifacts, said in (
+        ({"tokenizer_name": "../words"}, "its artifact 'tokenizer_name' in '../words'"),
+        ({"scale": "words"}, "tokenizer_processor: we do not know its artifact 'scale'"),
+        ({"tokenizer_name": "words"}, None),
+    ):
+        told["steps"][5]["artifacts"] = artifacts
+        file.write_text(json.dumps(told))
+        if said is not None:
+            with pytest.raises(UsageError, match=said):
+                read_pipelines(folder, Listening())
+    before, _ = read_pipelines(folder, Listening())
+    assert set(hashes_of(before)) == {"tokenizer/tokenizer.json", "tokenizer/tokenizer_config.json"}
+
+
+class Small(Echo):
+    vocabulary = 3  # type: ignore[assignment]
+
+
+def test_tokens_that_a_policy_does_not_know_are_one_line(tokenizer: Path) -> None:
+    parts = replace(parts_of(Listening(tokenizer=str(tokenizer))), network=Small())
+    with pytest.raises(UsageError, match=r"words have the token \d+, and the policy knows 3: the"):
+        ChunkPolicy(parts, "cpu")
+
+
 def _longer(step: Step) -> Step:
     return replace(step, max_length=25) if isinstance(step, Tokenize) else step
 

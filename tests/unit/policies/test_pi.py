@@ -295,6 +295,14 @@ def test_configs_that_cannot_be_are_refused_in_one_line(kind: str, changes: Any,
     assert "\n" not in str(refused.value)
 
 
+def test_without_tokens_of_words_pi0_fast_is_refused() -> None:
+    parts = parts_of("pi0_fast")
+    steps = [s for s in parts.preprocessor.steps if s.registry_name != "tokenizer_processor"]
+    deaf = replace(parts, preprocessor=replace(parts.preprocessor, steps=tuple(steps)))
+    with pytest.raises(UsageError, match="pi0_fast is told its task, and no step of it makes"):
+        ChunkPolicy(deaf, "cpu")
+
+
 @pytest.mark.parametrize(
     ("scale", "told"),
     [

@@ -205,6 +205,9 @@ def test_statistics_that_were_never_written_are_noted(folder):
     policy = load_policy(str(folder), None, {"device": "cpu"}, OFFERED)
     note = "no statistics for observation.state, observation.image: used as they come"
     assert any(note in line for line in policy.spec.notes)
+    edit_json(pipeline, steps=steps[:3])  # without a step for them, too
+    policy = load_policy(str(folder), None, {"device": "cpu"}, OFFERED)
+    assert any(note in line for line in policy.spec.notes)
 
 
 def test_an_unknown_step_is_named(folder):

@@ -185,6 +185,17 @@ def test_padding_by_the_batch_is_refused_for_it_is_read(parts: Parts) -> None:
         parts.network.equip(steps)
 
 
+def test_without_its_steps_it_is_no_guess_which_robot_it_is(
+    checkpoint: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "other"
+    shutil.copytree(checkpoint, folder)
+    for file in folder.glob("policy_*"):
+        file.unlink()
+    with pytest.raises(UsageError, match="which says what a xvla is told: copy"):
+        read_checkpoint(folder)
+
+
 FROZEN = {
     "freeze_vision_encoder": "vlm.vision_tower.",
     "freeze_language_encoder": "vlm.language_model.",

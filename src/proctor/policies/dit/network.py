@@ -54,6 +54,11 @@ class Dit(Network):
         if config.crop is not None and config.image_crop_is_random:
             self.loss_draws[CROP] = (Drawn.UNIFORM, (len(config.cameras), 2))
 
+    @property
+    def vocabulary(self) -> int:
+        """As many as it has vectors for."""
+        return self.observation_encoder.text_encoder.text_encoder.sizes.vocab_size
+
     def begin(self) -> None:
         """Take the weights of the CLIPs that are named, as LeRobot does.
 

@@ -45,6 +45,7 @@ from proctor.policies.lerobot.pipelines import (
     pipeline_files,
     read_pipelines,
     require_stats,
+    unmeasured,
 )
 from proctor.policies.lerobot.weights import Undrawn, fill, split_legacy
 from proctor.policies.runtime.chunk_policy import ChunkPolicy, Parts
@@ -115,8 +116,7 @@ def read_checkpoint(
         tensors, inputs, outputs = split_legacy(tensors, config)
         require_stats(folder, config, inputs, outputs)
         pre, post = default_pipelines(config, inputs, outputs, legacy_in=folder)
-    raw = [key for key in config.input_features if pre.lacks_stats(key)]
-    raw += [key for key in config.output_features if post.lacks_stats(key)]
+    raw = unmeasured(config, pre, post)
     if raw and use is Use.EVALUATION:  # a training takes the dataset's
         notes.append(f"{folder} has no statistics for {', '.join(raw)}: used as they come")
     pre = pre.renaming(config.rename_map)

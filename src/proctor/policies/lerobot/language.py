@@ -7,6 +7,7 @@ tokens             numbers, filled up to a fixed length, and which of them are w
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -91,6 +92,7 @@ class Tokenize(Step):
 
     registry_name: ClassVar[str] = "tokenizer_processor"
     tells: ClassVar[bool] = True
+    artifacts: ClassVar[Mapping[str, str]] = {"tokenizer_name": "inside"}
     max_length: int = 512
     task_key: str = _TASK
     padding_side: str = "right"
@@ -159,7 +161,7 @@ class Tokenize(Step):
         tokenizer = tokenizers.find(self.tokenizer_name, self.inside)
         tokenizer.encode(_TRIED)
         _ = tokenizer.pad
-        return replace(self, tokenizer=tokenizer)
+        return replace(self, tokenizer=tokenizer, inside=FOLDER)  # where it is written
 
 
 def _check_task(key: str, where: str) -> None:

@@ -118,19 +118,42 @@ def hashes_of(pipeline: Pipeline) -> dict[str, str]:
 
 
 def require_stats(folder: Path, config: CheckpointConfig, inputs: Stats, outputs: Stats) -> None:
-    """Refuse a checkpoint whose files of statistics were left behind: it would act on raw numbers.
+    """Refuse a checkpoint whose files of steps were left behind: it would act on raw numbers.
+
+    Or on a guess: which words, and as which kind of robot, no other file says.
 
     Raises:
-        UsageError: naming the first feature that is to be normalised by numbers that are not there.
+        UsageError: naming the first feature that is to be normalised by numbers that are not there,
+            or the file.
     """
     for features, stats in ((config.input_features, inputs), (config.output_features, outputs)):
         for key, feature in features.items():
-            mode = config.normalization_mapping.get(feature.kind.value, NormMode.IDENTITY)
+            mode = _asked(config, feature)
             if mode is not NormMode.IDENTITY and key not in stats:
                 raise UsageError(
                     f"{folder} has no {PREPROCESSOR}.json, and its weights hold no statistics to "
                     f"normalise {key} by ({mode.value}): copy the checkpoint's policy_* files too"
                 )
+    if config.is_told and not inputs and not outputs:
+        raise UsageError(
+            f"{folder} has no {PREPROCESSOR}.json, which says what a {config.type} is told: copy "
+            "the checkpoint's policy_* files too"
+        )
+
+
+def unmeasured(config: CheckpointConfig, before: Pipeline, after: Pipeline) -> list[str]:
+    """Return what a step, or the config where there is no step for it, normalises by nothing."""
+    found = []
+    for pipeline, features in (before, config.input_features), (after, config.output_features):
+        scales = any(isinstance(step, Normalize) for step in pipeline.steps)
+        for key, feature in features.items():
+            forgotten = not scales and _asked(config, feature) is not NormMode.IDENTITY
+            found += [key] if forgotten or pipeline.lacks_stats(key) else []
+    return found
+
+
+def _asked(config: CheckpointConfig, feature: Feature) -> NormMode:
+    return config.normalization_mapping.get(feature.kind.value, NormMode.IDENTITY)
 
 
 def read_pipeline(folder: Path, name: str) -> Pipeline:

@@ -48,6 +48,9 @@ class Step:
     registry_name: ClassVar[str]
     tells: ClassVar[bool] = False
     """Whether the network hears something of it: it adds to ``Told.arrays``."""
+    artifacts: ClassVar[Mapping[str, str]] = {}
+    """Settings whose files newer LeRobots keep in folders of the checkpoint, with our fields that
+    name these folders."""
 
     @property
     def needs(self) -> tuple[str, ...]:

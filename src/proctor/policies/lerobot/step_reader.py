@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields, replace
 from typing import Any
 
@@ -19,6 +20,7 @@ _USUAL = "proctor.policies.lerobot.processors"
 _LANGUAGE = "proctor.policies.lerobot.language"
 _RELATIVE = "proctor.policies.lerobot.relative"
 _XVLA = "proctor.policies.xvla.steps"
+_FOLDER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,100}")
 KNOWN = {
     "rename_observations_processor": f"{_USUAL}:Rename",
     "to_batch_processor": f"{_USUAL}:ToBatch",
@@ -63,6 +65,7 @@ def build_step(raw: Any, state: Tensors, where: str) -> Step:
         step = msgspec.convert(decode_features(config, ("features",)), kind)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:
         raise UsageError(f"{where}, {name}: {error}") from None
+    step = replace(step, **_folders(raw.get("artifacts"), kind, f"{where}, {name}"))
     step.check(f"{where}, {name}")
     if isinstance(step, Normalize):
         if not 0 <= step.eps <= 1:
@@ -70,6 +73,18 @@ def build_step(raw: Any, state: Tensors, where: str) -> Step:
         step = replace(step, stats=group_stats(state))
         check_stats(step, where)
     return step
+
+
+def _folders(raw: Any, kind: type[Step], where: str) -> dict[str, str]:
+    """Return the folders of the checkpoint, by our fields, that it has files of settings in."""
+    try:
+        folders = msgspec.convert(raw or {}, dict[str, str])
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{where}: artifacts: {error}") from None
+    for setting, folder in folders.items():
+        if setting not in kind.artifacts or not _FOLDER.fullmatch(folder):
+            raise UsageError(f"{where}: we do not know its artifact {setting!r} in {folder!r}")
+    return {kind.artifacts[setting]: folder for setting, folder in folders.items()}
 
 
 def group_stats(state: Tensors) -> Stats:

@@ -33,6 +33,11 @@ class Seeing(Network):
         model: PaliGemma = self.paligemma_with_expert["paligemma"]  # type: ignore[assignment]
         return model
 
+    @property
+    def vocabulary(self) -> int:
+        """As many as it has vectors for."""
+        return self.vlm.language.embed_tokens.num_embeddings
+
     def look(self, inputs: dict[str, Tensor]) -> list[Tensor]:
         """Return the tokens of every camera; one that is not there is not looked at.
 

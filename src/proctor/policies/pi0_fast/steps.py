@@ -6,7 +6,7 @@ with a scale. The code that comes with it on the Hub is not run; fast.py does wh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar
 
@@ -16,6 +16,7 @@ import numpy as np
 from proctor.errors import UsageError
 from proctor.features import ACTION, ACTION_MASK, ACTION_TOKENS
 from proctor.policies.lerobot.step import OURS, Step, Told
+from proctor.policies.lerobot.tokenizer import FOLDER as WORDS_FOLDER
 from proctor.policies.lerobot.tokenizer import MOST_TOKENS, PROCESSOR, TextTokenizer, Tokenizers
 from proctor.policies.pi0.config import PALIGEMMA
 from proctor.policies.pi0_fast.fast import Fast, Speech
@@ -58,15 +59,24 @@ class SayActions(Step):
 
     registry_name: ClassVar[str] = "action_tokenizer_processor"
     tells: ClassVar[bool] = True
+    artifacts: ClassVar[Mapping[str, str]] = {
+        "action_tokenizer_name": "inside",
+        "paligemma_tokenizer_name": "words_inside",
+    }
     trust_remote_code: bool = True
     """As LeRobot writes it; no code is run here."""
     max_action_tokens: int = 256
     fast_skip_tokens: int = _SKIPPED
     paligemma_tokenizer_name: str = PALIGEMMA
+    allow_truncation: bool = True
+    """Of LeRobots after 0.6.1: whether what is too long is cut."""
     action_tokenizer_name: str | None = None
     speech: Speech | None = field(default=None, metadata=OURS)
     held: dict[str, bytes] = field(default_factory=dict, metadata=OURS)
     """The files of FAST's tokenizer."""
+    inside: str = field(default=FOLDER, metadata=OURS)
+    words_inside: str = field(default=WORDS_FOLDER, metadata=OURS)
+    """The checkpoint's folders that have them, where it has."""
 
     @property
     def learns_from(self) -> tuple[str, ...]:
@@ -82,7 +92,13 @@ class SayActions(Step):
         tokens = np.zeros((len(chunks), self.max_action_tokens), np.int64)
         real = np.zeros(tokens.shape, np.bool_)
         for row, actions in enumerate(chunks):
-            said = self.speech.tokens(actions)[: self.max_action_tokens]
+            whole = self.speech.tokens(actions)
+            said = whole[: self.max_action_tokens]
+            if len(said) < len(whole) and not self.allow_truncation:
+                raise UsageError(
+                    f"{self.registry_name}: actions take {len(whole)} tokens, max_action_tokens is "
+                    f"{self.max_action_tokens}, and allow_truncation false"
+                )
             tokens[row, : len(said)], real[row, : len(said)] = said, True
         return replace(told, arrays={**told.arrays, ACTION_TOKENS: tokens, ACTION_MASK: real})
 
@@ -94,6 +110,8 @@ class SayActions(Step):
         }
         if self.action_tokenizer_name is not None:
             said["action_tokenizer_name"] = self.action_tokenizer_name
+        if not self.allow_truncation:
+            said["allow_truncation"] = False
         if self.fast_skip_tokens != _SKIPPED:
             said["fast_skip_tokens"] = self.fast_skip_tokens
         if self.paligemma_tokenizer_name != PALIGEMMA:
@@ -117,9 +135,9 @@ class SayActions(Step):
         Raises:
             UsageError: one is not to be had, or is not what it should be.
         """
-        words = tokenizers.find(self.paligemma_tokenizer_name)
+        words = tokenizers.find(self.paligemma_tokenizer_name, self.words_inside)
         # A tokenizer that is given by hand is one of words.
-        codes = replace(tokenizers, given=None).find(self.action_tokenizer_name, FOLDER)
+        codes = replace(tokenizers, given=None).find(self.action_tokenizer_name, self.inside)
         scale = _scale(codes)
         speech = Speech(
             fast=Fast(_Pairs(codes), scale.scale, scale.min_token),
@@ -130,7 +148,9 @@ class SayActions(Step):
             stop=words.special("eos_token"),
             opening=tuple(words.encode(_OPENING, specials=False)),
         )
-        return replace(self, speech=speech, held=codes.files)
+        # From now on they are where they are written.
+        placed = replace(self, inside=FOLDER, words_inside=WORDS_FOLDER)
+        return replace(placed, speech=speech, held=codes.files)
 
 
 def _scale(codes: TextTokenizer) -> _Scale:

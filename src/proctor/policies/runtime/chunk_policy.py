@@ -23,7 +23,7 @@ from proctor.policies.lerobot.processors import Pipeline
 from proctor.policies.runtime.compiled import compile_parts, in_one_line, require_compiler
 from proctor.policies.runtime.hearing import Hearing
 from proctor.policies.runtime.network import Network, draw
-from proctor.policies.runtime.prompts import Part, by_length, in_order, told_of
+from proctor.policies.runtime.prompts import Part, by_length, check_known, in_order, told_of
 from proctor.policies.runtime.quantized import quantize
 from proctor.policies.runtime.rehearsal import rehearse
 from proctor.policies.runtime.runner import (
@@ -83,7 +83,9 @@ class ChunkPolicy(Policy):
         renames = parts.preprocessor.rename_map
         self._hearing = parts.hearing(Use.EVALUATION)
         rehearse(config, parts.preprocessor, parts.postprocessor, self._hearing)
-        self._told = tuple(self._hearing.of_nothing(1))
+        nothing = self._hearing.of_nothing(1)
+        check_known(nothing, parts.network.vocabulary)
+        self._told = tuple(nothing)
         self.device, about_device = device_for(device)
         self.spec = PolicySpec(
             name=config.type,
@@ -129,8 +131,9 @@ class ChunkPolicy(Policy):
             rows[DRAWN + name] = np.stack([one[name] for one in drawn])
         newest = {key: torch.tensor(rows[key][:, -1]) for key in self._kept}
         words = [self._instruction(query.spec.task) for query in batch.queries]
-        for name, told in self._hearing(words, newest).items():
-            rows[TOLD + name] = told
+        told = self._hearing(words, newest)
+        check_known(told, self.network.vocabulary)
+        rows |= {TOLD + name: array for name, array in told.items()}
         for name in self.network.recalled:
             rows[RECALLED + name] = np.stack([query.state[name] for query in batch.queries])
         parts = self._parts(rows)

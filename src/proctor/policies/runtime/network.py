@@ -70,6 +70,11 @@ class Network(nn.Module, ABC):
     graphed: bool = True
     """Whether a CUDA graph can hold a ``chunk``: not where its length depends on what it says."""
 
+    @property
+    def vocabulary(self) -> int | None:
+        """How many tokens it knows; None where it hears none."""
+        return None
+
     skips_padding: bool = False
     """Whether a ``chunk`` is the same, but for rounding, with the padding behind words cut off."""
 

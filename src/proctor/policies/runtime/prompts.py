@@ -11,14 +11,15 @@ an episode is must not depend on them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from proctor.features import Array
+from proctor.errors import UsageError
+from proctor.features import LANGUAGE_TOKENS, Array
 
 
 class Part(NamedTuple):
@@ -45,6 +46,20 @@ def by_length(
         some |= {name: some[name][:, :length] for name in (heard, *others)}
         parts.append(Part(places, some))
     return parts
+
+
+def check_known(told: Mapping[str, Array], vocabulary: int | None) -> None:
+    """Refuse tokens of what is ``told`` that a network with this vocabulary has no vectors for.
+
+    Raises:
+        UsageError: there is one, so the tokenizer is another model's.
+    """
+    tokens = told.get(LANGUAGE_TOKENS)
+    if tokens is not None and vocabulary is not None and tokens.max() >= vocabulary:
+        raise UsageError(
+            f"words have the token {tokens.max()}, and the policy knows {vocabulary}: the "
+            "tokenizer is another model's (--policy.tokenizer names one)"
+        )
 
 
 def in_order(parts: Sequence[Part], made: Sequence[Tensor]) -> Tensor:

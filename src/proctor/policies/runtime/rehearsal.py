@@ -31,7 +31,8 @@ def rehearse(
         seen = {offered_key(k, renames): torch.zeros(s, device="meta") for k, s in shapes.items()}
         preprocessor.on(nowhere)(seen)
     with _saying("the steps before the policy make no words for it"):
-        hearing.of_nothing(1)
+        if config.is_told and not hearing.of_nothing(1):
+            raise UsageError(f"{config.type} is told its task, and no step of it makes tokens")
     with _saying(f"the steps behind the policy do not take its actions of {size} numbers"):
         beside = {key: torch.zeros(shapes[key]) for key in postprocessor.needs}
         postprocessor.on(torch.device("cpu"))({ACTION: torch.zeros(1, 1, size), **beside})

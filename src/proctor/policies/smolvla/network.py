@@ -69,6 +69,11 @@ class SmolVla(Network):
         self.loss_draws = {NOISE: (Drawn.NORMAL, chunk), TIME: (Drawn.UNIFORM, ())}
         self._freeze()
 
+    @property
+    def vocabulary(self) -> int:
+        """As many as it has vectors for."""
+        return self.vlm_with_expert.vlm.model.text_model.embed_tokens.num_embeddings
+
     def _freeze(self) -> None:
         """Let only learn what the config says, as in LeRobot."""
         config, both = self.config, self.vlm_with_expert

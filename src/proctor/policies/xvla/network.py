@@ -130,6 +130,11 @@ class XVla(Network):
         parts = self.space.losses(given, wanted)
         return torch.stack(list(parts.values())).sum(), parts
 
+    @property
+    def vocabulary(self) -> int:
+        """As many as it has vectors for."""
+        return self.vlm.language_model.shared.num_embeddings
+
     def equip(self, steps: Sequence[Step]) -> None:
         """Check that there is such a kind of robot as the steps before the network say.
 
