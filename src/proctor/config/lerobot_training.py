@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from proctor import plugins
+from proctor.config.lerobot_evaluation import OF_POLICIES
 from proctor.config.training import TrainConfig
 from proctor.config.training_sections import AcceleratorSettings, EmaSettings, ParallelismSettings
-from proctor.definition import flatten
+from proctor.definition import Use, flatten, is_flag
 from proctor.foreign import Foreign, refuse_other
 from proctor.policies.lerobot.config import CheckpointConfig, encode_config
 
@@ -60,6 +63,23 @@ FOREIGN: dict[str, Foreign] = {
     ),
 }
 """By dotted name."""
+_OF_FAMILIES = {
+    "policy.dtype": Foreign(("float32",), "use --accelerator.mixed_precision=bf16"),
+    "policy.gradient_checkpointing": Foreign((False,), "this policy keeps what it computes"),
+    **{
+        f"policy.{name}": OF_POLICIES[f"policy.{name}"]
+        for name in (
+            "action_feature_names",
+            "add_image_special_tokens",
+            "empty_cameras",
+            "prefix_length",
+            "use_cache",
+            "use_delta_joint_actions_aloha",
+            "use_kv_cache",
+        )
+    },
+}
+"""Of policies whose config has the field, and whose training does not ask for it."""
 IDLE = (
     "job.",
     "policy.input_features",
@@ -77,6 +97,8 @@ WHOLE = (
     "rename_map",
     "policy.rename_map",
     "policy.normalization_mapping",
+    "policy.florence_config",
+    "policy.rtc_config",
     "dataset.image_transforms.tfs",
     "optimizer.optimizer_groups",
 )
@@ -97,21 +119,33 @@ def ours(settings: Mapping[str, Any]) -> dict[str, Any]:
     """
     kept: dict[str, Any] = {}
     compiled: dict[str, Any] = {}
-    for name, value in flatten(settings, _is_section).items():
+    flat = flatten(settings, _is_section)
+    foreign = FOREIGN | _of_family(flat)
+    for name, value in flat.items():
         name = OLD_NAMES.get(name, name)
         if isinstance(value, str) and value.lower() in ("null", "none"):  # as LeRobot reads flags
             value = None
         if name in _COMPILED:
             compiled[_COMPILED[name]] = value
-        elif name in FOREIGN:
-            refuse_other(name, value, FOREIGN)
-        elif (section := name.partition(".")[0]) in FOREIGN:  # a field of what is not there
-            refuse_other(section, value, FOREIGN)
+        elif name in foreign:
+            refuse_other(name, value, foreign)
+        elif (section := name.partition(".")[0]) in foreign:  # a field of what is not there
+            refuse_other(section, value, foreign)
         elif not name.startswith(IDLE) and not _is_empty_section(name, value):
             kept[name] = value
     if str(compiled.get(_COMPILED["policy.compile_model"])).lower() == "true":
         kept = compiled | kept
     return kept
+
+
+def _of_family(given: Mapping[str, Any]) -> dict[str, Foreign]:
+    """Return which fields of LeRobot's config of a new policy are no flags of its training."""
+    kind, asked = given.get("policy.type"), _OF_FAMILIES.keys() & given.keys()
+    if not asked or not isinstance(kind, str) or given.get("policy.path") is not None:
+        return {}
+    known = fields(plugins.find_policy(kind).config)
+    idle = {f"policy.{f.name}" for f in known if not is_flag(f.metadata, Use.TRAINING)}
+    return {name: _OF_FAMILIES[name] for name in asked & idle}
 
 
 def _is_section(name: str, value: Mapping[str, Any]) -> bool:

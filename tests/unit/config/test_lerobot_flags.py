@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
@@ -15,7 +15,9 @@ from proctor import plugins
 from proctor.benchmarks.mujoco.pictures import ObservationType
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
+from proctor.config.lerobot_training import ours
 from proctor.config.recording import RecordConfig
+from proctor.config.training import TrainConfig
 from proctor.definition import Use
 from proctor.errors import UsageError
 from proctor.evaluation.run import default_folder
@@ -132,6 +134,20 @@ def test_every_flag_of_a_policy_is_done_or_taken_with_a_note(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", CHECKPOINTS)
+def test_a_training_is_read_from_lerobots_file_whatever_policy_it_is_of(kind: str) -> None:
+    told = {"type": kind} | FLAGS["policy"][kind]
+    if "rtc_config" in told:
+        told["rtc_config"] = {"enabled": False}
+    settings = ours({"policy": told, "dataset": {"repo_id": "a/b"}})
+    built: Any = build(TrainConfig, settings)
+    assert built.policy.type == kind
+    if kind in ("smolvla", "xvla"):
+        wrong = {"smolvla": {"prefix_length": 3}, "xvla": {"dtype": "bfloat16"}}[kind]
+        with pytest.raises(UsageError, match=r"--policy\.(prefix_length|dtype)="):
+            ours({"policy": told | wrong})
+
+
+@pytest.mark.parametrize("kind", CHECKPOINTS)
 def test_so_are_those_of_a_checkpoint_whose_type_is_read_later(kind: str) -> None:
     plugin = family(kind)
     assert plugin is not None
@@ -203,3 +219,16 @@ def test_pictures_alone_are_offered_where_that_is_asked_for(benchmark: str) -> N
     if benchmark != "pusht":
         assert config.obs_type is ObservationType.PIXELS_AGENT_POS
         assert plugin.make(plugin.config()).features().keys() == offered["pixels_agent_pos"]
+
+
+@pytest.mark.parametrize("kind", CHECKPOINTS)
+def test_numbers_are_written_as_they_are_once_read(kind: str) -> None:
+    """A training that is resumed reads its config.json, where 10 of a float is 10.0."""
+    plugin = family(kind)
+    assert plugin is not None
+    hints = get_type_hints(plugin.config)
+    values = vars(plugin.config()).items()
+    floats = {name: value for name, value in values if "float" in str(hints.get(name))}
+    numbers = [n for v in floats.values() for n in (v if isinstance(v, list) else [v])]
+    assert floats
+    assert not [n for n in numbers if type(n) is int]

@@ -87,7 +87,7 @@ class SmolVlaConfig(CheckpointConfig):
     optimizer_eps: float = field(default=1e-8, metadata=of_training("epsilon of AdamW"))
     optimizer_weight_decay: float = field(default=1e-10, metadata=of_training("weight decay"))
     optimizer_grad_clip_norm: float = field(
-        default=10, metadata=of_training("gradients are scaled down to this norm")
+        default=10.0, metadata=of_training("gradients are scaled down to this norm")
     )
     scheduler_warmup_steps: int = field(
         default=1000, metadata=of_training("steps of rising learning rate")
