@@ -145,6 +145,10 @@ def test_configs_that_cannot_be_are_refused_in_one_line(changes, told):
     [
         ({"num_expert_layers": 1}, "num_expert_layers is 1 (choose -1, or 2)"),
         ({"vlm_model_name": "no such"}, "no such does not exist"),
+        (
+            {"resize_imgs_with_padding": [17, 17]},
+            "images are 17x17; expected squares of a multiple",
+        ),
     ],
     ids=str,
 )

@@ -58,7 +58,7 @@ class SmolVla(Network):
         self.action_time_mlp_out = nn.Linear(narrow, narrow)
         self.head = sizes.text_config.head
         self.groups = self.vlm_with_expert.lm_expert.groups
-        self.side = sizes.granularity
+        self._check_pictures(sizes.granularity)
         chunk = (config.chunk_size, config.max_action_dim)
         rtc = read_rtc(config.rtc_config)
         self.guide = guide_of(rtc, config, config.chunk_size)
@@ -73,6 +73,17 @@ class SmolVla(Network):
     def vocabulary(self) -> int:
         """As many as it has vectors for."""
         return self.vlm_with_expert.vlm.model.text_model.embed_tokens.num_embeddings
+
+    def _check_pictures(self, side: int) -> None:
+        """Refuse sizes that do not fall into patches, and these into tokens."""
+        asked = self.config.resize_imgs_with_padding
+        seen = [self.config.input_features[key].shape[:2] for key in self.config.cameras]
+        for height, width in seen if asked is None else [(asked[1], asked[0])]:
+            if height != width or height % side:
+                raise ValueError(
+                    f"images are {height}x{width}; expected squares of a multiple of {side} "
+                    "(resize_imgs_with_padding)"
+                )
 
     def _freeze(self) -> None:
         """Let only learn what the config says, as in LeRobot."""
@@ -189,11 +200,6 @@ class SmolVla(Network):
         asked = self.config.resize_imgs_with_padding
         if asked is not None:
             images = resized(images, height=asked[1], width=asked[0])
-        height, width = images.shape[-2:]
-        if height != width or height % self.side:
-            raise ValueError(
-                f"images are {height}x{width}; expected squares of a multiple of {self.side}"
-            )
         dtype = self.vlm_with_expert.vlm.model.vision_model.post_layernorm.weight.dtype
         return (images * 2.0 - 1.0).to(dtype)
 
