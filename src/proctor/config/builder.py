@@ -15,7 +15,7 @@ from proctor.definition import Use, flatten
 from proctor.errors import UsageError
 from proctor.foreign import Foreign, split
 from proctor.policies.base import PolicyPlugin
-from proctor.values import inner_type
+from proctor.values import inner_type, parse_text
 
 Plugin = BenchmarkPlugin | PolicyPlugin
 ConfigT = TypeVar("ConfigT", bound=Config)
@@ -186,8 +186,19 @@ def _gathered(
         others = [n for n in values if n.startswith(f"{section}.") and n not in known]
         if others:
             found = {name.removeprefix(f"{section}."): values.pop(name) for name in others}
-            values[into] = dict(values.get(into) or {}) | found
+            values[into] = _map_of(into, values.get(into)) | found
     return values
+
+
+def _map_of(name: str, given: Any) -> dict[str, Any]:
+    """Return a map that was given as one, or typed as one."""
+    try:
+        read = parse_text(dict[str, Any], given) if isinstance(given, str) else given
+    except ValueError as bad:
+        raise UsageError(f"--{name}: {given!r} is not valid YAML or JSON ({bad})") from None
+    if not isinstance(read, Mapping | None):
+        raise UsageError(f"--{name}: {given!r} is no map")
+    return dict(read or {})
 
 
 def aliased_flags(cls: type[Config]) -> list[Flag]:

@@ -134,6 +134,11 @@ def _check_played(config: TrainConfig, parts: Parts) -> None:
         interface, renames = interface_of(benchmark), parts.preprocessor.rename_map
         played = parts.config.made_for(interface, renames, Use.EVALUATION)
         check_fit(played.features, interface, renames)
+        if config.eval.latency >= played.replan_steps:
+            raise UsageError(
+                f"--eval.latency_steps={config.eval.latency}: {played.type} plays "
+                f"{played.replan_steps} actions of a chunk, over before the next one comes"
+            )
 
 
 def _asked_device(config: TrainConfig) -> str:

@@ -232,3 +232,12 @@ def test_numbers_are_written_as_they_are_once_read(kind: str) -> None:
     numbers = [n for v in floats.values() for n in (v if isinstance(v, list) else [v])]
     assert floats
     assert not [n for n in numbers if type(n) is int]
+
+
+def test_fields_of_a_checkpoint_are_changed_by_a_map_and_by_flags_together() -> None:
+    base = {"policy.path": "x", "env.type": "fake", "policy.n_action_steps": "8"}
+    built: Any = build(EvalConfig, base | {"policy.overrides": "{device: cpu}"})
+    assert built.policy.overrides == {"device": "cpu", "n_action_steps": "8"}
+    for wrong in ("{device: cpu", "cpu"):
+        with pytest.raises(UsageError, match=r"^--policy\.overrides: '"):
+            build(EvalConfig, base | {"policy.overrides": wrong})

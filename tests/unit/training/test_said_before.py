@@ -59,3 +59,12 @@ def test_codes_alone_are_no_policy_and_no_adapter() -> None:
         assert VqBet.remarks_on_training(network, 6) == ()
         whole: Any = VqBet.unadaptable
         assert (whole.fget(network) is None) is learnt
+
+
+def test_a_latency_that_no_chunk_lasts_for_is_refused_before_anything_is_learnt(
+    numbers: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    how = {"env.type": "fake", "eval.latency_steps": 4}
+    train(*words(numbers, tmp_path / "run", SMALL_ACT, ONE, how), expect=2)
+    assert "act plays 4 actions of a chunk, over before" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
