@@ -21,7 +21,8 @@ from proctor.features import (
     Interface,
 )
 
-_EMPTY = f"{IMAGES}empty_camera_"
+EMPTY_CAMERA = f"{IMAGES}empty_camera_"
+"""Begins the names of LeRobot's places for cameras that are not there."""
 
 
 def offered_key(key: str, rename_map: Mapping[str, str]) -> str:
@@ -84,7 +85,7 @@ def adjusted(
     for key, feature in wanted.items():
         source = offered.get(offered_key(key, rename_map))
         if feature.kind is FeatureKind.VISUAL:
-            if source is not None or not key.startswith(_EMPTY):
+            if source is not None or not key.startswith(EMPTY_CAMERA):
                 found[key] = source or feature
         elif key == ACTION and use is Use.TRAINING:
             found[key] = replace(feature, shape=(interface.action.size,))
@@ -109,7 +110,7 @@ def check_cameras(
     """
     seen = {offered_key(key, rename_map) for key in used}
     unseen = [key for key in _cameras(interface.features) if key not in seen]
-    missing = [key for key in lost if not key.startswith(_EMPTY)]
+    missing = [key for key in lost if not key.startswith(EMPTY_CAMERA)]
     if unseen and missing:
         mapping = json.dumps({**rename_map, unseen[0]: missing[0]})
         raise SpecMismatch(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,8 @@ from tests.conftest import digests
 from proctor import plugins
 from proctor.benchmarks.base import interface_of
 from proctor.evaluation.run import Evaluation
+from proctor.features import IMAGES
+from proctor.policies.lerobot.checkpoint import stated_interface
 from proctor.policies.lerobot.saving import write_checkpoint
 
 pytestmark = pytest.mark.vla
@@ -76,3 +80,14 @@ def test_batches_of_1_3_and_8_both_schedulers_and_a_resume_give_the_same_episode
 def test_other_words_give_other_episodes(play) -> None:
     told, otherwise = play(), play(policy__instruction="something else")
     assert digests(told) != digests(otherwise)
+
+
+def test_a_place_for_a_camera_is_not_asked_for_of_those_it_is_served_to(path, tmp_path) -> None:
+    folder = tmp_path / "with_places"
+    shutil.copytree(path, folder)
+    config = json.loads((folder / "config.json").read_text())
+    empty = {f"{IMAGES}empty_camera_0": {"type": "VISUAL", "shape": [3, 48, 64]}}
+    config["input_features"] |= empty
+    (folder / "config.json").write_text(json.dumps(config | {"empty_cameras": 1}))
+    asked = stated_interface(str(folder), None, {}).features
+    assert list(asked) == list(stated_interface(path, None, {}).features)

@@ -26,7 +26,13 @@ except ImportError as error:
 
 from proctor.features import ACTION, ActionSpec, Feature, FeatureKind, Interface
 from proctor.foreign import idle_note
-from proctor.policies.fit import check_cameras, check_fit, inputs_from, offered_key
+from proctor.policies.fit import (
+    EMPTY_CAMERA,
+    check_cameras,
+    check_fit,
+    inputs_from,
+    offered_key,
+)
 from proctor.policies.lerobot.adapter import read_weights
 from proctor.policies.lerobot.config import (
     CheckpointConfig,
@@ -76,6 +82,8 @@ def load_policy(
 def stated_interface(path: str, revision: str | None, overrides: Mapping[str, Any]) -> Interface:
     """Return what a checkpoint looks at, by the names that it is shown it under, and its actions.
 
+    A place for a camera that is not there is not asked for: a black picture would be looked at.
+
     Raises:
         UsageError: its files cannot be read.
     """
@@ -85,7 +93,8 @@ def stated_interface(path: str, revision: str | None, overrides: Mapping[str, An
     renames = dict(config.rename_map or {})
     if not renames and has_pipelines(folder):
         renames = read_pipelines(folder, config, stated)[0].rename_map
-    features = {offered_key(key, renames): f for key, f in config.input_features.items()}
+    named = {offered_key(key, renames): f for key, f in config.input_features.items()}
+    features = {key: f for key, f in named.items() if not key.startswith(EMPTY_CAMERA)}
     return Interface("the client", features, ActionSpec(config.action_dim))
 
 
