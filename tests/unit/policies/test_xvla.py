@@ -29,6 +29,7 @@ from proctor.policies.lerobot.saving import write_checkpoint
 from proctor.policies.runtime.chunk_policy import ChunkPolicy, Parts
 from proctor.policies.xvla.config import PLUGIN, XVlaConfig
 from proctor.policies.xvla.network import XVla, fitted
+from proctor.policies.xvla.steps import ImageScale
 
 pytestmark = pytest.mark.vla
 RUN = Path(__file__).parents[2] / "golden" / "data" / "xvla_run"
@@ -183,6 +184,17 @@ def test_padding_by_the_batch_is_refused_for_it_is_read(parts: Parts) -> None:
     ]
     with pytest.raises(UsageError, match="padding is 'longest', and X-VLA reads padding"):
         parts.network.equip(steps)
+
+
+def test_too_many_tokens_and_pictures_scaled_twice_are_refused(parts: Parts) -> None:
+    steps = [
+        replace(step, max_length=13) if isinstance(step, Tokenize) else step
+        for step in parts.preprocessor.steps
+    ]
+    with pytest.raises(UsageError, match="max_length is 13, and the policy has places for 12"):
+        parts.network.equip(steps)
+    with pytest.raises(UsageError, match="xvla_image_scale is before xvla_image_to_float"):
+        parts.network.equip([ImageScale(), *parts.preprocessor.steps])
 
 
 def test_without_its_steps_it_is_no_guess_which_robot_it_is(

@@ -13,6 +13,7 @@ the batch, T the horizon, A the action size, O the number of observed steps.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -28,7 +29,9 @@ from proctor.policies.blocks.rgb_encoder import cropped
 from proctor.policies.blocks.schedule import NoiseSchedule
 from proctor.policies.dit.config import DitConfig
 from proctor.policies.dit.transformer import NoisePredictor
+from proctor.policies.lerobot.language import check_room
 from proctor.policies.lerobot.location import locate
+from proctor.policies.lerobot.step import Step
 from proctor.policies.lerobot.weights import fill_part, read_stored
 from proctor.policies.runtime.network import Drawn, Network
 
@@ -58,6 +61,11 @@ class Dit(Network):
     def vocabulary(self) -> int:
         """As many as it has vectors for."""
         return self.observation_encoder.text_encoder.text_encoder.sizes.vocab_size
+
+    def equip(self, steps: Sequence[Step]) -> None:
+        """Check that what reads has places for all tokens."""
+        sizes = self.observation_encoder.text_encoder.text_encoder.sizes
+        check_room(steps, sizes.max_position_embeddings)
 
     def begin(self) -> None:
         """Take the weights of the CLIPs that are named, as LeRobot does.

@@ -7,7 +7,7 @@ tokens             numbers, filled up to a fixed length, and which of them are w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -162,6 +162,20 @@ class Tokenize(Step):
         tokenizer.encode(_TRIED)
         _ = tokenizer.pad
         return replace(self, tokenizer=tokenizer, inside=FOLDER)  # where it is written
+
+
+def check_room(steps: Sequence[Step], most: int) -> None:
+    """Refuse prompts of more tokens than a network has places for.
+
+    Raises:
+        UsageError: the steps before it make such.
+    """
+    for step in steps:
+        if isinstance(step, Tokenize) and step.max_length > most:
+            raise UsageError(
+                f"{step.registry_name}: max_length is {step.max_length}, and the policy has places "
+                f"for {most} tokens"
+            )
 
 
 def _check_task(key: str, where: str) -> None:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from proctor.errors import UsageError
 from proctor.features import ACTION, LANGUAGE_TOKENS, STATE
-from proctor.policies.lerobot.language import Tokenize
+from proctor.policies.lerobot.language import Tokenize, check_room
 from proctor.policies.lerobot.step import Step
 from proctor.policies.runtime.network import Drawn, Network
 from proctor.policies.xvla.actions import space_of
@@ -28,7 +28,7 @@ from proctor.policies.xvla.config import XVlaConfig
 from proctor.policies.xvla.davit import Projector, VisionTower
 from proctor.policies.xvla.florence_config import Florence
 from proctor.policies.xvla.reader import LanguageModel
-from proctor.policies.xvla.steps import DOMAIN, AddDomain
+from proctor.policies.xvla.steps import DOMAIN, AddDomain, ImageScale, ImageToFloat
 from proctor.policies.xvla.transformer import Context, Shape, SoftPromptedTransformer
 
 NOISE, TIME = "noise", "time"
@@ -143,6 +143,13 @@ class XVla(Network):
                 read here, so that what is done would depend on what else is in the batch.
         """
         most = self.config.num_domains
+        check_room(steps, self.config.tokenizer_max_length)
+        kinds = [type(step) for step in steps]
+        if ImageScale in kinds and ImageToFloat in kinds[kinds.index(ImageScale) :]:
+            raise UsageError(
+                f"{ImageScale.registry_name} is before {ImageToFloat.registry_name}, by which each "
+                "picture would be scaled by what is in it"
+            )
         for step in steps:
             if isinstance(step, Tokenize) and step.padding != "max_length":
                 raise UsageError(
