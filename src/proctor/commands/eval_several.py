@@ -223,15 +223,21 @@ def _show_all(done: Mapping[str, Path], seeds: Mapping[str, str], root: Path) ->
     from proctor.stats.anytime import watched
 
     console = table_console()
-    loaded = {name: load_run(path) for name, path in done.items()}
+    loaded = {}
+    for name, path in done.items():
+        try:
+            loaded[name] = load_run(path)
+        except UsageError as error:  # nothing in it to compare, which is no fault of the others
+            print(one_line(f"note: {error}"))
     runs = [NamedRun(name, run.rows, watched(run.record.resolved)) for name, run in loaded.items()]
-    pooled = len({seeds[name] for name in done}) == len(done) > 1
-    console.print()
-    console.print(runs_table(runs, console.width, pooled=pooled))
+    pooled = len({seeds[name] for name in loaded}) == len(loaded) > 1
+    if runs:
+        console.print()
+        console.print(runs_table(runs, console.width, pooled=pooled))
     episodes = [row.world_key for run in runs for row in run.rows]
     if pooled and len(set(episodes)) < len(episodes):
         print("note: these seeds share worlds; those --eval.n_episodes apart share none")
-    for seed in dict.fromkeys(seeds[name] for name in done):
+    for seed in dict.fromkeys(seeds[name] for name in loaded):
         alike = [run for name, run in loaded.items() if seeds[name] == seed]
         if len(alike) > 1:
             _compare(alike, root, seed if len(set(seeds.values())) > 1 else "")

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 from proctor import plugins
 from proctor.benchmarks.base import Benchmark
 from proctor.config.base import RunConfig
-from proctor.definition import PROTOCOL_FORMAT, defining
+from proctor.definition import PROTOCOL_FORMAT, defining, flatten
 from proctor.engine.engine import EngineSetup
 from proctor.engine.episode import DIGEST
 from proctor.engine.inference import Inference
@@ -154,6 +154,9 @@ class Prepared(Generic[Config]):
             **told,
         }
         as_written: dict[str, Any] = json.loads(json.dumps(defined))
+        for name, value in flatten(as_written).items():
+            if not _is_finite(value):
+                raise UsageError(f"{name} is {value}: what defines a run must be finite numbers")
         return as_written
 
     def _versions(self) -> dict[str, str]:
@@ -172,3 +175,12 @@ def require_judged(benchmark: Benchmark, why: str) -> None:
     """
     if not getattr(benchmark, "judged", True):
         raise UsageError(f"{why}; --env.success=none gives rewards only: say what a success is")
+
+
+def _is_finite(value: Any) -> bool:
+    """Whether JSON can say a value."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except ValueError:
+        return False
+    return True

@@ -18,6 +18,7 @@ from proctor.config.evaluation import EvalConfig
 from proctor.config.flags import path_of, read_config_file
 from proctor.errors import RunFolderError, UsageError
 from proctor.evaluation.run import Evaluation, prepare
+from proctor.policies.scripted.random import RandomPolicy
 from proctor.report.page import write_page
 from proctor.report.served_pages import list_page
 from proctor.runs.folder import RunFolder, write_whole
@@ -250,6 +251,19 @@ def test_a_file_in_the_way_of_the_videos_is_refused(
     (path / "videos").write_text("")
     said = refusal(capsys, "eval", "--resume", f"--output_dir={path}")
     assert f"{path / 'videos'} is a file where" in said
+
+
+@pytest.mark.parametrize("number", [float("inf"), float("nan"), [1.0, float("-inf")]])
+def test_a_run_is_not_defined_by_what_no_run_json_can_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: Any
+) -> None:
+    """A checkpoint's config.json may say 1e999, which Python reads as infinity."""
+    monkeypatch.setattr(RandomPolicy, "protocol", lambda self: {"config": {"scale": number}})
+    settings = {"env": {"type": "fake"}, "policy": {"type": "random"}}
+    config = build(EvalConfig, settings | {"output_dir": str(tmp_path / "run")})
+    said = r"^policy\.config\.scale is .*: what defines a run must be"
+    with pytest.raises(UsageError, match=said):
+        prepare(config).definition()
 
 
 def test_half_a_character_is_refused_by_the_flag_that_holds_it(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,16 @@ from proctor.datasets.edit.operations import delete
 from proctor.datasets.edit.place import same_folder
 from proctor.errors import DatasetError
 from tests.unit.datasets.making import GOLDEN, TOP, change, copied, make_numbers
+
+
+def test_an_info_without_a_column_that_all_have_is_one_line(tmp_path: Path) -> None:
+    root = copied("video3ep", tmp_path / "set")
+    path = root / "meta/info.json"
+    info = json.loads(path.read_text())
+    del info["features"]["episode_index"]
+    path.write_text(json.dumps(info))
+    with pytest.raises(DatasetError, match=r"episode_index"):
+        datasets.open(root)[0]
 
 
 @pytest.mark.parametrize("position", [28, -29])

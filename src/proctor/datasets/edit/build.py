@@ -30,7 +30,7 @@ from proctor.datasets.format.tasks import SUBTASK_INDEX, SUBTASKS_FILE, write_ta
 from proctor.datasets.hub import CARD_FILE
 from proctor.datasets.writing.places import numbered
 from proctor.datasets.writing.workshop import Workshop
-from proctor.errors import UsageError
+from proctor.errors import DatasetError, UsageError
 
 _ROWS_OF_A_FILE = 1000
 """Episodes in one table of them: with their statistics, some ten megabytes."""
@@ -73,6 +73,12 @@ def build(recipe: Recipe, place: Place) -> Built:
     for root in {kept.source.root.resolve() for kept in recipe.kept}:
         if root in place.root.resolve().parents:
             raise UsageError(f"{place.root} is inside {root}; choose a folder beside it")
+    for kept in recipe.kept:
+        if kept.row.length < 1:
+            raise DatasetError(
+                f"{kept.source.root}: episode {kept.row.index} has no frames; take it out first "
+                f"(proctor data delete {kept.source.root} --episodes=[{kept.row.index}])"
+            )
     with building(place) as into:
         info, filmed = _write(recipe, into)
         if len({kept.source.root for kept in recipe.kept}) > 1:

@@ -68,7 +68,8 @@ class Counting:
         levels: dict[str, Array | None] = {}
         for key in self._keys:
             old = known.get(self._recipe.source_key(key), {})
-            if key in self._recipe.recounted or not all(name in old for name in _NEEDED):
+            told = all(name in old and old[name].size for name in _NEEDED)
+            if key in self._recipe.recounted or not told:
                 old = {}
             if key in numbers:
                 stats[key] = self._of_numbers(place, key, old, numbers[key])

@@ -78,6 +78,8 @@ class Columns:
             with self._lock:
                 if key not in self._loaded:
                     self._load(key)
+        if key not in self._loaded:
+            raise DatasetError(f"{self._where}: meta/info.json does not name the column {key}")
         return self._loaded[key]
 
     def _load(self, key: str) -> None:

@@ -534,9 +534,21 @@ def test_a_frame_without_a_task_is_refused(source: Path, tmp_path: Path) -> None
         made(source, tmp_path / "out", lambda s: operations.delete(s, [0]))
 
 
-def test_statistics_of_nothing_are_not_gone_on_from(source: Path, tmp_path: Path) -> None:
+def test_an_episode_without_frames_is_not_kept(source: Path, tmp_path: Path) -> None:
+    def with_an_empty_one(source: Source) -> Recipe:
+        whole = operations.rename_feature(source, "action", "act")
+        empty = replace(whole.kept[1], row=replace(whole.kept[1].row, length=0))
+        return replace(whole, kept=(whole.kept[0], empty))
+
+    with pytest.raises(UsageError, match=r"episode 1 has no frames; take it out first \(proctor"):
+        made(source, tmp_path / "out", with_an_empty_one)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("key", ["observation.images.top", "index"])
+def test_statistics_of_nothing_are_not_gone_on_from(source: Path, tmp_path: Path, key: str) -> None:
     (path,) = (source / "meta/episodes").glob("*/*.parquet")
-    table, key = pq.read_table(path), "stats/observation.images.top/min"
+    table, key = pq.read_table(path), f"stats/{key}/min"
     empty = pa.array([[]] * len(table), table[key].type)
     pq.write_table(table.set_column(table.column_names.index(key), key, empty), path)
     made(source, tmp_path / "out", lambda s: operations.delete(s, [0]))
