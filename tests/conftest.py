@@ -29,6 +29,15 @@ hypothesis_settings.register_profile(
 hypothesis_settings.load_profile("busy")
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that are marked gpu and asked for by name say why they cannot run here."""
+    for_gpus = [item for item in items if item.get_closest_marker("gpu")]
+    if for_gpus and not pytest.importorskip("torch").cuda.is_available():
+        for item in for_gpus:
+            item.add_marker(pytest.mark.skip("no CUDA device here"))
+
+
 @pytest.fixture
 def run(tmp_path: Path) -> Callable[..., Evaluation]:
     """Evaluate on the fake benchmark; each call gets a folder of its own unless it names one."""
