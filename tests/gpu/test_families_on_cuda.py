@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from proctor.policies.lerobot.checkpoint import read_checkpoint
+from proctor.policies.runtime import quantized
 from proctor.policies.runtime.chunk_policy import ChunkPolicy
 from proctor.policies.runtime.runner import GraphRunner, Runner
 from tests.tiny_families import LEARNT_IN_WORDS, TINY, checkpoint_of, first_actions, tiny_models
@@ -68,7 +69,10 @@ def test_strict_is_the_same_bits_whatever_the_batch(scratch: Path, kind: str) ->
 
 
 @pytest.mark.parametrize("kind", LEARNT_IN_WORDS)
-def test_in_bfloat16_and_as_int8_a_graph_acts_as_eager_kernels(scratch: Path, kind: str) -> None:
+def test_in_bfloat16_and_as_int8_a_graph_acts_as_eager_kernels(
+    scratch: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(quantized, "_FEWEST", 64)
     for given in ({"dtype": "bfloat16"}, {"quantize": "int8"}):
         policy = made(kind, scratch, "cuda", **given)
         replayed = acted(policy, 6)

@@ -176,5 +176,7 @@ def test_a_policy_with_8_bit_weights_acts_nearly_as_with_its_own(tmp_path: Path)
     batch = batch_of(plain, fresh_queries(plain, [episode(0), episode(1)]))
     difference = np.abs(plain.act(batch) - small.act(batch)).max()
     assert 0 < difference < 0.05
+    with pytest.raises(UsageError, match="Tanh has no linear layer of 16,384 weights or more"):
+        quantize(torch.nn.Tanh())
     with pytest.raises(UsageError, match=r"quantize is 'int4' \(choose int8\)"):
         read_checkpoint(whole, {"quantize": "int4"})

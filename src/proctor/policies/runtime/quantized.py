@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812 (torch's own convention)
 from torch import Tensor, nn
 
+from proctor.errors import UsageError
+
 _FEWEST = 2**14
 """Weights of a matrix that are worth it."""
 
@@ -41,9 +43,19 @@ class Int8Linear(nn.Module):
 
 
 def quantize(network: nn.Module) -> None:
-    """Put an ``Int8Linear`` in the place of every large enough linear layer of ``network``."""
+    """Put an ``Int8Linear`` in the place of every large enough linear layer of ``network``.
+
+    Raises:
+        UsageError: there is none.
+    """
+    found = False
     for owner in list(network.modules()):
         for name, layer in list(owner.named_children()):
             # Not those inside torch's attention: it reads their matrices, and never calls them.
             if type(layer) is nn.Linear and layer.weight.numel() >= _FEWEST:
                 setattr(owner, name, Int8Linear(layer))
+                found = True
+    if not found:
+        raise UsageError(
+            f"quantize: {type(network).__name__} has no linear layer of {_FEWEST:,} weights or more"
+        )
