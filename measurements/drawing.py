@@ -10,7 +10,7 @@ import multiprocessing
 import os
 import time
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from gpu_limit import best_rate
 
@@ -29,14 +29,30 @@ class Scenes:
     seconds: float = 4.0
 
 
-class Drawn(NamedTuple):
+REACH = Scenes(("reach-v3",), 480, 4096, 5.0)
+"""Meta-World's own picture."""
+
+
+@dataclass(frozen=True)
+class Drawn:
     """What was reached."""
 
-    best: float
-    """Pictures in the best second."""
+    moments: list[float]
+    """When each picture was done."""
     begun: float
     over: float
     """When all were at it."""
+    seconds: float
+
+    @property
+    def rate(self) -> float:
+        """Pictures a second."""
+        return len(self.moments) / self.seconds
+
+    @property
+    def best(self) -> float:
+        """Pictures in the best second in which all were at it."""
+        return best_rate([m for m in self.moments if self.begun <= m <= self.over])
 
 
 def drawn_together(what: Scenes, processes: int) -> Drawn:
@@ -52,8 +68,7 @@ def drawn_together(what: Scenes, processes: int) -> Drawn:
     for loop in loops:
         loop.join()
     begun, over = max(first for first, *_ in seen), min(last for *_, last in seen)
-    best = best_rate([m for one in seen for m in one if begun <= m <= over])
-    return Drawn(best, begun, over)
+    return Drawn([moment for one in seen for moment in one], begun, over, what.seconds)
 
 
 def _draw(what: Scenes, task: str, ready: Any, moments: Any) -> None:

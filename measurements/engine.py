@@ -8,7 +8,6 @@ docs/performance.md records them with command, commit and machine.
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 import subprocess
@@ -19,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from command import PROCTOR, evaluate, machine, say, total
+from drawing import REACH, drawn_together
 
 from proctor.machine.system import usable_cores
 from proctor.runs.journal import EpisodeRow
@@ -119,7 +119,7 @@ def limit(folder: Path) -> None:
     first, by as many processes as there will be workers, each doing nothing but render.
     """
     workers = int(os.environ.get("PROCTOR_BENCH_WORKERS", usable_cores() - 2))
-    rate = render_rate(workers)
+    rate = drawn_together(REACH, workers).rate
     say(f"render limit, 480x480, {workers} processes", f"{rate:.0f} frames/s")
     for scheduler in ("lockstep", "continuous"):
         for chunk in (10, 1):
@@ -158,49 +158,6 @@ def report_limit(
     )
     say("  waiting for actions, share of worker time",
         f"{total(later, 'wait_s') / (end - begin) / workers:.2f}")  # fmt: skip
-
-
-RENDER_LOOP = """
-import json, sys, time
-from proctor.benchmarks.metaworld.benchmark import Metaworld, MetaworldConfig
-benchmark = Metaworld(MetaworldConfig(task="reach-v3"))
-task = benchmark.tasks()[0]
-sim = benchmark.make_sim(task)
-sim.reset(benchmark.spec(task, 0, 1000))
-sim.observe(["observation.image"])
-print("ready", flush=True); sys.stdin.readline()
-drawn, end = [], time.monotonic() + 5
-while time.monotonic() < end:
-    sim.observe(["observation.image"]); drawn.append(time.monotonic())
-print(json.dumps(drawn), flush=True)
-"""
-
-
-def render_rate(processes: int) -> float:
-    """Return the frames per second that ``processes`` render together, doing nothing else."""
-    return len(frames_drawn(processes)) / 5
-
-
-def frames_drawn(processes: int) -> list[float]:
-    """Return when frames were done, in 5 s of ``processes`` that do nothing but render."""
-    from proctor.machine.gl import gl_variables
-
-    environment = {**os.environ, **gl_variables(needed=True)}
-    loops = [
-        subprocess.Popen(  # noqa: S603  our own words
-            [sys.executable, "-c", RENDER_LOOP], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            text=True, env=environment,
-        )
-        for _ in range(processes)
-    ]  # fmt: skip
-    for loop in loops:
-        assert loop.stdout is not None
-        loop.stdout.readline()
-    for loop in loops:
-        assert loop.stdin is not None
-        loop.stdin.write("go\n")
-        loop.stdin.flush()
-    return [moment for loop in loops for moment in json.loads(loop.communicate()[0])]
 
 
 BENCHMARKS: dict[str, Callable[[Path], None]] = {

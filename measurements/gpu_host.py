@@ -29,8 +29,8 @@ from statistics import fmean
 from typing import Any
 
 from command import evaluate, say, total
-from engine import frames_drawn
-from gpu_limit import Limit, Seen, best_rate, limit_of
+from drawing import REACH, drawn_together
+from gpu_limit import Limit, Seen, limit_of
 
 from proctor.config.base import STRICT_BATCH
 from proctor.machine.system import git_commit, usable_cores
@@ -174,10 +174,9 @@ def main() -> None:
     case, workers = asked.case, int(os.environ["PROCTOR_BENCH_WORKERS"])
     machine = {"commit": git_commit(), "cores": usable_cores(), "workers": workers}
     print(json.dumps(machine | asdict(case)))
-    drawn = frames_drawn(workers)
-    rate = len(drawn) / 5
-    best = best_rate(drawn)
-    say(f"rendering alone, 480x480, {workers} processes", f"{rate:.0f} frames/s")
+    drawn = drawn_together(REACH, workers)
+    best = drawn.best
+    say(f"rendering alone, 480x480, {workers} processes", f"{drawn.rate:.0f} frames/s")
     say("  in the best second", f"{best:.0f} frames/s")
     runs: dict[int | None, list[Ran]] = {slots: [] for slots in asked.draw_slots}
     for turn in range(asked.rounds):

@@ -52,13 +52,6 @@ def draw(what: Drawing) -> tuple[float, Array]:
     return rate, first
 
 
-def drawn_by_all(what: Drawing, workers: int) -> float:
-    """Return the pictures per second of so many processes together."""
-    os.environ.update(gl_variables(needed=True))
-    with multiprocessing.get_context("spawn").Pool(workers) as pool:
-        return sum(rate for rate, _ in pool.map(draw, [what] * workers, chunksize=1))
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description="Pictures per second by the size of shadow maps.")
     parser.add_argument("--workers", type=int, default=usable_cores())

@@ -60,15 +60,20 @@ def read_pipelines(
 def _made(config: CheckpointConfig) -> tuple[Sequence[Step], Sequence[Step]]:
     """Return the steps of a new policy with this config, as far as its fields decide on them."""
     norm_map = config.normalization_mapping
-    usual = UsualSteps(
+    return config.processing(
+        _usual(Normalize(norm_map=norm_map), Unnormalize(norm_map=norm_map), "cpu")
+    )
+
+
+def _usual(normalize: Normalize, unnormalize: Unnormalize, device: str) -> UsualSteps:
+    return UsualSteps(
         rename=Rename(),
         to_batch=ToBatch(),
-        to_device=ToDevice(),
-        normalize=Normalize(norm_map=norm_map),
-        unnormalize=Unnormalize(norm_map=norm_map),
-        to_cpu=ToDevice(),
+        to_device=ToDevice(device),
+        normalize=normalize,
+        unnormalize=unnormalize,
+        to_cpu=ToDevice("cpu"),
     )
-    return config.processing(usual)
 
 
 def _following(pipeline: Pipeline, stated: Sequence[Step], asked: Sequence[Step]) -> Pipeline:
@@ -195,7 +200,7 @@ def default_pipelines(
         UsageError: statistics that cannot be, or a tokenizer that is not to be had.
     """
     legacy = legacy_in is not None
-    norm_map, device = config.normalization_mapping, config.device or "cpu"
+    norm_map = config.normalization_mapping
     everything = {**config.input_features, **config.output_features}
     normalize = Normalize(features=everything, norm_map=norm_map, stats=inputs, adds_eps=legacy)
     unnormalize = Unnormalize(
@@ -203,15 +208,7 @@ def default_pipelines(
     )
     for step in (normalize, unnormalize):
         check_stats(step, f"the {'checkpoint' if legacy else 'dataset'}'s statistics")
-    steps = UsualSteps(
-        rename=Rename(),
-        to_batch=ToBatch(),
-        to_device=ToDevice(device),
-        normalize=normalize,
-        unnormalize=unnormalize,
-        to_cpu=ToDevice("cpu"),
-    )
-    before, after = config.processing(steps)
+    before, after = config.processing(_usual(normalize, unnormalize, config.device or "cpu"))
     return _ready(
         Pipeline(PREPROCESSOR, tuple(before)),
         Pipeline(POSTPROCESSOR, tuple(after)),
