@@ -85,6 +85,8 @@ def test_everything_is_asked_for_in_a_clone_that_knows_nothing_of_this_machine(
     assert not any(line.startswith(("SECRET", "PYTHONPATH", "XDG_", "home: ")) for line in seen)
     (home,) = {line for line in seen if line.startswith("HOME=")}
     assert home.startswith(f"HOME={project.temporary}")
+    (temporary,) = {line for line in seen if line.startswith("TMPDIR=")}
+    assert temporary.startswith(f"TMPDIR={project.temporary}/"), "what is left there would stay"
 
 
 def test_another_rate_of_the_demo_ends_it(project: Project) -> None:
