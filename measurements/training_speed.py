@@ -1,12 +1,13 @@
 """Training beside LeRobot: samples a second, data included, and the share of time without data.
 
-    python -m measurements.training_speed [numbers video] [--rounds=3] [--steps=60]
+    python -m measurements.training_speed [numbers video] [gpu gpu-bf16] [--rounds=3] [--steps=60]
 
 LeRobot is where PROCTOR_PEER_VENV says (`measurements/peers/install.py`). Both learn by turns from
-the same files with the same flags, as users would start them, one compute thread each: the other
-cores are for loaders. LeRobot reads without loader processes and with its default of four; its best
-counts. What is told of the first quarter of a run is left out. The table is Markdown, for
-docs/training.md.
+the same files with the same flags, as users would start them. On a CPU with one compute thread
+each, the other cores are for loaders: LeRobot reads without loader processes and with its default
+of four; its best counts. ``gpu`` and ``gpu-bf16`` have to be named and want a CUDA device: ACT as
+large as LeRobot makes it, in float32 (TF32 in products) or bfloat16, twelve loaders each. What is
+told of the first quarter of a run is left out. The table is Markdown, for docs/training.md.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -29,14 +30,20 @@ from measurements.peers.install import peer_python
 
 COLUMNS = ("", "LeRobot", "Proctor", "ratio", "waiting: LeRobot", "Proctor", "target")
 HEAD = f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|"
-SMALL = {
-    "policy.type": "act", "policy.device": "cpu", "policy.push_to_hub": "false",
-    "policy.chunk_size": 10, "policy.n_action_steps": 10, "policy.dim_model": 128,
-    "policy.dim_feedforward": 256, "policy.n_heads": 4, "policy.n_encoder_layers": 2,
-    "policy.use_vae": "false", "policy.pretrained_backbone_weights": "null",
-    "save_checkpoint": "false", "optimizer.lr": "1e-4",
+ACT = {
+    "policy.type": "act", "policy.push_to_hub": "false",
+    "policy.pretrained_backbone_weights": "null", "save_checkpoint": "false",
 }  # fmt: skip
-ENVIRONMENT = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+SMALL = {
+    **ACT, "policy.device": "cpu", "policy.chunk_size": 10, "policy.n_action_steps": 10,
+    "policy.dim_model": 128, "policy.dim_feedforward": 256, "policy.n_heads": 4,
+    "policy.n_encoder_layers": 2, "policy.use_vae": "false", "optimizer.lr": "1e-4",
+}  # fmt: skip
+ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
+IN_MEMORY = {"dataset.cache": "ram"}
+BF16 = {"ACCELERATE_MIXED_PRECISION": "bf16"}
+"""How LeRobot 0.6.1 is told; ours is a flag."""
 SAID = re.compile(r"step:\S+ .*?updt_s:([\d.]+).*?data_s:([\d.]+)")
 """LeRobot 0.6.1's line: seconds of a step's update, and before it of its data."""
 
@@ -61,11 +68,13 @@ class Case:
     theirs: Sequence[dict[str, object]]
     ours: dict[str, dict[str, object]]
     """By what the row is called."""
+    network: Mapping[str, object] = field(default_factory=lambda: SMALL)
+    environment: Mapping[str, str] = field(default_factory=lambda: ONE_THREAD)
 
     def flags(self, output: Path, reading: dict[str, object]) -> list[str]:
         """Return the words of either command."""
         told: dict[str, object] = {
-            **SMALL, "dataset.repo_id": "someone/made", "dataset.root": self.root,
+            **self.network, "dataset.repo_id": "someone/made", "dataset.root": self.root,
             "batch_size": self.batch, "steps": self.steps, "log_freq": max(1, self.steps // 12),
             "output_dir": output, **reading,
         }  # fmt: skip
@@ -73,7 +82,7 @@ class Case:
 
 
 def ours(case: Case, output: Path, reading: dict[str, object]) -> Sped:
-    _run([*PROCTOR, "train", *case.flags(output, reading)])
+    _run([*PROCTOR, "train", *case.flags(output, reading)], case.environment)
     lines = [json.loads(line) for line in (output / "log.jsonl").open()]
     later = [line for line in lines if line["step"] > case.steps / 4]
     seconds = sum(line["step_s"] * line["steps"] for line in later)
@@ -84,7 +93,7 @@ def ours(case: Case, output: Path, reading: dict[str, object]) -> Sped:
 
 def theirs(case: Case, output: Path, reading: dict[str, object]) -> Sped:
     command = [peer_python(), "-P", "-m", "lerobot.scripts.lerobot_train"]
-    said = _run([*command, *case.flags(output, reading)])
+    said = _run([*command, *case.flags(output, reading)], case.environment)
     found = [(float(update), float(data)) for update, data in SAID.findall(said)]
     if not found:
         raise SystemExit(f"LeRobot's log says nothing of its speed:\n{said[-2000:]}")
@@ -93,10 +102,9 @@ def theirs(case: Case, output: Path, reading: dict[str, object]) -> Sped:
     return Sped(case.batch * len(later) / seconds, waited / seconds)
 
 
-def _run(command: Sequence[str | Path]) -> str:
-    done = subprocess.run(  # noqa: S603  our own words
-        command, capture_output=True, text=True, env={**os.environ, **ENVIRONMENT}
-    )
+def _run(command: Sequence[str | Path], environment: Mapping[str, str]) -> str:
+    told = {**os.environ, **ENVIRONMENT, **environment}
+    done = subprocess.run(command, capture_output=True, text=True, env=told)  # noqa: S603  our own
     if done.returncode:
         raise SystemExit(done.stderr)
     return done.stdout + done.stderr
@@ -150,14 +158,30 @@ def video(folder: Path, rounds: int, steps: int) -> None:
     measure(Case("ACT on 480x480 video", root, 8, steps, [plain, four], our), folder, rounds)
 
 
-PARTS: dict[str, Callable[..., None]] = {"numbers": numbers, "video": video}
+def gpu(folder: Path, rounds: int, steps: int, *, bf16: bool = False) -> None:
+    root = folder / "video"
+    if not root.exists():
+        write_video(root, episodes=20, length=100, size=480)
+    same: dict[str, object] = {"num_workers": 12}
+    flags: dict[str, object] = {"accelerator.mixed_precision": "bf16"} if bf16 else {}
+    our = {"12 loader processes": same | flags, "cache=ram": same | flags | IN_MEMORY}
+    network, environment = {**ACT, "policy.device": "cuda"}, BF16 if bf16 else {}
+    for batch in (8, 64):
+        what = f"ACT on 480x480 video, {'bfloat16' if bf16 else 'float32'}, batch {batch}"
+        case = Case(what, root, batch, steps, [same], our, network, environment)
+        measure(case, folder, rounds)
+
+
+ON_A_CPU: dict[str, Callable[..., None]] = {"numbers": numbers, "video": video}
+PARTS = ON_A_CPU | {"gpu": gpu, "gpu-bf16": partial(gpu, bf16=True)}
 
 
 def main(words: list[str]) -> None:
     asked = dict(word[2:].split("=", 1) for word in words if word.startswith("--"))
     rounds, steps = int(asked.get("rounds", 3)), int(asked.get("steps", 60))
     parts = {name: partial(part, rounds=rounds, steps=steps) for name, part in PARTS.items()}
-    measure_parts([word for word in words if not word.startswith("--")], parts, HEAD)
+    named = [word for word in words if not word.startswith("--")]
+    measure_parts(named or list(ON_A_CPU), parts, HEAD)
 
 
 if __name__ == "__main__":
