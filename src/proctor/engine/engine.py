@@ -193,7 +193,7 @@ class Engine:
             case Broken():
                 self._broken(slot, report)
             case PolicyFailed(message, cause):
-                raise PolicyError(message) from WorkerError(cause)
+                raise PolicyError(message) from (None if cause is None else WorkerError(cause))
             case PluginFailed(message):
                 raise PluginError(message)
             case RecordingFailed(message):

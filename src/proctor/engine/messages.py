@@ -74,10 +74,11 @@ class Broken:
 
 @dataclass(frozen=True)
 class PolicyFailed:
-    """Worker: the policy that sits beside my simulator returned nonsense or raised."""
+    """Worker: the policy returned what cannot be played, or raised beside my simulator."""
 
     message: str
-    cause: str
+    cause: str | None
+    """The traceback of what it raised; None where the message is ours, and says it all."""
 
 
 @dataclass(frozen=True)

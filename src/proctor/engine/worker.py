@@ -95,7 +95,8 @@ class Worker:
         try:
             return self._handle(order)
         except PolicyError as error:
-            return PolicyFailed(bounded(str(error)), describe(error))
+            raised = error.__cause__ is not None  # else it is ours: our own lines tell nobody more
+            return PolicyFailed(bounded(str(error)), describe(error) if raised else None)
         except PluginError as error:
             return PluginFailed(bounded(str(error)))
         except RunFolderError as error:

@@ -8,11 +8,13 @@ import time
 import urllib.request
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from proctor.cli import main
 from proctor.commands.serve import opened
 from proctor.config.builder import build
 from proctor.config.serving import ServeConfig
@@ -125,6 +127,19 @@ def test_a_lying_server_ends_the_run_with_its_first_words(
     lying = odd_openpi(lambda say, frame: say(said))
     with lying as url, pytest.raises(PolicyError, match=words):
         here(**remote(url))
+
+
+def test_a_stranger_whose_chunks_are_over_before_they_come_is_told_of_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["eval", "--policy.type=remote", "--env.type=fake", "--eval.use_async_envs=false"]
+    words += ["--eval.n_episodes=1", "--eval.latency_steps=3", "--output_dir=out"]
+    with odd_openpi(lambda say, frame: say(zeros(frame))) as url:
+        assert main([*words, f"--policy.url={url}"]) == 2
+    said = capsys.readouterr().err
+    assert "Traceback" not in said
+    assert "--eval.latency_steps=3" in said.splitlines()[-1]
 
 
 def test_what_is_no_server_is_refused_before_anything_starts(here: Run) -> None:
