@@ -7,15 +7,23 @@ from functools import cache
 
 import numpy as np
 
+from proctor.features import Array
 from proctor.stats.anytime import anytime_interval
 from proctor.stats.differences import Paired, p_value, p_worse
-from proctor.stats.rates import Interval, Worlds, clopper_pearson_interval, wilson_interval
+from proctor.stats.rates import (
+    Interval,
+    Worlds,
+    clopper_pearson_interval,
+    holm,
+    wilson_interval,
+)
 from proctor.stats.stopping import evidence
 
 ALPHA = 0.05
 sure = cache(lambda wins, losses: evidence(wins, losses) >= 2 / ALPHA)
 worse = cache(lambda n, a, b, margin: p_worse(Paired(n - a - b, a, b, 0), margin) <= ALPHA)
 differs = cache(lambda a, b: p_value(Paired(0, a, b, 0)) <= ALPHA)
+equal = cache(lambda a, b: p_value(Paired(0, a, b, 0)))
 
 
 def first_look(scores: Iterable[int]) -> tuple[int, int]:
@@ -148,6 +156,28 @@ def gate(rng: np.random.Generator, runs: int = 20_000) -> None:
             print(f"  margin {margin:.0%}, worse by {loss:.0%}: {np.mean(alarms):.1%}")
 
 
+def several_runs(times: int = 20_000) -> None:
+    """Equal runs, each held against the first: is any called different? And one that is worse?"""
+    rng = np.random.default_rng(3)
+    rates = np.array([0.15, 0.5, 0.7, 0.95])[:, None]
+    print("compare of several runs, 4 tasks x 25 pairs: one called different, alone and by Holm")
+    for others in (1, 2, 4, 9):
+        loss = np.zeros((others + 1, 1, 1))
+        loss[1] = 0.15
+        called = np.zeros(3)
+        for _ in range(times):
+            alike = _against_first(rng.random((others + 1, 4, 25)) < rates)
+            lost, *_ = holm(_against_first(rng.random((others + 1, 4, 25)) < rates - loss))
+            called += [min(alike) <= ALPHA, min(holm(alike)) <= ALPHA, lost <= ALPHA]
+        alone, corrected, found = called / times
+        print(f"  {others + 1} equal runs: {alone:.1%} {corrected:.1%}; worse by 15%: {found:.1%}")
+
+
+def _against_first(won: Array) -> list[float]:
+    only_a, only_b = (won[:1] & ~won[1:]).sum((1, 2)), (won[1:] & ~won[:1]).sum((1, 2))
+    return [equal(x, y) for x, y in zip(only_a.tolist(), only_b.tolist(), strict=True)]
+
+
 def gate_over_a_mix() -> None:
     """Some pairs cannot differ, the others always do: the mean difference is the margin."""
     from scipy.stats import binom
@@ -186,3 +216,4 @@ if __name__ == "__main__":
     gate_over_a_mix()
     repeated_worlds()
     repeated_pairs()
+    several_runs()

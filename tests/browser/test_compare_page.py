@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from proctor.report.compare_page import write_compare_page
-from proctor.report.comparison import Criteria, compare
+from proctor.report.comparison import Criteria, compare_all
 from proctor.report.pairing import load_run
 from proctor.runs.folder import RunRecord
 from proctor.runs.journal import EpisodeRow
@@ -58,8 +58,7 @@ def write(
         load_run(write_run(folder / name, rows, record))
         for name, rows in zip("abc", runs, strict=False)
     ]
-    criteria = Criteria(paired=paired)
-    return write_compare_page(loaded, [compare(loaded[0], run, criteria) for run in loaded[1:]])
+    return write_compare_page(loaded, compare_all(loaded, Criteria(paired=paired)))
 
 
 def test_the_headline_says_in_words_what_changed(tmp_path: Path, open_page: OpenPage) -> None:
@@ -143,6 +142,11 @@ def test_videos_of_a_pair_play_side_by_side(tmp_path: Path, open_page: OpenPage)
 
 def test_several_runs_have_a_section_each(tmp_path: Path, open_page: OpenPage) -> None:
     browser = open_page(write(tmp_path, OF_A, OF_B, OF_A))
+    assert (
+        "2 runs are compared with A: their p-values are Holm-corrected"
+        in texts(browser, "#about")[0]
+    )
+    assert "p=0.023 (Holm over 2 runs; p=0.012 alone)" in texts(browser, ".headline")[0]
     assert texts(browser, ".comparison > h2") == ["b against a", "c against a"]
     assert texts(browser, ".words") == [
         "B is worse by 64.3 points, beyond chance",
@@ -184,7 +188,7 @@ def test_markup_from_outside_is_text(tmp_path: Path, open_page: OpenPage) -> Non
     page = write(tmp_path / text, rows, rows, record=record)
     write_run(tmp_path / text / "b", rows, replace(record, protocol={"policy": {}}))
     runs = [load_run(tmp_path / text / name) for name in "ab"]
-    browser = open_page(write_compare_page(runs, [compare(*runs, Criteria())], page))
+    browser = open_page(write_compare_page(runs, compare_all(runs, Criteria()), page))
     assert browser.execute_script("return window.hacked") is None
     assert browser.find_elements("css selector", "img") == []
     for selector in (".sides dd", ".differences .link", ".pairs td", ".duo figcaption", ".notice"):
@@ -208,8 +212,7 @@ def test_success_is_drawn_against_latency(tmp_path: Path, open_page: OpenPage) -
         rows = rows_of([WON] * won + [LOST] * (10 - won))
         folder = tmp_path / f"latency{latency}"
         loaded.append(load_run(write_run(folder, rows, replace(RECORD, protocol=protocol))))
-    comparisons = [compare(loaded[0], run, Criteria()) for run in loaded[1:]]
-    browser = open_page(write_compare_page(loaded, comparisons))
+    browser = open_page(write_compare_page(loaded, compare_all(loaded, Criteria())))
     assert texts(browser, ".latency h2") == ["Success against latency"]
     assert len(browser.find_elements("css selector", ".latency .curve circle")) == 3
     rates = texts(browser, ".latency tbody td:nth-child(2)")

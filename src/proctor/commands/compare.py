@@ -20,8 +20,9 @@ proctor compare A B [C ...] [--fail-if-worse=0.02] [--alpha=0.05] [--unpaired]
                 [--json=FILE] [--html=FILE]
 
 Compares the runs B, C ... with the run A, episode by episode: those of the same task, seed and
-init state are pairs. A star marks a task that changed beyond chance (Holm-corrected). Writes a page
-with charts, all pairs and their videos side by side: B/compare.html.
+init state are pairs. A star marks a task that changed beyond chance (Holm-corrected, as are all
+verdicts where there are several runs). Writes a page with charts, all pairs and their videos side
+by side: B/compare.html.
 
   --fail-if-worse=float
       exit with 3 when a run is worse than A by more than this (0.02: two points): when the
@@ -58,26 +59,29 @@ def run(words: list[str]) -> int:
 def _compare(paths: list[Path], criteria: Criteria, files: dict[str, Path], *, gate: bool) -> int:
     """Compare the runs; ``files`` says where the numbers (json) and the page (html) go."""
     from proctor.report.compare_page import write_compare_page
-    from proctor.report.comparison import compare, regressions
+    from proctor.report.comparison import compare_all
     from proctor.report.pairing import load_run
     from proctor.runs.folder import write_json
 
     runs = [load_run(path) for path in paths]
-    comparisons = [compare(runs[0], other, criteria) for other in runs[1:]]
-    worse = regressions(comparisons)
-    _show(comparisons, worse if gate else None)
+    comparisons = compare_all(runs, criteria)
+    _show(comparisons, gate=gate)
     if "json" in files:
-        content = [_as_json(comparison, comparison in worse) for comparison in comparisons]
-        write_json(files["json"], {"comparisons": content})
+        write_json(files["json"], {"comparisons": [_as_json(one) for one in comparisons]})
     print(f"page: {write_compare_page(runs, comparisons, files.get('html'), gate=gate)}")
-    return EXIT_WORSE if gate and worse else 0
+    return EXIT_WORSE if gate and any(one.is_worse for one in comparisons) else 0
 
 
-def _show(comparisons: Sequence[Comparison], worse: Sequence[Comparison] | None) -> None:
-    """Print every comparison; ``worse`` are those the gate refuses, None where there is none."""
+def _show(comparisons: Sequence[Comparison], *, gate: bool) -> None:
+    """Print every comparison, with what the gate says of it where there is one."""
     from rich.console import Console
 
-    from proctor.report.comparison_table import comparison_lines, comparison_table, p_equals
+    from proctor.report.comparison_table import (
+        comparison_lines,
+        comparison_table,
+        corrected_line,
+        gate_text,
+    )
     from proctor.report.tables import fitted, table_console
 
     console = table_console()
@@ -93,19 +97,18 @@ def _show(comparisons: Sequence[Comparison], worse: Sequence[Comparison] | None)
         console.print()
         for line in comparison_lines(comparison):
             console.print(one_line(line), markup=False, highlight=False, soft_wrap=True)
-        if worse is not None:
-            console.print(
-                f"gate: {'worse' if comparison in worse else 'not shown to be worse'} by more than "
-                f"{100 * comparison.criteria.margin:g} points ({p_equals(comparison.p_worse)})",
-                style="bold red" if comparison in worse else "bold",
-                highlight=False,
-            )
+        if gate:
+            style = "bold red" if comparison.is_worse else "bold"
+            console.print(f"gate: {gate_text(comparison)}", style=style, highlight=False)
+    if len(comparisons) > 1:
+        console.print()
+        console.print(corrected_line(len(comparisons)), highlight=False, soft_wrap=True)
 
 
-def _as_json(comparison: Comparison, worse: bool) -> dict[str, Any]:
+def _as_json(comparison: Comparison) -> dict[str, Any]:
     content = dataclasses.asdict(comparison)
-    content |= {"a": str(comparison.a), "b": str(comparison.b), "significantly_worse": worse}
-    return content
+    content |= {"a": str(comparison.a), "b": str(comparison.b)}
+    return content | {"significantly_worse": comparison.is_worse}
 
 
 def _criteria(flags: dict[str, str]) -> Criteria:

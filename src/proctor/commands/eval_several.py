@@ -250,18 +250,16 @@ def _compare(runs: Sequence[RunResults], root: Path, seed: str) -> None:
     Of many checkpoints the best looks better than it is: p-values are corrected for their number.
     """
     from proctor.report.compare_page import write_compare_page
-    from proctor.report.comparison import Criteria, compare
+    from proctor.report.comparison import Criteria, compare_all
     from proctor.report.comparison_table import difference_text, p_equals
-    from proctor.stats.rates import holm
 
-    comparisons = [compare(runs[0], other, Criteria()) for other in runs[1:]]
-    p_values = [comparison.overall.p_value for comparison in comparisons]
-    corrected = holm([1.0 if p is None else p for p in p_values])
+    comparisons = compare_all(runs, Criteria())
     of_seed = f" (seed {seed})" if seed else ""
     many = f"; p corrected for {len(comparisons)} comparisons" if len(comparisons) > 1 else ""
     print(one_line(f"compared with {runs[0].path.name}{of_seed}, in points{many}:"))
-    for comparison, p_holm in zip(comparisons, corrected, strict=True):
-        told = f"{difference_text(comparison.overall)}, {p_equals(p_holm)}"
+    for comparison in comparisons:
+        overall = comparison.overall
+        told = f"{difference_text(overall)}, {p_equals(overall.p_holm)}"
         print(one_line(f"  {comparison.b.name}  {told}"))
         for warning in comparison.warnings:
             print(one_line(f"warning: {warning}"), file=sys.stderr)

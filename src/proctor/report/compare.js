@@ -88,7 +88,7 @@
 
   function headline(section) {
     const { overall } = section;
-    const kind = direction(overall, overall.p <= page.alpha);
+    const kind = direction(overall, section.differs);
     const half = reach([overall]);
     return el("div", { class: "headline" },
       el("div", {}, el("div", { class: `words ${kind}` }, section.verdict),
@@ -135,7 +135,7 @@
     return el("section", {}, el("h2", {}, "Differences by task"),
       el("p", { class: "quiet" }, `Dot: rate of B minus rate of A, in points; bar: ${page.level} interval; A and B: ` +
         `successes / episodes. ${flagged ? plural(flagged, "task") : "No task"} changed beyond chance ` +
-        `(Holm-corrected p at most ${page.alpha}).`),
+        `(Holm-corrected${page.corrected === null ? "" : " over the tasks of all runs,"} p at most ${page.alpha}).`),
       el("table", { class: "rates differences" }, sortableHead(columns, order, draw), body));
   }
 
@@ -293,6 +293,12 @@
         el("th", { scope: "col", class: name === "Policy" ? "" : "number" }, name)))), el("tbody", {}, ...rows));
   }
 
+  function leftOut(curves) {
+    const missing = curves.reduce((sum, one) => sum + one.left_out, 0);
+    return missing ? ` Of the same episodes everywhere: ${plural(missing, "episode")} that not all runs of a curve completed ` +
+      "are left out." : "";
+  }
+
   function latency(curves) {
     if (!curves.length) return null;
     const most = Math.max(...curves.flatMap((one) => one.points.map((point) => point.latency)));
@@ -307,7 +313,7 @@
       el("span", { class: `curve hue${place % HUES}` }, one.name)));
     return el("section", { class: "latency" }, el("h2", {}, "Success against latency"),
       el("p", { class: "quiet" }, "Steps the world goes on while the policy thinks; it plays its old chunk meanwhile. " +
-        "Dot: success rate; bar: 95% interval."), legend,
+        "Dot: success rate; bar: 95% interval." + leftOut(curves)), legend,
       el("div", { class: "plane" }, upright, chart, below, el("span", { class: "quiet unit" }, "latency, steps")),
       latencyTable(curves));
   }
@@ -330,6 +336,6 @@
   showWayBack(page);
   byId("about").textContent = (page.paired ? "Compared episode by episode: the same task, seed and init state."
     : "Compared as separate samples of each task: there are no pairs.") +
-    (page.comparisons.length > 1 ? " In each section B is the run it names; p-values are not corrected for the number of runs." : "");
+    (page.corrected === null ? "" : ` In each section B is the run it names. ${page.corrected}.`);
   byId("comparisons").append(...[latency(page.curves), ...page.comparisons.map(comparison)].filter(Boolean));
 })();

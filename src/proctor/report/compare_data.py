@@ -8,16 +8,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from proctor.report.comparison import (
-    Change,
-    Comparison,
-    regressions,
-)
-from proctor.report.comparison_table import p_equals, p_text
+from proctor.report.comparison import Change, Comparison
+from proctor.report.comparison_table import corrected_line, corrected_p, gate_text, p_text
 from proctor.report.latency_curve import latency_curves
 from proctor.report.page import REPORT_FILE
 from proctor.report.pairing import RunResults, paired_episodes
-from proctor.report.protocols import changed_policy
 from proctor.runs.journal import EpisodeRow
 from proctor.stats.rates import Interval, wilson_interval
 from proctor.types import EpisodeKey, Outcome
@@ -39,10 +34,9 @@ def compare_data(
 ) -> dict[str, Any]:
     """Return all that the page in the folder ``start`` shows of the first run and the others."""
     reference, *others = runs
-    worse = regressions(comparisons)
     sections = [
         _section(reference, other, comparison, start)
-        | {"gate": _gate(comparison, worse=comparison in worse) if gate else None}
+        | {"gate": gate_text(comparison) if gate else None}
         for other, comparison in zip(others, comparisons, strict=True)
     ]
     criteria = comparisons[0].criteria
@@ -53,6 +47,7 @@ def compare_data(
         "alpha": criteria.alpha,
         "level": f"{100 * (1 - criteria.alpha):g}%",
         "paired": criteria.paired,
+        "corrected": corrected_line(len(others)) if len(others) > 1 else None,
         "curves": latency_curves(runs),
         "comparisons": sections,
     }
@@ -62,8 +57,7 @@ def verdict(comparison: Comparison) -> str:
     """Say in words whether B differs from A."""
     overall = comparison.overall
     assert overall.difference is not None, "runs without a common result are never compared"
-    assert overall.p_value is not None
-    if overall.p_value > comparison.criteria.alpha:
+    if not comparison.differs:
         return "No difference shown"
     word = "better" if overall.difference > 0 else "worse"
     return f"B is {word} by {100 * abs(overall.difference):.1f} points, beyond chance"
@@ -80,7 +74,8 @@ def _section(a: RunResults, b: RunResults, comparison: Comparison, start: Path) 
     return {
         "b": _run(b, start),
         "verdict": verdict(comparison),
-        "p_equals": p_equals(overall.p_value),
+        "p_equals": corrected_p(comparison),
+        "differs": comparison.differs,
         "overall": _change(overall)
         | {
             "interval_a": _ends(wilson_interval(overall.successes_a, overall.n_a)),
@@ -90,15 +85,9 @@ def _section(a: RunResults, b: RunResults, comparison: Comparison, start: Path) 
         "detectable": comparison.detectable,
         "left_out": [comparison.left_out_a, comparison.left_out_b],
         "warnings": comparison.warnings,
-        "policies": changed_policy(a.record.protocol, b.record.protocol),
+        "policies": comparison.policies,
         "pairs": _pairs(a, b, comparison, start) if comparison.criteria.paired else None,
     }
-
-
-def _gate(comparison: Comparison, *, worse: bool) -> str:
-    shown = "worse" if worse else "not shown to be worse"
-    points = f"{100 * comparison.criteria.margin:g} points"
-    return f"{shown} by more than {points} ({p_equals(comparison.p_worse)})"
 
 
 def _run(run: RunResults, start: Path) -> dict[str, Any]:

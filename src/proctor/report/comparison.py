@@ -1,25 +1,20 @@
-"""Two runs side by side: which episodes they share, what changed, and whether by more than chance.
+"""Runs side by side: which episodes they share, what changed, and whether by more than chance.
 
-Pure functions of what two run folders hold. B is compared with A; A is the reference.
+Pure functions of what run folders hold. B is compared with A; A is the reference, of several too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from proctor.errors import UsageError
-from proctor.report.pairing import (
-    RunResults,
-    Sides,
-    overlap_warnings,
-    paired_episodes,
-    separate_samples,
-)
-from proctor.report.protocols import changed_protocol, require_same_worlds
+from proctor.report.cautions import cautions, cautions_of_sides
+from proctor.report.pairing import RunResults, paired_episodes, separate_samples
+from proctor.report.protocols import changed_policy, require_same_worlds
 from proctor.report.summary import tally
-from proctor.runs.journal import JOURNAL_FILE, EpisodeRow
+from proctor.runs.journal import EpisodeRow
 from proctor.stats.differences import (
     Independent,
     Paired,
@@ -60,7 +55,8 @@ class Change:
     interval: Interval | None
     p_value: float | None
     p_holm: float | None
-    """Corrected for the number of tasks; for all tasks together the p-value itself."""
+    """Corrected for every task of every run that is compared with A; for all tasks together, for
+    the number of runs."""
     probability_b_better: float | None
     errors_a: int
     errors_b: int
@@ -82,15 +78,33 @@ class Comparison:
     """The mean of the tasks' differences, with a standard error clustered by task."""
     p_worse: float
     """Of "B is worse by at most the margin": small when B is worse by more than that."""
+    p_worse_holm: float
+    """Corrected for the number of runs."""
+    n_runs: int
+    """How many runs are compared with A at once."""
     detectable: float | None
-    """The smallest true difference that this many episodes would show, with 80% power."""
+    """The smallest true difference that this many episodes would show, with 80% power, also where
+    B is but one of several."""
     left_out_a: int
     left_out_b: int
     """Episodes without a partner in the other run."""
     repeated_a: int
     repeated_b: int
     """Episodes left out because they start from a world that another one counts for."""
+    policies: list[str]
+    """In what the policies differ, in words."""
     warnings: list[str]
+
+    @property
+    def differs(self) -> bool:
+        """Whether B is shown to be better or worse than A, over all tasks."""
+        p = self.overall.p_holm
+        return p is not None and p <= self.criteria.alpha
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether B is shown to be worse by more than the margin."""
+        return self.p_worse_holm <= self.criteria.alpha
 
     def changed(self, sign: int) -> list[Change]:
         """Return the tasks that became better (1) or worse (-1) beyond chance."""
@@ -105,48 +119,87 @@ class Comparison:
 
 
 def compare(a: RunResults, b: RunResults, criteria: Criteria) -> Comparison:
-    """Compare B with A.
+    """Compare B with A; raises as below."""
+    return compare_all([a, b], criteria)[0]
+
+
+def compare_all(runs: Sequence[RunResults], criteria: Criteria) -> list[Comparison]:
+    """Compare every other run with the first.
+
+    Of many runs that are all alike one looks better by chance, so p-values are Holm's over all that
+    is tested: the runs, and apart from that all their tasks. That holds however the tests depend
+    on each other, as they do: A is in all of them.
 
     Raises:
-        UsageError: they share no episode or, when they are not to be paired, no task; or they are
-            to be paired, and their seeds name different worlds.
+        UsageError: a folder is named twice; runs share no episode or, when they are not to be
+            paired, no task; or they are to be paired, and their seeds name different worlds.
     """
+    _refuse_a_folder_twice(runs)
+    found = [_compared(runs[0], other, criteria, len(runs) - 1) for other in runs[1:]]
+    overall = holm([_known(comparison.overall.p_value) for comparison in found])
+    worse = holm([comparison.p_worse for comparison in found])
+    every = [task.p_value for comparison in found for task in comparison.tasks]
+    of_tasks = iter(holm([p for p in every if p is not None]))
+    return [
+        replace(
+            comparison,
+            overall=replace(comparison.overall, p_holm=p),
+            p_worse_holm=p_worse,
+            tasks=[
+                task if task.p_value is None else replace(task, p_holm=next(of_tasks))
+                for task in comparison.tasks
+            ],
+        )
+        for comparison, p, p_worse in zip(found, overall, worse, strict=True)
+    ]
+
+
+def _known(p: float | None) -> float:
+    assert p is not None, "runs without a common result are never compared"
+    return p
+
+
+def _refuse_a_folder_twice(runs: Sequence[RunResults]) -> None:
+    """Refuse to hold a run against itself, or against A twice."""
+    seen: dict[Path, Path] = {}
+    for run in runs:
+        folder = run.path.resolve()
+        if folder in seen:
+            raise UsageError(f"{run.path} is {seen[folder]}: name every run once")
+        seen[folder] = run.path
+
+
+def _compared(a: RunResults, b: RunResults, criteria: Criteria, n_runs: int) -> Comparison:
+    """Compare B with A, one of ``n_runs``; what is corrected for them is not yet."""
     if criteria.paired:
         protocols, what = (a.record.protocol, b.record.protocol), f"{a.path} and {b.path}"
         require_same_worlds(*protocols, what, "add --unpaired to compare them as separate samples")
     sides = paired_episodes(a, b) if criteria.paired else separate_samples(a, b)
     counted = {task: _count(of_a, of_b, criteria) for task, (of_a, of_b) in sides.tasks.items()}
-    p_values = [p_value(counts) for counts in counted.values() if counts.difference is not None]
-    corrected = iter(holm(p_values))
-    tasks = [
-        _change(task, counts, sides.tasks[task], criteria, corrected)
-        for task, counts in counted.items()
-    ]
+    tasks = [_change(task, counts, sides.tasks[task], criteria) for task, counts in counted.items()]
     everything = _sum(list(counted.values()))
     if everything.difference is None:
         raise UsageError(f"{a.path} and {b.path} have no common episode that both completed: n/a")
     rows_a, rows_b = sides.rows_a, sides.rows_b
+    worse = p_worse(everything, criteria.margin)
     return Comparison(
         a=a.path,
         b=b.path,
         criteria=criteria,
         tasks=tasks,
-        overall=_change("all", everything, (rows_a, rows_b), criteria, None),
+        overall=_change("all", everything, (rows_a, rows_b), criteria),
         macro=mean_over_tasks([task.difference for task in tasks if task.difference is not None]),
-        p_worse=p_worse(everything, criteria.margin),
-        detectable=_detectable(everything, criteria.alpha),
+        p_worse=worse,
+        p_worse_holm=worse,
+        n_runs=n_runs,
+        detectable=_detectable(everything, criteria.alpha / n_runs),
         left_out_a=len(a.rows) - len(rows_a) - sides.repeated_a,
         left_out_b=len(b.rows) - len(rows_b) - sides.repeated_b,
         repeated_a=sides.repeated_a,
         repeated_b=sides.repeated_b,
-        warnings=warnings_of(a, b, criteria) + _repeats(sides),
+        policies=changed_policy(a.record.protocol, b.record.protocol),
+        warnings=cautions(a, b, paired=criteria.paired) + cautions_of_sides(sides),
     )
-
-
-def regressions(comparisons: Sequence[Comparison]) -> list[Comparison]:
-    """Return those whose B is worse by more than the margin, Holm-corrected for their number."""
-    corrected = holm([comparison.p_worse for comparison in comparisons])
-    return [c for c, p in zip(comparisons, corrected, strict=True) if p <= c.criteria.alpha]
 
 
 def _count(a: list[EpisodeRow], b: list[EpisodeRow], criteria: Criteria) -> Samples:
@@ -177,9 +230,8 @@ def _change(
     counts: Samples,
     sides: tuple[list[EpisodeRow], list[EpisodeRow]],
     criteria: Criteria,
-    corrected: Iterator[float] | None,
 ) -> Change:
-    """Describe what became of a task. ``corrected`` gives its Holm p-value, unless it is all."""
+    """Describe what became of a task, or of all."""
     measured = counts.difference is not None
     p = p_value(counts) if measured else None
     a, b, n_a, n_b = _margins(counts)
@@ -195,7 +247,7 @@ def _change(
         difference=counts.difference,
         interval=difference_interval(counts, 1 - criteria.alpha),
         p_value=p,
-        p_holm=p if corrected is None or not measured else next(corrected),
+        p_holm=p,
         probability_b_better=probability_b_better(counts) if measured else None,
         errors_a=of_a.errors,
         errors_b=of_b.errors,
@@ -218,28 +270,3 @@ def _detectable(counts: Samples, alpha: float) -> float | None:
     if isinstance(counts, Paired):
         return detectable_difference_paired(n, (counts.only_a + counts.only_b) / n, alpha)
     return detectable_difference(n, a / n, alpha)
-
-
-def _repeats(sides: Sides) -> list[str]:
-    if not (sides.repeated_a or sides.repeated_b):
-        return []
-    return [
-        f"{sides.repeated_a} episodes of A and {sides.repeated_b} of B are left out: they start "
-        "from a world that another one counts for"
-    ]
-
-
-def warnings_of(a: RunResults, b: RunResults, criteria: Criteria) -> list[str]:
-    """Name what differs besides the policy, and what could not be read."""
-    lines = []
-    for run in (a, b):
-        if run.damaged:
-            numbers = ", ".join(map(str, run.damaged))
-            lines.append(f"{run.path}: skipped unreadable lines of {JOURNAL_FILE}: {numbers}")
-        if run.stopped is not None:
-            lines.append(
-                f"{run.path} stopped itself early ({run.stopped}): p-values and intervals here do "
-                "not allow for that"
-            )
-    lines += overlap_warnings(a, b, paired=criteria.paired)
-    return lines + changed_protocol(a.record.protocol, b.record.protocol, seeds=criteria.paired)

@@ -9,6 +9,9 @@ from proctor.errors import one_line
 from proctor.report.comparison import Change, Comparison
 from proctor.stats.rates import rate_text
 
+_ALWAYS_SAID = "--eval.latency_steps"
+"""Of what tells two policies apart, what is no part of their weights: the page has the rest."""
+
 
 def comparison_table(comparison: Comparison) -> Table:
     """Return the differences per task and overall; a star marks a change beyond chance."""
@@ -26,7 +29,8 @@ def comparison_table(comparison: Comparison) -> Table:
         _add(table, task, "*" if task.name in flagged else "", task.p_holm)
     if len(comparison.tasks) > 1:
         table.add_section()
-        _add(table, comparison.overall, "", None)
+        overall = comparison.overall
+        _add(table, overall, "", overall.p_holm if comparison.n_runs > 1 else None)
     return table
 
 
@@ -50,12 +54,16 @@ def comparison_lines(comparison: Comparison) -> list[str]:
     lines = [
         f"A {rate_text(overall.successes_a, overall.n_a)}  {comparison.a}",
         f"B {rate_text(overall.successes_b, overall.n_b)}  {comparison.b}",
-        f"B - A {difference_text(overall)} points, {p_equals(overall.p_value)}",
+        f"B - A {difference_text(overall)} points, {corrected_p(comparison)}",
     ]
+    if not comparison.policies:
+        lines.append("the policies of A and B are defined alike")
+    lines += [line for line in comparison.policies if line.startswith(_ALWAYS_SAID)]
+    runs = "" if comparison.n_runs == 1 else f" over the tasks of all {comparison.n_runs} runs"
     for word, sign in (("better", 1), ("worse", -1)):
         names = ", ".join(task.name for task in comparison.changed(sign))
         if names:
-            lines.append(f"{word} beyond chance (Holm, alpha {criteria.alpha:g}): {names}")
+            lines.append(f"{word} beyond chance (Holm{runs}, alpha {criteria.alpha:g}): {names}")
     if comparison.detectable is not None:
         pairs = "pairs" if criteria.paired else "episodes each"
         lines.append(
@@ -74,6 +82,31 @@ def comparison_lines(comparison: Comparison) -> list[str]:
             f"{comparison.left_out_b} in B"
         )
     return lines
+
+
+def corrected_line(n_runs: int) -> str:
+    """Say what p-values and intervals of several comparisons allow for."""
+    return (
+        f"{n_runs} runs are compared with A: their p-values are Holm-corrected for that; each "
+        "interval and P(B > A) is of its run alone"
+    )
+
+
+def corrected_p(comparison: Comparison) -> str:
+    """Return the p-value of all tasks: Holm's over the runs where there are several."""
+    overall = comparison.overall
+    if comparison.n_runs == 1:
+        return p_equals(overall.p_value)
+    alone = f"{p_equals(overall.p_value)} alone"
+    return f"{p_equals(overall.p_holm)} (Holm over {comparison.n_runs} runs; {alone})"
+
+
+def gate_text(comparison: Comparison) -> str:
+    """Say what the gate does."""
+    shown = "worse" if comparison.is_worse else "not shown to be worse"
+    points = f"{100 * comparison.criteria.margin:g} points"
+    over = "" if comparison.n_runs == 1 else f", Holm over {comparison.n_runs} runs"
+    return f"{shown} by more than {points} ({p_equals(comparison.p_worse_holm)}{over})"
 
 
 def difference_text(change: Change) -> str:

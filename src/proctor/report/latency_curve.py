@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from proctor.definition import flatten
 from proctor.report.pairing import RunResults
 from proctor.report.summary import tally
+from proctor.runs.journal import EpisodeRow
 from proctor.stats.anytime import watched
 
 _LATENCY = ("eval.latency_steps", "policy.config.latency_steps")
@@ -25,7 +26,11 @@ def latency_of(protocol: Mapping[str, Any]) -> int:
 
 
 def latency_curves(runs: Sequence[RunResults]) -> list[dict[str, Any]]:
-    """Return a curve for every policy that was played with several latencies; one point a run."""
+    """Return a curve for every policy that was played with several latencies; one point a run.
+
+    A curve is of the same episodes at every point: what not all of its runs completed is left out.
+    Else one that ran other tasks, or is not finished, would look like one that bears more.
+    """
     curves: dict[str, list[RunResults]] = {}
     for run in runs:
         said = flatten(run.record.protocol)
@@ -36,10 +41,19 @@ def latency_curves(runs: Sequence[RunResults]) -> list[dict[str, Any]]:
         }
         curves.setdefault(json.dumps(rest, sort_keys=True), []).append(run)
     several = [own for own in curves.values() if len({_latency(run) for run in own}) > 1]
-    return [
-        {"name": _name(own[0]), "points": [_point(run) for run in sorted(own, key=_latency)]}
-        for own in several
-    ]
+    return [_curve(sorted(own, key=_latency)) for own in several]
+
+
+def _curve(runs: Sequence[RunResults]) -> dict[str, Any]:
+    completed = [{_start(row) for row in run.rows if row.outcome.counts} for run in runs]
+    shared = set.intersection(*completed)
+    points = [_point(run, shared) for run in runs]
+    left_out = sum(len(run.rows) for run in runs) - sum(point["episodes"] for point in points)
+    return {"name": _name(runs[0]), "points": points, "left_out": left_out}
+
+
+def _start(row: EpisodeRow) -> tuple[str, str, int, int | None]:
+    return (row.suite, row.task, row.seed, row.init_state)
 
 
 def _latency(run: RunResults) -> int:
@@ -52,8 +66,9 @@ def _name(run: RunResults) -> str:
     return _OF_FOLDER.sub("", folder) or "success"
 
 
-def _point(run: RunResults) -> dict[str, Any]:
-    added = tally(run.rows, watched(run.record.resolved).overall)
+def _point(run: RunResults, shared: Container[tuple[str, str, int, int | None]]) -> dict[str, Any]:
+    rows = [row for row in run.rows if row.outcome.counts and _start(row) in shared]
+    added = tally(rows, watched(run.record.resolved).overall)
     return {
         "latency": _latency(run),
         "rate": added.rate,

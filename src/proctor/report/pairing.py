@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from proctor.errors import UsageError
+from proctor.machine.locks import in_use
 from proctor.report.stopped import why_stopped
 from proctor.report.summary import tally
 from proctor.runs.folder import RunFolder, RunRecord
 from proctor.runs.journal import EpisodeRow, read_journal
-from proctor.types import EpisodeKey, EpisodeSpec, Outcome
+from proctor.types import EpisodeKey, EpisodeSpec, Outcome, usual_world
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,8 @@ class RunResults:
     damaged: list[int]
     stopped: str | None = None
     """Why it was stopped before all its episodes had been run."""
+    running: bool = False
+    """Whether a process works on it."""
 
 
 def load_run(path: Path) -> RunResults:
@@ -34,6 +37,7 @@ def load_run(path: Path) -> RunResults:
     Raises:
         UsageError: it is no run folder, or no episode of it was completed.
     """
+    running = in_use(path)  # before the journal: one that ends meanwhile is whole there
     record = RunFolder(path).read()
     if record is None:
         raise UsageError(f"{path} is not a run folder (it has no run.json)")
@@ -43,9 +47,8 @@ def load_run(path: Path) -> RunResults:
         raise UsageError(f"{path} has no finished episode: its success rate is n/a")
     if not added.judged:
         raise UsageError(f"{path} has rewards only (--env.success=none): no rate can be compared")
-    return RunResults(
-        path, record, journal.rows, journal.damaged, why_stopped(path, record.resolved)
-    )
+    stopped = why_stopped(path, record.resolved)
+    return RunResults(path, record, journal.rows, journal.damaged, stopped, running)
 
 
 class _TaskOf(NamedTuple):
@@ -64,6 +67,7 @@ def _task_of(episode: EpisodeRow | EpisodeSpec) -> _TaskOf:
 
 Episodes: TypeAlias = Sequence[EpisodeRow] | Sequence[EpisodeSpec]
 Label: TypeAlias = Callable[[EpisodeRow | EpisodeSpec], str]
+TaskWorld: TypeAlias = tuple[str, str]
 PairKey: TypeAlias = tuple[str, int, int | None]
 """(task, seed, init state): episodes that start from the same world have the same."""
 
@@ -107,6 +111,8 @@ class Sides:
     repeated_a: int = 0
     repeated_b: int = 0
     """Episodes left out because they start from a world that another one counts for."""
+    unlike: int = 0
+    """Pairs left out: one task, seed and init state, but both runs say from which other world."""
 
     @property
     def rows_a(self) -> list[EpisodeRow]:
@@ -136,6 +142,9 @@ def paired_episodes(a: RunResults, b: RunResults) -> Sides:
         partner = in_a.pop(_pair_key(row, label), None)
         if partner is None:
             continue
+        if _start_unlike(partner, row):
+            sides.unlike += 1
+            continue
         world = (label(row), row.world)
         if world in worlds:
             sides.repeated_a += 1
@@ -152,6 +161,12 @@ def paired_episodes(a: RunResults, b: RunResults) -> Sides:
             "run B with A's --seed and tasks, or compare as separate samples with --unpaired"
         )
     return sides
+
+
+def _start_unlike(a: EpisodeRow, b: EpisodeRow) -> bool:
+    """Whether two episodes of one seed start from different worlds: where both say from which."""
+    usual = usual_world(a.seed, a.init_state)  # what a journal that says nothing is taken to say
+    return a.world != b.world and usual not in (a.world, b.world)
 
 
 def separate_samples(a: RunResults, b: RunResults) -> Sides:
@@ -176,16 +191,11 @@ def separate_samples(a: RunResults, b: RunResults) -> Sides:
     return sides
 
 
-def overlap_warnings(a: RunResults, b: RunResults, *, paired: bool) -> list[str]:
-    """Say that the runs' worlds overlap where they should be the same, or all be different."""
+def worlds_of(a: RunResults, b: RunResults) -> tuple[set[TaskWorld], set[TaskWorld]]:
+    """Return the worlds of both runs, by what tells their tasks apart."""
     label = _labels(a.rows, b.rows)
     of_a, of_b = ({(label(row), row.world) for row in run.rows} for run in (a, b))
-    shared = len(of_a & of_b)
-    apart = paired and (of_a <= of_b or of_b <= of_a)
-    if not shared or apart:
-        return []
-    so = "only those are compared" if paired else "they are no separate samples: p is too large"
-    return [f"the runs share {shared} of {len(of_a)} worlds in A and {len(of_b)} in B: {so}"]
+    return of_a, of_b
 
 
 def _by_label(rows: Iterable[EpisodeRow], label: Label) -> dict[str, list[EpisodeRow]]:

@@ -25,9 +25,15 @@ _WORLD = (
 
 def changed_protocol(a: dict[str, Any], b: dict[str, Any], *, seeds: bool = True) -> list[str]:
     """Name every field of the two protocols that differs, except what defines the policy."""
-    unsaid = {"digest"} if seeds else {"digest", "seed"}  # nothing is compared by digests
+    unsaid = {"digest", "format"} | (set() if seeds else {"seed"})  # no digest is looked at
     changed = {name: both for name, both in changed_fields(a, b).items() if name not in unsaid}
-    return [f"protocols differ: {line}" for line in _lines(changed, policy=False)]
+    lines = [f"protocols differ: {line}" for line in _lines(changed, policy=False)]
+    if a.get("format") != b.get("format"):
+        lines.append(
+            "one run is of an older Proctor, which wrote down less: what only the other says of "
+            "benchmark and policy is not compared"
+        )
+    return lines
 
 
 def changed_policy(a: dict[str, Any], b: dict[str, Any]) -> list[str]:

@@ -12,7 +12,7 @@ from proctor.errors import UsageError
 from proctor.machine.files import MOST_LINES, read_plain
 from proctor.machine.locks import in_use
 from proctor.report.compare_data import compare_data
-from proctor.report.comparison import Comparison, Criteria, compare
+from proctor.report.comparison import Comparison, Criteria, compare_all
 from proctor.report.document import document_html
 from proctor.report.page import page_html
 from proctor.report.page_data import page_data, read_run
@@ -119,9 +119,9 @@ def _run_at(root: Path, place: str) -> Path:
 
 def _comparisons(runs: Sequence[RunResults]) -> list[Comparison]:
     try:
-        return [compare(runs[0], other, Criteria()) for other in runs[1:]]
+        return compare_all(runs, Criteria())
     except UsageError:
-        return [compare(runs[0], other, Criteria(paired=False)) for other in runs[1:]]
+        return compare_all(runs, Criteria(paired=False))
 
 
 def live_page(folder: Path, *, listed: bool = False) -> str:

@@ -63,17 +63,21 @@ def test_a_better_run_and_a_worse_run_without_a_gate_pass(good: Path, bad: Path)
 
 
 def test_every_further_run_is_compared_with_the_first(
-    good: Path, bad: Path, tmp_path: Path
+    good: Path, bad: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "numbers.json"
-    words = [str(good), str(good), str(bad), "--fail-if-worse=0.02", f"--json={file}"]
+    again = evaluate(tmp_path / "again", "expert", *ON_FAKE)
+    capsys.readouterr()
+    words = [str(good), str(again), str(bad), "--fail-if-worse=0.02", f"--json={file}"]
     assert main(["compare", *words]) == 3
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert "2 runs are compared with A: their p-values are Holm-corrected for that" in out
+    assert "p<0.001 (Holm over 2 runs; p<0.001 alone)" in out
+    assert "the policies of A and B are defined alike" in out
     itself, other = json.loads(file.read_text())["comparisons"]
-    assert (itself["a"], itself["b"], itself["significantly_worse"]) == (
-        str(good),
-        str(good),
-        False,
-    )
+    assert (itself["a"], itself["b"]) == (str(good), str(again))
+    assert not itself["significantly_worse"]
     assert itself["overall"]["difference"] == 0
     assert itself["overall"]["p_value"] == 1
     assert (other["b"], other["significantly_worse"]) == (str(bad), True)
@@ -129,7 +133,10 @@ def test_a_damaged_line_is_skipped_and_named_by_number(
     capsys.readouterr()
     assert main(["compare", str(good), str(hurt)]) == 0
     out, err = capsys.readouterr()
-    assert err == f"warning: {hurt}: skipped unreadable lines of episodes.jsonl: 5\n"
+    damaged, unfinished, copied = err.splitlines()
+    assert damaged == f"warning: {hurt}: skipped unreadable lines of episodes.jsonl: 5"
+    assert f"{hurt} is unfinished (39 of 40 episodes)" in unfinished
+    assert "39 of 39 episodes of B are copies of A's" in copied
     assert "episodes without a partner: 1 in A, 0 in B" in out
 
 

@@ -13,9 +13,10 @@ import pytest
 
 from proctor.report.compare_data import compare_data, link
 from proctor.report.compare_page import write_compare_page
-from proctor.report.comparison import Criteria, compare
+from proctor.report.comparison import Criteria, compare_all
 from proctor.report.latency_curve import latency_curves
 from proctor.report.pairing import load_run
+from proctor.runs.folder import RunRecord
 from proctor.runs.journal import EpisodeRow
 from proctor.types import Outcome
 from tests.run_folders import RECORD, eight_episodes, episode, infected, write_run
@@ -23,8 +24,12 @@ from tests.run_folders import RECORD, eight_episodes, episode, infected, write_r
 WON, LOST, BROKE = Outcome.SUCCESS, Outcome.FAILURE, Outcome.ERROR
 
 
-def run_of(folder: Path, outcomes: Sequence[Outcome]) -> Path:
-    return write_run(folder, [episode(0, i, outcome) for i, outcome in enumerate(outcomes)])
+def run_of(folder: Path, outcomes: Sequence[Outcome], record: RunRecord = RECORD) -> Path:
+    """Write a complete run, played at a time of its own."""
+    rows = [episode(0, i, outcome) for i, outcome in enumerate(outcomes)]
+    later = 100.0 * ord(folder.name[0])
+    rows = [replace(row, start_time=row.start_time + later) for row in rows]
+    return write_run(folder, rows, replace(record, planned_episodes=len(rows)))
 
 
 def film(folder: Path, row: EpisodeRow) -> None:
@@ -35,8 +40,7 @@ def film(folder: Path, row: EpisodeRow) -> None:
 
 def page_of(*folders: Path, output: Path | None = None, criteria: Criteria | None = None) -> Path:
     runs = [load_run(folder) for folder in folders]
-    comparisons = [compare(runs[0], other, criteria or Criteria()) for other in runs[1:]]
-    return write_compare_page(runs, comparisons, output)
+    return write_compare_page(runs, compare_all(runs, criteria or Criteria()), output)
 
 
 def embedded(page: Path) -> dict[str, Any]:
@@ -124,7 +128,7 @@ def test_links_hold_any_file_name_and_are_never_addresses_of_another_kind(tmp_pa
 def test_every_further_run_has_its_section_with_what_differs(tmp_path: Path) -> None:
     a, b = run_of(tmp_path / "a", [WON] * 4), run_of(tmp_path / "b", [WON] * 4)
     longer = {**RECORD.protocol, "benchmark": {"type": "fake", "horizon": 60}}
-    c = write_run(tmp_path / "c", load_run(a).rows, replace(RECORD, protocol=longer))
+    c = run_of(tmp_path / "c", [WON] * 4, replace(RECORD, protocol=longer))
     values = embedded(page_of(a, b, c))
     first, second = values["comparisons"]
     assert values["title"] == "2 runs against a"
@@ -139,7 +143,7 @@ def test_every_further_run_has_its_section_with_what_differs(tmp_path: Path) -> 
 def test_the_gate_is_on_the_page_when_there_was_one(tmp_path: Path) -> None:
     a, b = run_of(tmp_path / "a", [WON] * 10), run_of(tmp_path / "b", [LOST] * 10)
     runs = [load_run(a), load_run(b)]
-    comparisons = [compare(*runs, Criteria(margin=0.02))]
+    comparisons = compare_all(runs, Criteria(margin=0.02))
     values = compare_data(runs, comparisons, tmp_path, gate=True)
     assert values["comparisons"][0]["gate"].startswith("worse by more than 2 points (p")
 
@@ -184,4 +188,19 @@ def test_runs_that_differ_in_latency_alone_are_one_curve(tmp_path: Path) -> None
     (curve,) = latency_curves(runs)
     assert curve["name"] == "a"
     assert [point["latency"] for point in curve["points"]] == [0, 2, 4]
+    assert curve["left_out"] == 3, "an episode errored, in each run"
     assert latency_curves(runs[-1:]) == []
+
+
+def test_a_latency_curve_is_of_the_same_episodes_at_every_point(tmp_path: Path) -> None:
+    """Other tasks, fewer episodes and errors are no effect of latency."""
+    easy = [episode(0, i, WON) for i in range(6)]
+    hard = [episode(1, i, LOST) for i in range(6)]
+    runs = []
+    for latency, rows in ((0, easy), (4, easy[:4] + hard), (8, [episode(0, 0, BROKE), *easy[1:]])):
+        protocol = {**RECORD.protocol, "eval": {"latency_steps": latency or None}}
+        record = replace(RECORD, protocol=protocol)
+        runs.append(load_run(write_run(tmp_path / f"latency{latency}", rows, record)))
+    (curve,) = latency_curves(runs)
+    assert [(point["successes"], point["episodes"]) for point in curve["points"]] == [(3, 3)] * 3
+    assert curve["left_out"] == (6 - 3) + (10 - 3) + (6 - 3)
