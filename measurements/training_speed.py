@@ -92,7 +92,7 @@ def ours(case: Case, output: Path, reading: dict[str, object]) -> Sped:
 
 
 def theirs(case: Case, output: Path, reading: dict[str, object]) -> Sped:
-    command = [peer_python(), "-P", "-m", "lerobot.scripts.lerobot_train"]
+    command = [peer_python(), "-I", "-m", "lerobot.scripts.lerobot_train"]
     said = _run([*command, *case.flags(output, reading)], case.environment)
     found = [(float(update), float(data)) for update, data in SAID.findall(said)]
     if not found:
