@@ -171,10 +171,10 @@ def _checked(
     Raises:
         UsageError: for what any of them would be refused.
     """
-    from proctor import plugins
     from proctor.commands.eval_settings import completed, is_resumed
     from proctor.config.builder import build
     from proctor.config.evaluation import EvalConfig
+    from proctor.evaluation.preparing import look_ahead
     from proctor.evaluation.run import default_folder
     from proctor.runs.folder import RunFolder, new_folder
 
@@ -198,9 +198,7 @@ def _checked(
             settings["record"] = str(path_of(str(settings["record"])) / variant.name)
         settings = completed(settings, given)
         config = build(EvalConfig, settings)
-        plugin = plugins.find_policy(config.policy.type)
-        if plugin.look is not None:
-            plugin.look(config.policy)
+        look_ahead(config)
         asked.append(settings)
     if root is None:
         root = new_folder(default_folder(config))

@@ -17,7 +17,9 @@ from proctor.config.lerobot_evaluation import OF_POLICIES
 from proctor.config.training import TrainConfig
 from proctor.config.training_sections import AcceleratorSettings, EmaSettings, ParallelismSettings
 from proctor.definition import Use, flatten, is_flag
-from proctor.foreign import Foreign, refuse_other
+from proctor.errors import UsageError
+from proctor.foreign import Foreign, refuse_other, split
+from proctor.policies.base import PolicyConfig
 from proctor.policies.lerobot.config import CheckpointConfig, encode_config
 
 NEWEST_LEROBOT = "0.6"
@@ -80,6 +82,15 @@ _OF_FAMILIES = {
     },
 }
 """Of policies whose config has the field, and whose training does not ask for it."""
+_OF_NEW = dict.fromkeys(
+    ("policy.load_clip_weights", "policy.load_vlm_weights", "policy.pretrained_backbone_weights"),
+    Foreign(None, "a checkpoint has all its weights; a new policy (--policy.type) begins so"),
+)
+"""What a new policy begins with, and one from a checkpoint does not."""
+_NO_FP16 = (
+    "in fp16 small gradients are 0 unless the loss is scaled up, and updates are skipped where "
+    "that was too much; use bf16, which has float32's range and needs neither, or no"
+)
 IDLE = (
     "job.",
     "policy.input_features",
@@ -125,6 +136,8 @@ def ours(settings: Mapping[str, Any]) -> dict[str, Any]:
         name = OLD_NAMES.get(name, name)
         if isinstance(value, str) and value.lower() in ("null", "none"):  # as LeRobot reads flags
             value = None
+        if name == "accelerator.mixed_precision" and str(value).lower() == "fp16":
+            raise UsageError(f"--{name}={value}: {_NO_FP16}")
         if name in _COMPILED:
             compiled[_COMPILED[name]] = value
         elif name in foreign:
@@ -143,9 +156,29 @@ def _of_family(given: Mapping[str, Any]) -> dict[str, Foreign]:
     kind, asked = given.get("policy.type"), _OF_FAMILIES.keys() & given.keys()
     if not asked or not isinstance(kind, str) or given.get("policy.path") is not None:
         return {}
-    known = fields(plugins.find_policy(kind).config)
+    return _no_flags(plugins.find_policy(kind).config)
+
+
+def of_checkpoint(
+    overrides: Mapping[str, Any], config_class: type[CheckpointConfig]
+) -> tuple[dict[str, Any], list[str]]:
+    """Return the fields of a checkpoint's config that a training changes, and notes on the others.
+
+    Raises:
+        UsageError: one asks for what we do not do, with the reason.
+    """
+    asked = {f"policy.{name}": value for name, value in overrides.items()}
+    own = {f"policy.{f.name}" for f in fields(config_class)}
+    begins = {name: foreign for name, foreign in _OF_NEW.items() if name in own}
+    kept, notes = split(asked, _no_flags(config_class) | begins)
+    return {name.removeprefix("policy."): value for name, value in kept.items()}, notes
+
+
+def _no_flags(config_class: type[PolicyConfig]) -> dict[str, Foreign]:
+    """Return which of LeRobot's fields of policies are no flags where this one is trained."""
+    known = fields(config_class)
     idle = {f"policy.{f.name}" for f in known if not is_flag(f.metadata, Use.TRAINING)}
-    return {name: _OF_FAMILIES[name] for name in asked & idle}
+    return {name: foreign for name, foreign in _OF_FAMILIES.items() if name in idle}
 
 
 def _is_section(name: str, value: Mapping[str, Any]) -> bool:

@@ -27,9 +27,10 @@ from proctor.machine.system import (
     usable_memory_bytes,
     versions,
 )
-from proctor.policies.base import Policy, PolicySpec
+from proctor.policies.base import Policy, PolicyPlugin, PolicySpec
 from proctor.policies.checks import check_policy
 from proctor.policies.fit import check_offered
+from proctor.policies.latency import check_latency
 from proctor.runs.folder import RunFolder, RunRecord
 
 Config = TypeVar("Config", bound=RunConfig)
@@ -58,11 +59,38 @@ def checked(config: Config, folder: RunFolder, indices: Collection[int]) -> Prep
     return prepared
 
 
-def _fitted(config: Config, folder: RunFolder, indices: Collection[int]) -> Prepared[Config]:
-    """Make benchmark and policy, and see that they fit."""
+def look(config: RunConfig) -> PolicyPlugin:
+    """Refuse what can be told of a policy without making it; return how it is made.
+
+    Raises:
+        UsageError: its files are not there, or no chunk lasts for the latency.
+    """
     plugin = plugins.find_policy(config.policy.type)
     if plugin.look is not None:
-        plugin.look(config.policy)
+        plugin.look(config.played_policy)
+    return plugin
+
+
+def look_ahead(config: RunConfig) -> None:
+    """Refuse at once what would be refused when the turn of one of several runs has come.
+
+    A policy without a network is made for it: a script in no time, a server's is asked.
+
+    Raises:
+        UsageError: as ``look``.
+    """
+    plugin = look(config)
+    if config.eval.latency and not plugin.has_network:
+        policy = _made_policy(config, interface_of(_made_benchmark(config)[1]))
+        try:
+            _check_latency(config, policy.spec)
+        finally:
+            policy.close()
+
+
+def _fitted(config: Config, folder: RunFolder, indices: Collection[int]) -> Prepared[Config]:
+    """Make benchmark and policy, and see that they fit."""
+    plugin = look(config)
     make_benchmark, benchmark = _made_benchmark(config)
     if config.eval.use_async_envs:  # first: what workers are forked from has the limit it finds
         allow_descriptors(descriptors_for(config.eval.batch_size))
@@ -72,7 +100,7 @@ def _fitted(config: Config, folder: RunFolder, indices: Collection[int]) -> Prep
     policy = _made_policy(config, interface)
     check_offered(policy.spec.inputs, interface, f"policy {policy.spec.name!r}")
     _check_instructions(policy.spec, benchmark)
-    _check_latency(config.eval.latency, policy.spec)
+    _check_latency(config, policy.spec)
     return Prepared(
         config=config,
         make_benchmark=make_benchmark,
@@ -124,22 +152,9 @@ def _check_instructions(policy: PolicySpec, benchmark: Benchmark) -> None:
             )
 
 
-def _check_latency(steps: int, policy: PolicySpec) -> None:
-    """Refuse to let a policy think for longer than it has given actions for."""
-    length = policy.n_action_steps
-    if not steps or length is None:  # a chunk of any length is looked at when it comes
-        return
-    said = f"--eval.latency_steps={steps}: policy {policy.name!r} plays"
-    if length == 1:
-        raise UsageError(
-            f"{said} one action at a time, so there is no old chunk to play while it thinks; "
-            "raise --policy.n_action_steps or leave the latency out"
-        )
-    if steps >= length:
-        raise UsageError(
-            f"{said} {length} actions of a chunk, which are over before the next one comes; choose "
-            f"at most {length - 1} or raise --policy.n_action_steps"
-        )
+def _check_latency(config: RunConfig, policy: PolicySpec) -> None:
+    if policy.n_action_steps is not None:  # a chunk of any length is looked at when it comes
+        check_latency(config.eval.latency, policy.name, policy.n_action_steps)
 
 
 def _check_memory(players: Players, workers: int) -> None:

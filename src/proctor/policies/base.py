@@ -25,6 +25,16 @@ class PolicyConfig:
     latency_steps: int | None = field(default=None, metadata={"hidden": True})
     """How many steps the world goes on while it thinks; set by --eval.latency_steps as above."""
 
+    @property
+    def replan_steps(self) -> int | None:
+        """How many actions are played before it is asked again; None: told once it is made."""
+        return None
+
+    @property
+    def recalls(self) -> bool:
+        """Whether what it answers depends on its last answer."""
+        return False
+
 
 class Placement(Enum):
     """Where ``act`` runs: once in the engine for all episodes, or inside each worker.

@@ -29,6 +29,8 @@ from proctor.training.draws import Draws
 
 _ADAPTABLE = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.MultiheadAttention)
 _MOST_NAMED = 12
+_FREEZING = ("freeze_", "train_")
+"""Begins the names of policies' fields that say which of their weights are learnt."""
 
 
 def adapted(config: TrainConfig, parts: Parts, base: Located | None) -> Parts:
@@ -40,6 +42,8 @@ def adapted(config: TrainConfig, parts: Parts, base: Located | None) -> Parts:
         UsageError: the layers that are to be adapted are not there, or there is an adapter already.
         MissingExtra: peft is not installed.
     """
+    if (config.peft.active or parts.adapter is not None) and base is not None:
+        _refuse_freezing(config)
     if parts.adapter is not None:
         if base is not None and config.peft.active:
             raise UsageError(
@@ -69,6 +73,18 @@ def adapted(config: TrainConfig, parts: Parts, base: Located | None) -> Parts:
     adapter = Adapter(msgspec.convert(told, AdapterConfig), told, {})
     made_from = replace(parts.config, use_peft=True, pretrained_path=lora.base_model_name_or_path)
     return replace(parts, config=made_from, adapter=adapter)
+
+
+def _refuse_freezing(config: TrainConfig) -> None:
+    """Refuse to say which weights are learnt where none are; in LeRobot that does nothing."""
+    assert isinstance(config.policy, PretrainedConfig)
+    for name in config.policy.overrides:
+        if name.startswith(_FREEZING):
+            raise UsageError(
+                f"--policy.{name}: with an adapter all of the policy's own weights stay as they "
+                "are; leave it out, and say what learns with --peft.target_modules (small "
+                "matrices) and --peft.full_training_modules (whole layers)"
+            )
 
 
 def settings_of(adapter: Adapter) -> PeftSettings:

@@ -11,13 +11,15 @@ import torch
 
 from proctor import plugins
 from proctor.benchmarks.base import interface_of
+from proctor.config.lerobot_training import of_checkpoint
 from proctor.config.training import TrainConfig
 from proctor.definition import Use
 from proctor.errors import UsageError, did_you_mean
 from proctor.features import ACTION, ENVIRONMENT_STATE, STATE, Feature, FeatureKind, Interface
 from proctor.policies.fit import check_fit
+from proctor.policies.latency import check_lasting
 from proctor.policies.lerobot.action_names import following_names, naming_actions
-from proctor.policies.lerobot.checkpoint import built_network, read_checkpoint
+from proctor.policies.lerobot.checkpoint import built_network, read_checkpoint, read_config
 from proctor.policies.lerobot.config import CheckpointConfig, CheckpointPlugin
 from proctor.policies.lerobot.location import locate
 from proctor.policies.lerobot.pipelines import default_pipelines
@@ -134,11 +136,7 @@ def _check_played(config: TrainConfig, parts: Parts) -> None:
         interface, renames = interface_of(benchmark), parts.preprocessor.rename_map
         played = parts.config.made_for(interface, renames, Use.EVALUATION)
         check_fit(played.features, interface, renames)
-        if config.eval.latency >= played.replan_steps:
-            raise UsageError(
-                f"--eval.latency_steps={config.eval.latency}: {played.type} plays "
-                f"{played.replan_steps} actions of a chunk, over before the next one comes"
-            )
+        check_lasting(replace(played, latency_steps=config.eval.latency_steps))
 
 
 def _asked_device(config: TrainConfig) -> str:
@@ -163,7 +161,9 @@ def _parts(
                 "before; leave it out"
             )
         base = locate(policy.path, policy.revision)
-        parts = read_checkpoint(base.folder, policy.overrides, interface, Use.TRAINING)
+        changes, notes = of_checkpoint(policy.overrides, type(read_config(base.folder)[1]))
+        parts = read_checkpoint(base.folder, changes, interface, Use.TRAINING)
+        parts = replace(parts, notes=(*parts.notes, *notes))
         parts = _with_stats(parts, _stats(config, material, parts.preprocessor.rename_map))
         parts = _named(parts, material.action_names)
         _require_stats(parts, material)

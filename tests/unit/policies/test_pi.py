@@ -273,7 +273,7 @@ def test_a_camera_that_lerobot_calls_empty_is_not_asked_for() -> None:
     [
         ("pi0", {"n_action_steps": 7}, "n_action_steps is 7 (choose 1-6, the chunk)"),
         ("pi0", {"paligemma_variant": "x"}, "paligemma_variant is 'x' (choose gemma_2b, "),
-        ("pi0", {"dtype": "float16"}, "dtype is 'float16' (choose float32, bfloat16)"),
+        ("pi0", {"dtype": "float16"}, "choose float32 or bfloat16, as in LeRobot"),
         ("pi05", {"max_state_dim": 2}, "max_state_dim is 2, states have 4"),
         ("pi05", {"max_action_dim": 2}, "max_action_dim is 2, actions have 3"),
         ("pi0", {"input_features": {STATE: INPUTS[STATE]}}, "pi0 needs a camera"),

@@ -133,7 +133,7 @@ def test_load_scheduler_and_resume_change_no_episode_whose_chunks_are_led(
     assert digests(free) != digests(alone), "the flag must do something"
     with pytest.raises(UsageError, match=r"policy\.rtc_config"):
         play(output_dir=str(some.path), resume=True, policy__rtc_config="{execution_horizon: 3}")
-    with pytest.raises(UsageError, match=r"would not have come yet; choose at most 2, half of the"):
+    with pytest.raises(UsageError, match=r"would not have come yet; choose at most 2, or let"):
         play(eval__latency_steps=3)
     with pytest.raises(UsageError, match=r"say --eval\.latency_steps=1"):
         play(policy__latency_steps=1)

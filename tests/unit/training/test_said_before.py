@@ -66,5 +66,29 @@ def test_a_latency_that_no_chunk_lasts_for_is_refused_before_anything_is_learnt(
 ) -> None:
     how = {"env.type": "fake", "eval.latency_steps": 4}
     train(*words(numbers, tmp_path / "run", SMALL_ACT, ONE, how), expect=2)
-    assert "act plays 4 actions of a chunk, over before" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "act plays 4 actions of a chunk, which are over before the next one comes; " in said
     assert not (tmp_path / "run").exists()
+
+
+def test_half_precision_is_refused_with_the_reason_and_what_to_use(
+    numbers: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    how = {"accelerator.mixed_precision": "fp16"}
+    train(*words(numbers, tmp_path / "run", SMALL_ACT, ONE, how), expect=2)
+    said = capsys.readouterr().err
+    assert "mixed_precision=fp16: in fp16 small gradients are 0 unless the loss is scaled" in said
+    assert "use bf16, which has float32's range" in said
+
+
+def test_what_only_a_new_policy_begins_with_is_said_to_change_nothing(
+    numbers: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(*words(numbers, tmp_path / "base", SMALL_ACT, ONE))
+    how = {"policy.path": tmp_path / "base" / LAST, "policy.device": "cpu"}
+    weights = {"policy.pretrained_backbone_weights": "ResNet18_Weights.IMAGENET1K_V1"}
+    capsys.readouterr()
+    train(*words(numbers, tmp_path / "run", ONE, how, weights))
+    assert "weights changes nothing here: a checkpoint has all" in capsys.readouterr().err
+    train(*words(numbers, tmp_path / "no", ONE, how, {"policy.dtype": "float16"}), expect=2)
+    assert "use --accelerator.mixed_precision=bf16" in capsys.readouterr().err

@@ -119,3 +119,22 @@ def test_another_robots_cameras_and_numbers_take_the_place_of_the_bases(base, tm
     path = {"policy.path": base, "policy.device": "cpu"}
     train(*words(wide, tmp_path / "no", SHORT, path), expect=2)
     assert "state 5 and action 5 must fit into max_state_dim 4" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["train_expert_only", "freeze_vision_encoder", "train_state_proj"])
+def test_which_weights_learn_is_not_said_where_an_adapter_does(seen, base, tmp_path, capsys, name):
+    how = {"policy.path": base, "policy.device": "cpu", "peft.r": 2, f"policy.{name}": "false"}
+    train(*words(seen, tmp_path / "run", SHORT, how), expect=2)
+    said = capsys.readouterr().err
+    assert f"--policy.{name}: with an adapter all of the policy's own weights stay" in said
+    assert "--peft.full_training_modules" in said
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_empty_camera_is_left_out_and_said_so(seen, base, tmp_path, capsys):
+    how = {"policy.path": base, "policy.device": "cpu", "policy.empty_cameras": 1}
+    train(*words(seen, tmp_path / "run", SHORT, {"steps": 2}, how))
+    said = capsys.readouterr().err
+    assert "--policy.empty_cameras changes nothing here: a camera that is not there is not" in said
+    told = json.loads((tmp_path / "run" / LAST / "config.json").read_text())
+    assert list(told["input_features"]) == ["observation.state", "observation.images.top"]

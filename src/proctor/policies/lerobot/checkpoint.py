@@ -79,6 +79,15 @@ def load_policy(
     return ChunkPolicy(parts, overrides.get("device") or "auto")
 
 
+def stated_config(folder: Path, overrides: Mapping[str, Any]) -> CheckpointConfig:
+    """Return what an evaluation makes of a checkpoint's config; nothing else of it is read.
+
+    Raises:
+        UsageError: it cannot be read, or not be changed so.
+    """
+    return override(read_config(folder)[1], overrides, Use.EVALUATION)
+
+
 def stated_interface(path: str, revision: str | None, overrides: Mapping[str, Any]) -> Interface:
     """Return what a checkpoint looks at, by the names that it is shown it under, and its actions.
 
@@ -89,7 +98,7 @@ def stated_interface(path: str, revision: str | None, overrides: Mapping[str, An
     """
     folder = locate(path, revision).folder
     _, stated, _ = read_config(folder)
-    config = override(stated, overrides, Use.EVALUATION)
+    config = stated_config(folder, overrides)
     renames = dict(config.rename_map or {})
     if not renames and has_pipelines(folder):
         renames = read_pipelines(folder, config, stated)[0].rename_map

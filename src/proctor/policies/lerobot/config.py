@@ -6,7 +6,7 @@ No torch here: `--help` and the checks against an interface need nothing but the
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Self, TypeVar, get_type_hints
 
@@ -25,6 +25,7 @@ from proctor.features import (
     NormMode,
 )
 from proctor.policies.base import PolicyConfig, PolicyPlugin
+from proctor.policies.latency import check_lasting
 from proctor.policies.lerobot.feature_json import (
     channels_first,
     decode_features,
@@ -185,8 +186,7 @@ class CheckpointConfig(PolicyConfig):
     def read(self, instruction: str) -> dict[str, Array]:
         """Return what the network sees of a task's words, each an array without a batch axis.
 
-        For words that need no tokenizer: what one makes of them, the steps of ``processing`` tell.
-        Empty: nothing.
+        For words that need no tokenizer: of others, ``processing`` tells. Empty: nothing.
         """
         return {}
 
@@ -196,10 +196,9 @@ class CheckpointConfig(PolicyConfig):
         return bool(self.read(""))
 
     def processing(self, usual: UsualSteps) -> tuple[Sequence[Step], Sequence[Step]]:
-        """Return the steps before and behind a new network, as LeRobot has them.
+        """Return the steps before and behind a new network; a checkpoint's are in its own files.
 
-        Those of a checkpoint are in its own files. A policy with steps of its own puts them among
-        the ``usual`` ones.
+        A policy with steps of its own puts them among the ``usual`` ones.
         """
         before = usual.rename, usual.to_batch, usual.to_device, usual.normalize
         return before, (usual.unnormalize, usual.to_cpu)
@@ -255,6 +254,7 @@ class CheckpointPlugin(PolicyPlugin):
     tell_tale: frozenset[str] = field(kw_only=True)
     """Fields that only this policy's config.json has: old files do not state their type."""
     has_network: bool = True
+    look: Callable[[Any], None] | None = check_lasting
 
 
 def is_saved(name: str, config_class: type[CheckpointConfig]) -> bool:
@@ -292,8 +292,8 @@ def _as_bool(kind: Any, value: Any) -> Any:
 def encode_config(config: CheckpointConfig, for_lerobot: str) -> str:
     """Return the text of config.json as LeRobot ``for_lerobot`` (such as "0.4.4") reads it.
 
-    Every field of that version is written. LeRobot refuses keys it does not know, so newer fields
-    are left out; keys that were unknown to us come last and only for the newest readers.
+    LeRobot refuses keys that it does not know, so fields newer than that version are left out; keys
+    that were unknown to us come last and only for the newest readers.
     """
     target = version_tuple(for_lerobot)
     values = msgspec.to_builtins(config) | _written_features(config)

@@ -41,12 +41,21 @@ class PretrainedConfig(PolicyConfig):
 
 
 def look(config: PretrainedConfig) -> None:
-    """Refuse a checkpoint that is neither here nor can be on the Hub; nothing is loaded for it."""
-    from proctor.policies.lerobot.location import folder_here
+    """Refuse a checkpoint that is neither here nor can be on the Hub; nothing is loaded for it.
+
+    Nor is one that no chunk of lasts for the latency, which its config says.
+    """
+    from proctor.policies.lerobot.location import folder_here, locate
 
     if not config.path:
         raise UsageError("--policy.path is missing (a checkpoint folder, or a Hub id)")
-    folder_here(config.path, config.revision)
+    folder = folder_here(config.path, config.revision)
+    if config.latency_steps:
+        from proctor.policies.latency import check_lasting
+        from proctor.policies.lerobot.checkpoint import stated_config
+
+        folder = folder or locate(config.path, config.revision).folder
+        check_lasting(stated_config(folder, _overrides(config)))
 
 
 def make(config: PretrainedConfig, interface: Interface) -> Policy:
@@ -54,6 +63,11 @@ def make(config: PretrainedConfig, interface: Interface) -> Policy:
     look(config)
     from proctor.policies.lerobot.checkpoint import load_policy
 
+    return load_policy(config.path, config.revision, _overrides(config), interface)
+
+
+def _overrides(config: PretrainedConfig) -> dict[str, Any]:
+    """Return the fields of the checkpoint's config that the run changes."""
     overrides = dict(config.overrides)
     if config.pad_to is not None:
         overrides.setdefault("pad_to", config.pad_to)
@@ -61,7 +75,7 @@ def make(config: PretrainedConfig, interface: Interface) -> Policy:
         raise UsageError("--policy.overrides: latency_steps is no field of a checkpoint's config")
     if config.latency_steps is not None:
         overrides["latency_steps"] = config.latency_steps
-    return load_policy(config.path, config.revision, overrides, interface)
+    return overrides
 
 
 def made_for(config: PretrainedConfig) -> Interface:

@@ -116,6 +116,11 @@ class PiConfig(CheckpointConfig):
         return in_sizes_of(interface, self, renames, use)
 
     @property
+    def recalls(self) -> bool:
+        """It does where what is left of a chunk leads the next."""
+        return read_rtc(self.rtc_config) is not None
+
+    @property
     def is_told(self) -> bool:
         """Always: its prompt has the task's words."""
         return True
@@ -174,6 +179,11 @@ class PiConfig(CheckpointConfig):
         )
         for name in ("paligemma_variant", "action_expert_variant"):
             _choose(name, getattr(self, name), tuple(GEMMAS))
+        if self.dtype == "float16":
+            raise UsageError(
+                "dtype is 'float16', which has not the range of what it was trained in; choose "
+                "float32 or bfloat16, as in LeRobot"
+            )
         _choose("dtype", self.dtype, _PRECISIONS)
         if self.n_obs_steps != 1:
             raise UsageError(f"{self.type} looks at one observation; not {self.n_obs_steps}")

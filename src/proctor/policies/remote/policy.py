@@ -11,6 +11,7 @@ from proctor.features import Array, FeatureKind, Interface
 from proctor.machine.memory import keep_large_blocks
 from proctor.machine.once import Once
 from proctor.policies.base import Batch, Policy, PolicySpec, Query
+from proctor.policies.latency import check_latency
 from proctor.policies.remote.address import Address
 from proctor.policies.remote.config import RemoteConfig
 from proctor.policies.remote.conventions import check_rotation, played, sent_size, turned
@@ -153,12 +154,8 @@ def _check_rhythm(config: RemoteConfig, about: About) -> None:
         return
     played = min(config.n_action_steps or about.n_action_steps, about.n_action_steps)
     latency = config.latency_steps or 0
+    check_latency(latency, about.policy, played)
     every = played - latency
-    if every < 1:
-        raise UsageError(
-            f"--eval.latency_steps={latency}: {about.policy} is served with {played} "
-            f"actions of a chunk, over before the next one comes; choose at most {played - 1}"
-        )
     if about.asked_every is not None and every != about.asked_every:
         raise UsageError(
             f"--policy.url={config.url}: {about.policy} is served to be asked every "

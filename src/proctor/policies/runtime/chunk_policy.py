@@ -13,10 +13,11 @@ import torch
 from torch import Tensor
 
 from proctor.definition import Use
-from proctor.errors import PolicyError, UsageError
+from proctor.errors import PolicyError
 from proctor.features import ACTION, LANGUAGE_MASK, LANGUAGE_TOKENS, Array, Feature
 from proctor.policies.base import Batch, Policy, PolicySpec, Query
 from proctor.policies.fit import offered_key
+from proctor.policies.latency import check_latency
 from proctor.policies.lerobot.adapter import Adapter
 from proctor.policies.lerobot.config import CheckpointConfig, definition_of
 from proctor.policies.lerobot.processors import Pipeline
@@ -77,8 +78,8 @@ class ChunkPolicy(Policy):
 
     def __init__(self, parts: Parts, device: str) -> None:
         config = parts.config
-        if parts.network.recalled:
-            _check_answered(config)
+        asked, recalls = config.latency_steps or 0, bool(parts.network.recalled)
+        check_latency(asked, config.type, config.replan_steps, recalls=recalls)
         self.parts = parts
         renames = parts.preprocessor.rename_map
         self._hearing = parts.hearing(Use.EVALUATION)
@@ -222,19 +223,6 @@ class ChunkPolicy(Policy):
             "noise": "torch's generator, keyed by (seed, task name, episode index, query)",
             "numerics": numerics(self.device, parts.config.pad_to, amp=parts.config.use_amp) | told,
         }
-
-
-def _check_answered(config: CheckpointConfig) -> None:
-    """Refuse a latency at which a question is asked before the last one's answer has come.
-
-    What an episode recalls is of that answer: on a robot it would not be there yet.
-    """
-    latency, played = config.latency_steps or 0, config.replan_steps
-    if played > latency > played - latency:
-        raise UsageError(
-            f"--eval.latency_steps={latency}: what {config.type} recalls of its last chunk would "
-            f"not have come yet; choose at most {played // 2}, half of the {played} actions played"
-        )
 
 
 def _row_array(values: Array) -> Array:

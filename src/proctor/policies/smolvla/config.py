@@ -134,6 +134,11 @@ class SmolVlaConfig(CheckpointConfig):
         return in_sizes_of(interface, self, renames, use)
 
     @property
+    def recalls(self) -> bool:
+        """It does where what is left of a chunk leads the next."""
+        return read_rtc(self.rtc_config) is not None
+
+    @property
     def is_told(self) -> bool:
         """It is, in tokens."""
         return True

@@ -115,6 +115,11 @@ class TdMpcConfig(CheckpointConfig):
         return max(self.n_action_repeats, self.n_action_steps)
 
     @property
+    def recalls(self) -> bool:
+        """A search begins where the last one ended."""
+        return self.use_mpc
+
+    @property
     def n_plans(self) -> int:
         """Plans that a round tries."""
         return self.n_gaussian_samples + self.n_pi_samples

@@ -1,0 +1,86 @@
+"""A latency that no chunk lasts for: one answer, wherever it is asked, and before anything runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import small_policies as small
+
+from proctor.cli import main
+from proctor.errors import UsageError
+from proctor.features import ACTION, ENVIRONMENT_STATE, Feature, FeatureKind
+from proctor.policies.latency import check_lasting, check_latency
+from proctor.policies.remote.config import RemoteConfig
+from proctor.policies.remote.policy import _check_rhythm
+from proctor.policies.runtime.chunk_policy import ChunkPolicy
+from proctor.wire.records import About
+
+OVER = (
+    "latency_steps=3: act plays 3 actions of a chunk, which are over before the next one comes; "
+    "choose at most 2, or let it play more (--policy.n_action_steps)"
+)
+FAKE = ["--env.type=fake", "--eval.use_async_envs=false", "--eval.n_episodes=1", "--live=false"]
+BLIND = {
+    "input_features": {ENVIRONMENT_STATE: Feature(FeatureKind.ENV, (4,), "float32")},
+    "output_features": {ACTION: Feature(FeatureKind.ACTION, (2,), "float32")},
+}
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(["eval", *words, *FAKE, "--output_dir=out"]) == 2
+    assert not Path("out").exists(), "it was refused after something ran"
+    return capsys.readouterr().err
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    small.write_small(small.small_act(**BLIND), tmp_path / "act")
+    return "--policy.path=act"
+
+
+def test_the_last_of_several_is_refused_before_the_first_is_played(
+    checkpoint: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ChunkPolicy, "__init__", None)  # nor are weights moved for it
+    for latencies in ("3", "0,2,3", "0,3,2"):
+        assert OVER in refused(capsys, checkpoint, f"--eval.latency_steps={latencies}")
+    more = "--policy.n_action_steps=5"
+    assert "at most 4" in refused(capsys, checkpoint, more, "--eval.latency_steps=0,5")
+    new = ("--policy.type=act", "--policy.n_action_steps=3")
+    assert OVER in refused(capsys, *new, "--eval.latency_steps=0,3")
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        ("zero", "zero plays one action at a time, so there is no old chunk"),
+        ("random", "random plays one action at a time, so there is no old chunk"),
+    ],
+)
+def test_what_has_no_network_is_asked_itself(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    policy: str,
+    said: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert said in refused(capsys, f"--policy.type={policy}", "--eval.latency_steps=0,1")
+
+
+def test_a_server_says_the_same_as_a_checkpoint() -> None:
+    served = About("act", {}, 2, n_action_steps=3, remembers=True)
+    with pytest.raises(UsageError) as refusal:
+        _check_rhythm(RemoteConfig(url="ws://here:1", latency_steps=3), served)
+    assert str(refusal.value) == OVER
+
+
+def test_who_recalls_its_last_answer_is_not_asked_before_that_came() -> None:
+    search = small.small_tdmpc(n_action_repeats=1, n_action_steps=3, latency_steps=2)
+    with pytest.raises(UsageError, match=r"recalls .* not have come yet; choose at most 1, or let"):
+        check_lasting(search)
+    check_lasting(small.small_tdmpc(n_action_repeats=3, use_mpc=False, latency_steps=2))
+    check_latency(2, "any", 4, recalls=True)
+    check_latency(0, "any", 1)
