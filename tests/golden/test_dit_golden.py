@@ -15,6 +15,7 @@ from proctor.policies.dit.network import Dit
 from proctor.policies.dit.transformer import NoisePredictor
 from proctor.policies.lerobot.config import decode_config
 from proctor.policies.lerobot.weights import Undrawn
+from proctor.policies.runtime.network import SHARE_OF_RATE
 
 pytestmark = pytest.mark.vla
 FORWARD, SAMPLED, LOSS = 1e-5, 1e-4, 1e-6
@@ -167,7 +168,8 @@ def test_what_learns_and_how_fast_is_as_in_lerobot(clip):
     network = network_of(clip)
     fast, slow = network.parameter_groups()
     assert [len(fast["params"]), len(slow["params"])] == [g["n"] for g in notes["optimizer_groups"]]
-    assert slow["lr"] == notes["optimizer_groups"][1]["lr"]
+    rate = slow[SHARE_OF_RATE] * network.config.optimizer_lr
+    assert rate == notes["optimizer_groups"][1]["lr"]
     still = [name for name, p in network.named_parameters() if not p.requires_grad]
     assert set(still) < set(notes["params_without_gradient"])
 

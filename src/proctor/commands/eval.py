@@ -73,6 +73,7 @@ def _evaluate_and_show(
 
     from proctor.config.builder import build
     from proctor.config.evaluation import EvalConfig
+    from proctor.config.idle import idle_in_evaluation
     from proctor.evaluation.run import prepare, run_evaluation
     from proctor.recorders.progress import FilmingProgress, Progress
     from proctor.report.tables import table_console
@@ -94,7 +95,8 @@ def _evaluate_and_show(
             line = one_line(f"warning: {warning}")
             console.print(line, style="bold red", soft_wrap=True, markup=False)
         of_parts = (*getattr(prepared.benchmark, "notes", ()), *prepared.policy.spec.notes)
-        notes = (*prepared.config.notes, *of_parts)
+        config = prepared.config
+        notes = (*config.notes, *idle_in_evaluation(config), *of_parts)
         for note in notes:
             console.print(one_line(f"note: {note}"), highlight=False, soft_wrap=True, markup=False)
         how = watched(prepared.config.as_dict())

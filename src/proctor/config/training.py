@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from proctor.benchmarks.base import BenchmarkConfig
 from proctor.config.base import MOST_SEED, Config, plugin_section
+from proctor.config.evaluation import EvalConfig
 from proctor.config.peft import PeftSettings
 from proctor.config.sections import EvalSettings, VideoSettings, at_least, between
 from proctor.config.training_sections import (
@@ -152,11 +153,10 @@ class TrainConfig(Config):
         self.ema.validate()
         self._validate_adapter()
         if self.env is not None:
-            at_least("env.max_parallel_tasks", self.env.max_parallel_tasks, 0)
             if not self.save_checkpoint:
                 raise UsageError("--env plays checkpoints; leave out --save_checkpoint=false")
-            self.eval.validate()
-            self.video.validate()
+            played = EvalConfig(PolicyConfig(), self.env, self.eval, video=self.video)
+            played.validate()  # what evaluations would be refused for, after hours of training
 
     def _validate_adapter(self) -> None:
         self.peft.validate()

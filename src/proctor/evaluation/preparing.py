@@ -13,7 +13,7 @@ from proctor.benchmarks.checks import check_benchmark
 from proctor.config.base import RunConfig
 from proctor.definition import without_secrets
 from proctor.engine.pool import check_importable
-from proctor.errors import SpecMismatch, UsageError, did_you_mean
+from proctor.errors import UsageError, did_you_mean
 from proctor.evaluation.head_start import begin_early
 from proctor.evaluation.plan import descriptors_for, make_plan, planned_tasks, workers_within
 from proctor.evaluation.prepared import Definition, Players, Prepared
@@ -29,7 +29,7 @@ from proctor.machine.system import (
 )
 from proctor.policies.base import Policy, PolicyPlugin, PolicySpec
 from proctor.policies.checks import check_policy
-from proctor.policies.fit import check_offered
+from proctor.policies.fit import check_instructed, check_offered
 from proctor.policies.latency import check_latency
 from proctor.runs.folder import RunFolder, RunRecord
 
@@ -137,12 +137,8 @@ def _made_policy(config: RunConfig, interface: Interface) -> Policy:
 
 def _check_instructions(policy: PolicySpec, benchmark: Benchmark) -> None:
     """Refuse tasks without an instruction where the policy needs one, and words for no task."""
-    for task in benchmark.tasks() if policy.needs_instruction else ():
-        if not task.instruction:
-            raise SpecMismatch(
-                f"policy {policy.name!r} needs an instruction, {benchmark.name} has none for "
-                f"{task.name}; choose other tasks with --env.task"
-            )
+    if policy.needs_instruction:
+        check_instructed(policy.name, benchmark.name, benchmark.tasks())
     names = [task.name for task in benchmark.tasks()]
     for name in policy.worded:
         if name not in names:

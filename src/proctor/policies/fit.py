@@ -20,6 +20,7 @@ from proctor.features import (
     FeatureKind,
     Interface,
 )
+from proctor.types import Task
 
 EMPTY_CAMERA = f"{IMAGES}empty_camera_"
 """Begins the names of LeRobot's places for cameras that are not there."""
@@ -41,6 +42,20 @@ def check_offered(inputs: Iterable[str], interface: Interface, asker: str) -> No
         if key not in offered:
             near = did_you_mean(key, offered) or f" (choose from: {', '.join(offered)})"
             raise SpecMismatch(f"{asker}: {interface.name} offers no {key!r}{near}")
+
+
+def check_instructed(policy: str, benchmark: str, tasks: Iterable[Task]) -> None:
+    """Check that every task says in words what to do, where a policy is told.
+
+    Raises:
+        SpecMismatch: one does not.
+    """
+    for task in tasks:
+        if not task.instruction:
+            raise SpecMismatch(
+                f"policy {policy!r} needs an instruction, {benchmark} has none for {task.name}; "
+                "choose other tasks with --env.task"
+            )
 
 
 def check_fit(

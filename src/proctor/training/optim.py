@@ -35,7 +35,7 @@ from proctor.policies.lerobot.presets import (
     merged,
     said,
 )
-from proctor.policies.runtime.network import Network
+from proctor.policies.runtime.network import SHARE_OF_RATE, Network
 from proctor.training.sharding import whole
 
 Multiplier = Callable[[int], float]
@@ -63,6 +63,19 @@ class Recipe:
     def clip_norm(self) -> float:
         """The norm that gradients are scaled down to; infinite: never."""
         return float(self.optimizer["grad_clip_norm"]) or math.inf
+
+    @property
+    def remarks(self) -> list[str]:
+        """Say where the highest and the last rate are others than a schedule's own words."""
+        rate, schedule = self.optimizer["lr"], self.schedule or {}
+        peak = schedule.get("peak_lr", rate)
+        if peak == rate:
+            return []
+        last = rate * schedule["decay_lr"] / peak
+        return [
+            f"the learning rate rises to {rate:g} (--optimizer.lr) and falls to {last:g}: "
+            f"--scheduler.peak_lr={peak:g} and .decay_lr={schedule['decay_lr']:g} say by how much"
+        ]
 
     @property
     def separate(self) -> bool:
@@ -120,7 +133,13 @@ def groups_of(recipe: Recipe, network: Network) -> list[dict[str, Any]]:
         return _by_xvla(settings, network)
     if kind == "multi_adam":
         return _by_part(settings, network)
-    return network.parameter_groups()
+    return [_rated(group, settings["lr"]) for group in network.parameter_groups()]
+
+
+def _rated(group: dict[str, Any], rate: float) -> dict[str, Any]:
+    """Return a group whose rate is a share of that of all others with its own rate said."""
+    own = {name: value for name, value in group.items() if name != SHARE_OF_RATE}
+    return own | ({"lr": rate * group[SHARE_OF_RATE]} if SHARE_OF_RATE in group else {})
 
 
 def _by_xvla(settings: dict[str, Any], network: Network) -> list[dict[str, Any]]:

@@ -11,12 +11,13 @@ import torch
 
 from proctor import plugins
 from proctor.benchmarks.base import interface_of
+from proctor.config.idle import idle_in_training, idle_without_pictures, idle_without_preset
 from proctor.config.lerobot_training import of_checkpoint
 from proctor.config.training import TrainConfig
 from proctor.definition import Use
 from proctor.errors import UsageError, did_you_mean
 from proctor.features import ACTION, ENVIRONMENT_STATE, STATE, Feature, FeatureKind, Interface
-from proctor.policies.fit import check_fit
+from proctor.policies.fit import check_fit, check_instructed
 from proctor.policies.latency import check_lasting
 from proctor.policies.lerobot.action_names import following_names, naming_actions
 from proctor.policies.lerobot.checkpoint import built_network, read_checkpoint, read_config
@@ -100,6 +101,7 @@ def prepare(
     Raises:
         UsageError: what cannot be, before anything is written.
     """
+    said = (*config.notes, *idle_in_training(config))
     together.check(config.parallelism)
     device = together.device(pick_device(_asked_device(config)))
     check_compiler(config.accelerator.compile, device)
@@ -112,9 +114,9 @@ def prepare(
     _check_played(config, parts)
     if parts.config.is_told:
         material.require_words(parts.config.type)
-    parts = replace(parts, notes=(*parts.notes, *parts.network.remarks_on_training(config.steps)))
     preset = parts.config.training_preset() if config.use_policy_training_preset else None
     recipe = resolve(preset, config.optimizer, config.scheduler)
+    parts = replace(parts, notes=(*said, *parts.notes, *_remarks(config, parts), *recipe.remarks))
     groups_of(recipe, parts.network)  # refuses what it cannot be used on
     trained_on, order = material.samples(parts, material.trained_on)
     return Setup(
@@ -129,6 +131,13 @@ def prepare(
     )
 
 
+def _remarks(config: TrainConfig, parts: Parts) -> list[str]:
+    """Return what a user should hear of the policy's training and of flags that say nothing."""
+    blind = [] if parts.config.cameras else idle_without_pictures(config)
+    idle = [*blind, *idle_without_preset(config, parts.config)]
+    return [*idle, *parts.network.remarks_on_training(config.steps)]
+
+
 def _check_played(config: TrainConfig, parts: Parts) -> None:
     """Refuse a policy that ``--env`` cannot be played by, before hours are spent on it."""
     if config.env is not None:
@@ -136,6 +145,8 @@ def _check_played(config: TrainConfig, parts: Parts) -> None:
         interface, renames = interface_of(benchmark), parts.preprocessor.rename_map
         played = parts.config.made_for(interface, renames, Use.EVALUATION)
         check_fit(played.features, interface, renames)
+        if played.is_told:
+            check_instructed(played.type, benchmark.name, benchmark.tasks())
         check_lasting(replace(played, latency_steps=config.eval.latency_steps))
 
 

@@ -33,7 +33,7 @@ from proctor.policies.lerobot.language import check_room
 from proctor.policies.lerobot.location import locate
 from proctor.policies.lerobot.step import Step
 from proctor.policies.lerobot.weights import fill_part, read_stored
-from proctor.policies.runtime.network import Drawn, Network
+from proctor.policies.runtime.network import SHARE_OF_RATE, Drawn, Network
 
 NOISE, TIME, CROP = "noise", "time", "crop"
 _VISION = "observation_encoder.vision_encoder"
@@ -82,10 +82,10 @@ class Dit(Network):
     def parameter_groups(self) -> list[dict[str, Any]]:
         """Return two: the image encoder learns more slowly."""
         trained = [(name, p) for name, p in self.named_parameters() if p.requires_grad]
-        slow = self.config.optimizer_lr * self.config.vision_encoder_lr_multiplier
+        slow = self.config.vision_encoder_lr_multiplier
         return [
             {"params": [p for name, p in trained if _VISION not in name]},
-            {"params": [p for name, p in trained if _VISION in name], "lr": slow},
+            {"params": [p for name, p in trained if _VISION in name], SHARE_OF_RATE: slow},
         ]
 
     def chunk(self, inputs: dict[str, Tensor], draws: dict[str, Tensor]) -> Tensor:

@@ -13,6 +13,9 @@ from torch import Tensor, nn
 
 from proctor.policies.lerobot.step import Step
 
+SHARE_OF_RATE = "share_of_rate"
+"""Of a group of parameters: its learning rate, as a share of the optimiser's."""
+
 
 class Drawn(Enum):
     """How a number is drawn."""
@@ -118,7 +121,10 @@ class Network(nn.Module, ABC):
         """Make of weights as their file has them those that are learnt."""
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        """Return what is trained, as torch's optimisers take it; a group may have its own lr."""
+        """Return what is trained, as torch's optimisers take it; a group may have its own lr.
+
+        Or, as ``SHARE_OF_RATE``, one that follows that of all others.
+        """
         return [{"params": list(self.parameters())}]
 
     def remarks_on_training(self, steps: int) -> tuple[str, ...]:
