@@ -15,7 +15,7 @@ from typing import Any
 from gpu_limit import best_rate
 
 from proctor.benchmarks.metaworld.benchmark import Metaworld, MetaworldConfig
-from proctor.features import IMAGE
+from proctor.features import IMAGE, Array
 from proctor.machine.gl import gl_variables
 
 
@@ -43,6 +43,8 @@ class Drawn:
     over: float
     """When all were at it."""
     seconds: float
+    picture: Array
+    """The first of the first task, [H, W, 3]."""
 
     @property
     def rate(self) -> float:
@@ -61,28 +63,34 @@ def drawn_together(what: Scenes, processes: int) -> Drawn:
     context = multiprocessing.get_context("spawn")
     ready, moments = context.Barrier(processes), context.Queue()
     tasks = [what.tasks[number * len(what.tasks) // processes] for number in range(processes)]
-    loops = [context.Process(target=_draw, args=(what, task, ready, moments)) for task in tasks]
+    loops = [
+        context.Process(target=_draw, args=(what, place, ready, moments))
+        for place in enumerate(tasks)
+    ]
     for loop in loops:
         loop.start()
-    seen = [moments.get(timeout=120) for _ in loops]
+    of_each = dict(moments.get(timeout=120) for _ in loops)
     for loop in loops:
         loop.join()
+    seen = [moments for moments, _ in of_each.values()]
     begun, over = max(first for first, *_ in seen), min(last for *_, last in seen)
-    return Drawn([moment for one in seen for moment in one], begun, over, what.seconds)
+    together = [moment for one in seen for moment in one]
+    return Drawn(together, begun, over, what.seconds, of_each[0][1])
 
 
-def _draw(what: Scenes, task: str, ready: Any, moments: Any) -> None:
+def _draw(what: Scenes, place: tuple[int, str], ready: Any, moments: Any) -> None:
+    number, task = place
     config = MetaworldConfig(task=task, observation_height=what.size, observation_width=what.size)
     config.shadow_map = what.shadow_map
     benchmark = Metaworld(config)
     (only,) = benchmark.tasks()
     sim = benchmark.make_sim(only)
     sim.reset(benchmark.spec(only, 0, 1000))
-    sim.observe([IMAGE])
+    first = sim.observe([IMAGE])[IMAGE]
     ready.wait(120)
     drawn, start = [], time.time()
     while time.time() - start < what.seconds:
         sim.observe([IMAGE])
         drawn.append(time.time())
-    moments.put(drawn)
+    moments.put((number, (drawn, first)))
     sim.close()

@@ -3,92 +3,55 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from proctor.errors import MissingExtra, ProctorError, WireError, one_line
+from proctor.errors import ProctorError, WireError, one_line
 from proctor.serving.counter import Counter
 from proctor.serving.desk import Answered, Guest
-from proctor.serving.heard import Client, Heard
-from proctor.serving.limits import Limits, Opened, cannot_serve
+from proctor.serving.limits import Limits
+from proctor.serving.zeromq import Answer, Talk
 from proctor.wire import groot, groot_dialect
 from proctor.wire.packing import OURS
 from proctor.wire.records import Ask
 
-try:
-    import zmq
-    import zmq.asyncio
-except ImportError as error:
-    raise MissingExtra(error.name or "pyzmq", "wire") from None
+
+def talk(counter: Counter, limits: Limits) -> Talk:
+    """Return the protocol, for a policy."""
+    return Talk(_Talk(counter, limits).hold, _refusal)
 
 
-async def listen(counter: Counter, port: int, limits: Limits) -> Opened:
-    """Listen on ``port`` (0: any free one).
-
-    Raises:
-        UsageError: the port is taken, or the address is none of this machine's.
-    """
-    context = zmq.asyncio.Context()
-    socket = context.socket(zmq.ROUTER)
-    socket.setsockopt(zmq.LINGER, 0)
-    socket.setsockopt(zmq.MAXMSGSIZE, limits.most_bytes)
-    socket.setsockopt(zmq.RCVHWM, 4)  # of one client, which waits for each answer
-    socket.setsockopt(zmq.SNDHWM, 4)
-    if ":" in limits.host:
-        socket.setsockopt(zmq.IPV6, 1)
-    host = "127.0.0.1" if limits.host == "localhost" else limits.host
-    host = f"[{host}]" if ":" in host else host
-    try:
-        socket.bind(f"tcp://{host}:{port or '*'}")
-    except zmq.ZMQError as error:
-        context.destroy(0)
-        why = str(error.strerror).partition(" (")[0]
-        raise cannot_serve(limits.host, port, why) from None
-    endpoint = bytes(socket.getsockopt(zmq.LAST_ENDPOINT)).rstrip(b"\0")
-    bound = int(endpoint.rpartition(b":")[2])
-    talk = _Talk(socket, counter, limits)
-    listening = asyncio.ensure_future(talk.listen())
-
-    async def close() -> None:
-        listening.cancel()
-        await asyncio.gather(listening, return_exceptions=True)
-        context.destroy(0)
-
-    return Opened(bound, close)
+def _refusal(why: str) -> bytes:
+    return groot.encode_reply({"error": one_line(why)})
 
 
 class _Talk:
-    """Hears requests, and answers each as soon as it can."""
+    """Answers requests; the guests of a client are there as long as its connection."""
 
-    def __init__(self, socket: Any, counter: Counter, limits: Limits) -> None:
-        self._socket, self._counter, self._limits = socket, counter, limits
-        self._clients: Heard[Client] = Heard(counter.desk, limits, Client)
-        self._answering: set[asyncio.Task[None]] = set()
+    def __init__(self, counter: Counter, limits: Limits) -> None:
+        self._counter, self._limits = counter, limits
 
-    async def listen(self) -> None:
-        """Hear requests until cancelled."""
-        while True:
-            name, *parts = await self._socket.recv_multipart()
-            if len(parts) != 2 or parts[0]:
-                continue  # none of REQ's: nobody waits for an answer
-            if len(self._answering) >= self._limits.most_guests:
-                busy = groot.encode_reply({"error": "too many requests (--max_connections)"})
-                await self._socket.send_multipart([name, b"", busy])
-                continue
-            client = self._clients.client(name)
-            task = asyncio.ensure_future(self._answer(name, client, parts[1]))
-            self._answering.add(task)
-            task.add_done_callback(self._answering.discard)
-
-    async def _answer(self, name: bytes, client: Client, frame: bytes) -> None:
+    @contextlib.contextmanager
+    def hold(self) -> Iterator[Answer]:
+        """Answer one client."""
+        guests: list[Guest] = []
         try:
-            reply = await self._reply(client, groot.decode_request(frame))
-        except ProctorError as error:
-            reply = groot.encode_reply({"error": one_line(str(error))})
-        await self._socket.send_multipart([name, b"", reply])
+            yield partial(self._answer, guests)
+        finally:
+            for guest in guests:
+                self._counter.desk.leave(guest)
 
-    async def _reply(self, client: Client, request: groot.Request) -> bytes:
+    async def _answer(self, guests: list[Guest], frame: bytes) -> bytes:
+        try:
+            return await self._reply(guests, groot.decode_request(frame))
+        except ProctorError as error:
+            return _refusal(str(error))
+
+    async def _reply(self, guests: list[Guest], request: groot.Request) -> bytes:
         if not self._limits.admits(request.api_token):
             raise WireError("Unauthorized: the API token is missing or wrong")
         match request.endpoint:
@@ -97,13 +60,13 @@ class _Talk:
             case groot.ABOUT:
                 return groot.encode_reply({OURS: self._counter.about.tree()})
             case groot.RESET:
-                for guest in client.guests:
+                for guest in guests:
                     self._counter.desk.end_episode(guest)
                 return groot.encode_reply({"status": "ok"})
             case groot.CONFIG:
                 return groot.encode_reply(self._modalities())
             case groot.ACT:
-                return await self._act(client, groot.asked_of(request.data), newer=request.newer)
+                return await self._act(guests, groot.asked_of(request.data), newer=request.newer)
             case groot.KILL:
                 raise WireError("a client does not end this server")
             case other:
@@ -124,10 +87,11 @@ class _Talk:
             for name, found in keys.items()
         }
 
-    async def _act(self, client: Client, asked: groot.Asked, *, newer: bool) -> bytes:
-        guests = self._clients.guests(client, len(asked.rows))
+    async def _act(self, guests: list[Guest], asked: groot.Asked, *, newer: bool) -> bytes:
+        while len(guests) < len(asked.rows):
+            guests.append(self._counter.desk.enter())
         answers = await asyncio.gather(
-            *(self._one(guest, ask) for guest, ask in zip(guests, asked.rows, strict=True))
+            *(self._one(guest, ask) for guest, ask in zip(guests, asked.rows, strict=False))
         )
         chunks = [answered.actions for answered in answers]
         return groot.encode_actions(chunks, nested=asked.nested, newer=newer)

@@ -56,9 +56,9 @@ async def _open(door: Door, counter: Counter, limits: Limits) -> Opened:
 
             return await listen(vla_eval.talk(counter), door.port, limits)
         case Protocol.GROOT:
-            from proctor.serving import groot
+            from proctor.serving import groot, zeromq
 
-            return await groot.listen(counter, door.port, limits)
+            return await zeromq.listen(groot.talk(counter, limits), door.port, limits)
         case Protocol.LEROBOT:
             from proctor.serving import lerobot
 

@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 
-def load() -> Any:
+def load(name: str) -> Any:
     folder = str(Path(__file__).parents[3] / "measurements")
     sys.path.insert(0, folder)
     try:
-        return importlib.import_module("gpu_limit")
+        return importlib.import_module(name)
     finally:
         sys.path.remove(folder)
 
 
-gpu_limit = load()
+gpu_limit = load("gpu_limit")
 times = st.floats(0.0, 1e4)
 
 
@@ -72,3 +72,12 @@ def test_the_best_rate_is_that_of_the_fullest_second() -> None:
     fast = [20 + i / 100 for i in range(100)]
     assert gpu_limit.best_rate([*fast, *slow]) == 100
     assert gpu_limit.best_rate([]) == 0
+
+
+def test_only_what_is_drawn_while_all_draw_counts() -> None:
+    """Two processes of eight pictures a second; one begins early, and is twice as fast alone."""
+    drawing = load("drawing")
+    alone = [step / 32 for step in range(32)]
+    both = [1 + step / 8 for step in range(25)] * 2
+    assert drawing.Drawn([*alone, *both], 1.0, 4.0, 4.0, None).best == 16
+    assert drawing.Drawn(alone, 1.0, 4.0, 4.0, None).best == 0, "the other had not begun"

@@ -1,0 +1,222 @@
+"""ZeroMQ's REQ sockets: who may come in, how much they may say, and an answer to each request."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+
+from proctor.errors import WireError, one_line
+from proctor.serving.limits import Limits, Opened, bound_socket, cannot_serve
+from proctor.wire import zmtp
+
+_OPEN_S = 10.0
+_BUFFER = 2**20
+_PARTS, _MOST_PARTS = 2, 64
+"""Of a request: an empty part and itself. Of a message that is read to its end and refused."""
+Answer = Callable[[bytes], Awaitable[bytes]]
+
+
+@dataclass(frozen=True)
+class Talk:
+    """A protocol of requests and replies."""
+
+    hold: Callable[[], contextlib.AbstractContextManager[Answer]]
+    """Begins a conversation with somebody, who is answered by what it yields."""
+    refuse: Callable[[str], bytes]
+    """Says in a reply why there is no answer."""
+
+
+class _GuestLeft(Exception):
+    """Whoever was on the line is gone, was silent for too long, or speaks something else."""
+
+
+@contextlib.contextmanager
+def _leaving() -> Iterator[None]:
+    try:
+        yield
+    except (WireError, OSError, EOFError):  # a time that is over is one of the second
+        raise _GuestLeft from None
+
+
+class _Line:
+    """A connection to one guest."""
+
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, limits: Limits
+    ) -> None:
+        self._reader, self._writer = reader, writer
+        self._most_bytes, self._idle_s = limits.most_bytes, limits.idle_s
+        self._heard: asyncio.Queue[bytes | WireError | None] = asyncio.Queue(1)
+
+    async def greet(self) -> None:
+        """Shake hands.
+
+        Raises:
+            _GuestLeft: it is somebody else, or gone.
+        """
+        with _leaving():
+            async with asyncio.timeout(_OPEN_S):
+                self._writer.write(zmtp.GREETING)
+                zmtp.check_greeting(await self._reader.readexactly(zmtp.GREETING_BYTES))
+                self._writer.write(zmtp.ready())
+                flags = await self._flags()
+                zmtp.check_ready(await self._command(await self._size(flags.size_bytes)))
+
+    async def read(self) -> None:
+        """Read requests ahead of who hears them, one at most, so that heartbeats are answered."""
+        with contextlib.suppress(_GuestLeft), _leaving():
+            while True:
+                await self._heard.put(await self._request())
+        await self._heard.put(None)
+
+    async def hear(self) -> bytes | WireError:
+        """Return the next request, or what is wrong with it.
+
+        Raises:
+            _GuestLeft: nothing more will come.
+        """
+        with _leaving():
+            async with asyncio.timeout(self._idle_s):
+                heard = await self._heard.get()
+        if heard is None:
+            raise _GuestLeft
+        return heard
+
+    async def say(self, reply: bytes) -> None:
+        """Send a reply.
+
+        Raises:
+            _GuestLeft: it is not taken.
+        """
+        with _leaving():
+            async with asyncio.timeout(self._idle_s):
+                self._writer.write(zmtp.encode_reply(reply))
+                await self._writer.drain()
+
+    async def _request(self) -> bytes | WireError:
+        """Read a message to its end, and keep what a request may have."""
+        kept: list[bytes] = []
+        parts, total, more = 0, 0, True
+        while more:
+            flags = await self._flags()
+            size = await self._size(flags.size_bytes)
+            if flags.command:
+                await self._heed(await self._command(size))
+                continue
+            parts, total, more = parts + 1, total + size, flags.more
+            if parts > _MOST_PARTS:
+                await self._heard.put(_no_request(f"more than {_MOST_PARTS}"))
+                raise WireError("it does not end")
+            if parts <= _PARTS and total <= self._most_bytes:
+                kept.append(await self._reader.readexactly(size))
+            else:
+                kept.clear()
+                await self._pass_over(size)
+        if total > self._most_bytes:
+            return WireError(
+                f"the request is of {total} bytes, at most {self._most_bytes} are taken "
+                "(--max_message_mb)"
+            )
+        if parts != _PARTS or kept[0]:
+            return _no_request(f"{parts} in all")
+        return kept[1]
+
+    async def _flags(self) -> zmtp.Flags:
+        return zmtp.flags_of((await self._reader.readexactly(1))[0])
+
+    async def _size(self, size_bytes: int) -> int:
+        return int.from_bytes(await self._reader.readexactly(size_bytes), "big")
+
+    async def _command(self, size: int) -> bytes:
+        if size > zmtp.MOST_COMMAND:
+            raise WireError(f"a command of {size} bytes")
+        return await self._reader.readexactly(size)
+
+    async def _heed(self, command: bytes) -> None:
+        pong = zmtp.pong(command)
+        if pong is not None:
+            self._writer.write(pong)
+            await self._writer.drain()
+        await asyncio.sleep(0)  # a thousand at once are not read at the others' cost
+
+    async def _pass_over(self, size: int) -> None:
+        while size:
+            passed = await self._reader.read(min(size, _BUFFER))
+            if not passed:
+                raise EOFError
+            size -= len(passed)
+
+
+def _no_request(parts: str) -> WireError:
+    return WireError(f"a request is one part behind an empty one, as REQ sends it, not {parts}")
+
+
+async def listen(talk: Talk, port: int, limits: Limits) -> Opened:
+    """Listen on ``port`` (0: any free one) and answer everyone who may come.
+
+    Raises:
+        UsageError: the port is taken, or the address is none of this machine's.
+    """
+    guests: set[asyncio.StreamWriter] = set()
+
+    async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(guests) >= 2 * limits.most_guests:
+            writer.transport.abort()
+            return
+        crowded = len(guests) >= limits.most_guests
+        guests.add(writer)
+        line = _Line(reader, writer, limits)
+        try:
+            with contextlib.suppress(_GuestLeft):
+                await line.greet()
+                with _turned_away(talk) if crowded else talk.hold() as answer:
+                    await _converse(line, answer, talk)
+        except Exception as error:
+            print(one_line(f"a guest was left alone: {error!r}"), file=sys.stderr)
+            raise
+        finally:
+            guests.discard(writer)
+            writer.transport.abort()
+
+    try:
+        server = await asyncio.start_server(
+            hold, sock=bound_socket(limits.host, port), limit=_BUFFER
+        )
+    except OSError as error:
+        raise cannot_serve(limits.host, port, error.strerror) from None
+
+    async def close() -> None:
+        server.close()
+        for guest in list(guests):
+            guest.transport.abort()
+
+    return Opened(server.sockets[0].getsockname()[1], close)
+
+
+async def _converse(line: _Line, answer: Answer, talk: Talk) -> None:
+    """Answer requests, or say what is wrong with them.
+
+    Raises:
+        _GuestLeft: in the end.
+    """
+    reading = asyncio.ensure_future(line.read())
+    try:
+        while True:
+            request = await line.hear()
+            if isinstance(request, WireError):
+                await line.say(talk.refuse(str(request)))
+            else:
+                await line.say(await answer(request))
+    finally:
+        reading.cancel()
+
+
+@contextlib.contextmanager
+def _turned_away(talk: Talk) -> Iterator[Answer]:
+    async def answer(request: bytes) -> bytes:
+        return talk.refuse("too many connections (--max_connections)")
+
+    yield answer
