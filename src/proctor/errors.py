@@ -14,6 +14,7 @@ ProctorError                  one line for the user: what, where, what to do
 │   └── EpisodeLost           it is gone with what it remembered of an episode, which begins anew
 ├── TrainingError             a training cannot go on; its checkpoints are whole
 ├── RunFolderError            the run folder cannot be used or written
+│   ├── NotWritten            the disk did not take a file; its cause is the OSError
 │   └── FolderInUse           another process works in it
 └── WorkerError               a worker or its simulator broke (retried, then an errored episode)
     └── CannotOpen            no simulator of a task can be opened here: the run ends, exit code 1
@@ -90,6 +91,13 @@ class TrainingError(ProctorError):
 
 class RunFolderError(ProctorError):
     """The run folder is taken, foreign, unwritable or full."""
+
+
+class NotWritten(RunFolderError):
+    """The disk is full, gone or read-only; who knows what is kept adds that (``runs/kept``)."""
+
+    def __init__(self, path: object, error: OSError) -> None:
+        super().__init__(f"cannot write {path}: {error.strerror}")
 
 
 class FolderInUse(RunFolderError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -119,7 +120,7 @@ def split(words: list[str]) -> int:
 
 
 def split_into(root: Path, splits: dict[str, Any], base: Path | None) -> dict[str, Built]:
-    """Make all datasets of a split, in ``base`` or beside ``root``."""
+    """Make all datasets of a split, in ``base`` or beside ``root``, or none of them."""
     from proctor.datasets.edit import operations
     from proctor.datasets.edit.build import build
     from proctor.datasets.edit.place import new_folder
@@ -133,7 +134,15 @@ def split_into(root: Path, splits: dict[str, Any], base: Path | None) -> dict[st
         name: new_folder(base / name if base else beside.with_name(f"{beside.name}_{name}"))
         for name in recipes
     }
-    return {name: build(recipe, places[name]) for name, recipe in recipes.items()}
+    built: dict[str, Built] = {}
+    try:
+        for name, recipe in recipes.items():
+            built[name] = build(recipe, places[name])
+    except BaseException:  # all or none: the first ones would stand in the way of the next try
+        for made in built.values():
+            shutil.rmtree(made.root, ignore_errors=True)
+        raise
+    return built
 
 
 def _check_split(name: str, share: Any) -> None:

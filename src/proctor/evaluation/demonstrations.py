@@ -75,10 +75,11 @@ class Demonstrations:
         """
         from proctor.datasets.writer import DatasetWriter
         from proctor.datasets.writing.layout import Layout
+        from proctor.datasets.writing.workshop import anything_in
 
         codec = codec_named(self.codec)
         mend_swap(self.root)
-        if self.root.exists():
+        if self.root.exists() and anything_in(self.root):
             writer = DatasetWriter.resume(self.root, codec)
         else:
             layout = Layout(robot_type=self.benchmark.name)

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,9 @@ from proctor.recorders.base import Recorder
 from proctor.recorders.dataset import DatasetRecorder, OpenDataset
 from proctor.recorders.stopper import Stopper
 from proctor.recorders.takes import Keep
-from proctor.runs.folder import RunFolder
+from proctor.runs.folder import RUN_FILE, RunFolder
 from proctor.runs.journal import EpisodeRow, cut_torn_line, read_journal
+from proctor.runs.kept import saying_what_is_kept
 from proctor.types import EpisodeKey, EpisodeSpec, Outcome, Task
 
 _TaskKey = tuple[str, int]
@@ -125,7 +127,7 @@ def run_recording(
     """
     config, folder, began = prepared.config, prepared.folder, time.monotonic()
     definition = prepared.definition()
-    with folder.locked():
+    with folder.locked(), saying_what_is_kept(partial(_kept_of, prepared)):
         record = folder.joined(record_of(prepared, definition, given), resume=config.resume)
         rows = {row.key: row for row in read_journal(folder.path).rows}
         attempts = Attempts(prepared.benchmark, config, rows.values())
@@ -143,6 +145,14 @@ def run_recording(
         log=folder.path / "workers.log",
         note=note,
     )
+
+
+def _kept_of(prepared: Prepared[RecordConfig], mend: str) -> str:
+    """Say what is kept of a recording that the disk ended, and how to go on."""
+    if not (prepared.folder.path / RUN_FILE).exists():
+        return f"nothing was recorded: {mend}, then run again"
+    kept = f"what is in {prepared.config.dataset.folder} is kept"
+    return f"{kept}, and what was played: {mend}, then run again with --resume"
 
 
 class Attempts:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from proctor.report.worlds import world_warnings
 from proctor.runs.effort import read_effort
 from proctor.runs.folder import EVAL_INFO_FILE, RunFolder, RunRecord, write_json
 from proctor.runs.journal import EpisodeRow, cut_torn_line, read_journal, videos_in
+from proctor.runs.kept import after_the_first, kept_episodes, saying_what_is_kept
 from proctor.runs.latency import latency_of
 from proctor.runs.videos import read_warnings, remove_unfinished
 from proctor.stats.anytime import watched
@@ -91,7 +93,8 @@ def run_evaluation(
     stopper = make_stopper(config, plan, definition.protocol)
     _check_outputs(config, _filming(prepared))
     shown = rollouts(config, prepared.benchmark)
-    with folder.locked(), _live_page(config, folder):
+    kept_of = partial(kept_episodes, folder.path, len(plan))
+    with folder.locked(), _live_page(config, folder), saying_what_is_kept(kept_of):
         record = folder.joined(record_of(prepared, definition, given), resume=config.resume)
         done = read_journal(folder.path).rows
         read_effort(folder.path)  # what the end of the run reads must not fail only then
@@ -186,9 +189,11 @@ def _write_results(
     folder: Path, planned: int, record: RunRecord, decision: str | None
 ) -> list[EpisodeRow]:
     """Write what the journal adds up to, also when a session ended early; return the episodes."""
-    rows = _write_info(folder, planned, record, decision)
-    if not isinstance(sys.exception(), RunFolderError):  # a full disk has no room for it
-        write_page(folder)
+    rows: list[EpisodeRow] = []
+    with after_the_first():
+        rows = _write_info(folder, planned, record, decision)
+        if not isinstance(sys.exception(), RunFolderError):  # a full disk has no room for it
+            write_page(folder)
     return rows
 
 
@@ -200,7 +205,8 @@ def _naming_videos(
     try:
         yield
     finally:
-        _write_info(folder, planned, record, decision)
+        with after_the_first():
+            _write_info(folder, planned, record, decision)
 
 
 def _write_info(

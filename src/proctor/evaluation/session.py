@@ -21,6 +21,7 @@ from proctor.recorders.stopper import Stopper
 from proctor.recorders.takes import Recording
 from proctor.report.page import write_page
 from proctor.runs.journal import EpisodeRow, videos_in
+from proctor.runs.kept import after_the_first
 from proctor.runs.videos import remove_unfinished
 from proctor.types import EpisodeSpec
 
@@ -82,7 +83,8 @@ class Session:
             self._stage.end_workers()  # at once: Ctrl-C does not wait for the report
             raise
         finally:
-            close_all(recorders)
+            with after_the_first():
+                close_all(recorders)
 
     def add(self, spec: EpisodeSpec) -> None:
         """Play one more episode, in the run that goes on."""
@@ -109,7 +111,8 @@ class Session:
                 try:
                     close_all(watching)
                 finally:
-                    write_page(self._folder)
+                    with after_the_first():
+                        write_page(self._folder)
         videos = videos_in(self._folder)
         filmed.videos = sum(row.video in videos for row in rows)
         if not filmed.videos and not filmed.warnings:

@@ -115,8 +115,18 @@ def swap(one: Path, other: Path) -> None:
     renames: a kill between them may leave ``one`` without a folder, until ``mend_swap``.
 
     Raises:
-        OSError: they cannot be renamed; both are as they were.
+        OSError: they cannot be renamed, or the disk did not take it; both are as they were.
     """
+    _swap_names(one, other)
+    try:
+        for parent in {one.parent, other.parent}:
+            sync_folder(parent)
+    except OSError:
+        _swap_names(one, other)
+        raise
+
+
+def _swap_names(one: Path, other: Path) -> None:
     if not _exchange(one, other):
         aside = _aside(one)
         one.rename(aside)
@@ -126,8 +136,6 @@ def swap(one: Path, other: Path) -> None:
             aside.rename(one)
             raise
         aside.rename(other)
-    for parent in {one.parent, other.parent}:
-        sync_folder(parent)
 
 
 def mend_swap(one: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from proctor.errors import RunFolderError
+from proctor.errors import NotWritten, RunFolderError
 from proctor.machine.files import sync
 from proctor.recorders.base import Recorder
 from proctor.runs.effort import SESSIONS_FILE
@@ -25,14 +25,17 @@ class Journal(Recorder):
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / JOURNAL_FILE
-        self._fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            self._fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise NotWritten(self._path, error) from error
         self._synced_at = time.monotonic()
 
     def episode_ended(self, result: EpisodeResult) -> None:
         """Write the episode's line to the operating system, and to the disk every second.
 
         Raises:
-            RunFolderError: the disk is full or gone.
+            NotWritten: the disk is full or gone.
         """
         line = msgspec.json.encode(row_of(result)) + b"\n"
         size = os.fstat(self._fd).st_size
@@ -42,10 +45,7 @@ class Journal(Recorder):
         except OSError as error:
             with contextlib.suppress(OSError):  # else --resume cuts it off
                 os.ftruncate(self._fd, size)  # half a line would look like a finished episode's
-            raise RunFolderError(
-                f"cannot write {self._path}: {error.strerror}; what it holds is kept: "
-                "make room, then run again with --resume"
-            ) from error
+            raise NotWritten(self._path, error) from error
         if time.monotonic() - self._synced_at > _SYNC_EVERY_S:
             self._sync()
             self._synced_at = time.monotonic()
@@ -86,7 +86,7 @@ class EffortLog(Recorder):
         """Append the session's line.
 
         Raises:
-            RunFolderError: the disk is full or gone.
+            NotWritten: the disk is full or gone.
         """
         if self._last is None:
             return
@@ -94,4 +94,4 @@ class EffortLog(Recorder):
             with self._path.open("ab") as file:
                 file.write(msgspec.json.encode(self._last) + b"\n")
         except OSError as error:
-            raise RunFolderError(f"cannot write {self._path}: {error.strerror}") from error
+            raise NotWritten(self._path, error) from error

@@ -19,6 +19,7 @@ from proctor.features import ACTION, REWARD, SUCCESS, Array, Feature, FeatureKin
 from proctor.recorders.labels import Teaching
 from proctor.recorders.noise import Noise
 from proctor.runs.journal import TAKES_FOLDER, take_path
+from proctor.runs.kept import mend_of
 from proctor.types import EpisodeKey, EpisodeSpec, Outcome, Step
 
 if TYPE_CHECKING:
@@ -142,7 +143,10 @@ def writing(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise RunFolderError(
             f"cannot record to {error.filename or folder}: {error.strerror or error}; what is in "
-            "the dataset is kept: make room, then run again with --resume"
+            f"the dataset is kept: {mend_of(error)}, then run again with --resume"
         ) from error
     except DatasetError as error:
-        raise RunFolderError(f"cannot record: {error}") from error
+        text = f"cannot record: {error}"
+        if isinstance(error.__cause__, OSError):  # of takes that wait where they were recorded
+            text += f": {mend_of(error.__cause__)}, then run again with --resume"
+        raise RunFolderError(text) from error

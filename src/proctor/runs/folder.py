@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import msgspec
 
 from proctor.definition import PROTOCOL_FORMAT, changed_fields, flatten, in_words
-from proctor.errors import RunFolderError, UsageError
+from proctor.errors import NotWritten, RunFolderError, UsageError
 from proctor.machine.files import read_plain, sync
 from proctor.machine.locks import CLAIM_FILE, LOCK_FILE, take_lock
 from proctor.runs.journal import VIDEO_FOLDER
@@ -286,7 +286,7 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
     """Write JSON in one step.
 
     Raises:
-        RunFolderError: the disk is full or gone.
+        NotWritten: the disk is full or gone.
     """
     write_whole(path, json.dumps(content, indent=2) + "\n")
 
@@ -298,7 +298,7 @@ def write_whole(path: Path, text: str) -> None:
     run without ``run.json`` cannot be resumed.
 
     Raises:
-        RunFolderError: the disk is full or gone.
+        NotWritten: the disk is full or gone.
     """
     temporary = path.with_name(path.name + ".part")
     try:
@@ -312,5 +312,5 @@ def write_whole(path: Path, text: str) -> None:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
         if isinstance(error, OSError):
-            raise RunFolderError(f"cannot write {path}: {error.strerror}") from error
+            raise NotWritten(path, error) from error
         raise

@@ -102,7 +102,11 @@ def _put(part: Path, place: Place) -> None:
     """Let what was made take its place."""
     if not place.in_place:
         part.rename(place.root)
-        sync_folder(place.root.parent)
+        try:
+            sync_folder(place.root.parent)
+        except OSError:
+            place.root.rename(part)  # or it would stand in the way of the next try
+            raise
     else:
         swap(place.root, part)
         if place.backup is not None:
@@ -115,7 +119,8 @@ def _put(part: Path, place: Place) -> None:
 def _unlocked(folder: Path) -> None:
     """Remove what locks leave in a folder that has moved."""
     for name in (LOCK_FILE, CLAIM_FILE):
-        (folder / name).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # what was made is at its place, and whole
+            (folder / name).unlink(missing_ok=True)
 
 
 def _remove_leftovers(place: Place) -> None:

@@ -139,14 +139,24 @@ def lock_dataset(root: Path) -> Lock:
 
 
 def unlock_dataset(root: Path, lock: Lock) -> None:
-    """Let others in, and leave no trace of the lock."""
-    (root / LOCK_FILE).unlink(missing_ok=True)
+    """Let others in, and leave no trace of the lock, where the disk still lets us."""
+    with contextlib.suppress(OSError):  # a file that nobody locks keeps nobody out
+        (root / LOCK_FILE).unlink(missing_ok=True)
     lock.release()
 
 
 def anything_in(root: Path) -> bool:
-    """Tell whether a folder holds more than what a kill left before the dataset began."""
-    return any(path.name not in (WORKSHOP, LOCK_FILE) for path in root.iterdir())
+    """Tell whether a folder holds more than what a kill or a full disk left of a beginning."""
+    return any(
+        path.name not in (WORKSHOP, LOCK_FILE) and not _is_unbegun(path) for path in root.iterdir()
+    )
+
+
+def _is_unbegun(path: Path) -> bool:
+    """Tell whether it is a dataset's first folder, without its first file."""
+    if path.name != "meta" or not path.is_dir():
+        return False
+    return all(entry.name.endswith(UNFINISHED) for entry in path.iterdir())
 
 
 def make_folders(root: Path, paths: Iterable[Path]) -> None:

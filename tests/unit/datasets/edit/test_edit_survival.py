@@ -9,10 +9,12 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from proctor import datasets
+from proctor.commands.data_edit import split_into
 from proctor.datasets.edit import build as build_module
 from proctor.datasets.edit import operations, place
 from proctor.datasets.edit.build import edit
@@ -163,3 +165,59 @@ def test_the_kernel_need_not_know_how_to_exchange_folders(
     assert [path.name for path in root.parent.iterdir()] == ["demos"]
     assert place.LOCK_FILE not in os.listdir(root)  # noqa: PTH208  the names alone
     assert len(open_source(root).rows) == 2
+
+
+@pytest.mark.parametrize("output", [[], ["out"]])
+def test_a_disk_that_does_not_take_the_last_name_leaves_nothing(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: list[str]
+) -> None:
+    def full(folder: Path) -> None:
+        if folder == tmp_path:
+            raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+    before = contents(root)
+    monkeypatch.setattr(files, "sync_folder", full)
+    monkeypatch.setattr(place, "sync_folder", full)
+    where = new_folder(tmp_path / output[0]) if output else same_folder(root)
+    with pytest.raises(UsageError, match=r"no space left .* (as it was|nothing is left of it)"):
+        edit(root, where, lambda s: operations.delete(s, [0]))
+    assert contents(root) == before
+    assert [path.name for path in tmp_path.iterdir()] == ["demos"]
+
+
+def test_a_split_that_does_not_fit_leaves_none_of_its_datasets(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written, splits = build_module.write_stats, {"a": [0], "b": [1, 2]}
+
+    def full(into: Path, *rest: Any) -> None:
+        if into.name.startswith(".demos_b."):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        written(into, *rest)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(build_module, "write_stats", full)
+        with pytest.raises(UsageError, match=r"no space left .* nothing is left of it"):
+            split_into(root, splits, None)
+    assert [path.name for path in tmp_path.iterdir()] == ["demos"]
+    built = split_into(root, splits, None)
+    assert [made.info.total_episodes for made in built.values()] == [1, 2]
+
+
+def test_a_disk_that_turns_read_only_is_one_line_and_not_its_lock(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_only(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    def stop(*_: object) -> None:
+        monkeypatch.setattr(Path, "unlink", read_only)
+        read_only()
+
+    before = contents(root)
+    monkeypatch.setattr(build_module, "write_stats", stop)
+    with pytest.raises(UsageError, match=r"Read-only file system .* is as it was"):
+        edit(root, same_folder(root), lambda s: operations.delete(s, [0]))
+    monkeypatch.undo()
+    assert contents(root) == before
+    edit(root, same_folder(root), lambda s: operations.delete(s, [0]))
