@@ -165,7 +165,8 @@ def _refuse_a_folder_twice(runs: Sequence[RunResults]) -> None:
     for run in runs:
         folder = run.path.resolve()
         if folder in seen:
-            raise UsageError(f"{run.path} is {seen[folder]}: name every run once")
+            names = " and ".join(dict.fromkeys((str(seen[folder]), str(run.path))))
+            raise UsageError(f"{names}: one folder, named twice; name every run once")
         seen[folder] = run.path
 
 

@@ -94,9 +94,13 @@ def _labels(a: Episodes, b: Episodes) -> Label:
 def paired_outcomes(plan: list[EpisodeSpec], run: RunResults) -> dict[EpisodeKey, Outcome]:
     """Return how the planned episodes that ``run`` holds, too, ended there."""
     label = _labels(plan, run.rows)
-    outcomes = {_pair_key(row, label): row.outcome for row in run.rows}
-    keys = {spec.key: _pair_key(spec, label) for spec in plan}
-    return {key: outcomes[pair] for key, pair in keys.items() if pair in outcomes}
+    rows = {_pair_key(row, label): row for row in run.rows}
+    partners = {spec.key: (spec, rows.get(_pair_key(spec, label))) for spec in plan}
+    return {
+        key: row.outcome
+        for key, (spec, row) in partners.items()
+        if row is not None and not _start_unlike(row, spec)
+    }
 
 
 def _pair_key(episode: EpisodeRow | EpisodeSpec, label: Label) -> PairKey:
@@ -163,7 +167,7 @@ def paired_episodes(a: RunResults, b: RunResults) -> Sides:
     return sides
 
 
-def _start_unlike(a: EpisodeRow, b: EpisodeRow) -> bool:
+def _start_unlike(a: EpisodeRow, b: EpisodeRow | EpisodeSpec) -> bool:
     """Whether two episodes of one seed start from different worlds: where both say from which."""
     usual = usual_world(a.seed, a.init_state)  # what a journal that says nothing is taken to say
     return a.world != b.world and usual not in (a.world, b.world)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 
 from proctor.errors import WireError, one_line
@@ -111,10 +111,11 @@ class _Line:
                 await self._heard.put(_no_request(f"more than {_MOST_PARTS}"))
                 raise WireError("it does not end")
             if parts <= _PARTS and total <= self._most_bytes:
-                kept.append(await self._reader.readexactly(size))
+                kept.append(b"".join([piece async for piece in self._pieces(size)]))
             else:
                 kept.clear()
-                await self._pass_over(size)
+                async for _ in self._pieces(size):
+                    pass
         if total > self._most_bytes:
             return WireError(
                 f"the request is of {total} bytes, at most {self._most_bytes} are taken "
@@ -142,12 +143,14 @@ class _Line:
             await self._writer.drain()
         await asyncio.sleep(0)  # a thousand at once are not read at the others' cost
 
-    async def _pass_over(self, size: int) -> None:
+    async def _pieces(self, size: int) -> AsyncIterator[bytes]:
+        """Read so many bytes as they come: a buffer that grows to hold them costs more."""
         while size:
-            passed = await self._reader.read(min(size, _BUFFER))
-            if not passed:
+            piece = await self._reader.read(min(size, _BUFFER))
+            if not piece:
                 raise EOFError
-            size -= len(passed)
+            size -= len(piece)
+            yield piece
 
 
 def _no_request(parts: str) -> WireError:

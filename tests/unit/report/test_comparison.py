@@ -13,7 +13,7 @@ import pytest
 from proctor.errors import UsageError
 from proctor.report.comparison import Criteria, compare, compare_all
 from proctor.report.comparison_table import comparison_lines
-from proctor.report.pairing import RunResults
+from proctor.report.pairing import RunResults, paired_outcomes
 from proctor.runs.folder import RunRecord
 from proctor.runs.journal import EpisodeRow, row_of
 from proctor.types import EpisodeResult, EpisodeSpec, Outcome, Task
@@ -288,6 +288,10 @@ def test_episodes_of_one_seed_whose_runs_name_other_worlds_are_no_pair() -> None
         "2 episodes of the same task, seed and init state are left out" in comparison.warnings[-1]
     )
     assert (comparison.left_out_a, comparison.left_out_b) == (2, 2)
+    task = Task("suite", b[0].task_id, "push", "do it", 10, 10)
+    plan = [EpisodeSpec(task, row.episode_index, row.seed, world=row.world) for row in b]
+    bet_on = paired_outcomes(plan, a_run("a", a))
+    assert sorted(index for _, _, index in bet_on) == [0, 2], "--against bets on pairs only, too"
 
 
 def test_a_run_of_an_older_format_is_said_to_tell_less() -> None:
