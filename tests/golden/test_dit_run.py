@@ -48,12 +48,15 @@ def expected():
 
 @pytest.fixture(scope="module", params=["flow", "diffusion"])
 def checkpoint(request, tmp_path_factory) -> Path:
+    return whole(tmp_path_factory.mktemp("dit") / request.param, request.param)
+
+
+def whole(folder: Path, variant: str, clip: Path = RUN / "clip") -> Path:
     """Return LeRobot's checkpoint, whole again: its weights, and where its CLIP is."""
-    folder = tmp_path_factory.mktemp("dit") / request.param
-    shutil.copytree(RUN / request.param, folder)
+    shutil.copytree(RUN / variant, folder)
     for name in ("config.json", "policy_preprocessor.json"):
         file = folder / name
-        file.write_text(file.read_text().replace("./clip", str(RUN / "clip")))
+        file.write_text(file.read_text().replace("./clip", str(clip)))
     config = decode_config(json.loads((folder / "config.json").read_text()), DitConfig, "here")
     network = Dit(config)
     fill_weights(network, "", matrices=0.4)

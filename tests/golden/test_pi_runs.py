@@ -88,16 +88,22 @@ def noise_of(name: str) -> torch.Tensor:
     return recipe_input(name, [len(WORDS), 6, 8], -2, 2)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_words_and_pictures_become_the_actions_that_lerobot_plays(kind, tmp_path, monkeypatch):
-    expected = load_file(RUNS / kind / "outputs.safetensors")
-    policy = load_policy(str(checkpoint(kind, tmp_path / kind)), None, {"device": "cpu"}, OFFERED)
+def act(folder: Path, monkeypatch) -> torch.Tensor:
+    """Let the policy in ``folder`` act on the raw observations, each with its words and noise."""
+    policy = load_policy(str(folder), None, {"device": "cpu"}, OFFERED)
     noises = dict(enumerate(noise_of("noise").numpy()))
     monkeypatch.setattr(policy, "_draw", lambda query: {"noise": noises[query.spec.index]})
     tasks = [Task("golden", n, f"task {n}", words, 50, 10) for n, words in enumerate(WORDS)]
     queries = [Query(EpisodeSpec(task, n, 0), 0, None) for n, task in enumerate(tasks)]
-    found = policy.act(Batch(queries, {key: value[:, None] for key, value in seen().items()}))
-    assert_close("chunk", torch.from_numpy(found), expected["chunk"], 1e-4)
+    rows = {key: value[:, None] for key, value in seen().items()}
+    return torch.from_numpy(policy.act(Batch(queries, rows)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_words_and_pictures_become_the_actions_that_lerobot_plays(kind, tmp_path, monkeypatch):
+    expected = load_file(RUNS / kind / "outputs.safetensors")
+    found = act(checkpoint(kind, tmp_path / kind), monkeypatch)
+    assert_close("chunk", found, expected["chunk"], 1e-4)
 
 
 def learnt_from(parts):

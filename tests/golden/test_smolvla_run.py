@@ -49,8 +49,11 @@ def expected():
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory) -> Path:
+    return whole(tmp_path_factory.mktemp("smolvla") / "checkpoint")
+
+
+def whole(folder: Path) -> Path:
     """Return LeRobot's checkpoint, whole again: its weights, and where its language model is."""
-    folder = tmp_path_factory.mktemp("smolvla") / "checkpoint"
     shutil.copytree(RUN, folder)
     for name in ("config.json", "policy_preprocessor.json"):
         file = folder / name

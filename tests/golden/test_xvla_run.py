@@ -46,8 +46,11 @@ def mode(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def checkpoint(mode: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The checkpoint as LeRobot writes it: its tied words under one name only."""
-    folder = tmp_path_factory.mktemp("xvla") / mode
+    return whole(tmp_path_factory.mktemp("xvla") / mode, mode)
+
+
+def whole(folder: Path, mode: str) -> Path:
+    """Return the checkpoint as LeRobot writes it: its tied words under one name only."""
     shutil.copytree(RUN / mode, folder)
     shutil.copytree(RUN / "tokenizer", folder / "tokenizer")
     raw = json.loads((folder / "config.json").read_text())
@@ -68,9 +71,9 @@ def pictures() -> dict[str, np.ndarray]:
     }
 
 
-def test_words_and_pictures_become_the_same_actions(checkpoint, mode, expected, monkeypatch):
-    policy = ChunkPolicy(read_checkpoint(checkpoint), "cpu")
-    noise = expected[f"{mode}/noise"]
+def act(folder: Path, noise: torch.Tensor, monkeypatch) -> torch.Tensor:
+    """Let the policy in ``folder`` act on the raw observations, each with its words and noise."""
+    policy = ChunkPolicy(read_checkpoint(folder), "cpu")
     drawn = {index: {NOISE: noise[index].numpy()} for index in range(len(WORDS))}
     monkeypatch.setattr(policy, "_draw", lambda query: drawn[query.spec.index])
     queries = [
@@ -81,7 +84,11 @@ def test_words_and_pictures_become_the_same_actions(checkpoint, mode, expected, 
     seen = {
         key: value[:, None] for key, value in {**pictures(), "observation.state": state}.items()
     }
-    found = torch.from_numpy(policy.act(Batch(queries, seen)))
+    return torch.from_numpy(policy.act(Batch(queries, seen)))
+
+
+def test_words_and_pictures_become_the_same_actions(checkpoint, mode, expected, monkeypatch):
+    found = act(checkpoint, expected[f"{mode}/noise"], monkeypatch)
     assert_close("chunk", found, expected[f"{mode}/chunk"], 1e-5)
 
 
