@@ -24,11 +24,11 @@ pack, unpack = msgspec.msgpack.encode, msgspec.msgpack.decode
 
 
 @contextmanager
-def req(url: str, **options: int) -> Iterator[Any]:
+def req(url: str) -> Iterator[Any]:
     """A client of ZeroMQ's library."""
     with zmq.Context() as context, context.socket(zmq.REQ) as line:
-        for name, value in {"LINGER": 0, "RCVTIMEO": 5000, **options}.items():
-            line.setsockopt(getattr(zmq, name), value)
+        line.setsockopt(zmq.LINGER, 0)
+        line.setsockopt(zmq.RCVTIMEO, 10_000)
         line.connect(url)
         yield line
 
@@ -107,6 +107,7 @@ def test_a_message_without_an_end_is_cut_off_and_is_not_kept() -> None:
         zmtp.GREETING + zmtp.ready("REQ") + b"\xff" * 20,
         zmtp.GREETING + zmtp.ready("REQ") + b"\x06" + struct.pack(">Q", 2**62),
     ],
+    ids=["http", "older", "keys", "no handshake", "large handshake", "no frame", "large command"],
 )
 def test_who_speaks_something_else_is_cut_off(said: bytes) -> None:
     with served(protocol=["groot"]) as (url, _):
@@ -121,23 +122,24 @@ def test_who_speaks_something_else_is_cut_off(said: bytes) -> None:
         assert asked(url, PING)["status"] == "ok"
 
 
-def test_heartbeats_are_answered_while_a_request_is_thought_about_and_at_any_time() -> None:
+def test_heartbeats_are_answered_before_and_behind_a_request() -> None:
     beat = b"\x04\x0b\x04PING\x00\x10abcd"
     with served(protocol=["groot"]) as (url, _), raw(url) as line:
         line.sendall(beat + zmtp.encode_reply(pack(PING)) + beat)
-        found = received(line, 2 * 11 + len(zmtp.encode_reply(pack({"status": "ok"}))))
-        assert found.startswith(b"\x04\x09\x04PONGabcd")
-    options = {"HEARTBEAT_IVL": 20, "HEARTBEAT_TIMEOUT": 200}
-    with served(protocol=["groot"]) as (url, _), req(url, **options) as line:
-        events = line.get_monitor_socket(zmq.EVENT_DISCONNECTED)
-        line.send(pack(PING))
-        line.recv()
-        assert not events.poll(500), "it would hang up on who does not answer"
-        line.disable_monitor()
+        found = b""
+        while found.count(b"\x04\x09\x04PONGabcd") < 2 or b"running" not in found:
+            found += received(line, 1)  # in any order: a request may be thought about meanwhile
 
 
-def test_clients_leave_room_when_they_go_and_the_silent_are_cut_off() -> None:
-    with served(protocol=["groot"], max_connections=1, idle_s=0.5) as (url, counter):
+def test_the_silent_are_cut_off() -> None:
+    with served(protocol=["groot"], idle_s=0.2) as (url, _), raw(url) as line:
+        with pytest.raises((AssertionError, ConnectionResetError)):
+            received(line, 1)
+        assert asked(url, PING)["status"] == "ok"
+
+
+def test_clients_leave_room_when_they_go() -> None:
+    with served(protocol=["groot"], max_connections=1) as (url, counter):
         with req(url) as first:
             first.send(pack(PING))
             first.recv()
@@ -150,12 +152,6 @@ def test_clients_leave_room_when_they_go_and_the_silent_are_cut_off() -> None:
             time.sleep(0.02)
         assert asked(url, PING)["status"] == "ok"
         assert not counter.desk._guests
-        time.sleep(0.05)
-        with raw(url) as line:
-            began = time.monotonic()
-            with pytest.raises((AssertionError, ConnectionResetError)):
-                received(line, 1)
-            assert 0.3 < time.monotonic() - began < 4
 
 
 def test_frames_are_read_as_they_are_written() -> None:
