@@ -5,7 +5,8 @@ from __future__ import annotations
 from proctor.report.pairing import RunResults, Sides, worlds_of
 from proctor.report.protocols import changed_protocol
 from proctor.report.stopped import round_warnings
-from proctor.runs.journal import JOURNAL_FILE
+from proctor.runs.journal import JOURNAL_FILE, EpisodeRow
+from proctor.types import EpisodeKey, Outcome
 
 
 def cautions(a: RunResults, b: RunResults, *, paired: bool) -> list[str]:
@@ -56,14 +57,18 @@ def _of_one(run: RunResults) -> list[str]:
 
 def _copies(a: RunResults, b: RunResults) -> list[str]:
     """Say that episodes were copied from one folder to the other: no two begin and end alike."""
-    in_a = {(row.key, row.start_time, row.end_time) for row in a.rows if row.end_time}
-    copied = sum((row.key, row.start_time, row.end_time) in in_a for row in b.rows)
+    in_a = {_played(row) for row in a.rows if row.end_time}
+    copied = sum(_played(row) in in_a for row in b.rows)
     if not copied:
         return []
     return [
         f"{copied} of {len(b.rows)} episodes of B are copies of A's, played at the same moment: "
         "they are one result, and no evidence that the runs are alike"
     ]
+
+
+def _played(row: EpisodeRow) -> tuple[EpisodeKey, float, float, Outcome, str | None]:
+    return (row.key, row.start_time, row.end_time, row.outcome, row.digest)
 
 
 def _overlap(a: RunResults, b: RunResults, *, paired: bool) -> list[str]:
