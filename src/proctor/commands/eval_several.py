@@ -41,8 +41,8 @@ def variants_of(settings: dict[str, Any]) -> list[Variant]:
     """
     given = _given(settings, "policy", "path")
     paths = checkpoints_of(given)
-    seeds = _listed(settings.get("seed"))
-    latencies = list(dict.fromkeys(_listed(_given(settings, "eval", "latency_steps"))))
+    seeds = _numbers(settings.get("seed"))
+    latencies = _numbers(_given(settings, "eval", "latency_steps"))
     asked = len(paths) * len(seeds) * len(latencies)
     if asked > _MOST_RUNS:
         raise UsageError(f"{asked} runs are asked for, at most {_MOST_RUNS} go")
@@ -117,6 +117,12 @@ def _listed(value: Any) -> list[str]:
         return [str(item) for item in value]
     words = str("" if value is None else value).strip().removeprefix("[").removesuffix("]")
     return [word.strip() for word in words.split(",") if word.strip()] or [""]
+
+
+def _numbers(value: Any) -> list[str]:
+    """Return the numbers that a flag lists, each once: a seed twice would count episodes twice."""
+    words = _listed(value)
+    return list(dict.fromkeys(str(int(w)) if w.isdecimal() else w for w in words))
 
 
 def _names(paths: Sequence[Path]) -> list[str]:

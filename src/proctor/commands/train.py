@@ -92,27 +92,40 @@ def _resumed_settings(
             raise UsageError(f"--resume: {folder.path} holds no training to resume")
         earlier = read_config_file(checkpoint / PRETRAINED / "train_config.json")
     if checkpoint is not None:
-        _refuse_another_optimizer(flags, earlier, checkpoint)
+        _refuse_changes(flags, earlier, checkpoint)
     origin = str(folder.path)
     settings = ours(_without_policy(trusted(earlier, flags, origin), checkpoint))
     uploads = {name: value for name, value in earlier.items() if name in SETTINGS}
     return {**settings, **uploads, **flags, "output_dir": origin}, checkpoint
 
 
-def _refuse_another_optimizer(
-    flags: dict[str, Any], earlier: dict[str, Any], checkpoint: Path
-) -> None:
-    """Refuse flags that the checkpoint's state of the optimiser would silently win over."""
+_FROM_CHECKPOINTS = {
+    "optimizer.": "optimiser goes on as it was",
+    "scheduler.type": "learning rate goes on as it did",
+    "peft.": "policy keeps the adapter that it has, or has none",
+    "dataset.inputs": "policy looks at what it did before",
+    "rename_map": "policy keeps its names",
+    "ema.enable": "training has averages from its beginning, or none",
+}
+"""What flags say, by the beginning of their names, that a checkpoint says too, and better."""
+
+
+def _refuse_changes(flags: dict[str, Any], earlier: dict[str, Any], checkpoint: Path) -> None:
+    """Refuse flags that what lies in the checkpoint would silently win over, or that it lacks."""
     from proctor.definition import flatten
     from proctor.training.checkpoints import PRETRAINED
 
     said = flatten(earlier)
+    free = {"optimizer.grad_clip_norm": None, "ema.enable": "false"}
     for name, value in flags.items():
-        is_loaded = name.startswith("optimizer.") and name != "optimizer.grad_clip_norm"
-        if is_loaded and str(value) != str(said.get(name)):
+        why = next(
+            (why for start, why in _FROM_CHECKPOINTS.items() if name.startswith(start)), None
+        )
+        is_free = name in free and free[name] in (None, str(value).lower())
+        if why is not None and not is_free and str(value).lower() != str(said.get(name)).lower():
             raise UsageError(
-                f"--{name}: a resumed optimiser goes on as it was; leave it out, or begin another "
-                f"training with --policy.path={nearby(checkpoint / PRETRAINED)}"
+                f"--{name}: a resumed {why}; leave it out, or begin another training with "
+                f"--policy.path={nearby(checkpoint / PRETRAINED)}"
             )
 
 

@@ -62,6 +62,11 @@ def test_runs_are_called_by_what_tells_their_paths_apart() -> None:
     ]  # fmt: skip
 
 
+def test_a_number_that_is_named_twice_is_played_and_counted_once() -> None:
+    assert [*named({"seed": "1,2,1,02"})] == ["seed1", "seed2"]
+    assert [*named({"seed": "1,01", "eval.latency_steps": "0,00,2"})] == ["latency0", "latency2"]
+
+
 def test_one_checkpoint_and_one_seed_are_one_run_as_before(training: Path) -> None:
     given = {"policy.path": "somewhere", "seed": "7"}
     assert [variant.settings for variant in variants_of(given)] == [given]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -14,8 +16,10 @@ from proctor.errors import UsageError  # noqa: E402
 from proctor.policies.act.config import ActConfig  # noqa: E402
 from proctor.policies.diffusion.config import DiffusionConfig  # noqa: E402
 from proctor.policies.lerobot.presets import OptimizerSettings, ScheduleSettings  # noqa: E402
+from proctor.policies.runtime.network import SHARE_OF_RATE  # noqa: E402
 from proctor.training.optim import (  # noqa: E402
     clip_gradients,
+    groups_of,
     make_optimizer,
     make_scheduler,
     multiplier,
@@ -153,3 +157,21 @@ def test_gradients_are_scaled_down_and_their_norm_is_told():
         ActConfig().training_preset(), OptimizerSettings(grad_clip_norm=0.0), NOTHING[1]
     )
     assert recipe.clip_norm == math.inf
+
+
+def test_a_share_of_the_rate_is_one_of_the_rate_that_was_given_by_hand() -> None:
+    slow = {"params": [], SHARE_OF_RATE: 0.1}
+    network: Any = SimpleNamespace(parameter_groups=lambda: [{"params": []}, slow])
+    recipe = resolve(DiffusionConfig().training_preset(), OptimizerSettings(lr=3.0), NOTHING[1])
+    assert groups_of(recipe, network) == [{"params": []}, {"params": [], "lr": pytest.approx(0.3)}]
+
+
+def test_a_schedule_that_names_another_rate_than_the_optimisers_says_what_becomes_of_it() -> None:
+    decay = ScheduleSettings(**DECAY)
+    for rate, said in (
+        (1e-4, []),
+        (1e-3, ["rises to 0.001 (--optimizer.lr) and falls to 2.5e-05"]),
+    ):
+        recipe = resolve(None, OptimizerSettings(type="adam", lr=rate), decay)
+        assert len(recipe.remarks) == len(said)
+        assert all(words in line for words, line in zip(said, recipe.remarks, strict=True))

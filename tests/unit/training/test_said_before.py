@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
+from proctor.benchmarks.fake import Fake
 
 from .making import FEATURES, RUN, SMALL_ACT, SMALL_ACT_WORDS, words, write_numbers
 from .test_train import train
@@ -92,3 +95,64 @@ def test_what_only_a_new_policy_begins_with_is_said_to_change_nothing(
     assert "weights changes nothing here: a checkpoint has all" in capsys.readouterr().err
     train(*words(numbers, tmp_path / "no", ONE, how, {"policy.dtype": "float16"}), expect=2)
     assert "use --accelerator.mixed_precision=bf16" in capsys.readouterr().err
+
+
+RESUMED = {
+    "peft.r=2": "policy keeps the adapter that it has, or has none",
+    "dataset.inputs=[observation.state]": "policy looks at what it did before",
+    "rename_map={observation.state: observation.x}": "policy keeps its names",
+    "ema.enable=true": "training has averages from its beginning, or none",
+    "scheduler.type=diffuser": "learning rate goes on as it did",
+}
+
+
+def test_what_a_checkpoint_says_is_not_said_otherwise_when_it_is_resumed(
+    numbers: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(*words(numbers, tmp_path / "run", SMALL_ACT, ONE))
+    again = "--resume", f"--output_dir={tmp_path / 'run'}", "--steps=2"
+    for flag, said in RESUMED.items():
+        train(*again, f"--{flag}", expect=2)
+        assert f"a resumed {said}" in capsys.readouterr().err
+    train(*again, "--ema.enable=false")
+
+
+def test_who_is_told_its_task_is_not_trained_for_tasks_that_say_nothing(
+    numbers: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tasks = Fake.tasks
+    mute = lambda self: [replace(task, instruction="") for task in tasks(self)]  # noqa: E731
+    monkeypatch.setattr(Fake, "tasks", mute)
+    how = {"env.type": "fake"}
+    train(*words(numbers, tmp_path / "run", SMALL_ACT_WORDS, ONE, how), expect=2)
+    assert "needs an instruction, fake has none for point-0" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_flags_that_nothing_asks_for_are_named_where_the_training_begins(
+    numbers: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    how = {"ema.decay": 0.5, "dataset.image_size": "[16,16]", "wandb.project": "p"}
+    train(*words(numbers, tmp_path / "run", SMALL_ACT, ONE, how))
+    said = capsys.readouterr().err
+    assert "note: --ema.decay changes nothing here: --ema.enable is not set" in said
+    assert "note: --dataset.image_size changes nothing here: the policy looks at no pict" in said
+    assert "note: --wandb.project changes nothing here" in said
+
+
+def test_diffusion_refuses_kernels_without_a_middle_and_says_when_nothing_is_cropped() -> None:
+    from proctor.errors import UsageError
+    from proctor.policies.diffusion.config import DiffusionConfig
+    from proctor.policies.diffusion.network import Diffusion
+
+    for wrong, why in (({"kernel_size": 4}, "odd"), ({"crop_ratio": 2.0}, "up to 1")):
+        with pytest.raises(UsageError, match=why):
+            DiffusionConfig(**wrong)._validate_widths()
+    seen = {"cameras": ["a"], "crop_ratio": 0.5, "resize_shape": None}
+    network: Any = SimpleNamespace(config=SimpleNamespace(**seen))
+    assert "it is a share of resize_shape" in Diffusion.remarks_on_training(network, 1)[0]
+    network.config.resize_shape = [8, 8]
+    assert Diffusion.remarks_on_training(network, 1) == ()

@@ -190,6 +190,10 @@ class DiffusionConfig(CheckpointConfig):
         for width in self.down_dims:
             if width % self.n_groups:
                 raise UsageError(f"down_dims are {self.down_dims}, no multiples of {self.n_groups}")
+        if self.kernel_size % 2 == 0:
+            raise UsageError(f"kernel_size is {self.kernel_size}, expected an odd number")
+        if not 0 < self.crop_ratio <= 1:
+            raise UsageError(f"crop_ratio is {self.crop_ratio:g} (choose above 0, up to 1)")
         if self.diffusion_step_embed_dim < 4 or self.diffusion_step_embed_dim % 2:
             raise UsageError(
                 f"diffusion_step_embed_dim is {self.diffusion_step_embed_dim}, expected an even "

@@ -52,6 +52,16 @@ class Diffusion(Network):
         if n_cameras and config.crop_shape is not None and config.crop_is_random:
             self.loss_draws[CROP] = (Drawn.UNIFORM, (n_cameras, 2))
 
+    def remarks_on_training(self, steps: int) -> tuple[str, ...]:
+        """Say where pictures that are to be cropped are not."""
+        config = self.config
+        if not config.cameras or config.crop_ratio == 1 or config.resize_shape is not None:
+            return ()
+        return (
+            f"crop_ratio={config.crop_ratio:g} changes nothing: it is a share of resize_shape, and "
+            "there is none; --policy.crop_shape=[height,width] crops pictures as they are",
+        )
+
     def condition(self, inputs: dict[str, Tensor], places: Tensor | None = None) -> Tensor:
         """Return what the U-Net is conditioned on, [B, O * (state + cameras + environment)].
 
