@@ -121,7 +121,7 @@ class RunFolder:
             yield
         finally:
             if made:
-                _remove_if_unused(self.path)
+                remove_if_unused(self.path)
             lock.release()
 
     def read(self) -> RunRecord | None:
@@ -222,12 +222,16 @@ def _check_room(folder: Path) -> None:
         )
 
 
-def _remove_if_unused(folder: Path) -> None:
+def is_unused(folder: Path) -> bool:
+    """Tell whether a folder holds nothing but what locks leave."""
+    return {entry.name for entry in folder.iterdir()} <= {LOCK_FILE, CLAIM_FILE}
+
+
+def remove_if_unused(folder: Path) -> None:
     """Take away a folder that holds nothing but its lock."""
     with contextlib.suppress(OSError):
-        locks = {LOCK_FILE, CLAIM_FILE}
-        if {entry.name for entry in folder.iterdir()} <= locks:
-            for name in locks:
+        if is_unused(folder):
+            for name in (LOCK_FILE, CLAIM_FILE):
                 (folder / name).unlink(missing_ok=True)
             folder.rmdir()
 

@@ -9,6 +9,7 @@ checkpoints/best -> 000100                the one with the highest score, where 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -74,6 +75,9 @@ class Checkpoints:
             self.name(LAST, path)
         except (OSError, SafetensorError) as error:
             shutil.rmtree(draft, ignore_errors=True)
+            with contextlib.suppress(OSError):  # or what was there would be gone with the next run
+                if not path.exists():
+                    (self.folder / f".{path.name}{_OLD}").rename(path)
             raise RunFolderError(self._lost(step, error)) from None
         return path
 
@@ -94,7 +98,8 @@ class Checkpoints:
         reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
         newest = self.newest()
         kept = "there is none before it" if newest is None else f"{newest} is whole"
-        return f"the checkpoint of step {step} cannot be written: {reason}; {kept}"
+        mend = "see to the disk, then run again with --resume"
+        return f"the checkpoint of step {step} cannot be written: {reason}; {kept}: {mend}"
 
     def keep(self, last: int, others: frozenset[int] = frozenset()) -> None:
         """Remove all but the ``last`` newest checkpoints and those of the steps ``others``."""

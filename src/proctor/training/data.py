@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -73,7 +75,23 @@ class Samples(torch.utils.data.Dataset[Batch]):
             told = self._hearing([str(task) for task in found["task"]], seen)
         except ProctorError as error:
             return error
-        return batch | {key: torch.from_numpy(rows) for key, rows in told.items()}
+        return _handed_over(batch | {key: torch.from_numpy(rows) for key, rows in told.items()})
+
+
+def _handed_over(batch: Batch) -> Batch | ProctorError:
+    """Return a batch in shared memory, where a loader process read it: torch would put it there.
+
+    It would in a thread, which prints why it could not and leaves the training to wait for ever.
+    """
+    if torch.utils.data.get_worker_info() is None:
+        return batch
+    try:
+        for value in batch.values():
+            if value.numel():  # there is no memory of no bytes
+                value.share_memory_()  # type: ignore[no-untyped-call]
+    except RuntimeError as error:
+        return _without_room(error)
+    return batch
 
 
 def _tensor(values: Any, shape: tuple[int, ...]) -> Tensor:
@@ -99,7 +117,10 @@ def batches(
     with warnings.catch_warnings():
         # Waiting is measured and shown; torch only counts cores.
         warnings.filterwarnings("ignore", message="This DataLoader will create")
-        loaded = iter(_loader(samples, order, steps, loading, device))
+        try:
+            loaded = iter(_loader(samples, order, steps, loading, device))
+        except (OSError, RuntimeError) as error:
+            raise _without_room(error) from error
     copier = _Copier(device) if device.type == "cuda" else None
     for found in _checked(loaded):
         yield found if copier is None else copier(found)
@@ -117,6 +138,17 @@ def _loader(
         collate_fn=_as_it_is,
         pin_memory=device.type == "cuda",
         generator=torch.Generator(),  # its processes draw nothing, and nothing is drawn for them
+    )
+
+
+def _without_room(error: Exception) -> TrainingError:
+    """Say why loader processes could not be started, or could not hand a batch over."""
+    if os.strerror(errno.ENOSPC) not in str(error):
+        return TrainingError(f"loader processes do not work: {what_happened(str(error))}")
+    return TrainingError(
+        "no space left in /dev/shm, where loader processes hand batches over: give it more "
+        "(docker run --shm-size=8g), take a smaller --batch_size or --prefetch_factor, or "
+        "--num_workers=0; what was saved is whole, and --resume goes on from it"
     )
 
 

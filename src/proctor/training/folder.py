@@ -24,10 +24,12 @@ import msgspec
 
 from proctor.config.training import TrainConfig
 from proctor.definition import defining, flatten, short
-from proctor.errors import RunFolderError, UsageError
+from proctor.errors import NotWritten, RunFolderError, UsageError
 from proctor.machine.files import MOST_LINES, read_plain, write_whole
 from proctor.machine.locks import take_lock
 from proctor.machine.system import git_commit, torch_machine, usable_cores, versions
+from proctor.runs.folder import is_unused, remove_if_unused
+from proctor.runs.kept import saying_what_is_kept
 from proctor.runs.training import (
     CHECKPOINTS,
     EVALUATIONS,
@@ -112,7 +114,8 @@ class TrainingFolder:
             FolderInUse: another process works in it.
             RunFolderError: it is there already, or cannot be written.
         """
-        if not config.resume and self.path.exists() and any(self.path.iterdir()):
+        made = not self.path.exists()
+        if not config.resume and not made and not is_unused(self.path):
             raise RunFolderError(
                 f"{self.path} is there already; add --resume to go on with it, or choose another "
                 "--output_dir"
@@ -123,12 +126,23 @@ class TrainingFolder:
         except OSError as error:
             raise RunFolderError(f"cannot write {self.path}: {error.strerror}") from None
         try:
-            self._write(config, given, frames)
-            if (self.path / CHECKPOINTS).is_dir():
-                self.checkpoints().tidy()
-            yield
+            with saying_what_is_kept(self._kept):
+                self._write(config, given, frames)
+                if (self.path / CHECKPOINTS).is_dir():
+                    self.checkpoints().tidy()
+                yield
         finally:
+            if made:
+                remove_if_unused(self.path)
             lock.release()
+
+    def _kept(self, mend: str) -> str:
+        """Say what is kept of a training that the disk ended, and how to go on."""
+        if not (self.path / RECORD_FILE).exists():
+            return f"nothing was begun: {mend}, then run again"
+        newest = self.checkpoints().newest()
+        kept = "there is no checkpoint yet" if newest is None else f"{newest} is whole"
+        return f"{kept}: {mend}, then run again with --resume"
 
     def _write(self, config: TrainConfig, given: Mapping[str, Any], frames: int | None) -> None:
         earlier = read_training(self.path)
@@ -153,19 +167,19 @@ class TrainingFolder:
         try:
             write_whole(self.path / RECORD_FILE, text.encode())
         except OSError as error:
-            raise RunFolderError(f"cannot write {self.path}: {error.strerror}") from None
+            raise NotWritten(self.path / RECORD_FILE, error) from error
 
     def log(self, line: Mapping[str, Any]) -> None:
         """Append a line.
 
         Raises:
-            RunFolderError: the disk does not take it.
+            NotWritten: the disk does not take it.
         """
         try:
             with (self.path / LOG_FILE).open("a") as file:
                 file.write(json.dumps(line) + "\n")
         except OSError as error:
-            raise RunFolderError(f"cannot write {self.path}: {error.strerror}") from None
+            raise NotWritten(self.path / LOG_FILE, error) from error
 
     def forget_after(self, step: int) -> None:
         """Drop the lines of steps that will be taken again.
@@ -178,7 +192,7 @@ class TrainingFolder:
             if (self.path / LOG_FILE).exists():
                 write_whole(self.path / LOG_FILE, b"".join(text + b"\n" for text in kept))
         except OSError as error:
-            raise RunFolderError(f"cannot write {self.path}: {error.strerror}") from None
+            raise NotWritten(self.path / LOG_FILE, error) from error
 
     def set_aside_after(self, step: int) -> list[str]:
         """Rename checkpoints and evaluations of later steps, which another run will take.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from proctor.errors import RunFolderError
+from proctor.errors import NotWritten
 from proctor.recorders.progress import Line, clock
 from proctor.report.training_page import write_training_page
 from proctor.runs.training import EVALUATIONS, Played, read_lines
@@ -122,13 +122,12 @@ class Watching:
         """Remove the checkpoints that are not to be kept, and name the best of the others.
 
         Raises:
-            RunFolderError: the disk is full or gone.
+            NotWritten: the disk is full or gone.
         """
         try:
             self._keep_and_name()
         except OSError as error:
-            where = self._checkpoints.folder
-            raise RunFolderError(f"cannot write {where}: {error.strerror or error}") from None
+            raise NotWritten(self._checkpoints.folder, error) from error
 
     def _keep_and_name(self) -> None:
         if self._config.keep_last is not None:

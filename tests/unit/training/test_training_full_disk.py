@@ -1,0 +1,127 @@
+"""A training whose disk takes nothing more: one line says what is kept, and it goes on later."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from .making import RUN, SMALL_ACT, files_of, words
+
+torch = pytest.importorskip("torch")
+
+from torch.utils.data import dataloader  # noqa: E402
+
+from proctor.cli import main  # noqa: E402
+from proctor.errors import TrainingError  # noqa: E402
+from proctor.machine import files  # noqa: E402
+from proctor.runs import folder as run_folder  # noqa: E402
+from proctor.training import data  # noqa: E402
+from proctor.training.checkpoints import Checkpoints  # noqa: E402
+from proctor.training.sampler import Order  # noqa: E402
+
+FEW = RUN | {"steps": 2, "save_freq": 1, "log_freq": 1}
+
+
+def refuse_files(patched: pytest.MonkeyPatch, name: str) -> None:
+    """Let the disk take no file of this name."""
+
+    def full(fd: int) -> None:
+        if name in Path(f"/proc/self/fd/{fd}").readlink().name:
+            raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+    patched.setattr(files, "sync", full)
+    patched.setattr(run_folder, "sync", full)
+
+
+def test_a_page_that_does_not_fit_costs_no_checkpoint(numbers, tmp_path, monkeypatch, capsys):
+    run = tmp_path / "run"
+    refuse_files(monkeypatch, "report.html")
+    assert main(["train", *words(numbers, run, SMALL_ACT, FEW)]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        f"proctor: error: cannot write {run / 'report.html'}: Disk quota exceeded; "
+        f"{run / 'checkpoints/000001'} is whole: make room, then run again with --resume"
+    )
+    monkeypatch.undo()
+    assert main(["train", "--resume", f"--output_dir={run}"]) == 0
+    assert main(["train", *words(numbers, tmp_path / "whole", SMALL_ACT, FEW)]) == 0
+    whole = files_of(tmp_path / "whole/checkpoints/000002")
+    assert files_of(run / "checkpoints/000002") == whole
+
+
+def test_a_training_that_could_not_begin_is_not_in_the_way(numbers, tmp_path, monkeypatch, capsys):
+    run = tmp_path / "run"
+    refuse_files(monkeypatch, "train.json")
+    command = ["train", *words(numbers, run, SMALL_ACT, FEW | {"steps": 1})]
+    assert main(command) == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert "train.json: Disk quota exceeded; nothing was begun: make room, then run again" in said
+    assert not run.exists()
+    monkeypatch.undo()
+    run.mkdir()
+    (run / ".lock").touch()  # as a kill would leave it
+    assert main(command) == 0
+
+
+def test_a_checkpoint_that_cannot_take_the_place_of_another_leaves_it(tmp_path, monkeypatch):
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(20, lambda folder: (folder / "note").write_text("old"))
+    renamed = Path.rename
+
+    def full(self, target):
+        if self.name == ".000020.part":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return renamed(self, target)
+
+    monkeypatch.setattr(Path, "rename", full)
+    with pytest.raises(run_folder.RunFolderError, match=r"000020 is whole: .* --resume"):
+        checkpoints.save(20, lambda folder: (folder / "note").write_text("new"))
+    checkpoints.tidy()
+    assert (tmp_path / "000020/note").read_text() == "old"
+
+
+class Frames:
+    """A dataset of actions."""
+
+    def batch(self, positions, keys):
+        return {key: np.zeros((len(positions), 2), np.float32) for key in keys} | {"task": [""]}
+
+
+class Deaf:
+    """A policy that is not told its task."""
+
+    needs = ()
+
+    def __call__(self, words, seen):
+        return {}
+
+
+def test_a_batch_that_cannot_be_handed_over_is_one_line(monkeypatch):
+    """Torch does it in a thread of the loader, and whoever waits for the batch waits for ever."""
+    full = RuntimeError("unable to allocate shared memory(shm): No space left on device (28)")
+
+    def share(self):
+        raise full
+
+    monkeypatch.setattr(data.torch.utils.data, "get_worker_info", lambda: "a loader process")
+    monkeypatch.setattr(torch.Tensor, "share_memory_", share)
+    found = data.Samples(Frames(), {"action": (2,)}, Deaf()).__getitems__([0, 1])
+    with pytest.raises(TrainingError, match=r"no space left in /dev/shm.*--num_workers=0"):
+        list(data._checked(iter([found])))
+    monkeypatch.undo()
+    assert data.Samples(Frames(), {"action": (2,)}, Deaf()).__getitems__([0, 1])[
+        "action"
+    ].shape == (2, 2)
+
+
+def test_loader_processes_that_find_no_room_to_begin_are_one_line(monkeypatch):
+    def full(loader):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(dataloader, "_MultiProcessingDataLoaderIter", full)
+    order, loading = Order(np.arange(12), batch_size=4, seed=0), data.Loading(1, 1, "spawn")
+    with pytest.raises(TrainingError, match="no space left in /dev/shm"):
+        list(data.batches(Frames(), order, range(2), loading, torch.device("cpu")))
