@@ -30,7 +30,7 @@ from proctor.policies.lerobot.processors import Pipeline
 from proctor.policies.lerobot.saving import write_parts
 from proctor.policies.runtime.chunk_policy import as_float
 from proctor.policies.runtime.network import Network
-from proctor.policies.runtime.numerics import training_numerics
+from proctor.policies.runtime.numerics import step_numerics, training_numerics
 from proctor.training.checkpoints import AVERAGED, PRETRAINED, STATE, Checkpoints
 from proctor.training.data import Batch, batches
 from proctor.training.draws import Draws
@@ -169,6 +169,7 @@ class Trainer:
         draws = self.drawn(network, learning.step, len(batch[ACTION]))
         seen = self.changed_at_random(batch, learning.step)
         with (
+            step_numerics(setup.device),
             setup.draws.in_layers(learning.step, setup.device),
             self.learner.collecting(last=updates),
         ):
@@ -245,7 +246,8 @@ class Trainer:
         steps, loading = range(first.batches_per_epoch), replace(self.setup.loading, processes=0)
         total, rows = torch.zeros((), device=self.setup.device), 0
         for number, batch in enumerate(batches(samples, first, steps, loading, self.setup.device)):
-            loss, _ = self.loss(batch, self.drawn(network, number, len(batch[ACTION])))
+            with step_numerics(self.setup.device):
+                loss, _ = self.loss(batch, self.drawn(network, number, len(batch[ACTION])))
             total += loss.detach() * len(batch[ACTION])
             rows += len(batch[ACTION])
         network.train()

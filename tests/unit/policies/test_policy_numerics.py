@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from proctor.policies.runtime.numerics import numerics_of
+from proctor.policies.runtime.numerics import numerics_of, step_numerics
 from proctor.policies.runtime.runner import Runner, make_runner
 
 CUDA = torch.device("cuda")
@@ -83,3 +83,16 @@ def test_making_and_using_a_runner_leaves_the_settings_alone(before, monkeypatch
     runner({"x": np.zeros((2, 1), np.float32)})
     assert seen == [(False, True, True)] * 2
     assert settings() == before
+
+
+@pytest.mark.parametrize("context", [numerics_of, step_numerics])
+def test_what_torch_switches_off_in_a_call_is_on_again_after_it(context):
+    mkldnn = torch.backends.mkldnn
+    before = mkldnn.enabled
+    try:
+        mkldnn.set_flags(True)
+        with context(torch.device("cpu")):
+            mkldnn.set_flags(False)  # as a product in bfloat16 does on a CPU that has none
+        assert mkldnn.enabled
+    finally:
+        mkldnn.set_flags(before)

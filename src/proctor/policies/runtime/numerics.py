@@ -1,4 +1,4 @@
-"""How a policy computes on a GPU, for the time of a call: torch keeps it for the whole process."""
+"""How a policy computes, for the time of a call: torch keeps it for the whole process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import torch
 class _Shared:
     """Settings that hold while at least one caller is inside, on whatever thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, begin: Callable[[], Callable[[], None]]) -> None:
+        self._begin = begin
         self._lock = threading.Lock()
         self._inside = 0
         self._undo: Callable[[], None]
@@ -22,7 +23,7 @@ class _Shared:
     def held(self) -> Iterator[None]:
         with self._lock:
             if self._inside == 0:
-                self._undo = _set()
+                self._undo = self._begin()
             self._inside += 1
         try:
             yield
@@ -33,16 +34,13 @@ class _Shared:
                     self._undo()
 
 
-_SHARED = _Shared()
-
-
 def numerics_of(device: torch.device) -> contextlib.AbstractContextManager[None]:
     """Return the context that calls into a policy on ``device`` are made in.
 
     Outside it everything is as the process has set it: an evaluation inside a training must not
     change the training.
     """
-    return _SHARED.held() if device.type == "cuda" else contextlib.nullcontext()
+    return (_ON_CUDA if device.type == "cuda" else _ELSEWHERE).held()
 
 
 @contextlib.contextmanager
@@ -59,6 +57,11 @@ def training_numerics(device: torch.device, *, deterministic: bool) -> Iterator[
             undo()
 
 
+def step_numerics(device: torch.device) -> contextlib.AbstractContextManager[None]:
+    """Return the context of a training's step: what it computes with is the same for every step."""
+    return contextlib.nullcontext() if device.type == "cuda" else _ELSEWHERE.held()
+
+
 def _set(*, deterministic: bool = True) -> Callable[[], None]:
     """Set how a GPU computes; return what restores the settings that were there."""
     cudnn, matmul = torch.backends.cudnn, _Products(torch.backends.cuda.matmul)
@@ -73,6 +76,20 @@ def _set(*, deterministic: bool = True) -> Callable[[], None]:
         matmul.restore()
 
     return undo
+
+
+def _keep() -> Callable[[], None]:
+    """Return what switches a CPU's library on again, where torch switches it off in a call.
+
+    It does for the whole process, at the first product in bfloat16 on a CPU without: bits of what
+    is computed later would depend on what was computed before.
+    """
+    switch: Any = torch.backends.mkldnn
+    before = switch.enabled
+    return lambda: switch.set_flags(before)
+
+
+_ON_CUDA, _ELSEWHERE = _Shared(_set), _Shared(_keep)
 
 
 class _Products:
