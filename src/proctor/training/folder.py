@@ -139,7 +139,8 @@ class TrainingFolder:
     def _kept(self, mend: str) -> str:
         """Say what is kept of a training that the disk ended, and how to go on."""
         if not (self.path / RECORD_FILE).exists():
-            return f"nothing was begun: {mend}, then run again"
+            gone = "nothing was begun" if self.path.is_dir() else f"{self.path} is gone"
+            return f"{gone}: {mend}, then run again"
         newest = self.checkpoints().newest()
         kept = "there is no checkpoint yet" if newest is None else f"{newest} is whole"
         return f"{kept}: {mend}, then run again with --resume"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,15 +104,27 @@ def on_disk(folder: Path, plan: Plan) -> dict[str, Array]:
     Raises:
         DatasetError: the disk is full.
     """
+    made: dict[str, Array] = {}
     try:
-        return {
-            key: np.lib.format.open_memmap(
-                _part(folder, name), "w+", plan.shapes[key][1], plan.shapes[key][0]
-            )
-            for name, key in _names(plan)
-        }
+        for name, key in _names(plan):
+            shape, dtype = plan.shapes[key]
+            made[key] = np.lib.format.open_memmap(_part(folder, name), "w+", dtype, shape)
+            _take_room(_part(folder, name))
     except OSError as error:
-        raise _full(folder, error) from None
+        with unfinished_removed(folder, plan):
+            raise _full(folder, error) from None
+    return made
+
+
+def _take_room(path: Path) -> None:
+    """Have the disk set all of a file aside: a full one kills whoever writes to the mapping.
+
+    Raises:
+        OSError: there is not as much.
+    """
+    if sys.platform == "linux":
+        with path.open("r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
 
 
 def publish(folder: Path, plan: Plan, columns: Mapping[str, Array]) -> dict[str, Array]:

@@ -231,7 +231,8 @@ class DiskStore:
 
     def claim(self, stripe: int) -> Lock | None:
         """Keep others from filling a part; None where one does."""
-        return try_lock(self._entry.folder / f"fill-{stripe:02d}.lock")
+        with _one_line(self._entry.folder):
+            return try_lock(self._entry.folder / f"fill-{stripe:02d}.lock")
 
     def close(self) -> None:
         """Let go of it."""

@@ -392,6 +392,10 @@ def test_a_full_disk_and_a_file_system_without_locks_are_said_in_one_line(
             DatasetError, match=r"cannot write .*No space left on device.*stays good"
         ):
             cache.read(EPISODES, FRAMES)
+    with monkeypatch.context() as patch:
+        patch.setattr("proctor.datasets.cache.store.try_lock", full)
+        with pytest.raises(DatasetError, match=r"cannot write .*No space left on device"):
+            cache.read(EPISODES, FRAMES)
     assert numbers(cache.read(EPISODES, FRAMES)) == NUMBERS
     (tmp_path / "file").write_text("")
     bad = FrameCacheSettings(CacheKind.DISK, 1.0, str(tmp_path / "file"))

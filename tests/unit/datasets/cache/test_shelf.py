@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import pickle
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import pytest
 from proctor import datasets
 from proctor.datasets.cache.folder import list_entries
 from proctor.datasets.cache_settings import FrameCacheSettings
+from proctor.errors import DatasetError
 from tests.unit.datasets.making import GOLDEN, assert_same, copied, make_numbers
 
 
@@ -51,3 +54,22 @@ def test_mapped_columns_of_a_table_that_was_changed_are_not_used(
     at = table.column_names.index("next.reward")
     pq.write_table(table.set_column(at, "next.reward", pa.array([7.0] * 4, pa.float32())), path)
     assert datasets.open(root, cache=on_disk)[0]["next.reward"] == 7.0
+
+
+def test_a_disk_without_room_for_columns_is_one_line_and_no_bus_error(
+    tmp_path: Path, on_disk: FrameCacheSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Room is taken before the mapping is written to: a kernel that finds none then kills."""
+
+    def full(fd: int, offset: int, size: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    root = copied("video3ep", tmp_path / "set")
+    with monkeypatch.context() as patched:
+        patched.setattr("os.posix_fallocate", full)
+        with pytest.raises(DatasetError, match=r"cannot be kept there \(No space left"):
+            datasets.open(root, cache=on_disk).batch(range(5))
+    assert not list(on_disk.folder.rglob("*.part"))
+    assert_same(
+        datasets.open(root, cache=on_disk).batch(range(5)), datasets.open(root).batch(range(5))
+    )
