@@ -112,7 +112,8 @@ class DatasetWriter:
                 f"{root} is of version {info.version}: run `proctor data convert` first"
             )
         refuse_unwritable(info)
-        lock = lock_dataset(root)
+        with in_our_words(root, "it is as it was"):
+            lock = lock_dataset(root)
         try:
             with in_our_words(root, "it is as it was"):
                 Workshop(root).clear()

@@ -11,6 +11,7 @@ import pytest
 
 from proctor.cli import main
 from proctor.datasets import writer as writer_module
+from proctor.errors import DatasetError
 from proctor.recorders import on_disk
 from proctor.runs import folder as folder_module
 from proctor.runs.journal import read_journal
@@ -179,3 +180,16 @@ def test_pictures_of_short_episodes_have_the_statistics_that_are_checked(tmp_pat
         eval__use_async_envs=False,
     )
     assert main(["data", "check", str(tmp_path / "demos")]) == 0
+
+
+def test_a_dataset_on_a_disk_that_is_read_only_is_not_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_only(*_: object) -> None:
+        raise refuse(errno.EROFS)
+
+    features = {"action": {"dtype": "float32", "shape": [2], "names": None}}
+    writer_module.DatasetWriter.create(tmp_path / "toy", 10, features).release()
+    monkeypatch.setattr(writer_module, "lock_dataset", read_only)
+    with pytest.raises(DatasetError, match="written: Read-only file system; it is as it was"):
+        writer_module.DatasetWriter.resume(tmp_path / "toy")
