@@ -84,9 +84,9 @@ def _keep() -> Callable[[], None]:
     It does for the whole process, at the first product in bfloat16 on a CPU without: bits of what
     is computed later would depend on what was computed before.
     """
-    switch: Any = torch.backends.mkldnn
-    before = switch.enabled
-    return lambda: switch.set_flags(before)
+    library: Any = torch.backends.mkldnn
+    before = library.enabled
+    return lambda: setattr(library, "enabled", before)
 
 
 _ON_CUDA, _ELSEWHERE = _Shared(_set), _Shared(_keep)
