@@ -57,17 +57,20 @@ Show = Callable[["Evaluation", "ActionSpec", "Console"], None]
 
 
 def evaluate_and_show(
-    settings: dict[str, Any], show: Show | None = None
+    settings: dict[str, Any], show: Show | None = None, name: str | None = None
 ) -> tuple[Prepared[EvalConfig], int]:
-    """Evaluate, show the results, and return what was run with the exit code."""
+    """Evaluate, show the results, and return what was run with the exit code.
+
+    Of several runs ``name`` is said first, once nothing of this one can be refused any more.
+    """
     from proctor.recorders.interrupts import Interrupts
 
     with Interrupts() as interrupts:
-        return _evaluate_and_show(settings, interrupts, show or _show)
+        return _evaluate_and_show(settings, interrupts, show or _show, name)
 
 
 def _evaluate_and_show(
-    settings: dict[str, Any], interrupts: Interrupts, show: Show
+    settings: dict[str, Any], interrupts: Interrupts, show: Show, name: str | None
 ) -> tuple[Prepared[EvalConfig], int]:
     from rich.console import Console
 
@@ -81,6 +84,8 @@ def _evaluate_and_show(
     from proctor.stats.anytime import watched
 
     prepared = prepare(build(EvalConfig, settings))
+    if name is not None:
+        print(one_line(f"{name}:"), file=sys.stderr)
     _warn_of_differences(prepared)
     _say_what_renders(prepared)
 
@@ -206,8 +211,8 @@ def _show(evaluation: Evaluation, action: ActionSpec, console: Console) -> None:
     _say_where_the_report_is(evaluation.path)
 
 
-def _evaluate_one_of_several(settings: dict[str, Any]) -> tuple[Path, int]:
-    prepared, code = evaluate_and_show(settings, _show_briefly)
+def _evaluate_one_of_several(settings: dict[str, Any], name: str) -> tuple[Path, int]:
+    prepared, code = evaluate_and_show(settings, _show_briefly, name)
     return prepared.folder.path, code
 
 

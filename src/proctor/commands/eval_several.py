@@ -139,24 +139,29 @@ def _names(paths: Sequence[Path]) -> list[str]:
     return [name.replace(":", "-") for name in names]
 
 
-Evaluate = Callable[[dict[str, Any]], tuple[Path, int]]
-"""Evaluates by settings, and returns the run's folder with the exit code."""
+Evaluate = Callable[[dict[str, Any], str], tuple[Path, int]]
+"""Evaluates by settings, under a name, and returns the run's folder with the exit code."""
 
 
 def evaluate_several(variants: Sequence[Variant], given: dict[str, str], evaluate: Evaluate) -> int:
     """Evaluate them one after the other, show all in one table, and return the exit code.
 
-    One that cannot be evaluated is named and left out; what all share is refused before any begins.
+    A checkpoint that cannot be evaluated is named and left out; what all share is refused before
+    any begins.
+
+    Raises:
+        UsageError: the one policy of all cannot be evaluated.
     """
     root, asked = _checked(variants, given)
+    of_one_policy = len({str(_given(v.settings, "policy", "path")) for v in variants}) == 1
     done: dict[str, Path] = {}
     worst = 0
-
     for variant, settings in zip(variants, asked, strict=True):
-        print(one_line(f"{variant.name}:"), file=sys.stderr)
         try:
-            folder, code = evaluate(settings)
+            folder, code = evaluate(settings, variant.name)
         except ProctorError as error:
+            if variant is variants[0] and of_one_policy and isinstance(error, UsageError):
+                raise
             print(one_line(f"proctor: error: {variant.name}: {error}"), file=sys.stderr)
             worst = _EXIT_REFUSED
             continue

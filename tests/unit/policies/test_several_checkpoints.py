@@ -135,15 +135,26 @@ def test_what_one_of_them_is_refused_for_is_said_before_any_begins(
     assert "--resume needs --output_dir=FOLDER, which holds the runs" in capsys.readouterr().err
 
 
+def test_what_the_one_policy_of_all_is_refused_for_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--policy.type=random", "--policy.n_obs_steps=0", "--env.type=fake", "--seed=1,2,3"]
+    assert main(["eval", *words, f"--output_dir={tmp_path / 'out'}"]) == 2
+    told = capsys.readouterr()
+    assert told.err == "proctor: error: --policy.n_obs_steps must be at least 1, got 0\n"
+    assert told.out == ""
+    assert not (tmp_path / "out").exists()
+
+
 def test_one_that_breaks_is_named_and_the_others_go_on(
     training: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     evaluate = eval_command.evaluate_and_show
 
-    def breaking(settings: dict[str, Any], show: Any) -> Any:
+    def breaking(settings: dict[str, Any], *shown: Any) -> Any:
         if "000010" in settings["policy.path"]:
             raise PolicyError("actions that are no numbers")
-        return evaluate(settings, show)
+        return evaluate(settings, *shown)
 
     monkeypatch.setattr(eval_command, "evaluate_and_show", breaking)
     words = ["eval", "--policy.path=train/checkpoints/*", *FAKE, "--output_dir=out"]
@@ -158,7 +169,7 @@ def test_an_interrupted_series_says_how_to_go_on_with_all_of_it(
     training: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stopped = (training, EXIT_INTERRUPTED)
-    monkeypatch.setattr(eval_command, "_evaluate_one_of_several", lambda settings: stopped)
+    monkeypatch.setattr(eval_command, "_evaluate_one_of_several", lambda *_: stopped)
     words = ["eval", "--policy.path=train/checkpoints/*", "--env.type=fake", "--output_dir=out"]
     assert main(words) == EXIT_INTERRUPTED
     assert capsys.readouterr().err.endswith(
