@@ -118,11 +118,6 @@ class Comparison:
         ]
 
 
-def compare(a: RunResults, b: RunResults, criteria: Criteria) -> Comparison:
-    """Compare B with A; raises as below."""
-    return compare_all([a, b], criteria)[0]
-
-
 def compare_all(runs: Sequence[RunResults], criteria: Criteria) -> list[Comparison]:
     """Compare every other run with the first.
 

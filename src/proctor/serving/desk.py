@@ -97,6 +97,12 @@ class Desk:
         self._guests.add(guest)
         return guest
 
+    def seated(self, guests: list[Guest], count: int) -> list[Guest]:
+        """Return so many of a client's guests; more come in, and are its own, if need be."""
+        while len(guests) < count:
+            guests.append(self.enter())
+        return guests[:count]
+
     def warm_up(self, features: Mapping[str, Feature]) -> None:
         """Have the policy prepare for its batches, until somebody asks."""
 

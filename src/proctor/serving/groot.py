@@ -88,10 +88,9 @@ class _Talk:
         }
 
     async def _act(self, guests: list[Guest], asked: groot.Asked, *, newer: bool) -> bytes:
-        while len(guests) < len(asked.rows):
-            guests.append(self._counter.desk.enter())
+        seated = self._counter.desk.seated(guests, len(asked.rows))
         answers = await asyncio.gather(
-            *(self._one(guest, ask) for guest, ask in zip(guests, asked.rows, strict=False))
+            *(self._one(guest, ask) for guest, ask in zip(seated, asked.rows, strict=True))
         )
         chunks = [answered.actions for answered in answers]
         return groot.encode_actions(chunks, nested=asked.nested, newer=newer)

@@ -21,7 +21,6 @@ class Client:
 
 
 ClientT = TypeVar("ClientT", bound=Client)
-Name = bytes | str
 
 
 class Heard(Generic[ClientT]):
@@ -29,9 +28,9 @@ class Heard(Generic[ClientT]):
 
     def __init__(self, desk: Desk, limits: Limits, make: Callable[[], ClientT]) -> None:
         self._desk, self._limits, self._make = desk, limits, make
-        self._known: OrderedDict[Name, ClientT] = OrderedDict()
+        self._known: OrderedDict[str, ClientT] = OrderedDict()
 
-    def client(self, name: Name) -> ClientT:
+    def client(self, name: str) -> ClientT:
         """Return who said something."""
         now = time.monotonic()
         if name not in self._known:
@@ -42,12 +41,6 @@ class Heard(Generic[ClientT]):
         while len(self._known) > self._limits.most_guests or self._first_is_silent(now):
             self._forget(self._known.popitem(last=False)[1])
         return client
-
-    def guests(self, client: ClientT, count: int) -> list[Guest]:
-        """Return as many guests of the client's, new ones if need be."""
-        while len(client.guests) < count:
-            client.guests.append(self._desk.enter())
-        return client.guests[:count]
 
     def _first_is_silent(self, now: float) -> bool:
         return now - next(iter(self._known.values())).heard_at > self._limits.idle_s

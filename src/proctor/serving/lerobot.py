@@ -153,7 +153,7 @@ class _Service:
         ask = lerobot.ask_of(observed, setup or lerobot.Setup("", ""))
         if setup is None and ask.episode is None:
             raise WireError("observations come after SendPolicyInstructions")
-        (guest,) = self._robots.guests(robot, 1)
+        (guest,) = self._counter.desk.seated(robot.guests, 1)
         actions = (await self._counter.answer(guest, ask, {})).actions
         if ask.episode is not None or setup is None:
             return lerobot.encode_own_actions(actions)

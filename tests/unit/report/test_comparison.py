@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from proctor.errors import UsageError
-from proctor.report.comparison import Criteria, compare, compare_all
+from proctor.report.comparison import Comparison, Criteria, compare_all
 from proctor.report.comparison_table import comparison_lines
 from proctor.report.pairing import RunResults, paired_outcomes
 from proctor.runs.folder import RunRecord
@@ -41,6 +41,11 @@ def a_run(name: str, *tasks: Sequence[EpisodeRow], **protocol: Any) -> RunResult
     content = {"benchmark": {"type": "fake", "horizon": 50}, "policy": {"type": name}, "seed": 1000}
     record = RunRecord({}, {}, {**content, **protocol}, {}, {}, [0.0])
     return RunResults(Path(name), record, [row for task in tasks for row in task], [])
+
+
+def compare(a: RunResults, b: RunResults, criteria: Criteria) -> Comparison:
+    (comparison,) = compare_all([a, b], criteria)
+    return comparison
 
 
 def test_episodes_are_paired_by_task_name_seed_and_init_state() -> None:
