@@ -61,6 +61,13 @@ class Players:
         load = Load(self._thinking, self.cores or usable_cores(), usable_memory_bytes())
         return workers_for(self.batch_size, n_episodes, load)
 
+    def most_at_once(self, n_workers: int) -> int:
+        """Return how many of so many simulators the policy is asked about in one call."""
+        spec = self.policy.spec
+        if spec.in_flight > 1:  # each call is about one, on a thread of its own
+            return 1
+        return min(n_workers, spec.rows_at_once or n_workers)
+
     @property
     def _thinking(self) -> Thinking:
         if self.policy.spec.placement is Placement.WORKER:

@@ -79,8 +79,7 @@ class Here:
         )
         worker = replace(setup.worker, environment=dict(environment), draw_slots=rules.draw_slots)
         setup = replace(setup, worker=worker, watchdog_s=rules.watchdog_s)
-        several = self._players.policy.spec.in_flight > 1  # each is asked about one, on its own
-        bounds = replace(rules.bounds, max_batch=1 if several else n_workers, begun=begun)
+        bounds = replace(rules.bounds, max_batch=self._players.most_at_once(n_workers), begun=begun)
         self.scheduler, self._environment = Scheduler(specs, bounds), environment
         self._engine = Engine(setup, self.scheduler)
         return self._engine

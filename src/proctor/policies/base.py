@@ -84,6 +84,9 @@ class PolicySpec:
     computes_on: str | None = None
     """Where its network runs, "cpu" or an accelerator's name: the default number of simulators
     depends on it. None: it has no network."""
+    rows_at_once: int | None = None
+    """How many rows its device computes, however many are asked for: it is not asked about more,
+    which would cost as much as twice as many. None: what is asked for."""
     bit_exact: bool = True
     """Whether a row's bits are the same whatever else is in the batch; if not, an audit compares
     outcomes and returns instead of digests."""

@@ -73,6 +73,23 @@ def write(path: Path, text: str) -> None:
     path.write_text(text)
 
 
+@pytest.mark.parametrize(
+    ("of_the_policy", "asked"),
+    [({}, 14), ({"rows_at_once": 8}, 8), ({"rows_at_once": 32}, 14), ({"in_flight": 4}, 1)],
+)
+def test_a_policy_is_asked_about_no_more_than_its_device_computes_at_once(
+    of_the_policy: dict[str, int],
+    asked: int,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    words = {"policy.type": "zero", "env.type": "fake", "output_dir": str(tmp_path / "run")}
+    prepared = prepare(build(EvalConfig, words))
+    spec = replace(prepared.policy.spec, **of_the_policy)
+    monkeypatch.setattr(prepared.policy, "spec", spec)
+    assert prepared.players.most_at_once(14) == asked
+
+
 def test_the_tightest_quota_on_the_way_up_counts(tmp_path: Path) -> None:
     write(tmp_path / "self", "0::/pod/container\n")
     write(tmp_path / "fs/pod/container/cpu.max", "max 100000\n")

@@ -96,6 +96,7 @@ class ChunkPolicy(Policy):
             needs_instruction=config.is_told and config.instruction is None,
             worded=tuple(config.instructions or ()),
             computes_on=self.device.type,
+            rows_at_once=None if self.device.type == "cpu" else config.pad_to,
             bit_exact=self.device.type == "cpu" or config.pad_to is not None,
             remembers=parts.network.new_episode() is not None,
             asked_every=parts.network.asked_every,
