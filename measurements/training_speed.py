@@ -1,13 +1,15 @@
 """Training beside LeRobot: samples a second, data included, and the share of time without data.
 
     python -m measurements.training_speed [numbers video] [gpu gpu-bf16] [--rounds=3] [--steps=60]
+        [--batches=8,64] [--data=DIR]
 
 LeRobot is where PROCTOR_PEER_VENV says (`measurements/peers/install.py`). Both learn by turns from
 the same files with the same flags, as users would start them. On a CPU with one compute thread
 each, the other cores are for loaders: LeRobot reads without loader processes and with its default
 of four; its best counts. ``gpu`` and ``gpu-bf16`` have to be named and want a CUDA device: ACT as
-large as LeRobot makes it, in float32 (TF32 in products) or bfloat16, twelve loaders each. What is
-told of the first quarter of a run is left out. The table is Markdown, for docs/training.md.
+large as LeRobot makes it, in float32 (TF32 in products) or bfloat16, twelve loaders each, with
+``--batches`` and from ``--data`` if there is a dataset already. What is told of the first quarter
+of a run is left out. The table is Markdown, for docs/training.md.
 """
 
 from __future__ import annotations
@@ -41,7 +43,6 @@ SMALL = {
 }  # fmt: skip
 ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
-IN_MEMORY = {"dataset.cache": "ram"}
 BF16 = {"ACCELERATE_MIXED_PRECISION": "bf16"}
 """How LeRobot 0.6.1 is told; ours is a flag."""
 SAID = re.compile(r"step:\S+ .*?updt_s:([\d.]+).*?data_s:([\d.]+)")
@@ -158,28 +159,34 @@ def video(folder: Path, rounds: int, steps: int) -> None:
     measure(Case("ACT on 480x480 video", root, 8, steps, [plain, four], our), folder, rounds)
 
 
-def gpu(folder: Path, rounds: int, steps: int, *, bf16: bool = False) -> None:
-    root = folder / "video"
+def gpu(folder: Path, rounds: int, steps: int, asked: Mapping[str, str], *, bf16: bool) -> None:
+    root = Path(asked.get("data", folder / "video")).absolute()
     if not root.exists():
-        write_video(root, episodes=20, length=100, size=480)
+        write_video(root, episodes=10, length=100, size=480)
     same: dict[str, object] = {"num_workers": 12}
     flags: dict[str, object] = {"accelerator.mixed_precision": "bf16"} if bf16 else {}
-    our = {"12 loader processes": same | flags, "cache=ram": same | flags | IN_MEMORY}
+    our = {"12 loader processes": same | flags}
     network, environment = {**ACT, "policy.device": "cuda"}, BF16 if bf16 else {}
-    for batch in (8, 64):
+    for batch in map(int, asked.get("batches", "8,64").split(",")):
         what = f"ACT on 480x480 video, {'bfloat16' if bf16 else 'float32'}, batch {batch}"
         case = Case(what, root, batch, steps, [same], our, network, environment)
         measure(case, folder, rounds)
 
 
 ON_A_CPU: dict[str, Callable[..., None]] = {"numbers": numbers, "video": video}
-PARTS = ON_A_CPU | {"gpu": gpu, "gpu-bf16": partial(gpu, bf16=True)}
 
 
 def main(words: list[str]) -> None:
     asked = dict(word[2:].split("=", 1) for word in words if word.startswith("--"))
     rounds, steps = int(asked.get("rounds", 3)), int(asked.get("steps", 60))
-    parts = {name: partial(part, rounds=rounds, steps=steps) for name, part in PARTS.items()}
+    on_a_gpu = {
+        "gpu": partial(gpu, asked=asked, bf16=False),
+        "gpu-bf16": partial(gpu, asked=asked, bf16=True),
+    }
+    parts = {
+        name: partial(part, rounds=rounds, steps=steps)
+        for name, part in (ON_A_CPU | on_a_gpu).items()
+    }
     named = [word for word in words if not word.startswith("--")]
     measure_parts(named or list(ON_A_CPU), parts, HEAD)
 
