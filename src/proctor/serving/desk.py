@@ -81,7 +81,7 @@ class Desk:
 
     def __init__(self, policy: Policy, act: Act, *, most: int, seed: int) -> None:
         self._policy, self._act = policy, act
-        self.most, self._seed = most, seed
+        self.most, self._seed = min(most, policy.spec.rows_at_once or most), seed
         self._numbers = itertools.count()
         self._inbox: queue.SimpleQueue[_Item] = queue.SimpleQueue()
         self._guests: set[Guest] = set()
