@@ -88,11 +88,14 @@ def chosen_episodes(name: str, table: Episodes, episodes: Sequence[int] | None) 
     """Return the episodes to read, in order, each once.
 
     Raises:
-        DatasetError: there is no such episode.
+        DatasetError: there is no such episode, or they are no numbers.
     """
     if episodes is None:
         return np.arange(len(table))
-    wanted = np.unique(np.asarray(episodes, np.int64))
+    given = np.asarray(episodes)
+    if given.size and given.dtype.kind not in "iu":  # a mask, say, would be taken for 0 and 1
+        raise DatasetError(f"episodes are a list of their numbers, got {episodes!r:.60}")
+    wanted = np.unique(given.astype(np.int64))
     wrong = wanted[(wanted < 0) | (wanted >= len(table))]
     if len(wrong):
         has = f"0 to {len(table) - 1}" if len(table) else "none"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from proctor.datasets.edit.frames import RENEWED, Numbering
 from proctor.datasets.edit.pictures import count_pictures
 from proctor.datasets.edit.recipe import Kept, Part, Recipe
@@ -49,8 +47,7 @@ class Counting:
             stats.append(found)
             pixels.append(levels)
             start = stop
-        finite = {key: _finite(values) for key, values in numbers.items()}
-        self._totals.add_all(stats, finite, pixels)
+        self._totals.add_all(stats, numbers, pixels)
         self.episodes += stats
         self.levels += pixels
 
@@ -86,8 +83,10 @@ class Counting:
             return old
         shift = float(values.ravel()[0]) - float(old["min"].ravel()[0])
         if key == "task_index":
-            shifts = self._numbering.new_tasks[place] - self._numbering.old_tasks[place]
-            if (shifts != shifts[0]).any():
+            tasks = self._numbering.old_tasks[place]
+            shifts = self._numbering.new_tasks[place] - tasks
+            told = (old["min"].item(), old["max"].item()) == (tasks.min(), tasks.max())
+            if (shifts != shifts[0]).any() or not told:  # LeRobot's edits leave them as they were
                 return numbers_stats(values)
             shift = float(shifts[0])
         return {
@@ -105,11 +104,3 @@ class Counting:
         else:
             levels = count_pictures(kept, self._recipe.source_key(key))
         return pixel_stats(levels, len(sampled_frames(kept.row.length))), levels
-
-
-def _finite(values: Array) -> Array:
-    """Return the rows without those that hold what is no number: they would have no quantiles."""
-    if values.dtype.kind != "f" or np.isfinite(values).all():
-        return values
-    rows = values.reshape(-1, 1 if values.ndim < 2 else values.shape[-1])
-    return rows[np.isfinite(rows).all(axis=1)]

@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from proctor.datasets.edit.recipe import Kept, Recipe, Source, result_info
-from proctor.datasets.format.info import DEFAULT_FEATURES
+from proctor.datasets.format.info import DEFAULT_FEATURES, Info
 from proctor.datasets.format.tasks import SUBTASK_INDEX, SUBTASKS_FILE, read_subtasks
+from proctor.datasets.frames.depth import DepthScale, DepthUnit
 from proctor.datasets.frames.encoder import Codec
 from proctor.errors import UsageError, did_you_mean
 
@@ -130,6 +131,10 @@ def _check_alike(one: Source, other: Source) -> None:
                 raise UsageError(
                     f"{pair} differ in {name} of {key}: {here.get(name)} and {there.get(name)}"
                 )
+    for key in one.info.cameras:
+        shown = [_what_pixels_are(source.info, key) for source in (one, other)]
+        if shown[0] != shown[1]:
+            raise UsageError(f"{pair} differ in what {key} shows: {shown[0]} and {shown[1]}")
     if read_subtasks(one.root, one.info) != read_subtasks(other.root, other.info):
         raise UsageError(
             f"{pair} differ in {SUBTASKS_FILE}: leave {SUBTASK_INDEX} out of both (proctor data "
@@ -139,6 +144,16 @@ def _check_alike(one: Source, other: Source) -> None:
 
 def _told(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in entry.items() if name not in _OF_THE_ENCODER}
+
+
+def _what_pixels_are(info: Info, key: str) -> str:
+    """Return what the numbers in a camera's videos stand for: the same ones, or none are copied."""
+    if not info.is_depth(key):
+        return "colours"
+    entry = info.entry(key)
+    scale, unit = DepthScale.of(entry), DepthUnit.of(key, entry)
+    curve = f"log with shift {scale.shift}" if scale.logarithmic else "linear"
+    return f"{scale.nearest} to {scale.furthest} m ({curve}, in {unit.value})"
 
 
 def rename_feature(source: Source, old: str, new: str) -> Recipe:
@@ -248,7 +263,7 @@ def convert(source: Source) -> Recipe:
 def _all_of(source: Source, features: dict[str, dict[str, Any]]) -> Recipe:
     if not source.rows:
         raise UsageError(f"{source.root} has no episodes")
-    info = replace(result_info(source.info), features=features)
+    info = result_info(replace(source.info, features=features))
     return Recipe(info, tuple(Kept(source, row) for row in source.rows))
 
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from proctor.datasets.format.episodes import EpisodeRow, Episodes, read_episode_stats, read_episodes
-from proctor.datasets.format.info import DATA_PATH, VERSION, VIDEO_PATH, Info
+from proctor.datasets.format.info import DATA_PATH, VERSION, VIDEO_PATH, Info, with_axis
 from proctor.datasets.format.info_file import read_info
 from proctor.datasets.format.tasks import read_tasks
 from proctor.datasets.frames.encoder import Codec
@@ -108,6 +108,7 @@ def result_info(info: Info) -> Info:
     return replace(
         info,
         version=VERSION,
+        features={key: with_axis(entry) for key, entry in info.features.items()},
         data_path=DATA_PATH,
         video_path=VIDEO_PATH,
         chunks_size=FILES_OF_A_FOLDER if info.is_v2 else info.chunks_size,

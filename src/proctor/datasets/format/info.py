@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,14 @@ class Info:
 
     def _stored_as(self, dtype: str) -> tuple[str, ...]:
         return tuple(key for key, entry in self.features.items() if entry["dtype"] == dtype)
+
+
+def with_axis(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a feature as it is written: one number is of shape [1], LeRobot opens no [].
+
+    Their columns are the same, so that nothing else changes.
+    """
+    return {**entry, "shape": [1]} if entry.get("shape") in ([], ()) else dict(entry)
 
 
 def data_file(root: Path, info: Info, chunk: int, file: int) -> Path:

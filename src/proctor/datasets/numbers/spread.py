@@ -40,7 +40,9 @@ class Spread:
         self._counts = np.zeros(0, np.int64)
 
     def add(self, values: Array) -> None:
-        """Count ``values``, finite numbers of any shape."""
+        """Count ``values`` of any shape; what is no finite number has no place among them."""
+        if values.dtype.kind == "f":
+            values = values[np.isfinite(values)]
         if values.size == 0:
             return
         self._low = min(self._low, float(values.min()))
@@ -57,7 +59,9 @@ class Spread:
         self.n += values.size
 
     def quantiles(self) -> list[float]:
-        """Return the quantiles of all that was counted, right to a bin's width."""
+        """Return the quantiles of all that was counted, right to a bin's width; of nothing, NaN."""
+        if not self.n:
+            return [math.nan] * len(QUANTILES)
         cumulative = np.cumsum(self._counts)
         targets = [share * self.n for share in QUANTILES.values()]
         found = []

@@ -180,7 +180,11 @@ class Dataset:
         frames = rows.ravel() - np.repeat(moments.first_row, times)
         if key in self.info.video_keys:
             self._check_times(rows.ravel(), frames)
-        pictures = self.cameras[key].read(episodes, frames)
+        camera = self.cameras[key]
+        if rows.size:
+            pictures = camera.read(episodes, frames)
+        else:
+            pictures = np.empty((0, *camera.shape), camera.pixels.dtype)
         if key in self.info.video_keys and self.info.is_depth(key):
             pictures = DepthScale.of(self.info.entry(key)).decode(pictures)
         return pictures.reshape(*rows.shape, *pictures.shape[1:])

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from proctor.datasets.format.info import DEFAULT_FEATURES, Info
+from proctor.datasets.format.info import DEFAULT_FEATURES, Info, with_axis
 from proctor.datasets.frames.depth import DepthScale, DepthUnit
 from proctor.datasets.frames.encoder import CODECS, Codec
 from proctor.errors import DatasetError
@@ -35,7 +35,7 @@ def new_info(
     for key in features:
         if key in DEFAULT_FEATURES:
             raise DatasetError(f"{key} is counted by the dataset itself: leave it out of features")
-    entries = {key: dict(entry) for key, entry in features.items()}
+    entries = {key: with_axis(entry) for key, entry in features.items()}
     drawn = Info(fps=fps, features=entries)
     for key in drawn.video_keys:
         entry, (height, width, _) = entries[key], drawn.shape(key)

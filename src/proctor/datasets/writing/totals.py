@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
@@ -72,6 +73,11 @@ def _tables(
         table, n = read_table(path, keys), sum(row.length for row in rows)
         if n > len(table):
             raise DatasetError(f"{path} has {len(table)} of the {n} frames that it should")
+        if len(table) > n:  # of an episode that LeRobot gave up: the next one has its numbers
+            raise DatasetError(
+                f"{path} has {len(table) - n} rows that are of no episode; run: proctor data stats "
+                f"{shlex.quote(str(root))} --in_place"
+            )
         known = [key for key in keys if key in table.column_names]
         numbers = {key: as_numbers(path, info, key, table[key])[:n] for key in known}
         numbers["timestamp"] = np.concatenate([times(row.length, info.fps) for row in rows])

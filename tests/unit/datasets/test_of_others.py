@@ -1,0 +1,154 @@
+"""Datasets as others leave them: rows of no episode, gaps in numbers, stale statistics."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from proctor import datasets
+from proctor.datasets.check import check
+from proctor.datasets.edit.build import edit
+from proctor.datasets.edit.operations import delete, merge, recount
+from proctor.datasets.edit.place import new_folder
+from proctor.datasets.edit.recipe import open_source
+from proctor.datasets.format.episode_stats import read_episode_stats
+from proctor.datasets.format.info_file import read_info
+from proctor.datasets.format.tables import read_stats
+from proctor.datasets.writer import DatasetWriter
+from proctor.errors import DatasetError, UsageError
+from proctor.machine import files
+from tests.unit.datasets.making import copied
+
+FEATURES: dict[str, dict[str, Any]] = {"action": {"dtype": "float32", "shape": [2], "names": None}}
+TABLE = "data/chunk-000/file-000.parquet"
+TOP = "observation.images.top"
+
+
+@pytest.fixture(autouse=True)
+def _fast_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing here cuts the power."""
+    monkeypatch.setattr(files, "sync", lambda fd: None)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Three episodes of 2, 3 and 4 frames, each with a task of its own."""
+    with DatasetWriter.create(tmp_path / "root", 10, FEATURES) as writer:
+        for episode in range(3):
+            record(writer, episode, 2 + episode)
+    return tmp_path / "root"
+
+
+def record(writer: DatasetWriter, episode: int, length: int) -> None:
+    for step in range(length):
+        writer.add_frame({"action": np.array([episode, step], np.float32)}, f"task {episode}")
+    writer.end_episode()
+
+
+def set_column(root: Path, name: str, values: Any) -> None:
+    table = pq.read_table(root / TABLE)
+    field = table.schema.field(name)
+    column = pa.array(values, field.type)
+    pq.write_table(table.set_column(table.column_names.index(name), field, column), root / TABLE)
+
+
+def test_rows_of_an_episode_that_was_given_up_are_not_taken_for_the_next(root: Path) -> None:
+    """LeRobot leaves them where a recording is interrupted while its videos are encoded."""
+    table = pq.read_table(root / TABLE)
+    given_up = table.slice(0, 2)
+    for name, values in (("episode_index", [3, 3]), ("index", [9, 10])):
+        place, field = given_up.column_names.index(name), given_up.schema.field(name)
+        given_up = given_up.set_column(place, field, pa.array(values))
+    pq.write_table(pa.concat_tables([table, given_up]), root / TABLE)
+    with pytest.raises(DatasetError, match="has 2 rows that are of no episode; run: proctor data"):
+        DatasetWriter.resume(root)
+    edit(root, new_folder(root.with_name("mended")), lambda source: recount(source, pictures=False))
+    with DatasetWriter.resume(root.with_name("mended")) as writer:
+        record(writer, 3, 2)
+    frames = datasets.open(root.with_name("mended"), episodes=[3]).batch([0, 1])
+    assert frames["action"].tolist() == [[3, 0], [3, 1]]
+    assert not check(root.with_name("mended")).findings
+
+
+def test_what_is_no_number_has_no_place_among_quantiles_and_stops_nobody(root: Path) -> None:
+    gaps = [[math.nan, step] for step in range(8)] + [[math.nan, math.inf]]
+    set_column(root, "action", gaps)
+    edit(root, new_folder(root.with_name("fewer")), lambda source: delete(source, [0]))
+    of_fewer = read_stats(root.with_name("fewer"))["action"]
+    assert np.isnan(of_fewer["q50"][0])
+    assert 4 <= of_fewer["q50"][1] <= 5  # of 2 to 7: a gap in one component costs no other
+    with DatasetWriter.resume(root) as writer:
+        record(writer, 3, 2)
+    assert read_stats(root)["action"]["q50"][0] == 3
+
+
+def test_statistics_of_tasks_that_an_edit_left_behind_are_worked_out_again(root: Path) -> None:
+    """LeRobot numbers tasks anew when it deletes and splits, and leaves their statistics."""
+    path = root / "meta/episodes/chunk-000/file-000.parquet"
+    table = pq.read_table(path)
+    for name in ("min", "max", "mean", "q50"):
+        place = table.column_names.index(f"stats/task_index/{name}")
+        table = table.set_column(place, table.schema.field(place), pa.array([[7.0]] * 3))
+    pq.write_table(table, path)
+    out = root.with_name("fewer")
+    edit(root, new_folder(out), lambda source: delete(source, [0]))
+    found = [stats["task_index"] for stats in read_episode_stats(out, read_info(out))]
+    assert [[stats[name].item() for name in ("min", "max", "mean")] for stats in found] == [
+        [0, 0, 0],
+        [1, 1, 1],
+    ]
+
+
+def test_one_number_is_written_with_the_axis_that_lerobot_asks_for(tmp_path: Path) -> None:
+    features = FEATURES | {"reward": {"dtype": "float32", "shape": [], "names": None}}
+    with DatasetWriter.create(tmp_path / "new", 10, features) as writer:
+        writer.add_frame({"action": np.zeros(2, np.float32), "reward": np.float32(0.5)}, "go")
+        writer.end_episode()
+    assert read_info(tmp_path / "new").shape("reward") == (1,)
+    assert datasets.open(tmp_path / "new")[0]["reward"] == 0.5
+
+
+def say_depth(root: Path, **block: Any) -> Path:
+    path = root / "meta/info.json"
+    said = json.loads(path.read_text())
+    said["features"][TOP]["info"] = {"is_depth_map": True} | block
+    path.write_text(json.dumps(said))
+    return root
+
+
+@pytest.mark.parametrize(
+    ("block", "why"),
+    [
+        ({"video.depth_max": 4.0}, "0.01 to 10.0 m (log with shift 3.5, in mm) and 0.01 to 4.0 m"),
+        ({"depth_unit": "m"}, "in mm) and 0.01 to 10.0 m (log with shift 3.5, in m)"),
+        ({"is_depth_map": False}, "in mm) and colours"),
+    ],
+)
+def test_codes_of_other_distances_are_not_merged(
+    tmp_path: Path, block: dict[str, Any], why: str
+) -> None:
+    one = open_source(say_depth(copied("video3ep", tmp_path / "one")))
+    other = open_source(say_depth(copied("video3ep", tmp_path / "other"), **block))
+    with pytest.raises(UsageError) as refused:
+        merge([one, other])
+    assert why in str(refused.value)
+
+
+def test_no_frames_are_a_batch_of_none(tmp_path: Path) -> None:
+    root = copied("video3ep", tmp_path / "video3ep")
+    batch = datasets.open(root, delta_timestamps={TOP: [0.0, 0.1]}).batch([])
+    assert batch[TOP].shape == (0, 2, 64, 96, 3)
+    assert batch["action"].shape == (0, 2)
+
+
+@pytest.mark.parametrize("episodes", [[True, False, True], [1.5]])
+def test_what_is_no_number_of_an_episode_chooses_none(root: Path, episodes: Any) -> None:
+    with pytest.raises(DatasetError, match="episodes are a list of their numbers, got"):
+        datasets.open(root, episodes=episodes)
