@@ -190,7 +190,7 @@ def _train_and_write(
 
     config, frames = setup.config, len(setup.order.frames)
     if config.resume:
-        folder.check_played_alike(config)
+        folder.check_judged_alike(config)
     known = folder.frames_before() if config.resume else None
     with folder.in_use(config, given, frames):
         if known not in (None, frames):
@@ -232,11 +232,15 @@ def _say_what_is_learnt_from(frames: int, known: int | None) -> None:
 
 
 def _say_what_is_set_aside(folder: TrainingFolder, resumed: Path | None, step: int) -> None:
-    """Set aside what came after an earlier checkpoint that was named to go on from."""
+    """Set aside what came after an earlier checkpoint that was named to go on from.
+
+    Evaluations of later steps are of weights that are gone, always.
+    """
+    from proctor.runs.training import CHECKPOINTS, EVALUATIONS
+
     newest = folder.checkpoints().newest()
-    if resumed is None or newest is None or resumed.resolve() == newest.resolve():
-        return
-    names = folder.set_aside_after(step)
+    is_newest = resumed is None or newest is None or resumed.resolve() == newest.resolve()
+    names = folder.set_aside_after(step, [*([] if is_newest else [CHECKPOINTS]), EVALUATIONS])
     if names:
         print(f"note: of steps after {step:,}, set aside: {', '.join(names)}", file=sys.stderr)
 

@@ -91,7 +91,8 @@ class TrainConfig(Config):
         default=0, metadata={"help": "steps between losses on held-out episodes; 0: none"}
     )
     max_eval_samples: int = field(
-        default=0, metadata={"help": "held-out samples of such a loss; 0: all"}
+        default=0,
+        metadata={"help": "held-out samples of such a loss, as many of each task; 0: all"},
     )
     env_eval_freq: int = field(
         default=20_000,
@@ -123,11 +124,14 @@ class TrainConfig(Config):
         due = step % self.save_freq == 0 or step == self.steps or self.evaluates_after(step)
         return self.save_checkpoint and due
 
+    @property
+    def plays(self) -> bool:
+        """Whether checkpoints are played: then the best one is the one that succeeds most."""
+        return self.env is not None and self.env_eval_freq > 0
+
     def evaluates_after(self, step: int) -> bool:
         """Whether the policy is played in ``env`` after ``step`` steps."""
-        if self.env is None or self.env_eval_freq == 0:
-            return False
-        return step % self.env_eval_freq == 0 or step == self.steps
+        return self.plays and (step % self.env_eval_freq == 0 or step == self.steps)
 
     def validate(self) -> None:
         """Refuse values that make no sense.
@@ -180,9 +184,9 @@ class TrainConfig(Config):
         at_least("keep_best", self.keep_best, 1)
         if self.keep_last is None:
             raise UsageError("--keep_best is for --keep_last=N; without it all are kept")
-        if self.env is None and not self.eval_steps:
+        if not self.plays and not self.eval_steps:
             raise UsageError("--keep_best needs --env or --eval_steps to tell which is the best")
-        meet = math.lcm(self.eval_steps, self.save_freq) if self.env is None else 0
+        meet = 0 if self.plays else math.lcm(self.eval_steps, self.save_freq)
         if meet > self.steps and self.steps % self.eval_steps:
             raise UsageError(
                 f"--keep_best: no checkpoint has a held-out loss: --eval_steps={self.eval_steps} "
@@ -210,7 +214,7 @@ class TrainConfig(Config):
             raise UsageError("--dataset.streaming keeps nothing: leave out --dataset.cache")
         if given.streaming and given.balance_tasks:
             raise UsageError("--dataset.balance_tasks needs all frames, a stream has some")
-        if not self.tolerance_s > 0:
+        if not 0 < self.tolerance_s < math.inf:
             raise UsageError(f"--tolerance_s must be above 0, got {self.tolerance_s:g}")
 
     def _validate_accumulation(self) -> None:

@@ -55,12 +55,13 @@ class Average:
     def state(self) -> dict[str, Any]:
         """Return what a resumed run needs, under diffusers' names."""
         settings = self.settings
+        always = settings.decay  # said as LeRobot says it: diffusers' own word for it rises, too
         return {
-            "decay": settings.max_decay if settings.decay is None else settings.decay,
-            "min_decay": settings.min_decay,
+            "decay": settings.max_decay if always is None else always,
+            "min_decay": settings.min_decay if always is None else always,
             "optimization_step": self.updates,
             "update_after_step": settings.update_after_step,
-            "use_ema_warmup": settings.decay is None,
+            "use_ema_warmup": True,
             "inv_gamma": settings.inv_gamma,
             "power": settings.power,
             "shadow_params": self.weights,

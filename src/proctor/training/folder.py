@@ -14,7 +14,7 @@ import json
 import math
 import platform
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -32,7 +32,6 @@ from proctor.runs.folder import is_unused, remove_if_unused
 from proctor.runs.kept import saying_what_is_kept
 from proctor.runs.training import (
     CHECKPOINTS,
-    EVALUATIONS,
     LOG_FILE,
     RECORD_FILE,
     TrainingRecord,
@@ -41,7 +40,11 @@ from proctor.runs.training import (
 from proctor.training.checkpoints import Checkpoints
 from proctor.training.meter import Reading
 
-_PLAYED = ("env", "eval", "seed")
+_AVERAGED = "ema.use_for_eval"
+_HELD_OUT = (
+    *(f"dataset.{name}" for name in ("eval_split", "episodes", "exclude_episodes")),
+    "max_eval_samples",
+)
 _LIBRARIES = ("torch", "numpy", "pyarrow", "av", "safetensors")
 
 
@@ -83,24 +86,30 @@ class TrainingFolder:
         record = read_training(self.path)
         return None if record is None else record.frames
 
-    def check_played_alike(self, config: TrainConfig) -> None:
-        """Refuse to play checkpoints otherwise than those that were: the best would be none.
+    def check_judged_alike(self, config: TrainConfig) -> None:
+        """Refuse to judge checkpoints otherwise than those that were: the best would be none.
 
         Raises:
             UsageError: with what differs.
         """
         record = read_training(self.path)
-        if record is None or config.env is None or not self.scores(by_rate=True):
+        if record is None or self.checkpoints().newest() is None:
             return
-        now = flatten(_told(config))
-        was = flatten({name: record.resolved.get(name) for name in _PLAYED})
-        changed = [name for name in now if name in was and was[name] != now[name]]
-        if changed:
-            told = "; ".join(f"--{n} was {short(was[n])}, now {short(now[n])}" for n in changed)
-            raise UsageError(
-                f"{self.path}: checkpoints were played otherwise ({told}), and are compared; leave "
-                "it as it was, or play them by themselves (proctor eval)"
-            )
+        was = flatten(record.resolved) | {_AVERAGED: _plays_averages(record.resolved)}
+        if config.plays and self.scores(by_rate=True):
+            now = flatten(_told(config)) | {_AVERAGED: _plays_averages(config.as_dict())}
+            if told := _changed(was, now):
+                raise UsageError(
+                    f"{self.path}: checkpoints were played otherwise ({told}), and are compared; "
+                    "leave it as it was, or play them by themselves (proctor eval)"
+                )
+        if config.eval_steps:
+            now = flatten(config.as_dict())
+            if told := _changed(was, {name: now[name] for name in _HELD_OUT if name in now}):
+                raise UsageError(
+                    f"{self.path}: {told}; what is held out now was trained on, or was judged by "
+                    "otherwise; leave it as it was, or add --eval_steps=0"
+                )
 
     @contextmanager
     def in_use(
@@ -195,8 +204,8 @@ class TrainingFolder:
         except OSError as error:
             raise NotWritten(self.path / LOG_FILE, error) from error
 
-    def set_aside_after(self, step: int) -> list[str]:
-        """Rename checkpoints and evaluations of later steps, which another run will take.
+    def set_aside_after(self, step: int, places: Sequence[str]) -> list[str]:
+        """Rename what lies in ``places`` of later steps, which another run will take.
 
         They are of weights that this run is not going to have; nothing of them is lost.
 
@@ -205,8 +214,8 @@ class TrainingFolder:
         """
         names = []
         try:
-            for place in (self.path / CHECKPOINTS, self.path / EVALUATIONS):
-                for path in sorted(place.glob("[0-9]*")):
+            for place in places:
+                for path in sorted((self.path / place).glob("[0-9]*")):
                     number = path.name.removesuffix(".log")
                     if number.isdecimal() and int(number) > step:
                         names.append(path.rename(_free(path)).relative_to(self.path))
@@ -250,6 +259,17 @@ def _told(config: TrainConfig) -> dict[str, Any]:
         "eval": defining(config.eval) | which["eval"],
         "seed": config.seed,
     }
+
+
+def _plays_averages(told: Mapping[str, Any]) -> bool:
+    ema = told.get("ema") or {}
+    return bool(ema.get("enable") and ema.get("use_for_eval", True))
+
+
+def _changed(was: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Say what differs of what both say."""
+    changed = [name for name in now if name in was and was[name] != now[name]]
+    return "; ".join(f"--{n} was {short(was[n])}, now {short(now[n])}" for n in changed)
 
 
 def _free(path: Path) -> Path:

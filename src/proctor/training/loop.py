@@ -25,6 +25,7 @@ from torch import Tensor
 
 from proctor.config.lerobot_training import lerobot_file
 from proctor.config.training_sections import Precision
+from proctor.errors import UsageError
 from proctor.features import ACTION
 from proctor.policies.lerobot.processors import Pipeline
 from proctor.policies.lerobot.saving import write_parts
@@ -89,6 +90,7 @@ class Trainer:
         learning = Learning(optimizer, scheduler, average, setup.recipe.separate)
         if resumed is not None:
             read_state(resumed / STATE, learning)
+            _check_collected(learning.step, config.accumulation)
         preprocess = setup.parts.preprocessor.on(setup.device)
         trainer = Trainer(setup, learning, preprocess, learner)
         if one_graph(config, network, setup.device, setup.together):
@@ -240,12 +242,10 @@ class Trainer:
         """Return the mean loss on episodes that are not trained on: always the same samples."""
         assert self.setup.held_out is not None
         samples, order = self.setup.held_out
-        config, network = self.setup.config, self.setup.parts.network.eval()
-        most = config.max_eval_samples or len(order.frames)
-        first = replace(order, frames=order.frames[:most], shuffled=False)
-        steps, loading = range(first.batches_per_epoch), replace(self.setup.loading, processes=0)
+        network = self.setup.parts.network.eval()
+        steps, loading = range(order.batches_per_epoch), replace(self.setup.loading, processes=0)
         total, rows = torch.zeros((), device=self.setup.device), 0
-        for number, batch in enumerate(batches(samples, first, steps, loading, self.setup.device)):
+        for number, batch in enumerate(batches(samples, order, steps, loading, self.setup.device)):
             with step_numerics(self.setup.device):
                 loss, _ = self.loss(batch, self.drawn(network, number, len(batch[ACTION])))
             total += loss.detach() * len(batch[ACTION])
@@ -271,3 +271,12 @@ class Trainer:
             setup.config.parallelism.dp_shard,
         )
         write_state(folder / STATE, snapshot, setup.draws.generators(snapshot.step), batching)
+
+
+def _check_collected(step: int, accumulation: int) -> None:
+    """Refuse to go on amid the batches of an update: the gradients of the first ones are gone."""
+    if step % accumulation:
+        raise UsageError(
+            f"the checkpoint's step {step} is no multiple of {accumulation}, the batches of one "
+            "update (--accelerator.gradient_accumulation.steps): its first update would lack some"
+        )

@@ -16,7 +16,7 @@ from proctor.features import ACTION, REWARD, Interface
 from proctor.policies.fit import offered_key
 from proctor.policies.runtime.chunk_policy import Parts
 from proctor.training.data import Samples
-from proctor.training.sampler import Order, split_episodes, usable_frames
+from proctor.training.sampler import Frames, Order, split_episodes, usable_frames
 
 if TYPE_CHECKING:
     from proctor.datasets.reader import Catalogue
@@ -86,10 +86,32 @@ class Material:
             return Samples(stream, shapes, hearing), replace(order, streamed=stream.order)
         dataset = self.catalogue.frames(episodes, deltas, _look(config))
         if config.dataset.balance_tasks:
-            numbers = {name: number for number, name in enumerate(self.source.tasks)}
-            first = [numbers[(self.source.episodes.tasks[e] or ("",))[0]] for e in episodes]
-            order = replace(order, tasks=np.repeat(first, lengths)[frames])
+            order = replace(order, tasks=self._tasks(episodes)[frames])
         return Samples(dataset, shapes, hearing), order
+
+    def judged_by(self, parts: Parts) -> tuple[Samples, Order]:
+        """Return what the loss is watched on: held-out samples in their order, each once.
+
+        Where there are to be no more than some, the first of every task, as many of each.
+
+        Raises:
+            UsageError: they cannot be read, or leave nothing to be judged by.
+        """
+        samples, order = self.samples(parts, self.held_out)
+        frames, most = order.frames, self.config.max_eval_samples
+        if most:
+            tasks = self._tasks(self.held_out)[frames]
+            each = max(1, most // len(np.unique(tasks)))
+            first = [np.flatnonzero(tasks == task)[:each] for task in np.unique(tasks)]
+            frames = frames[np.sort(np.concatenate(first))]
+        return samples, replace(order, frames=frames, shuffled=False, tasks=None)
+
+    def _tasks(self, episodes: Sequence[int]) -> Frames:
+        """Return the task of every frame of ``episodes``, which lie one by one, by its number."""
+        of = self.source.episodes
+        numbers = {name: number for number, name in enumerate(self.source.tasks)}
+        first = [numbers.get((of.tasks[e] or ("",))[0], -1) for e in episodes]
+        return np.repeat(np.asarray(first, np.int64), of.length[list(episodes)])
 
 
 def _look(config: TrainConfig) -> Look:

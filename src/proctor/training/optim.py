@@ -32,8 +32,9 @@ from proctor.policies.lerobot.presets import (
     OptimizerSettings,
     ScheduleSettings,
     TrainingPreset,
-    merged,
+    check_amounts,
     said,
+    shared,
 )
 from proctor.policies.runtime.network import SHARE_OF_RATE, Network
 from proctor.training.sharding import whole
@@ -98,13 +99,19 @@ def resolve(
             "--optimizer.type is missing: --use_policy_training_preset=false leaves all to you "
             f"(choose {', '.join(OPTIMIZERS)})"
         )
-    shared = OPTIMIZERS.get(kind, {})  # of another type's preset, what this type has too
-    kept = {name: value for name, value in said(start.optimizer).items() if name in shared}
-    planned = said(merged(start.schedule or ScheduleSettings(), schedule))
-    return Recipe(
-        _complete("optimizer", kept | said(optimizer) | {"type": kind}, OPTIMIZERS),
+    preset_of = said(start.schedule or ScheduleSettings())
+    planned = shared(preset_of, schedule.type, SCHEDULES) | said(schedule)
+    recipe = Recipe(
+        _complete(
+            "optimizer",
+            shared(said(start.optimizer), kind, OPTIMIZERS) | said(optimizer) | {"type": kind},
+            OPTIMIZERS,
+        ),
         _complete("scheduler", planned, SCHEDULES) if planned else None,
     )
+    check_amounts("optimizer", recipe.optimizer)
+    check_amounts("scheduler", recipe.schedule or {})
+    return recipe
 
 
 def _complete(
@@ -197,14 +204,21 @@ def _by_part(settings: dict[str, Any], network: Network) -> list[dict[str, Any]]
 def make_optimizer(
     recipe: Recipe, groups: list[dict[str, Any]], *, fused: bool
 ) -> torch.optim.Optimizer:
-    """Return the optimiser of ``groups``; ``fused`` updates all weights in one kernel."""
+    """Return the optimiser of ``groups``; ``fused`` updates all weights in one kernel.
+
+    Raises:
+        UsageError: it takes no such numbers.
+    """
     settings = dict(recipe.optimizer)
     make = _CLASSES[settings.pop("type")]
     for name in ("grad_clip_norm", "optimizer_groups", *_OF_SOFT_PROMPTS):
         settings.pop(name, None)
     if "betas" in settings:
         settings["betas"] = tuple(settings["betas"])
-    return make(groups, **settings, fused=True if fused else None)
+    try:
+        return make(groups, **settings, fused=True if fused else None)
+    except ValueError as error:  # torch's own words: "Invalid beta parameter at index 0: 1.5"
+        raise UsageError(f"--optimizer.*: {error}") from None
 
 
 def make_scheduler(recipe: Recipe, optimizer: torch.optim.Optimizer, steps: int) -> LambdaLR | None:

@@ -126,7 +126,7 @@ def prepare(
         device,
         trained_on,
         replace(order, share=together.share),
-        material.samples(parts, material.held_out) if config.eval_steps else None,
+        material.judged_by(parts) if config.eval_steps else None,
         together,
     )
 

@@ -29,7 +29,7 @@ class Watching:
         self._folder, self._config = folder, trainer.setup.config
         self._first, self._began = trainer.learning.step, time.monotonic()
         self._checkpoints = folder.checkpoints(self._config.steps)
-        self._scores = folder.scores(by_rate=self._config.env is not None)
+        self._scores = folder.scores(by_rate=self._config.plays)
         self._examiner = Examiner(self._config, folder.path / EVALUATIONS)
         self._console = Console(stderr=True)
         wanted = self._config.wandb.active
@@ -59,7 +59,7 @@ class Watching:
         self._say(f"step {step:,}: held-out loss {loss:.4g}")
         if self._tracking is not None:
             self._tracking.validated(step, loss)
-        if self._config.env is None and math.isfinite(loss):
+        if not self._config.plays and math.isfinite(loss):
             self._scores[step] = -loss
 
     def saved(self, step: int, checkpoint: Path) -> None:

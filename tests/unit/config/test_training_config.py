@@ -123,6 +123,10 @@ def test_flags_of_training_are_none_of_an_evaluation_and_the_other_way_round():
         ({"keep_best": 1}, "--keep_best is for --keep_last"),
         ({"keep_best": 1, "keep_last": 1}, "--keep_best needs --env or --eval_steps"),
         (
+            {"keep_best": 1, "keep_last": 1, "env.type": "fake", "env_eval_freq": 0},
+            "--keep_best needs --env or --eval_steps",
+        ),
+        (
             {"keep_best": 1, "keep_last": 1, "eval_steps": 300, "dataset.eval_split": 0.1}
             | {"save_freq": 200, "steps": 500},
             "--eval_steps=300 and --save_freq=200 meet at step 600, and --steps=500",

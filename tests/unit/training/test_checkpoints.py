@@ -198,6 +198,9 @@ def test_averages_begin_as_a_copy_and_then_follow():
         weight.data.fill_(value)
         average.update([weight])
     assert average.weights[0].item() == 5.0
+    # As LeRobot says "always": diffusers without its warm-up would rise, (1 + n) / (10 + n).
+    state = average.state()
+    assert (state["decay"], state["min_decay"], state["use_ema_warmup"]) == (0.75, 0.75, True)
 
 
 def test_a_pickle_that_is_no_average_runs_nothing(tmp_path):

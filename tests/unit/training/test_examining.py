@@ -181,6 +181,19 @@ def test_checkpoints_that_are_compared_are_played_alike_after_a_resume_too(
     assert main([*resume, "--eval.batch_size=2"]) == 0  # how, not what
 
 
+def test_averages_and_weights_are_not_compared_with_each_other(
+    numbers, tmp_path, monkeypatch, command, capsys
+):
+    monkeypatch.setattr(examining.Examiner.__init__, "__defaults__", (command,))
+    run, averaged = tmp_path / "run", {"steps": 2, "ema.enable": "true"}
+    assert main(["train", *words(numbers, run, SMALL_ACT, RUN, ENV, averaged)]) == 0
+    resume = ["train", "--resume", f"--output_dir={run}", "--steps=4"]
+    for flag in ("--ema.use_for_eval=false", "--ema.enable=false"):
+        assert main([*resume, flag]) == 2
+        assert "played otherwise (--ema.use_for_eval was True, now" in capsys.readouterr().err
+    assert main(resume) == 0
+
+
 def test_a_disk_that_cannot_name_the_best_is_one_line(
     numbers, tmp_path, monkeypatch, command, capsys
 ):

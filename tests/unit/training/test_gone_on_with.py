@@ -59,6 +59,25 @@ def test_a_run_that_goes_on_from_an_earlier_checkpoint_mixes_with_nothing_later(
     assert [path.name for path in (run / "eval").iterdir()] == ["000006.old1"]
 
 
+def test_evaluations_of_a_checkpoint_that_is_gone_are_of_none_that_takes_its_name(
+    numbers, tmp_path, capsys
+):
+    run = tmp_path / "run"
+    train(*words(numbers, run, SMALL_ACT, RUN, {"steps": 4}))
+    (run / "eval/000004").mkdir(parents=True)
+    shutil.rmtree(run / "checkpoints/000004")
+    train("--resume", f"--output_dir={run}", "--batch_size=2")
+    assert "note: of steps after 2, set aside: eval/000004.old1" in capsys.readouterr().err
+
+
+def test_no_update_is_made_of_fewer_batches_than_the_others(numbers, tmp_path, capsys):
+    run = tmp_path / "run"
+    train(*words(numbers, run, SMALL_ACT, RUN, {"steps": 2}))
+    three = ["--accelerator.gradient_accumulation.steps=3", "--steps=6", "--save_freq=3"]
+    train("--resume", f"--output_dir={run}", *three, expect=2)
+    assert "the checkpoint's step 2 is no multiple of 3, the batches" in capsys.readouterr().err
+
+
 def test_a_dataset_that_was_changed_since_is_said_so(numbers, tmp_path, capsys):
     run, data = tmp_path / "run", tmp_path / "data"
     shutil.copytree(numbers, data)

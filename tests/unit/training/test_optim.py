@@ -104,6 +104,12 @@ def test_another_type_keeps_what_it_shares_with_the_preset():
     }
 
 
+def test_another_schedule_keeps_what_it_shares_with_the_preset():
+    preset = DiffusionConfig(scheduler_warmup_steps=4).training_preset()
+    recipe = resolve(preset, NOTHING[0], ScheduleSettings(type="constant_with_warmup"))
+    assert recipe.schedule == {"type": "constant_with_warmup", "num_warmup_steps": 4}
+
+
 @pytest.mark.parametrize(
     ("optimizer", "schedule", "told"),
     [
@@ -112,6 +118,9 @@ def test_another_type_keeps_what_it_shares_with_the_preset():
         ({}, {"type": "step"}, "--scheduler.type is 'step'"),
         ({}, {"type": "cosine_decay_with_warmup"}, "num_warmup_steps is missing"),
         ({}, {"num_warmup_steps": 3}, "--scheduler.type is None"),
+        ({"grad_clip_norm": -1.0}, {}, "--optimizer.grad_clip_norm must be a number from 0 on"),
+        ({"betas": [0.9, math.nan]}, {}, "--optimizer.betas must be a number from 0 on, got nan"),
+        ({}, DECAY | {"num_decay_steps": 0}, "--scheduler.num_decay_steps must be above 0"),
     ],
 )
 def test_what_cannot_be_is_refused_by_its_flag(optimizer, schedule, told):
@@ -132,6 +141,12 @@ def test_without_the_preset_all_is_left_to_the_user():
 def an_optimizer(recipe):
     weight = torch.nn.Parameter(torch.ones(2))
     return make_optimizer(recipe, [{"params": [weight]}, {"params": [], "lr": 0.5}], fused=False)
+
+
+def test_numbers_that_an_optimiser_does_not_take_are_one_line():
+    recipe = resolve(ActConfig().training_preset(), OptimizerSettings(betas=[1.5, 1.0]), NOTHING[1])
+    with pytest.raises(UsageError, match="Invalid beta parameter at index 0"):
+        an_optimizer(recipe)
 
 
 def test_a_schedule_moves_every_group_by_its_own_rate():

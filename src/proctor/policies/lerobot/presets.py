@@ -6,8 +6,11 @@ change single fields of a policy's preset. None: not said.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+import math
+from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
+
+from proctor.errors import UsageError
 
 OPTIMIZERS: dict[str, dict[str, Any]] = {
     "adam": {
@@ -68,6 +71,7 @@ SCHEDULES: dict[str, dict[str, Any]] = {
     "constant_with_warmup": {"num_warmup_steps": 1000},
     "cosine_annealing_with_warmup": {"num_warmup_steps": None},
 }
+_DIVIDE = ("num_decay_steps", "peak_lr")
 
 
 @dataclass(frozen=True)
@@ -189,9 +193,27 @@ def cosine_preset(fields: CosineFields, kind: str = "adamw") -> TrainingPreset:
     return TrainingPreset(adam_of(fields, kind, fields.optimizer_grad_clip_norm), schedule)
 
 
-def merged(preset: ScheduleSettings, given: ScheduleSettings) -> ScheduleSettings:
-    """Return the preset with every field replaced that was given by hand."""
-    return replace(preset, **said(given))
+def shared(
+    preset: dict[str, Any], kind: str | None, known: dict[str, dict[str, Any]]
+) -> dict[str, Any]:
+    """Return of a preset what the type that was asked for has too, where it is another one."""
+    if kind in (None, preset.get("type")):
+        return preset
+    return {name: value for name, value in preset.items() if name in known.get(kind or "", {})}
+
+
+def check_amounts(section: str, settings: dict[str, Any]) -> None:
+    """Refuse what is no number or below 0 (gradients would be turned round), and 0 to divide by.
+
+    Raises:
+        UsageError: naming the flag.
+    """
+    for name, value in settings.items():
+        for number in value if isinstance(value, list) else [value]:
+            if isinstance(number, int | float) and not 0 <= number < math.inf:
+                raise UsageError(f"--{section}.{name} must be a number from 0 on, got {number:g}")
+        if name in _DIVIDE and value == 0:
+            raise UsageError(f"--{section}.{name} must be above 0")
 
 
 def said(settings: OptimizerSettings | ScheduleSettings) -> dict[str, Any]:
