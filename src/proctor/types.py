@@ -138,6 +138,8 @@ class EpisodeResult:
     outcome: Outcome
     success_at_end: bool | None = False
     steps: int = 0
+    steps_to_success: int | None = None
+    """After how many the task was first solved: an environment may go on from there."""
     sum_reward: float = 0.0
     max_reward: float | None = None
     clipped_steps: int = 0

@@ -37,7 +37,7 @@ class Episode:
         self._sim = sim
         self._action = action
         self._success: bool | None = False
-        self._success_once = False
+        self._solved_after: int | None = None
         self._sum_reward = 0.0
         self._max_reward: float | None = None
         self._actions = np.empty((spec.task.max_steps, action.size), np.float32)
@@ -75,7 +75,8 @@ class Episode:
             raise WorkerError(f"the simulator gave reward {step.reward} at step {self.steps + 1}")
         self.steps += 1
         self._success = step.success
-        self._success_once |= bool(step.success)
+        if step.success and self._solved_after is None:
+            self._solved_after = self.steps
         self._sum_reward += step.reward
         if self._max_reward is None or step.reward > self._max_reward:
             self._max_reward = step.reward
@@ -97,7 +98,7 @@ class Episode:
         self._hash_world()
         result = self._tally(worker, self._outcome)
         result.digest, result.success_at_end = self._hash.hexdigest(), self._success
-        result.actions = self.actions
+        result.steps_to_success, result.actions = self._solved_after, self.actions
         return result
 
     @property
@@ -105,6 +106,10 @@ class Episode:
         if self._success is None:
             return Outcome.ENDED
         return Outcome.SUCCESS if self._success_once else Outcome.FAILURE
+
+    @property
+    def _success_once(self) -> bool:
+        return self._solved_after is not None
 
     def diverged(self, worker: int) -> EpisodeResult:
         """Return the episode up to where the simulator broke; the action that did it is a step."""

@@ -114,13 +114,14 @@ class Lockstep:
         for i, row in rows.items():
             actions[i] = row.queue.popleft()
         raw, _, terminated, truncated, infos = env.step(actions)
+        self._steps += len(rows)
         for i in list(rows):
             rows[i].steps += 1
             rows[i].history.append(self._observation(raw, i))
             if terminated[i] or truncated[i]:
                 self.inference.end(rows.pop(i).attempt)
                 self._record(infos["result"][i])
-        self._pulse(len(rows))
+        self._pulse()
 
     def _refill(self, rows: dict[int, _Row]) -> None:
         """Ask the policy for every episode whose chunk is used up: as a rule, all or none."""
@@ -150,8 +151,7 @@ class Lockstep:
         for recorder in self.recorders:
             recorder.episode_ended(result)
 
-    def _pulse(self, steps: int) -> None:
-        self._steps += steps
+    def _pulse(self) -> None:
         elapsed_s = time.monotonic() - self._started_at
         pulse = Pulse(elapsed_s, self._steps, self._batches, self._requests, self._infer_s)
         for recorder in self.recorders:

@@ -105,7 +105,7 @@ def tally(rows: Iterable[EpisodeRow], watch: Watch | None = None) -> Tally:
         avg_sum_reward=_mean(row.sum_reward for row in done),
         avg_max_reward=_mean(row.max_reward for row in done),
         steps=sum(row.steps or 0 for row in done),
-        mean_steps_to_success=_mean(row.steps for row in won),
+        mean_steps_to_success=_mean(map(_steps_to_success, won)),
         worlds=Worlds(row.world_key for row in done),
         first=(sum(ended is Outcome.SUCCESS for ended in first.values()), len(first)),
         watch=watch,
@@ -222,6 +222,11 @@ def _ours(rows: list[EpisodeRow], planned: int) -> dict[str, Any]:
 
 def _clustered(average: Average | None) -> dict[str, float | None] | None:
     return None if average is None else asdict(average)
+
+
+def _steps_to_success(row: EpisodeRow) -> int | None:
+    """Return after how many steps a task was solved, or in an older journal the episode ended."""
+    return row.steps if row.steps_to_success is None else row.steps_to_success
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

@@ -55,6 +55,8 @@ class EpisodeRow:
     init_state: Whole | None = None
     world: str = ""
     """As in the spec; journals from before it was written down have what it would have been."""
+    steps_to_success: Whole | None = None
+    """After how many the task was first solved; older journals do not say it."""
     format: Whole = RECORD_FORMAT
 
     def __post_init__(self) -> None:
@@ -154,6 +156,7 @@ def row_of(result: EpisodeResult) -> EpisodeRow:
         wait_s=round(times.wait_s, 6) if measured else None,
         digest=result.digest,
         error=result.error,
+        steps_to_success=result.steps_to_success,
     )
 
 

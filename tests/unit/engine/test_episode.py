@@ -9,7 +9,11 @@ import pytest
 from proctor.benchmarks.fake import Fake, FakeConfig, FakeSim
 from proctor.engine.episode import ObservedEpisode, Window
 from proctor.evaluation.run import Evaluation
-from proctor.types import EpisodeSpec
+from proctor.report.summary import tally
+from proctor.runs.effort import read_effort
+from proctor.runs.journal import row_of
+from proctor.types import EpisodeSpec, Outcome, Step
+from tests.run_folders import episode as episode_row
 
 
 class CountingSim(FakeSim):
@@ -141,3 +145,37 @@ def test_the_digest_sees_the_world_an_episode_started_in(monkeypatch: pytest.Mon
             episode.run(chunk(2))
             digests.append(episode.result(0).digest)
     assert digests[0] != digests[1]
+
+
+class GoesOn(FakeSim):
+    """A simulator that is solved after steps 3 and 4, and goes on as if it were not."""
+
+    def step(self, action: Any) -> Step:
+        super().step(action)
+        return Step(reward=0.0, success=self._steps in (3, 4), terminated=False)
+
+
+def test_steps_to_success_end_with_the_first_one_where_the_world_goes_on() -> None:
+    config = FakeConfig(episode_length=9)
+    benchmark = Fake(config)
+    task = benchmark.tasks()[0]
+    rows = []
+    for sim in (GoesOn(config, task), FakeSim(config, task)):
+        spec = benchmark.spec(task, len(rows), 1)
+        episode = ObservedEpisode(sim, spec, benchmark.action, Window({}, {}, 1), lambda: None)
+        episode.begin()
+        episode.run(chunk(9))
+        rows.append(row_of(episode.result(0)))
+    assert [(row.steps, row.steps_to_success) for row in rows] == [(9, 3), (9, None)]
+    assert tally(rows).mean_steps_to_success == 3
+
+
+def test_of_a_journal_from_before_steps_to_success_are_those_of_the_episode() -> None:
+    old = episode_row(0, 0, Outcome.SUCCESS)
+    assert (tally([old]).mean_steps_to_success, old.steps_to_success) == (old.steps, None)
+
+
+@pytest.mark.parametrize("scheduler", ["continuous", "lockstep"])
+def test_every_step_of_a_session_is_counted(run: Callable[..., Evaluation], scheduler: str) -> None:
+    done = run(eval__scheduler=scheduler, eval__use_async_envs=False)
+    assert read_effort(done.path).steps == sum(row.steps or 0 for row in done.rows)
