@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import av
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,6 +22,7 @@ from proctor.datasets.edit.recipe import open_source
 from proctor.datasets.format.episode_stats import read_episode_stats
 from proctor.datasets.format.info_file import read_info
 from proctor.datasets.format.tables import read_stats
+from proctor.datasets.frames.pictures import decode_pictures
 from proctor.datasets.writer import DatasetWriter
 from proctor.errors import DatasetError, UsageError
 from proctor.machine import files
@@ -104,6 +106,35 @@ def test_statistics_of_tasks_that_an_edit_left_behind_are_worked_out_again(root:
         [0, 0, 0],
         [1, 1, 1],
     ]
+
+
+def test_episodes_of_which_pixels_were_counted_weigh_no_more_than_others(tmp_path: Path) -> None:
+    """LeRobot counts them where it encodes videos as frames come; the last episode is not so."""
+    plain, streamed = (copied("video3ep", tmp_path / name) for name in ("plain", "streamed"))
+    path = streamed / "meta/episodes/chunk-000/file-000.parquet"
+    table = pq.read_table(path)
+    place = table.column_names.index(f"stats/{TOP}/count")
+    counts = pa.array([[12 * 64 * 96], [7 * 64 * 96], [9]])
+    pq.write_table(table.set_column(place, table.schema.field(place), counts), path)
+    found = []
+    for root in (plain, streamed):
+        edit(root, new_folder(tmp_path / f"{root.name}_fewer"), lambda source: delete(source, [0]))
+        with DatasetWriter.resume(root) as writer:
+            resumed = writer._totals.stats()[TOP]
+        found.append((read_stats(tmp_path / f"{root.name}_fewer")[TOP], resumed))
+    for of_plain, of_streamed in zip(*found, strict=True):
+        assert of_plain["count"] == of_streamed["count"]
+        assert np.array_equal(of_plain["mean"], of_streamed["mean"])
+
+
+def test_distances_of_16_bits_are_not_read_as_shades_of_8() -> None:
+    encoder = av.CodecContext.create("png", "w")
+    encoder.width, encoder.height, encoder.pix_fmt, encoder.time_base = 4, 2, "gray16be", 1
+    shades = np.arange(8, dtype=np.uint16).reshape(2, 4) * 5000
+    picture = av.VideoFrame.from_ndarray(shades, format="gray16be")
+    content = b"".join(map(bytes, (*encoder.encode(picture), *encoder.encode(None))))
+    with pytest.raises(DatasetError, match="here: a picture is of 16 bits: distances in tables"):
+        decode_pictures("here", [content], (2, 4, 1))
 
 
 def test_one_number_is_written_with_the_axis_that_lerobot_asks_for(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from proctor.datasets.numbers.statistics import (
     FeatureStats,
     Stats,
     counted_features,
+    counting_pictures,
     numbers_stats,
     pixel_stats,
     sampled_frames,
@@ -68,6 +69,8 @@ class Counting:
             told = all(name in old and old[name].size for name in _NEEDED)
             if key in self._recipe.recounted or not told:
                 old = {}
+            if old and key in self._recipe.info.cameras:
+                old = counting_pictures(old, kept.row.length)
             if key in numbers:
                 stats[key] = self._of_numbers(place, key, old, numbers[key])
             elif not self._recipe.info.is_depth(key):

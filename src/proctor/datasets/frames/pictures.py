@@ -80,6 +80,8 @@ def _codec(where: str, content: Any) -> str:
     name = next((name for start, name in _CODECS.items() if content.startswith(start)), None)
     if name is None:
         raise DatasetError(f"{where}: a picture is neither PNG nor JPEG")
+    if name == "png" and content[24:26] in (b"\x10\0", b"\x10\4"):  # eight would be left of them
+        raise DatasetError(f"{where}: a picture is of 16 bits: distances in tables are not read")
     return name
 
 

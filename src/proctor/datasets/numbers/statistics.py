@@ -124,6 +124,17 @@ def sampled_frames(n_frames: int) -> Array:
     return np.round(np.linspace(0, n_frames - 1, n)).astype(np.int64)
 
 
+def counting_pictures(stats: FeatureStats, n_frames: int) -> FeatureStats:
+    """Return the statistics of a camera in an episode of ``n_frames``, with pictures as its count.
+
+    LeRobot counts pixels where it encodes videos as frames come (``streaming_encoding``): beside
+    those, other episodes would weigh next to nothing.
+    """
+    if stats["count"].max(initial=0) <= n_frames:
+        return stats
+    return stats | {"count": np.array([len(sampled_frames(n_frames))], np.int64)}
+
+
 def sampled_pixels(picture: Array) -> Array:
     """Return every k-th pixel of a large ``picture`` [H, W, C], all of a small one."""
     side = max(picture.shape[:2])

@@ -15,7 +15,13 @@ from proctor.datasets.format.info import Info, data_file
 from proctor.datasets.format.tables import read_table
 from proctor.datasets.numbers.columns import as_numbers
 from proctor.datasets.numbers.spread import Totals
-from proctor.datasets.numbers.statistics import FeatureStats, Stats, counted_features, numbers_stats
+from proctor.datasets.numbers.statistics import (
+    FeatureStats,
+    Stats,
+    counted_features,
+    counting_pictures,
+    numbers_stats,
+)
 from proctor.datasets.writing.entry import times
 from proctor.datasets.writing.workshop import Workshop, believed
 from proctor.errors import DatasetError
@@ -43,6 +49,8 @@ def read_totals(root: Path, info: Info, episodes: Episodes) -> Totals:
         at = 0
         for row in rows:
             stats = dict(of_episodes[row.index]) if row.index < len(of_episodes) else {}
+            for key in stats.keys() & set(info.cameras):
+                stats[key] = counting_pictures(stats[key], row.length)
             for key in numbers.keys() - stats.keys():  # older datasets have none, edited ones some
                 stats[key] = numbers_stats(numbers[key][at : at + row.length])
             of_file.append({key: stats[key] for key in known if key in stats})
