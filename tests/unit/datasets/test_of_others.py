@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 from proctor import datasets
 from proctor.datasets.check import check
 from proctor.datasets.edit.build import edit
-from proctor.datasets.edit.operations import delete, merge, recount
+from proctor.datasets.edit.operations import delete, merge, recount, select
 from proctor.datasets.edit.place import new_folder
 from proctor.datasets.edit.recipe import open_source
 from proctor.datasets.format.episode_stats import read_episode_stats
@@ -27,6 +28,7 @@ from proctor.datasets.writer import DatasetWriter
 from proctor.errors import DatasetError, UsageError
 from proctor.machine import files
 from tests.unit.datasets.making import copied
+from tests.unit.datasets.writing.toy import AXES, FAST
 
 FEATURES: dict[str, dict[str, Any]] = {"action": {"dtype": "float32", "shape": [2], "names": None}}
 TABLE = "data/chunk-000/file-000.parquet"
@@ -125,6 +127,34 @@ def test_episodes_of_which_pixels_were_counted_weigh_no_more_than_others(tmp_pat
     for of_plain, of_streamed in zip(*found, strict=True):
         assert of_plain["count"] == of_streamed["count"]
         assert np.array_equal(of_plain["mean"], of_streamed["mean"])
+
+
+def without_frame(path: Path, gone: int) -> None:
+    """Leave a frame out of a video; all others are shown when they were."""
+    copy = path.with_suffix(".copy.mp4")
+    with av.open(str(path)) as video, av.open(str(copy), "w") as into:
+        stream = into.add_stream_from_template(video.streams.video[0], opaque=True)
+        for number, packet in enumerate(video.demux(video=0)):
+            if number != gone and packet.dts is not None:
+                packet.stream = stream
+                into.mux(packet)
+    copy.replace(path)
+
+
+def test_a_frame_that_is_missing_before_an_episode_does_not_shift_its_pictures(
+    tmp_path: Path,
+) -> None:
+    features = {TOP: {"dtype": "video", "shape": [32, 32, 3], "names": AXES}}
+    with DatasetWriter.create(tmp_path / "all", 10, features, replace(FAST, g=1)) as writer:
+        for step in range(9):
+            writer.add_frame({TOP: np.full((32, 32, 3), 20 * step, np.uint8)}, "go")
+            if step % 3 == 2:
+                writer.end_episode()
+    without_frame(tmp_path / f"all/videos/{TOP}/chunk-000/file-000.mp4", 1)
+    made = edit(tmp_path / "all", new_folder(tmp_path / "one"), lambda source: select(source, [1]))
+    assert made.again == {TOP: [0]}
+    shades = datasets.open(tmp_path / "one").batch([0, 1, 2])[TOP].mean(axis=(1, 2, 3))
+    assert np.abs(shades - [60, 80, 100]).max() < 5
 
 
 def test_distances_of_16_bits_are_not_read_as_shades_of_8() -> None:

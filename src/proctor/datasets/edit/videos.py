@@ -171,4 +171,4 @@ class _Writing:
         span, info = kept.row.videos[self._name], kept.source.info
         path = video_file(kept.source.root, info, self._name, span.chunk, span.file)
         start = round(span.from_s * info.fps)
-        return Piece(path, start, start + kept.row.length)
+        return Piece(path, start, start + kept.row.length, span.from_s)

@@ -14,6 +14,9 @@ from proctor.datasets.frames.encoder import discard
 from proctor.errors import DatasetError
 from proctor.machine.files import UNFINISHED, publish
 
+_OFF_S = 1e-3
+"""More than times are rounded by, and less than a frame is shown."""
+
 
 class NotAtKeyFrame(DatasetError):
     """Frames cannot be cut out by copying: they need others before them, or are needed by them."""
@@ -30,6 +33,8 @@ class Piece:
     path: Path
     start: int = 0
     stop: int | None = None
+    begins_s: float | None = None
+    """When the first of them is shown; where it is not then, frames are missing before it."""
 
 
 def concatenate(parts: Sequence[Path], into: Path) -> list[tuple[float, float]]:
@@ -134,6 +139,7 @@ class _Joined:
                     at, group = at + len(group), next(groups, [])
                 _check_start(piece, at, group)
                 begin, length = min(p.pts for p in group), 0
+                _check_time(piece, float(begin * stream.time_base))
                 shift = round(self._end / stream.time_base) - begin
                 while group and (piece.stop is None or at < piece.stop):
                     kept = _first_frames(piece, at, group)
@@ -213,6 +219,14 @@ def _check_start(piece: Piece, at: int, group: list[Any]) -> None:
         raise NotAtKeyFrame(
             f"frame {piece.start} of {piece.path} is no key frame: what begins there cannot be "
             "copied, only encoded again"
+        )
+
+
+def _check_time(piece: Piece, begins_s: float) -> None:
+    if piece.begins_s is not None and abs(begins_s - piece.begins_s) > _OFF_S:
+        raise NotAtKeyFrame(
+            f"frame {piece.start} of {piece.path} is shown at {begins_s:g} s and not at "
+            f"{piece.begins_s:g} s: what begins there cannot be counted out, only encoded again"
         )
 
 
