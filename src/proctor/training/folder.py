@@ -44,6 +44,7 @@ _AVERAGED = "ema.use_for_eval"
 _HELD_OUT = (
     *(f"dataset.{name}" for name in ("eval_split", "episodes", "exclude_episodes")),
     "max_eval_samples",
+    "seed",
 )
 _LIBRARIES = ("torch", "numpy", "pyarrow", "av", "safetensors")
 

@@ -133,10 +133,12 @@ class Trainer:
                     if watcher is not None:
                         watcher.logged(reading)
                 if config.eval_steps and step % config.eval_steps == 0:
-                    self.validate(watcher)
+                    with meter.aside():
+                        self.validate(watcher)
                 if config.saves_after(step):
                     meter.check(step)
-                    self.save(checkpoints, watcher)
+                    with meter.aside():
+                        self.save(checkpoints, watcher)
 
     def validate(self, watcher: Watcher | None) -> None:
         """Tell the loss on held-out episodes; with weights that are spread, all compute it."""

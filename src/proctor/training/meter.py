@@ -7,6 +7,7 @@ import resource
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -109,6 +110,15 @@ class Meter:
             if batch is None:
                 return
             yield batch
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Leave out of the steps' time what is done between them, such as a checkpoint."""
+        if self._device.type == "cuda":  # what was asked of it before is theirs
+            torch.cuda.synchronize(self._device)
+        began = time.perf_counter()
+        yield
+        self._began += time.perf_counter() - began
 
     def _mark(self) -> torch.cuda.Event | None:
         """Mark where the GPU is in its work."""

@@ -170,7 +170,12 @@ def read_state(folder: Path, learning: Learning) -> None:
     """
     _load_optimizer(folder, learning)
     if learning.scheduler is not None:
-        learning.scheduler.load_state_dict(_read(folder / SCHEDULER_FILE, dict[str, Any]))
+        file = folder / SCHEDULER_FILE
+        try:
+            learning.scheduler.load_state_dict(_read(file, dict[str, Any]))
+            _follow(learning.scheduler)
+        except (KeyError, TypeError, ValueError) as error:
+            raise UsageError(f"{file} is not what a training writes: {error!r}") from None
     if learning.average is not None:
         file = folder / EMA_FILE
         try:  # tensors and numbers only: a pickle of anything else is refused by torch
@@ -181,6 +186,19 @@ def read_state(folder: Path, learning: Learning) -> None:
         learning.average.load(state, str(file))
     found = _read_step(folder)
     learning.step, learning.processes = found.step, found.num_processes
+
+
+def _follow(scheduler: LambdaLR) -> None:
+    """Let the next step's rates be those of the schedule as it is now: more steps change it.
+
+    The files hold those of the schedule that was: at the end of a cosine, 0.
+    """
+    rates = [
+        rate * at(scheduler.last_epoch)
+        for rate, at in zip(scheduler.base_lrs, scheduler.lr_lambdas, strict=True)
+    ]
+    for group, rate in zip(scheduler.optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate
 
 
 def _load_optimizer(folder: Path, learning: Learning) -> None:

@@ -95,11 +95,11 @@ def test_a_config_that_lies_in_no_checkpoint_is_refused(tmp_path):
     assert checkpoint_of(file) == tmp_path.resolve()
 
 
-def learning_of(weights, preset, ema=None) -> Learning:
+def learning_of(weights, preset, ema=None, steps=100) -> Learning:
     recipe = resolve(preset, *NOTHING)
     optimizer = make_optimizer(recipe, [{"params": weights}], fused=False)
     average = None if ema is None else Average(ema, weights)
-    return Learning(optimizer, make_scheduler(recipe, optimizer, 100), average)
+    return Learning(optimizer, make_scheduler(recipe, optimizer, steps), average)
 
 
 def test_a_state_is_read_back_to_the_bit(tmp_path):
@@ -125,6 +125,23 @@ def test_a_state_is_read_back_to_the_bit(tmp_path):
     write_state(tmp_path / "again", fresh.snapshot(), Draws(1).generators(5), BATCH)
     for file in (tmp_path / "state").iterdir():
         assert (tmp_path / "again" / file.name).read_bytes() == file.read_bytes(), file.name
+
+
+def test_more_steps_go_on_at_the_rate_of_the_longer_schedule(tmp_path):
+    from proctor.policies.diffusion.config import DiffusionConfig
+
+    preset = DiffusionConfig(scheduler_warmup_steps=0, optimizer_lr=0.1).training_preset()
+    done, more = (learning_of([torch.nn.Parameter(torch.ones(2))], preset, steps=n) for n in (4, 8))
+    for _ in range(4):
+        done.optimizer.step()
+        done.scheduler.step()
+    assert done.optimizer.param_groups[0]["lr"] == 0.0
+    write_state(tmp_path / "state", done.snapshot(), Draws(1).generators(4), BATCH)
+    read_state(tmp_path / "state", more)
+    assert more.optimizer.param_groups[0]["lr"] == pytest.approx(0.05)  # half of the cosine
+    (tmp_path / "state/scheduler_state.json").write_text('{"base_lrs": [1], "last_epoch": "x"}')
+    with pytest.raises(UsageError, match=r"scheduler_state\.json is not what a training writes"):
+        read_state(tmp_path / "state", more)
 
 
 def test_the_files_are_those_of_lerobots_own_run(tmp_path):

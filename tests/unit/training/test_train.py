@@ -25,7 +25,6 @@ from proctor.cli import main  # noqa: E402
 from proctor.policies.lerobot.checkpoint import read_checkpoint  # noqa: E402
 from proctor.training import loop  # noqa: E402
 from proctor.training.checkpoints import Checkpoints  # noqa: E402
-from proctor.training.meter import Series  # noqa: E402
 
 FAMILIES = {"act": SMALL_ACT, "act_words": SMALL_ACT_WORDS, "diffusion": SMALL_DIFFUSION}
 
@@ -123,15 +122,6 @@ def test_a_policy_looks_at_what_it_is_told_to(numbers, tmp_path, capsys):
     wrong = {"dataset.inputs": "[observation.stat]"}
     train(*words(numbers, tmp_path / "other", SMALL_ACT, RUN, wrong), expect=2)
     assert "has no 'observation.stat'; did you mean 'observation.state'?" in capsys.readouterr().err
-
-
-def test_a_meter_keeps_no_more_of_a_devices_numbers_than_it_must():
-    series = Series()
-    for value in range(2500):
-        series.add(torch.tensor(float(value)))
-    assert len(series._unseen) == 500
-    assert series.numbers() == [float(value) for value in range(2500)]
-    assert series.mean() == 1249.5
 
 
 def test_several_batches_make_one_update_of_their_mean(numbers, tmp_path):
