@@ -81,6 +81,23 @@ def test_rows_of_an_episode_that_was_given_up_are_not_taken_for_the_next(root: P
     assert not check(root.with_name("mended")).findings
 
 
+def test_episodes_that_lie_in_files_by_turns_are_gone_on_with(root: Path) -> None:
+    table = pq.read_table(root / TABLE)
+    pq.write_table(pa.concat_tables([table.slice(0, 2), table.slice(5)]), root / TABLE)
+    pq.write_table(table.slice(2, 3), root / TABLE.replace("file-000", "file-001"))
+    path = root / "meta/episodes/chunk-000/file-000.parquet"
+    rows = pq.read_table(path)
+    place = rows.column_names.index("data/file_index")
+    pq.write_table(rows.set_column(place, "data/file_index", pa.array([0, 1, 0])), path)
+    median = read_stats(root)["action"]["q50"]
+    writer = DatasetWriter.resume(root)
+    assert np.array_equal(writer._totals.stats()["action"]["q50"], median)
+    record(writer, 3, 2)
+    assert "its episodes do not follow one another" in str(writer.close())
+    frames = datasets.open(root).batch(range(11))
+    assert frames["action"][:, 0].tolist() == [0, 0, 1, 1, 1, 2, 2, 2, 2, 3, 3]
+
+
 def test_what_is_no_number_has_no_place_among_quantiles_and_stops_nobody(root: Path) -> None:
     gaps = [[math.nan, step] for step in range(8)] + [[math.nan, math.inf]]
     set_column(root, "action", gaps)

@@ -32,6 +32,7 @@ from proctor.datasets.format.tables import write_table
 from proctor.datasets.frames.packets import DifferentStreams, concatenate
 from proctor.datasets.writing.places import FileNumber, counted_files, joined, numbered
 from proctor.datasets.writing.workshop import WORKSHOP, lock_dataset
+from proctor.errors import DatasetError
 from proctor.machine.files import UNFINISHED, publish, swap, sync_folder
 from proctor.machine.locks import CLAIM_FILE, LOCK_FILE, Lock
 
@@ -174,8 +175,16 @@ def _files(
     place_of: Callable[[EpisodeRow], FileNumber],
     path_of: Callable[[int, int], Path],
 ) -> Iterator[_File]:
-    """Yield the files that episodes lie in, in the order of the episodes."""
+    """Yield the files that episodes lie in, in the order of the episodes.
+
+    Raises:
+        DatasetError: those of a file do not follow one another, as ours and LeRobot's do.
+    """
+    seen: set[FileNumber] = set()
     for place, members in groupby(rows, key=place_of):
+        if place in seen:
+            raise DatasetError(f"{path_of(*place)}: its episodes do not follow one another")
+        seen.add(place)
         numbers = [row.index for row in members]
         yield _File(path_of(*place), numbers[0], numbers[-1] + 1)
 

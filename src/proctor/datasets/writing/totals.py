@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
-from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +22,7 @@ from proctor.datasets.numbers.statistics import (
     numbers_stats,
 )
 from proctor.datasets.writing.entry import times
+from proctor.datasets.writing.places import FileNumber
 from proctor.datasets.writing.workshop import Workshop, believed
 from proctor.errors import DatasetError
 from proctor.features import Array
@@ -76,8 +76,11 @@ def _tables(
 ) -> Iterator[tuple[list[EpisodeRow], dict[str, Array]]]:
     """Yield the episodes of each table, and its features that are numbers."""
     keys = [key for key in counted_features(info.features) if key not in info.cameras]
-    for place, of_file in groupby(episodes, key=lambda row: row.data):
-        path, rows = data_file(root, info, *place), list(of_file)
+    of_files: dict[FileNumber, list[EpisodeRow]] = {}
+    for row in episodes:
+        of_files.setdefault(row.data, []).append(row)
+    for place, rows in of_files.items():
+        path = data_file(root, info, *place)
         table, n = read_table(path, keys), sum(row.length for row in rows)
         if n > len(table):
             raise DatasetError(f"{path} has {len(table)} of the {n} frames that it should")
