@@ -25,14 +25,15 @@ def tracked(
     if not config.active:
         yield []
         return
-    counts = Counts.of((row.outcome, row.world_key) for row in before)
+    how = watched(record.resolved)
+    counts = Counts.of(((row.outcome, row.world_key) for row in before), how.overall)
     log = WandbLog(config, folder, _about(record), counts)
     failed = True
     try:
         yield [log]
         failed = False
     finally:
-        results = wandb_results(folder, record.planned_episodes, watched(record.resolved))
+        results = wandb_results(folder, record.planned_episodes, how)
         log.finish(results, failed=failed)
 
 

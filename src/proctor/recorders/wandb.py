@@ -26,7 +26,6 @@ from proctor.machine.variables import variables_set
 from proctor.recorders.base import Recorder
 from proctor.runs.records import Pulse
 from proctor.stats.counts import Counts
-from proctor.stats.rates import wilson_interval
 from proctor.types import EpisodeResult
 
 _ID_FILE = "wandb.json"
@@ -264,18 +263,15 @@ class WandbLog(WandbSession, Recorder):
 
 def rate_figures(counts: Counts) -> dict[str, float]:
     """Return the rate and its interval; without a completed episode there is none."""
-    completed = counts.successes + counts.failures
     figures: dict[str, float] = {
         "episodes": counts.total,
         "diverged": counts.diverged,
         "errors": counts.errors,
         "worlds": counts.worlds.distinct,
     }
-    worth = counts.worlds.effective_n
-    interval = wilson_interval(counts.successes, completed, effective_n=worth)
-    if interval is not None and not counts.ended:
-        figures["success/rate"] = counts.successes / completed
-        figures["success/low95"], figures["success/high95"] = interval
+    if counts.interval is not None:
+        figures["success/rate"] = counts.successes / counts.completed
+        figures["success/low95"], figures["success/high95"] = counts.interval
     return figures
 
 

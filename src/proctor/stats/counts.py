@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from proctor.stats.anytime import Watch, anytime_interval
-from proctor.stats.rates import Worlds, rate_text
+from proctor.stats.rates import Interval, Worlds, rate_text, wilson_interval
 from proctor.types import Outcome, WorldKey
 
 
@@ -51,6 +51,24 @@ class Counts:
         self.ended += outcome is Outcome.ENDED
 
     @property
+    def completed(self) -> int:
+        """Episodes that are part of the rate."""
+        return self.successes + self.failures
+
+    @property
+    def interval(self) -> Interval | None:
+        """The rate's 95% interval; None without a rate.
+
+        Wilson's, or one that holds at any moment where a rule that may stop the run watches it.
+        """
+        if self.ended:
+            return None
+        if self.watch is not None:
+            return anytime_interval(self.first_successes, self.worlds.distinct, self.watch.width)
+        worth = self.worlds.effective_n
+        return wilson_interval(self.successes, self.completed, effective_n=worth)
+
+    @property
     def rate(self) -> str:
         """The rate with its interval, as text: one that holds at any moment where a rule watches.
 
@@ -58,12 +76,7 @@ class Counts:
         """
         if self.ended:
             return f"not judged n={self.ended + self.failures}"
-        interval = None
-        if self.watch is not None:
-            interval = anytime_interval(
-                self.first_successes, self.worlds.distinct, self.watch.width
-            )
-        return rate_text(self.successes, self.successes + self.failures, self.worlds, interval)
+        return rate_text(self.successes, self.completed, self.worlds, self.interval)
 
     @property
     def total(self) -> int:

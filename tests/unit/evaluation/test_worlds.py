@@ -6,14 +6,16 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from proctor.benchmarks.fake import Fake
 from proctor.cli import main
+from proctor.evaluation import tracking
 from proctor.evaluation.run import Evaluation
-from proctor.recorders.wandb import rate_figures
+from proctor.recorders.wandb import WandbConfig, rate_figures
 from proctor.report.page_data import page_data, read_run
 from proctor.report.summary import eval_info, tally
 from proctor.report.worlds import planned_repeats, world_warnings
@@ -21,7 +23,7 @@ from proctor.stats.anytime import Watch
 from proctor.stats.counts import Counts
 from proctor.stats.rates import Worlds, rate_text, wilson_interval
 from proctor.types import EpisodeSpec, Outcome, Task, WorldKey
-from tests.run_folders import eight_episodes, episode, write_run
+from tests.run_folders import RECORD, eight_episodes, episode, write_run
 
 N_WORLDS = 2
 
@@ -129,6 +131,21 @@ def test_what_is_logged_while_a_run_goes_on_allows_for_repeats_too() -> None:
     figures = rate_figures(Counts.of([*ended, (Outcome.ERROR, ("s", 0, "w9"))]))
     assert (figures["episodes"], figures["worlds"]) == (7, 2)
     assert figures["success/low95"] == pytest.approx((wilson_interval(2, 2) or (0,))[0])
+
+
+def test_wandb_is_told_the_interval_that_allows_for_a_rule_which_may_stop_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, told = eight_episodes(), []
+    resolved = {**RECORD.resolved, "eval": {"stop_when": "ci_width<0.5"}}
+    made = SimpleNamespace(finish=lambda results, failed: None)
+    monkeypatch.setattr(tracking, "WandbLog", lambda *parts: told.append(parts[3]) or made)
+    with tracking.tracked(
+        WandbConfig(enable=True), tmp_path, replace(RECORD, resolved=resolved), rows
+    ):
+        figures = rate_figures(told[0])
+    interval = figures["success/low95"], figures["success/high95"]
+    assert interval == tally(rows, Watch(0.5)).interval != tally(rows).interval
 
 
 def test_different_worlds_with_one_digest_are_warned_of() -> None:
