@@ -185,6 +185,7 @@ def _train_along(folder: TrainingFolder, setup: Setup, resumed: Path | None) -> 
 def _train_and_write(
     folder: TrainingFolder, setup: Setup, given: dict[str, str], resumed: Path | None
 ) -> int:
+    from proctor.training.checkpoints import AVERAGED, PRETRAINED
     from proctor.training.loop import Trainer
     from proctor.training.watching import Watching
 
@@ -218,7 +219,10 @@ def _train_and_write(
     newest = folder.checkpoints().newest()
     print(f"results: {folder.path}")
     if newest is not None:
-        print(f"policy: {nearby(newest / 'pretrained_model')}")
+        print(f"policy: {nearby(newest / PRETRAINED)}")
+        if (newest / AVERAGED).is_dir():
+            played = ", which evaluations play" if config.plays and config.ema.use_for_eval else ""
+            print(f"averaged: {nearby(newest / AVERAGED)}{played}")
     print(f"report: {page}")
     return 0
 

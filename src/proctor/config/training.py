@@ -21,7 +21,7 @@ from proctor.config.training_sections import (
     TrainWandbConfig,
 )
 from proctor.datasets.cache_settings import CacheKind
-from proctor.definition import PRESENTATION, Use
+from proctor.definition import PRESENTATION, Use, flatten
 from proctor.errors import UsageError
 from proctor.policies.base import PolicyConfig
 from proctor.policies.lerobot.presets import OptimizerSettings, ScheduleSettings
@@ -141,6 +141,9 @@ class TrainConfig(Config):
         """
         if not self.dataset.repo_id and self.dataset.root is None:
             raise UsageError("--dataset.repo_id is missing (or --dataset.root=FOLDER)")
+        for name, value in flatten(self.as_dict()).items():
+            if isinstance(value, float) and not math.isfinite(value):  # no file could hold it
+                raise UsageError(f"--{name} must be a finite number, got {value:g}")
         between("seed", self.seed, 0, MOST_SEED)
         between("steps", self.steps, 1, _MOST_STEPS)
         between("batch_size", self.batch_size, 1, _MOST_BATCH)
@@ -214,7 +217,7 @@ class TrainConfig(Config):
             raise UsageError("--dataset.streaming keeps nothing: leave out --dataset.cache")
         if given.streaming and given.balance_tasks:
             raise UsageError("--dataset.balance_tasks needs all frames, a stream has some")
-        if not 0 < self.tolerance_s < math.inf:
+        if not self.tolerance_s > 0:
             raise UsageError(f"--tolerance_s must be above 0, got {self.tolerance_s:g}")
 
     def _validate_accumulation(self) -> None:

@@ -136,6 +136,7 @@ def test_flags_of_training_are_none_of_an_evaluation_and_the_other_way_round():
         ({"env.type": "fake", "save_checkpoint": "false"}, "--env plays checkpoints"),
         ({"dataset.repo_id": ""}, "--dataset.repo_id is missing"),
         ({"tolerance_s": 0}, "--tolerance_s must be above 0"),
+        ({"ema.inv_gamma": "inf"}, "--ema.inv_gamma must be a finite number, got inf"),
         ({"peft.r": 8}, "--peft.* adapts a trained policy"),
         (ADAPTER, "--peft.* adapts a trained policy: give it as --policy.path"),
         (ADAPTER | {"peft.r": 10**9}, "--peft.r must be at most 16384"),
