@@ -23,7 +23,9 @@ from proctor.datasets.edit.recipe import open_source
 from proctor.datasets.format.episode_stats import read_episode_stats
 from proctor.datasets.format.info_file import read_info
 from proctor.datasets.format.tables import read_stats
+from proctor.datasets.frames.encoder import CODECS, VideoEncoder
 from proctor.datasets.frames.pictures import decode_pictures
+from proctor.datasets.frames.video import FrameReader, FrameRequest
 from proctor.datasets.writer import DatasetWriter
 from proctor.errors import DatasetError, UsageError
 from proctor.machine import files
@@ -172,6 +174,15 @@ def test_a_frame_that_is_missing_before_an_episode_does_not_shift_its_pictures(
     assert made.again == {TOP: [0]}
     shades = datasets.open(tmp_path / "one").batch([0, 1, 2])[TOP].mean(axis=(1, 2, 3))
     assert np.abs(shades - [60, 80, 100]).max() < 5
+
+
+def test_the_last_column_of_an_odd_width_is_a_picture_too(tmp_path: Path) -> None:
+    """FFmpeg leaves it as the memory was, where the height is even."""
+    video = VideoEncoder(tmp_path / "odd.mp4", CODECS["av1"], 10, 64, 67)
+    video.add(np.full((64, 67, 3), [200, 120, 60], np.uint8))
+    video.finish()
+    picture = FrameReader().read([FrameRequest(tmp_path / "odd.mp4", 0, 10)])[0]
+    assert np.abs(picture.astype(int) - [200, 120, 60]).max() <= 4
 
 
 def test_distances_of_16_bits_are_not_read_as_shades_of_8() -> None:

@@ -92,7 +92,7 @@ def _write(recipe: Recipe, into: Path) -> tuple[Info, dict[str, Filmed]]:
     numbering = number(recipe, parts)
     filmed = {key: write_videos(recipe, key, into) for key in recipe.info.video_keys}
     seen = {key: found.levels for key, found in filmed.items() if found.levels}
-    counting = Counting(recipe, numbering, seen)
+    counting = Counting(recipe, seen)
     files = write_frames(recipe, parts, numbering, into, counting.hear)
     rows = _rows(recipe, numbering, files, filmed)
     for position, start in enumerate(range(0, len(rows), _ROWS_OF_A_FILE)):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from proctor.datasets.edit.frames import RENEWED, Numbering
+import numpy as np
+
+from proctor.datasets.edit.frames import RENEWED
 from proctor.datasets.edit.pictures import count_pictures
 from proctor.datasets.edit.recipe import Kept, Part, Recipe
 from proctor.datasets.numbers.spread import Totals
@@ -26,11 +28,9 @@ _NEEDED = ("min", "max", "mean", "std", "count")
 class Counting:
     """Hears of all frames of the result, part by part, and knows its statistics in the end."""
 
-    def __init__(
-        self, recipe: Recipe, numbering: Numbering, seen: Mapping[str, Sequence[Array]]
-    ) -> None:
+    def __init__(self, recipe: Recipe, seen: Mapping[str, Sequence[Array]]) -> None:
         """``seen``: the levels of each episode's pictures, of the cameras that were encoded."""
-        self._recipe, self._numbering, self._seen = recipe, numbering, seen
+        self._recipe, self._seen = recipe, seen
         self._keys = counted_features(recipe.info.features)
         self._totals = Totals()
         self.episodes: list[Stats] = []
@@ -72,30 +72,12 @@ class Counting:
             if old and key in self._recipe.info.cameras:
                 old = counting_pictures(old, kept.row.length)
             if key in numbers:
-                stats[key] = self._of_numbers(place, key, old, numbers[key])
+                stats[key] = _of_numbers(key, old, numbers[key])
             elif not self._recipe.info.is_depth(key):
                 stats[key], levels[key] = self._of_pictures(kept, place, key, old)
             elif old:  # distances have no levels to count
                 stats[key] = old
         return stats, levels
-
-    def _of_numbers(self, place: int, key: str, old: FeatureStats, values: Array) -> FeatureStats:
-        if not all(name in old for name in QUANTILES):
-            return numbers_stats(values)
-        if key not in RENEWED:
-            return old
-        shift = float(values.ravel()[0]) - float(old["min"].ravel()[0])
-        if key == "task_index":
-            tasks = self._numbering.old_tasks[place]
-            shifts = self._numbering.new_tasks[place] - tasks
-            told = (old["min"].item(), old["max"].item()) == (tasks.min(), tasks.max())
-            if (shifts != shifts[0]).any() or not told:  # LeRobot's edits leave them as they were
-                return numbers_stats(values)
-            shift = float(shifts[0])
-        return {
-            name: value if name in ("std", "count") else value + shift
-            for name, value in old.items()
-        }
 
     def _of_pictures(
         self, kept: Kept, place: int, key: str, old: FeatureStats
@@ -107,3 +89,18 @@ class Counting:
         else:
             levels = count_pictures(kept, self._recipe.source_key(key))
         return pixel_stats(levels, len(sampled_frames(kept.row.length))), levels
+
+
+def _of_numbers(key: str, old: FeatureStats, values: Array) -> FeatureStats:
+    """Return the statistics of an episode: its source said ``old`` of what ``values`` are now."""
+    if not all(name in old for name in QUANTILES):
+        return numbers_stats(values)
+    if key not in RENEWED:
+        return old
+    one = values.min() == values.max() and np.array_equal(old["min"], old["max"])
+    if key == "task_index" and not one:  # LeRobot's edits leave what they said of others
+        return numbers_stats(values)
+    shift = float(values.ravel()[0]) - float(old["min"].ravel()[0])
+    return {
+        name: value if name in ("std", "count") else value + shift for name, value in old.items()
+    }

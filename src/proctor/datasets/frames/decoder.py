@@ -58,9 +58,22 @@ def converted(reformatter: Any, frame: Any, pixels: Pixels) -> Array:
     scaled = (height, width) != (frame.height, frame.width)
     how = _area() if scaled else None
     made = reformatter.reformat(frame, width, height, pixels.format, interpolation=how, threads=1)
+    picture = _array_of(made, pixels)
+    if not scaled and width % 2 and "yuv" in frame.format.name:
+        # FFmpeg's fast way from yuv420p goes two columns at a time and leaves the last one as the
+        # memory was; LeRobot shows that.
+        slow = scaler().reformat(
+            frame, width, height, pixels.format, interpolation=_area(), threads=1
+        )
+        picture = picture.copy()
+        picture[:, -1] = _array_of(slow, pixels)[:, -1]
+    return picture
+
+
+def _array_of(made: Any, pixels: Pixels) -> Array:
     plane, dtype = made.planes[0], np.dtype(pixels.dtype).newbyteorder("<")
-    rows = np.frombuffer(plane, dtype).reshape(height, plane.line_size // dtype.itemsize)
-    return rows[:, : width * pixels.channels].reshape(height, width, pixels.channels)
+    rows = np.frombuffer(plane, dtype).reshape(made.height, plane.line_size // dtype.itemsize)
+    return rows[:, : made.width * pixels.channels].reshape(made.height, made.width, pixels.channels)
 
 
 def _area() -> Any:
