@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from proctor.errors import one_line
-from proctor.report.summary import by_group, by_task, tally
+from proctor.report.summary import Tally, by_group, by_task, tally
 from proctor.report.tables import fitted
 from proctor.runs.journal import EpisodeRow
 from proctor.stats.anytime import NOT_WATCHED, Watched
@@ -35,19 +35,18 @@ def runs_table(runs: Sequence[NamedRun], width: int, *, pooled: bool = False) ->
 
     ``pooled``: they are runs of one policy from different seeds, and a last row counts all of them.
     """
-    together = [row for run in runs for row in run.rows]
+    together = sorted((row for run in runs for row in run.rows), key=lambda row: row.key)
     parts = _parts(together)
+    names = [] if parts is None else parts.names
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("run", overflow="fold")
     table.add_column("success [95% interval]", no_wrap=True)
-    for name in parts:
+    for name in names:
         table.add_column(one_line(name), no_wrap=True)
 
     def add(run: NamedRun, style: str | None = None) -> None:
-        cells = []
-        for part in parts:
-            of_part = [row for row in run.rows if part in (row.suite, row.task)]
-            cells.append(tally(of_part, run.watched.task).brief.partition(" n=")[0])
+        added = [] if parts is None else [parts.of(name, run) for name in names]
+        cells = [part.brief.partition(" n=")[0] for part in added]
         overall = tally(run.rows, run.watched.overall).brief
         table.add_row(Text(one_line(run.name)), overall, *cells, style=style)
 
@@ -59,11 +58,24 @@ def runs_table(runs: Sequence[NamedRun], width: int, *, pooled: bool = False) ->
     return fitted(table, width)
 
 
-def _parts(rows: Sequence[EpisodeRow]) -> list[str]:
-    """Return what has a column: tasks where they are few and of different names, else groups."""
-    groups = list(by_group(rows))
-    tasks = [row.task for row in {key: own[0] for key, own in by_task(rows).items()}.values()]
-    for names in (tasks, groups):
-        if 1 < len(set(names)) == len(names) <= _MOST_COLUMNS:
-            return names
-    return []
+@dataclass(frozen=True)
+class _Parts:
+    """What has a column each: tasks, or groups of them. A group may be called as a task is."""
+
+    names: list[str]
+    are_groups: bool
+
+    def of(self, name: str, run: NamedRun) -> Tally:
+        """Return what the episodes of one part of a run add up to."""
+        if self.are_groups:
+            return tally((row for row in run.rows if row.suite == name), run.watched.group)
+        return tally((row for row in run.rows if row.task == name), run.watched.task)
+
+
+def _parts(rows: Sequence[EpisodeRow]) -> _Parts | None:
+    """Return tasks where they are few and of different names, else groups; None: too many."""
+    tasks = [own[0].task for own in by_task(rows).values()]
+    for parts in (_Parts(tasks, are_groups=False), _Parts(list(by_group(rows)), are_groups=True)):
+        if 1 < len(set(parts.names)) == len(parts.names) <= _MOST_COLUMNS:
+            return parts
+    return None

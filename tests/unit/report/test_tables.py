@@ -8,9 +8,12 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from proctor.report.several import NamedRun, runs_table
 from proctor.report.tables import results_table, table_console
 from proctor.runs.journal import EpisodeRow
-from tests.run_folders import eight_episodes
+from proctor.stats.anytime import Watch, Watched
+from proctor.types import Outcome
+from tests.run_folders import eight_episodes, episode
 
 LONG = "pick_up_the_black_bowl_between_the_plate_and_the_ramekin_and_place_it_on_the_plate"
 
@@ -62,3 +65,17 @@ def test_forty_columns_get_lines_instead_of_columns() -> None:
         "  success 75.0% [30.1, 95.4] n=4",
         "  reward -2.2  steps 23",
     ]
+
+
+def test_a_group_that_is_called_as_a_task_of_another_counts_its_own_episodes_only() -> None:
+    won, lost = Outcome.SUCCESS, Outcome.FAILURE
+    alone = [episode(0, index, won, suite="push-v3") for index in range(2)]
+    of_ten = [episode(0, 0, lost, suite="mt10"), episode(1, 0, lost, suite="mt10")]
+    rows = [replace(row, task="push-v3") if row.task_id == 0 else row for row in alone + of_ten]
+    rule = Watched(group=Watch(), task=Watch(0.9))
+    screen = io.StringIO()
+    console = Console(file=screen, width=120)
+    console.print(runs_table([NamedRun("one", rows[::-1], rule)], 120))
+    head, line = screen.getvalue().splitlines()
+    assert head.split()[-2:] == ["mt10", "push-v3"]
+    assert line.split("n=4")[1].strip() == "0.0% [0.0, 87.1]  100.0% [12.9, 100.0]"
