@@ -84,6 +84,7 @@ class Fleet:
         self._unfit: dict[str, str] = {}  # seats that are of no use, and why
         self._slots, self._numbers = itertools.count(), itertools.count()
         self._workers = 0  # of all seats that ever were
+        self._most_open = 1  # seats at a time
         self._finished: list[Delivery] = []  # not yet committed
         self._efforts: dict[int, Effort] = {}  # by number of seat
         self._looked_at = float("-inf")
@@ -138,7 +139,7 @@ class Fleet:
     def pulse(self) -> Pulse:
         """Return how the run goes, on all nodes together."""
         done = sum(self._efforts.values(), Effort())
-        return done.since(self._before, time.monotonic() - self._started_at)
+        return done.since(self._before, time.monotonic() - self._started_at, self._most_open)
 
     def _begin_counting(self) -> None:
         self._started_at = time.monotonic()
@@ -224,6 +225,7 @@ class Fleet:
             seat.lines = [next(self._slots) for _ in range(told.simulators)]
             seat.first_worker = self._workers
             self._workers += told.simulators
+            self._most_open = max(self._most_open, sum(bool(s.lines) for s in self._seats.values()))
             self._say(f"{seat.name}: {counted(told.simulators, 'simulator')}")
         self._efforts[seat.number] = told.effort
         self._keep_log(told.log)

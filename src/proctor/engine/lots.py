@@ -71,14 +71,17 @@ class Effort:
             self.calls + other.calls,
         )
 
-    def since(self, before: Effort, elapsed_s: float) -> Pulse:
-        """Return how a run goes that began when ``before`` had been done."""
+    def since(self, before: Effort, elapsed_s: float, at_once: int = 1) -> Pulse:
+        """Return how a run goes that began when ``before`` had been done.
+
+        Policies that compute ``at_once``, on so many nodes, take up that much less of its time.
+        """
         return Pulse(
             elapsed_s=elapsed_s,
             steps=self.steps - before.steps,
             batches=self.batches - before.batches,
             batched_requests=self.batched_requests - before.batched_requests,
-            infer_s=max(0.0, self.infer_s - before.infer_s),
+            infer_s=max(0.0, self.infer_s - before.infer_s) / at_once,
             calls=dict(self.calls - before.calls),
         )
 

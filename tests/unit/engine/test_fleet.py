@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -242,3 +243,18 @@ def test_steps_of_all_nodes_are_one_number_also_of_those_that_are_lost(tmp_path:
     heard, _ = play(cluster, specs(50), tmp_path)
     assert heard.last is not None
     assert heard.last.steps == 10 * len(heard.results)
+
+
+class Thinking(Played):
+    """One whose policy takes a second for an episode."""
+
+    def news(self) -> News | Lost:
+        told = super().news()
+        assert isinstance(told, News)
+        return replace(told, effort=replace(told.effort, infer_s=self.steps / 10))
+
+
+def test_policies_that_compute_at_once_take_that_much_less_of_the_time(tmp_path: Path) -> None:
+    heard, _ = play(Engines("a", "b", make=Thinking), specs(8), tmp_path)
+    assert heard.last is not None
+    assert (heard.last.steps, heard.last.infer_s) == (80, 4.0)
