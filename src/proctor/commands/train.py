@@ -221,7 +221,7 @@ def _train_and_write(
     if newest is not None:
         print(f"policy: {nearby(newest / PRETRAINED)}")
         if (newest / AVERAGED).is_dir():
-            played = ", which evaluations play" if config.plays and config.ema.use_for_eval else ""
+            played = ", which evaluations play" if config.plays and config.ema.played else ""
             print(f"averaged: {nearby(newest / AVERAGED)}{played}")
     print(f"report: {page}")
     return 0
@@ -244,7 +244,8 @@ def _say_what_is_set_aside(folder: TrainingFolder, resumed: Path | None, step: i
 
     newest = folder.checkpoints().newest()
     is_newest = resumed is None or newest is None or resumed.resolve() == newest.resolve()
-    names = folder.set_aside_after(step, [*([] if is_newest else [CHECKPOINTS]), EVALUATIONS])
+    places = [EVALUATIONS] if is_newest else [CHECKPOINTS, EVALUATIONS]
+    names = folder.set_aside_after(step, places)
     if names:
         print(f"note: of steps after {step:,}, set aside: {', '.join(names)}", file=sys.stderr)
 

@@ -162,6 +162,11 @@ class EmaSettings:
         default=True, metadata={"help": "evaluations while training play the average"}
     )
 
+    @property
+    def played(self) -> bool:
+        """Whether evaluations play the average."""
+        return self.enable and self.use_for_eval
+
     def validate(self) -> None:
         """Refuse numbers that give no average.
 

@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from proctor.runs.journal import EpisodeRow
-from proctor.stats.anytime import NOT_WATCHED, Watch, Watched, anytime_interval
+from proctor.stats.anytime import NOT_WATCHED, Watch, Watched, rate_interval
 from proctor.stats.rates import (
     Average,
     Interval,
@@ -17,7 +17,6 @@ from proctor.stats.rates import (
     macro_average,
     micro_average,
     rate_text,
-    wilson_interval,
 )
 from proctor.types import Outcome
 
@@ -51,17 +50,10 @@ class Tally:
 
     @property
     def interval(self) -> Interval | None:
-        """The rate's 95% interval, which allows for worlds that repeat; None without a rate.
-
-        Wilson's where the number of episodes was fixed in advance; else one that holds although
-        the run may have stopped at any moment.
-        """
+        """The rate's 95% interval; None without a rate."""
         if not self.judged:
             return None
-        if self.watch is not None:
-            return anytime_interval(*self.first, self.watch.width)
-        worth = self.worlds.effective_n
-        return wilson_interval(self.successes, self.episodes, effective_n=worth)
+        return rate_interval(self.successes, self.episodes, self.worlds, self.first, self.watch)
 
     @property
     def bounds(self) -> tuple[float, float] | None:

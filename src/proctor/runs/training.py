@@ -33,6 +33,12 @@ class TrainingRecord:
     frames: _Step | None = None
     """How many the newest session learns from; None in a record from before this was said."""
 
+    @property
+    def plays_averages(self) -> bool:
+        """Whether the rates of its checkpoints are those of averaged weights."""
+        ema = self.resolved.get("ema") or {}
+        return bool(ema.get("enable") and ema.get("use_for_eval", True))
+
 
 @dataclass(frozen=True)
 class Trained:

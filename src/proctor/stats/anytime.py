@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from proctor.stats.rates import Interval
+from proctor.stats.rates import Interval, Worlds, wilson_interval
 
 _HALVINGS = 50
 
@@ -62,6 +62,19 @@ def watched(resolved: Mapping[str, Any]) -> Watched:
     if name.strip() == "task_ci_width":
         return Watched(anyhow, Watch(width), anyhow)
     return Watched(Watch(width), anyhow, anyhow)
+
+
+def rate_interval(
+    successes: int, n: int, worlds: Worlds, first: tuple[int, int], watch: Watch | None
+) -> Interval | None:
+    """Return a rate's 95% interval, which allows for worlds that repeat; None of no episodes.
+
+    Wilson's where the number of episodes was fixed in advance; else one that holds although the run
+    may have stopped at any moment, of the ``first`` episodes of their worlds: successes, and all.
+    """
+    if watch is not None:
+        return anytime_interval(*first, watch.width)
+    return wilson_interval(successes, n, effective_n=worlds.effective_n)
 
 
 def anytime_interval(

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Self
 
-from proctor.stats.anytime import Watch, anytime_interval
-from proctor.stats.rates import Interval, Worlds, rate_text, wilson_interval
+from proctor.stats.anytime import Watch, rate_interval
+from proctor.stats.rates import Interval, Worlds, rate_text
 from proctor.types import Outcome, WorldKey
 
 
@@ -57,16 +57,11 @@ class Counts:
 
     @property
     def interval(self) -> Interval | None:
-        """The rate's 95% interval; None without a rate.
-
-        Wilson's, or one that holds at any moment where a rule that may stop the run watches it.
-        """
+        """The rate's 95% interval; None without a rate."""
         if self.ended:
             return None
-        if self.watch is not None:
-            return anytime_interval(self.first_successes, self.worlds.distinct, self.watch.width)
-        worth = self.worlds.effective_n
-        return wilson_interval(self.successes, self.completed, effective_n=worth)
+        first = self.first_successes, self.worlds.distinct
+        return rate_interval(self.successes, self.completed, self.worlds, first, self.watch)
 
     @property
     def rate(self) -> str:

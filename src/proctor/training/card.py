@@ -74,7 +74,7 @@ def card_of(policy: Policy, tags: Sequence[str], licence: str | None) -> str:
 
 ## Evaluation
 
-{_evaluation(policy, resolved)}
+{_evaluation(policy, averaged=record.plays_averages)}
 
 ## Training
 
@@ -91,11 +91,9 @@ def _what(kind: str, head: Mapping[str, Any]) -> str:
     return f"An adapter of {_code(base)} ({kind})" if base else f"A policy of type {_code(kind)}"
 
 
-def _evaluation(policy: Policy, resolved: Mapping[str, Any]) -> str:
+def _evaluation(policy: Policy, *, averaged: bool) -> str:
     """Say the rate with its interval, and what exactly it is the rate of."""
     none = "It was not evaluated."
-    said = flatten(resolved)
-    averaged = bool(said.get("ema.enable") and said.get("ema.use_for_eval"))
     if averaged != (policy.folder.name == AVERAGED):
         return none
     lines = [line for line in read_lines(policy.run) if isinstance(line, Played)]

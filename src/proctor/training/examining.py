@@ -147,9 +147,8 @@ class Examiner:
         if (output / "run.json").is_file():
             return ["--resume", f"--output_dir={output}"]
         config = self._config
-        averaged = config.ema.enable and config.ema.use_for_eval
         flags: dict[str, Any] = {
-            "policy.path": checkpoint / (AVERAGED if averaged else PRETRAINED),
+            "policy.path": checkpoint / (AVERAGED if config.ema.played else PRETRAINED),
             "output_dir": output,
             "seed": config.seed,
         }

@@ -96,9 +96,9 @@ class TrainingFolder:
         record = read_training(self.path)
         if record is None or self.checkpoints().newest() is None:
             return
-        was = flatten(record.resolved) | {_AVERAGED: _plays_averages(record.resolved)}
+        was = flatten(record.resolved) | {_AVERAGED: record.plays_averages}
         if config.plays and self.scores(by_rate=True):
-            now = flatten(_told(config)) | {_AVERAGED: _plays_averages(config.as_dict())}
+            now = flatten(_told(config)) | {_AVERAGED: config.ema.played}
             if told := _changed(was, now):
                 raise UsageError(
                     f"{self.path}: checkpoints were played otherwise ({told}), and are compared; "
@@ -260,11 +260,6 @@ def _told(config: TrainConfig) -> dict[str, Any]:
         "eval": defining(config.eval) | which["eval"],
         "seed": config.seed,
     }
-
-
-def _plays_averages(told: Mapping[str, Any]) -> bool:
-    ema = told.get("ema") or {}
-    return bool(ema.get("enable") and ema.get("use_for_eval", True))
 
 
 def _changed(was: Mapping[str, Any], now: Mapping[str, Any]) -> str:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
-from proctor.training import meter  # noqa: E402
-from proctor.training.meter import Meter, Series  # noqa: E402
-from proctor.training.together import Together  # noqa: E402
+import torch
+
+from proctor.training.meter import Meter, Series
+from proctor.training.together import Together
 
 
 def test_a_meter_keeps_no_more_of_a_devices_numbers_than_it_must():
@@ -22,7 +25,7 @@ def test_a_meter_keeps_no_more_of_a_devices_numbers_than_it_must():
 
 def test_a_checkpoint_is_no_part_of_the_time_of_the_steps_around_it(monkeypatch):
     now = [10.0]
-    monkeypatch.setattr(meter.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
     timed = Meter(torch.device("cpu"), Together())
     for _ in timed.waiting_for([{}, {}]):
         now[0] += 1.0

@@ -90,6 +90,6 @@ def _tables(
                 f"{shlex.quote(str(root))} --in_place"
             )
         known = [key for key in keys if key in table.column_names]
-        numbers = {key: as_numbers(path, info, key, table[key])[:n] for key in known}
+        numbers = {key: as_numbers(path, info, key, table[key]) for key in known}
         numbers["timestamp"] = np.concatenate([times(row.length, info.fps) for row in rows])
         yield rows, numbers

@@ -197,9 +197,9 @@ def shared(
     preset: dict[str, Any], kind: str | None, known: dict[str, dict[str, Any]]
 ) -> dict[str, Any]:
     """Return of a preset what the type that was asked for has too, where it is another one."""
-    if kind in (None, preset.get("type")):
+    if kind is None or kind == preset.get("type"):
         return preset
-    return {name: value for name, value in preset.items() if name in known.get(kind or "", {})}
+    return {name: value for name, value in preset.items() if name in known.get(kind, {})}
 
 
 def check_amounts(section: str, settings: dict[str, Any]) -> None:

@@ -34,7 +34,7 @@ Forward = Callable[[dict[str, Tensor]], Tensor]
 
 INDEX = re.compile("[0-9]{0,3}")
 GRAPH_SIZES = (*range(1, 9), *range(10, 17, 2), *range(20, 33, 4), *range(40, 65, 8))
-ROWS_AT_ONCE = 4
+WRITTEN_AT_ONCE = 4
 _CAPTURE = threading.Lock()
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -301,8 +301,8 @@ class Graph:
         with torch.inference_mode(), torch.cuda.stream(self.stream):
             for key, rows in piece.items():
                 host, device = self.host[key], self.inputs[key]
-                for start in range(0, n, ROWS_AT_ONCE):
-                    part = slice(start, min(start + ROWS_AT_ONCE, n))
+                for start in range(0, n, WRITTEN_AT_ONCE):
+                    part = slice(start, min(start + WRITTEN_AT_ONCE, n))
                     np.copyto(self.written[key][part], rows[part])
                     device[part].copy_(host[part], non_blocking=True)
                 if n < len(host):
