@@ -17,6 +17,8 @@ from proctor.features import Array
 from proctor.machine.files import UNFINISHED, publish
 
 _QUIET_X265 = "log-level=error:info=0"
+_WIDE_ENOUGH_FOR_X265 = 64
+"""x265 4.2 for x86 writes past what it has allocated where pictures are up to 48 wide."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +41,8 @@ class Codec:
     threads: int = 1
     """Threads of the encoder; the bytes of AV1 are the same for any number."""
 
-    def options(self) -> dict[str, str]:
-        """Return the encoder's options, as FFmpeg calls them."""
+    def options(self, width: int) -> dict[str, str]:
+        """Return the encoder's options for pictures that wide, as FFmpeg calls them."""
         chosen = {"g": self.g, "crf": self.crf, "preset": self.preset}
         options = {name: str(value) for name, value in chosen.items() if value is not None}
         if self.name == "libsvtav1":
@@ -52,6 +54,8 @@ class Codec:
         if self.name in ("hevc", "libx265"):
             # An open group of pictures needs the one before it: packets could not be copied.
             own = f"{_QUIET_X265}:open-gop=0"
+            if width < _WIDE_ENOUGH_FOR_X265:
+                own += ":asm=0"
             options["x265-params"] = ":".join([own, *filter(None, [options.get("x265-params")])])
         return options
 
@@ -174,7 +178,7 @@ class VideoEncoder:
             options={"movflags": "+faststart", "fflags": "+bitexact"},
         )
         rate = Fraction(fps).limit_denominator(1001)
-        self._stream: Any = self._container.add_stream(codec.name, rate, codec.options())
+        self._stream: Any = self._container.add_stream(codec.name, rate, codec.options(width))
         self._stream.height, self._stream.width = height, width
         self._stream.pix_fmt = codec.pix_fmt
         self._stream.codec_context.thread_count = codec.threads
