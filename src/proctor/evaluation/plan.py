@@ -59,8 +59,8 @@ _PER_CORE = {
     Thinking.LIGHT: 1.0,
     # Simulators wait while the network computes with all cores, and the other way round.
     Thinking.CPU: 1.0,
-    # The engine and the thread that feeds the accelerator need 2 of 16 cores: 14 are best there.
-    Thinking.ACCELERATOR: 0.875,
+    # Most of them wait, for the accelerator to draw or to think: 24 on 16 cores fill its batches.
+    Thinking.ACCELERATOR: 1.5,
 }
 _MOST = 64
 """Past the point where one parent keeps up with simulators that render."""

@@ -27,7 +27,7 @@ GIB = 2**30
     ("thinking", "cores", "workers"),
     [(Thinking.BESIDE, 1, 1), (Thinking.BESIDE, 2, 2), (Thinking.BESIDE, 16, 16),
      (Thinking.CPU, 1, 2), (Thinking.CPU, 2, 2), (Thinking.CPU, 16, 16),
-     (Thinking.ACCELERATOR, 1, 2), (Thinking.ACCELERATOR, 2, 2), (Thinking.ACCELERATOR, 16, 14),
+     (Thinking.ACCELERATOR, 1, 2), (Thinking.ACCELERATOR, 2, 3), (Thinking.ACCELERATOR, 16, 24),
      (Thinking.LIGHT, 2, 2), (Thinking.LIGHT, 200, 64)],
 )  # fmt: skip
 def test_the_best_number_of_simulators_follows_the_cores_and_who_else_needs_them(
@@ -53,7 +53,7 @@ def test_the_flag_decides_and_no_simulator_is_without_an_episode(
 
 @pytest.mark.parametrize(
     ("policy", "device", "workers"),
-    [("expert", None, 16), ("zero", None, 16), ("zero", "cpu", 16), ("zero", "cuda", 14)],
+    [("expert", None, 16), ("zero", None, 16), ("zero", "cpu", 16), ("zero", "cuda", 24)],
 )
 def test_a_run_asks_its_policy_where_it_thinks(
     policy: str, device: str | None, workers: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
