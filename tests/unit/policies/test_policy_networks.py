@@ -75,6 +75,46 @@ def test_frozen_batch_norm_is_batch_norm_in_eval_mode():
     assert not list(frozen.parameters())
 
 
+def frozen_resnet():
+    """Return a small picture's ResNet with norms that do something."""
+    torch.manual_seed(0)
+    network = ResNet("resnet18", FrozenBatchNorm2d)
+    for norm in network.modules():
+        if isinstance(norm, FrozenBatchNorm2d):
+            for values in (norm.weight, norm.running_var):
+                values.uniform_(0.5, 1.5)
+            for values in (norm.bias, norm.running_mean):
+                values.normal_()
+    return network
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_frozen_norms_in_the_weights_are_the_same_network_and_learn_the_same(layout):
+    network = frozen_resnet().double()
+    picture = torch.randn(2, 3, 48, 40).double().contiguous(memory_format=layout)
+    found = {}
+    for learning in (True, False):
+        network.train(learning).zero_grad()
+        maps = network(picture)
+        (maps**2).mean().backward()
+        found[learning] = [maps.detach(), *(weight.grad.clone() for weight in network.parameters())]
+    for at_once, one_by_one in zip(found[True], found[False], strict=True):
+        torch.testing.assert_close(at_once, one_by_one, rtol=1e-9, atol=1e-12)
+
+
+def test_a_convolution_that_was_changed_is_asked_itself():
+    class Changed(nn.Conv2d):
+        def forward(self, x):
+            return 2 * super().forward(x)
+
+    network = frozen_resnet().train()
+    picture = torch.randn(1, 3, 48, 48)
+    with torch.no_grad():
+        before = network(picture)
+        network.layer4[1].conv2.__class__ = Changed
+        assert not torch.equal(network(picture), before)
+
+
 def test_resnet34_has_torchvisions_blocks():
     with torch.device("meta"):
         weights = ResNet("resnet34", FrozenBatchNorm2d).state_dict()
