@@ -223,9 +223,9 @@ def _frames(error: BaseException) -> str:
 @contextlib.contextmanager
 def opened_yard() -> Iterator[Yard]:
     """Give a yard in a process that runs no simulator, reaches no network and has little room."""
-    import av  # noqa: F401
+    import av  # noqa: F401  libraries must be mapped before the room is measured
     import pyarrow.parquet  # noqa: F401
-    import torch  # noqa: F401  its libraries must be mapped before the room is measured
+    import torch._dynamo  # noqa: F401  seconds, for shapes that do not fit: none of a case's
     import wandb  # noqa: F401  it makes temporary folders when it is imported
 
     tempfile.gettempdir()  # it tries to write, once

@@ -11,7 +11,9 @@ import pytest
 
 RUN = Path(__file__).parents[3] / ".ci" / "run"
 RATE = "success 97.0% [91.5, 99.0] n=100"
-TARGETS = ["demo", "check", "test", "test-vla", "test-ray", "test-browser", "test-extras"]
+TARGETS = [
+    "demo", "check", "test", "test-sim", "test-vla", "test-ray", "test-browser", "test-extras",
+]  # fmt: skip
 
 
 class Project:
