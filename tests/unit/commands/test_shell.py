@@ -78,7 +78,13 @@ def test_ctrl_c_in_a_pipe_is_130_although_its_reader_ends_with_it(
     assert (tmp_path / "run" / "report.html").exists()
 
 
-@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize(
+    "closed",
+    [
+        *(pytest.param(one, marks=pytest.mark.slow) for one in (">&-", "2>&-", "<&-")),
+        "<&- >&- 2>&-",
+    ],
+)
 def test_descriptors_that_are_closed_cost_no_episode(tmp_path: Path, closed: str) -> None:
     command = [*PROCTOR, *QUICK_RUN, f"--output_dir={tmp_path / 'run'}"]
     done = subprocess.run(

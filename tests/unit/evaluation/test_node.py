@@ -233,6 +233,8 @@ def test_folders_of_nodes_that_were_killed_are_removed_by_the_next(
 def test_a_checkpoint_that_is_not_there_is_asked_for_and_plays_the_same(
     place: Path, tmp_path: Path, run: MakeRun
 ) -> None:
+    import torch
+
     from tests.unit.policies.test_policy_engine import SMALL_ACT, checkpoint, play
 
     path = Path(checkpoint(tmp_path, "act", **SMALL_ACT))
@@ -248,7 +250,7 @@ def test_a_checkpoint_that_is_not_there_is_asked_for_and_plays_the_same(
         _session_rules(config),
         prepared.definition().protocol,
         tmp_path,
-        torch_threads=1,
+        torch_threads=torch.get_num_threads(),  # as a head says: on x86 bits depend on it
     )
     node = Node(order, cores=1)
     try:

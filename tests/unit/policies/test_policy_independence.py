@@ -54,7 +54,7 @@ def threads(request):
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("name", names("diffusion, ddpm"))
+@pytest.mark.parametrize("name", names("diffusion, ddpm", "diffusion, ddim"))
 def test_batches_of_1_2_and_7_give_the_same_bits(name, threads):
     policy = make_policy(CONFIGS[name])
     specs = [episode(index) for index in range(7)]
