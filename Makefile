@@ -7,8 +7,7 @@ BASE := $(VENV)/.base
 LEARN := $(VENV)/.learn
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-# One suite more than cores: some always wait for a process, a port or a clock.
-TESTS = $(BIN)/python -m pytest -n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --dist worksteal
+TESTS = $(BIN)/python -m pytest --dist worksteal -n
 
 .PHONY: demo tutorial test check test-all test-sim test-vla test-ray test-gpu test-browser test-extras chaos soak fuzz bench bench-scaling bench-peers test-peers format clean
 
@@ -19,19 +18,20 @@ demo: $(BASE) graphics
 tutorial: $(LEARN)
 	@$(BIN)/python scripts/tutorial.py
 
+# One suite more than cores: some always wait for a process, a port or a clock.
 test: $(STAMP) graphics
-	$(TESTS) -m "not sim and not slow and not vla and not ray and not gpu" tests
+	$(TESTS) $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -m "not sim and not slow and not vla and not ray and not gpu" tests
 
 # Real simulators: Meta-World, LIBERO, ALOHA, PushT, gymnasium's.
 test-sim: $(STAMP) graphics libero-assets
-	$(TESTS) -m "sim and not slow" tests
+	$(TESTS) auto -m "sim and not slow" tests
 
 test-all: $(STAMP) graphics libero-assets
-	$(TESTS) --timeout=1800 -m "not gpu" tests
+	$(TESTS) auto --timeout=1800 -m "not gpu" tests
 
 # The families with a language model.
 test-vla: $(STAMP)
-	$(TESTS) -m "vla and not slow" tests
+	$(TESTS) auto -m "vla and not slow" tests
 
 # Several nodes on this machine.
 test-ray: $(STAMP)
