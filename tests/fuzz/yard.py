@@ -223,9 +223,11 @@ def _frames(error: BaseException) -> str:
 @contextlib.contextmanager
 def opened_yard() -> Iterator[Yard]:
     """Give a yard in a process that runs no simulator, reaches no network and has little room."""
-    import av  # noqa: F401  libraries must be mapped before the room is measured
+    # Libraries must be mapped before the room is measured; and torch's compiler, which is imported
+    # where shapes do not fit together, takes as long as a whole case may.
+    import av  # noqa: F401
     import pyarrow.parquet  # noqa: F401
-    import torch._dynamo  # noqa: F401  seconds, for shapes that do not fit: none of a case's
+    import torch._dynamo  # noqa: F401
     import wandb  # noqa: F401  it makes temporary folders when it is imported
 
     tempfile.gettempdir()  # it tries to write, once
