@@ -13,9 +13,10 @@ from proctor.config.lerobot_evaluation import OF_ENVIRONMENTS, OF_POLICIES
 from proctor.config.sections import between
 from proctor.errors import UsageError, did_you_mean
 from proctor.foreign import Foreign
+from proctor.machine.loopback import LOOPBACK
 from proctor.policies.base import PolicyConfig
 from proctor.policies.remote.address import is_word
-from proctor.serving.limits import LOOPBACK, Limits
+from proctor.serving.limits import Limits
 from proctor.serving.server import PORTS, Door
 from proctor.wire.records import Protocol
 

@@ -26,10 +26,10 @@ from typing import Any, BinaryIO
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from proctor.errors import ProctorError, UsageError
+from proctor.machine.loopback import LOOPBACK, REFUSAL, is_own_request
 from proctor.report.served_pages import RunSite
 from proctor.report.site import Site, Video
 
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _COOKIE = "proctor_token"
 _RANGE = re.compile(r"bytes=([0-9]{1,18})-([0-9]{0,18})")
 _PART = 256 * 1024
@@ -52,7 +52,7 @@ class PageServer(ThreadingHTTPServer):
             UsageError: the port is taken, or the address is none of this machine's.
         """
         self.site = site
-        self.token = None if host in _LOOPBACK else secrets.token_urlsafe(16)
+        self.token = None if host in LOOPBACK else secrets.token_urlsafe(16)
         # A guest takes two descriptors, for the connection and a file; the rest is for reading.
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self.most_guests = max(1, min(_MOST_GUESTS, limit // 4))
@@ -194,15 +194,12 @@ class _Handler(BaseHTTPRequestHandler):
             raise _NoAddress from None
 
     def _allowed(self) -> bool:
-        """Check the token, or on this machine that the page was asked for by its own address.
-
-        The latter keeps other web sites from reading runs by pointing their name at 127.0.0.1.
-        """
+        """Check the token, or on this machine that no other web site asks."""
         if self.server.token is None:
-            name = (self.headers.get("Host") or "").rsplit(":", 1)[0].strip("[]")
-            if name in _LOOPBACK:
+            hosts, origins = (self.headers.get_all(name, []) for name in ("Host", "Origin"))
+            if is_own_request(hosts, origins):
                 return True
-            self._send(HTTPStatus.FORBIDDEN, "ask by the address 127.0.0.1", "text/plain")
+            self._send(HTTPStatus.FORBIDDEN, REFUSAL, "text/plain")
             return False
         try:
             cookie = SimpleCookie(self.headers.get("Cookie", "")).get(_COOKIE)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from proctor.errors import MissingExtra, ProctorError, WireError, one_line
+from proctor.machine.loopback import REFUSAL
 from proctor.serving.counter import Counter
 from proctor.serving.heard import Client, Heard
 from proctor.serving.limits import Limits, Opened, cannot_serve
@@ -102,8 +103,11 @@ class _Service:
         """Return a call that only those with the key may make, and that says what is wrong."""
 
         async def guarded(request: Any, context: Any) -> bytes:
-            told = dict(context.invocation_metadata() or ())
-            key = str(told.get("authorization", "")).removeprefix("Api-Key ")
+            metadata = list(context.invocation_metadata() or ())
+            origins = [str(value) for name, value in metadata if name == "origin"]
+            if self._limits.is_foreign_origin(origins):
+                await context.abort(grpc.StatusCode.PERMISSION_DENIED, REFUSAL)
+            key = str(dict(metadata).get("authorization", "")).removeprefix("Api-Key ")
             if not self._limits.admits(key):
                 await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the API key is wrong")
             try:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import secrets
 import socket
 import ssl
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from proctor.errors import UsageError
+from proctor.machine.loopback import LOOPBACK, is_own_origin, is_own_request
 from proctor.wire.packing import MOST_BYTES
 
 ROOM_BYTES = 4 * 2**20
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,17 @@ class Limits:
             return True
         told = (offered or "").encode("utf-8", "surrogatepass")
         return secrets.compare_digest(told, self.api_key.encode())
+
+    def is_foreign(self, hosts: Sequence[str], origins: Sequence[str]) -> bool:
+        """Return whether another web site sent a request with these Host and Origin headers.
+
+        Only asked on this machine's own address; elsewhere the API key decides.
+        """
+        return self.host in LOOPBACK and not is_own_request(hosts, origins)
+
+    def is_foreign_origin(self, origins: Sequence[str]) -> bool:
+        """Return the same for a protocol that shows no Host header."""
+        return self.host in LOOPBACK and not is_own_origin(origins)
 
     def context(self) -> ssl.SSLContext | None:
         """Return what a server encrypts with, if it does.

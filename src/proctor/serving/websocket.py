@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from proctor.errors import MissingExtra, one_line
+from proctor.machine.loopback import REFUSAL
 from proctor.serving.limits import Limits, Opened, bound_socket, cannot_serve
 
 try:
@@ -115,6 +116,9 @@ async def listen(talk: Talk, port: int, limits: Limits) -> Opened:
             guests.discard(guest)
 
     def answer(guest: ServerConnection, request: Request) -> Response | None:
+        told = request.headers
+        if limits.is_foreign(told.get_all("Host"), told.get_all("Origin")):
+            return guest.respond(http.HTTPStatus.FORBIDDEN, f"{REFUSAL}\n")
         path = urlsplit(request.path).path
         if path in talk.pages:
             return _page(guest, talk.pages[path]())

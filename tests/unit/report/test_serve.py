@@ -212,6 +212,12 @@ def test_another_sites_name_for_this_machine_is_refused(server: RunServer) -> No
     assert get(server.url, Host="evil.example")[0] == 403
 
 
+def test_another_sites_page_is_refused(server: RunServer) -> None:
+    assert get(server.url, Origin="https://evil.example")[0] == 403
+    assert get(server.url, Origin="null")[0] == 403
+    assert get(server.url, Origin=server.url.rstrip("/"))[0] == 200
+
+
 def test_another_address_needs_the_token(runs: Path) -> None:
     with served(runs, "0.0.0.0") as server:
         assert server.token is not None

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from proctor.errors import UsageError
+from proctor.machine.loopback import LOOPBACK
 from proctor.wire.records import Protocol
 
 _SCHEMES = {
@@ -18,7 +19,6 @@ _SCHEMES = {
     "grpcs": (Protocol.LEROBOT, 443, True),
 }
 """By scheme: the protocol, its usual port, and whether it is encrypted."""
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Address:
     @property
     def is_here(self) -> bool:
         """Whether it is this machine."""
-        return self.host in _LOOPBACK
+        return self.host in LOOPBACK
 
     def __str__(self) -> str:
         return self.url
