@@ -14,6 +14,7 @@ from typing import Any
 
 from proctor.errors import MissingExtra, ProctorError, WireError, one_line
 from proctor.machine.loopback import REFUSAL
+from proctor.serving.calls import MOST_CALLS, ClientSilent, OpenCalls
 from proctor.serving.counter import Counter
 from proctor.serving.heard import Client, Heard
 from proctor.serving.limits import Limits, Opened, cannot_serve
@@ -53,9 +54,10 @@ async def listen(counter: Counter, port: int, limits: Limits) -> Opened:
         options=[
             ("grpc.max_receive_message_length", limits.most_bytes + _ROOM),
             ("grpc.max_send_message_length", limits.most_bytes + _ROOM),
+            ("grpc.max_connection_idle_ms", int(limits.idle_s * 1000)),
             ("grpc.so_reuseport", 0),
         ],
-        maximum_concurrent_rpcs=2 * limits.most_guests,
+        maximum_concurrent_rpcs=MOST_CALLS * limits.most_guests,
     )
     server.add_generic_rpc_handlers([_Service(counter, limits).handler()])
     host = f"[{limits.host}]" if ":" in limits.host else limits.host
@@ -84,20 +86,32 @@ def _bind(server: Any, address: str, limits: Limits) -> int:
 class _Service:
     def __init__(self, counter: Counter, limits: Limits) -> None:
         self._counter, self._limits = counter, limits
+        self._calls = OpenCalls(limits)
         self._robots: Heard[_Robot] = Heard(counter.desk, limits, _Robot)
 
     def handler(self) -> Any:
-        """Return what gRPC calls."""
-        unary, stream = grpc.unary_unary_rpc_method_handler, grpc.stream_unary_rpc_method_handler
+        """Return what gRPC calls.
+
+        All requests are read as streams: of a unary call gRPC waits for the message without limit.
+        """
+        stream = grpc.stream_unary_rpc_method_handler
         return grpc.method_handlers_generic_handler(
             lerobot.SERVICE,
             {
-                lerobot.READY: unary(self._guarded(self._ready)),
-                lerobot.SETUP: unary(self._guarded(self._set_up)),
+                lerobot.READY: stream(self._guarded(self._unary(self._ready))),
+                lerobot.SETUP: stream(self._guarded(self._unary(self._set_up))),
                 lerobot.OBSERVE: stream(self._guarded(self._observe)),
-                lerobot.ACT: unary(self._guarded(self._act)),
+                lerobot.ACT: stream(self._guarded(self._unary(self._act))),
             },
         )
+
+    def _unary(self, call: Callable[..., Awaitable[bytes]]) -> Callable[..., Awaitable[bytes]]:
+        """Return a call of one message."""
+
+        async def unary(parts: AsyncIterator[bytes], context: Any) -> bytes:
+            return await call(await self._calls.only_message(parts), context)
+
+        return unary
 
     def _guarded(self, call: Callable[..., Awaitable[bytes]]) -> Callable[..., Awaitable[bytes]]:
         """Return a call that only those with the key may make, and that says what is wrong."""
@@ -110,8 +124,15 @@ class _Service:
             key = str(dict(metadata).get("authorization", "")).removeprefix("Api-Key ")
             if not self._limits.admits(key):
                 await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the API key is wrong")
+            if not self._calls.add(context):
+                said = f"a connection has at most {MOST_CALLS} calls at once"
+                await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, said)
             try:
                 return await call(request, context)
+            except ClientSilent:
+                said = "the client was silent for too long (--idle_s), or others needed the place"
+                await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, said)
+                raise
             except ProctorError as error:
                 said = one_line(str(error))
                 print(f"lerobot {context.peer()}: {said}", file=sys.stderr, flush=True)
@@ -139,7 +160,7 @@ class _Service:
     async def _observe(self, parts: AsyncIterator[bytes], context: Any) -> bytes:
         robot = self._robots.client(context.peer())
         gathered = lerobot.Parts(self._limits.most_bytes)
-        async for part in parts:
+        async for part in self._calls.messages(parts):
             observed = gathered.add(part)
             if observed is not None:
                 if robot.newest.full():

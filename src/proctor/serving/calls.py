@@ -1,0 +1,84 @@
+"""Open gRPC calls: how many a client may have, and how long one may wait for its next message."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterable, AsyncIterator
+from typing import Any
+
+from proctor.errors import WireError
+from proctor.serving.limits import Limits
+
+MOST_CALLS = 4
+"""Of one connection. A robot has two open: one sends observations, one asks for actions."""
+
+
+class ClientSilent(Exception):
+    """A client did not send its next message in time, or others needed its place."""
+
+
+class OpenCalls:
+    """The calls that wait for a message. A new one takes the place of the longest silent one.
+
+    gRPC itself only bounds their number in all: silent calls of one client would block the port.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self._idle_s, self._most_waiting = limits.idle_s, limits.most_guests
+        self._calls: Counter[str] = Counter()
+        self._waiting: dict[asyncio.Timeout, None] = {}
+        """Deadlines of calls that wait, the longest silent first."""
+
+    def add(self, context: Any) -> bool:
+        """Count a call until it has ended; return False where its client has too many."""
+        peer = context.peer()
+        if self._calls[peer] >= MOST_CALLS:
+            return False
+        self._calls[peer] += 1
+        context.add_done_callback(lambda _: self._remove(peer))
+        return True
+
+    async def messages(self, received: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+        """Yield a call's messages.
+
+        Raises:
+            ClientSilent: the next one did not come in time.
+        """
+        source = aiter(received)
+        while True:
+            try:
+                async with asyncio.timeout(self._idle_s) as deadline:
+                    message = await self._next(source, deadline)
+            except StopAsyncIteration:
+                return
+            except TimeoutError:
+                raise ClientSilent from None
+            yield message
+
+    async def only_message(self, received: AsyncIterable[bytes]) -> bytes:
+        """Return the one message of a call.
+
+        Raises:
+            ClientSilent: it did not come in time.
+            WireError: the call ended without one.
+        """
+        async for message in self.messages(received):
+            return message
+        raise WireError("the call has no message")
+
+    async def _next(self, source: AsyncIterator[bytes], deadline: asyncio.Timeout) -> bytes:
+        self._waiting[deadline] = None
+        if len(self._waiting) > self._most_waiting:
+            longest_silent = next(iter(self._waiting))
+            del self._waiting[longest_silent]
+            longest_silent.reschedule(asyncio.get_running_loop().time())
+        try:
+            return await anext(source)
+        finally:
+            self._waiting.pop(deadline, None)
+
+    def _remove(self, peer: str) -> None:
+        self._calls[peer] -= 1
+        if not self._calls[peer]:
+            del self._calls[peer]
