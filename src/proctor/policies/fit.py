@@ -31,6 +31,15 @@ def offered_key(key: str, rename_map: Mapping[str, str]) -> str:
     return next((old for old, new in rename_map.items() if new == key), key)
 
 
+def policy_keys(keys: Iterable[str], rename_map: Mapping[str, str]) -> dict[str, str]:
+    """Return the policy's name of each of the interface's ``keys``.
+
+    A key is left out if its name is given to another one: the policy never sees it.
+    """
+    given = set(rename_map.values())
+    return {key: rename_map.get(key, key) for key in keys if key in rename_map or key not in given}
+
+
 def check_offered(inputs: Iterable[str], interface: Interface, asker: str) -> None:
     """Check that the interface offers every key of ``inputs``, as ``asker`` wants them.
 
@@ -79,6 +88,7 @@ def check_fit(
                 f"(it offers {', '.join(offered)})"
             )
     for key, feature in wanted.items():
+        _check_renamed(key, rename_map)
         if key == ACTION:
             _check_action(feature, interface)
             continue
@@ -132,6 +142,19 @@ def check_cameras(
             f"the policy looks at {', '.join(missing)}, which {interface.name} does not have, and "
             f"not at its {', '.join(unseen)}: say which is which with --rename_map='{mapping}', or "
             "leave those out (proctor data remove-feature)"
+        )
+
+
+def _check_renamed(key: str, rename_map: Mapping[str, str]) -> None:
+    """Refuse a map that gives the policy's feature ``key`` more than one source."""
+    sources = [old for old, new in rename_map.items() if new == key]
+    if key == ACTION and sources:
+        raise SpecMismatch(
+            f"--rename_map gives {sources[0]} the name {ACTION}: only observations are renamed"
+        )
+    if len(sources) > 1:
+        raise SpecMismatch(
+            f"--rename_map gives {' and '.join(sources)} the same name, {key}: keep one of them"
         )
 
 

@@ -17,7 +17,7 @@ from proctor.config.training import TrainConfig
 from proctor.definition import Use
 from proctor.errors import UsageError, did_you_mean
 from proctor.features import ACTION, ENVIRONMENT_STATE, STATE, Feature, FeatureKind, Interface
-from proctor.policies.fit import check_fit, check_instructed
+from proctor.policies.fit import check_fit, check_instructed, policy_keys
 from proctor.policies.latency import check_lasting
 from proctor.policies.lerobot.action_names import following_names, naming_actions
 from proctor.policies.lerobot.checkpoint import built_network, read_checkpoint, read_config
@@ -240,18 +240,19 @@ def inputs_of(interface: Interface, asked: list[str] | None) -> dict[str, Featur
 
 
 def _stats(config: TrainConfig, material: Material, rename_map: Mapping[str, str]) -> Stats:
-    """Return the dataset's statistics under the policy's names."""
-    stats: Stats = {}
+    """Return the dataset's statistics under the policy's names, of what the policy is given."""
     source = material.source
-    for key, each in source.stats.items():
-        name = rename_map.get(key, key)
-        stats[name] = {
-            k: torch.from_numpy(np.array(value, dtype=np.float32)) for k, value in each.items()
+    stats: Stats = {
+        name: {
+            k: torch.from_numpy(np.array(value, dtype=np.float32))
+            for k, value in source.stats[key].items()
         }
+        for key, name in policy_keys(source.stats, rename_map).items()
+    }
     if config.dataset.use_imagenet_stats:
-        for key in source.info.cameras:
+        for key, name in policy_keys(source.info.cameras, rename_map).items():
             if not source.info.is_depth(key):
-                of_camera = stats.setdefault(rename_map.get(key, key), {})
+                of_camera = stats.setdefault(name, {})
                 of_camera |= {k: torch.tensor(v).reshape(3, 1, 1) for k, v in IMAGENET.items()}
     return stats
 
