@@ -6,7 +6,7 @@ import hashlib
 import itertools
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +84,8 @@ class Stream:
             )
         root = files.root
         self.source = read_source(str(root), root)
+        if files.private:
+            self.source = replace(self.source, stamp=None)
         """What the metadata say."""
         info, episodes = self.source.info, self.source.episodes
         self._files, self._options = files, options

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from proctor.datasets.format.episode_stats import read_episode_stats, stats_colu
 from proctor.datasets.format.info import Info, episode_files, episodes_file
 from proctor.datasets.format.tables import Stats, read_lines, read_table, texts_of, write_table
 from proctor.errors import DatasetError, one_line
-from proctor.features import Array
+from proctor.features import ACTION, STATE, Array
 
 __all__ = [
     "EpisodeRow",
@@ -46,6 +46,7 @@ _SPAN = (
     ("from_s", "from_timestamp", pa.float64()),
     ("to_s", "to_timestamp", pa.float64()),
 )
+_MEANS = tuple(f"stats/{key}/mean" for key in (ACTION, STATE))
 _MOST = 2**40
 
 
@@ -95,6 +96,8 @@ class Episodes:
     to_index: Array
     tasks: Sequence[tuple[str, ...]]
     videos: dict[str, Spans]
+    means: pa.Table | None = field(default=None, compare=False)
+    """Of each episode, the mean action and state; None where they are not stored (v2.x)."""
 
     def __len__(self) -> int:
         return len(self.index)
@@ -129,7 +132,7 @@ def read_episodes(root: Path, info: Info) -> Episodes:
 def _read_v3(root: Path, info: Info) -> Episodes:
     names = [name for _, name in _PLAIN]
     names += [f"videos/{key}/{name}" for key in info.video_keys for _, name, _ in _SPAN]
-    table = _rows(root, info, ["tasks", *names])
+    table = _rows(root, info, ["tasks", *names, *_MEANS])
     columns = {name: _whole(root, table, name) for name in names if not name.endswith("_timestamp")}
     for name in set(names) - set(columns):
         columns[name] = _seconds(root, table, name)
@@ -145,6 +148,7 @@ def _read_v3(root: Path, info: Info) -> Episodes:
                 key: Spans(**{ours: columns[f"videos/{key}/{name}"] for ours, name, _ in _SPAN})
                 for key in info.video_keys
             },
+            means=table.select([name for name in _MEANS if name in table.column_names]),
         ),
     )
 
@@ -164,7 +168,8 @@ def _rows(root: Path, info: Info, names: Sequence[str]) -> pa.Table:
             "meta/info.json counts"
         )
     if not tables:
-        return pa.table({name: pa.array([], pa.int64()) for name in names if name != "tasks"})
+        columns = [name for name in names if name != "tasks" and name not in _MEANS]
+        return pa.table({name: pa.array([], pa.int64()) for name in columns})
     try:
         return pa.concat_tables(tables, promote_options="permissive")[: info.total_episodes]
     except pa.ArrowException as error:

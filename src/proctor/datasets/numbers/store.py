@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -43,6 +43,7 @@ from proctor.errors import DatasetError
 from proctor.features import Array
 from proctor.machine.system import usable_cores
 
+_Given: TypeAlias = tuple[Info, Sequence[TableFile], Shelf | None, Callable[[], None] | None]
 _NOT_NUMBERS = ("string", "language", "image")
 _GROWTH = 100
 """Bytes of pictures that a byte of a table may stand for."""
@@ -51,18 +52,26 @@ _GROWTH = 100
 class Columns:
     """The columns of some tables of frames, one after another: ``columns[key].take(rows)``."""
 
-    def __init__(self, info: Info, files: Sequence[TableFile], shelf: Shelf | None = None) -> None:
-        self._info, self._files, self._shelf = info, files, shelf
+    def __init__(
+        self,
+        info: Info,
+        files: Sequence[TableFile],
+        shelf: Shelf | None = None,
+        check: Callable[[], None] | None = None,
+    ) -> None:
+        """Decode nothing yet; ``check`` is called after tables were read, and may refuse them."""
+        self._given = info, files, shelf, check
         self._begin()
 
-    def __getstate__(self) -> tuple[Info, Sequence[TableFile], Shelf | None]:
-        return self._info, self._files, self._shelf
+    def __getstate__(self) -> _Given:
+        return self._given
 
-    def __setstate__(self, state: tuple[Info, Sequence[TableFile], Shelf | None]) -> None:
-        self._info, self._files, self._shelf = state
+    def __setstate__(self, state: _Given) -> None:
+        self._given = state
         self._begin()
 
     def _begin(self) -> None:
+        self._info, self._files, self._shelf, self._check = self._given
         self._loaded: dict[str, Column] = {}
         self._lock = threading.Lock()
         self._where = self._files[0].path.parent if self._files else Path()
@@ -84,20 +93,26 @@ class Columns:
 
     def _load(self, key: str) -> None:
         """Decode a column of pictures, or all that are none: pictures are large."""
+        found = self._decoded(key)
+        if self._check is not None:
+            self._check()
+        self._loaded |= found
+
+    def _decoded(self, key: str) -> dict[str, Column]:
         images = self._info.image_keys
         if key in images:
-            self._loaded[key] = joined_things(self._where, self._pictures(key))
-            return
+            return {key: joined_things(self._where, self._pictures(key))}
         keys = [k for k in self._info.columns if k not in images]
         numbers = [k for k in keys if self._info.dtype(k) not in _NOT_NUMBERS]
-        self._loaded |= {k: Numbers(v) for k, v in self._numbers(numbers).items()}
+        found: dict[str, Column] = {k: Numbers(v) for k, v in self._numbers(numbers).items()}
         others = [k for k in keys if k not in numbers]
         if others:
             parts = self._each(lambda table: _open_columns(table, others))
             for other in others:
                 join = joined_texts if self._info.dtype(other) == "string" else joined_things
                 chunks = (chunk for part in parts for chunk in part[other].chunks)
-                self._loaded[other] = join(self._where, chunks)
+                found[other] = join(self._where, chunks)
+        return found
 
     def _each(self, decode: Callable[[TableFile], Any]) -> list[Any]:
         with ThreadPoolExecutor(min(8, usable_cores())) as threads:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
-from proctor.datasets.format.episodes import Episodes, read_episode_stats, read_episodes
+from proctor.datasets.format.episodes import Episodes, read_episode_stats
 from proctor.datasets.format.info import Info
-from proctor.datasets.format.info_file import read_info
 from proctor.datasets.format.tables import Stats, read_stats
-from proctor.datasets.format.tasks import read_subtasks, read_tasks
 from proctor.datasets.frames.depth import DepthUnit
 from proctor.datasets.numbers.statistics import aggregate
 from proctor.datasets.reading.frame_source import picture_shape
-from proctor.features import ACTION, ActionSpec, FeatureKind, Interface, from_info
+from proctor.datasets.reading.staleness import (
+    Metadata,
+    MetadataStamp,
+    StalenessGuard,
+    read_metadata,
+)
+from proctor.features import ACTION, ActionSpec, Array, FeatureKind, Interface, from_info
 
 _OBSERVED = (FeatureKind.STATE, FeatureKind.ENV, FeatureKind.VISUAL, FeatureKind.LANGUAGE)
 
@@ -32,11 +37,23 @@ class Source:
     tasks: tuple[str, ...]
     subtasks: tuple[str, ...] | None = None
     """Of datasets whose frames have a ``subtask_index`` and that say what it stands for."""
+    stamp: MetadataStamp | None = None
+    """Taken before the metadata were read; None: nobody else can write to the folder."""
+
+    def guard(self, chosen: Array, tables: Iterable[Path] = ()) -> StalenessGuard | None:
+        """Return what detects an edit while episodes ``chosen`` are read from files ``tables``."""
+        if self.stamp is None:
+            return None
+        known = Metadata(self.info, self.episodes, self.tasks, self.subtasks)
+        return StalenessGuard(self.root, known, self.stamp, chosen, tables)
 
     @cached_property
     def stats(self) -> Stats:
         """The statistics of the whole dataset, of distances in millimetres, as they are read."""
         found = read_stats(self.root) or aggregate(read_episode_stats(self.root, self.info))
+        guard = self.guard(np.arange(len(self.episodes)))
+        if guard is not None:
+            guard.check()
         for key in found.keys() & set(self.info.cameras):
             entry = self.info.entry(key)
             if self.info.is_depth(key) and DepthUnit.of(key, entry) is DepthUnit.METRE:
@@ -71,12 +88,6 @@ def read_source(name: str, root: Path) -> Source:
     Raises:
         DatasetError: there is none, or it cannot be read.
     """
-    info = read_info(root)
-    return Source(
-        name,
-        root,
-        info,
-        read_episodes(root, info),
-        read_tasks(root, info),
-        read_subtasks(root, info),
-    )
+    stamp = MetadataStamp.of(root)
+    found = read_metadata(root)
+    return Source(name, root, found.info, found.episodes, found.tasks, found.subtasks, stamp)

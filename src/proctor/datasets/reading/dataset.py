@@ -21,7 +21,6 @@ from proctor.datasets.numbers.store import Columns
 from proctor.datasets.reading.cached import CachedSource, Kept, with_cache
 from proctor.datasets.reading.catalogue import Source
 from proctor.datasets.reading.frame_source import FrameSource, TableSource, VideoSource
-from proctor.datasets.reading.unmoved import Unmoved
 from proctor.datasets.reading.windows import Moments
 from proctor.errors import DatasetError
 from proctor.features import Array, Interface
@@ -56,7 +55,10 @@ class Dataset:
         self._length = source.episodes.length[chosen]
         self._ends = np.cumsum(self._length)
         files, self._first_row = _placed(source, chosen)
-        self._tables = Columns(source.info, files, Shelf(source.name, look.cache))
+        self._guard = source.guard(chosen, [file.path for file in files])
+        shelf = Shelf(source.name, look.cache)
+        check = None if self._guard is None else self._guard.check
+        self._tables = Columns(source.info, files, shelf, check)
         self.cameras = self._cameras(look)
         """What the pictures of each camera are read through."""
 
@@ -208,9 +210,8 @@ class Dataset:
         first_row = np.full(len(self.episodes), -1)
         first_row[self.chosen] = self._first_row
         given = self.root, self.info, self.episodes
-        unmoved = Unmoved(*given, self.chosen)
         sources: dict[str, FrameSource] = {
-            key: VideoSource(*given, key, look.size, look.reader, unmoved)
+            key: VideoSource(*given, key, look.size, look.reader, self._guard)
             if key in self.info.video_keys
             else TableSource(*given, key, self._tables, first_row, look.size)
             for key in self.info.cameras

@@ -18,7 +18,7 @@ from proctor.datasets.frames.encoder import require_av
 from proctor.datasets.frames.pictures import decode_pictures, pixels_of
 from proctor.datasets.frames.video import FrameReader, FrameRequest
 from proctor.datasets.numbers.store import Columns
-from proctor.datasets.reading.unmoved import Unmoved
+from proctor.datasets.reading.staleness import StalenessGuard
 from proctor.errors import DatasetError
 from proctor.features import Array
 
@@ -80,7 +80,7 @@ class VideoSource:
     size: tuple[int, int] | None = None
     """Height and width that pictures are scaled to; those of depth cameras never are."""
     reader: FrameReader = field(default_factory=FrameReader)
-    unmoved: Unmoved | None = None
+    guard: StalenessGuard | None = None
     """Tells whether the videos are still those that ``episodes`` are of."""
 
     @property
@@ -125,8 +125,8 @@ class VideoSource:
             for chunk, file, time in zip(chunks, files, times.tolist(), strict=True)
         ]
         pictures = self.reader.read(requests, self.pixels, threads)
-        if self.unmoved is not None:
-            self.unmoved.check()
+        if self.guard is not None:
+            self.guard.check(quick=True)
         if pictures.shape[1:] != self.shape:
             raise DatasetError(
                 f"{requests[0].path} has pictures of {pictures.shape[2]}x{pictures.shape[1]}, "

@@ -18,6 +18,10 @@ class Files(Protocol):
     def root(self) -> Path:
         """The dataset's folder."""
 
+    @property
+    def private(self) -> bool:
+        """Whether only this stream writes to the folder: files come and go as they are needed."""
+
     def fetch(self, file: Path) -> int:
         """See to it that ``file``, below ``root``, is there; return its size in bytes.
 
@@ -35,6 +39,8 @@ class Files(Protocol):
 
 class Folder:
     """A dataset that is here, and stays."""
+
+    private = False
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -55,6 +61,8 @@ class Folder:
 
 class HubFolder(Folder):
     """A dataset on the Hub, of which a temporary folder has what is needed now."""
+
+    private = True
 
     def __init__(self, found: Found) -> None:
         super().__init__(found.root)
