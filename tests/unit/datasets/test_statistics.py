@@ -1,4 +1,4 @@
-"""Statistics of one episode are LeRobot's to the bit; over several, quantiles are the data's."""
+"""Statistics are LeRobot's for ordinary data; deviations and quantiles are those of the data."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from proctor.datasets.format.tables import as_stats
 from proctor.datasets.numbers.spread import Spread, Totals
 from proctor.datasets.numbers.statistics import (
     QUANTILES,
@@ -45,13 +46,84 @@ def picture_stats(pictures: Array) -> FeatureStats:
     return counts.stats()
 
 
+def totals_of(episodes: list[Array]) -> FeatureStats:
+    totals = Totals()
+    for values in episodes:
+        totals.add({"x": numbers_stats(values)}, {"x": values}, {})
+    return totals.stats()["x"]
+
+
+def assert_as_lerobots(stats: FeatureStats, golden: dict[str, list[Any]]) -> None:
+    """Compare means and deviations at 1e-5 (LeRobot sums in float32), the rest to the bit."""
+    ours = as_lists(stats)
+    assert ours.keys() == golden.keys()
+    for name, expected in golden.items():
+        if name in ("mean", "std"):
+            assert ours[name] == pytest.approx(expected, rel=1e-5)
+        else:
+            assert ours[name] == expected, name
+
+
 @pytest.mark.parametrize("which", [0, 1])
-def test_the_numbers_of_one_episode_are_lerobots_to_the_bit(which: int) -> None:
-    assert as_lists(numbers_stats(EPISODES[which])) == GOLDEN["stats"][f"ep{which + 1}"]
+def test_the_numbers_of_one_episode_are_lerobots(which: int) -> None:
+    assert_as_lerobots(numbers_stats(EPISODES[which]), GOLDEN["stats"][f"ep{which + 1}"])
 
 
 def test_a_scalars_statistics_have_one_entry() -> None:
-    assert as_lists(numbers_stats(EPISODES[0][:, 0])) == GOLDEN["stats_scalar"]
+    assert_as_lerobots(numbers_stats(EPISODES[0][:, 0]), GOLDEN["stats_scalar"])
+
+
+AROUND = [(500, 0.01), (2013, 0.05), (5000, 0.2), (1e5, 5), (-300, 0.02)]
+"""Means and deviations of which float32 squares keep no digit."""
+
+
+def float32_around(mean: float, deviation: float, n_frames: int = 50) -> list[Array]:
+    generator = np.random.default_rng(0)
+    return [
+        (mean + generator.normal(size=(n_frames, 2)) * deviation).astype(np.float32)
+        for _ in range(6)
+    ]
+
+
+@pytest.mark.parametrize(("mean", "deviation"), AROUND)
+def test_deviations_around_a_large_mean_are_those_of_the_data(
+    mean: float, deviation: float
+) -> None:
+    episodes = float32_around(mean, deviation)
+    each = [{"x": numbers_stats(values)} for values in episodes]
+    for values, stats in zip(episodes, each, strict=True):
+        exact = values.astype(np.float64)
+        np.testing.assert_allclose(stats["x"]["std"], exact.std(axis=0), rtol=1e-12)
+        np.testing.assert_allclose(stats["x"]["mean"], exact.mean(axis=0), rtol=1e-15)
+    together = np.concatenate(episodes).astype(np.float64)
+    for merged in (aggregate(each)["x"], totals_of(episodes)):
+        np.testing.assert_allclose(merged["std"], together.std(axis=0), rtol=1e-9)
+
+
+def test_merging_uses_float64_whatever_a_dataset_holds() -> None:
+    episodes = float32_around(2013, 0.05)
+    parts = [
+        {"x": {n: v.astype(np.float32) for n, v in numbers_stats(values).items() if n != "count"}}
+        for values in episodes
+    ]
+    for part, values in zip(parts, episodes, strict=True):
+        part["x"]["count"] = np.array([len(values)])
+    together = np.concatenate(episodes).astype(np.float64)
+    std = aggregate(parts)["x"]["std"]
+    assert std.dtype == np.float64
+    np.testing.assert_allclose(std, together.std(axis=0), rtol=1e-3)  # its means are rounded
+
+
+def test_whole_numbers_in_a_file_do_not_cut_those_of_later_episodes() -> None:
+    totals = Totals()
+    for low in (0, 0.75):
+        said = {name: [low] for name in ("min", "max", "mean", "std")} | {"count": [4]}
+        totals.add(as_stats(Path("stats.json"), {"x": said}), {}, {})
+    assert totals.stats()["x"]["max"].tolist() == [0.75]
+
+
+def test_one_grey_level_has_no_deviation() -> None:
+    assert picture_stats(np.full((7, 9, 9, 3), 201, np.uint8))["std"].ravel().tolist() == [0] * 3
 
 
 def test_integers_and_booleans_count_as_floats_that_hold_them() -> None:
@@ -122,13 +194,6 @@ def test_episodes_are_aggregated_as_lerobot_does() -> None:
         assert merged[name].tolist() == pytest.approx(expected, rel=1e-7)  # its input was float32
 
 
-def totals_of(episodes: list[Array]) -> FeatureStats:
-    totals = Totals()
-    for values in episodes:
-        totals.add({"x": numbers_stats(values)}, {"x": values}, {})
-    return totals.stats()["x"]
-
-
 def test_quantiles_of_several_episodes_are_those_of_the_data() -> None:
     generator = np.random.default_rng(0)
     episodes = [
@@ -146,7 +211,7 @@ def test_quantiles_of_several_episodes_are_those_of_the_data() -> None:
 
 
 def test_quantiles_of_a_single_episode_stay_lerobots() -> None:
-    assert as_lists(totals_of([EPISODES[0]])) == GOLDEN["stats"]["ep1"]
+    assert_as_lerobots(totals_of([EPISODES[0]]), GOLDEN["stats"]["ep1"])
 
 
 @pytest.mark.parametrize("value", [0.0, -3.25, 1e-30, 7e20])

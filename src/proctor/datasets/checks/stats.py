@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,14 @@ STATS_FILE = "meta/stats.json"
 _NEEDED = ("min", "max", "mean", "std", "count")
 _QUANTILES = ("q01", "q10", "q50", "q90", "q99")
 _OF_ROUNDING = 1e-3
-"""Of a component's range or size."""
+"""Of a component's range."""
 _OF_CANCELLATION = 4e-3
-"""The same for deviations, which LeRobot takes as roots of differences of means, in float32: a
-component that never changes has one of some thousandths of its size."""
+"""Of a component's size, for its deviation, where it never changes. LeRobot subtracts means in
+float32 and is left with some thousandths of the size. Dividing zero by it changes nothing."""
+_OF_FLOAT32 = 2.0**-22
+"""Of a component's size: what float32 rounds."""
+_MISLEADING = 0.5
+"""Of a component's deviation: statistics that are off by more are an error, not a warning."""
 _OF_SAMPLING = 0.06
 """Of a camera's full range: its statistics are those of some frames, before they were encoded."""
 
@@ -33,13 +38,17 @@ def check_stats(
     for key in info.features:
         if key in DEFAULT_FEATURES or info.dtype(key) in ("string", "language"):
             continue
+        level = Level.ERROR
         what = _missing(key, stats) or _misshapen(info, key, stats[key]) or _disorder(stats[key])
         if what is None and key in measured and measured[key].is_whole:
-            what = _difference(stats[key], measured[key].overall())
+            difference = _difference(stats[key], measured[key].overall())
+            if difference is not None:
+                what = f"{difference.what} ({info.total_episodes} episodes)"
+                level = difference.level
         if what is not None:
             kind = "stats.missing" if key not in stats else "stats.differ"
             mend = mends.stats(pictures=key in info.cameras)
-            yield Finding(Level.ERROR, kind, f"{key}: {what}", STATS_FILE, mend)
+            yield Finding(level, kind, f"{key}: {what}", STATS_FILE, mend)
     for key in stats:
         if key not in info.features:
             what = f"{key}: the dataset has no such feature"
@@ -56,9 +65,9 @@ def check_episode_stats(
         for row, stats in enumerate(per_episode[: len(of_data.frames)]):
             if key not in stats or of_data.frames[row] == 0:
                 continue
-            what = _difference(stats[key], of_data.of_episode(row))
-            if what is not None:
-                first = first or what
+            difference = _difference(stats[key], of_data.of_episode(row))
+            if difference is not None:
+                first = first or difference.what
                 wrong.append(row)
         if wrong:
             place = f"{where}, {episodes_text(wrong)}"
@@ -112,25 +121,52 @@ def _disorder(stats: Mapping[str, npt.NDArray[Any]]) -> str | None:
     return None
 
 
+@dataclass(frozen=True)
+class _Difference:
+    """What statistics say that the data do not have."""
+
+    what: str
+    level: Level = Level.ERROR
+
+
 def _difference(
     said: Mapping[str, npt.NDArray[Any]], found: Mapping[str, npt.NDArray[np.float64]]
-) -> str | None:
-    """Say by which entry the statistics are not those of the data."""
-    size = np.maximum(np.abs(found["min"]), np.abs(found["max"]))
-    reach = np.maximum(size, found["max"] - found["min"])
-    allowed = [1e-6 + share * reach for share in (_OF_ROUNDING, _OF_CANCELLATION)]
+) -> _Difference | None:
+    """Return the first entry that is not that of the data: an error before a warning."""
+    warning: _Difference | None = None
     for name in _NEEDED:
         if name not in said:
-            return f"no {name}"
+            return _Difference(f"no {name}")
         value = np.asarray(said[name], np.float64).reshape(-1)
         if value.shape != found[name].shape:
-            return f"{name} is {_shown(value)}, the data have {_shown(found[name])}"
-        slack = 0.5 if name == "count" else allowed[name == "std"]
-        (off,) = (np.abs(value - found[name]) > slack).nonzero()
-        if len(off):
-            of = f" of component {off[0]}" if len(value) > 1 else ""
-            return f"{name}{of} is {value[off[0]]:.4g}, the data have {found[name][off[0]]:.4g}"
-    return None
+            return _Difference(f"{name} is {_shown(value)}, the data have {_shown(found[name])}")
+        off = np.abs(value - found[name])
+        allowed, misleading = _limits(name, found)
+        for limit, level in ((misleading, Level.ERROR), (allowed, Level.WARNING)):
+            (wrong,) = (off > limit).nonzero()
+            if len(wrong):
+                first = wrong[0]
+                of = f" of component {first}" if len(value) > 1 else ""
+                what = f"{name}{of} is {value[first]:.7g}, the data have {found[name][first]:.7g}"
+                if level is Level.ERROR:
+                    return _Difference(what)
+                warning = warning or _Difference(what, level)
+    return warning
+
+
+def _limits(
+    name: str, found: Mapping[str, npt.NDArray[np.float64]]
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Return by how much an entry may be off, and from where on it misleads who trains on it."""
+    if name == "count":
+        return np.array([0.5]), np.array([0.5])
+    size = np.maximum(np.abs(found["min"]), np.abs(found["max"]))
+    spread = found["max"] - found["min"]
+    share = _OF_CANCELLATION if name == "std" else _OF_ROUNDING
+    loose = 1e-6 + share * np.maximum(size, spread)
+    tight = 1e-6 + _OF_ROUNDING * spread + _OF_FLOAT32 * size
+    allowed = np.where(spread > 0, np.minimum(tight, loose), loose)
+    return allowed, np.maximum(allowed, np.minimum(loose, _MISLEADING * found["std"]))
 
 
 def _shown(values: npt.NDArray[Any]) -> str:

@@ -1,4 +1,4 @@
-"""The statistics of an edited dataset: each episode's taken over, their totals from the data."""
+"""The statistics of an edited dataset: from the data, and quantiles of episodes taken over."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 from proctor.datasets.edit.frames import RENEWED
 from proctor.datasets.edit.pictures import count_pictures
 from proctor.datasets.edit.recipe import Kept, Part, Recipe
+from proctor.datasets.format.info import DEFAULT_FEATURES
 from proctor.datasets.numbers.spread import Totals
 from proctor.datasets.numbers.statistics import (
     QUANTILES,
@@ -16,6 +17,7 @@ from proctor.datasets.numbers.statistics import (
     Stats,
     counted_features,
     counting_pictures,
+    moments,
     numbers_stats,
     pixel_stats,
     sampled_frames,
@@ -92,9 +94,15 @@ class Counting:
 
 
 def _of_numbers(key: str, old: FeatureStats, values: Array) -> FeatureStats:
-    """Return the statistics of an episode: its source said ``old`` of what ``values`` are now."""
+    """Return the statistics of an episode: its source said ``old`` of what ``values`` are now.
+
+    Quantiles are taken over. The rest is computed from the data, as the source's deviations may
+    be LeRobot's in float32.
+    """
     if not all(name in old for name in QUANTILES):
         return numbers_stats(values)
+    if key not in DEFAULT_FEATURES:
+        return old | moments(values)
     if key not in RENEWED:
         return old
     one = values.min() == values.max() and np.array_equal(old["min"], old["max"])

@@ -215,7 +215,7 @@ def read_stats(root: Path) -> Stats:
 
 
 def as_stats(path: Path, found: Any) -> Stats:
-    """Return what a JSON file says as arrays.
+    """Return what a JSON file says as arrays: float64, whatever the file has; counts as they are.
 
     Raises:
         DatasetError: it is something else.
@@ -223,9 +223,13 @@ def as_stats(path: Path, found: Any) -> Stats:
     stats: Stats = {}
     try:
         for key, entry in found.items():
-            stats[key] = {name: np.asarray(value) for name, value in entry.items()}
-            if not all(array.dtype.kind in "biuf" for array in stats[key].values()):
+            arrays = {name: np.asarray(value) for name, value in entry.items()}
+            if not all(array.dtype.kind in "biuf" for array in arrays.values()):
                 raise ValueError
+            stats[key] = {
+                name: array if name == "count" else array.astype(np.float64)
+                for name, array in arrays.items()
+            }
     except (AttributeError, ValueError, TypeError, OverflowError):
         raise DatasetError(f"{path} holds no statistics: expected lists of numbers") from None
     return stats

@@ -1,7 +1,9 @@
-"""Statistics of features: of one episode as LeRobot computes them, and over several episodes.
+"""Statistics of features: of one episode, and over several episodes.
 
-The numbers of one episode equal LeRobot's: population deviations by the mean of squares, quantiles
-out of a histogram of 5000 bins, pictures of every length sampled by the same rule. Over several
+Minimum, maximum and quantiles of one episode equal LeRobot's: quantiles come from a histogram of
+5000 bins, and the same pictures are sampled. Means and population deviations are computed in
+float64, in two passes. LeRobot subtracts the squared mean from the mean of squares in float32,
+which loses all digits of a deviation that is small beside the mean. Over several
 episodes LeRobot widens quantiles to an envelope of the episodes'; here they are those of the data
 (``spread.py``), so ``q01`` of a dataset is what 1% of its numbers lie below.
 """
@@ -37,20 +39,40 @@ def numbers_stats(values: Array) -> FeatureStats:
     Axes between the first and the last are pooled; integers and booleans count as the floats that
     hold them.
     """
-    n_frames = len(values)
-    rows = values.reshape(n_frames, -1) if values.ndim < 2 else values
-    rows = rows.reshape(-1, rows.shape[-1]).astype(np.promote_types(values.dtype, np.float32))
-    mean = rows.mean(axis=0)
+    rows = _pooled(values)
+    stats = moments(values)
     if len(rows) == 1:
-        return _record(rows.min(axis=0), rows.max(axis=0), mean, np.zeros_like(mean), n_frames)
-    variance = (rows**2).mean(axis=0) - mean**2
-    stats = _record(
-        rows.min(axis=0), rows.max(axis=0), mean, np.sqrt(np.maximum(0, variance)), n_frames
-    )
+        return stats | {name: stats["mean"].copy() for name in QUANTILES}
+    rows = rows.astype(np.promote_types(values.dtype, np.float32))
     quantiles = [_quantiles(column, None) for column in rows.T]
     for i, name in enumerate(QUANTILES):
         stats[name] = np.array([found[i] for found in quantiles], np.float64)
     return stats
+
+
+def moments(values: Array) -> FeatureStats:
+    """Return minimum, maximum, mean, deviation and count of one episode's ``values``.
+
+    Sums are in float64, and the deviation is that of the distances from the mean. Values that are
+    not finite make the mean and the deviation of their component so.
+    """
+    rows = _pooled(values)
+    exact = rows.astype(np.float64)
+    with np.errstate(invalid="ignore", over="ignore"):
+        mean = exact.mean(axis=0)
+        deviation = np.sqrt(np.square(exact - mean).mean(axis=0))
+    return {
+        "min": rows.min(axis=0).astype(np.float64),
+        "max": rows.max(axis=0).astype(np.float64),
+        "mean": mean,
+        "std": deviation,
+        "count": np.array([len(values)], np.int64),
+    }
+
+
+def _pooled(values: Array) -> Array:
+    """Return ``values`` [frames, ...] as [numbers, components]; a component is of the last axis."""
+    return values.reshape(-1, 1 if values.ndim < 2 else values.shape[-1])
 
 
 def pixel_stats(counts: Array, n_pictures: int) -> FeatureStats:
@@ -74,13 +96,14 @@ def level_stats(counts: Array, levels: Array, n_pictures: int) -> FeatureStats:
     """
     share = counts / counts.sum(axis=1, keepdims=True)
     mean = share @ levels.astype(np.float64)
-    variance = share @ levels.astype(np.float64) ** 2 - mean**2
+    away = levels.astype(np.float64) - mean[:, None]
+    variance = (share * away**2).sum(axis=1)
     seen = [np.flatnonzero(channel) for channel in counts]
     stats = _record(
         np.array([levels[channel[0]] for channel in seen], np.float32),
         np.array([levels[channel[-1]] for channel in seen], np.float32),
         mean.astype(np.float32),
-        np.sqrt(np.maximum(0, variance)).astype(np.float32),
+        np.sqrt(variance).astype(np.float32),
         n_pictures,
     )
     for i, channel in enumerate(counts):
@@ -190,14 +213,20 @@ def _aggregate(parts: Sequence[FeatureStats]) -> FeatureStats:
 
 
 def aggregate_rows(rows: Mapping[str, Array]) -> FeatureStats:
-    """Return the statistics of a feature of which ``rows`` [parts, ...] has each part's."""
+    """Return the statistics of a feature of which ``rows`` [parts, ...] has each part's.
+
+    Variances are merged in float64 by the parallel formula: those of the parts, and the squared
+    distances of the parts' means.
+    """
     if len(rows["count"]) == 1:
         return {name: of_parts[0] for name, of_parts in rows.items()}
-    means, counts = rows["mean"], rows["count"]
+    means, deviations = (rows[name].astype(np.float64) for name in ("mean", "std"))
+    counts = rows["count"]
     n = counts.reshape(-1, *[1] * (means.ndim - 1)).astype(np.float64)
     total = n.sum()
-    mean = (n * means).sum(axis=0) / total
-    variance = (n * (rows["std"] ** 2 + (means - mean) ** 2)).sum(axis=0) / total
+    with np.errstate(invalid="ignore", over="ignore"):  # of data that are not finite
+        mean = (n * means).sum(axis=0) / total
+        variance = (n * (deviations**2 + (means - mean) ** 2)).sum(axis=0) / total
     merged = {
         "min": rows["min"].min(axis=0),
         "max": rows["max"].max(axis=0),

@@ -10,7 +10,7 @@ import numpy as np
 
 from proctor.datasets.format.episode_stats import read_episode_stats
 from proctor.datasets.format.episodes import EpisodeRow, Episodes
-from proctor.datasets.format.info import Info, data_file
+from proctor.datasets.format.info import DEFAULT_FEATURES, Info, data_file
 from proctor.datasets.format.tables import read_table
 from proctor.datasets.numbers.columns import as_numbers
 from proctor.datasets.numbers.spread import Totals
@@ -19,6 +19,7 @@ from proctor.datasets.numbers.statistics import (
     Stats,
     counted_features,
     counting_pictures,
+    moments,
     numbers_stats,
 )
 from proctor.datasets.writing.entry import times
@@ -51,8 +52,8 @@ def read_totals(root: Path, info: Info, episodes: Episodes) -> Totals:
             stats = dict(of_episodes[row.index]) if row.index < len(of_episodes) else {}
             for key in stats.keys() & set(info.cameras):
                 stats[key] = counting_pictures(stats[key], row.length)
-            for key in numbers.keys() - stats.keys():  # older datasets have none, edited ones some
-                stats[key] = numbers_stats(numbers[key][at : at + row.length])
+            for key, values in numbers.items():
+                stats[key] = _of_numbers(key, stats.get(key), values[at : at + row.length])
             of_file.append({key: stats[key] for key in known if key in stats})
             pixels.append(
                 {
@@ -64,6 +65,17 @@ def read_totals(root: Path, info: Info, episodes: Episodes) -> Totals:
             at += row.length
         totals.add_all(of_file, numbers, pixels)
     return totals
+
+
+def _of_numbers(key: str, old: FeatureStats | None, values: Array) -> FeatureStats:
+    """Return the statistics of an episode; its quantiles are the ``old`` ones, if there are any.
+
+    Older datasets have none, edited ones some. Deviations of a source may be LeRobot's in float32;
+    those of frame numbers and times are right to the digits that matter.
+    """
+    if old is None:
+        return numbers_stats(values)
+    return old if key in DEFAULT_FEATURES else old | moments(values)
 
 
 def _levels_of(kept: Array, stats: FeatureStats) -> Array | None:
