@@ -74,13 +74,14 @@ def opened(config: ServeConfig) -> Iterator[Counter]:
     from proctor.engine.chunks import shaped_chunks
     from proctor.serving.counter import Counter
     from proctor.serving.desk import Desk
-    from proctor.serving.inputs import Inputs
+    from proctor.serving.inputs import Inputs, declared_parts
 
     interface = _interface(config)
     with plugins.blaming_plugin("policies", config.policy.type):
         policy = plugins.find_policy(config.policy.type).make(config.played_policy, interface)
     features = {key: interface.features[key] for key in policy.spec.inputs}
-    inputs = Inputs(features, policy.spec.n_obs_steps, policy.spec.needs_instruction)
+    spec, parts = policy.spec, declared_parts(config.state_parts, features)
+    inputs = Inputs(features, spec.n_obs_steps, spec.needs_instruction, parts)
     act = partial(shaped_chunks, policy, action=interface.action)
     desk = Desk(policy, act, most=config.max_batch, seed=config.seed)
     desk.warm_up(features)

@@ -49,6 +49,13 @@ class ServeConfig(Config):
             + ")"
         },
     )
+    state_parts: list[str] = field(
+        default_factory=list,
+        metadata={
+            "help": "for groot: the parts of the state in the policy's order, as NAME:COUNT, "
+            "such as arm:7,gripper:1"
+        },
+    )
     host: str = field(
         default="127.0.0.1",
         metadata={"help": "address to serve on; other than this machine's own needs a key"},
@@ -132,6 +139,8 @@ class ServeConfig(Config):
                 )
             for port in self.port:
                 between("port", port, 0, 65535)
+        if self.state_parts and "groot" not in self.protocol:
+            raise UsageError("--state_parts is for --protocol=groot")
         between("max_batch", self.max_batch, 1, 4096)
         between("max_connections", self.max_connections, 1, 10_000)
         between("max_message_mb", self.max_message_mb, 1, 1024)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 from proctor.errors import ProctorError, WireError, one_line
 from proctor.serving.counter import Counter
 from proctor.serving.desk import Answered, Guest
+from proctor.serving.inputs import Inputs
 from proctor.serving.limits import Limits
 from proctor.serving.zeromq import Answer, Talk
 from proctor.wire import groot, groot_dialect
@@ -76,6 +78,10 @@ class _Talk:
         names = self._counter.inputs.aliases(groot.CAMERAS, groot.STATE_NAME)
         group, _, key = groot_dialect.PROMPT_NAME.partition("/")
         keys: dict[str, list[str]] = {"video": [], "state": [], "action": ["action"], group: [key]}
+        declared = [f"{groot.STATE}{name}" for name, _ in self._counter.inputs.state_parts]
+        if declared and groot.STATE_NAME in names.values():
+            names = {k: name for k, name in names.items() if name != groot.STATE_NAME}
+            names |= {name: name for name in declared}
         for name in names.values():
             group, _, key = name.partition("/")
             keys[group].append(key)
@@ -97,21 +103,39 @@ class _Talk:
 
     async def _one(self, guest: Guest, ask: Ask) -> Answered:
         cameras = [key for key in ask.observation if key.startswith(groot.VIDEO)]
-        states = [key for key in ask.observation if key.startswith(groot.STATE)]
-        aliases = self._counter.inputs.aliases(cameras, states[0] if states else groot.STATE_NAME)
-        ask = _joined(ask, states)
+        ask, state = _joined(ask, self._counter.inputs)
+        aliases = self._counter.inputs.aliases(cameras, state)
         if ask.episode is None:
             ask = groot.looking_back(ask, self._counter.inputs.n_obs_steps)
         return await self._counter.answer(guest, ask, aliases)
 
 
-def _joined(ask: Ask, states: list[str]) -> Ask:
-    """Return a question whose parts of the state lie side by side, under the first one's name."""
-    if len(states) < 2:
-        return ask
+def _joined(ask: Ask, inputs: Inputs) -> tuple[Ask, str]:
+    """Return a request with its state in one array, and that array's name.
+
+    Parts are joined in the order that the server declares. A client's own order says nothing.
+
+    Raises:
+        WireError: no order is declared, or the client sends other parts.
+    """
+    sent = [key for key in ask.observation if key.startswith(groot.STATE)]
+    if len(sent) < 2 or inputs.state_key is None:
+        return ask, sent[0] if sent else groot.STATE_NAME
+    parts = {f"{groot.STATE}{name}": size for name, size in inputs.state_parts}
+    named = one_line(", ".join(sent), 300)
+    if not parts:
+        raise WireError(
+            f"the order of {named} in the policy's state is not known: send it as one part, or "
+            "start the server with --state_parts=NAME:COUNT,NAME:COUNT"
+        )
+    sizes = {key: ask.observation[key].shape[-1:] for key in sent}
+    if sizes != {key: (size,) for key, size in parts.items()}:
+        wanted = ", ".join(f"{key} of {size} numbers" for key, size in parts.items())
+        raise WireError(f"the policy wants {wanted}; the client sends {named}")
     try:
-        whole = np.concatenate([ask.observation[key] for key in states], axis=-1)
+        whole = np.concatenate([ask.observation[key] for key in parts], axis=-1)
     except ValueError:
-        raise WireError(f"{', '.join(states)} do not lie side by side") from None
-    rest = {key: values for key, values in ask.observation.items() if key not in states}
-    return Ask({**rest, states[0]: whole}, ask.prompt, ask.episode, ask.step, ask.history)
+        raise WireError(f"{named} differ in their rows or moments") from None
+    rest = {key: values for key, values in ask.observation.items() if key not in parts}
+    name = ", ".join(parts)
+    return replace(ask, observation={**rest, name: whole}), name

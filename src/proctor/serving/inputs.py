@@ -7,10 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from proctor.errors import WireError, one_line
-from proctor.features import Array, Feature, FeatureKind
+from proctor.errors import UsageError, WireError, one_line
+from proctor.features import STATE, Array, Feature, FeatureKind
 from proctor.policies.remote.names import is_wrist
 from proctor.wire.records import Ask
+
+Parts = tuple[tuple[str, int], ...]
+"""Names and sizes of what a state consists of, in its order."""
 
 
 @dataclass(frozen=True)
@@ -20,6 +23,23 @@ class Inputs:
     features: Mapping[str, Feature]
     n_obs_steps: int
     needs_instruction: bool = False
+    parts: Parts = ()
+    """Of the state, as the user declares them (--state_parts)."""
+
+    @property
+    def state_key(self) -> str | None:
+        """The robot's state: ``observation.state``, or the only one; None without any."""
+        states = [key for key, f in self.features.items() if f.kind is FeatureKind.STATE]
+        return states[0] if len(states) == 1 else STATE if STATE in states else None
+
+    @property
+    def state_parts(self) -> Parts:
+        """The declared parts of the state; else its numbers, where each has a name of its own."""
+        key = self.state_key
+        names = () if key is None else self.features[key].names or ()
+        if self.parts or len(set(names)) < len(names):
+            return self.parts
+        return tuple((name, 1) for name in names)
 
     def aliases(self, cameras: Sequence[str], state: str) -> dict[str, str]:
         """Return, by our names, what a client calls the same.
@@ -35,8 +55,8 @@ class Inputs:
                 name = next((name for name in free if alike(key, name)), None)
                 if key not in found and name is not None:
                     found[key] = name
-        states = [key for key, f in self.features.items() if f.kind is FeatureKind.STATE]
-        return found | dict.fromkeys(states, state)
+        ours = self.state_key
+        return found if ours is None else found | {ours: state}
 
     def rows(self, ask: Ask, aliases: Mapping[str, str]) -> dict[str, Array]:
         """Return what the policy looks at.
@@ -67,6 +87,32 @@ class Inputs:
         if values.dtype.kind == "f" and not np.isfinite(values).all():
             raise WireError(f"{name!r} holds NaN or infinite numbers")
         return values.astype(feature.dtype, copy=False)
+
+
+def declared_parts(flag: Sequence[str], features: Mapping[str, Feature]) -> Parts:
+    """Return the parts that --state_parts declares, as NAME:COUNT each.
+
+    Raises:
+        UsageError: they are not the policy's state.
+    """
+    found: list[tuple[str, int]] = []
+    for part in flag:
+        name, _, count = part.strip().partition(":")
+        if not name or not count.isdecimal() or not 0 < int(count[:9]) < 10**6:
+            raise UsageError(f"--state_parts: {part!r} is not NAME:COUNT, such as arm:7")
+        found.append((name, int(count)))
+    if len(dict(found)) < len(found):
+        raise UsageError(f"--state_parts={','.join(flag)} names a part twice")
+    key = Inputs(features, 1).state_key
+    if found and key is None:
+        raise UsageError("--state_parts: the policy does not use one state")
+    total = sum(count for _, count in found)
+    if found and key is not None and (total,) != features[key].shape:
+        raise UsageError(
+            f"--state_parts={','.join(flag)} has {total} numbers, {key} has "
+            f"{list(features[key].shape)}"
+        )
+    return tuple(found)
 
 
 def _same_name(ours: str, theirs: str) -> bool:

@@ -159,7 +159,9 @@ def test_clients_are_answered_as_they_ask_with_the_moments_that_they_send() -> N
     moments = np.stack([np.full((16, 16, 3), shade, np.uint8) for shade in (10, 200)])
     states = np.asarray([[0.5, -0.5], [0.1, 0.2]], np.float32)
     found = []
-    with served(policy__type="tests.unit.wire.serving:LOOKING", protocol=["groot"]) as (url, _):
+    looking = "tests.unit.wire.serving:LOOKING"
+    parts = ["a:1", "b:1"]
+    with served(policy__type=looking, protocol=["groot"], state_parts=parts) as (url, _):
         modalities = asked(url, {"endpoint": "get_modality_config"})
         assert modalities["video"]["as_json"]["delta_indices"] == [-1, 0]
         assert modalities["language"]["as_json"]["modality_keys"]
@@ -171,8 +173,8 @@ def test_clients_are_answered_as_they_ask_with_the_moments_that_they_send() -> N
             found.append(read(actions["action"]))
         late = {
             "video": seen["video"],
-            "state": {"a": npy(states[None]), "b": npy(states[None, :1])},
+            "state": {"a": npy(states[None, :, :1]), "b": npy(states[None, :1, 1:])},
         }
         said = asked(url, {"endpoint": "get_action", "data": {"observation": late}})
-        assert "do not lie side by side" in said["error"]
+        assert "moments" in said["error"]
     assert not np.array_equal(found[0], found[2])  # the first of the two moments is looked at

@@ -42,7 +42,10 @@ def test_groot_is_spoken_in_both_dialects_with_both_kinds_of_arrays() -> None:
             "state": {"arm": kind(STATES[None, None])},
             "language": {"annotation.human.task_description": [["go"]]},
         }
-        with served(policy__type=LOOKING, protocol=["groot"]) as (url, _):
+        with served(policy__type=LOOKING, protocol=["groot"], state_parts=["a:1", "b:1"]) as (
+            url,
+            _,
+        ):
             request = {"endpoint": "get_action", "data": {"observation": new, "options": None}}
             reply = asked(url, request)
             flat = asked(url, {"endpoint": "get_action", "data": old})

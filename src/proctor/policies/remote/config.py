@@ -57,6 +57,13 @@ class RemoteConfig(PolicyConfig):
         default=Rotation.AXIS_ANGLE,
         metadata={"help": "how the axis-angle in the state (from rotation_at on) is sent"},
     )
+    rotation_key: str | None = field(
+        default=None,
+        metadata={
+            "help": "the state that holds the rotation, where several are sent "
+            "(default: observation.state)"
+        },
+    )
     rotation_at: int = field(default=3, metadata={"help": "where in the state the rotation begins"})
     gripper: Gripper = field(
         default=Gripper.AS_IS,

@@ -2,30 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from proctor.errors import SpecMismatch
-from proctor.features import Array
+from proctor.features import STATE, Array
 from proctor.policies.remote.config import Gripper, RemoteConfig, Rotation
 
 _ROTATION_SIZE = 3
 
 
-def check_rotation(config: RemoteConfig, size: int | None) -> None:
-    """Refuse to turn a rotation that the state has no room for.
+def rotated_key(config: RemoteConfig, sizes: Mapping[str, int]) -> str | None:
+    """Return which of the states that are sent has its rotation converted; None: none has.
+
+    It is the robot's pose: the key that the user names, ``observation.state``, or the only state.
 
     Raises:
-        SpecMismatch: naming the flag.
+        SpecMismatch: it is not known which, or it has no room for a rotation.
     """
     if config.rotation is Rotation.AXIS_ANGLE:
-        return
-    last = config.rotation_at + _ROTATION_SIZE
-    if size is None or size < last:
-        has = "sends no state" if size is None else f"has {size} numbers in its state"
+        return None
+    flag = f"--policy.rotation={config.rotation.value}"
+    first, last = config.rotation_at, config.rotation_at + _ROTATION_SIZE - 1
+    key = config.rotation_key or (STATE if len(sizes) > 1 else next(iter(sizes), STATE))
+    if key not in sizes:
+        sent = ", ".join(sizes) or "no state"
         raise SpecMismatch(
-            f"--policy.rotation={config.rotation.value} turns numbers {config.rotation_at} to "
-            f"{last - 1} of the state; the benchmark {has}"
+            f"{flag} converts numbers {first} to {last} of {key}; the states that are sent: "
+            f"{sent}; name the one with the rotation by --policy.rotation_key"
         )
+    if sizes[key] <= last:
+        raise SpecMismatch(
+            f"{flag} converts numbers {first} to {last} of {key}, which has {sizes[key]} numbers"
+        )
+    return key
+
+
+def rotation_note(config: RemoteConfig, key: str) -> str:
+    """Return a line for the user on which numbers are converted."""
+    last = config.rotation_at + _ROTATION_SIZE - 1
+    return f"numbers {config.rotation_at} to {last} of {key} are sent as {config.rotation.value}"
 
 
 def sent_size(config: RemoteConfig, size: int) -> int:

@@ -14,7 +14,13 @@ from proctor.policies.base import Batch, Policy, PolicySpec, Query
 from proctor.policies.latency import check_latency
 from proctor.policies.remote.address import Address
 from proctor.policies.remote.config import RemoteConfig
-from proctor.policies.remote.conventions import check_rotation, played, sent_size, turned
+from proctor.policies.remote.conventions import (
+    played,
+    rotated_key,
+    rotation_note,
+    sent_size,
+    turned,
+)
 from proctor.policies.remote.fleet import Fleet, Seat, name_of
 from proctor.policies.remote.link import Link, LinkSettings
 from proctor.policies.remote.names import (
@@ -62,10 +68,10 @@ class RemotePolicy(Policy):
             self._names = names_for_others(spoken.words, interface, config.inputs, renames)
         states = [k for k in self._names if interface.features[k].kind is FeatureKind.STATE]
         sizes = {key: interface.features[key].shape[0] for key in states}
-        check_rotation(config, sizes[states[0]] if states else None)
-        self._parts = {
-            key: parts_of(self._names[key], sent_size(config, size)) for key, size in sizes.items()
-        }
+        self._rotated = rotated_key(config, sizes)
+        if self._rotated is not None:
+            sizes[self._rotated] = sent_size(config, sizes[self._rotated])
+        self._parts = {key: parts_of(self._names[key], size) for key, size in sizes.items()}
         self._check_wanted(met.wants)
         self.spec = self._spec(addresses, met.notes)
 
@@ -84,6 +90,8 @@ class RemotePolicy(Policy):
         notes = [f"asking {', '.join(map(str, addresses))} ({addresses[0].protocol.value})"]
         if about is None:
             notes.append("; ".join(f"{key} is sent as {n}" for key, n in self._names.items()))
+        if self._rotated is not None:
+            notes.append(rotation_note(self._config, self._rotated))
         name = "remote" if about is None else f"remote {about.policy}"
         return PolicySpec(
             name,
@@ -113,7 +121,7 @@ class RemotePolicy(Policy):
             if key not in self._parts:
                 seen[name] = values
                 continue
-            state = turned(values, self._config)
+            state = turned(values, self._config) if key == self._rotated else values
             seen |= {part: state[..., where] for part, where in self._parts[key]}
         prompt = query.spec.task.instruction
         ask = Ask(seen, prompt)
@@ -142,7 +150,10 @@ class RemotePolicy(Policy):
             served = self._about.fingerprint
         else:
             served = config.version or ",".join(sorted(map(str, config.addresses)))
-        return {"served": served, "names": self._names}
+        told: dict[str, Any] = {"served": served, "names": self._names}
+        if len(self._parts) > 1:  # else it is the only state
+            told["rotated"] = self._rotated
+        return told
 
 
 def _check_rhythm(config: RemoteConfig, about: About) -> None:
