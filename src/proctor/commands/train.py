@@ -186,6 +186,7 @@ def _train_and_write(
     folder: TrainingFolder, setup: Setup, given: dict[str, str], resumed: Path | None
 ) -> int:
     from proctor.training.checkpoints import AVERAGED, PRETRAINED
+    from proctor.training.folder import LearntFrom
     from proctor.training.loop import Trainer
     from proctor.training.watching import Watching
 
@@ -193,7 +194,7 @@ def _train_and_write(
     if config.resume:
         folder.check_judged_alike(config)
     known = folder.frames_before() if config.resume else None
-    with folder.in_use(config, given, frames):
+    with folder.in_use(config, given, LearntFrom(frames, setup.dataset)):
         if known not in (None, frames):
             _say_what_is_learnt_from(frames, known)
         trainer = Trainer.begin(setup, resumed)

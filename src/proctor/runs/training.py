@@ -32,6 +32,8 @@ class TrainingRecord:
     format: int = TRAINING_FORMAT
     frames: _Step | None = None
     """How many the newest session learns from; None in a record from before this was said."""
+    dataset: dict[str, Any] | None = None
+    """The identity of the dataset's contents (``training.same_dataset``); None in older records."""
 
     @property
     def plays_averages(self) -> bool:

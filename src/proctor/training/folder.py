@@ -60,6 +60,15 @@ class _Line:
 
 
 @dataclass(frozen=True)
+class LearntFrom:
+    """What a session of a training learns from."""
+
+    frames: int
+    dataset: dict[str, Any]
+    """The identity of the dataset (see ``same_dataset``)."""
+
+
+@dataclass(frozen=True)
 class TrainingFolder:
     """One training's folder, whether it is there already or not."""
 
@@ -114,11 +123,9 @@ class TrainingFolder:
 
     @contextmanager
     def in_use(
-        self, config: TrainConfig, given: Mapping[str, Any], frames: int | None = None
+        self, config: TrainConfig, given: Mapping[str, Any], learnt_from: LearntFrom
     ) -> Iterator[None]:
         """Keep others out while the training runs, and write down how it was asked for.
-
-        ``frames``: how many it learns from.
 
         Raises:
             FolderInUse: another process works in it.
@@ -137,7 +144,7 @@ class TrainingFolder:
             raise RunFolderError(f"cannot write {self.path}: {error.strerror}") from None
         try:
             with saying_what_is_kept(self._kept):
-                self._write(config, given, frames)
+                self._write(config, given, learnt_from)
                 if (self.path / CHECKPOINTS).is_dir():
                     self.checkpoints().tidy()
                 yield
@@ -155,7 +162,9 @@ class TrainingFolder:
         kept = "there is no checkpoint yet" if newest is None else f"{newest} is whole"
         return f"{kept}: {mend}, then run again with --resume"
 
-    def _write(self, config: TrainConfig, given: Mapping[str, Any], frames: int | None) -> None:
+    def _write(
+        self, config: TrainConfig, given: Mapping[str, Any], learnt_from: LearntFrom
+    ) -> None:
         earlier = read_training(self.path)
         kept = {k: v for k, v in given.items() if k not in ("resume", "output_dir", "config_path")}
         if earlier is not None:  # what was changed on the way holds for the next session, too
@@ -172,7 +181,8 @@ class TrainingFolder:
                 "git_commit": git_commit(),
                 **torch_machine(),
             },
-            frames=frames,
+            frames=learnt_from.frames,
+            dataset=learnt_from.dataset,
         )
         text = json.dumps(asdict(record), indent=2)
         try:

@@ -174,7 +174,7 @@ def _streamed_source(config: TrainConfig) -> Source:
     stream = open_stream(given.name, revision=given.revision, root=given.root)
     try:
         source = replace(stream.source, name=given.name)
-        _ = source.stats  # read while the files are there
+        _ = source.stats, source.ranges  # read while the files are there
         return source
     finally:
         stream.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -37,6 +38,7 @@ from proctor.training.learner import check_compiler
 from proctor.training.material import Material, look_up_material
 from proctor.training.optim import Recipe, groups_of, resolve
 from proctor.training.peft import adapted, settings_of
+from proctor.training.same_dataset import dataset_record
 from proctor.training.sampler import Order
 from proctor.training.together import ALONE_HERE, Together
 
@@ -55,6 +57,8 @@ class Setup:
     order: Order
     held_out: tuple[Samples, Order] | None
     """What the loss is watched on, beside what is trained on."""
+    dataset: dict[str, Any]
+    """The identity of the dataset, as train.json keeps it."""
     together: Together = ALONE_HERE
 
     def fill_caches(self, told: Callable[[str, int, int], None]) -> None:
@@ -106,6 +110,7 @@ def prepare(
     device = together.device(pick_device(_asked_device(config)))
     check_compiler(config.accelerator.compile, device)
     material = look_up_material(config)
+    dataset, about_dataset = dataset_record(material, resumed)
     parts = _parts(config, material, device, resumed)
     if parts.adapter is not None:
         config = replace(config, peft=settings_of(parts.adapter))
@@ -116,7 +121,10 @@ def prepare(
         material.require_words(parts.config.type)
     preset = parts.config.training_preset() if config.use_policy_training_preset else None
     recipe = resolve(preset, config.optimizer, config.scheduler)
-    parts = replace(parts, notes=(*said, *parts.notes, *_remarks(config, parts), *recipe.remarks))
+    parts = replace(
+        parts,
+        notes=(*said, *about_dataset, *parts.notes, *_remarks(config, parts), *recipe.remarks),
+    )
     groups_of(recipe, parts.network)  # refuses what it cannot be used on
     trained_on, order = material.samples(parts, material.trained_on)
     return Setup(
@@ -127,6 +135,7 @@ def prepare(
         trained_on,
         replace(order, share=together.share),
         material.judged_by(parts) if config.eval_steps else None,
+        dataset,
         together,
     )
 

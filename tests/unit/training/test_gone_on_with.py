@@ -12,9 +12,6 @@ from .making import RUN, SMALL_ACT, files_of, words
 pytest.importorskip("torch")
 
 from proctor.cli import main
-from proctor.datasets.edit.build import edit
-from proctor.datasets.edit.operations import delete
-from proctor.datasets.edit.place import same_folder
 from proctor.training.checkpoints import Checkpoints
 
 
@@ -76,14 +73,3 @@ def test_no_update_is_made_of_fewer_batches_than_the_others(numbers, tmp_path, c
     three = ["--accelerator.gradient_accumulation.steps=3", "--steps=6", "--save_freq=3"]
     train("--resume", f"--output_dir={run}", *three, expect=2)
     assert "the checkpoint's step 2 is no multiple of 3, the batches" in capsys.readouterr().err
-
-
-def test_a_dataset_that_was_changed_since_is_said_so(numbers, tmp_path, capsys):
-    run, data = tmp_path / "run", tmp_path / "data"
-    shutil.copytree(numbers, data)
-    train(*words(data, run, SMALL_ACT, RUN, {"steps": 2}))
-    train("--resume", f"--output_dir={run}", "--steps=4")
-    assert "frames instead of" not in capsys.readouterr().err
-    edit(data, same_folder(data), lambda source: delete(source, [0]))
-    train("--resume", f"--output_dir={run}", "--steps=6")
-    assert "note: 15 frames instead of 24: the dataset, or what" in capsys.readouterr().err

@@ -19,6 +19,7 @@ from proctor.datasets.format.tables import (
     read_table,
 )
 from proctor.errors import DatasetError
+from proctor.features import ACTION, STATE
 
 OLD_STATS_FILE = "meta/episodes_stats.jsonl"
 _NEEDED = {"min", "max", "mean", "std", "count"}
@@ -74,7 +75,7 @@ def _read_rows(path: Path) -> list[Stats]:
     table = read_table(path)
     names = [name for name in table.column_names if name.startswith("stats/")]
     try:
-        values = {name: _column(table[name]) for name in names}
+        values = {name: rows_of(table[name]) for name in names}
     except UNREADABLE as error:
         raise damaged(path, error) from None
     stats = []
@@ -88,7 +89,12 @@ def _read_rows(path: Path) -> list[Stats]:
     return stats
 
 
-def _column(column: pa.ChunkedArray) -> Any:
+def range_columns() -> list[str]:
+    """Return the columns that hold the exact ranges of each episode's actions and states."""
+    return [f"stats/{key}/{name}" for key in (ACTION, STATE) for name in ("min", "max")]
+
+
+def rows_of(column: pa.ChunkedArray) -> Any:
     """Return the rows of a column of lists: as one array where all are of one shape."""
     array, shape = column.combine_chunks(), [len(column)]
     while pa.types.is_list(array.type) and not array.null_count:

@@ -14,11 +14,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from proctor.datasets.format.episode_stats import read_episode_stats, stats_columns
+from proctor.datasets.format.episode_stats import (
+    range_columns,
+    read_episode_stats,
+    rows_of,
+    stats_columns,
+)
 from proctor.datasets.format.info import Info, episode_files, episodes_file
 from proctor.datasets.format.tables import Stats, read_lines, read_table, texts_of, write_table
 from proctor.errors import DatasetError, one_line
-from proctor.features import ACTION, STATE, Array
+from proctor.features import Array
 
 __all__ = [
     "EpisodeRow",
@@ -46,7 +51,6 @@ _SPAN = (
     ("from_s", "from_timestamp", pa.float64()),
     ("to_s", "to_timestamp", pa.float64()),
 )
-_MEANS = tuple(f"stats/{key}/mean" for key in (ACTION, STATE))
 _MOST = 2**40
 
 
@@ -96,8 +100,8 @@ class Episodes:
     to_index: Array
     tasks: Sequence[tuple[str, ...]]
     videos: dict[str, Spans]
-    means: pa.Table | None = field(default=None, compare=False)
-    """Of each episode, the mean action and state; None where they are not stored (v2.x)."""
+    ranges: dict[str, Array] = field(default_factory=dict)
+    """Each episode's least and greatest actions and states, where its row has them."""
 
     def __len__(self) -> int:
         return len(self.index)
@@ -132,7 +136,7 @@ def read_episodes(root: Path, info: Info) -> Episodes:
 def _read_v3(root: Path, info: Info) -> Episodes:
     names = [name for _, name in _PLAIN]
     names += [f"videos/{key}/{name}" for key in info.video_keys for _, name, _ in _SPAN]
-    table = _rows(root, info, ["tasks", *names, *_MEANS])
+    table = _rows(root, info, ["tasks", *names, *range_columns()])
     columns = {name: _whole(root, table, name) for name in names if not name.endswith("_timestamp")}
     for name in set(names) - set(columns):
         columns[name] = _seconds(root, table, name)
@@ -148,7 +152,7 @@ def _read_v3(root: Path, info: Info) -> Episodes:
                 key: Spans(**{ours: columns[f"videos/{key}/{name}"] for ours, name, _ in _SPAN})
                 for key in info.video_keys
             },
-            means=table.select([name for name in _MEANS if name in table.column_names]),
+            ranges=_ranges(table),
         ),
     )
 
@@ -168,7 +172,7 @@ def _rows(root: Path, info: Info, names: Sequence[str]) -> pa.Table:
             "meta/info.json counts"
         )
     if not tables:
-        columns = [name for name in names if name != "tasks" and name not in _MEANS]
+        columns = [name for name in names if name not in ("tasks", *range_columns())]
         return pa.table({name: pa.array([], pa.int64()) for name in columns})
     try:
         return pa.concat_tables(tables, promote_options="permissive")[: info.total_episodes]
@@ -177,6 +181,12 @@ def _rows(root: Path, info: Info, names: Sequence[str]) -> pa.Table:
         raise DatasetError(
             f"{root / 'meta/episodes'}: files of different columns: {reason}"
         ) from None
+
+
+def _ranges(table: pa.Table) -> dict[str, Array]:
+    columns = [name for name in range_columns() if name in table.column_names]
+    found = {name: rows_of(table[name]) for name in columns}
+    return {name: rows for name, rows in found.items() if isinstance(rows, np.ndarray)}
 
 
 def _task_lists(root: Path, column: pa.ChunkedArray) -> list[tuple[str, ...]]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from proctor.datasets.format.episode_stats import range_columns
 from proctor.datasets.format.episodes import Episodes, read_episode_stats
 from proctor.datasets.format.info import Info
 from proctor.datasets.format.tables import Stats, read_stats
@@ -46,6 +47,23 @@ class Source:
             return None
         known = Metadata(self.info, self.episodes, self.tasks, self.subtasks)
         return StalenessGuard(self.root, known, self.stamp, chosen, tables)
+
+    @cached_property
+    def ranges(self) -> dict[str, Array]:
+        """Each episode's least and greatest actions and states, by column of the v3.0 format.
+
+        Those of the whole dataset where there are none of episodes.
+        """
+        if self.episodes.ranges:
+            return self.episodes.ranges
+        found = read_episode_stats(self.root, self.info) or [read_stats(self.root)]
+        ranges = {}
+        for column in range_columns():
+            _, key, name = column.split("/")
+            rows = [stats[key][name] for stats in found if name in stats.get(key, {})]
+            if rows:
+                ranges[column] = np.stack(rows).astype(np.float64)
+        return ranges
 
     @cached_property
     def stats(self) -> Stats:

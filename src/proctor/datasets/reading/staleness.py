@@ -152,7 +152,7 @@ def _has_same_episodes(was: Metadata, now: Metadata, chosen: Array) -> bool:
     return (
         _has_same_words(was, now, chosen)
         and _has_same_places(was.episodes, now.episodes, chosen)
-        and _has_same_means(was.episodes, now.episodes, chosen)
+        and _has_same_ranges(was.episodes, now.episodes, chosen)
     )
 
 
@@ -181,8 +181,9 @@ def _has_same_places(was: Episodes, now: Episodes, chosen: Array) -> bool:
     )
 
 
-def _has_same_means(was: Episodes, now: Episodes, chosen: Array) -> bool:
-    """Tell whether the chosen episodes' mean actions and states are the same."""
-    if was.means is None or now.means is None:
-        return was.means is now.means
-    return bool(was.means.take(chosen).equals(now.means.take(chosen)))
+def _has_same_ranges(was: Episodes, now: Episodes, chosen: Array) -> bool:
+    """Tell whether the ranges of the chosen episodes' actions and states are the same."""
+    return was.ranges.keys() == now.ranges.keys() and all(
+        np.array_equal(rows[chosen], now.ranges[name][chosen], equal_nan=True)
+        for name, rows in was.ranges.items()
+    )

@@ -1,0 +1,79 @@
+"""The identity of a dataset's contents: it survives a move, a copy, and joining of files.
+
+Compared are the features, and of each episode its length, its tasks and the exact ranges of its
+actions and states, which the metadata hold. Files are not compared: the same episodes may lie in
+others. Pictures are not compared either.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+
+from proctor.datasets.format.info import DEFAULT_FEATURES
+from proctor.datasets.reading.catalogue import Source
+
+
+@dataclass(frozen=True)
+class DatasetIdentity:
+    """What a dataset's first ``episodes`` episodes hold; texts are hashes."""
+
+    episodes: int
+    frames: int
+    fps: int
+    features: dict[str, str]
+    """Type and shape of each feature."""
+    lengths: str
+    tasks: str
+    values: dict[str, str]
+    """Of the ranges of actions and states."""
+
+    def differences(self, now: DatasetIdentity) -> list[str]:
+        """Return what differs in ``now``; features that were added since do not count."""
+        if self.fps != now.fps:
+            return [f"it has {now.fps} frames a second instead of {self.fps}"]
+        changed = [key for key, kind in self.features.items() if now.features.get(key) != kind]
+        if changed:
+            return [f"its {changed[0]} is {now.features.get(changed[0], 'gone')}"]
+        if self.episodes != now.episodes:
+            return [f"it has {now.episodes:,} episodes instead of {self.episodes:,}"]
+        if (self.frames, self.lengths) != (now.frames, now.lengths):
+            return ["its episodes are of other lengths"]
+        found = []
+        if self.tasks != now.tasks:
+            found.append("its tasks differ")
+        if any(now.values.get(name) != value for name, value in self.values.items()):
+            found.append("its actions or states differ")
+        return found
+
+
+def identity_of(source: Source, episodes: int | None = None) -> DatasetIdentity:
+    """Return the identity of a dataset, or of its first ``episodes`` episodes.
+
+    Raises:
+        DatasetError: its statistics cannot be read.
+    """
+    info, table = source.info, source.episodes
+    n = len(table) if episodes is None else min(episodes, len(table))
+    words = [list(texts) for texts in table.tasks[:n]]
+    return DatasetIdentity(
+        episodes=n,
+        frames=int(table.length[:n].sum()),
+        fps=info.fps,
+        features={
+            key: f"{info.dtype(key)} {list(info.shape(key))}"
+            for key in info.features
+            if key not in DEFAULT_FEATURES
+        },
+        lengths=_hash(table.length[:n].astype("<i8").tobytes()),
+        tasks=_hash(json.dumps(words if any(words) else source.tasks).encode()),
+        values={
+            column: _hash(rows[:n].astype("<f8").tobytes())
+            for column, rows in source.ranges.items()
+        },
+    )
+
+
+def _hash(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:32]

@@ -1,0 +1,62 @@
+"""Whether a training is resumed with the dataset that it was begun with."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from proctor.errors import UsageError
+from proctor.machine.files import nearby
+from proctor.runs.training import RECORD_FILE, read_training
+from proctor.training.checkpoints import PRETRAINED
+
+if TYPE_CHECKING:
+    from proctor.training.material import Material
+
+_UNKNOWN = (
+    "this training does not say which dataset it was begun with, so that is not checked: other "
+    "frames would be learnt from without a word"
+)
+
+
+def dataset_record(material: Material, resumed: Path | None) -> tuple[dict[str, Any], list[str]]:
+    """Return the identity that ``train.json`` keeps, and notes for the user.
+
+    ``resumed`` is the checkpoint that the training goes on from.
+
+    Raises:
+        UsageError: the dataset is not the one that the training was begun with.
+    """
+    from proctor.datasets.reading.identity import identity_of
+
+    record = None if resumed is None else read_training(resumed.parent.parent)
+    if resumed is not None and record is not None and record.dataset is not None:
+        _check_same(record.dataset, resumed, material)
+        return record.dataset, []
+    notes = [] if resumed is None else [_UNKNOWN]
+    return asdict(identity_of(material.source)), notes
+
+
+def _check_same(recorded: dict[str, Any], resumed: Path, material: Material) -> None:
+    """Refuse other contents. Appended episodes are no matter where they are not trained on."""
+    from proctor.datasets.reading.identity import DatasetIdentity, identity_of
+
+    try:
+        known = msgspec.convert(recorded, DatasetIdentity)
+    except msgspec.ValidationError as error:
+        where = resumed.parent.parent / RECORD_FILE
+        raise UsageError(f"{where}: dataset is not what a training writes: {error}") from None
+    differences = known.differences(identity_of(material.source, known.episodes))
+    last = max((*material.trained_on, *material.held_out), default=0)
+    if not differences and last >= known.episodes:
+        more = len(material.source.episodes) - known.episodes
+        differences = [f"{more:,} episodes were added to its {known.episodes:,}"]
+    if differences:
+        raise UsageError(
+            f"{material.source.name} is not the dataset that this training was begun with: "
+            f"{'; '.join(differences)}; give the old one with --dataset.root, or learn from this "
+            f"one in another --output_dir with --policy.path={nearby(resumed / PRETRAINED)}"
+        )
