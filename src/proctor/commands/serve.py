@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import secrets
@@ -76,9 +77,13 @@ def opened(config: ServeConfig) -> Iterator[Counter]:
     from proctor.serving.desk import Desk
     from proctor.serving.inputs import Inputs, declared_parts
 
+    plugin = plugins.find_policy(config.policy.type)
+    if plugin.pinned is not None:
+        config = copy.copy(config)  # with its notes
+        config.policy = plugin.pinned(config.policy)
     interface = _interface(config)
     with plugins.blaming_plugin("policies", config.policy.type):
-        policy = plugins.find_policy(config.policy.type).make(config.played_policy, interface)
+        policy = plugin.make(config.played_policy, interface)
     features = {key: interface.features[key] for key in policy.spec.inputs}
     spec, parts = policy.spec, declared_parts(config.state_parts, features)
     inputs = Inputs(features, spec.n_obs_steps, spec.needs_instruction, parts)

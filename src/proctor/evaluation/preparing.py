@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import platform
 import time
 from collections.abc import Callable, Collection
@@ -59,6 +60,16 @@ def checked(config: Config, folder: RunFolder, indices: Collection[int]) -> Prep
     return prepared
 
 
+def _pinned(config: Config) -> Config:
+    """Return the config with the one checkpoint that its policy is read from, links followed."""
+    pin = plugins.find_policy(config.policy.type).pinned
+    if pin is None:
+        return config
+    same = copy.copy(config)  # with its notes
+    same.policy = pin(config.policy)
+    return same
+
+
 def look(config: RunConfig) -> PolicyPlugin:
     """Refuse what can be told of a policy without making it; return how it is made.
 
@@ -90,6 +101,7 @@ def look_ahead(config: RunConfig) -> None:
 
 def _fitted(config: Config, folder: RunFolder, indices: Collection[int]) -> Prepared[Config]:
     """Make benchmark and policy, and see that they fit."""
+    config = _pinned(config)
     plugin = look(config)
     make_benchmark, benchmark = _made_benchmark(config)
     if config.eval.use_async_envs:  # first: what workers are forked from has the limit it finds

@@ -162,6 +162,8 @@ class PolicyPlugin:
     """Making it takes seconds, for torch is loaded, and as a rule it looks at images."""
     look: Callable[[Any], None] | None = None
     """Refuses a config that names files which are not there: at once, before anything is begun."""
+    pinned: Callable[[Any], Any] | None = None
+    """Returns a config that names the same files for good, where links may move: called once."""
     made_for: Callable[[Any], Interface] | None = None
     """Says what a config's policy looks at and does, where its own files tell."""
     read_from: Callable[[Any], Path] | None = None

@@ -24,7 +24,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from proctor.errors import UsageError
 from proctor.machine.files import read_plain
-from proctor.policies.lerobot.weights import read_tensors
+from proctor.policies.lerobot.tensor_file import read_tensors
 from proctor.training.ema import Average
 from proctor.training.sharding import gathered, spread_as
 

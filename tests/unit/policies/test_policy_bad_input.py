@@ -13,7 +13,7 @@ from small_policies import OFFERED, small_act, small_diffusion, write_small
 from proctor.errors import ProctorError, SpecMismatch, UsageError
 from proctor.features import NormMode
 from proctor.policies.lerobot.checkpoint import load_policy
-from proctor.policies.lerobot.weights import read_tensors
+from proctor.policies.lerobot.tensor_file import read_tensors
 
 NORMALIZER = "policy_preprocessor_step_3_normalizer_processor.safetensors"
 

@@ -16,7 +16,7 @@ from proctor.errors import UsageError
 from proctor.policies.act.config import PLUGIN as ACT
 from proctor.policies.diffusion.config import PLUGIN as DIFFUSION
 from proctor.policies.lerobot.checkpoint import fresh_policy, load_policy
-from proctor.policies.lerobot.weights import read_tensors
+from proctor.policies.lerobot.tensor_file import read_tensors
 from proctor.policies.runtime.runner import pick_device
 
 NORMALIZER = "policy_preprocessor_step_3_normalizer_processor.safetensors"

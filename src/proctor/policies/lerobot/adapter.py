@@ -28,9 +28,12 @@ from proctor.policies.lerobot.limits import MOST_WIDTH
 from proctor.policies.lerobot.location import locate, read_json
 from proctor.policies.lerobot.presets import ADAPTER_INITS, ADAPTER_METHOD
 from proctor.policies.lerobot.step import Tensors
-from proctor.policies.lerobot.weights import check_tensor, read_stored, read_tensors
+from proctor.policies.lerobot.tensor_file import FileHash, hash_file, read_tensor_file
+from proctor.policies.lerobot.weights import check_tensor, read_stored
 
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+BASE = "base/"
+"""Stands before the names of the base policy's files."""
 _BEFORE = "base_model.model."
 _PART = re.compile(r"(.+)\.lora_([AB])\.weight")
 _IN_ATTENTION = ".base_layer.out_proj"
@@ -172,8 +175,8 @@ class Weights:
     tensors: Tensors
     file: Path
     """Where the network's own weights are, or the index of the files that have them."""
-    files: dict[str, Path]
-    """All files, by the names that a run's record gives them."""
+    files: dict[str, FileHash]
+    """The hashes of all files, by the names that a run's record gives them."""
     adapter: Adapter | None = field(default=None)
     """What was learnt beside them."""
 
@@ -204,13 +207,14 @@ def read_weights(folder: Path, *, adapted: bool) -> Weights:
         return Weights(tensors, folder / next(iter(files)), files)
     config, told = read_adapter_config(folder / ADAPTER_CONFIG)
     file = folder / ADAPTER_WEIGHTS
-    adapter = Adapter(config, told, read_tensors(file), str(file))
+    read = read_tensor_file(file)
+    adapter = Adapter(config, told, read.tensors, str(file))
     base = _base_of(config, folder / ADAPTER_CONFIG)
     tensors, held = read_stored(base)
     files = {
-        ADAPTER_CONFIG: folder / ADAPTER_CONFIG,
-        ADAPTER_WEIGHTS: file,
-        **{f"base/{name}": path for name, path in held.items()},
+        ADAPTER_CONFIG: hash_file(folder / ADAPTER_CONFIG),
+        ADAPTER_WEIGHTS: read.hash,
+        **{f"{BASE}{name}": found for name, found in held.items()},
     }
     return Weights(tensors, base / next(iter(held)), files, adapter)
 

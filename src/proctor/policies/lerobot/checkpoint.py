@@ -9,14 +9,12 @@ policy_preprocessor.json, policy_postprocessor.json, and *.safetensors beside th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from proctor.definition import Use
 from proctor.errors import MissingExtra, UsageError
-from proctor.machine.files import sha256_of
 
 try:
     import safetensors  # noqa: F401  by what reads weights
@@ -33,7 +31,7 @@ from proctor.policies.fit import (
     inputs_from,
     offered_key,
 )
-from proctor.policies.lerobot.adapter import read_weights
+from proctor.policies.lerobot.adapter import BASE, read_weights
 from proctor.policies.lerobot.config import (
     CheckpointConfig,
     CheckpointPlugin,
@@ -53,6 +51,7 @@ from proctor.policies.lerobot.pipelines import (
     require_stats,
     unmeasured,
 )
+from proctor.policies.lerobot.tensor_file import FileStates, hash_file
 from proctor.policies.lerobot.weights import Undrawn, fill, split_legacy
 from proctor.policies.runtime.chunk_policy import ChunkPolicy, Parts
 from proctor.policies.runtime.network import Network
@@ -121,6 +120,7 @@ def read_checkpoint(
         UsageError: what is wrong, in which file.
         SpecMismatch: the policy does not fit ``interface``.
     """
+    states = FileStates(folder)
     plugin, stated, notes = read_config(folder)
     idle = [f"--policy.{name}" for name in idle_overrides(stated, overrides or {}, use)]
     if idle:
@@ -146,19 +146,20 @@ def read_checkpoint(
         if lost:
             check_cameras(lost, config.input_features, interface, pre.rename_map)
             notes.append(f"{interface.name} has no {', '.join(lost)}: the policy does without")
-    with ThreadPoolExecutor(1) as thread:  # a second for each GB: while the network is made
-        files = weights.files | {"config.json": folder / "config.json"} | pipeline_files(folder)
-        hashes = thread.submit(lambda: {name: sha256_of(file) for name, file in files.items()})
-        with Undrawn():
-            network = built_network(plugin, config)
-        where, merged = str(weights.file), weights.merging(use)
-        unused = fill(network, tensors, plugin.prefix, where, merged)
+    small = {"config.json": folder / "config.json"} | pipeline_files(folder)
+    files = weights.files | {name: hash_file(file) for name, file in small.items()}
+    with Undrawn():
+        network = built_network(plugin, config)
+    where, merged = str(weights.file), weights.merging(use)
+    unused = fill(network, tensors, plugin.prefix, where, merged)
     unused = [key for key in unused if not key.endswith("num_batches_tracked")]
     if unused:
         notes.append(f"{weights.file}: {len(unused)} tensors are of no use, such as {unused[0]}")
-    told = hashes.result() | hashes_of(pre), tuple(notes)
+    states.check(name for name in files if not name.startswith(BASE))
+    hashes = {name: found.result() for name, found in files.items()} | hashes_of(pre)
     learning = weights.adapter if use is Use.TRAINING else None
-    return Parts(config, network, plugin.prefix, pre, post, *told, adapter=learning)
+    told = tuple(notes)
+    return Parts(config, network, plugin.prefix, pre, post, hashes, told, adapter=learning)
 
 
 def build_network(plugin: CheckpointPlugin, config: CheckpointConfig) -> Network:

@@ -65,6 +65,8 @@ def stated_config(path: str) -> dict[str, Any]:
 def folder_here(path: str, revision: str | None = None) -> Path | None:
     """Return the folder of a checkpoint on this machine; None where ``path`` is a Hub id.
 
+    Links are followed here, once: ``checkpoints/last`` may name another folder a moment later.
+
     Raises:
         UsageError: no such folder, or no config.json in it, and no Hub id either.
     """
@@ -76,7 +78,7 @@ def folder_here(path: str, revision: str | None = None) -> Path | None:
     if folder.is_dir():
         if revision is not None:
             raise UsageError(f"{path} is a folder here; a revision is for checkpoints on the Hub")
-        return _with_config(folder)
+        return _with_config(folder).resolve()
     if folder.exists():
         raise UsageError(f"{path} is a file; give the folder that holds config.json")
     if not HUB_ID.fullmatch(path):

@@ -25,8 +25,8 @@ from proctor.policies.lerobot.processors import (
 )
 from proctor.policies.lerobot.step import Step, Tensors
 from proctor.policies.lerobot.step_reader import build_step, check_stats
+from proctor.policies.lerobot.tensor_file import read_tensors
 from proctor.policies.lerobot.tokenizer import Tokenizers
-from proctor.policies.lerobot.weights import read_tensors
 
 PREPROCESSOR = "policy_preprocessor"
 POSTPROCESSOR = "policy_postprocessor"

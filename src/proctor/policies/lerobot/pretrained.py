@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import os
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,20 @@ class PretrainedConfig(PolicyConfig):
             "says --eval.latency_steps)"
         },
     )
+
+
+def pinned(config: PretrainedConfig) -> PretrainedConfig:
+    """Return the config with the folder that a link, such as checkpoints/last, names now.
+
+    Raises:
+        UsageError: there is no such checkpoint.
+    """
+    from proctor.policies.lerobot.location import folder_here
+
+    folder = folder_here(config.path, config.revision) if config.path else None
+    if folder is None or folder == Path(os.path.abspath(Path(config.path).expanduser())):  # noqa: PTH100  .resolve() follows links
+        return config
+    return replace(config, path=str(folder))
 
 
 def look(config: PretrainedConfig) -> None:
@@ -104,6 +119,7 @@ PLUGIN = PolicyPlugin(
     open_field="overrides",
     has_network=True,
     look=look,
+    pinned=pinned,
     made_for=made_for,
     read_from=read_from,
 )

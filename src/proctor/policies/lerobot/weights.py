@@ -1,26 +1,28 @@
-"""Weights on disk: safetensors in, checked key by key before any network sees them."""
+"""The weights of a checkpoint, checked key by key before any network sees them."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from proctor.errors import UsageError
-from proctor.machine.files import MOST_JSON
 from proctor.policies.lerobot.config import CheckpointConfig
 from proctor.policies.lerobot.location import read_json
 from proctor.policies.lerobot.processors import Stats
 from proctor.policies.lerobot.step import Tensors
+from proctor.policies.lerobot.tensor_file import (
+    FileHash,
+    FileStates,
+    hash_file,
+    read_tensor_file,
+)
 from proctor.policies.runtime.network import Network
 
 LEGACY = re.compile(r"^(normalize_inputs|normalize_targets|unnormalize_outputs)\.(?:buffer_)?(.+)$")
@@ -28,7 +30,6 @@ WEIGHTS_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 SHARD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,200}\.safetensors")
 MOST_SHARDS = 1000
-PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
 
 
 class Undrawn(TorchFunctionMode):
@@ -58,46 +59,29 @@ class Undrawn(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-def read_tensors(path: Path) -> Tensors:
-    """Return all tensors of a safetensors file, on the CPU.
-
-    Raises:
-        UsageError: there is no such file, it is a pickle, truncated or otherwise not whole.
-    """
-    if not path.is_file():
-        raise UsageError(_why_missing(path))
-    with path.open("rb") as file:
-        start = file.read(9)
-    # Safetensors begin with the length of a JSON header, whose bytes may look like anything.
-    if start[8:] != b"{" and (start[:2] == b"PK" or start[:1] == b"\x80"):
-        raise UsageError(f"{path} is a pickle, which can run code: refused (use safetensors)")
-    try:
-        with safe_open(path, "pt", device="cpu") as file:
-            return {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (not a dict)
-    except (SafetensorError, OSError) as error:
-        raise UsageError(f"{path} is damaged{_size_hint(path)}: {error}") from None
-
-
-def read_stored(folder: Path) -> tuple[Tensors, dict[str, Path]]:
+def read_stored(folder: Path) -> tuple[Tensors, dict[str, FileHash]]:
     """Return the weights in ``folder``, of one file or of several, and the files by name.
 
-    Numbers are not read yet: they are mapped into memory, and come when they are looked at.
-
     Raises:
-        UsageError: a file is missing, damaged, or does not hold what the index says.
+        UsageError: a file is missing, damaged, does not hold what the index says, or changed while
+            the others were read.
     """
     index = folder / INDEX_FILE
     if (folder / WEIGHTS_FILE).is_file() or not index.is_file():
-        return read_tensors(folder / WEIGHTS_FILE), {WEIGHTS_FILE: folder / WEIGHTS_FILE}
+        read = read_tensor_file(folder / WEIGHTS_FILE)
+        return read.tensors, {WEIGHTS_FILE: read.hash}
+    states = FileStates(folder)
     places = _shards(index)
     names = sorted(set(places.values()))
-    held = {name: read_tensors(folder / name) for name in names}
+    held = {name: read_tensor_file(folder / name) for name in names}
     tensors: Tensors = {}
     for key, name in places.items():
-        if key not in held[name]:
+        if key not in held[name].tensors:
             raise UsageError(f"{index}: {key} is to be in {name}, which does not have it")
-        tensors[key] = held[name][key]
-    return tensors, {name: folder / name for name in (INDEX_FILE, *names)}
+        tensors[key] = held[name].tensors[key]
+    files = {INDEX_FILE: hash_file(index)}
+    states.check((INDEX_FILE, *names))
+    return tensors, files | {name: read.hash for name, read in held.items()}
 
 
 def _shards(index: Path) -> dict[str, str]:
@@ -111,47 +95,6 @@ def _shards(index: Path) -> dict[str, str]:
     if len(set(places.values())) > MOST_SHARDS:
         raise UsageError(f"{index}: more than {MOST_SHARDS} files of weights")
     return places
-
-
-def _why_missing(path: Path) -> str:
-    pickles = sorted(p.name for p in path.parent.glob("*") if p.suffix in PICKLES)
-    if pickles:
-        return (
-            f"{path.parent} has {pickles[0]} but no {path.name}: pickles can run code, so only "
-            "safetensors are read"
-        )
-    if (path.parent / "adapter_config.json").is_file():
-        return (
-            f"{path.parent} is a PEFT adapter, and no whole policy (with use_peft in config.json)"
-        )
-    if (path.parent / "pytorch_model_fsdp_0").is_dir():
-        return f"{path.parent} is sharded; convert it with lerobot-convert-dcp"
-    return f"{path.parent} has no {path.name}"
-
-
-@dataclass(frozen=True)
-class _Entry:
-    """What a safetensors header says of one tensor; of its metadata, nothing."""
-
-    data_offsets: tuple[int, int] = (0, 0)
-
-
-def _size_hint(path: Path) -> str:
-    """Return how many bytes there should be and are, where the header is readable."""
-    size = path.stat().st_size
-    try:
-        with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            header = msgspec.json.decode(file.read(min(length, MOST_JSON)), type=dict[str, _Entry])
-    except (ValueError, RecursionError):
-        return f" ({size} bytes, no readable header)"
-    ends = {key: entry.data_offsets[1] for key, entry in header.items()}
-    needed = 8 + length + max(ends.values(), default=0)
-    cut = [key for key, end in ends.items() if 8 + length + end > size]
-    if not cut:
-        return ""
-    first = min(cut, key=lambda key: ends[key])
-    return f" (expected {needed} bytes, found {size}; cut off in {first})"
 
 
 def split_legacy(tensors: Tensors, config: CheckpointConfig) -> tuple[Tensors, Stats, Stats]:

@@ -6,7 +6,8 @@ from torch import nn
 
 from proctor.machine.hub import download
 from proctor.policies.lerobot.location import folder_here
-from proctor.policies.lerobot.weights import WEIGHTS_FILE, check_tensor, read_tensors
+from proctor.policies.lerobot.tensor_file import read_tensors
+from proctor.policies.lerobot.weights import WEIGHTS_FILE, check_tensor
 
 
 def load_vlm(vlm: nn.Module, name: str) -> None:
