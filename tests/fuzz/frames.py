@@ -19,7 +19,8 @@ from proctor.errors import ProctorError
 from proctor.features import IMAGE, STATE, Feature, FeatureKind
 from proctor.serving.inputs import Inputs
 from proctor.types import EpisodeSpec, Task
-from proctor.wire import groot, groot_dialect, lerobot, openpi, pickle_writing, vla_eval
+from proctor.wire import groot, groot_dialect, lerobot, openpi, pickle_writing, pickles, vla_eval
+from proctor.wire.protobuf import encode_fields
 from proctor.wire.records import About, Ask, Seen
 from tests.fuzz.hostile import NUMBERS, ODD, TEXTS, Draw
 from tests.fuzz.sentinel import CANARY
@@ -119,7 +120,7 @@ def _lerobot() -> list[bytes]:
         for value in (_Bomb(), os.system, [_STATE, OrderedDict(a=1)], {"a": np.float32(1)}, CANARY)
         for protocol in (0, 2, 4, 5)
     ]
-    return [*frames, *pickles, *(lerobot._message({1: data}) for data in pickles)]
+    return [*frames, *pickles, *(encode_fields({1: data}) for data in pickles)]
 
 
 class _Bomb:
@@ -143,7 +144,7 @@ def _hear_vla_eval(frame: bytes) -> None:
 
 def _hear_groot(frame: bytes) -> None:
     _tried(lambda: groot_dialect.decode_dialect(frame))
-    request = _tried(lambda: groot.decode_request(frame))
+    request = _tried(lambda: groot.decode_request(groot.read_envelope(frame)))
     if request is not None:
         asked = _tried(lambda: groot.asked_of(request.data))
         for ask in asked.rows[:3] if asked is not None else ():
@@ -158,7 +159,7 @@ def _hear_lerobot(frame: bytes) -> None:
     if observed is not None:
         _tried(lambda: _INPUTS.rows(lerobot.ask_of(observed, setup or lerobot.Setup("", "")), {}))
     _tried(lambda: lerobot.decode_actions(frame))
-    _tried(lambda: pickle_writing.dump(lerobot.load(frame)) and None)
+    _tried(lambda: pickle_writing.dump(pickles.load(frame)) and None)
 
 
 def _tried(hear: Callable[[], Any]) -> Any:

@@ -49,13 +49,14 @@ class _Talk:
 
     async def _answer(self, guests: list[Guest], frame: bytes) -> bytes:
         try:
-            return await self._reply(guests, groot.decode_request(frame))
+            envelope = groot.read_envelope(frame)
+            if not self._limits.admits(envelope.api_token):
+                raise WireError("Unauthorized: the API token is missing or wrong")
+            return await self._reply(guests, groot.decode_request(envelope))
         except ProctorError as error:
             return _refusal(str(error))
 
     async def _reply(self, guests: list[Guest], request: groot.Request) -> bytes:
-        if not self._limits.admits(request.api_token):
-            raise WireError("Unauthorized: the API token is missing or wrong")
         match request.endpoint:
             case groot.PING:
                 return groot.encode_reply({"status": "ok", "message": "Server is running"})

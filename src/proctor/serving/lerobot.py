@@ -20,6 +20,8 @@ from proctor.serving.heard import Client, Heard
 from proctor.serving.limits import Limits, Opened, cannot_serve
 from proctor.wire import lerobot
 from proctor.wire.packing import pack
+from proctor.wire.preauth import PRE_AUTH
+from proctor.wire.records import Protocol
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what it prints, we say in a line of our own
 try:
@@ -56,6 +58,8 @@ async def listen(counter: Counter, port: int, limits: Limits) -> Opened:
             ("grpc.max_send_message_length", limits.most_bytes + _ROOM),
             ("grpc.max_connection_idle_ms", int(limits.idle_s * 1000)),
             ("grpc.so_reuseport", 0),
+            ("grpc.max_metadata_size", PRE_AUTH[Protocol.LEROBOT].max_bytes),
+            ("grpc.absolute_max_metadata_size", PRE_AUTH[Protocol.LEROBOT].max_bytes),
         ],
         maximum_concurrent_rpcs=MOST_CALLS * limits.most_guests,
     )

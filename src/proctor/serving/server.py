@@ -54,7 +54,7 @@ async def _open(door: Door, counter: Counter, limits: Limits) -> Opened:
             from proctor.serving import vla_eval
             from proctor.serving.websocket import listen
 
-            return await listen(vla_eval.talk(counter), door.port, limits)
+            return await listen(vla_eval.talk(counter, limits), door.port, limits)
         case Protocol.GROOT:
             from proctor.serving import groot, zeromq
 

@@ -10,6 +10,7 @@ from proctor.errors import ProctorError, WireError, one_line
 from proctor.features import Array
 from proctor.serving.counter import Counter
 from proctor.serving.desk import Guest
+from proctor.serving.limits import Limits
 from proctor.serving.websocket import Line, Talk
 from proctor.wire import vla_eval
 from proctor.wire.records import Ask
@@ -25,7 +26,7 @@ class _Client:
     left: list[Array] = field(default_factory=list)
 
 
-def talk(counter: Counter) -> Talk:
+def talk(counter: Counter, limits: Limits) -> Talk:
     """Return the protocol, for a policy."""
 
     async def hold(line: Line) -> None:
@@ -34,7 +35,7 @@ def talk(counter: Counter) -> Talk:
             while True:
                 seq = 0
                 try:
-                    message = vla_eval.decode(await line.hear())
+                    message = vla_eval.decode(await line.hear(), limits.most_bytes)
                     seq = message.seq
                     answer = await _answer(counter, client, message)
                 except ProctorError as error:

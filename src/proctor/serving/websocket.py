@@ -25,6 +25,8 @@ except ImportError as error:
     raise MissingExtra(error.name or "websockets", "wire") from None
 
 _OPEN_S, _CLOSE_S = 10.0, 1.0
+_MAX_FRAGMENTS, _MAX_TEXT = 4096, 2**16
+"""Fragments of a message, and characters of a text that are kept."""
 _WORDS = {"Api-Key", "Bearer"}
 Hold = Callable[["Line"], Awaitable[None]]
 
@@ -72,7 +74,7 @@ class Line:
             GuestLeft: nothing more will come.
         """
         with self._waiting():
-            return await self._socket.recv()
+            return await self._message()
 
     async def say(self, frame: bytes | str) -> None:
         """Send a frame.
@@ -82,6 +84,21 @@ class Line:
         """
         with self._waiting():
             await self._socket.send(frame)
+
+    async def _message(self) -> bytes | str:
+        """Receive the next message; of a text only the end is kept, for no protocol has texts."""
+        parts: list[Any] = []
+        fragments = 0
+        async for part in self._socket.recv_streaming():
+            fragments += 1
+            if isinstance(part, str):
+                parts = [part[-_MAX_TEXT:]]
+            else:
+                parts.append(part)
+            if fragments > _MAX_FRAGMENTS:
+                self._socket.transport.abort()
+                raise GuestLeft
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     @contextlib.contextmanager
     def _waiting(self) -> Iterator[None]:

@@ -20,8 +20,19 @@ from proctor.errors import WireError, one_line
 from proctor.features import ACTION, Array
 from proctor.wire.groot_arrays import has_newer, read, tree_of
 from proctor.wire.groot_dialect import LANGUAGE, OLD_ERROR, Dialect
-from proctor.wire.packing import OURS, bad_frame, flat, pack, shown, text_of, unpack, unpack_map
-from proctor.wire.records import About, Ask, Reply, about_of, episode_tree, with_episode
+from proctor.wire.msgpack_scan import Kind, Scan, ScanLimits
+from proctor.wire.packing import OURS, bad_frame, flat, pack, quoted, shown, text_of, unpack
+from proctor.wire.preauth import PRE_AUTH
+from proctor.wire.records import (
+    About,
+    Ask,
+    Protocol,
+    Reply,
+    about_of,
+    check_action_count,
+    episode_tree,
+    with_episode,
+)
 
 VIDEO, STATE = "video/", "state/"
 CAMERAS = ("video/image", "video/wrist_image")
@@ -30,7 +41,13 @@ PING, RESET, CONFIG, ACT, KILL = "ping", "reset", "get_modality_config", "get_ac
 ABOUT = "proctor_about"
 """An endpoint of ours only: others answer it with an error."""
 _OLD_NAMES = {"video.": VIDEO, "state.": STATE, "annotation.": f"{LANGUAGE}annotation."}
+_BEFORE = PRE_AUTH[Protocol.GROOT]
+_ENVELOPE = ScanLimits(_BEFORE.max_values, _BEFORE.max_depth)
+_MAX_ENTRIES, _MAX_TEXT = 16, 1024
+"""Entries of a request, and bytes of their names, of the endpoint and of the token."""
 _MOST_ROWS = 1024
+_MAX_STATE = 2**18
+"""Numbers of a part, which are converted when parts are joined."""
 _AXES = {VIDEO: 5, STATE: 3}
 
 
@@ -64,23 +81,60 @@ def encode_request(request: Request) -> bytes:
     return pack(told)
 
 
-def decode_request(frame: bytes) -> Request:
-    """Return the request in a frame.
+@dataclass(frozen=True)
+class Envelope:
+    """A request whose data are not decoded yet: all that is read before the token is checked."""
+
+    endpoint: str
+    api_token: str | None
+    data: memoryview | None
+
+
+def read_envelope(frame: bytes) -> Envelope:
+    """Return a request with its data as they came: one linear scan that builds nothing.
 
     Raises:
-        WireError: it holds none.
+        WireError: it holds none, or is beyond the bounds.
     """
-    tree = unpack_map(frame)
+    found: dict[str, str | None] = {}
+    data: memoryview | None = None
+    scan = Scan(memoryview(frame), _ENVELOPE)
     try:
-        token = tree.get("api_token")
-        return Request(
-            text_of(tree.get("endpoint", ACT), "endpoint"),
-            read(tree.get("data")),
-            None if token is None else text_of(token, "api_token"),
-            has_newer(tree.get("data")),
-        )
-    except (WireError, RecursionError) as error:
+        kind, entries = scan.head()
+        if kind is not Kind.MAP or entries > _MAX_ENTRIES:
+            raise WireError(f"it holds no map of at most {_MAX_ENTRIES} entries")
+        for _ in range(entries):
+            key = scan.text("a name in the request", _MAX_TEXT) or ""
+            if key in found:
+                raise WireError(f"it holds {key!r} twice")
+            begins = scan.place
+            if key in ("endpoint", "api_token"):
+                found[key] = scan.text(key, _MAX_TEXT)
+                continue
+            found[key] = None
+            scan.skip()
+            if key == "data":
+                data = memoryview(frame)[begins : scan.place]
+        scan.end()
+    except WireError as error:
         raise bad_frame(str(error), frame) from None
+    if "endpoint" in found and found["endpoint"] is None:
+        raise bad_frame("endpoint is nil, not a text", frame)
+    return Envelope(found.get("endpoint") or ACT, found.get("api_token"), data)
+
+
+def decode_request(envelope: Envelope) -> Request:
+    """Return a request with its arrays; whoever calls this has checked the token.
+
+    Raises:
+        WireError: the data are none.
+    """
+    tree = None if envelope.data is None else unpack(envelope.data)
+    try:
+        data = read(tree)
+    except WireError as error:
+        raise bad_frame(str(error), envelope.data or b"") from None
+    return Request(envelope.endpoint, data, envelope.api_token, has_newer(tree))
 
 
 def observation(ask: Ask, dialect: Dialect) -> dict[str, Any]:
@@ -133,6 +187,8 @@ def asked_of(data: Any) -> Asked:
             raise WireError("an episode's observation is of one row")
         rows = {key: values[0] for key, values in arrays.items()}
         return Asked([with_episode(rows, _prompt(prompts, 0), episode)], nested)
+    if any(key.startswith(STATE) and v.size > _MAX_STATE for key, v in arrays.items()):
+        raise WireError(f"a part of the state is of more than {_MAX_STATE} numbers")
     batch = _batch_of(arrays)
     asks = []
     for row in range(batch):
@@ -172,15 +228,16 @@ def decode_actions(frame: bytes) -> Reply:
     tree = unpack(frame)
     try:
         tree = read(tree)
-    except (WireError, RecursionError) as error:
+    except WireError as error:
         raise bad_frame(str(error), frame) from None
     if isinstance(tree, list):
         tree = tree[0] if tree else None
     if isinstance(tree, dict) and "error" in tree:
-        return Reply(trouble=str(tree["error"])[:8000])
+        return Reply(trouble=quoted(tree["error"], 8000))
     parts = list(tree.values()) if isinstance(tree, dict) else []
     if not parts or not all(isinstance(part, np.ndarray) for part in parts):
         raise bad_frame("it holds no map of actions", frame)
+    check_action_count(sum(part.size for part in parts))
     try:
         side_by_side = np.concatenate([_chunk_of(part) for part in parts], axis=-1)
         return Reply(side_by_side, parts=tuple(map(str, tree)))
@@ -203,7 +260,7 @@ def decode_about(frame: bytes) -> About | None:
     tree = None if frame == OLD_ERROR else unpack(frame)
     if not isinstance(tree, dict):
         return None
-    error = str(tree.get("error", ""))[:200]
+    error = quoted(tree.get("error", ""), 200)
     if error.startswith("Unauthorized"):
         raise WireError(f"the server says: {one_line(error)} (--policy.api_key)")
     return about_of(tree.get(OURS))

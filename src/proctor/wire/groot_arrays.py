@@ -3,8 +3,6 @@ msgpack_numpy's {nd, type, kind, shape, data}. Nothing is unpickled."""
 
 from __future__ import annotations
 
-import re
-import struct
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,15 +10,10 @@ import numpy as np
 
 from proctor.errors import WireError
 from proctor.features import Array
-from proctor.wire.packing import array_of, number_of, raw_bytes, shown
+from proctor.wire.npy import read_npy, write_npy
+from proctor.wire.packing import array_of, number_of, raw_bytes
 
 _ND = (b"nd", "nd")
-_NPY = b"\x93NUMPY\x01\x00"
-_NPY_HEAD = re.compile(
-    r"\{'descr': '([^']{1,8})', 'fortran_order': (True|False), "
-    r"'shape': \(((?:[0-9]{1,18},? ?){0,9})\), *\}\s*"
-)
-_MOST_HEAD = 1000
 
 
 def tree_of(value: Any, *, newer: bool = False) -> Any:
@@ -30,7 +23,7 @@ def tree_of(value: Any, *, newer: bool = False) -> Any:
     if not isinstance(value, np.ndarray):
         return value
     if not newer:
-        return {"__ndarray_class__": True, "as_npy": _npy(value)}
+        return {"__ndarray_class__": True, "as_npy": write_npy(value)}
     told = {b"nd": True, b"type": value.dtype.str, b"kind": b"", b"shape": value.shape}
     return {**told, b"data": raw_bytes(value)}
 
@@ -40,32 +33,6 @@ def has_newer(tree: Any) -> bool:
     if isinstance(tree, dict):
         return any(nd in tree for nd in _ND) or any(map(has_newer, tree.values()))
     return isinstance(tree, list) and any(map(has_newer, tree))
-
-
-def _npy(values: Array) -> bytes:
-    """Return an array as the bytes of a .npy file."""
-    shape = f"({', '.join(map(str, values.shape))}{',' * (values.ndim == 1)})"
-    told = f"{{'descr': '{values.dtype.str}', 'fortran_order': False, 'shape': {shape}, }}"
-    head = told.ljust(-(-(len(told) + 11) // 64) * 64 - 11) + "\n"  # numpy begins the numbers at 64
-    return b"".join([_NPY, struct.pack("<H", len(head)), head.encode(), raw_bytes(values)])
-
-
-def _from_npy(data: Any) -> Array:
-    """Return the array in the bytes of a .npy file; it is as long as what came of it."""
-    if not isinstance(data, bytes) or data[:6] != _NPY[:6]:
-        raise WireError("an array's .npy is none")
-    length = "<H" if data[6:7] == b"\x01" else "<I"
-    begins = 8 + struct.calcsize(length)
-    if len(data) < begins:
-        raise WireError("an array's .npy is cut short")
-    ends = begins + struct.unpack(length, data[8:begins])[0]
-    head = _NPY_HEAD.fullmatch(data[begins : min(ends, begins + _MOST_HEAD)].decode("latin-1"))
-    if head is None:
-        raise WireError(f"an array's .npy begins with {shown(data[begins : begins + 100])}")
-    shape = tuple(int(side) for side in head[3].replace(",", " ").split())
-    if head[2] == "False":
-        return array_of(data[ends:], head[1], shape)
-    return array_of(data[ends:], head[1], shape[::-1]).T
 
 
 def read(tree: Any) -> Any:
@@ -79,7 +46,7 @@ def read(tree: Any) -> Any:
     if not isinstance(tree, dict):
         return tree
     if "__ndarray_class__" in tree:
-        return _from_npy(tree.get("as_npy"))
+        return read_npy(tree.get("as_npy"))
     for nd in _ND:
         if nd in tree:
             return _from_msgpack_numpy(tree, as_bytes=isinstance(nd, bytes))

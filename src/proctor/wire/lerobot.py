@@ -19,15 +19,18 @@ import numpy as np
 from proctor.errors import WireError
 from proctor.features import IMAGES, Array
 from proctor.wire.packing import MOST_BYTES, OURS, bad_frame, numbers_in, shown, text_of
+from proctor.wire.pickle_names import Record
 from proctor.wire.pickle_writing import Tensor, dump
-from proctor.wire.pickles import Record, load
-from proctor.wire.records import Ask, episode_tree, with_episode
+from proctor.wire.pickles import load
+from proctor.wire.protobuf import decode_fields, encode_fields
+from proctor.wire.records import Ask, check_action_count, episode_tree, with_episode
 
 SERVICE = "transport.AsyncInference"
 READY, SETUP, OBSERVE, ACT = "Ready", "SendPolicyInstructions", "SendObservations", "GetActions"
 ABOUT_HEADER = "proctor-about-bin"
 """What a server of ours sends along with Ready; others do not, and others' clients do not look."""
 _PART = 2 * 2**20
+_MAX_PARTS = 2048
 _BEGIN, _MIDDLE, _END = 1, 2, 3
 _TASK = "task"
 _AXES = ("height", "width", "channels")
@@ -63,7 +66,7 @@ def encode_setup(setup: Setup) -> bytes:
         "device": setup.device,
         "rename_map": {},
     }
-    return _message({1: dump(Record("RemotePolicyConfig", fields))})
+    return encode_fields({1: dump(Record("RemotePolicyConfig", fields))})
 
 
 def decode_setup(frame: bytes) -> Setup:
@@ -79,9 +82,9 @@ def decode_setup(frame: bytes) -> Setup:
     return Setup(
         text_of(fields.get("policy_type"), "policy_type"),
         text_of(fields.get("pretrained_name_or_path"), "pretrained_name_or_path"),
-        {str(key): entry for key, entry in features.items() if isinstance(entry, dict)},
+        {key: entry for key, entry in features.items() if isinstance(entry, dict)},
         most,
-        str(fields.get("device")),
+        text_of(fields.get("device", "cpu"), "device"),
     )
 
 
@@ -132,10 +135,12 @@ def _feature(key: str, raw: Mapping[str, Any], entry: Mapping[str, Any]) -> Arra
             raise WireError(f"the observation has no picture for {key!r}")
         return picture
     names = entry.get("names")
-    found = [numbers_in(raw.get(name)) for name in names] if isinstance(names, list) else []
-    if not found or any(value is None or value.size != 1 for value in found):
+    listed = names if isinstance(names, list) else []
+    found = [numbers_in(raw.get(name)) for name in listed if isinstance(name, str)]
+    numbers = [value for value in found if value is not None and value.size == 1]
+    if not numbers or len(numbers) < len(listed):
         raise WireError(f"the observation has no numbers {shown(names)} for {key!r}")
-    return np.asarray([float(value.reshape(())) for value in found if value is not None])
+    return np.asarray([float(value.reshape(())) for value in numbers])
 
 
 def encode_observation(ask: Ask, timestep: int) -> Iterator[bytes]:
@@ -150,7 +155,7 @@ def encode_observation(ask: Ask, timestep: int) -> Iterator[bytes]:
     for start in range(0, len(data), _PART):
         last = start + _PART >= len(data)
         state = _END if last else (_MIDDLE if start else _BEGIN)
-        yield _message({1: state, 2: data[start : start + _PART]})
+        yield encode_fields({1: state, 2: data[start : start + _PART]})
 
 
 class Parts:
@@ -165,7 +170,7 @@ class Parts:
         Raises:
             WireError: the part is none, or the whole is too large or none.
         """
-        fields = _fields(frame)
+        fields = decode_fields(frame)
         state, data = fields.get(1, 0), fields.get(2, b"")
         if state not in (_BEGIN, _MIDDLE, _END) or not isinstance(data, bytes):
             raise bad_frame("it is no part of an observation", frame)
@@ -174,8 +179,11 @@ class Parts:
             self._size = 0
         self._parts.append(data)
         self._size += len(data)
-        if self._size > self._most:
-            raise WireError(f"an observation is larger than {self._most} bytes")
+        if self._size > self._most or len(self._parts) > _MAX_PARTS:
+            raise WireError(
+                f"an observation is larger than {self._most} bytes, or in more than {_MAX_PARTS} "
+                "parts"
+            )
         if state != _END:
             return None
         whole = b"".join(self._parts)
@@ -189,7 +197,7 @@ def _observed(data: bytes) -> Observed:
     step, at, raw = (fields.get(name) for name in ("timestep", "timestamp", "observation"))
     if type(step) is not int or not isinstance(at, float | int) or not isinstance(raw, dict):
         raise bad_frame("the observation has no time, or shows nothing", data)
-    return Observed(step, float(at), {str(key): value for key, value in raw.items()})
+    return Observed(step, float(at), raw)
 
 
 def encode_actions(actions: Array, observed: Observed, fps: float) -> bytes:
@@ -205,12 +213,12 @@ def encode_actions(actions: Array, observed: Observed, fps: float) -> bytes:
         )
         for place, action in enumerate(actions)
     ]
-    return _message({1: dump(timed)})
+    return encode_fields({1: dump(timed)})
 
 
 def encode_own_actions(actions: Array) -> bytes:
     """Return a chunk as Actions that a client of ours reads: one array."""
-    return _message({1: dump(np.asarray(actions, np.float32))})
+    return encode_fields({1: dump(np.asarray(actions, np.float32))})
 
 
 def decode_actions(frame: bytes, step: int | None = None) -> Array | None:
@@ -220,13 +228,14 @@ def decode_actions(frame: bytes, step: int | None = None) -> Array | None:
         WireError: it holds something else, or answers another observation than that of ``step``:
             LeRobot's server has room for one, and somebody else's may have come in between.
     """
-    data = _fields(frame).get(1, b"")
+    data = decode_fields(frame).get(1, b"")
     if not isinstance(data, bytes):
         raise bad_frame("it is no message of actions", frame)
     if not data:
         return None
     told = load(data)
     if isinstance(told, np.ndarray):
+        check_action_count(told.size)
         return told
     rows = told if isinstance(told, list) else []
     actions = [r.fields.get("action") for r in rows if isinstance(r, Record)]
@@ -239,7 +248,9 @@ def decode_actions(frame: bytes, step: int | None = None) -> Array | None:
             f"the server answers observation {shown(first)}, asked was {step}: does another robot "
             "or run use it?"
         )
-    return np.stack([action for action in actions if isinstance(action, np.ndarray)])
+    arrays = [action for action in actions if isinstance(action, np.ndarray)]
+    check_action_count(sum(action.size for action in arrays))  # a pickle may name one often
+    return np.stack(arrays)
 
 
 def _record(data: bytes, kind: str) -> Mapping[str, Any]:
@@ -250,66 +261,7 @@ def _record(data: bytes, kind: str) -> Mapping[str, Any]:
 
 
 def _data(frame: bytes, number: int) -> bytes:
-    data = _fields(frame).get(number)
+    data = decode_fields(frame).get(number)
     if not isinstance(data, bytes):
         raise bad_frame("it is no message with data", frame)
     return data
-
-
-def _message(fields: Mapping[int, int | bytes]) -> bytes:
-    """Return a message of protocol buffers: numbers and bytes by field."""
-    out = bytearray()
-    for number, value in fields.items():
-        if isinstance(value, int):
-            out += _varint(number << 3) + _varint(value)
-        else:
-            out += _varint(number << 3 | 2) + _varint(len(value)) + value
-    return bytes(out)
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    return bytes([*out, value])
-
-
-def _fields(frame: bytes) -> dict[int, int | bytes]:
-    """Return the numbers and bytes in a message, by field; the last of a field counts.
-
-    Raises:
-        WireError: it is no message.
-    """
-    found: dict[int, int | bytes] = {}
-    place = 0
-    while place < len(frame):
-        key, place = _read_varint(frame, place)
-        kind = key & 7
-        value: int | bytes
-        if kind == 0:
-            value, place = _read_varint(frame, place)
-        elif kind in (1, 2, 5):
-            size = 8 if kind == 1 else 4
-            if kind == 2:
-                size, place = _read_varint(frame, place)
-            if size > len(frame) - place:
-                raise bad_frame("it is cut short", frame)
-            value, place = frame[place : place + size], place + size
-        else:
-            raise bad_frame("it is no message of protocol buffers", frame)
-        found[key >> 3] = value
-    return found
-
-
-def _read_varint(frame: bytes, place: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 64, 7):
-        if place >= len(frame):
-            raise bad_frame("it is cut short", frame)
-        byte = frame[place]
-        place += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, place
-    raise bad_frame("it is no message of protocol buffers", frame)

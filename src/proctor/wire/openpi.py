@@ -90,7 +90,7 @@ def decode_metadata(frame: bytes | str) -> About | None:
         WireError: it is no map.
     """
     if isinstance(frame, str):
-        raise bad_frame("the server begins with a text", frame.encode())
+        raise bad_frame("the server begins with a text", frame[:100].encode("utf-8", "replace"))
     return about_of(_map_of(frame).get(OURS))
 
 
@@ -98,7 +98,7 @@ def _map_of(frame: bytes) -> dict[Any, Any]:
     tree = unpack_map(frame)
     try:
         found = _read(tree)
-    except (WireError, RecursionError) as error:
+    except WireError as error:
         raise bad_frame(str(error), frame) from None
     if not isinstance(found, dict):
         raise bad_frame("it holds an array, not a map", frame)

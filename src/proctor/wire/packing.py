@@ -1,7 +1,7 @@
 """MessagePack and arrays that strangers sent: read whole, or refused with the first bytes shown.
 
 Nothing of what is read is called, imported or trusted for its length: an array is as long as the
-bytes that came for it.
+bytes that came for it, and a frame is scanned before it is decoded (``msgpack_scan``).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 
 from proctor.errors import WireError, one_line
 from proctor.features import Array
+from proctor.wire.msgpack_scan import check_bounds
 
 MOST_BYTES = 16 * 2**20
 """Of one message, unless a flag says otherwise: some 17 pictures of 640x480."""
@@ -24,11 +25,16 @@ OURS = "proctor"
 _SHOWN_BYTES = 48
 _MOST_AXES = 8
 _MOST_SIDE = 2**31 - 1
+_MAX_NAMES, _MAX_NAME = 1024, 256
+"""Entries of a flat observation, and characters of a name in it."""
+_MAX_DTYPE = 8
+_SHOWN_ITEMS = 8
+_SHOWN_BITS = 64
 _NUMBERS = re.compile(r"[<>|=]?[biuf][1248]")
 _encoder = msgspec.msgpack.Encoder()
 
 
-def bad_frame(what: str, frame: bytes) -> WireError:
+def bad_frame(what: str, frame: bytes | memoryview) -> WireError:
     """Return the error for a frame: what is wrong with it, and how it begins."""
     return WireError(f"{one_line(what)}; it begins {bytes(frame[:_SHOWN_BYTES])!r}")
 
@@ -38,15 +44,18 @@ def pack(tree: Any) -> bytes:
     return _encoder.encode(tree)
 
 
-def unpack(frame: bytes) -> Any:
-    """Return the tree that ``frame`` holds.
+def unpack(frame: bytes | memoryview) -> Any:
+    """Return the tree that ``frame`` holds, once a scan has found its size within bounds.
 
     Raises:
-        WireError: it is no MessagePack.
+        WireError: it is no MessagePack, or too large a tree.
     """
     try:
+        check_bounds(frame)
         return msgspec.msgpack.decode(frame)
-    except (ValueError, RecursionError, OverflowError, msgspec.DecodeError) as error:
+    except WireError as error:
+        raise bad_frame(str(error), frame) from None
+    except (ValueError, OverflowError, msgspec.DecodeError) as error:
         raise bad_frame(f"it is no MessagePack ({error})", frame) from None
 
 
@@ -73,8 +82,10 @@ def dtype_of(named: Any) -> np.dtype[Any]:
     Raises:
         WireError: it is no type of plain numbers.
     """
+    if not isinstance(named, str | bytes) or len(named) > _MAX_DTYPE:
+        raise WireError(f"{shown(named)} is no type of plain numbers")
     text = named.decode("latin-1") if isinstance(named, bytes) else named
-    if not isinstance(text, str) or not _NUMBERS.fullmatch(text):
+    if not _NUMBERS.fullmatch(text):
         raise WireError(f"{shown(named)} is no type of plain numbers")
     try:
         return np.dtype(text)
@@ -141,26 +152,55 @@ def numbers_in(value: Any) -> Array | None:
         raise WireError(f"{shown(value)} is no number") from None
 
 
-def flat(tree: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
+def flat(tree: Mapping[Any, Any]) -> dict[str, Any]:
     """Return maps inside maps by names with slashes: {"images": {"top": ...}} has images/top.
 
-    What two of ours say to each other stays whole.
+    What two of ours say to each other stays whole. Names are counted before they are made.
 
     Raises:
-        WireError: a key is no text.
+        WireError: a key is no text, a name is too long, or there are too many.
     """
     found: dict[str, Any] = {}
-    for key, value in tree.items():
-        if not isinstance(key, str):
-            raise WireError(f"{shown(key)} is no name of an observation")
-        if isinstance(value, dict) and key != OURS:
-            found |= flat(value, f"{prefix}{key}/")
-        else:
-            found[f"{prefix}{key}"] = value
+    _flatten(tree, "", found)
     return found
 
 
+def _flatten(tree: Mapping[Any, Any], prefix: str, found: dict[str, Any]) -> None:
+    for key, value in tree.items():
+        if not isinstance(key, str):
+            raise WireError(f"{shown(key)} is no name of an observation")
+        if len(prefix) + len(key) > _MAX_NAME:
+            raise WireError(f"a name in the observation is longer than {_MAX_NAME} characters")
+        if isinstance(value, dict) and key != OURS:
+            _flatten(value, f"{prefix}{key}/", found)
+        elif len(found) >= _MAX_NAMES:
+            raise WireError(f"the observation has more than {_MAX_NAMES} entries")
+        else:
+            found[f"{prefix}{key}"] = value
+
+
 def shown(value: Any) -> str:
-    """Return a value as a line can hold it."""
-    text = repr(value)[:200]
+    """Return a value as a line can hold it; the work is bounded, whatever the value is."""
+    if isinstance(value, list | tuple):
+        items = [_shown_item(item) for item in value[:_SHOWN_ITEMS]]
+        text = f"[{', '.join(items)}{', ...' * (len(value) > _SHOWN_ITEMS)}]"
+    elif isinstance(value, dict):
+        text = f"a map of {len(value)}"
+    else:
+        text = _shown_item(value)
     return text if len(text) <= _SHOWN_BYTES else f"{text[:_SHOWN_BYTES]}..."
+
+
+def _shown_item(value: Any) -> str:
+    if isinstance(value, str | bytes | bytearray):
+        return repr(value[:_SHOWN_BYTES])
+    if isinstance(value, int) and value.bit_length() > _SHOWN_BITS:
+        return f"a number of {value.bit_length()} bits"
+    if value is None or isinstance(value, bool | int | float):
+        return repr(value)
+    return f"a {type(value).__name__}"
+
+
+def quoted(value: Any, longest: int) -> str:
+    """Return what a peer says: the beginning of a text, or a short form of anything else."""
+    return value[:longest] if isinstance(value, str) else shown(value)

@@ -14,7 +14,7 @@ import numpy as np
 
 from proctor.features import Array
 from proctor.wire.packing import raw_bytes
-from proctor.wire.pickles import Record
+from proctor.wire.pickle_names import Record
 
 _HELPERS = "lerobot.async_inference.helpers"
 

@@ -43,6 +43,21 @@ class Ask:
     history: bool = False
 
 
+_MAX_ACTION_NUMBERS = 2**20
+
+
+def check_action_count(numbers: int) -> None:
+    """Refuse more actions than a chunk ever has, before they are joined or converted.
+
+    Raises:
+        WireError: there are more.
+    """
+    if numbers > _MAX_ACTION_NUMBERS:
+        raise WireError(
+            f"the actions are {numbers} numbers, at most {_MAX_ACTION_NUMBERS} are read"
+        )
+
+
 @dataclass(frozen=True)
 class Reply:
     """The actions [T, A] that answer a question, or what the server says instead."""
@@ -51,6 +66,14 @@ class Reply:
     trouble: str | None = None
     parts: tuple[str, ...] = ()
     """What the server calls the columns, from left to right, where it has names for them."""
+
+    def __post_init__(self) -> None:
+        """Refuse a chunk that is no chunk by its size.
+
+        Raises:
+            WireError: it is too large.
+        """
+        check_action_count(0 if self.actions is None else self.actions.size)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ pictures maps with "__image__", as bytes, PNG or JPEG.
 
 from __future__ import annotations
 
-import io
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from proctor.errors import MissingExtra, WireError
+from proctor.errors import WireError
 from proctor.features import Array
 from proctor.types import EpisodeSpec
 from proctor.version import __version__
@@ -28,10 +27,13 @@ from proctor.wire.packing import (
     flat,
     numbers_in,
     pack,
+    quoted,
     raw_bytes,
+    shown,
     text_of,
     unpack_map,
 )
+from proctor.wire.pictures import FORMATS, decode_picture, picture_size
 from proctor.wire.records import About, Ask, Reply, about_of, episode_tree, with_episode
 
 IMAGES = "images/"
@@ -41,7 +43,6 @@ HEALTH_PATH, CONFIG_PATH = "/health", "/config"
 _VERSION = 1
 _TASK, _ACTIONS = "task_description", "actions"
 _ARRAY, _IMAGE = "__ndarray__", "__image__"
-_PICTURES = {"png": "PNG", "jpeg": "JPEG"}
 
 
 class Kind(Enum):
@@ -71,8 +72,8 @@ def encode(message: Message) -> bytes:
     return pack({**told, "timestamp": time.time()})
 
 
-def decode(frame: bytes | str) -> Message:
-    """Return the message in a frame.
+def decode(frame: bytes | str, most_bytes: int = MOST_BYTES) -> Message:
+    """Return the message in a frame; ``most_bytes``: the most that its pictures may decode to.
 
     Raises:
         WireError: it holds none.
@@ -81,15 +82,23 @@ def decode(frame: bytes | str) -> Message:
         raise _bad("a text came, where frames are binary", frame)
     tree = unpack_map(frame)
     try:
-        kind, seq = Kind(tree.get("type")), tree.get("seq")
+        kind, seq = _kind_of(tree.get("type")), tree.get("seq")
+        _check_pictures(tree.get("payload"), most_bytes)
         payload = _read(tree.get("payload"))
-    except (WireError, RecursionError, ValueError) as error:
+    except WireError as error:
         raise bad_frame(str(error), frame) from None
     if type(seq) is not int or not 0 <= seq < 2**63:
         raise bad_frame("it has no number (seq)", frame)
     if not isinstance(payload, dict):
         raise bad_frame("it has no payload", frame)
     return Message(kind, payload, seq)
+
+
+def _kind_of(named: Any) -> Kind:
+    try:
+        return Kind(quoted(named, 50))
+    except ValueError:
+        raise WireError(f"{shown(named)} is no type of a message") from None
 
 
 def hello(about: About | None = None) -> dict[str, Any]:
@@ -156,7 +165,7 @@ def reply_of(message: Message, frame: bytes | str) -> Reply:
         WireError: it holds neither; ``frame`` is what came.
     """
     if message.kind is Kind.ERROR:
-        return Reply(trouble=str(message.payload.get("error", message.payload))[:8000])
+        return Reply(trouble=quoted(message.payload.get("error", message.payload), 8000))
     found = numbers_in(message.payload.get(_ACTIONS))
     if message.kind is not Kind.ACTION or found is None:
         raise _bad(f"the server answers with {message.kind.value} and no {_ACTIONS!r}", frame)
@@ -169,7 +178,9 @@ def episode(spec: EpisodeSpec) -> dict[str, Any]:
 
 
 def _bad(what: str, frame: bytes | str) -> WireError:
-    return bad_frame(what, frame.encode("utf-8", "replace") if isinstance(frame, str) else frame)
+    return bad_frame(
+        what, frame[:100].encode("utf-8", "replace") if isinstance(frame, str) else frame
+    )
 
 
 def _tree_of(value: Any) -> Any:
@@ -195,21 +206,47 @@ def _read(tree: Any) -> Any:
 
 
 def _picture(tree: Mapping[Any, Any]) -> Array:
-    """Return a picture; one larger than it says, or than a message may be, is not decoded."""
-    data, shape, form = tree.get("data"), tree.get("shape"), tree.get("format")
+    data, form = _compressed(tree)
+    if form is None:
+        return array_of(data, tree.get("dtype"), tree.get("shape"))
+    return decode_picture(data, form)
+
+
+def _compressed(tree: Mapping[Any, Any]) -> tuple[Any, str | None]:
+    """Return a picture's data and the format they are compressed in; None: they are pixels."""
+    data, form = tree.get("data"), tree.get("format")
     if form == "raw":
-        return array_of(data, tree.get("dtype"), shape)
-    if not isinstance(form, str) or form not in _PICTURES or not isinstance(data, bytes):
+        return data, None
+    if not isinstance(form, str) or form not in FORMATS or not isinstance(data, bytes):
         raise WireError("a picture is neither raw, png nor jpeg")
-    try:
-        from PIL import Image
-    except ImportError:
-        raise MissingExtra("Pillow", "wire") from None
-    try:
-        with Image.open(io.BytesIO(data), formats=[_PICTURES[form]]) as picture:
-            width, height = picture.size
-            if width * height * 4 > MOST_BYTES or shape not in (None, [height, width, 3]):
-                raise WireError(f"a picture of {height}x{width} says that it is {shape}")
-            return np.asarray(picture.convert("RGB"))
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise WireError(f"a picture cannot be read ({error})") from None
+    return data, form
+
+
+def _check_pictures(tree: Any, most_bytes: int) -> None:
+    """Refuse pictures that decode to more than a message may hold; only headers are read.
+
+    Raises:
+        WireError: they do, or one is larger than it says.
+    """
+    total, waiting = 0, [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, list):
+            waiting.extend(node)
+        elif isinstance(node, dict) and _IMAGE in node:
+            total += _decoded_bytes(node)
+            if total > most_bytes:
+                raise WireError(f"its pictures decode to more than {most_bytes} bytes")
+        elif isinstance(node, dict):
+            waiting.extend(node.values())
+
+
+def _decoded_bytes(tree: Mapping[Any, Any]) -> int:
+    data, form = _compressed(tree)
+    if form is None:
+        return 0  # they are in the message as they are
+    height, width = picture_size(data, form)
+    if tree.get("shape") not in (None, [height, width, 3]):
+        told = shown(tree["shape"])
+        raise WireError(f"a picture of {height}x{width} says that it is {told}")
+    return height * width * 3

@@ -13,9 +13,9 @@ ROOT = Path(__file__).parents[3]
 MOST_LINES, MOST_LINES_OF_A_FUNCTION = 320, 60
 LONG_FILES: set[str] = set()
 CALLED_BY_OTHERS = {
-    "close_extras", "verify_request", "do_HEAD", "log_message", "get_obs", "persistent_load",
+    "close_extras", "verify_request", "do_HEAD", "log_message", "get_obs",
 }  # fmt: skip
-"""What gymnasium, socketserver, http.server, gym_pusht and pickle call by name."""
+"""What gymnasium, socketserver, http.server, and gym_pusht call by name."""
 FACE = "proctor"
 """The package itself imports ``evaluate`` and ``make_env`` when somebody asks for them."""
 

@@ -19,8 +19,10 @@ from proctor.policies.remote.link import LinkSettings
 from proctor.policies.remote.vla_eval import VlaEvalLink
 from proctor.policies.remote.websocket import WebSocket
 from proctor.wire import groot, groot_arrays, lerobot, vla_eval
+from proctor.wire.pickle_names import Record
 from proctor.wire.pickle_writing import Tensor, dump
-from proctor.wire.pickles import Record, load
+from proctor.wire.pickles import load
+from proctor.wire.protobuf import encode_fields
 from proctor.wire.records import Ask
 from tests.unit.wire.serving import asked, msgpack_numpy, npy, served
 
@@ -219,6 +221,6 @@ def test_a_robots_observation_becomes_features_by_its_setup() -> None:
     with pytest.raises(WireError, match=r"torch\.tensor"):  # what ours say to LeRobot's alone
         lerobot.decode_actions(chunk)
     timed = [Record("TimedAction", {"action": STATES, "timestep": n}) for n in range(3)]
-    found = lerobot.decode_actions(lerobot._message({1: dump(timed)}))
+    found = lerobot.decode_actions(encode_fields({1: dump(timed)}))
     assert found is not None
     assert found.shape == (3, 2)

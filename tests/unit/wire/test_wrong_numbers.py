@@ -30,8 +30,9 @@ from proctor.serving.inputs import Inputs
 from proctor.types import EpisodeSpec, Task
 from proctor.wire import lerobot, openpi, vla_eval
 from proctor.wire.packing import pack
+from proctor.wire.pickle_names import Record
 from proctor.wire.pickle_writing import dump
-from proctor.wire.pickles import Record
+from proctor.wire.protobuf import encode_fields
 from proctor.wire.records import About, Ask
 from tests.conftest import digests
 from tests.unit.wire.serving import odd_openpi, served
@@ -211,7 +212,7 @@ def test_an_answer_to_another_question_is_none() -> None:
 
 def test_lerobots_answer_to_somebody_elses_observation_is_none() -> None:
     timed = [Record("TimedAction", {"action": np.zeros(2), "timestep": 7 + n}) for n in range(3)]
-    frame = lerobot._message({1: dump(timed)})
+    frame = encode_fields({1: dump(timed)})
     assert lerobot.decode_actions(frame, 7) is not None
     with pytest.raises(WireError, match="answers observation 7, asked was 8"):
         lerobot.decode_actions(frame, 8)

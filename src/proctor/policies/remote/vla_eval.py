@@ -15,6 +15,8 @@ from proctor.wire import vla_eval
 from proctor.wire.records import About, Ask
 from proctor.wire.vla_eval import Kind, Message
 
+_MAX_HELLO = 2**18
+
 
 class VlaEvalLink:
     """Asks over one WebSocket."""
@@ -31,6 +33,8 @@ class VlaEvalLink:
         try:
             self._say(Kind.HELLO, vla_eval.hello())
             frame = self._socket.receive(settings.connect_s)
+            if len(frame) > _MAX_HELLO:
+                raise WireError(f"the server's hello is of {len(frame)} bytes")
             answer = vla_eval.decode(frame)
             self.about: About | None = vla_eval.heard_hello(answer, frame)
             self.word = word_of(answer.payload)

@@ -32,6 +32,8 @@ except ImportError:  # where its wheel has no C
 _READ_BYTES = 2**16
 _ROOM_BYTES = 4 * 2**20
 """For whole pictures on their way: a sender then need not wait for its reader."""
+_MAX_FRAGMENTS, _MAX_TEXT = 4096, 2**16
+"""Of a message; and bytes of a text, whose end says most: it is a traceback."""
 _OF_MESSAGES = (Opcode.TEXT, Opcode.BINARY, Opcode.CONT)
 
 
@@ -85,8 +87,12 @@ class WebSocket:
             while not frame.fin:
                 frame = self._next_frame()
                 parts.append(bytes(frame.data))
+                if len(parts) > _MAX_FRAGMENTS:
+                    raise OSError(f"a message of more than {_MAX_FRAGMENTS} fragments")
             message = b"".join(parts)
-            return message.decode(errors="replace") if kind is Opcode.TEXT else message
+            if kind is Opcode.TEXT:
+                return message[-_MAX_TEXT:].decode(errors="replace")
+            return message
 
     def close(self) -> None:
         """Hang up; also what another thread waits for here ends."""
