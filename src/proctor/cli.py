@@ -55,7 +55,10 @@ Example:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
     last()
-    code = _answered(list(sys.argv[1:] if argv is None else argv))
+    words = list(sys.argv[1:] if argv is None else argv)
+    if argv is None:  # it may hold keys, and libraries (W&B) send it elsewhere
+        del sys.argv[1:]
+    code = _answered(words)
     say_what_is_lost()
     return code
 

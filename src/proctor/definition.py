@@ -21,6 +21,17 @@ PRESENTATION = {"presentation": True}
 for a path, where what lies there is hashed, and for what is resolved into another field."""
 SECRET = {"secret": True}
 """Field metadata: a key or a password. It is in no record of a run, nor on its page."""
+API_KEY_VARIABLE = "PROCTOR_API_KEY"
+
+
+def secret_from(variable: str) -> dict[str, Any]:
+    """Return field metadata: a secret that an environment variable may hold.
+
+    A field ``NAME_file`` beside it names a file that may hold it (``config/secrets``).
+    """
+    return SECRET | {"variable": variable}
+
+
 NAMES = {"names": True}
 """Field metadata: a text of names, ``a,b``, which may also be given as a list."""
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from proctor.config.flags import path_of
+from proctor.definition import without_secrets
 from proctor.errors import EXIT_HUNG_UP, EXIT_INTERRUPTED, ProctorError, UsageError, one_line
 
 if TYPE_CHECKING:
@@ -152,7 +153,7 @@ def evaluate_several(variants: Sequence[Variant], given: dict[str, str], evaluat
     Raises:
         UsageError: the one policy of all cannot be evaluated.
     """
-    root, asked = _checked(variants, given)
+    root, asked, public = _checked(variants, given)
     of_one_policy = len({str(_given(v.settings, "policy", "path")) for v in variants}) == 1
     done: dict[str, Path] = {}
     worst = 0
@@ -166,7 +167,7 @@ def evaluate_several(variants: Sequence[Variant], given: dict[str, str], evaluat
             worst = _EXIT_REFUSED
             continue
         if code in (EXIT_INTERRUPTED, EXIT_HUNG_UP):
-            _say_how_to_resume(root, given)
+            _say_how_to_resume(root, public)
             return code
         done[variant.name] = folder
         worst = max(worst, code)
@@ -176,8 +177,10 @@ def evaluate_several(variants: Sequence[Variant], given: dict[str, str], evaluat
 
 def _checked(
     variants: Sequence[Variant], given: dict[str, str]
-) -> tuple[Path, list[dict[str, Any]]]:
-    """Return the folder of all runs and the settings of each, none of which may be refused later.
+) -> tuple[Path, list[dict[str, Any]], dict[str, Any]]:
+    """Return the folder of all runs, the settings of each, and the flags without secrets.
+
+    None of the runs may be refused later.
 
     Raises:
         UsageError: for what any of them would be refused.
@@ -214,10 +217,10 @@ def _checked(
     if root is None:
         root = new_folder(default_folder(config))
         asked = [{**s, "output_dir": str(root / s["output_dir"])} for s in asked]
-    return root, asked
+    return root, asked, without_secrets(config, given)
 
 
-def _say_how_to_resume(root: Path, given: Mapping[str, str]) -> None:
+def _say_how_to_resume(root: Path, given: Mapping[str, Any]) -> None:
     kept = {name: value for name, value in given.items() if name not in ("resume", "output_dir")}
     words = [f"--{name}={value}" for name, value in kept.items()]
     command = shlex.join([*words, "--resume", f"--output_dir={root}"])

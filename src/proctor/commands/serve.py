@@ -170,5 +170,5 @@ def _say_where(
     for name, address in zip(config.protocol, addresses, strict=True):
         print(f"{name:<9} {address}")
     if key is not None:
-        print(f"key       {key}")
+        print(f"key       {key if config.api_key is None else '(as given)'}")
     print("(Ctrl-C ends it)", flush=True)

@@ -11,6 +11,7 @@ from proctor.benchmarks.base import BenchmarkConfig, BenchmarkPlugin
 from proctor.config.base import Config, PluginSection, plugin_sections
 from proctor.config.flags import Flag, check_known, decode, flags_of
 from proctor.config.lerobot_evaluation import ABSENT, OF_TRAINING, RENAMED
+from proctor.config.secrets import read_secrets
 from proctor.definition import Use, flatten
 from proctor.errors import UsageError
 from proctor.foreign import Foreign, split
@@ -42,6 +43,7 @@ def build(cls: type[ConfigT], settings: Mapping[str, Any]) -> ConfigT:
     check_known(values, flags, ())
     config = decode(cls, values, sections=classes, use=cls.use)
     config.notes = notes
+    read_secrets(config)
     config.validate()
     return config
 

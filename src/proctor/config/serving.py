@@ -11,6 +11,7 @@ from proctor.benchmarks.base import BenchmarkConfig
 from proctor.config.base import MOST_SEED, STRICT_BATCH, Config, plugin_section
 from proctor.config.lerobot_evaluation import OF_ENVIRONMENTS, OF_POLICIES
 from proctor.config.sections import between
+from proctor.definition import API_KEY_VARIABLE, secret_from
 from proctor.errors import UsageError, did_you_mean
 from proctor.foreign import Foreign
 from proctor.machine.loopback import LOOPBACK
@@ -29,8 +30,9 @@ class ServeConfig(Config):
 
     foreign: ClassVar[Mapping[str, Foreign]] = {**OF_ENVIRONMENTS, **OF_POLICIES}
     first: ClassVar[str] = (
-        "policy.path policy.type policy.device rename_map protocol port host api_key tls_cert "
-        "tls_key trust max_batch max_connections max_message_mb idle_s env.type env.task"
+        "policy.path policy.type policy.device rename_map protocol port host api_key "
+        "api_key_file tls_cert tls_key trust max_batch max_connections max_message_mb idle_s "
+        "env.type env.task"
     )
 
     policy: PolicyConfig = field(metadata=plugin_section("policies", type_of_path="pretrained"))
@@ -61,7 +63,15 @@ class ServeConfig(Config):
         metadata={"help": "address to serve on; other than this machine's own needs a key"},
     )
     api_key: str | None = field(
-        default=None, metadata={"help": "what clients must show (default elsewhere: a new one)"}
+        default=None,
+        metadata={
+            "help": "key that clients must show; on the command line other users see it, so rather "
+            f"set {API_KEY_VARIABLE} or api_key_file (default on another host: a new one)"
+        }
+        | secret_from(API_KEY_VARIABLE),
+    )
+    api_key_file: Path | None = field(
+        default=None, metadata={"help": "file that holds the key that clients must show"}
     )
     tls_cert: Path | None = field(default=None, metadata={"help": "a certificate, to encrypt"})
     tls_key: Path | None = field(default=None, metadata={"help": "the certificate's key"})

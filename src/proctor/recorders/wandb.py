@@ -195,6 +195,7 @@ class WandbSession:
             config=dict(self._about),
             settings=wandb.Settings(
                 console="off",  # ours shows a live line
+                x_disable_meta=True,  # it holds sys.argv, which may hold keys
                 silent=True,
                 init_timeout=_BEGIN_S,
                 finish_timeout=_FINISH_S,

@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from proctor.config.training import TrainConfig
+from proctor.definition import without_secrets
 from proctor.errors import what_happened
 from proctor.machine.files import MOST_LINES, read_plain
 from proctor.runs.training import Played
@@ -152,7 +153,7 @@ class Examiner:
             "output_dir": output,
             "seed": config.seed,
         }
-        told = config.as_dict()
+        told = without_secrets(config, config.as_dict())  # other users see a process's flags
         for section in ("env", "eval", "video"):
             flags |= {f"{section}.{name}": value for name, value in told[section].items()}
         return [f"--{name}={_text(value)}" for name, value in flags.items() if value is not None]

@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 
 from proctor.config.training import TrainConfig
-from proctor.definition import defining, flatten, short
+from proctor.definition import defining, flatten, short, without_secrets
 from proctor.errors import NotWritten, RunFolderError, UsageError
 from proctor.machine.files import MOST_LINES, read_plain, write_whole
 from proctor.machine.locks import take_lock
@@ -171,8 +171,8 @@ class TrainingFolder:
             changed = {k: v for k, v in kept.items() if not k.startswith("policy.")}
             kept = earlier.given | changed
         record = TrainingRecord(
-            given=kept,
-            resolved=config.as_dict(),
+            given=without_secrets(config, kept),
+            resolved=without_secrets(config, config.as_dict()),
             sessions=[*(earlier.sessions if earlier else []), time.time()],
             versions=versions(_LIBRARIES),
             machine={

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from proctor.config.training import TrainConfig
+from proctor.definition import without_secrets
 from proctor.machine.variables import variables_set
 from proctor.recorders.wandb import WandbSession, staging
 from proctor.runs.journal import videos_in
@@ -33,7 +34,7 @@ class TrainingLog(WandbSession):
         self._with_weights = not config.wandb.disable_artifact
         self._group = re.sub(r"[^\w.-]", "_", "-".join(tags_of(config)))[:100]
         tags = tags_of(config) if config.wandb.add_tags else []
-        told = config.as_dict()
+        told = without_secrets(config, config.as_dict())
         super().__init__(config.wandb, folder, told, tags=tags, chosen_id=config.wandb.run_id)
 
     def trained(self, reading: Reading) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -77,6 +78,16 @@ def test_what_a_cluster_cannot_do_is_refused(
     run: MakeRun, tmp_path: Path, flags: dict[str, Any], why: str
 ) -> None:
     assert why in refused(run, tmp_path, cluster="local", **flags)
+
+
+def test_a_cluster_is_not_told_the_flags_of_the_command() -> None:
+    told = (
+        "from proctor.machine.ray_cluster import join; leave = join('local'); import ray; "
+        "print([job['Entrypoint'] for job in ray._private.state.jobs()]); leave()"
+    )
+    command = [sys.executable, "-c", told, "--policy.api_key=SESAME"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.stdout.strip() == "['proctor']", done.stderr
 
 
 def test_a_run_of_a_cluster_is_resumed_audited_and_shown_without_one(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
+from urllib.parse import urlsplit
 
-from proctor.definition import PRESENTATION, SECRET
+from proctor.definition import API_KEY_VARIABLE, PRESENTATION, secret_from
 from proctor.errors import UsageError
 from proctor.policies.base import PolicyConfig
 from proctor.policies.remote.address import Address, addresses_of, is_word
@@ -112,7 +114,16 @@ class RemoteConfig(PolicyConfig):
     )
     api_key: str | None = field(
         default=None,
-        metadata={"help": "what the server asks for; kept in no file"} | PRESENTATION | SECRET,
+        metadata={
+            "help": "key that the server asks for, kept in no file of the run; on the command line "
+            f"other users see it, so rather set {API_KEY_VARIABLE} or api_key_file"
+        }
+        | PRESENTATION
+        | secret_from(API_KEY_VARIABLE),
+    )
+    api_key_file: Path | None = field(
+        default=None,
+        metadata={"help": "file that holds the key that the server asks for"} | PRESENTATION,
     )
 
     @property
@@ -132,6 +143,11 @@ def look(config: RemoteConfig) -> None:
             raise UsageError(
                 f"--policy.url={address}: LeRobot's server sends pickles, from another machine; "
                 "they are read as data only, but add --policy.trust=true to talk to it"
+            )
+        if "api_key=" in urlsplit(address.url).query:
+            raise UsageError(
+                "--policy.url holds an api_key, and URLs are written down: use "
+                f"--policy.api_key_file or the variable {API_KEY_VARIABLE}"
             )
     if (config.served is None) != (config.served_type is None):
         raise UsageError("--policy.served and --policy.served_type come together")

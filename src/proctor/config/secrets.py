@@ -1,0 +1,62 @@
+"""Keys and passwords: from a flag, from a file that a flag names, or from the environment.
+
+A word on the command line is visible to every user of the machine while the command runs; a file
+or a variable is not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import Any
+
+from proctor.definition import is_marked
+from proctor.errors import UsageError
+from proctor.machine.files import read_plain
+
+_MOST_BYTES = 4096
+
+
+def read_secrets(config: Any, section: str = "") -> None:
+    """Set every secret of a config from its sources: the flag, ``NAME_file``, its variable.
+
+    The flag that names a file is cleared: the config then holds the secret itself, once.
+
+    Raises:
+        UsageError: a file cannot be read, or two sources give different values.
+    """
+    for field in dataclasses.fields(config):
+        if is_marked(type(config), field.name, "secret"):
+            _read_secret(config, field, section)
+        elif dataclasses.is_dataclass(inner := getattr(config, field.name)):
+            read_secrets(inner, f"{section}{field.name}.")
+
+
+def _read_secret(config: Any, field: dataclasses.Field[Any], section: str) -> None:
+    flag, in_file = f"--{section}{field.name}", f"{field.name}_file"
+    given, file = getattr(config, field.name), getattr(config, in_file, None)
+    variable = field.metadata.get("variable", "")
+    found: dict[str, str] = {} if given is None else {flag: given}
+    if file is not None:
+        found[f"{flag}_file"] = _content(file, f"{flag}_file")
+        setattr(config, in_file, None)
+    if variable and os.environ.get(variable):
+        found[f"the variable {variable}"] = os.environ[variable]
+    if len(set(found.values())) > 1:
+        raise UsageError(f"{' and '.join(found)} give different keys: keep one of them")
+    if found and given is None:
+        setattr(config, field.name, next(iter(found.values())))
+
+
+def _content(path: Path, flag: str) -> str:
+    """Return the one line of a file. An error does not show it."""
+    try:
+        text = read_plain(path, _MOST_BYTES).decode("ascii").strip()
+    except OSError as error:
+        raise UsageError(f"{flag}={path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{flag}={path} holds characters that no key has") from None
+    if not text or len(text.split()) > 1:
+        raise UsageError(f"{flag}={path} must hold one key and nothing else")
+    return text
