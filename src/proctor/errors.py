@@ -17,7 +17,8 @@ ProctorError                  one line for the user: what, where, what to do
 │   ├── NotWritten            the disk did not take a file; its cause is the OSError
 │   └── FolderInUse           another process works in it
 └── WorkerError               a worker or its simulator broke (retried, then an errored episode)
-    └── CannotOpen            no simulator of a task can be opened here: the run ends, exit code 1
+    ├── CannotOpen            no simulator of a task can be opened here: the run ends, exit code 1
+    └── SimulatorFault        the simulator's own error; repeated at one step, a failed episode
 """
 
 from __future__ import annotations
@@ -112,6 +113,14 @@ class CannotOpen(WorkerError):
     """No simulator of a task can be opened, always for the same reason: there is no use going on.
 
     Its cause is a WorkerError with the traceback.
+    """
+
+
+class SimulatorFault(WorkerError):
+    """The simulator raised, or returned numbers that are not finite or arrays of a wrong shape.
+
+    Its cause, if any, is what the simulator raised. Errors of our own code around a simulator are
+    never of this type: they are outside the success rate.
     """
 
 

@@ -60,6 +60,17 @@ class Reach(gymnasium.Env[Any, Any]):
 gymnasium.register("proctor/Reach-v0", Reach, max_episode_steps=15)
 
 
+class HalfJudged(Reach):
+    """Says of every other episode only whether it was solved."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self._silent = bool(seed is not None and seed % 2)
+        return super().reset(seed=seed, options=options)
+
+
+gymnasium.register("proctor/HalfJudged-v0", HalfJudged, max_episode_steps=15)
+
+
 class Careless(gymnasium.Env[Any, Any]):
     """Draws from the global generators, at its making, its reset and every step."""
 

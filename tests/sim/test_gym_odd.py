@@ -214,3 +214,12 @@ def test_an_environment_of_a_module_in_the_current_folder_is_played_in_workers(
     run = proctor.load_run("run")
     assert run.tally.successes == 1
     assert list(run.record.protocol["benchmark"]["files"]) == ["wrapped_here.py"]
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_an_episode_whose_success_is_unknown_is_no_failure(tmp_path: Path) -> None:
+    results = play(tmp_path, gym("HalfJudged"), n_episodes=4)
+    known = {row.episode_index: row.outcome for row in results.rows}
+    assert [known[i] is Outcome.ERROR for i in range(4)] == [False, True, False, True]
+    assert results.tally.diverged == 0
+    assert results.tally.episodes == 2

@@ -21,7 +21,7 @@ _ALIGN = 64
 
 
 class Arena:
-    """``n_slots`` observation windows and heartbeat counters, visible to all processes.
+    """``n_slots`` observation windows, heartbeat counters and phases, visible to all processes.
 
     Picklable while a process is being spawned: the child maps the same memory.
     """
@@ -37,6 +37,8 @@ class Arena:
         self._memory = mmap.mmap(self._fd, size)
         self.beats = self._view(0, (n_slots,), "uint64")
         """Steps each slot's worker has ever taken: a sign of life."""
+        self.phases = self._view(n_slots * 8, (n_slots,), "uint8")
+        """Whose code each slot's worker runs: a ``Phase`` of ``benchmarks/guarded_sim``."""
         self.observations = {  # each [n_slots, n_obs_steps, ...]
             key: self._view(offsets[key], (n_slots, n_obs_steps, *feature.shape), feature.dtype)
             for key, feature in features.items()
@@ -56,7 +58,7 @@ class Arena:
         os.close(self._fd)
 
     def _layout(self) -> tuple[dict[str, int], int]:
-        end = _aligned(self.n_slots * 8)
+        end = _aligned(self.n_slots * (8 + 1))  # a heartbeat and a phase each
         offsets = {}
         for key, feature in self.features.items():
             offsets[key] = end

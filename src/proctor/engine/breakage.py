@@ -1,9 +1,10 @@
-"""A simulator that broke: what is said of it, and whether the policy may have done it.
+"""A worker that broke: what is reported of it, and whether the policy may have caused it.
 
-A broken simulator is not a failed policy, and a policy that breaks the simulator is. What tells
-them apart is a second try: an error that comes back at the same step of the same episode is the
-policy's doing. Some never are, however often they come: memory, files and imports are the
-machine's, so are a kill from outside and a hang.
+A broken simulator is not a failed policy, and a policy that breaks the simulator is. Two things
+decide. Where the error arose: only the simulator's own code counts (``benchmarks/guarded_sim``),
+never recording, encoding, shared memory or an adapter. And a second try: an error that comes back
+at the same step of the same episode is the policy's doing. Some never are: memory, files and
+imports are the machine's, and so is a kill from outside.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import traceback
 from dataclasses import replace
 
 from proctor.engine.messages import Broken
-from proctor.errors import bounded
+from proctor.errors import SimulatorFault, bounded
 from proctor.types import EpisodeResult, EpisodeSpec, Outcome
 
 _MACHINES = (MemoryError, OSError, ImportError)
@@ -31,27 +32,42 @@ def broken_by(error: BaseException, so_far: EpisodeResult | None) -> Broken:
     return Broken(describe(error), cause=cause_of(error), so_far=so_far)
 
 
-def broken_by_death(exit_code: int | None) -> Broken:
-    """Return the report of a worker whose process is gone."""
+def broken_by_death(exit_code: int | None, *, in_simulator: bool) -> Broken:
+    """Return the report of a worker whose process is gone, in the simulator's code or outside."""
+    where = " in the simulator" if in_simulator else ""
     if exit_code is None or exit_code >= 0:
-        reason = f"worker process ended (exit code {exit_code})"
-        return Broken(reason, cause=None if exit_code in (None, _UNKNOWN_EXIT) else reason)
+        reason = f"worker process ended{where} (exit code {exit_code})"
+        simulators = in_simulator and exit_code not in (None, _UNKNOWN_EXIT)
+        return Broken(reason, cause=reason if simulators else None)
     killer = signal.Signals(-exit_code)
     hint = " (out of memory?)" if killer is signal.SIGKILL else ""
-    reason = f"worker process was killed by {killer.name}{hint}"
-    return Broken(reason, cause=reason if killer in _CRASHES else None)
+    reason = f"worker process was killed by {killer.name}{where}{hint}"
+    return Broken(reason, cause=reason if in_simulator and killer in _CRASHES else None)
+
+
+def broken_by_hang(limit_s: float, *, in_simulator: bool) -> Broken:
+    """Return the report of a worker that was killed because it took no step for ``limit_s``."""
+    where = " in the simulator" if in_simulator else ""
+    reason = f"no sign of life{where} for {limit_s:g} s; killed"
+    return Broken(reason, cause=reason if in_simulator else None)
 
 
 def describe(error: BaseException) -> str:
     """Return the traceback of ``error`` as text of a length that can be handed around."""
-    return bounded("".join(traceback.format_exception(error)).strip())
+    return bounded("".join(traceback.format_exception(raised_by(error))).strip())
+
+
+def raised_by(error: BaseException) -> BaseException:
+    """Return what the simulator raised where ``error`` is a simulator's fault, else ``error``."""
+    return (error.__cause__ or error) if isinstance(error, SimulatorFault) else error
 
 
 def cause_of(error: BaseException) -> str | None:
-    """Return what is the same when the same error comes again; None where it is the machine's."""
-    if isinstance(error, _MACHINES):
+    """Return a text that is equal when the same error repeats; None if not the simulator's."""
+    raised = raised_by(error)
+    if not isinstance(error, SimulatorFault) or isinstance(raised, _MACHINES):
         return None
-    text = bounded("".join(traceback.format_exception_only(error)))
+    text = bounded("".join(traceback.format_exception_only(raised)))
     return re.sub(r"0x[0-9a-fA-F]+|\d+", "#", text)  # addresses differ, times and counters may
 
 

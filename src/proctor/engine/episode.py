@@ -12,10 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from proctor.benchmarks.base import Sim
-from proctor.errors import WorkerError
+from proctor.errors import SimulatorFault, WorkerError
 from proctor.features import ActionSpec, Array, Feature, FeatureKind, Observation
 from proctor.machine.generators import seed_generators
-from proctor.machine.user_code import fault
 from proctor.types import EpisodeResult, EpisodeSpec, Outcome, Step, Timings
 
 DIGEST = 2
@@ -48,7 +47,7 @@ class Episode:
         """Put the simulator into the spec's starting world.
 
         Raises:
-            WorkerError: that world is not finite.
+            SimulatorFault: that world is not finite.
         """
         start = time.perf_counter()
         seed_generators(self.spec.seed)  # some simulators draw from them, whatever the spec says
@@ -60,19 +59,16 @@ class Episode:
         """Take one step and count it; the horizon or the simulator may end the episode.
 
         Raises:
-            PluginError: the simulator gave no ``Step``.
-            WorkerError: the reward is no number.
+            SimulatorFault: the reward is not finite.
         """
         self._actions[self.given] = action
         self.given += 1
         start = time.perf_counter()
         step = self._sim.step(action)
         self.timings.sim_s += time.perf_counter() - start
-        if not isinstance(step, Step):
-            made = type(step).__name__
-            raise fault(self._sim.step, f"{type(self._sim).__name__}.step gave a {made}, no Step")
         if not math.isfinite(step.reward):
-            raise WorkerError(f"the simulator gave reward {step.reward} at step {self.steps + 1}")
+            said = f"the simulator gave reward {step.reward} at step {self.steps + 1}"
+            raise SimulatorFault(said)
         self.steps += 1
         self._success = step.success
         if step.success and self._solved_after is None:
@@ -93,7 +89,7 @@ class Episode:
         """Return the finished episode.
 
         Raises:
-            WorkerError: the world it ended in is not finite.
+            SimulatorFault: the world it ended in is not finite.
         """
         self._hash_world()
         result = self._tally(worker, self._outcome)
@@ -121,7 +117,7 @@ class Episode:
         """Let the digest see the world as it is now."""
         world = self._sim.physics()
         if not np.isfinite(world).all():
-            raise WorkerError(f"the simulator's world is not finite after step {self.steps}")
+            raise SimulatorFault(f"the simulator's world is not finite after step {self.steps}")
         self._hash.update(world.tobytes())
 
     def _tally(self, worker: int, outcome: Outcome) -> EpisodeResult:
@@ -146,18 +142,18 @@ def check_observation(observation: Observation, features: Mapping[str, Feature])
     numpy would stretch a row to fit, and the policy would be blamed for what it makes of NaN.
 
     Raises:
-        WorkerError: naming what is wrong.
+        SimulatorFault: naming what is wrong.
     """
     for key, feature in features.items():
         if key not in observation:
-            raise WorkerError(f"the simulator was asked for {key} and gave none")
+            raise SimulatorFault(f"the simulator was asked for {key} and gave none")
         seen = observation[key]
         if np.shape(seen) != feature.shape:
-            raise WorkerError(
+            raise SimulatorFault(
                 f"the simulator gave {key} of shape {np.shape(seen)}, not {feature.shape}"
             )
         if feature.kind is not FeatureKind.VISUAL and not np.isfinite(seen).all():
-            raise WorkerError(f"the simulator gave a {key} that is not finite")
+            raise SimulatorFault(f"the simulator gave a {key} that is not finite")
 
 
 @dataclass(frozen=True)
@@ -172,7 +168,7 @@ class Window:
         """Append an observation; the first of an episode fills the whole window.
 
         Raises:
-            WorkerError: it is not what the benchmark says it is.
+            SimulatorFault: it is not what the benchmark says it is.
         """
         check_observation(observation, self.features)
         for key, array in self.arrays.items():

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from multiprocessing.context import ForkServerProcess
 from typing import Any, Protocol
 
+from proctor.benchmarks.guarded_sim import Phase
 from proctor.engine.arena import Arena
-from proctor.engine.breakage import broken_by_death
+from proctor.engine.breakage import broken_by_death, broken_by_hang
 from proctor.engine.channel import EngineEnd, make_line
 from proctor.engine.drawing import DrawSlots
 from proctor.engine.forking import ensure_fork_server, without_main_module
@@ -21,6 +22,7 @@ from proctor.engine.messages import Broken, Order, Report
 from proctor.engine.worker import WorkerSetup, worker_main
 from proctor.errors import UsageError, WorkerError
 from proctor.features import Array
+from proctor.machine.system import can_run
 
 _START_GRACE_S = 60.0
 _MAX_LAUNCHES = 5
@@ -90,6 +92,7 @@ class ProcessPool:
             WorkerError: the fork server dies whenever it is asked for one.
         """
         self._remove(slot)
+        self._arena.phases[slot] = Phase.PROCTOR
         ours, theirs = make_line()
         process = self._context.Process(
             target=worker_main,
@@ -204,7 +207,7 @@ class ProcessPool:
         process.join(timeout=1.0)
         code = process.exitcode
         self._remove(slot)
-        return broken_by_death(code)
+        return broken_by_death(code, in_simulator=self._in_simulator(slot))
 
     def _hung(self) -> list[tuple[int, Report]]:
         """Find workers with an order and no step for too long; look a few times per limit only."""
@@ -223,9 +226,15 @@ class ProcessPool:
                 worker.beats = self._beats(slot)
                 worker.busy_since = max(now, worker.busy_since)  # one that starts keeps its grace
             elif now - worker.busy_since > self._watchdog_s:
+                able = can_run(worker.process.pid)  # else what holds it is the system's
                 self._remove(slot)
-                hung.append((slot, Broken(f"no sign of life for {self._watchdog_s:g} s; killed")))
+                simulators = able and self._in_simulator(slot)
+                hung.append((slot, broken_by_hang(self._watchdog_s, in_simulator=simulators)))
         return hung
+
+    def _in_simulator(self, slot: int) -> bool:
+        """Whether the worker of ``slot`` runs, or died in, the simulator's own code."""
+        return bool(self._arena.phases[slot] == Phase.SIMULATOR)
 
     def _beats(self, slot: int) -> int:
         return int(self._arena.beats[slot])

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from proctor.benchmarks.base import Benchmark, Sim, interface_of
+from proctor.benchmarks.guarded_sim import GuardedSim, share_phase
 from proctor.engine.arena import Arena
 from proctor.engine.breakage import broken_by, describe
 from proctor.engine.channel import WorkerEnd
@@ -140,9 +141,10 @@ class Worker:
     def _make_sim(self, task: Task) -> Sim:
         sim = self._benchmark.make_sim(task)
         check_offers(sim, Sim)  # before it is ours: what is none need not have a close()
+        guarded = GuardedSim(sim)  # innermost: what is around it is our own code
         if self._draw_slots is None:
-            return sim
-        return TurnTakingSim(sim, self._benchmark, self._draw_slots)
+            return guarded
+        return TurnTakingSim(guarded, self._benchmark, self._draw_slots)
 
     def _new_episode(self, sim: Sim, order: Begin) -> ObservedEpisode:
         """Return the episode as it is asked for: filmed, recorded, or neither."""
@@ -213,6 +215,7 @@ def worker_main(
     _leave_the_terminal_alone(setup.log_file)
     die_with_the_parent()
     os.environ.update(setup.environment)
+    share_phase(arena.phases[slot : slot + 1])
     gc.freeze()  # what was imported before the fork stays: no need to look through it again
     worker: Worker | None = None
     try:

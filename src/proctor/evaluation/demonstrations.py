@@ -29,7 +29,7 @@ from proctor.features import (
     FeatureKind,
     to_info,
 )
-from proctor.machine.files import mend_swap, write_whole
+from proctor.machine.files import mend_swap, require_utf8, write_whole
 from proctor.recorders.dataset import Ledger, Line, OpenDataset
 from proctor.recorders.labels import Teaching
 from proctor.recorders.noise import Noise
@@ -219,9 +219,9 @@ def _is_complete(folder: Path) -> bool:
 
 
 def demonstrations(
-    benchmark: Benchmark, dataset: DatasetSettings, settings: RecordSettings
+    benchmark: Benchmark, dataset: DatasetSettings, settings: RecordSettings, folder: Path
 ) -> Demonstrations:
-    """Check that what is asked for can be recorded of ``benchmark``.
+    """Check that what is asked for can be recorded of ``benchmark``, in the run ``folder``.
 
     Raises:
         UsageError: with one line that says what to change.
@@ -229,6 +229,8 @@ def demonstrations(
     for module in ("pyarrow", "av"):
         if importlib.util.find_spec(module) is None:
             raise MissingExtra("what datasets are written with", "dataset")
+    for path in (dataset.folder, folder):
+        require_utf8(path)
     fps = interface_of(benchmark).fps
     if fps is None:
         raise UsageError(

@@ -88,7 +88,7 @@ def prepare(config: RecordConfig) -> tuple[Prepared[RecordConfig], Demonstration
     prepared = checked(config, folder, range(config.record.n_episodes))
     if config.record.kept is Keep.SUCCESS:
         require_judged(prepared.benchmark, "successes are kept (or --record.keep=all)")
-    shown = demonstrations(prepared.benchmark, config.dataset, config.record)
+    shown = demonstrations(prepared.benchmark, config.dataset, config.record, folder.path)
     shown.environment(prepared.policy.spec.inputs)
     return prepared, shown
 

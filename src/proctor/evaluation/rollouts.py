@@ -19,8 +19,10 @@ from proctor.runs.journal import EpisodeRow
 from proctor.types import EpisodeSpec
 
 
-def rollouts(config: EvalConfig, benchmark: Benchmark) -> Demonstrations | None:
+def rollouts(config: EvalConfig, benchmark: Benchmark, folder: Path) -> Demonstrations | None:
     """Check that the episodes can be recorded as asked; None where they are not to be.
+
+    ``folder`` is the run folder.
 
     Raises:
         UsageError: with one line that says what to change.
@@ -32,7 +34,7 @@ def rollouts(config: EvalConfig, benchmark: Benchmark) -> Demonstrations | None:
     settings = RecordSettings(keep=Keep.ALL, images=config.record_images, extra=[REWARD, SUCCESS])
     dataset = DatasetSettings(root=config.record)
     dataset.validate()
-    return demonstrations(benchmark, dataset, settings)
+    return demonstrations(benchmark, dataset, settings, folder)
 
 
 class Kept:

@@ -92,7 +92,7 @@ def run_evaluation(
     definition = prepared.definition()
     stopper = make_stopper(config, plan, definition.protocol)
     _check_outputs(config, _filming(prepared))
-    shown = rollouts(config, prepared.benchmark)
+    shown = rollouts(config, prepared.benchmark, folder.path)
     kept_of = partial(kept_episodes, folder.path, len(plan))
     with folder.locked(), _live_page(config, folder), saying_what_is_kept(kept_of):
         record = folder.joined(record_of(prepared, definition, given), resume=config.resume)

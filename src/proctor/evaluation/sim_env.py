@@ -12,7 +12,8 @@ import numpy as np
 from gymnasium import spaces
 
 from proctor.benchmarks.base import Benchmark, Sim, pictures_to_show
-from proctor.engine.breakage import cause_of, describe
+from proctor.benchmarks.guarded_sim import GuardedSim
+from proctor.engine.breakage import cause_of, describe, raised_by
 from proctor.engine.episode import Episode, check_observation
 from proctor.errors import WorkerError, plain_text
 from proctor.evaluation.raw_names import space_of, to_raw
@@ -77,7 +78,7 @@ class SimEnv(gymnasium.Env[Any, Any]):
     def _begin(self, spec: EpisodeSpec) -> None:
         if self._sim is None:
             seed_generators(WHILE_OPENING)
-            self._sim = self._benchmark.make_sim(spec.task)
+            self._sim = GuardedSim(self._benchmark.make_sim(spec.task))
         self._episode = Episode(self._sim, spec, self._benchmark.action)
         self._episode.reset()
 
@@ -163,9 +164,12 @@ class SimEnv(gymnasium.Env[Any, Any]):
         try:
             yield
         except Exception as error:
-            if not self._only_given_specs:
+            if self._only_given_specs:
+                raise WorkerError(plain_text(describe(error))) from None
+            raised = raised_by(error)  # whoever uses the environment knows its own exceptions
+            if raised is error:
                 raise
-            raise WorkerError(plain_text(describe(error))) from None
+            raise raised from None
 
     def _own_generators(self) -> contextlib.AbstractContextManager[None]:
         """Leave the generators of whoever else is in this process alone."""

@@ -13,6 +13,8 @@ import stat
 import sys
 from pathlib import Path
 
+from proctor.errors import UsageError
+
 MOST_JSON = 64 * 2**20
 """Bytes of a file of settings or results."""
 MOST_LINES = 2 * 2**30
@@ -30,6 +32,21 @@ def nearby(path: Path) -> Path:
     """Return ``path`` as people see it: from the current folder, where it lies below it."""
     here = Path.cwd()
     return path.relative_to(here) if path != here and path.is_relative_to(here) else path
+
+
+def require_utf8(path: Path) -> None:
+    """Refuse a place for a dataset whose absolute path is not UTF-8, which Arrow cannot open.
+
+    Raises:
+        UsageError: naming the path.
+    """
+    try:
+        str(path.absolute()).encode()
+    except UnicodeEncodeError:
+        raise UsageError(
+            f"{path.absolute()}: the path is not UTF-8, so no dataset can be written there; "
+            "choose another folder"
+        ) from None
 
 
 def sync(fd: int) -> None:

@@ -70,6 +70,18 @@ def allow_descriptors(wanted: int) -> int:
     return most
 
 
+def can_run(pid: int | None) -> bool:
+    """Whether a process runs or sleeps, and is neither stopped nor stuck in the kernel.
+
+    False where the system does not tell.
+    """
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[:1] in (["R"], ["S"])
+
+
 def _cgroups(membership: Path, root: Path, controller: str) -> Iterator[Path]:
     """Yield the folders of this process's cgroup and its parents that may limit ``controller``."""
     try:

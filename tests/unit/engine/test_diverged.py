@@ -20,8 +20,8 @@ from proctor.runs.journal import EpisodeRow
 from proctor.types import Outcome, Step, Task
 from tests.conftest import digests
 
-POLICYS = ["raise", "nan", "shape", "segfault", "exit"]
-MACHINES = ["memory", "kill", "hang", "stop"]
+POLICYS = ["raise", "nan", "shape", "segfault", "exit", "hang"]
+MACHINES = ["memory", "kill", "stop"]
 BROKEN = ("point", 0, 1)
 
 
@@ -39,7 +39,13 @@ def test_the_same_error_at_the_same_step_of_a_retry_is_a_failure_of_the_policy(
     run: Callable[..., Evaluation], fault: str, policy: str
 ) -> None:
     inputs = {"policy__inputs": "observation.state"} if policy == "random" else {}
-    evaluation = run(policy__type=policy, **inputs, env__endless=True, env__faults={"0/1/3": fault})
+    evaluation = run(
+        policy__type=policy,
+        **inputs,
+        env__endless=True,
+        env__faults={"0/1/3": fault},
+        eval__watchdog_s=2.0 if fault == "hang" else 120.0,
+    )
     broken = the_broken(evaluation)
     assert broken.outcome is Outcome.DIVERGED
     assert (broken.steps, broken.attempts, broken.digest) == (3, 2, None)

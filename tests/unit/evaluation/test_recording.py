@@ -218,6 +218,24 @@ def test_what_errs_for_good_is_no_demonstration_and_another_takes_its_place(
     assert ["point", 0, 0] not in [json.loads(line) for line in ledger]
 
 
+@pytest.mark.parametrize("flag", ["dataset__root", "output_dir"])
+def test_a_path_that_is_not_utf8_is_refused_before_anything_is_played(
+    tmp_path: Path, flag: str
+) -> None:
+    odd = str(tmp_path / "q\udcff")
+    with pytest.raises(UsageError, match="not UTF-8"):
+        record(tmp_path / "d", **{flag: odd})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_evaluation_is_not_recorded_to_a_path_that_is_not_utf8(
+    tmp_path: Path, run: MakeRun
+) -> None:
+    with pytest.raises(UsageError, match="not UTF-8"):
+        run(policy__type="expert", record=str(tmp_path / "q\udcff"))
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_nothing_is_rendered_twice_and_nothing_else_is(tmp_path: Path) -> None:
     pictures = {"record__images": True, "dataset__codec": "h264", "env__image_size": 32}
     for name, flags in {

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from proctor.benchmarks.guarded_sim import proctor_code
 from proctor.benchmarks.mujoco.log import log_mujoco_warnings
 from proctor.benchmarks.mujoco.pictures import Pictures
 from proctor.benchmarks.mujoco.rendering import CameraRenderer
@@ -75,13 +76,16 @@ class AlohaSim:
 
     def step(self, action: Array) -> Step:
         """Drive the joints towards ``action`` for 20 ms."""
-        reward = float(self._env.step(np.asarray(action, dtype=np.float32)).reward)
-        success = reward == self._task.max_reward
-        return Step(reward=reward, success=success, terminated=success)
+        said = self._env.step(np.asarray(action, dtype=np.float32))
+        with proctor_code():
+            reward = float(said.reward)
+            success = reward == self._task.max_reward
+            return Step(reward=reward, success=success, terminated=success)
 
     def observe(self, keys: Sequence[str]) -> Observation:
         """Return the current observation for ``keys``; the image key renders."""
-        return {key: self._observe(key) for key in keys}
+        with proctor_code():
+            return {key: self._observe(key) for key in keys}
 
     def physics(self) -> Array:
         """Return joints, speeds, and the poses of bodies and sites."""

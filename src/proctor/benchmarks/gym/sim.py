@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from proctor.benchmarks.guarded_sim import proctor_code
 from proctor.benchmarks.gym.spaces import entries_of, numbers_in, to_env_action
 from proctor.benchmarks.gym.success import Moment, SuccessRule
 from proctor.errors import WorkerError
@@ -53,14 +54,21 @@ class GymSim:
 
     def step(self, action: Array) -> Step:
         """Take one step; the environment's own end, of either kind, ends the episode."""
-        given = to_env_action(self._env.action_space, action)
+        with proctor_code():
+            given = to_env_action(self._env.action_space, action)
         self._seen, reward, terminated, truncated, info = self._env.step(given)
+        with proctor_code():
+            return self._judged_step(float(reward), bool(terminated), bool(truncated), info)
+
+    def _judged_step(
+        self, reward: float, terminated: bool, truncated: bool, info: dict[str, Any]
+    ) -> Step:
+        """Return a step that the environment took, with the success rule's verdict."""
         self._steps += 1
-        reward, over = float(reward), bool(terminated or truncated)
         self._return += reward
+        over = terminated or truncated
         ended = over or self._steps >= self._horizon
-        moment = Moment(reward, self._return, bool(terminated), ended, info)
-        success = self._verdict(moment)
+        success = self._verdict(Moment(reward, self._return, terminated, ended, info))
         return Step(reward=reward, success=success, terminated=over)
 
     def _verdict(self, moment: Moment) -> bool | None:
@@ -84,14 +92,16 @@ class GymSim:
 
     def observe(self, keys: Sequence[str]) -> Observation:
         """Return ``keys`` of the last observation; only the picture for videos is rendered."""
-        return {
-            key: render(self._env) if key == FILM else self._entries[key].read(self._seen)
-            for key in keys
-        }
+        with proctor_code():
+            return {
+                key: render(self._env) if key == FILM else self._entries[key].read(self._seen)
+                for key in keys
+            }
 
     def physics(self) -> Array:
         """Return all numbers of the last observation: what else there is, nobody can see."""
-        return numbers_in(self._env.observation_space, self._seen)
+        with proctor_code():
+            return numbers_in(self._env.observation_space, self._seen)
 
     def close(self) -> None:
         """Close the environment."""

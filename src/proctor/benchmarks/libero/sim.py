@@ -12,6 +12,7 @@ from typing import Any
 import mujoco
 import numpy as np
 
+from proctor.benchmarks.guarded_sim import proctor_code
 from proctor.benchmarks.libero import poses
 from proctor.benchmarks.libero.problem import read_problem
 from proctor.benchmarks.libero.state import WorldState
@@ -87,17 +88,21 @@ class LiberoSim:
 
     def step(self, action: Array) -> Step:
         """Advance the world by one action (robosuite clips it)."""
-        return self._step(poses.said(action) if self._world.in_poses else action)
+        with proctor_code():
+            given = poses.said(action) if self._world.in_poses else action
+        return self._step(given)
 
     def _step(self, action: Array) -> Step:
         self._substep = 0
         with self._physics.within_step():
             _, reward, success, _ = self._env.step(np.asarray(action, np.float32))
-        return Step(reward=float(reward), success=bool(success), terminated=bool(success))
+        with proctor_code():
+            return Step(reward=float(reward), success=bool(success), terminated=bool(success))
 
     def observe(self, keys: Sequence[str]) -> Observation:
         """Return the current observation for ``keys``; image keys render."""
-        return {key: self._observe(key) for key in keys}
+        with proctor_code():
+            return {key: self._observe(key) for key in keys}
 
     def physics(self) -> Array:
         """Return joints, speeds, and the poses of bodies and sites."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from proctor.benchmarks.guarded_sim import proctor_code
 from proctor.benchmarks.mujoco.log import log_mujoco_warnings
 from proctor.benchmarks.mujoco.pictures import Pictures
 from proctor.benchmarks.mujoco.rendering import CameraRenderer
@@ -44,12 +45,14 @@ class MetaworldSim:
         """Advance the world by one action (Meta-World clips it)."""
         # float32 as the action space says: a double would move the hand by other last bits.
         self._numbers, reward, _, _, info = self._env.step(np.asarray(action, dtype=np.float32))
-        success = bool(info["success"])
-        return Step(reward=float(reward), success=success, terminated=success)
+        with proctor_code():
+            success = bool(info["success"])
+            return Step(reward=float(reward), success=success, terminated=success)
 
     def observe(self, keys: Sequence[str]) -> Observation:
         """Return the current observation for ``keys``; image keys render."""
-        return {key: self._observe(key) for key in keys}
+        with proctor_code():
+            return {key: self._observe(key) for key in keys}
 
     def physics(self) -> Array:
         """Return joints, speeds, and the poses of bodies and sites."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from proctor.benchmarks.guarded_sim import proctor_code
 from proctor.features import ENVIRONMENT_STATE, FILM, IMAGE, STATE, Array, Observation
 from proctor.types import EpisodeSpec, Step
 
@@ -47,11 +48,14 @@ class PushTSim:
     def step(self, action: Array) -> Step:
         """Pull the finger towards ``action`` for a tenth of a second."""
         _, reward, terminated, _, info = self._env.step(np.asarray(action, dtype=np.float32))
-        return Step(float(reward), success=bool(info["is_success"]), terminated=bool(terminated))
+        with proctor_code():
+            solved = bool(info["is_success"])
+            return Step(float(reward), success=solved, terminated=bool(terminated))
 
     def observe(self, keys: Sequence[str]) -> Observation:
         """Return the current observation for ``keys``; image keys draw."""
-        return {key: self._observe(key) for key in keys}
+        with proctor_code():
+            return {key: self._observe(key) for key in keys}
 
     def physics(self) -> Array:
         """Return place, angle and speed of the finger and the block."""

@@ -1,0 +1,128 @@
+"""The boundary to the simulator: marks whose code runs, and names what the simulator raises.
+
+An error counts as the policy's failure only if the simulator itself caused it. Exceptions that
+leave a simulator become ``SimulatorFault``. For crashes and hangs, a byte in shared memory says
+whether the process is inside the simulator's code; the engine reads it after the process is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from types import TracebackType
+from typing import NoReturn
+
+from proctor.benchmarks.base import Sim
+from proctor.errors import PluginError, SimulatorFault
+from proctor.features import Array, Observation
+from proctor.machine.user_code import fault
+from proctor.types import EpisodeSpec, Step
+
+
+class Phase(IntEnum):
+    """Whose code a worker process runs."""
+
+    PROCTOR = 0
+    SIMULATOR = 1
+
+
+_PROCTOR, _SIMULATOR = int(Phase.PROCTOR), int(Phase.SIMULATOR)  # which are quicker to write
+_phase = memoryview(bytearray(1))
+"""The phase of this process, one byte: a process runs one simulator at a time."""
+
+
+def share_phase(byte: Array) -> None:
+    """Write this process's phase to ``byte`` (uint8 [1], in shared memory) from now on."""
+    global _phase
+    _phase = memoryview(byte)
+    _phase[0] = _PROCTOR
+
+
+class proctor_code:  # noqa: N801  used as a context manager, like contextlib.suppress
+    """Mark a block inside a simulator's methods as Proctor's own code, not the simulator's.
+
+    Adapters put it around conversions, rendering and the success rule. An exception that leaves the
+    block keeps the mark, so ``GuardedSim`` passes it on as it is.
+    """
+
+    def __enter__(self) -> None:
+        self._before = _phase[0]
+        _phase[0] = _PROCTOR
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            _phase[0] = self._before
+
+
+class GuardedSim:
+    """A simulator whose own exceptions are raised as ``SimulatorFault``, with them as the cause."""
+
+    def __init__(self, sim: Sim) -> None:
+        self._sim = sim
+
+    def reset(self, spec: EpisodeSpec) -> None:
+        """Reset the world."""
+        _phase[0] = _SIMULATOR
+        try:
+            self._sim.reset(spec)
+        except BaseException as error:  # noqa: BLE001  raised again
+            _raise_marked(error)
+        _phase[0] = _PROCTOR
+
+    def step(self, action: Array) -> Step:
+        """Advance the world.
+
+        Raises:
+            PluginError: the simulator returned no ``Step``.
+        """
+        _phase[0] = _SIMULATOR
+        try:
+            step = self._sim.step(action)
+        except BaseException as error:  # noqa: BLE001  raised again
+            _raise_marked(error)
+        _phase[0] = _PROCTOR
+        if not isinstance(step, Step):
+            made = type(step).__name__
+            raise fault(self._sim.step, f"{type(self._sim).__name__}.step gave a {made}, no Step")
+        return step
+
+    def observe(self, keys: Sequence[str]) -> Observation:
+        """Observe ``keys``."""
+        _phase[0] = _SIMULATOR
+        try:
+            seen = self._sim.observe(keys)
+        except BaseException as error:  # noqa: BLE001  raised again
+            _raise_marked(error)
+        _phase[0] = _PROCTOR
+        return seen
+
+    def physics(self) -> Array:
+        """Return where the world is."""
+        _phase[0] = _SIMULATOR
+        try:
+            world = self._sim.physics()
+        except BaseException as error:  # noqa: BLE001  raised again
+            _raise_marked(error)
+        _phase[0] = _PROCTOR
+        return world
+
+    def close(self) -> None:
+        """Close the simulator; what it raises then concerns no episode."""
+        self._sim.close()
+
+
+def _raise_marked(error: BaseException) -> NoReturn:
+    """Raise ``error`` as the simulator's fault, or as it is where the simulator did not cause it.
+
+    A plug-in that is wrong ends the run (``PluginError``), and Ctrl-C belongs to the user.
+    """
+    ours = _phase[0] == _PROCTOR
+    _phase[0] = _PROCTOR
+    if ours or isinstance(error, PluginError | KeyboardInterrupt):
+        raise error
+    raise SimulatorFault(f"{type(error).__name__} in the simulator") from error
