@@ -34,7 +34,7 @@ _phase = memoryview(bytearray(1))
 def share_phase(byte: Array) -> None:
     """Write this process's phase to ``byte`` (uint8 [1], in shared memory) from now on."""
     global _phase
-    _phase = memoryview(byte)
+    _phase = byte.data
     _phase[0] = _PROCTOR
 
 
