@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from proctor import plugins
@@ -18,16 +17,27 @@ from proctor.config.training import TrainConfig
 from proctor.definition import Use
 from proctor.errors import UsageError, did_you_mean
 from proctor.features import ACTION, ENVIRONMENT_STATE, STATE, Feature, FeatureKind, Interface
-from proctor.policies.fit import check_fit, check_instructed, policy_keys
+from proctor.policies.control_check import (
+    action_range,
+    fps_notes,
+    range_notes,
+    refuse_disjoint,
+)
+from proctor.policies.fit import check_fit, check_instructed
 from proctor.policies.latency import check_lasting
 from proctor.policies.lerobot.action_names import following_names, naming_actions
-from proctor.policies.lerobot.checkpoint import built_network, read_checkpoint, read_config
+from proctor.policies.lerobot.checkpoint import (
+    built_network,
+    read_checkpoint,
+    read_config,
+)
 from proctor.policies.lerobot.config import CheckpointConfig, CheckpointPlugin
 from proctor.policies.lerobot.location import locate
-from proctor.policies.lerobot.pipelines import default_pipelines
+from proctor.policies.lerobot.pipelines import (
+    default_pipelines,
+    demonstrated_actions,
+)
 from proctor.policies.lerobot.pretrained import PretrainedConfig
-from proctor.policies.lerobot.processors import Normalize, Stats
-from proctor.policies.lerobot.step_reader import check_stats
 from proctor.policies.runtime.chunk_policy import Parts
 from proctor.policies.runtime.runner import pick_device
 from proctor.training.checkpoints import PRETRAINED
@@ -36,13 +46,17 @@ from proctor.training.draws import Draws
 from proctor.training.graph import one_graph
 from proctor.training.learner import check_compiler
 from proctor.training.material import Material, look_up_material
+from proctor.training.normalization import (
+    check_resumed,
+    dataset_stats,
+    require_stats,
+    with_stats,
+)
 from proctor.training.optim import Recipe, groups_of, resolve
 from proctor.training.peft import adapted, settings_of
 from proctor.training.same_dataset import dataset_record
 from proctor.training.sampler import Order
 from proctor.training.together import ALONE_HERE, Together
-
-IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 
 
 @dataclass(frozen=True)
@@ -116,14 +130,21 @@ def prepare(
         config = replace(config, peft=settings_of(parts.adapter))
     parts.network.equip(parts.preprocessor.steps)  # refuses steps that it cannot follow
     one_graph(config, parts.network, device, together)  # refuses where it is asked for in vain
-    _check_played(config, parts)
+    about_control = _check_played(config, parts, material)
     if parts.config.is_told:
         material.require_words(parts.config.type)
     preset = parts.config.training_preset() if config.use_policy_training_preset else None
     recipe = resolve(preset, config.optimizer, config.scheduler)
     parts = replace(
         parts,
-        notes=(*said, *about_dataset, *parts.notes, *_remarks(config, parts), *recipe.remarks),
+        notes=(
+            *said,
+            *about_dataset,
+            *about_control,
+            *parts.notes,
+            *_remarks(config, parts),
+            *recipe.remarks,
+        ),
     )
     groups_of(recipe, parts.network)  # refuses what it cannot be used on
     trained_on, order = material.samples(parts, material.trained_on)
@@ -147,16 +168,25 @@ def _remarks(config: TrainConfig, parts: Parts) -> list[str]:
     return [*idle, *parts.network.remarks_on_training(config.steps)]
 
 
-def _check_played(config: TrainConfig, parts: Parts) -> None:
-    """Refuse a policy that ``--env`` cannot be played by, before hours are spent on it."""
-    if config.env is not None:
-        benchmark = plugins.find_benchmark(config.env.type).maker(config.env)()
-        interface, renames = interface_of(benchmark), parts.preprocessor.rename_map
-        played = parts.config.made_for(interface, renames, Use.EVALUATION)
-        check_fit(played.features, interface, renames)
-        if played.is_told:
-            check_instructed(played.type, benchmark.name, benchmark.tasks())
-        check_lasting(replace(played, latency_steps=config.eval.latency_steps))
+def _check_played(config: TrainConfig, parts: Parts, material: Material) -> list[str]:
+    """Refuse a policy that ``--env`` cannot be played by, before hours are spent on it.
+
+    Returns notes on demonstrations that were recorded otherwise than it is controlled.
+    """
+    if config.env is None:
+        return []
+    benchmark = plugins.find_benchmark(config.env.type).maker(config.env)()
+    interface, renames = interface_of(benchmark), parts.preprocessor.rename_map
+    played = parts.config.made_for(interface, renames, Use.EVALUATION)
+    check_fit(played.features, interface, renames)
+    if played.is_told:
+        check_instructed(played.type, benchmark.name, benchmark.tasks())
+    check_lasting(replace(played, latency_steps=config.eval.latency_steps))
+    actions = action_range(material.source.stats.get(ACTION, {}))
+    if demonstrated_actions(parts.postprocessor) is None:  # a step behind it changes their units
+        actions = None
+    refuse_disjoint(actions, interface)
+    return [*fps_notes(material.source.info.fps, interface), *range_notes(actions, interface)]
 
 
 def _asked_device(config: TrainConfig) -> str:
@@ -173,7 +203,7 @@ def _parts(
     policy, interface = config.policy, material.interface
     base = None
     if resumed is not None:  # its statistics are part of it
-        parts = read_checkpoint(resumed / PRETRAINED, {}, interface, Use.TRAINING)
+        parts = check_resumed(read_checkpoint(resumed / PRETRAINED, {}, interface, Use.TRAINING))
     elif isinstance(policy, PretrainedConfig):
         if config.dataset.inputs is not None:
             raise UsageError(
@@ -184,9 +214,9 @@ def _parts(
         changes, notes = of_checkpoint(policy.overrides, type(read_config(base.folder)[1]))
         parts = read_checkpoint(base.folder, changes, interface, Use.TRAINING)
         parts = replace(parts, notes=(*parts.notes, *notes))
-        parts = _with_stats(parts, _stats(config, material, parts.preprocessor.rename_map))
+        parts = with_stats(parts, dataset_stats(config, material, parts.preprocessor.rename_map))
         parts = _named(parts, material.action_names)
-        _require_stats(parts, material)
+        require_stats(parts, material)
     else:
         parts = _new_parts(config, material, device)
     parts.network.begin_training()
@@ -220,13 +250,13 @@ def _new_parts(config: TrainConfig, material: Material, device: torch.device) ->
             "downloaded; add --policy.pretrained_backbone_weights=null to train the image encoder "
             "from nothing, or start from a checkpoint with --policy.path=DIR"
         )
-    stats = _stats(config, material, {})
+    stats = dataset_stats(config, material, {})
     before, after = default_pipelines(policy, stats, stats)
     with Draws(config.seed).for_weights():
         network = built_network(plugin, policy)
     network.begin()
     parts = Parts(policy, network, plugin.prefix, before, after)
-    _require_stats(parts, material)
+    require_stats(parts, material)
     return parts
 
 
@@ -248,47 +278,8 @@ def inputs_of(interface: Interface, asked: list[str] | None) -> dict[str, Featur
     return offered if asked is None else {key: offered[key] for key in asked}
 
 
-def _stats(config: TrainConfig, material: Material, rename_map: Mapping[str, str]) -> Stats:
-    """Return the dataset's statistics under the policy's names, of what the policy is given."""
-    source = material.source
-    stats: Stats = {
-        name: {
-            k: torch.from_numpy(np.array(value, dtype=np.float32))
-            for k, value in source.stats[key].items()
-        }
-        for key, name in policy_keys(source.stats, rename_map).items()
-    }
-    if config.dataset.use_imagenet_stats:
-        for key, name in policy_keys(source.info.cameras, rename_map).items():
-            if not source.info.is_depth(key):
-                of_camera = stats.setdefault(name, {})
-                of_camera |= {k: torch.tensor(v).reshape(3, 1, 1) for k, v in IMAGENET.items()}
-    return stats
-
-
-def _with_stats(parts: Parts, stats: Stats) -> Parts:
-    return replace(
-        parts,
-        preprocessor=parts.preprocessor.measured_by(stats),
-        postprocessor=parts.postprocessor.measured_by(stats),
-    )
-
-
 def _named(parts: Parts, actions: Sequence[str] | None) -> Parts:
     """Return the parts as they are for actions of other names: grippers are told by them."""
     before, after = following_names(parts.preprocessor, parts.postprocessor, actions)
     config = naming_actions(parts.config, actions)
     return replace(parts, config=config, preprocessor=before, postprocessor=after)
-
-
-def _require_stats(parts: Parts, material: Material) -> None:
-    features = {**parts.config.input_features, **parts.config.output_features}
-    for key in features:
-        if parts.preprocessor.lacks_stats(key):
-            raise UsageError(
-                f"{material.source.name} has no statistics of {key} to normalise it by "
-                "(proctor data stats works them out)"
-            )
-    for step in (*parts.preprocessor.steps, *parts.postprocessor.steps):
-        if isinstance(step, Normalize):
-            check_stats(step, f"the statistics of {material.source.name}")

@@ -15,7 +15,7 @@ pytest.importorskip("av")
 
 from proctor.cli import main
 from proctor.datasets.cache.folder import list_entries
-from proctor.datasets.reading import catalogue
+from proctor.datasets.reading import staleness
 from proctor.datasets.writer import DatasetWriter
 from proctor.policies.act import network
 from proctor.policies.blocks.resnet import OUT_CHANNELS
@@ -117,13 +117,13 @@ def test_a_training_reads_the_metadata_of_its_dataset_once(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = []
-    untouched = catalogue.read_episodes
+    untouched = staleness.read_episodes
 
     def read_episodes(*given: Any) -> Any:
         opened.append(given)
         return untouched(*given)
 
-    monkeypatch.setattr(catalogue, "read_episodes", read_episodes)
+    monkeypatch.setattr(staleness, "read_episodes", read_episodes)
     split = {"dataset.eval_split": 0.5, "eval_steps": 2, "steps": 2}
     assert main(["train", *words(root, tmp_path / "run", SMALL_ACT, FEW, split)]) == 0
     assert len(opened) == 1

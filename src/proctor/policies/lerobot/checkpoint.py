@@ -24,6 +24,7 @@ except ImportError as error:
 
 from proctor.features import ACTION, ActionSpec, Feature, FeatureKind, Interface
 from proctor.foreign import idle_note
+from proctor.policies.control_check import action_range, fps_notes, range_notes
 from proctor.policies.fit import (
     EMPTY_CAMERA,
     check_cameras,
@@ -43,7 +44,9 @@ from proctor.policies.lerobot.location import locate, read_json
 from proctor.policies.lerobot.overrides import idle_overrides, override
 from proctor.policies.lerobot.pipelines import (
     default_pipelines,
+    demonstrated_actions,
     describing,
+    disagreements,
     has_pipelines,
     hashes_of,
     pipeline_files,
@@ -52,11 +55,13 @@ from proctor.policies.lerobot.pipelines import (
     unmeasured,
 )
 from proctor.policies.lerobot.tensor_file import FileStates, hash_file
+from proctor.policies.lerobot.trained_fps import trained_fps
 from proctor.policies.lerobot.weights import Undrawn, fill, split_legacy
 from proctor.policies.runtime.chunk_policy import ChunkPolicy, Parts
 from proctor.policies.runtime.network import Network
 
 NEWEST_LEROBOT = "0.6"
+FOLLOWED = "the processors are followed, as in LeRobot"
 
 
 def load_policy(
@@ -73,6 +78,12 @@ def load_policy(
     """
     located = locate(path, revision)
     parts = read_checkpoint(located.folder, overrides, interface)
+    actions = demonstrated_actions(parts.postprocessor)
+    about_control = [
+        *fps_notes(trained_fps(located.folder), interface),
+        *range_notes(None if actions is None else action_range(actions), interface),
+    ]
+    parts = replace(parts, notes=(*parts.notes, *about_control))
     if located.commit is not None:
         parts = replace(parts, notes=(*parts.notes, f"{path} is at commit {located.commit}"))
     return ChunkPolicy(parts, overrides.get("device") or "auto")
@@ -137,6 +148,9 @@ def read_checkpoint(
     raw = unmeasured(config, pre, post)
     if raw and use is Use.EVALUATION:  # a training takes the dataset's
         notes.append(f"{folder} has no statistics for {', '.join(raw)}: used as they come")
+    odd = disagreements(config, pre, post)
+    if odd and use is Use.EVALUATION:
+        notes.append(f"{folder}: in config.json {'; '.join(odd)}: {FOLLOWED}")
     pre = pre.renaming(config.rename_map)
     if interface is not None:
         given, config = config, config.made_for(interface, pre.rename_map, use)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from proctor.errors import UsageError
-from proctor.features import Feature, NormMode
+from proctor.features import ACTION, Array, Feature, FeatureKind, NormMode
 from proctor.policies.lerobot.config import CheckpointConfig
 from proctor.policies.lerobot.location import read_json
 from proctor.policies.lerobot.processors import (
@@ -155,6 +156,65 @@ def unmeasured(config: CheckpointConfig, before: Pipeline, after: Pipeline) -> l
             forgotten = not scales and _asked(config, feature) is not NormMode.IDENTITY
             found += [key] if forgotten or pipeline.lacks_stats(key) else []
     return found
+
+
+def disagreements(config: CheckpointConfig, before: Pipeline, after: Pipeline) -> list[str]:
+    """Return what the steps normalise otherwise than ``config`` says, or in other sizes."""
+    found = []
+    for pipeline, features in (before, config.input_features), (after, config.output_features):
+        steps = [step for step in pipeline.steps if isinstance(step, Normalize)]
+        for step, (key, feature) in itertools.product(steps, features.items()):
+            stated, asked, listed = _asked(config, feature), step.asked(key), step.features.get(key)
+            if asked is not stated and key in (step.normalize_observation_keys or (key,)):
+                how = asked.value if listed is not None else "does not list it"
+                found.append(f"{key} is {stated.value}, {pipeline.name} {how}")
+            elif listed is not None and _other_size(listed, feature):
+                sizes = f"{list(feature.shape)}, {pipeline.name} {list(listed.shape)}"
+                found.append(f"{key} has shape {sizes}")
+    return found
+
+
+def _other_size(one: Feature, other: Feature) -> bool:
+    """Whether two features have other numbers of numbers; pictures come in any size."""
+    return FeatureKind.VISUAL not in (one.kind, other.kind) and one.shape != other.shape
+
+
+def fine_tuned(
+    config: CheckpointConfig, before: Pipeline, after: Pipeline, stats: Stats
+) -> tuple[Pipeline, Pipeline]:
+    """Return the pipelines as they normalise by another dataset: how, ``config`` says.
+
+    LeRobot does the same: what a checkpoint's own steps normalise is replaced.
+    """
+    everything = {**config.input_features, **config.output_features}
+    of = (before, everything), (after, config.output_features)
+    norm_map = config.normalization_mapping
+    pre, post = (
+        replace(
+            pipeline,
+            steps=tuple(
+                replace(step, stats=stats, features=features, norm_map=norm_map)
+                if isinstance(step, Normalize)
+                else step
+                for step in pipeline.steps
+            ),
+        )
+        for pipeline, features in of
+    )
+    return pre, post
+
+
+def demonstrated_actions(after: Pipeline) -> dict[str, Array] | None:
+    """Return the statistics of the actions that a policy learnt, in the environment's units.
+
+    None where there are none, or where steps behind the unnormalizer change the actions again.
+    """
+    places = [n for n, step in enumerate(after.steps) if isinstance(step, Unnormalize)]
+    if not places or not all(isinstance(s, ToDevice) for s in after.steps[places[-1] + 1 :]):
+        return None
+    step = after.steps[places[-1]]
+    assert isinstance(step, Unnormalize)
+    return {name: value.numpy(force=True) for name, value in step.stats.get(ACTION, {}).items()}
 
 
 def _asked(config: CheckpointConfig, feature: Feature) -> NormMode:

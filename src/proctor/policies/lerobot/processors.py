@@ -281,11 +281,6 @@ class Pipeline:
         others = tuple(step for step in self.steps if not isinstance(step, Rename))
         return replace(self, steps=(Rename(rename_map), *others))
 
-    def measured_by(self, stats: Stats) -> Pipeline:
-        """Return the pipeline with the statistics of another dataset."""
-        steps = [replace(s, stats=stats) if isinstance(s, Normalize) else s for s in self.steps]
-        return replace(self, steps=tuple(steps))
-
     @property
     def rename_map(self) -> dict[str, str]:
         """The renaming of its rename step; empty where there is none."""

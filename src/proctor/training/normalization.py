@@ -1,0 +1,90 @@
+"""How a trained policy normalises: by the dataset's statistics, as its config says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from proctor.config.training import TrainConfig
+from proctor.errors import UsageError
+from proctor.features import ACTION
+from proctor.policies.fit import policy_keys
+from proctor.policies.lerobot.checkpoint import FOLLOWED
+from proctor.policies.lerobot.pipelines import disagreements, fine_tuned
+from proctor.policies.lerobot.processors import Normalize, Stats
+from proctor.policies.lerobot.step_reader import check_stats
+from proctor.policies.runtime.chunk_policy import Parts
+from proctor.training.material import Material
+
+IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+
+
+def dataset_stats(config: TrainConfig, material: Material, rename_map: Mapping[str, str]) -> Stats:
+    """Return the dataset's statistics under the policy's names, of what the policy is given."""
+    source = material.source
+    stats: Stats = {
+        name: {
+            k: torch.from_numpy(np.array(value, dtype=np.float32))
+            for k, value in source.stats[key].items()
+        }
+        for key, name in policy_keys(source.stats, rename_map).items()
+    }
+    if config.dataset.use_imagenet_stats:
+        for key, name in policy_keys(source.info.cameras, rename_map).items():
+            if not source.info.is_depth(key):
+                of_camera = stats.setdefault(name, {})
+                of_camera |= {k: torch.tensor(v).reshape(3, 1, 1) for k, v in IMAGENET.items()}
+    return stats
+
+
+def with_stats(parts: Parts, stats: Stats) -> Parts:
+    """Return the parts as they normalise by the dataset, how config.json says."""
+    pipelines = parts.preprocessor, parts.postprocessor
+    odd = disagreements(parts.config, *pipelines)
+    notes = [f"in config.json {'; '.join(odd)}: config.json is followed, as in LeRobot"]
+    before, after = fine_tuned(parts.config, *pipelines, stats)
+    told = (*parts.notes, *(notes if odd else ()))
+    return replace(parts, preprocessor=before, postprocessor=after, notes=told)
+
+
+def check_resumed(parts: Parts) -> Parts:
+    """Refuse processors that do not undo behind the network what they do before it.
+
+    Raises:
+        UsageError: actions are learnt in one scale and played in another.
+    """
+    pipelines = parts.preprocessor, parts.postprocessor
+    learnt, played = (
+        {step.asked(ACTION) for step in pipeline.steps if isinstance(step, Normalize)}
+        for pipeline in pipelines
+    )
+    if learnt and played and learnt != played:
+        names = [" ".join(sorted(mode.value for mode in modes)) for modes in (learnt, played)]
+        raise UsageError(
+            f"--resume: the checkpoint's preprocessor normalises actions by {names[0]}, its "
+            f"postprocessor undoes {names[1]}: one of their files was changed"
+        )
+    odd = disagreements(parts.config, *pipelines)
+    notes = [f"in config.json {'; '.join(odd)}: {FOLLOWED}"]
+    return replace(parts, notes=(*parts.notes, *(notes if odd else ())))
+
+
+def require_stats(parts: Parts, material: Material) -> None:
+    """Refuse a dataset without the statistics that the policy normalises by.
+
+    Raises:
+        UsageError: naming the feature.
+    """
+    features = {**parts.config.input_features, **parts.config.output_features}
+    for key in features:
+        if parts.preprocessor.lacks_stats(key):
+            raise UsageError(
+                f"{material.source.name} has no statistics of {key} to normalise it by "
+                "(proctor data stats works them out)"
+            )
+    for step in (*parts.preprocessor.steps, *parts.postprocessor.steps):
+        if isinstance(step, Normalize):
+            check_stats(step, f"the statistics of {material.source.name}")
