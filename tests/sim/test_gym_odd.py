@@ -15,10 +15,14 @@ from proctor.benchmarks.gym import probe
 from proctor.benchmarks.gym.looking import look_at
 from proctor.benchmarks.gym.registered import GymOpener
 from proctor.cli import main
+from proctor.datasets.format.info_file import read_info
 from proctor.errors import UsageError
-from proctor.features import FILM
+from proctor.evaluation.tracking import wandb_results
+from proctor.features import FILM, REWARD, SUCCESS
 from proctor.machine.gl import chosen_when_imported
+from proctor.report.page_data import page_data, read_run
 from proctor.report.pairing import load_run
+from proctor.stats.anytime import NOT_WATCHED
 from proctor.testing import check_sim
 from proctor.types import Outcome
 from tests.sim.adapted_benchmarks import made
@@ -123,6 +127,52 @@ def test_rewards_only_are_no_failures(tmp_path: Path, capsys: pytest.CaptureFixt
     stops = [*flags, "--eval.stop_when=ci_width<0.5", f"--output_dir={tmp_path / 'b'}"]
     assert main(["eval", *stops]) == 2
     assert "--env.success=none gives rewards only" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_rollouts_of_unknown_success_have_no_column_of_it(tmp_path: Path) -> None:
+    env = gym("Ending", success="none")
+    play(tmp_path, env, record=tmp_path / "rollouts", record_images=False)
+    features = read_info(tmp_path / "rollouts").features
+    assert REWARD in features
+    assert SUCCESS not in features
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_an_unknown_success_is_not_recorded_where_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = [f"--env.{name}={value}" for name, value in gym("Ending", success="none").items()]
+    how = ["--policy.type=random", "--record.keep=all", f"--record.extra={SUCCESS}"]
+    assert main(["record", *flags, *how, f"--dataset.root={tmp_path / 'demos'}"]) == 2
+    assert SUCCESS in capsys.readouterr().err
+    assert not (tmp_path / "demos").exists()
+
+
+@pytest.mark.usefixtures("in_this_process")
+@pytest.mark.parametrize("vector", [True, False])
+def test_make_env_does_not_say_is_success_where_it_is_unknown(vector: bool) -> None:
+    def infos(rule: str) -> list[dict[str, Any]]:
+        found: Any = proctor.make_env(gym("Ending", success=rule), 1, False, vector=vector)
+        (env,) = (env for of_suite in found.values() for env in of_suite.values())
+        try:
+            _, info = env.reset(seed=3)
+            action = np.zeros((1, 2) if vector else 2, np.float32)
+            return [info, *(env.step(action)[4] for _ in range(7))]
+        finally:
+            env.close()
+
+    assert all("is_success" in info for info in infos("terminated"))
+    assert not any("is_success" in info for info in infos("none"))
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_reports_and_wandb_count_no_successes_where_they_are_unknown(tmp_path: Path) -> None:
+    run = play(tmp_path, gym("Ending", success="none"))
+    page = page_data(read_run(run.path))
+    assert [page["overall"]["k"], *(task["k"] for task in page["tasks"])] == [None, None]
+    results = wandb_results(run.path, None, NOT_WATCHED)
+    assert [task["successes"] for task in results.tasks] == [None]
 
 
 @pytest.mark.usefixtures("in_this_process")

@@ -122,6 +122,11 @@ SEED_RULE = "run seed + episode index, the same for every task"
 """What ``ListedTasks`` does, for the protocol."""
 
 
+def judges_success(benchmark: Benchmark) -> bool:
+    """Return whether the benchmark says what a success is; where not, it has rewards only."""
+    return bool(getattr(benchmark, "judged", True))
+
+
 class ListedTasks:
     """What most benchmarks share: tasks that are listed once, and the plainest rule for seeds."""
 

@@ -10,7 +10,8 @@ import numpy as np
 from proctor.benchmarks.base import Sim
 from proctor.engine.episode import ObservedEpisode, Window, check_observation, pictures_among
 from proctor.engine.teacher import Teacher
-from proctor.features import ActionSpec, Array, Observation
+from proctor.errors import PluginError
+from proctor.features import SUCCESS, ActionSpec, Array, Observation
 from proctor.recorders.takes import OpenTake, Recording
 from proctor.types import EpisodeSpec, Step
 
@@ -62,6 +63,7 @@ class RecordedEpisode(ObservedEpisode):
 
         Raises:
             WorkerError: the simulator gave what its benchmark does not say.
+            PluginError: it does not say whether the task is solved, which is recorded.
             RunFolderError: the take cannot be written.
         """
         assert self._take is not None
@@ -70,10 +72,15 @@ class RecordedEpisode(ObservedEpisode):
         seen = {k: v if k in self._pictures else np.array(v) for k, v in seen.items()}
         played, wanted = self._played_and_wanted(action)
         step = super().step(played)
+        if step.success is None and SUCCESS in self._recording.info.features:
+            raise PluginError(
+                f"the simulator of {self.spec.task.name} does not say whether a step solves it, "
+                f"and {SUCCESS} is recorded; a benchmark that cannot say it sets judged = False"
+            )
         self._seen = {}
         self._take.add(seen, wanted, step)
         if self.ended:
-            self._take.end(success=self._success_once)
+            self._take.end(self._outcome)
         return step
 
     def _played_and_wanted(self, action: Array) -> tuple[Array, Array]:

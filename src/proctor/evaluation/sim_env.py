@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from proctor.benchmarks.base import Benchmark, Sim, pictures_to_show
+from proctor.benchmarks.base import Benchmark, Sim, judges_success, pictures_to_show
 from proctor.benchmarks.guarded_sim import GuardedSim
 from proctor.engine.breakage import cause_of, describe, raised_by
 from proctor.engine.episode import Episode, check_observation
@@ -70,10 +70,10 @@ class SimEnv(gymnasium.Env[Any, Any]):
         spec = self._next_spec(seed, options or {})
         if spec is None:
             self._episode = None
-            return self._nothing(), {"is_success": False}
+            return self._nothing(), self._unsolved()
         with self._plainly(), self._own_generators():
             self._begin(spec)
-            return self._observe(), {"is_success": False}
+            return self._observe(), self._unsolved()
 
     def _begin(self, spec: EpisodeSpec) -> None:
         if self._sim is None:
@@ -85,7 +85,7 @@ class SimEnv(gymnasium.Env[Any, Any]):
     def step(self, action: Array) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
         """Take one step and observe everything, as gymnasium environments do."""
         if self._episode is None:
-            return self._nothing(), 0.0, False, False, {"is_success": False}
+            return self._nothing(), 0.0, False, False, self._unsolved()
         with self._plainly(), self._own_generators():
             return self._step_or_diverge(self._episode, action)
 
@@ -100,20 +100,25 @@ class SimEnv(gymnasium.Env[Any, Any]):
             result = episode.diverged(self._position)
             result.error, result.attempts = describe(error), 2
             self._discard()
-            info = {"is_success": False, "result": result}
-            return self._nothing(), 0.0, True, False, info
+            return self._nothing(), 0.0, True, False, {**self._unsolved(), "result": result}
 
     def _step(
         self, episode: Episode, action: Array
     ) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
         step = episode.step(action)
         observation = self._observe()
-        info: dict[str, Any] = {"is_success": bool(step.success)}
+        info: dict[str, Any] = {}
+        if step.success is not None:
+            info["is_success"] = bool(step.success)
         if episode.ended:
             info["result"] = episode.result(self._position)
         terminated = bool(step.terminated)
         truncated = episode.ended and not terminated
         return observation, float(step.reward), terminated, truncated, info
+
+    def _unsolved(self) -> dict[str, Any]:
+        """Return the info of a step that solves nothing; empty where successes are unknown."""
+        return {"is_success": False} if judges_success(self._benchmark) else {}
 
     def _breaks_again(self, broken: Episode, error: Exception) -> bool:
         """Play the episode on a new simulator; whether that one breaks there in the same way.

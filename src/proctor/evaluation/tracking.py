@@ -70,7 +70,7 @@ def _task(rows: Sequence[EpisodeRow], watch: Watch | None) -> dict[str, Any]:
         "success": added.rate,
         "low95": low,
         "high95": high,
-        "successes": added.successes,
+        "successes": added.successes if added.judged else None,
         "episodes": added.episodes,
         "diverged": added.diverged,
         "worlds": added.worlds.distinct,

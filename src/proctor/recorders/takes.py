@@ -109,9 +109,8 @@ class OpenTake:
         with writing(self._recording.folder):
             self._writer.add_frame(frame, self._task)
 
-    def end(self, *, success: bool) -> None:
+    def end(self, outcome: Outcome) -> None:
         """The episode is over: complete the take, or leave nothing of one that is not kept."""
-        outcome = Outcome.SUCCESS if success else Outcome.FAILURE
         with writing(self._recording.folder):
             if self._recording.keep.keeps(outcome):
                 self._writer.finish()

@@ -124,7 +124,7 @@
 
   const group = (task) => (task.group === task.name ? null : el("span", { class: "group" }, task.group));
 
-  const ratio = (row) => `${row.k}/${row.n}${worlds(row)}` +
+  const ratio = (row) => `${row.k === null ? "" : `${row.k}/`}${row.n}${worlds(row)}` +
     (row.planned && row.n + row.errors < row.planned ? ` of ${count(row.planned)}` : "");
 
   function rateColumns(nameCell) {

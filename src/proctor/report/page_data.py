@@ -197,7 +197,7 @@ def _tally(rows: Sequence[EpisodeRow], watch: Watch | None) -> dict[str, Any]:
     added = tally(rows, watch)
     interval = added.interval
     return {
-        "k": added.successes,
+        "k": added.successes if added.judged else None,
         "n": added.episodes,
         "diverged": added.diverged,
         "worlds": added.worlds.distinct,

@@ -6,12 +6,14 @@ import errno
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from proctor.benchmarks.fake import FakeSim
 from proctor.datasets.edit.build import edit
 from proctor.datasets.edit.operations import rename_feature
 from proctor.datasets.edit.place import same_folder
@@ -19,12 +21,13 @@ from proctor.datasets.format.info_file import read_info
 from proctor.datasets.reader import open as open_dataset
 from proctor.datasets.writer import DatasetWriter
 from proctor.datasets.writing.take import TakeWriter
-from proctor.errors import RunFolderError, UsageError
+from proctor.errors import PluginError, RunFolderError, UsageError
 from proctor.evaluation.run import Evaluation
+from proctor.features import Array
 from proctor.recorders import appending
 from proctor.recorders.base import Recorder
 from proctor.runs.journal import read_journal
-from proctor.types import EpisodeResult, Outcome
+from proctor.types import EpisodeResult, Outcome, Step
 from tests.recordings import columns, episodes_of, record, same
 
 MakeRun = Callable[..., Evaluation]
@@ -274,6 +277,21 @@ def test_a_full_disk_is_nobodys_failure(tmp_path: Path, monkeypatch: pytest.Monk
             record(tmp_path / "d", eval__use_async_envs=False)
     assert journal(tmp_path / "d") == []
     assert record(tmp_path / "d", resume=True).complete
+
+
+def test_an_unknown_success_is_never_written_as_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plug-in whose steps do not say it, though the benchmark does not announce that."""
+    known = FakeSim.step
+
+    def unknown(sim: FakeSim, action: Array) -> Step:
+        return replace(known(sim, action), success=None)
+
+    monkeypatch.setattr(FakeSim, "step", unknown)
+    with pytest.raises(PluginError, match=r"next\.success"):
+        record(tmp_path / "demos", eval__use_async_envs=False, record__keep="all")
+    assert not list((tmp_path / "demos").rglob("*.parquet"))
 
 
 def test_rollouts_of_an_evaluation_are_kept_in_its_order(tmp_path: Path, run: MakeRun) -> None:
