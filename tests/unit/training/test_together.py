@@ -104,7 +104,9 @@ def test_weights_that_are_spread_over_processes_learn_what_copies_do(by_two):
     for file in ("pretrained_model/model", "pretrained_model_ema/model"):
         one, other = (load_file(run / last / f"{file}.safetensors") for run in (spread, copies))
         for key, value in other.items():
-            torch.testing.assert_close(one[key], value, rtol=1e-4, atol=1e-6)
+            # A tenth of one Adam step (lr 1e-3): some biases of attention have gradients that are
+            # rounding noise, which Adam scales up. Another gradient would move weights by steps.
+            torch.testing.assert_close(one[key], value, rtol=1e-4, atol=1e-4)
     step = json.loads((spread / last / "training_state/training_step.json").read_text())
     assert (step["parallelism"]["dp_replicate"], step["parallelism"]["dp_shard"]) == (1, 2)
 
