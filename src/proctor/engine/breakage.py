@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import re
 import signal
-import time
 import traceback
 from dataclasses import replace
 
 from proctor.engine.messages import Broken
 from proctor.errors import SimulatorFault, bounded
+from proctor.machine import clock
 from proctor.types import EpisodeResult, EpisodeSpec, Outcome
 
 _MACHINES = (MemoryError, OSError, ImportError)
@@ -73,7 +73,7 @@ def cause_of(error: BaseException) -> str | None:
 
 def given_up(spec: EpisodeSpec) -> EpisodeResult:
     """Return an episode that no worker completed, of which only its end is known."""
-    now = time.time()
+    now = clock.now()
     return EpisodeResult(spec, Outcome.ERROR, started_at=now, ended_at=now)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from proctor.benchmarks.base import Sim
 from proctor.errors import SimulatorFault, WorkerError
 from proctor.features import ActionSpec, Array, Feature, FeatureKind, Observation
+from proctor.machine import clock
 from proctor.machine.generators import seed_generators
 from proctor.types import EpisodeResult, EpisodeSpec, Outcome, Step, Timings
 
@@ -41,7 +42,7 @@ class Episode:
         self._max_reward: float | None = None
         self._actions = np.empty((spec.task.max_steps, action.size), np.float32)
         self._hash = hashlib.blake2b(digest_size=16)
-        self._started_at = time.time()
+        self._started_at = clock.now()
 
     def reset(self) -> None:
         """Put the simulator into the spec's starting world.
@@ -131,7 +132,7 @@ class Episode:
             renders=self.renders,
             timings=self.timings,
             started_at=self._started_at,
-            ended_at=time.time(),
+            ended_at=clock.now(),
             worker=worker,
         )
 

@@ -48,6 +48,7 @@ from proctor.engine.recorded_episode import RecordedEpisode, Taping
 from proctor.engine.teacher import Teacher
 from proctor.errors import PluginError, PolicyError, RunFolderError, bounded
 from proctor.features import Interface
+from proctor.machine import clock
 from proctor.machine.generators import WHILE_OPENING, seed_generators
 from proctor.machine.user_code import check_offers
 from proctor.policies.base import Batch, Policy, Query
@@ -68,6 +69,8 @@ class WorkerSetup:
     """How many workers that have processes of their own draw at a time; None: as many as like."""
     latency_steps: int = 0
     """How many steps the world goes on while the policy thinks."""
+    clock_offset: float = field(default_factory=clock.offset)
+    """Of the session's clock, which a worker in a process of its own follows."""
 
 
 class Worker:
@@ -216,6 +219,7 @@ def worker_main(
     die_with_the_parent()
     os.environ.update(setup.environment)
     share_phase(arena.phases[slot : slot + 1])
+    clock.follow(setup.clock_offset)
     gc.freeze()  # what was imported before the fork stays: no need to look through it again
     worker: Worker | None = None
     try:

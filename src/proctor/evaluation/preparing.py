@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import platform
-import time
 from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
@@ -192,7 +191,7 @@ def _check_descriptors(workers: int) -> None:
 def record_of(
     prepared: Prepared[Config], definition: Definition, given: dict[str, Any]
 ) -> RunRecord:
-    """Return what ``run.json`` of a first session says."""
+    """Return what ``run.json`` of a first session says; ``RunFolder.joined`` adds when it began."""
     kept = {key: value for key, value in given.items() if key not in ("resume", "output_dir")}
     return RunRecord(
         given=without_secrets(prepared.config, kept),
@@ -205,7 +204,7 @@ def record_of(
             "git_commit": git_commit(),
             **torch_machine(),
         },
-        sessions=[time.time()],
+        sessions=[],
         planned_episodes=len(prepared.plan),
         bit_reproducible=definition.bit_reproducible,
         tasks=planned_tasks(prepared.plan),

@@ -8,7 +8,6 @@ import hashlib
 import itertools
 import json
 import shutil
-import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -18,9 +17,10 @@ import msgspec
 
 from proctor.definition import PROTOCOL_FORMAT, changed_fields, flatten, in_words
 from proctor.errors import NotWritten, RunFolderError, UsageError
+from proctor.machine import clock
 from proctor.machine.files import read_plain, sync
 from proctor.machine.locks import CLAIM_FILE, LOCK_FILE, take_lock
-from proctor.runs.journal import VIDEO_FOLDER
+from proctor.runs.journal import VIDEO_FOLDER, read_journal
 from proctor.runs.records import RECORD_FORMAT, PlannedTask, Seconds, refuse_newer
 
 RUN_FILE = "run.json"
@@ -189,8 +189,10 @@ class RunFolder:
             )
         if earlier is not None:
             _check_same_episodes(self.path, earlier, record)
-            record = replace(record, sessions=[*earlier.sessions, time.time()])
-        return record
+        sessions = [] if earlier is None else earlier.sessions
+        ends = [row.end_time for row in read_journal(self.path).rows]
+        began = clock.begin_session(not_before=max([*sessions, *ends], default=0.0))
+        return replace(record, sessions=[*sessions, began])
 
 
 def new_folder(path: Path) -> Path:
