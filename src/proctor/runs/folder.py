@@ -20,14 +20,12 @@ from proctor.errors import NotWritten, RunFolderError, UsageError
 from proctor.machine import clock
 from proctor.machine.files import read_plain, sync
 from proctor.machine.locks import CLAIM_FILE, LOCK_FILE, take_lock
-from proctor.runs.journal import VIDEO_FOLDER, read_journal
+from proctor.runs.journal import read_journal
+from proctor.runs.obstacles import refuse_what_is_in_the_way
 from proctor.runs.records import RECORD_FORMAT, PlannedTask, Seconds, refuse_newer
 
 RUN_FILE = "run.json"
-WANDB_FOLDER = "wandb"
 EVAL_INFO_FILE = "eval_info.json"
-_SUFFIXES = (".json", ".jsonl", ".html", ".log", ".mp4", ".part")
-"""Of the files that a run writes."""
 _LEAST_FREE_BYTES = 16 * 2**20
 
 
@@ -248,28 +246,6 @@ def _refuse_newer_formats(content: Any, path: Path) -> None:
 
 def _no_number(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
-
-
-def refuse_what_is_in_the_way(folder: Path) -> None:
-    """Refuse a run folder in which something stands where a run will write.
-
-    What is written through a link would land elsewhere; a folder in place of a file would be
-    noticed only when the run has ended. What W&B keeps in its own folder is its own: it links its
-    logs, and starts a new folder in it for every session.
-
-    Raises:
-        RunFolderError: naming what it is.
-    """
-    entries = [path for path in folder.iterdir() if path.name != WANDB_FOLDER]
-    if not (folder / VIDEO_FOLDER).is_symlink():
-        entries += (folder / VIDEO_FOLDER).rglob("*")
-    for entry in entries:
-        if entry.is_symlink():
-            raise RunFolderError(f"{entry} is a link; what a run writes must lie in its folder")
-        if entry.is_dir() and entry.suffix in _SUFFIXES:
-            raise RunFolderError(f"{entry} is a folder where a run keeps a file")
-    if (folder / VIDEO_FOLDER).is_file():
-        raise RunFolderError(f"{folder / VIDEO_FOLDER} is a file where a run keeps a folder")
 
 
 def _check_same_episodes(path: Path, earlier: RunRecord, now: RunRecord) -> None:
