@@ -12,11 +12,20 @@ from proctor.version import __version__
 
 if TYPE_CHECKING:
     from proctor.api import evaluate
+    from proctor.errors import ProctorNote, ProctorWarning
     from proctor.evaluation.vector import make_env
     from proctor.policies.handed_over import PolicyFunction
     from proctor.report.results import load_run
 
-__all__ = ["PolicyFunction", "__version__", "evaluate", "load_run", "make_env"]
+__all__ = [
+    "PolicyFunction",
+    "ProctorNote",
+    "ProctorWarning",
+    "__version__",
+    "evaluate",
+    "load_run",
+    "make_env",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -36,6 +45,10 @@ def __getattr__(name: str) -> Any:
         from proctor.policies.handed_over import PolicyFunction
 
         return PolicyFunction
+    if name in ("ProctorNote", "ProctorWarning"):
+        from proctor import errors
+
+        return getattr(errors, name)
     raise AttributeError(f"module 'proctor' has no attribute {name!r}")
 
 

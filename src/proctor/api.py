@@ -16,7 +16,8 @@ from proctor.benchmarks.base import BenchmarkConfig
 from proctor.config.builder import aliased_flags, build, own_flags
 from proctor.config.evaluation import EvalConfig
 from proctor.definition import plain
-from proctor.errors import UsageError, did_you_mean
+from proctor.errors import ProctorNote, ProctorWarning, UsageError, did_you_mean
+from proctor.evaluation.notices import Notices, notices_after, notices_of
 from proctor.evaluation.run import Evaluation, prepare, run_evaluation
 from proctor.machine.hub import HUB_ID
 from proctor.machine.streams import open_what_is_closed
@@ -44,6 +45,9 @@ def evaluate(
         evaluate("expert", "metaworld", task=["reach-v3", "push-v3"], n_episodes=10, seed=7,
                  eval={"max_retries": 0}, output_dir="outputs/reach")
 
+    What the command line prints as warnings and notes is warned of, by the categories
+    ``ProctorWarning`` and ``ProctorNote``, most of it before anything is played.
+
     Raises:
         ProctorError: with one line that says what to change.
     """
@@ -59,10 +63,19 @@ def evaluate(
     if handed is not None:
         assert isinstance(config.policy, HandedConfig)
         config = replace(config, policy=replace(config.policy, handed=handed))
-    evaluation = run_evaluation(prepare(config), given)
-    for warning in evaluation.filmed.warnings:
-        warnings.warn(warning, stacklevel=2)
+    prepared = prepare(config)
+    _warn_of(notices_of(prepared))
+    evaluation = run_evaluation(prepared, given)
+    _warn_of(notices_after(evaluation, prepared.benchmark.action))
     return evaluation
+
+
+def _warn_of(notices: Notices) -> None:
+    """Warn the caller of ``evaluate``."""
+    for warning in notices.warnings:
+        warnings.warn(warning, ProctorWarning, stacklevel=3)
+    for note in notices.notes:
+        warnings.warn(note, ProctorNote, stacklevel=3)
 
 
 def _check_names(settings: Mapping[str, Any]) -> None:

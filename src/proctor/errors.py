@@ -116,6 +116,14 @@ class CannotOpen(WorkerError):
     """
 
 
+class ProctorWarning(UserWarning):
+    """The category of what the Python API warns of: it may change what a result means."""
+
+
+class ProctorNote(ProctorWarning):
+    """The category of what a user should see once: flags that change nothing, a checkpoint's."""
+
+
 class SimulatorFault(WorkerError):
     """The simulator raised, or returned numbers that are not finite or arrays of a wrong shape.
 

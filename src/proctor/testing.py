@@ -15,7 +15,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from proctor.benchmarks.base import Benchmark, Sim
+from proctor.benchmarks.base import Benchmark, Sim, with_defaults
+from proctor.benchmarks.checks import is_lines
 from proctor.engine.chunks import checked_chunks
 from proctor.features import Array, Feature, FeatureKind, Observation
 from proctor.machine.generators import WHILE_OPENING, OwnGenerators, seed_generators
@@ -37,6 +38,10 @@ def check_sim(
     Raises:
         AssertionError: saying what does not hold.
     """
+    benchmark = with_defaults(benchmark)
+    assert is_lines(benchmark.warnings), "warnings is not a tuple of texts"
+    assert is_lines(benchmark.notes), "notes is not a tuple of texts"
+    assert isinstance(benchmark.judged, bool), "judged is not a bool"
     tasks = benchmark.tasks()
     assert tasks, "the benchmark lists no task"
     assert len({t.key for t in tasks}) == len(tasks), "two tasks share (suite, task_id)"
@@ -120,6 +125,9 @@ def _play(
         _check_observation(sim.observe(keys), features, keys, seen)
         step = sim.step(rng.uniform(-1, 1, benchmark.action.size).astype(np.float32))
         assert np.isfinite(step.reward), "a reward is not finite"
+        assert (step.success is not None) == benchmark.judged, (
+            f"judged is {benchmark.judged}, and a step's success is {step.success}"
+        )
         physics = sim.physics()
         assert physics.dtype == np.float64, "physics() must be float64"
         course.update(repr((float(step.reward), step.success, step.terminated)).encode())

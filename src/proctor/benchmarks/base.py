@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from proctor.definition import NAMES, PRESENTATION
 from proctor.features import (
@@ -73,8 +72,8 @@ def pictures_to_show(features: Mapping[str, Feature]) -> tuple[str, ...]:
 class Benchmark(Protocol):
     """A set of tasks and how to run them.
 
-    Made from its config alone, cheaply and without a simulator; made again inside every worker. One
-    whose ``preflight`` downloads may have ``lacking()``, which says what, without doing so.
+    Made from its config alone, cheaply and without a simulator; made again inside every worker.
+    ``warnings``, ``notes``, ``judged`` and ``lacking`` may be left out: ``BenchmarkDefaults``.
     """
 
     name: str
@@ -86,6 +85,12 @@ class Benchmark(Protocol):
     of ``preflight(())``, so before it is known whether and how this run renders."""
     expert_inputs: tuple[str, ...]
     """The observation keys an expert looks at; empty when there is no expert."""
+    warnings: tuple[str, ...]
+    """Lines that a user must see before a run, for they change what its results mean."""
+    notes: tuple[str, ...]
+    """Lines that a user should see once before a run."""
+    judged: bool
+    """Whether its steps say if the task is solved; False: their ``success`` is None."""
 
     def tasks(self) -> list[Task]:
         """List the configured tasks. Creates no simulator and no GL context."""
@@ -117,17 +122,39 @@ class Benchmark(Protocol):
             UsageError: there is none.
         """
 
+    def lacking(self) -> str | None:
+        """Return what ``preflight`` would download first and by which command; None: nothing."""
+
+
+class BenchmarkDefaults:
+    """What a benchmark that says nothing of it is taken to say."""
+
+    warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    judged: bool = True
+
+    def lacking(self) -> str | None:
+        """Need no download."""
+        return None
+
+
+Made = TypeVar("Made", bound=Benchmark)
+
+
+def with_defaults(benchmark: Made) -> Made:
+    """Return ``benchmark``, which now has the defaults of attributes that it left out."""
+    defaults = BenchmarkDefaults()
+    for name in (*BenchmarkDefaults.__annotations__, "lacking"):
+        if not hasattr(benchmark, name):
+            setattr(benchmark, name, getattr(defaults, name))
+    return benchmark
+
 
 SEED_RULE = "run seed + episode index, the same for every task"
 """What ``ListedTasks`` does, for the protocol."""
 
 
-def judges_success(benchmark: Benchmark) -> bool:
-    """Return whether the benchmark says what a success is; where not, it has rewards only."""
-    return bool(getattr(benchmark, "judged", True))
-
-
-class ListedTasks:
+class ListedTasks(BenchmarkDefaults):
     """What most benchmarks share: tasks that are listed once, and the plainest rule for seeds."""
 
     _tasks: Sequence[Task]
@@ -173,6 +200,17 @@ class BenchmarkPlugin:
 
     def maker(self, config: Any) -> Callable[[], Benchmark]:
         """Return what makes the benchmark of ``config``, here and in workers."""
-        if self.learn is None:
-            return partial(self.make, config)
-        return partial(self.make, config, self.learn(config))
+        learnt = () if self.learn is None else (self.learn(config),)
+        return BenchmarkMaker(self.make, (config, *learnt))
+
+
+@dataclass(frozen=True)
+class BenchmarkMaker:
+    """Makes one benchmark, here and in workers; picklable."""
+
+    func: Callable[..., Benchmark]
+    args: tuple[Any, ...]
+
+    def __call__(self) -> Benchmark:
+        """Make it, complete."""
+        return with_defaults(self.func(*self.args))

@@ -32,6 +32,16 @@ def check_benchmark(benchmark: Benchmark) -> None:
     features: Any = benchmark.features()
     _check_each(benchmark.features, features, dict, Feature)
     check_protocol(benchmark.protocol)
+    for name in ("warnings", "notes"):
+        if not is_lines(getattr(benchmark, name)):
+            raise fault(benchmark, f"{own}.{name} must be a tuple of texts")
+    if not isinstance(benchmark.judged, bool):
+        raise fault(benchmark, f"{own}.judged is a {type(benchmark.judged).__name__}, not a bool")
+
+
+def is_lines(value: Any) -> bool:
+    """Whether a value is a tuple of texts; one text would be read letter by letter."""
+    return isinstance(value, tuple) and all(isinstance(line, str) for line in value)
 
 
 def _check_each(method: Callable[[], Any], found: Any, kind: type[Any], of: type[Any]) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from proctor.benchmarks.base import BenchmarkConfig, BenchmarkPlugin
+from proctor.benchmarks.base import BenchmarkConfig, BenchmarkDefaults, BenchmarkPlugin
 from proctor.benchmarks.selection import LARGEST_SIDE, ids_in_group, require_positive
 from proctor.definition import PRESENTATION
 from proctor.errors import UsageError
@@ -89,7 +89,7 @@ class FakeConfig(BenchmarkConfig):
     )
 
 
-class Fake:
+class Fake(BenchmarkDefaults):
     """The benchmark: ``n_tasks`` identical tasks."""
 
     name = "fake"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from proctor.commands.eval import evaluate_and_show
+from proctor.commands.notices import print_notices
 from proctor.commands.words import split_words
 from proctor.errors import EXIT_HUNG_UP, EXIT_INTERRUPTED, UsageError, one_line
 
@@ -50,6 +51,7 @@ def _audit_folder(path: Path, n_episodes: int, flags: Mapping[str, str]) -> int:
     from proctor.config.evaluation import EvalConfig
     from proctor.config.trust import TRUST, trusted
     from proctor.evaluation.audit import audit, require_unchanged, why_not_exact
+    from proctor.evaluation.notices import Notices
     from proctor.evaluation.run import prepare
     from proctor.runs.folder import RunFolder
     from proctor.runs.journal import read_journal
@@ -73,6 +75,7 @@ def _audit_folder(path: Path, n_episodes: int, flags: Mapping[str, str]) -> int:
     require_unchanged(record, definition, path)
     why_not = why_not_exact(record, definition)
     _say_what_is_compared(why_not, record.machine)
+    print_notices(Notices(prepared.benchmark.warnings), Console(stderr=True))
     console = Console()
 
     def show(replay: Replayed) -> None:

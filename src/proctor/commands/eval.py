@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from proctor.commands.notices import print_notices
 from proctor.commands.words import given_flags
 from proctor.errors import CannotOpen, exit_code_of, one_line
 
@@ -76,34 +77,23 @@ def _evaluate_and_show(
 
     from proctor.config.builder import build
     from proctor.config.evaluation import EvalConfig
-    from proctor.config.idle import idle_in_evaluation
+    from proctor.evaluation.notices import notices_of
     from proctor.evaluation.run import prepare, run_evaluation
     from proctor.recorders.progress import FilmingProgress, Progress
     from proctor.report.tables import table_console
-    from proctor.report.worlds import planned_repeats
     from proctor.stats.anytime import watched
 
     prepared = prepare(build(EvalConfig, settings))
     if name is not None:
         print(one_line(f"{name}:"), file=sys.stderr)
-    _warn_of_differences(prepared)
+    unseen = [notices_of(prepared)]
     _say_what_renders(prepared)
 
     def make_recorders(before: Sequence[EpisodeRow]) -> list[Recorder]:
         console = Console(stderr=True)
         headline = _headline(prepared, len(before))
         console.print(headline, highlight=False, soft_wrap=True, markup=False)
-        # Of versions that change results and of worlds; then what a checkpoint's reader noticed.
-        repeats = planned_repeats(prepared.plan)
-        warnings = [*getattr(prepared.benchmark, "warnings", ()), *([repeats] if repeats else [])]
-        for warning in warnings:
-            line = one_line(f"warning: {warning}")
-            console.print(line, style="bold red", soft_wrap=True, markup=False)
-        of_parts = (*getattr(prepared.benchmark, "notes", ()), *prepared.policy.spec.notes)
-        config = prepared.config
-        notes = (*config.notes, *idle_in_evaluation(config), *of_parts)
-        for note in notes:
-            console.print(one_line(f"note: {note}"), highlight=False, soft_wrap=True, markup=False)
+        print_notices(unseen.pop(), console)
         how = watched(prepared.config.as_dict())
         return [Progress(prepared.plan, before, console, how), interrupts]
 
@@ -119,6 +109,8 @@ def _evaluate_and_show(
     except CannotOpen as error:
         _say_what_cannot_be_opened(prepared, error)
         return prepared, EXIT_ERRORED_EPISODES
+    for notices in unseen:  # nothing was left to play
+        print_notices(notices, Console(stderr=True))
     show(evaluation, prepared.benchmark.action, table_console())
     return prepared, EXIT_ERRORED_EPISODES if evaluation.tally.errors else 0
 
@@ -133,18 +125,6 @@ def _headline(prepared: Prepared[EvalConfig], done: int) -> str:
         f"episode{'s' * (planned != 1)} of {n_tasks} task{'s' * (n_tasks != 1)}{resumed} -> "
         f"{prepared.folder.path}"
     )
-
-
-def _warn_of_differences(prepared: Prepared[EvalConfig]) -> None:
-    """Name what differs, besides the policy, from the run to compare with."""
-    from proctor.report.protocols import changed_protocol
-    from proctor.runs.folder import RunFolder
-
-    against = prepared.config.against
-    reference = None if against is None else RunFolder(against).read()
-    if reference is not None:
-        for line in changed_protocol(reference.protocol, prepared.definition().protocol):
-            print(one_line(f"warning: {line}"), file=sys.stderr)
 
 
 def _say_what_renders(prepared: Prepared[EvalConfig]) -> None:
@@ -181,16 +161,14 @@ def _say_how_to_resume(prepared: Prepared[EvalConfig]) -> None:
 
 
 def _show(evaluation: Evaluation, action: ActionSpec, console: Console) -> None:
+    from proctor.evaluation.notices import out_of_range_note
     from proctor.report.tables import results_table
     from proctor.report.worlds import world_warnings
 
     console.print(results_table(evaluation.rows, evaluation.watched, console.width))
     console.print(f"\nsuccess {evaluation.tally}", style="bold", highlight=False)
-    left = sum(bool(row.clipped_steps) for row in evaluation.rows)
-    if left:
-        fate = "are clipped" if action.clipped else "are not clipped but played as they are"
-        where = f"in {left} episode{'s' * (left != 1)}"
-        note = f"{where} the policy left the action range; such actions {fate}"
+    note = out_of_range_note(evaluation.rows, action)
+    if note is not None:
         console.print(f"note: {note}", highlight=False, soft_wrap=True)
     renders = sum(row.renders or 0 for row in evaluation.rows)
     console.print(f"{evaluation.tally.steps:,} steps, {renders:,} images rendered", highlight=False)

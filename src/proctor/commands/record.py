@@ -6,6 +6,7 @@ import shlex
 import sys
 from typing import TYPE_CHECKING, Any
 
+from proctor.commands.notices import print_notices
 from proctor.commands.words import given_flags
 from proctor.errors import CannotOpen, UsageError, exit_code_of, one_line
 from proctor.machine.files import nearby
@@ -50,6 +51,7 @@ def _record_and_show(config: RecordConfig, settings: dict[str, Any], interrupts:
     """Record, say what came of it, and return the exit code."""
     from rich.console import Console
 
+    from proctor.evaluation.notices import notices_of
     from proctor.evaluation.recording import prepare, run_recording
     from proctor.recorders.progress import RecordingProgress
     from proctor.report.tables import table_console
@@ -61,8 +63,7 @@ def _record_and_show(config: RecordConfig, settings: dict[str, Any], interrupts:
         console = Console(stderr=True)
         line = _headline(prepared, wanted, kept)
         console.print(line, highlight=False, soft_wrap=True, markup=False)
-        for note in prepared.policy.spec.notes:
-            console.print(one_line(f"note: {note}"), highlight=False, soft_wrap=True, markup=False)
+        print_notices(notices_of(prepared), console)
         progress = RecordingProgress(wanted, kept, config.record.kept, console)
         return [progress, interrupts]
 

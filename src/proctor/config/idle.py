@@ -9,7 +9,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import MISSING, fields, replace
 from typing import Any
 
+from proctor.config.base import RunConfig
 from proctor.config.evaluation import EvalConfig
+from proctor.config.recording import RecordConfig
 from proctor.config.training import TrainConfig
 from proctor.datasets.cache_settings import CacheKind
 from proctor.foreign import idle_note
@@ -54,22 +56,40 @@ def idle_without_preset(config: TrainConfig, policy: CheckpointConfig) -> list[s
     return _notes([(said, "--use_policy_training_preset=false leaves it to --optimizer.*")])
 
 
-def idle_in_evaluation(config: EvalConfig) -> list[str]:
-    """Return a line for every reason for which flags of an evaluation change nothing."""
+def idle_in_run(config: RunConfig) -> list[str]:
+    """Return a line for every reason for which flags of a run change nothing."""
     found: list[Idle] = []
-    if not config.wandb.enable:
-        found.append((_changed("wandb", config.wandb), "--wandb.enable is not set"))
-    if not config.video.per_task:
-        others = [name for name in _changed("video", config.video) if name != "video.episodes"]
-        found.append((others, "--video.episodes=0 films none"))
-    if not config.live:
-        found.append((_set(config, "live_host", "live_port"), "--live is not set"))
-    if config.against is None:
-        found.append((_set(config, "alpha"), "it is the level of a test, which --against makes"))
+    if isinstance(config, EvalConfig):
+        found += _of_evaluation(config)
+    elif isinstance(config, RecordConfig):
+        found += _of_recording(config)
     if not config.eval.use_async_envs:
         watched = [f"eval.{name}" for name in _set(config.eval, "watchdog_s", "draw_slots")]
         found.append((watched, "without processes nobody waits (--eval.use_async_envs=false)"))
     return _notes(found)
+
+
+def _of_evaluation(config: EvalConfig) -> Iterator[Idle]:
+    if not config.wandb.enable:
+        yield _changed("wandb", config.wandb), "--wandb.enable is not set"
+    if not config.video.per_task:
+        others = [name for name in _changed("video", config.video) if name != "video.episodes"]
+        yield others, "--video.episodes=0 films none"
+    if not config.live:
+        yield _set(config, "live_host", "live_port"), "--live is not set"
+    if config.against is None:
+        yield _set(config, "alpha"), "it is the level of a test, which --against makes"
+    if config.record is None:
+        yield _set(config, "record_images"), "--record is not set"
+
+
+def _of_recording(config: RecordConfig) -> Iterator[Idle]:
+    if not config.record.images:
+        kept = [f"dataset.{name}" for name in _set(config.dataset, "codec", "video")]
+        yield kept, "--record.images=false records no pictures"
+    elif config.dataset.video is False:
+        codec = [f"dataset.{name}" for name in _set(config.dataset, "codec")]
+        yield codec, "--dataset.video=false keeps pictures in the tables"
 
 
 def _switched_off(config: TrainConfig) -> Iterator[Idle]:

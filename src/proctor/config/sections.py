@@ -29,8 +29,9 @@ class PlaySettings:
     batch_size: int = field(
         default=0,
         metadata={
-            "help": "simulators at once; 0: one a usable core (with a network on an accelerator "
-            "7 for 8), at most 64, one an episode, and what memory holds"
+            "help": "simulators at once; 0: one per usable core, or 1.5 per core with a network on "
+            "an accelerator; at least 2 unless the policy runs in the workers; at most 64, one per "
+            "episode, and one per 250 MB of memory"
         }
         | PRESENTATION,
     )

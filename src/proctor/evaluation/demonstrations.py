@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from proctor.benchmarks.base import Benchmark, interface_of, judges_success
+from proctor.benchmarks.base import Benchmark, interface_of
 from proctor.config.recording import DatasetSettings, RecordSettings
 from proctor.datasets.format.info import VERSION, Info
 from proctor.datasets.frames.encoder import codec_named
@@ -240,7 +240,7 @@ def demonstrations(
     _check_noise(benchmark.action, settings)
     if settings.label is not None:
         _check_expert(benchmark)
-    if SUCCESS in settings.extra and not judges_success(benchmark):
+    if SUCCESS in settings.extra and not benchmark.judged:
         raise UsageError(
             f"--record.extra: --env.success=none says of no episode whether it is a success; "
             f"leave {SUCCESS} out, or say what a success is"

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from proctor import plugins
-from proctor.benchmarks.base import Benchmark, judges_success
+from proctor.benchmarks.base import Benchmark
 from proctor.config.base import RunConfig
 from proctor.definition import PROTOCOL_FORMAT, defining, flatten
 from proctor.engine.engine import EngineSetup
@@ -180,7 +180,7 @@ def require_judged(benchmark: Benchmark, why: str) -> None:
     Raises:
         UsageError: saying ``why``.
     """
-    if not judges_success(benchmark):
+    if not benchmark.judged:
         raise UsageError(f"{why}; --env.success=none gives rewards only: say what a success is")
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from proctor.benchmarks.base import Benchmark, judges_success
+from proctor.benchmarks.base import Benchmark
 from proctor.config.evaluation import EvalConfig
 from proctor.config.recording import DatasetSettings, RecordSettings
 from proctor.errors import UsageError
@@ -31,7 +31,7 @@ def rollouts(config: EvalConfig, benchmark: Benchmark, folder: Path) -> Demonstr
         return None
     if config.record.exists() and not config.resume:
         raise UsageError(f"--record: {config.record} exists; choose another folder")
-    extra = [REWARD, SUCCESS] if judges_success(benchmark) else [REWARD]
+    extra = [REWARD, SUCCESS] if benchmark.judged else [REWARD]
     settings = RecordSettings(keep=Keep.ALL, images=config.record_images, extra=extra)
     dataset = DatasetSettings(root=config.record)
     dataset.validate()

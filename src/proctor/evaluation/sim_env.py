@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from proctor.benchmarks.base import Benchmark, Sim, judges_success, pictures_to_show
+from proctor.benchmarks.base import Benchmark, Sim, pictures_to_show
 from proctor.benchmarks.guarded_sim import GuardedSim
 from proctor.engine.breakage import cause_of, describe, raised_by
 from proctor.engine.episode import Episode, check_observation
@@ -118,7 +118,7 @@ class SimEnv(gymnasium.Env[Any, Any]):
 
     def _unsolved(self) -> dict[str, Any]:
         """Return the info of a step that solves nothing; empty where successes are unknown."""
-        return {"is_success": False} if judges_success(self._benchmark) else {}
+        return {"is_success": False} if self._benchmark.judged else {}
 
     def _breaks_again(self, broken: Episode, error: Exception) -> bool:
         """Play the episode on a new simulator; whether that one breaks there in the same way.

@@ -128,7 +128,7 @@ def attempt(name: str) -> Trial:
 def _opened(name: str) -> Trial:
     start = time.perf_counter()
     benchmark = _make(name)
-    lacking = benchmark.lacking() if hasattr(benchmark, "lacking") else None
+    lacking = benchmark.lacking()
     if lacking is not None:
         told, _, command = str(lacking).partition("; run: ")
         return Trial(name, Found.LACKING, told, command)
@@ -150,7 +150,7 @@ def _make(name: str) -> Benchmark:
     known = {field.name for field in dataclasses.fields(plugin.config)}
     small = dict.fromkeys(known & {"observation_height", "observation_width"}, _PIXELS)
     settings: dict[str, Any] = {**_FIELDS.get(name, {}), **small}
-    return plugin.make(plugin.config(**settings))
+    return plugin.maker(plugin.config(**settings))()
 
 
 def _play(benchmark: Benchmark, keys: Sequence[str]) -> str:

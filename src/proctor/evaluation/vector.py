@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import warnings
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, Literal, overload
@@ -22,7 +23,7 @@ from proctor.benchmarks.base import BenchmarkConfig
 from proctor.config.builder import benchmark_config_from
 from proctor.engine.forking import start_fork_server, without_main_module
 from proctor.engine.worker import die_with_the_parent
-from proctor.errors import UsageError
+from proctor.errors import ProctorWarning, UsageError
 from proctor.evaluation.plain_env import PlainEnv
 from proctor.evaluation.sim_env import SimEnv, SimEnvParts
 from proctor.features import observed_keys
@@ -71,6 +72,8 @@ def make_env(
         config = benchmark_config_from(config)
     make_benchmark = plugins.find_benchmark(config.type).maker(config)
     benchmark = make_benchmark()
+    for line in benchmark.warnings:
+        warnings.warn(line, ProctorWarning, stacklevel=2)
     keys = observed_keys(benchmark.features())
     environment = benchmark.preflight(keys)
     envs: dict[str, dict[int, Any]] = {}

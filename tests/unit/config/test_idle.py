@@ -10,7 +10,7 @@ import pytest
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
 from proctor.config.idle import (
-    idle_in_evaluation,
+    idle_in_run,
     idle_in_training,
     idle_without_pictures,
     idle_without_preset,
@@ -83,8 +83,8 @@ def test_flags_whose_switch_is_on_are_not_spoken_of() -> None:
     ids=str,
 )
 def test_an_evaluation_says_what_it_does_not_ask_for(flags: dict[str, Any], said: str) -> None:
-    assert idle_in_evaluation(build(EvalConfig, EVAL)) == []
-    (line,) = idle_in_evaluation(build(EvalConfig, EVAL | flags))
+    assert idle_in_run(build(EvalConfig, EVAL)) == []
+    (line,) = idle_in_run(build(EvalConfig, EVAL | flags))
     assert said in line
 
 

@@ -178,6 +178,7 @@ def test_phases_of_an_evaluation_are_not_handed_the_whole() -> None:
         and re.search(r"\bPrepared\b", modules()[module].read_text(encoding="utf-8"))
     }
     assert holders == {
+        "proctor.evaluation.notices",  # no phase: it quotes config, benchmark, policy and plan
         "proctor.evaluation.preparing",
         "proctor.evaluation.recording",
         "proctor.evaluation.run",

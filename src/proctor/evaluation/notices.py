@@ -1,0 +1,69 @@
+"""What a user should know of a run: shown by the command line and by the Python API alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from proctor.config.base import RunConfig
+from proctor.config.evaluation import EvalConfig
+from proctor.config.idle import idle_in_run
+from proctor.evaluation.prepared import Prepared
+from proctor.evaluation.run import Evaluation
+from proctor.features import ActionSpec
+from proctor.report.protocols import changed_protocol
+from proctor.report.worlds import planned_repeats, world_warnings
+from proctor.runs.folder import RunFolder
+from proctor.runs.journal import EpisodeRow
+
+
+@dataclass(frozen=True)
+class Notices:
+    """Lines for the user."""
+
+    warnings: tuple[str, ...] = ()
+    """What changes how results are to be read."""
+    notes: tuple[str, ...] = ()
+    """What should be seen once: flags that change nothing, what a checkpoint's reader noticed."""
+
+
+def notices_of(prepared: Prepared[RunConfig]) -> Notices:
+    """Return what is to be shown before a run starts, be it an evaluation or a recording."""
+    config, benchmark = prepared.config, prepared.benchmark
+    notes = (*config.notes, *idle_in_run(config), *benchmark.notes, *prepared.policy.spec.notes)
+    return Notices((*_of_comparison(prepared), *benchmark.warnings, *_of_plan(prepared)), notes)
+
+
+def notices_after(evaluation: Evaluation, action: ActionSpec) -> Notices:
+    """Return what is to be shown once an evaluation has ended."""
+    notes = (out_of_range_note(evaluation.rows, action), evaluation.filmed.note)
+    return Notices(
+        (*world_warnings(evaluation.rows), *evaluation.filmed.warnings),
+        tuple(note for note in notes if note is not None),
+    )
+
+
+def out_of_range_note(rows: Sequence[EpisodeRow], action: ActionSpec) -> str | None:
+    """Say in how many episodes actions were out of the benchmark's range, if in any."""
+    left = sum(bool(row.clipped_steps) for row in rows)
+    if not left:
+        return None
+    fate = "are clipped" if action.clipped else "are not clipped but played as they are"
+    where = f"in {left} episode{'s' * (left != 1)}"
+    return f"{where} the policy left the action range; such actions {fate}"
+
+
+def _of_comparison(prepared: Prepared[RunConfig]) -> Iterator[str]:
+    """Name what differs, besides the policy, from the run to compare with."""
+    config = prepared.config
+    against = config.against if isinstance(config, EvalConfig) else None
+    reference = None if against is None else RunFolder(against).read()
+    if reference is not None:
+        yield from changed_protocol(reference.protocol, prepared.definition().protocol)
+
+
+def _of_plan(prepared: Prepared[RunConfig]) -> Iterator[str]:
+    """Say that an evaluation plays worlds more than once."""
+    repeats = planned_repeats(prepared.plan) if isinstance(prepared.config, EvalConfig) else None
+    if repeats is not None:
+        yield repeats
