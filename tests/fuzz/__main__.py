@@ -48,6 +48,7 @@ def main() -> int:
         tallies[part.kind].cases += tally.cases
         tallies[part.kind].cpu_s += tally.cpu_s
         tallies[part.kind].findings |= tally.findings
+        tallies[part.kind].worst.note(tally.worst)
         done = sum(tally.cases for tally in tallies)
         print(
             f"{done:,} of {given.cases:,} cases: {tally.cases:,} of {KINDS[part.kind].name}, "
@@ -79,7 +80,10 @@ def _report(tallies: list[Tally], seconds: float) -> int:
     print(f"{'kind':<26} {'cases':>8} {'CPU s':>7} {'failures':>9}")
     asked = [(kind, tally) for kind, tally in zip(KINDS, tallies, strict=True) if tally.cases]
     for kind, tally in asked:
-        print(f"{kind.name:<26} {tally.cases:>8,} {tally.cpu_s:>7.0f} {len(tally.findings):>9}")
+        worst = tally.worst
+        most = f"   at most {worst.cpu_s * 1e3:.0f} ms, {worst.memory / 2**20:.0f} MiB"
+        row = f"{kind.name:<26} {tally.cases:>8,} {tally.cpu_s:>7.0f} {len(tally.findings):>9}"
+        print(row + most * (worst.cpu_s > 0))
     failures = sum(len(tally.findings) for tally in tallies)
     cases, cpu_s = sum(tally.cases for tally in tallies), sum(tally.cpu_s for tally in tallies)
     print(f"{'all':<26} {cases:>8,} {cpu_s:>7.0f} {failures:>9}   in {seconds:.0f} s")

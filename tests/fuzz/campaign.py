@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from hypothesis.errors import HypothesisWarning
 
+from tests.fuzz.bounds import Taken
 from tests.fuzz.checkpoints import good_checkpoints
 from tests.fuzz.datasets import good_datasets
 from tests.fuzz.kinds import KINDS, Kind
@@ -25,6 +26,8 @@ class Tally:
 
     cases: int = 0
     cpu_s: float = 0.0
+    worst: Taken = field(default_factory=Taken)
+    """The most that one connection took, where that is measured."""
     findings: dict[str, str] = field(default_factory=dict)
     """The gist of what went wrong -> the first case of it."""
 
@@ -43,6 +46,7 @@ def run_part(part: Part) -> Tally:
     began = time.process_time()
     with opened_yard() as yard:
         tally = attack(KINDS[part.kind], part.cases, part.seed, yard)
+        tally.worst = yard.worst
     tally.cpu_s = time.process_time() - began
     return tally
 

@@ -52,7 +52,7 @@ def _ask(camera: str, state: str) -> Ask:
 
 
 @cache
-def _openpi() -> list[bytes]:
+def openpi_samples() -> list[bytes]:
     ask = _ask(*openpi.CAMERAS[:1], openpi.STATE)
     return [
         openpi.encode_ask(ask),
@@ -63,7 +63,7 @@ def _openpi() -> list[bytes]:
 
 
 @cache
-def _vla_eval() -> list[bytes]:
+def vla_eval_samples() -> list[bytes]:
     kind, message = vla_eval.Kind, vla_eval.Message
     seen = vla_eval.observation(_ask(vla_eval.CAMERAS[0], vla_eval.STATES[0]))
     picture = {"__image__": True, "format": "png", "shape": [4, 4, 3], "data": _png()}
@@ -87,7 +87,7 @@ def _png() -> bytes:
 
 
 @cache
-def _groot() -> list[bytes]:
+def groot_samples() -> list[bytes]:
     usual = groot_dialect.Dialect()
     data = groot.observation(_ask(groot.CAMERAS[0], groot.STATE_NAME), usual)
     looks = {"video": groot_dialect.modality([0], ["video.cam"])}
@@ -106,7 +106,7 @@ def _groot() -> list[bytes]:
 
 
 @cache
-def _lerobot() -> list[bytes]:
+def lerobot_samples() -> list[bytes]:
     setup = lerobot.Setup("act", "somewhere", lerobot.features_of({STATE: (2,)}))
     ask = Ask({STATE: _STATE}, "go")
     frames = [
@@ -172,7 +172,7 @@ def _tried(hear: Callable[[], Any]) -> Any:
         return None
 
 
-def _mutated(chance: random.Random, good: list[bytes]) -> bytes:
+def mutated_frame(chance: random.Random, good: list[bytes]) -> bytes:
     """Return a frame that somebody has been at."""
     frame = bytearray(chance.choice(good))
     for _ in range(chance.choice((1, 1, 2, 4, 8))):
@@ -234,7 +234,7 @@ def _kind(good: Callable[[], list[bytes]], hear: Callable[[bytes], None]) -> Any
 def _frame(chance: random.Random, good: list[bytes]) -> bytes:
     if chance.random() < 0.3:
         return _replaced(chance, chance.choice(good))
-    return _mutated(chance, good)
+    return mutated_frame(chance, good)
 
 
 def _heard(frame: bytes, hear: Callable[[bytes], None]) -> None:
@@ -249,7 +249,7 @@ def _heard(frame: bytes, hear: Callable[[bytes], None]) -> None:
         raise BrokenPromise(gist, f"{error}: {frame[:300]!r}") from None
 
 
-openpi_frames = _kind(_openpi, _hear_openpi)
-vla_eval_frames = _kind(_vla_eval, _hear_vla_eval)
-groot_frames = _kind(_groot, _hear_groot)
-lerobot_frames = _kind(_lerobot, _hear_lerobot)
+openpi_frames = _kind(openpi_samples, _hear_openpi)
+vla_eval_frames = _kind(vla_eval_samples, _hear_vla_eval)
+groot_frames = _kind(groot_samples, _hear_groot)
+lerobot_frames = _kind(lerobot_samples, _hear_lerobot)

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.fuzz import checkpoints, datasets, families, frames, patterns, runs, wire, words
+from tests.fuzz import (
+    checkpoints,
+    datasets,
+    families,
+    frames,
+    patterns,
+    runs,
+    unauthenticated,
+    wire,
+    words,
+)
 from tests.fuzz.hostile import Draw
 from tests.fuzz.yard import Yard
 
@@ -47,4 +57,8 @@ KINDS = [
     Kind("frames: vla-eval", 5, frames.vla_eval_frames),
     Kind("frames: groot", 5, frames.groot_frames),
     Kind("frames: lerobot", 5, frames.lerobot_frames),
+    Kind("without key: openpi", 16, unauthenticated.openpi_bytes),
+    Kind("without key: vla-eval", 16, unauthenticated.vla_eval_bytes),
+    Kind("without key: groot", 16, unauthenticated.groot_bytes),
+    Kind("without key: lerobot", 16, unauthenticated.lerobot_bytes),
 ]

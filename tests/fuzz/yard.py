@@ -23,7 +23,7 @@ from proctor.evaluation.filming import Filmed
 from proctor.evaluation.session import Session
 from proctor.report.serve import RunServer
 from proctor.types import Outcome
-from tests.fuzz.bounds import alarm, little_room, unheard
+from tests.fuzz.bounds import Taken, alarm, little_room, unheard
 from tests.fuzz.sentinel import CANARY, Sentinel
 
 USAGE = 2
@@ -61,6 +61,12 @@ class Yard:
         self.temporary = root / "temporary"
         self._sentinel = sentinel
         self._servers: dict[str | None, RunServer] = {}
+        self.held = contextlib.ExitStack()
+        """What is closed with the yard."""
+        self.servers: dict[str, Any] = {}
+        """Servers of policies by protocol: where they are, and what they serve."""
+        self.worst = Taken()
+        """The most that one connection to them took."""
         self.outside.mkdir(parents=True)
         self.temporary.mkdir()
         self.run = _good_run(root / "good")
@@ -119,6 +125,7 @@ class Yard:
         """Free the ports."""
         for server in self._servers.values():
             server.server_close()
+        self.held.close()
 
     @contextlib.contextmanager
     def watched(self, what: str) -> Iterator[None]:

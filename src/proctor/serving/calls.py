@@ -36,7 +36,7 @@ class OpenCalls:
         if self._calls[peer] >= MOST_CALLS:
             return False
         self._calls[peer] += 1
-        context.add_done_callback(lambda _: self._remove(peer))
+        context.add_done_callback(lambda: self._remove(peer))
         return True
 
     async def messages(self, received: AsyncIterable[bytes]) -> AsyncIterator[bytes]:

@@ -6,7 +6,6 @@ Its pickles are read by a reader that makes nothing but records (``wire/pickles`
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from proctor.errors import MissingExtra, ProctorError, WireError, one_line
 from proctor.machine.loopback import REFUSAL
 from proctor.serving.calls import MOST_CALLS, ClientSilent, OpenCalls
 from proctor.serving.counter import Counter
+from proctor.serving.grpc_bridge import Call, GrpcServer, Handler
 from proctor.serving.heard import Client, Heard
 from proctor.serving.limits import Limits, Opened, cannot_serve
 from proctor.wire import lerobot
@@ -23,10 +23,8 @@ from proctor.wire.packing import pack
 from proctor.wire.preauth import PRE_AUTH
 from proctor.wire.records import Protocol
 
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what it prints, we say in a line of our own
 try:
     import grpc
-    import grpc.aio
 except ImportError as error:
     raise MissingExtra(error.name or "grpcio", "wire") from None
 
@@ -52,8 +50,10 @@ async def listen(counter: Counter, port: int, limits: Limits) -> Opened:
     Raises:
         UsageError: the port is taken, or the address is none of this machine's.
     """
-    server = grpc.aio.server(
-        options=[
+    server = GrpcServer(
+        lerobot.SERVICE,
+        _Service(counter, limits).handlers(),
+        [
             ("grpc.max_receive_message_length", limits.most_bytes + _ROOM),
             ("grpc.max_send_message_length", limits.most_bytes + _ROOM),
             ("grpc.max_connection_idle_ms", int(limits.idle_s * 1000)),
@@ -61,30 +61,22 @@ async def listen(counter: Counter, port: int, limits: Limits) -> Opened:
             ("grpc.max_metadata_size", PRE_AUTH[Protocol.LEROBOT].max_bytes),
             ("grpc.absolute_max_metadata_size", PRE_AUTH[Protocol.LEROBOT].max_bytes),
         ],
-        maximum_concurrent_rpcs=MOST_CALLS * limits.most_guests,
+        MOST_CALLS * limits.most_guests,
     )
-    server.add_generic_rpc_handlers([_Service(counter, limits).handler()])
     host = f"[{limits.host}]" if ":" in limits.host else limits.host
-    try:
-        bound = _bind(server, f"{host}:{port}", limits)
-    except RuntimeError:
-        bound = 0
+    bound = server.bind(f"{host}:{port}", _credentials(limits))
     if not bound:
         raise cannot_serve(limits.host, port, "it is taken, or none of this machine's")
-    await server.start()
-
-    async def close() -> None:
-        await server.stop(0.2)
-
-    return Opened(bound, close)
+    server.start()
+    return Opened(bound, server.close)
 
 
-def _bind(server: Any, address: str, limits: Limits) -> int:
+def _credentials(limits: Limits) -> Any | None:
     if limits.tls is None:
-        return int(server.add_insecure_port(address))
+        return None
     limits.context()  # says what is wrong with the files
     certificate, key = (file.read_bytes() for file in limits.tls)
-    return int(server.add_secure_port(address, grpc.ssl_server_credentials([(key, certificate)])))
+    return grpc.ssl_server_credentials([(key, certificate)])
 
 
 class _Service:
@@ -93,26 +85,22 @@ class _Service:
         self._calls = OpenCalls(limits)
         self._robots: Heard[_Robot] = Heard(counter.desk, limits, _Robot)
 
-    def handler(self) -> Any:
-        """Return what gRPC calls.
+    def handlers(self) -> dict[str, Handler]:
+        """Return what answers each method.
 
         All requests are read as streams: of a unary call gRPC waits for the message without limit.
         """
-        stream = grpc.stream_unary_rpc_method_handler
-        return grpc.method_handlers_generic_handler(
-            lerobot.SERVICE,
-            {
-                lerobot.READY: stream(self._guarded(self._unary(self._ready))),
-                lerobot.SETUP: stream(self._guarded(self._unary(self._set_up))),
-                lerobot.OBSERVE: stream(self._guarded(self._observe)),
-                lerobot.ACT: stream(self._guarded(self._unary(self._act))),
-            },
-        )
+        return {
+            lerobot.READY: self._guarded(self._unary(self._ready)),
+            lerobot.SETUP: self._guarded(self._unary(self._set_up)),
+            lerobot.OBSERVE: self._guarded(self._observe),
+            lerobot.ACT: self._guarded(self._unary(self._act)),
+        }
 
     def _unary(self, call: Callable[..., Awaitable[bytes]]) -> Callable[..., Awaitable[bytes]]:
         """Return a call of one message."""
 
-        async def unary(parts: AsyncIterator[bytes], context: Any) -> bytes:
+        async def unary(parts: AsyncIterator[bytes], context: Call) -> bytes:
             return await call(await self._calls.only_message(parts), context)
 
         return unary
@@ -120,48 +108,46 @@ class _Service:
     def _guarded(self, call: Callable[..., Awaitable[bytes]]) -> Callable[..., Awaitable[bytes]]:
         """Return a call that only those with the key may make, and that says what is wrong."""
 
-        async def guarded(request: Any, context: Any) -> bytes:
-            metadata = list(context.invocation_metadata() or ())
+        async def guarded(request: Any, context: Call) -> bytes:
+            metadata = context.invocation_metadata()
             origins = [str(value) for name, value in metadata if name == "origin"]
             if self._limits.is_foreign_origin(origins):
-                await context.abort(grpc.StatusCode.PERMISSION_DENIED, REFUSAL)
+                context.abort(grpc.StatusCode.PERMISSION_DENIED, REFUSAL)
             key = str(dict(metadata).get("authorization", "")).removeprefix("Api-Key ")
             if not self._limits.admits(key):
-                await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the API key is wrong")
+                context.abort(grpc.StatusCode.UNAUTHENTICATED, "the API key is wrong")
             if not self._calls.add(context):
                 said = f"a connection has at most {MOST_CALLS} calls at once"
-                await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, said)
+                context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, said)
             try:
                 return await call(request, context)
             except ClientSilent:
                 said = "the client was silent for too long (--idle_s), or others needed the place"
-                await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, said)
-                raise
+                context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, said)
             except ProctorError as error:
                 said = one_line(str(error))
                 print(f"lerobot {context.peer()}: {said}", file=sys.stderr, flush=True)
-                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, said)
-                raise
+                context.abort(grpc.StatusCode.INVALID_ARGUMENT, said)
 
         return guarded
 
-    async def _ready(self, request: bytes, context: Any) -> bytes:
+    async def _ready(self, request: bytes, context: Call) -> bytes:
         robot = self._robots.client(context.peer())
         robot.newest = asyncio.Queue(maxsize=1)
         for guest in robot.guests:
             self._counter.desk.end_episode(guest)
         about = pack(self._counter.about.tree())
-        await context.send_initial_metadata(((lerobot.ABOUT_HEADER, about),))
+        context.send_initial_metadata(((lerobot.ABOUT_HEADER, about),))
         return b""
 
-    async def _set_up(self, request: bytes, context: Any) -> bytes:
+    async def _set_up(self, request: bytes, context: Call) -> bytes:
         robot = self._robots.client(context.peer())
         robot.setup = lerobot.decode_setup(request)
         wanted, ours = robot.setup.path, self._counter.about.policy
         print(one_line(f"lerobot {context.peer()} wants {wanted}: plays {ours}"), file=sys.stderr)
         return b""
 
-    async def _observe(self, parts: AsyncIterator[bytes], context: Any) -> bytes:
+    async def _observe(self, parts: AsyncIterator[bytes], context: Call) -> bytes:
         robot = self._robots.client(context.peer())
         gathered = lerobot.Parts(self._limits.most_bytes)
         async for part in self._calls.messages(parts):
@@ -172,7 +158,7 @@ class _Service:
                 robot.newest.put_nowait(observed)
         return b""
 
-    async def _act(self, request: bytes, context: Any) -> bytes:
+    async def _act(self, request: bytes, context: Call) -> bytes:
         robot = self._robots.client(context.peer())
         try:
             observed = await asyncio.wait_for(robot.newest.get(), _WAIT_S)

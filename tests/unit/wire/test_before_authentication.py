@@ -260,3 +260,35 @@ def test_pages_of_health_need_no_key_and_read_no_body() -> None:
         with pytest.raises((urllib.error.URLError, OSError)):
             urllib.request.urlopen(f"{at}/healthz", data=b"x" * 1000, timeout=10)
     assert sys.getprofile() is None
+
+
+def header(name: bytes, value: bytes) -> bytes:
+    """A header of HTTP/2, written out."""
+    return b"\x00" + bytes([len(name)]) + name + bytes([len(value)]) + value
+
+
+@pytest.mark.parametrize(
+    ("path", "more"),
+    [(b"/tra\x8bsport.AsyncInference/Ready", b""), (b"/x", header(b"authorization", b"\xff" * 9))],
+)
+def test_names_that_are_no_utf8_neither_end_the_server_nor_fill_its_log(
+    path: bytes, more: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """gRPC's asyncio server ends at such a method, gRPC writes a traceback for such metadata."""
+    told = [(b":method", b"POST"), (b":scheme", b"http"), (b":path", path), (b":authority", b"x")]
+    told += [(b"content-type", b"application/grpc"), (b"te", b"trailers")]
+    block = b"".join(header(name, value) for name, value in told) + more
+    frames = bytes(3) + b"\x04\0" + bytes(4)
+    frames += len(block).to_bytes(3, "big") + b"\x01\x05\0\0\0\x01" + block
+    with served(protocol=["lerobot"], api_key=KEY) as (url, _):
+        at = urlsplit(url)
+        for _ in range(3):
+            with socket.create_connection((at.hostname, at.port), timeout=10) as line:
+                line.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frames)
+                line.shutdown(socket.SHUT_WR)
+                while line.recv(1000):
+                    pass
+        with grpc.insecure_channel(f"{at.hostname}:{at.port}") as channel:
+            ready = channel.unary_unary(f"/{lerobot.SERVICE}/{lerobot.READY}")
+            assert ready(b"", metadata=(("authorization", f"Api-Key {KEY}"),), timeout=10) == b""
+    assert not caplog.records

@@ -1,0 +1,152 @@
+"""Asyncio handlers behind gRPC's threaded server.
+
+gRPC's own asyncio server ends when a client names a method by bytes that are no UTF-8 (grpcio
+1.85), for which no key is needed. The threaded server answers such a call and goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from typing import Any, NoReturn
+
+from proctor.errors import MissingExtra
+
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what it prints, we say in a line of our own
+try:
+    import grpc
+except ImportError as error:
+    raise MissingExtra(error.name or "grpcio", "wire") from None
+
+Handler = Callable[[AsyncIterator[bytes], "Call"], Awaitable[bytes]]
+"""Answers a call: its messages, which are read as they are asked for, and the call itself."""
+_STOP_S = 0.2
+_LOG = "grpc._cython.cygrpc"
+
+
+class _Aborted(Exception):
+    """A handler ended its call with a status."""
+
+    def __init__(self, code: Any, details: str) -> None:
+        super().__init__(details)
+        self.code, self.details = code, details
+
+
+class _CallEnded(Exception):
+    """The client is gone."""
+
+
+class Call:
+    """A call, as a handler sees it."""
+
+    def __init__(self, context: Any, loop: asyncio.AbstractEventLoop) -> None:
+        self._context, self._loop = context, loop
+
+    def peer(self) -> str:
+        """Return who calls: one name for each connection."""
+        return str(self._context.peer())
+
+    def invocation_metadata(self) -> list[tuple[str, str | bytes]]:
+        """Return what came with the call."""
+        return [(name, value) for name, value in self._context.invocation_metadata() or ()]
+
+    def add_done_callback(self, done: Callable[[], None]) -> None:
+        """Have ``done`` called by the event loop when the call has ended."""
+
+        def ended() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody counts any more
+                self._loop.call_soon_threadsafe(done)
+
+        if not self._context.add_callback(ended):
+            self._loop.call_soon(done)
+
+    def send_initial_metadata(self, metadata: tuple[tuple[str, bytes], ...]) -> None:
+        """Send something along with the answer."""
+        self._context.send_initial_metadata(metadata)
+
+    def abort(self, code: Any, details: str) -> NoReturn:
+        """End the call with a status."""
+        raise _Aborted(code, details)
+
+
+class GrpcServer:
+    """A server whose handlers run in the event loop that made it."""
+
+    def __init__(
+        self, service: str, handlers: Mapping[str, Handler], options: Any, max_calls: int
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._calls = ThreadPoolExecutor(max_calls, "proctor-grpc-call")
+        self._readers = ThreadPoolExecutor(max_calls, "proctor-grpc-read")
+        """Two pools: a call that ends while its next message is read must not wait for that."""
+        logging.getLogger(_LOG).addFilter(_is_news)  # else strangers fill it with tracebacks
+        self._server = grpc.server(self._calls, options=options, maximum_concurrent_rpcs=max_calls)
+        told = {
+            name: grpc.stream_unary_rpc_method_handler(self._threaded(handler))
+            for name, handler in handlers.items()
+        }
+        self._server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(service, told)])
+
+    def bind(self, address: str, credentials: Any | None) -> int:
+        """Return the port that was bound; 0 where it cannot be."""
+        try:
+            if credentials is None:
+                return int(self._server.add_insecure_port(address))
+            return int(self._server.add_secure_port(address, credentials))
+        except RuntimeError:
+            return 0
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._server.start()
+
+    async def close(self) -> None:
+        """End all calls."""
+        stopped = self._server.stop(_STOP_S)
+        await asyncio.to_thread(stopped.wait)
+        for pool in (self._calls, self._readers):
+            pool.shutdown(wait=False)
+
+    def _threaded(self, handler: Handler) -> Callable[[Iterator[bytes], Any], bytes]:
+        """Return what gRPC calls on one of its threads."""
+
+        async def answered(messages: Iterator[bytes], context: Any) -> bytes:
+            return await handler(self._messages(messages), Call(context, self._loop))
+
+        def answer(messages: Iterator[bytes], context: Any) -> bytes:
+            work = asyncio.run_coroutine_threadsafe(answered(messages, context), self._loop)
+            if not context.add_callback(work.cancel):
+                work.cancel()
+            try:
+                return work.result()
+            except _Aborted as aborted:
+                context.abort(aborted.code, aborted.details)
+            except (CancelledError, _CallEnded):
+                pass  # nobody waits for it
+            return b""
+
+        return answer
+
+    async def _messages(self, messages: Iterator[bytes]) -> AsyncIterator[bytes]:
+        """Yield a call's messages; the first is read when it is asked for, not before."""
+        while True:
+            message = await self._loop.run_in_executor(self._readers, _next, messages)
+            if message is None:
+                return
+            yield message
+
+
+def _next(messages: Iterator[bytes]) -> bytes | None:
+    try:
+        return next(messages, None)
+    except grpc.RpcError:
+        raise _CallEnded from None
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether a line of gRPC's log is worth a look: metadata that are no text are not."""
+    return not str(record.msg).startswith("Invalid encoding")
