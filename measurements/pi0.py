@@ -34,6 +34,7 @@ from safetensors.torch import save_file
 from proctor.features import ACTION, ActionSpec, Feature, FeatureKind, Interface
 from proctor.machine.system import git_commit, usable_cores
 from proctor.policies.base import Batch, Query
+from proctor.policies.blocks.encoder_sizes import SiglipSizes
 from proctor.policies.lerobot.checkpoint import build_network, load_policy
 from proctor.policies.lerobot.config import encode_config
 from proctor.policies.lerobot.families import family
@@ -41,7 +42,7 @@ from proctor.policies.lerobot.pipelines import default_pipelines
 from proctor.policies.lerobot.saving import write_pipeline
 from proctor.policies.lerobot.weights import Undrawn
 from proctor.policies.pi0 import sizes
-from proctor.policies.pi0.sizes import GemmaSize, VisionSize
+from proctor.policies.pi0.sizes import GemmaSize
 from proctor.policies.runtime.runner import Runner
 from proctor.types import EpisodeSpec, Task
 
@@ -56,7 +57,7 @@ def made_small() -> None:
     torch.set_num_threads(1)
     sizes.GEMMAS["gemma_2b"] = GemmaSize(64, 2, 128, 8, 1, 16)
     sizes.GEMMAS["gemma_300m"] = GemmaSize(32, 2, 64, 8, 1, 16)
-    sizes.VISION, sizes.VOCABULARY = VisionSize(32, 2, 64, 2, 14), 1024
+    sizes.VISION, sizes.VOCABULARY = SiglipSizes(32, 64, 2, 2, patch_size=14), 1024
 
 
 def offered() -> Interface:

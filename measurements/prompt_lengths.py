@@ -20,12 +20,13 @@ import torch
 from torch import Tensor
 
 from proctor.features import LANGUAGE_MASK, LANGUAGE_TOKENS, STATE, Feature, FeatureKind
+from proctor.policies.blocks.encoder_sizes import SiglipSizes
 from proctor.policies.pi0 import sizes
 from proctor.policies.pi0.config import Pi0Config
 from proctor.policies.pi05.config import Pi05Config
 from proctor.policies.runtime.network import Network, draw
 from proctor.policies.smolvla.config import SmolVlaConfig
-from proctor.policies.smolvla.vlm import TextSizes, VisionSizes, VlmSizes
+from proctor.policies.smolvla.vlm import TextSizes, VlmSizes
 
 CAMERAS = ("observation.images.top", "observation.images.wrist")
 LENGTHS = {"pi0": (48, 24, 16), "pi05": (200, 104, 56), "smolvla": (48, 24, 16)}
@@ -43,7 +44,7 @@ def made(family: str) -> tuple[Network, int]:
     if family == "smolvla":
         from proctor.policies.smolvla.network import SmolVla
 
-        vlm = VlmSizes(TextSizes(num_hidden_layers=4), VisionSizes(num_hidden_layers=3))
+        vlm = VlmSizes(TextSizes(num_hidden_layers=4), SiglipSizes(num_hidden_layers=3))
         return SmolVla(SmolVlaConfig(num_vlm_layers=4, load_vlm_weights=False, **told), vlm), 512
     from proctor.policies.pi0.network import Pi0
     from proctor.policies.pi05.network import Pi05

@@ -7,14 +7,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
+from proctor.policies.blocks.encoder_sizes import SiglipSizes
 from proctor.policies.pi0 import sizes
-from proctor.policies.pi0.sizes import GemmaSize, VisionSize
+from proctor.policies.pi0.sizes import GemmaSize
 
 RUNS = Path(__file__).parent / "golden" / "data" / "pi_runs"
 """Where the small tokenizers are: ``words`` and ``codes``."""
 N_WORDS = 542
 """Tokens that ``words`` has."""
-TINY_VISION = VisionSize(24, 2, 40, 2, 14)
+TINY_VISION = SiglipSizes(24, 40, 2, 2, patch_size=14)
 
 
 @contextmanager

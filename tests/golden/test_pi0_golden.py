@@ -14,7 +14,7 @@ from proctor.features import ACTION, Feature, FeatureKind
 from proctor.policies.lerobot.weights import Undrawn
 from proctor.policies.pi0.config import Pi0Config
 from proctor.policies.pi0.network import Pi0
-from proctor.policies.pi0.vision import fitted
+from proctor.policies.pi0.paligemma import fitted
 from proctor.policies.pi05.config import Pi05Config
 from proctor.policies.pi05.network import Pi05
 from tiny_pi import FLOWS, tiny_flow
@@ -114,7 +114,7 @@ def test_errors_the_loss_and_its_gradients_match(case):
     loss, _ = network.loss(inputs, draws)
     assert_close("loss", loss, expected["train.loss"], 1e-6)
     loss.backward()
-    patch = network.vlm.tower.embeddings["patch_embedding"].bias.grad
+    patch = network.vlm.tower.embeddings.patch_embedding.bias.grad
     assert_close("gradient there", patch, expected["train.grad.vision_patch_bias"], 1e-4)
     entry = network.action_in_proj.weight.grad
     assert_close("gradient here", entry, expected["train.grad.action_in_proj.weight"], 1e-4)

@@ -8,11 +8,12 @@ import pytest
 import torch
 from recipes import GOLDEN, assert_close, fill_weights, load_case
 
+from proctor.policies.blocks.encoder_sizes import SiglipSizes
 from proctor.policies.lerobot.config import decode_config
 from proctor.policies.lerobot.weights import Undrawn
 from proctor.policies.smolvla.config import SmolVlaConfig
 from proctor.policies.smolvla.network import SmolVla
-from proctor.policies.smolvla.vlm import TextSizes, VisionSizes, VlmSizes
+from proctor.policies.smolvla.vlm import TextSizes, VlmSizes
 
 pytestmark = pytest.mark.vla
 
@@ -42,7 +43,7 @@ def tiny_sizes() -> VlmSizes:
             vocab_size=text["vocab"],
             rms_norm_eps=text["rms_norm_eps"],
         ),
-        VisionSizes(
+        SiglipSizes(
             hidden_size=vision["hidden"],
             intermediate_size=vision["inter"],
             num_hidden_layers=vision["layers"],

@@ -171,7 +171,7 @@ def test_the_published_models_sizes_are_known_without_a_file():
         (["text_config", "hidden_size"], None, "text_config has no hidden_size"),
         (["text_config", "hidden_size"], 10**9, "$.text_config.hidden_size"),
         (["text_config", "num_key_value_heads"], 2, "its attention heads do not divide up"),
-        (["vision_config", "num_attention_heads"], 5, "its vision heads do not divide up"),
+        (["vision_config", "num_attention_heads"], 5, "vision_config: its attention heads"),
         (["vision_config", "hidden_act"], "relu", "hidden_act 'relu' is not known here"),
         (["vision_config"], "none", "vision_config has no hidden_size"),
     ],

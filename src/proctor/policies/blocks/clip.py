@@ -9,86 +9,16 @@ Our own, because a CUDA graph cannot hold transformers': it looks at masks while
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F  # noqa: N812 (torch's own convention)
 from torch import Tensor, nn
 
-from proctor.policies.blocks.clip_sizes import EncoderSizes, TextSizes, VisionSizes
+from proctor.policies.blocks.clip_sizes import ClipTextSizes, ClipVisionSizes
+from proctor.policies.blocks.encoder_layer import Encoder
 
 
-class Attention(nn.Module):
-    """Self-attention; ``mask`` [B, 1, N, N] is added to its scores."""
-
-    def __init__(self, sizes: EncoderSizes) -> None:
-        super().__init__()
-        width = sizes.hidden_size
-        self.heads = sizes.num_attention_heads
-        self.k_proj, self.v_proj = nn.Linear(width, width), nn.Linear(width, width)
-        self.q_proj, self.out_proj = nn.Linear(width, width), nn.Linear(width, width)
-
-    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """Return [B, N, D]."""
-        q, k, v = (
-            part(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
-            for part in (self.q_proj, self.k_proj, self.v_proj)
-        )
-        seen = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-        out: Tensor = self.out_proj(seen.transpose(1, 2).flatten(2))
-        return out
-
-
-class Mlp(nn.Module):
-    """Two layers with CLIP's activation between them."""
-
-    def __init__(self, sizes: EncoderSizes) -> None:
-        super().__init__()
-        self.quick = sizes.hidden_act == "quick_gelu"
-        self.fc1 = nn.Linear(sizes.hidden_size, sizes.intermediate_size)
-        self.fc2 = nn.Linear(sizes.intermediate_size, sizes.hidden_size)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return [B, N, D]."""
-        hidden = self.fc1(x)
-        out: Tensor = self.fc2(
-            hidden * torch.sigmoid(1.702 * hidden) if self.quick else F.gelu(hidden)
-        )
-        return out
-
-
-class Layer(nn.Module):
-    """Attention and MLP, each behind a norm."""
-
-    def __init__(self, sizes: EncoderSizes) -> None:
-        super().__init__()
-        self.self_attn = Attention(sizes)
-        self.layer_norm1 = nn.LayerNorm(sizes.hidden_size, eps=sizes.layer_norm_eps)
-        self.mlp = Mlp(sizes)
-        self.layer_norm2 = nn.LayerNorm(sizes.hidden_size, eps=sizes.layer_norm_eps)
-
-    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """Return [B, N, D]."""
-        x = x + self.self_attn(self.layer_norm1(x), mask)
-        out: Tensor = x + self.mlp(self.layer_norm2(x))
-        return out
-
-
-class Encoder(nn.Module):
-    """The layers."""
-
-    def __init__(self, sizes: EncoderSizes) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(Layer(sizes) for _ in range(sizes.num_hidden_layers))
-
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return [B, N, D]."""
-        for layer in self.layers:
-            x = layer(x, mask)
-        return x
-
-
-class VisionEmbeddings(nn.Module):
+class ClipVisionEmbeddings(nn.Module):
     """Patches, and a class token before them, each with its place."""
 
-    def __init__(self, sizes: VisionSizes) -> None:
+    def __init__(self, sizes: ClipVisionSizes) -> None:
         super().__init__()
         width, patch = sizes.hidden_size, sizes.patch_size
         self.class_embedding = nn.Parameter(torch.empty(width))
@@ -104,15 +34,15 @@ class VisionEmbeddings(nn.Module):
         return out
 
 
-class VisionModel(nn.Module):
+class ClipVisionModel(nn.Module):
     """Images to the last row of the class token.
 
     The norm behind it is in every file, and belongs to an output that is not used here.
     """
 
-    def __init__(self, sizes: VisionSizes) -> None:
+    def __init__(self, sizes: ClipVisionSizes) -> None:
         super().__init__()
-        self.embeddings = VisionEmbeddings(sizes)
+        self.embeddings = ClipVisionEmbeddings(sizes)
         self.pre_layrnorm = nn.LayerNorm(sizes.hidden_size, eps=sizes.layer_norm_eps)
         self.encoder = Encoder(sizes)
         self.post_layernorm = nn.LayerNorm(sizes.hidden_size, eps=sizes.layer_norm_eps)
@@ -123,10 +53,10 @@ class VisionModel(nn.Module):
         return rows[:, 0]
 
 
-class TextEmbeddings(nn.Module):
+class ClipTextEmbeddings(nn.Module):
     """Tokens, each with its place."""
 
-    def __init__(self, sizes: TextSizes) -> None:
+    def __init__(self, sizes: ClipTextSizes) -> None:
         super().__init__()
         self.token_embedding = nn.Embedding(sizes.vocab_size, sizes.hidden_size)
         self.position_embedding = nn.Embedding(sizes.max_position_embeddings, sizes.hidden_size)
@@ -138,13 +68,13 @@ class TextEmbeddings(nn.Module):
         return out
 
 
-class TextModel(nn.Module):
+class ClipTextModel(nn.Module):
     """Tokens to the row at which a text ends: it has seen all that is before it."""
 
-    def __init__(self, sizes: TextSizes) -> None:
+    def __init__(self, sizes: ClipTextSizes) -> None:
         super().__init__()
         self.end = None if sizes.ends_with_the_highest else sizes.eos_token_id
-        self.embeddings = TextEmbeddings(sizes)
+        self.embeddings = ClipTextEmbeddings(sizes)
         self.encoder = Encoder(sizes)
         self.final_layer_norm = nn.LayerNorm(sizes.hidden_size, eps=sizes.layer_norm_eps)
 

@@ -3,41 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, TypeAlias
+from typing import Annotated
 
 import msgspec
 
 from proctor.errors import UsageError
-from proctor.policies.lerobot.limits import MOST_LAYERS, MOST_PIXELS, MOST_WIDTH
+from proctor.policies.blocks.encoder_sizes import EncoderSizes, Pixels, Width
 from proctor.policies.lerobot.location import stated_config
 
-Width: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=MOST_WIDTH)]
-Layers: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=MOST_LAYERS)]
-Pixels: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=MOST_PIXELS)]
-_FIRST_END, _ACTIVATIONS = 2, ("quick_gelu", "gelu")
+_FIRST_END = 2
 
 
 @dataclass(frozen=True)
-class EncoderSizes:
-    """What the encoders of images and of words have in common."""
-
-    hidden_size: Width = 768
-    intermediate_size: Width = 3072
-    num_hidden_layers: Layers = 12
-    num_attention_heads: Width = 12
-    hidden_act: str = "quick_gelu"
-    layer_norm_eps: float = 1e-5
-
-    def check(self, where: str) -> None:
-        """Refuse what cannot be built."""
-        if self.hidden_size % self.num_attention_heads:
-            raise UsageError(f"{where}: its attention heads do not divide up")
-        if self.hidden_act not in _ACTIVATIONS:
-            raise UsageError(f"{where}: hidden_act {self.hidden_act!r} is not known here")
-
-
-@dataclass(frozen=True)
-class VisionSizes(EncoderSizes):
+class ClipVisionSizes(EncoderSizes):
     """The encoder of images; the defaults are ViT-B/32's, as transformers' are."""
 
     image_size: Pixels = 224
@@ -51,7 +29,7 @@ class VisionSizes(EncoderSizes):
 
 
 @dataclass(frozen=True)
-class TextSizes(EncoderSizes):
+class ClipTextSizes(EncoderSizes):
     """The encoder of words; the defaults are those of ViT-B/16 and ViT-B/32."""
 
     hidden_size: Width = 512
@@ -71,17 +49,17 @@ class TextSizes(EncoderSizes):
 class ClipSizes:
     """The sizes of both encoders."""
 
-    vision_config: VisionSizes = VisionSizes()
-    text_config: TextSizes = TextSizes()
+    vision_config: ClipVisionSizes = ClipVisionSizes()
+    text_config: ClipTextSizes = ClipTextSizes()
 
 
 def _large(image_size: int) -> ClipSizes:
-    vision = VisionSizes(1024, 4096, 24, 16, image_size=image_size, patch_size=14)
-    return ClipSizes(vision, TextSizes(768, 3072, num_attention_heads=12))
+    vision = ClipVisionSizes(1024, 4096, 24, 16, image_size=image_size, patch_size=14)
+    return ClipSizes(vision, ClipTextSizes(768, 3072, num_attention_heads=12))
 
 
 _KNOWN = {
-    "openai/clip-vit-base-patch16": ClipSizes(VisionSizes(patch_size=16)),
+    "openai/clip-vit-base-patch16": ClipSizes(ClipVisionSizes(patch_size=16)),
     "openai/clip-vit-base-patch32": ClipSizes(),
     "openai/clip-vit-large-patch14": _large(224),
     "openai/clip-vit-large-patch14-336": _large(336),

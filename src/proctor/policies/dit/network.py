@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from proctor.errors import UsageError
 from proctor.features import ACTION, LANGUAGE_MASK, LANGUAGE_TOKENS, STATE
-from proctor.policies.blocks.clip import TextModel, VisionModel
+from proctor.policies.blocks.clip import ClipTextModel, ClipVisionModel
 from proctor.policies.blocks.clip_sizes import clip_sizes
 from proctor.policies.blocks.rgb_encoder import cropped
 from proctor.policies.blocks.schedule import NoiseSchedule
@@ -239,7 +239,7 @@ class ClipVision(Clip):
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.sizes = clip_sizes(name).vision_config
-        self.vision_model = VisionModel(self.sizes)
+        self.vision_model = ClipVisionModel(self.sizes)
 
 
 class VisionEncoder(nn.Module):
@@ -274,7 +274,7 @@ class ClipText(Clip):
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.sizes = clip_sizes(name).text_config
-        self.text_model = TextModel(self.sizes)
+        self.text_model = ClipTextModel(self.sizes)
 
 
 class TextEncoder(nn.Module):

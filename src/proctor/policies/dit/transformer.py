@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 (torch's own convention)
 from torch import Tensor, nn
 
+from proctor.policies.blocks.rotary import apply_rotary
 from proctor.policies.dit.config import DitConfig
 
 
@@ -51,16 +52,12 @@ class RotaryAttention(nn.Module):
         qkv = self.qkv_proj(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         q, k, v = qkv.unbind(0)
         dropout = self.dropout if self.training else 0.0
+        cos, sin = self.cos[: x.shape[1]], self.sin[: x.shape[1]]
         seen = F.scaled_dot_product_attention(
-            self._turned(q), self._turned(k), v, dropout_p=dropout
+            apply_rotary(q, cos, sin), apply_rotary(k, cos, sin), v, dropout_p=dropout
         )
         out: Tensor = self.out_proj(seen.transpose(1, 2).flatten(2))
         return out
-
-    def _turned(self, x: Tensor) -> Tensor:
-        first, second = x.chunk(2, -1)
-        cos, sin = self.cos[: x.shape[2]], self.sin[: x.shape[2]]
-        return x * cos + torch.cat([-second, first], -1) * sin
 
 
 class Block(nn.Module):

@@ -194,7 +194,7 @@ class PiConfig(CheckpointConfig):
         self._validate_inputs()
 
     def _validate_inputs(self) -> None:
-        sides, patch = self.image_resolution, VISION.patch
+        sides, patch = self.image_resolution, VISION.patch_size
         if len(sides) != 2 or sides[0] != sides[1] or not patch <= sides[0] <= MOST_PIXELS:
             raise UsageError(f"image_resolution is {sides}, expected a square of at least {patch}")
         if not self.cameras:

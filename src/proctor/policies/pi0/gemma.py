@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
 import torch
@@ -17,9 +18,16 @@ import torch.nn.functional as F  # noqa: N812 (torch's own convention)
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from proctor.policies.blocks.decoder_layer import (
+    GatedMlp,
+    GroupedQueryProjections,
+    grouped_query_attention,
+)
+from proctor.policies.blocks.rotary import apply_rotary
 from proctor.policies.pi0.sizes import GemmaSize
 
 _EPS = 1e-6
+_gelu_tanh = partial(F.gelu, approximate="tanh")
 _LONGEST_WAVE = 10_000.0
 
 Memory: TypeAlias = tuple[Tensor, Tensor]
@@ -113,7 +121,7 @@ class Layer(nn.Module):
         super().__init__()
         norm = AdaptiveNorm if adaptive else Norm
         self.self_attn = Attention(size)
-        self.mlp = Perceptron(size)
+        self.mlp = GatedMlp(size.width, size.mlp_dim, _gelu_tanh)
         self.input_layernorm = norm(size.width)
         self.post_attention_layernorm = norm(size.width)
 
@@ -139,62 +147,32 @@ class Layer(nn.Module):
         return x + (thought if gate is None else thought * gate), kept
 
 
-class Attention(nn.Module):
-    """Attention with rotated positions; several heads share keys and values."""
+class Attention(GroupedQueryProjections):
+    """Grouped-query attention with rotary position embeddings."""
 
     def __init__(self, size: GemmaSize) -> None:
-        super().__init__()
-        self.head_dim, self.n_kv_heads = size.head_dim, size.n_kv_heads
-        queries, keys = size.n_heads * size.head_dim, size.n_kv_heads * size.head_dim
-        self.q_proj = nn.Linear(size.width, queries, bias=False)
-        self.k_proj = nn.Linear(size.width, keys, bias=False)
-        self.v_proj = nn.Linear(size.width, keys, bias=False)
-        self.o_proj = nn.Linear(queries, size.width, bias=False)
+        super().__init__(size.width, size.n_heads, size.n_kv_heads, size.head_dim)
 
     def keys_values(self, x: Tensor, where: Place) -> Memory:
-        """Return what tokens [B, S, width] may be remembered by."""
-        k, v = (p(x).unflatten(-1, (-1, self.head_dim)) for p in (self.k_proj, self.v_proj))
-        return turned(k.transpose(1, 2), where), v.transpose(1, 2)
+        """Return the rotated keys and the values of tokens [B, S, width]."""
+        return turned(self.keys(x).transpose(1, 2), where), self.values(x).transpose(1, 2)
 
     def forward(
         self, x: Tensor, where: Place, memory: Memory | None = None
     ) -> tuple[Tensor, Memory]:
-        """Return what tokens find in the memory and among themselves, and their own memory."""
+        """Return what tokens attend to in the KV cache and themselves, and their own KV cache."""
         own = self.keys_values(x, where)
         k, v = own
         if memory is not None:
             k, v = torch.cat([memory[0], k], 2), torch.cat([memory[1], v], 2)
-        q = self.q_proj(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
-        rows, n_heads, n_tokens, _ = q.shape
-        # A group of heads with the same keys is one head with more rows: no key is copied.
-        q = turned(q, where).reshape(rows, self.n_kv_heads, -1, self.head_dim)
-        found = F.scaled_dot_product_attention(q, k, v, attn_mask=where.mask)
-        found = found.reshape(rows, n_heads, n_tokens, self.head_dim).transpose(1, 2)
-        out: Tensor = self.o_proj(found.flatten(2))
+        q = turned(self.queries(x).transpose(1, 2), where)
+        out: Tensor = self.o_proj(grouped_query_attention(q, k, v, where.mask))
         return out, own
 
 
 def turned(x: Tensor, where: Place) -> Tensor:
-    """Turn [B, H, S, D] by its positions: pairs are the two halves of a head."""
-    first, second = x.chunk(2, dim=-1)
-    across = torch.cat([-second, first], dim=-1)
-    return x * where.cos.to(x.dtype) + across * where.sin.to(x.dtype)
-
-
-class Perceptron(nn.Module):
-    """down(GELU(gate) * up), with the tanh form of GELU."""
-
-    def __init__(self, size: GemmaSize) -> None:
-        super().__init__()
-        self.gate_proj = nn.Linear(size.width, size.mlp_dim, bias=False)
-        self.up_proj = nn.Linear(size.width, size.mlp_dim, bias=False)
-        self.down_proj = nn.Linear(size.mlp_dim, size.width, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return [B, S, width]."""
-        gate = F.gelu(self.gate_proj(x), approximate="tanh")
-        out: Tensor = self.down_proj(gate * self.up_proj(x))
-        return out
+    """Rotate [B, H, S, D] by its positions."""
+    return apply_rotary(x, where.cos.to(x.dtype), where.sin.to(x.dtype))
 
 
 class Norm(nn.Module):

@@ -9,15 +9,17 @@ Attribute names are those of LeRobot's checkpoints.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import cast
 
 import torch
+import torch.nn.functional as F  # noqa: N812 (torch's own convention)
 from torch import Tensor, nn
 
+from proctor.policies.blocks.siglip import SiglipEncoder
 from proctor.policies.pi0 import sizes
 from proctor.policies.pi0.gemma import Gemma, Place, place
 from proctor.policies.pi0.sizes import GemmaSize
-from proctor.policies.pi0.vision import SigLip, fitted
 
 
 class PaliGemma(nn.Module):
@@ -25,10 +27,10 @@ class PaliGemma(nn.Module):
 
     def __init__(self, variant: str, side: int) -> None:
         super().__init__()
-        size, vision = sizes.GEMMAS[variant], sizes.VISION
+        size, vision = sizes.GEMMAS[variant], replace(sizes.VISION, image_size=side)
         self.lm_head = nn.Linear(size.width, sizes.VOCABULARY, bias=False)
-        tower = SigLip(vision, side)
-        projector = nn.Linear(vision.width, size.width)
+        tower = SiglipEncoder(vision, norms_first=True)
+        projector = nn.Linear(vision.hidden_size, size.width)
         self.model = nn.ModuleDict(
             {
                 "vision_tower": nn.ModuleDict({"vision_model": tower}),
@@ -38,9 +40,11 @@ class PaliGemma(nn.Module):
         )
 
     @property
-    def tower(self) -> SigLip:
+    def tower(self) -> SiglipEncoder:
         """What looks at pictures."""
-        return cast("SigLip", cast("nn.ModuleDict", self.model["vision_tower"])["vision_model"])
+        return cast(
+            "SiglipEncoder", cast("nn.ModuleDict", self.model["vision_tower"])["vision_model"]
+        )
 
     @property
     def language(self) -> Gemma:
@@ -75,4 +79,22 @@ def among_all(there: Tensor, size: GemmaSize) -> Place:
 
 def padded(vectors: Tensor, width: int) -> Tensor:
     """Return [..., n] filled up with zeros to [..., width]."""
-    return nn.functional.pad(vectors, (0, width - vectors.shape[-1]))
+    return F.pad(vectors, (0, width - vectors.shape[-1]))
+
+
+def fitted(images: Tensor, height: int, width: int) -> Tensor:
+    """Return pictures [B, 3, H, W] from 0 to 1 as SigLIP sees them: from -1 to 1, of one size.
+
+    Their aspect is kept; what is left over is black, on both sides (an odd pixel to the right or
+    below).
+    """
+    images = images.float()
+    found_height, found_width = images.shape[-2:]
+    if (found_height, found_width) != (height, width):
+        ratio = max(found_width / width, found_height / height)
+        size = int(found_height / ratio), int(found_width / ratio)
+        images = F.interpolate(images, size, mode="bilinear", align_corners=False).clamp(0, 1)
+        above, left = (height - size[0]) // 2, (width - size[1]) // 2
+        below, right = height - size[0] - above, width - size[1] - left
+        images = F.pad(images, (left, right, above, below))
+    return torch.add(images * 2, -1)

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from proctor.policies.blocks.encoder_sizes import SiglipSizes
+
 
 @dataclass(frozen=True)
 class GemmaSize:
@@ -18,23 +20,12 @@ class GemmaSize:
     head_dim: int
 
 
-@dataclass(frozen=True)
-class VisionSize:
-    """A SigLIP: what pictures are seen with."""
-
-    width: int
-    depth: int
-    mlp_dim: int
-    n_heads: int
-    patch: int
-
-
 GEMMAS = {
     "gemma_2b": GemmaSize(2048, 18, 16_384, 8, 1, 256),
     "gemma_300m": GemmaSize(1024, 18, 4096, 8, 1, 256),
 }
-VISION = VisionSize(1152, 27, 4304, 16, 14)
-"""So400m/14."""
+VISION = SiglipSizes(1152, 4304, 27, 16, patch_size=14)
+"""So400m/14; a config says the size of its images."""
 VOCABULARY = 257_152
 """PaliGemma's tokens."""
 TRAINED_SIDE = 224

@@ -12,6 +12,11 @@ import torch
 import torch.nn.functional as F  # noqa: N812 (torch's own convention)
 from torch import Tensor, nn
 
+from proctor.policies.blocks.decoder_layer import (
+    GatedMlp,
+    GroupedQueryProjections,
+    grouped_query_attention,
+)
 from proctor.policies.smolvla.vlm import TextSizes
 
 ROPE_BASE = 10_000.0
@@ -55,55 +60,9 @@ def mask_of(allowed: Tensor, groups: int = 1) -> Tensor:
 
 
 def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
-    """Let queries [B, Lq, H, D] look at fewer heads of keys and values [B, Lk, h, D]."""
-    (rows, length, _, head), shared = queries.shape, keys.shape[2]
-    q = queries.reshape(rows, length, shared, -1, head).permute(0, 2, 3, 1, 4).flatten(2, 3)
-    k, v = keys.transpose(1, 2), values.transpose(1, 2)
-    found = F.scaled_dot_product_attention(q, k, v, attn_mask=mask.to(q.dtype))
-    return found.reshape(rows, shared, -1, length, head).permute(0, 3, 1, 2, 4).flatten(2)
-
-
-class Attention(nn.Module):
-    """The projections; who looks at whom is decided outside."""
-
-    def __init__(self, width: int, sizes: TextSizes, asked: int | None = None) -> None:
-        super().__init__()
-        self.head = sizes.head
-        inner, shared = sizes.num_attention_heads * self.head, sizes.num_key_value_heads * self.head
-        self.q_proj = nn.Linear(width, inner, bias=False)
-        self.k_proj = nn.Linear(asked or width, shared, bias=False)
-        self.v_proj = nn.Linear(asked or width, shared, bias=False)
-        self.o_proj = nn.Linear(inner, width, bias=False)
-
-    def queries(self, x: Tensor) -> Tensor:
-        """Return [B, L, H, D]."""
-        return self._heads(self.q_proj(x))
-
-    def keys(self, x: Tensor) -> Tensor:
-        """Return [B, L, h, D]."""
-        return self._heads(self.k_proj(x))
-
-    def values(self, x: Tensor) -> Tensor:
-        """Return [B, L, h, D]."""
-        return self._heads(self.v_proj(x))
-
-    def _heads(self, x: Tensor) -> Tensor:
-        return x.reshape(*x.shape[:-1], -1, self.head)
-
-
-class Mlp(nn.Module):
-    """A feed-forward network with a gate."""
-
-    def __init__(self, width: int, inner: int) -> None:
-        super().__init__()
-        self.gate_proj = nn.Linear(width, inner, bias=False)
-        self.up_proj = nn.Linear(width, inner, bias=False)
-        self.down_proj = nn.Linear(inner, width, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Apply it."""
-        out: Tensor = self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
-        return out
+    """Return what queries [B, Lq, H, D] attend to among keys and values [B, Lk, h, D]."""
+    q, k, v = (part.transpose(1, 2) for part in (queries, keys, values))
+    return grouped_query_attention(q, k, v, mask.to(q.dtype))
 
 
 class Layer(nn.Module):
@@ -111,8 +70,9 @@ class Layer(nn.Module):
 
     def __init__(self, width: int, inner: int, sizes: TextSizes, asked: int | None = None) -> None:
         super().__init__()
-        self.self_attn = Attention(width, sizes, asked)
-        self.mlp = Mlp(width, inner)
+        heads, kv_heads = sizes.num_attention_heads, sizes.num_key_value_heads
+        self.self_attn = GroupedQueryProjections(width, heads, kv_heads, sizes.head, asked)
+        self.mlp = GatedMlp(width, inner, F.silu)
         self.input_layernorm = nn.RMSNorm(width, eps=sizes.rms_norm_eps)
         self.post_attention_layernorm = nn.RMSNorm(width, eps=sizes.rms_norm_eps)
 

@@ -22,13 +22,14 @@ from torch import Tensor, nn
 
 from proctor.features import ACTION, LANGUAGE_MASK, LANGUAGE_TOKENS, STATE
 from proctor.policies.blocks.rtc import guide_of, remarks_on
+from proctor.policies.blocks.siglip import ScaledPatchEmbeddings, SiglipEncoder
 from proctor.policies.lerobot.rtc_config import read_rtc
 from proctor.policies.runtime.network import Drawn, Network
 from proctor.policies.smolvla import aloha
 from proctor.policies.smolvla.config import SmolVlaConfig
+from proctor.policies.smolvla.connector import Connector
 from proctor.policies.smolvla.expert import Expert, Memory, joint_layers
 from proctor.policies.smolvla.layers import TextModel, mask_of, rope_at
-from proctor.policies.smolvla.vision import Connector, VisionModel
 from proctor.policies.smolvla.vlm import VlmSizes, sizes_of
 from proctor.policies.smolvla.vlm_weights import load_vlm
 
@@ -269,7 +270,7 @@ class VlmParts(nn.Module):
 
     def __init__(self, sizes: VlmSizes, n_layers: int) -> None:
         super().__init__()
-        self.vision_model = VisionModel(sizes.vision_config)
+        self.vision_model = SiglipEncoder(sizes.vision_config, ScaledPatchEmbeddings)
         self.connector = Connector(sizes)
         self.text_model = TextModel(sizes.text_config, n_layers)
 

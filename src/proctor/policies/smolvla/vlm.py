@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 import msgspec
 
 from proctor.errors import UsageError
-from proctor.policies.lerobot.limits import MOST_LAYERS, MOST_PIXELS, MOST_WIDTH
+from proctor.policies.blocks.encoder_sizes import Layers, SiglipSizes, Width
 from proctor.policies.lerobot.location import stated_config
 
-Width = Annotated[int, msgspec.Meta(ge=1, le=MOST_WIDTH)]
-Layers = Annotated[int, msgspec.Meta(ge=1, le=MOST_LAYERS)]
-Side = Annotated[int, msgspec.Meta(ge=1, le=MOST_PIXELS)]
 Words = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 
 SMOLVLM2 = "HuggingFaceTB/SmolVLM2-500M-Video-Instruct"
@@ -40,25 +37,11 @@ class TextSizes:
 
 
 @dataclass(frozen=True)
-class VisionSizes:
-    """Of the image encoder; defaults are SigLIP's, as SMOLVLM2 has it."""
-
-    hidden_size: Width = 768
-    intermediate_size: Width = 3072
-    num_hidden_layers: Layers = 12
-    num_attention_heads: Width = 12
-    image_size: Side = 512
-    patch_size: Side = 16
-    layer_norm_eps: float = 1e-6
-    hidden_act: str = "gelu_pytorch_tanh"
-
-
-@dataclass(frozen=True)
 class VlmSizes:
     """Of all of it."""
 
     text_config: TextSizes = TextSizes()
-    vision_config: VisionSizes = VisionSizes()
+    vision_config: SiglipSizes = field(default_factory=SiglipSizes)
     scale_factor: Annotated[int, msgspec.Meta(ge=1, le=64)] = 4
 
     @property
@@ -72,13 +55,10 @@ class VlmSizes:
         Raises:
             UsageError: saying what.
         """
-        text, vision = self.text_config, self.vision_config
+        text = self.text_config
         if text.num_attention_heads % text.num_key_value_heads or text.head % 2:
             raise UsageError(f"{where}: its attention heads do not divide up")
-        if vision.hidden_size % vision.num_attention_heads:
-            raise UsageError(f"{where}: its vision heads do not divide up")
-        if vision.hidden_act != "gelu_pytorch_tanh":
-            raise UsageError(f"{where}: hidden_act {vision.hidden_act!r} is not known here")
+        self.vision_config.check(f"{where}: vision_config")
 
 
 _MAY_BE_LEFT_OUT = ("head_dim", "rms_norm_eps", "layer_norm_eps", "hidden_act")
@@ -99,7 +79,7 @@ def sizes_of(name: str) -> VlmSizes:
     where = f"config.json of vlm_model_name={name}"
     if stated.get("model_type") != "smolvlm":
         raise UsageError(f"{where}: model_type is {stated.get('model_type')!r}, expected 'smolvlm'")
-    for part, record in (("text_config", TextSizes), ("vision_config", VisionSizes)):
+    for part, record in (("text_config", TextSizes), ("vision_config", SiglipSizes)):
         said = stated.get(part)
         needed = [key for key in record.__dataclass_fields__ if key not in _MAY_BE_LEFT_OUT]
         lacking = [key for key in needed if not isinstance(said, dict) or key not in said]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch.nn.functional as F  # noqa: N812 (torch's own convention)
 from torch import Tensor, nn
 
+from proctor.policies.blocks.encoder_layer import SelfAttention
 from proctor.policies.xvla.florence_config import Text
 
 _OFFSET = 2
@@ -57,7 +58,9 @@ class Layer(nn.Module):
     def __init__(self, config: Text) -> None:
         super().__init__()
         self.dropout, self.activation_dropout = config.dropout, config.activation_dropout
-        self.self_attn = Attention(config)
+        self.self_attn = SelfAttention(
+            config.d_model, config.encoder_attention_heads, config.attention_dropout
+        )
         self.self_attn_layer_norm = nn.LayerNorm(config.d_model)
         self.fc1 = nn.Linear(config.d_model, config.encoder_ffn_dim)
         self.fc2 = nn.Linear(config.encoder_ffn_dim, config.d_model)
@@ -69,25 +72,4 @@ class Layer(nn.Module):
         x = self.self_attn_layer_norm(x + seen)
         h = F.dropout(F.gelu(self.fc1(x)), self.activation_dropout, self.training)
         out: Tensor = self.final_layer_norm(x + F.dropout(self.fc2(h), self.dropout, self.training))
-        return out
-
-
-class Attention(nn.Module):
-    """Every word attends to every word."""
-
-    def __init__(self, config: Text) -> None:
-        super().__init__()
-        self.heads, self.dropout = config.encoder_attention_heads, config.attention_dropout
-        self.k_proj = nn.Linear(config.d_model, config.d_model)
-        self.v_proj = nn.Linear(config.d_model, config.d_model)
-        self.q_proj = nn.Linear(config.d_model, config.d_model)
-        self.out_proj = nn.Linear(config.d_model, config.d_model)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return [B, L, D]."""
-        projections = (self.q_proj, self.k_proj, self.v_proj)
-        q, k, v = (part(x).unflatten(2, (self.heads, -1)).transpose(1, 2) for part in projections)
-        dropout = self.dropout if self.training else 0.0
-        seen = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout)
-        out: Tensor = self.out_proj(seen.transpose(1, 2).flatten(2))
         return out
