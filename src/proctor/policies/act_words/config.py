@@ -1,86 +1,76 @@
-"""ACT that is told its task in words, the plug-in: its config and how it is made.
+"""Config and plug-in of ACT conditioned on language: one policy for many tasks.
 
-One policy for many tasks: scenes are shared, so pictures alone do not say what to do. The network
-is in network.py; this file stays light, because `--help` reads it.
+Tasks share scenes, so images alone do not tell which task is meant. The network is in network.py.
+No torch here: `--help` reads configs.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from proctor.errors import UsageError
-from proctor.features import Array, Interface, NormMode
+from proctor.features import Array, NormMode
 from proctor.policies.act.config import ActConfig
 from proctor.policies.act_words.words import word_pieces
-from proctor.policies.base import Policy
-from proctor.policies.lerobot.config import CheckpointPlugin, of_training
+from proctor.policies.lerobot import shared_fields as shared
+from proctor.policies.lerobot.config import CheckpointPlugin
 from proctor.policies.lerobot.feature_json import channels_first
+from proctor.policies.lerobot.fresh import make_fresh
 from proctor.policies.lerobot.presets import OptimizerSettings, ScheduleSettings, TrainingPreset
+from proctor.policies.lerobot.shared_fields import setting, training_setting
 
 WORDS = "words"
-"""What the network sees of an instruction, among its inputs."""
+"""The network's input with the hashed word pieces of an instruction."""
 _MOST_SHIFT = 64
 
 
 @dataclass
 class ActWordsConfig(ActConfig):
-    """ACT's fields, with defaults for many tasks from nothing, and how it hears and looks."""
+    """ACT's fields with defaults for many tasks trained from scratch, and its own fields."""
 
     type: str = "act_words"
-    chunk_size: int = field(default=20, metadata={"help": "actions predicted at once"})
-    n_action_steps: int = field(
-        default=10, metadata={"help": "actions played before the policy is asked again"}
+    chunk_size: int = shared.chunk_size(20)
+    n_action_steps: int = shared.n_action_steps(10)
+    normalization_mapping: dict[str, NormMode] = shared.normalization(
+        VISUAL=NormMode.MEAN_STD,
+        STATE=NormMode.MEAN_STD,
+        ENV=NormMode.MEAN_STD,
+        ACTION=NormMode.MEAN_STD,
     )
-    normalization_mapping: dict[str, NormMode] = field(
-        default_factory=lambda: {
-            "VISUAL": NormMode.MEAN_STD,
-            "STATE": NormMode.MEAN_STD,
-            "ENV": NormMode.MEAN_STD,
-            "ACTION": NormMode.MEAN_STD,
-        },
-        metadata=of_training("how each kind of feature is normalised, as {STATE: MEAN_STD}"),
+    pretrained_backbone_weights: str | None = training_setting(
+        None, "null: the image encoder always starts from random weights"
     )
-    pretrained_backbone_weights: str | None = field(
-        default=None, metadata=of_training("null: its image encoder always starts from nothing")
+    replace_final_stride_with_dilation: bool = setting(
+        True, "stride 1 in the last stage of the image encoder: a larger feature map"
     )
-    replace_final_stride_with_dilation: bool = field(
-        default=True, metadata={"help": "keep the last feature map large"}
+    dim_model: int = setting(256, "width of the transformer")
+    dim_feedforward: int = setting(1024, "width of the feed-forward layers")
+    n_decoder_layers: int = setting(3, "decoder layers")
+    use_vae: bool = setting(False, "train with a VAE latent (zero in evaluation)")
+    dropout: float = shared.dropout(0.05)
+    optimizer_lr: float = shared.optimizer_lr(5e-4)
+    optimizer_weight_decay: float = shared.optimizer_weight_decay(1e-3)
+    optimizer_lr_backbone: float = shared.optimizer_lr_backbone(5e-4)
+    scheduler_warmup_steps: int = training_setting(
+        300, "warm-up steps of the learning rate; a cosine decay follows"
     )
-    dim_model: int = field(default=256, metadata={"help": "width of the transformer"})
-    dim_feedforward: int = field(
-        default=1024, metadata={"help": "width of the feed-forward layers"}
+    crop: list[int] | None = setting(
+        None, "crop every image to [top, left, height, width] (default: the whole image)"
     )
-    n_decoder_layers: int = field(default=3, metadata={"help": "decoder layers"})
-    use_vae: bool = field(default=False, metadata={"help": "has a latent (zero at rollout)"})
-    dropout: float = field(default=0.05, metadata=of_training("share of features left out"))
-    optimizer_lr: float = field(default=5e-4, metadata=of_training("learning rate"))
-    optimizer_weight_decay: float = field(default=1e-3, metadata=of_training("weight decay"))
-    optimizer_lr_backbone: float = field(
-        default=5e-4, metadata=of_training("learning rate of the image encoder")
+    random_shift: int = training_setting(4, "augmentation: shift images by up to so many pixels")
+    state_noise: float = training_setting(
+        0.02, "augmentation: standard deviation of noise on the normalised state"
     )
-    scheduler_warmup_steps: int = field(
-        default=300, metadata=of_training("steps of rising rate; then it falls as a cosine")
-    )
-    crop: list[int] | None = field(
-        default=None,
-        metadata={"help": "the part of a picture that is looked at: [top, left, height, width]"},
-    )
-    random_shift: int = field(
-        default=4, metadata=of_training("pixels that pictures are moved by at most, at random")
-    )
-    state_noise: float = field(
-        default=0.02, metadata=of_training("deviation of noise on the normalised state")
-    )
-    word_dropout: float = field(
-        default=0.1, metadata=of_training("share of an instruction's words that are not heard")
+    word_dropout: float = training_setting(
+        0.1, "augmentation: probability that a word of the instruction is dropped"
     )
 
     def read(self, instruction: str) -> dict[str, Array]:
-        """Return the pieces of its words."""
+        """Return the hashed word pieces of an instruction."""
         return {WORDS: word_pieces(instruction)}
 
     def training_preset(self) -> TrainingPreset:
-        """AdamW, its rate rising and then falling as a cosine."""
+        """Return AdamW with a warm-up and a cosine decay."""
         optimizer = OptimizerSettings(
             type="adamw",
             lr=self.optimizer_lr,
@@ -95,7 +85,7 @@ class ActWordsConfig(ActConfig):
         return TrainingPreset(optimizer, schedule)
 
     def validate(self) -> None:
-        """Check what it has beside ACT."""
+        """Check its own fields too."""
         super().validate()
         if self.pretrained_backbone_weights is not None:
             raise UsageError("act_words's image encoder has no pretrained weights (say null)")
@@ -119,16 +109,9 @@ class ActWordsConfig(ActConfig):
                 raise UsageError(f"crop {crop} leads out of {key}, which is {height}x{width}")
 
 
-def make(config: ActWordsConfig, interface: Interface) -> Policy:
-    """Make one with fresh random weights for the interface's cameras and state."""
-    from proctor.policies.lerobot.checkpoint import fresh_policy
-
-    return fresh_policy(PLUGIN, config, interface)
-
-
 PLUGIN = CheckpointPlugin(
     config=ActWordsConfig,
-    make=make,
+    make=make_fresh,
     summary="ACT that is told its task in words, untrained (trained: --policy.path)",
     network="proctor.policies.act_words.network:ActWords",
     prefix="model.",

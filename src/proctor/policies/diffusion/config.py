@@ -1,7 +1,7 @@
-"""Diffusion Policy, the plug-in: its config and how it is made.
+"""Config and plug-in of Diffusion Policy (Chi et al., 2023).
 
-The policy itself (Chi et al., 2023) is in network.py, its denoiser in unet1d.py and the
-noise arithmetic in blocks/schedule.py; this file stays light, because `--help` reads it.
+The network is in network.py, its U-Net in unet1d.py and the noise schedule in blocks/schedule.py.
+No torch here: `--help` reads configs.
 """
 
 from __future__ import annotations
@@ -9,15 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from proctor.errors import UsageError
-from proctor.features import Interface, NormMode
-from proctor.policies.base import Policy
+from proctor.features import NormMode
+from proctor.policies.lerobot import shared_fields as shared
 from proctor.policies.lerobot.config import (
     NEW_IN_0_6,
     NOT_A_FLAG,
     CheckpointConfig,
     CheckpointPlugin,
-    of_training,
 )
+from proctor.policies.lerobot.config_mixins import DenoisingMixin
+from proctor.policies.lerobot.fresh import make_fresh
 from proctor.policies.lerobot.limits import (
     MOST_STEPS,
     MOST_WIDTH,
@@ -26,7 +27,7 @@ from proctor.policies.lerobot.limits import (
     check_sides,
     check_sizes,
 )
-from proctor.policies.lerobot.presets import Samples, ScheduleSettings, TrainingPreset, adam_of
+from proctor.policies.lerobot.shared_fields import setting, unused
 
 _MOST = {
     "horizon": MOST_STEPS,
@@ -45,137 +46,66 @@ _CHOICES = {
 
 
 @dataclass
-class DiffusionConfig(CheckpointConfig):
-    """Diffusion Policy's fields as in LeRobot; the defaults are LeRobot 0.6's."""
+class DiffusionConfig(DenoisingMixin, CheckpointConfig):
+    """Diffusion Policy's fields, in LeRobot's order and with LeRobot 0.6's defaults."""
 
     type: str = "diffusion"
-    n_obs_steps: int = field(
-        default=2, metadata={"help": "observations it looks at, the newest last"}
+    n_obs_steps: int = shared.n_obs_steps(2)
+    horizon: int = shared.horizon(64)
+    n_action_steps: int = shared.n_action_steps(32)
+    normalization_mapping: dict[str, NormMode] = shared.normalization(
+        VISUAL=NormMode.MEAN_STD, STATE=NormMode.MIN_MAX, ACTION=NormMode.MIN_MAX
     )
-    horizon: int = field(default=64, metadata={"help": "steps denoised at once"})
-    n_action_steps: int = field(
-        default=32, metadata={"help": "actions played before the policy is asked again"}
-    )
-    normalization_mapping: dict[str, NormMode] = field(
-        default_factory=lambda: {
-            "VISUAL": NormMode.MEAN_STD,
-            "STATE": NormMode.MIN_MAX,
-            "ACTION": NormMode.MIN_MAX,
-        },
-        metadata=of_training("how each kind of feature is normalised, as {STATE: MIN_MAX}"),
-    )
-    drop_n_last_frames: int = field(
-        default=7, metadata=of_training("frames at an episode's end that no sample begins at")
-    )
-    vision_backbone: str = field(default="resnet18", metadata={"help": "resnet18 or resnet34"})
-    resize_shape: list[int] | None = field(
-        default=None, metadata={"help": "resize images to [height,width] first"}
-    )
-    crop_ratio: float = field(
-        default=1.0, metadata={"help": "with resize_shape: the share that is cropped"}
-    )
-    crop_shape: list[int] | None = field(
-        default=None, metadata={"help": "crop images to [height,width], the centre at rollout"}
-    )
-    crop_is_random: bool = field(
-        default=True, metadata=of_training("crop anywhere, each sample elsewhere")
-    )
-    pretrained_backbone_weights: str | None = field(
-        default="ResNet18_Weights.IMAGENET1K_V1",
-        metadata=of_training("null: the image encoder starts from nothing"),
-    )
-    use_group_norm: bool = field(
-        default=False,
-        metadata={"help": "group instead of batch normalisation in the image encoder"},
-    )
-    spatial_softmax_num_keypoints: int = field(
-        default=32, metadata={"help": "keypoints per camera"}
-    )
-    use_separate_rgb_encoder_per_camera: bool = field(
-        default=True, metadata={"help": "an image encoder of its own for each camera"}
-    )
-    down_dims: list[int] = field(
-        default_factory=lambda: [512, 1024, 2048],
-        metadata={"help": "channels of the U-Net, level by level"},
-    )
-    kernel_size: int = field(default=5, metadata={"help": "width of the U-Net's kernels"})
-    n_groups: int = field(default=8, metadata={"help": "groups of the U-Net's normalisation"})
-    diffusion_step_embed_dim: int = field(
-        default=128, metadata={"help": "length of the time embedding"}
-    )
-    use_film_scale_modulation: bool = field(
-        default=True, metadata={"help": "the condition scales features, not only shifts them"}
-    )
+    drop_n_last_frames: int = shared.drop_n_last_frames(7)
+    vision_backbone: str = shared.vision_backbone()
+    resize_shape: list[int] | None = shared.resize_shape()
+    crop_ratio: float = setting(1.0, "with resize_shape: side of the crop / side of the image")
+    crop_shape: list[int] | None = shared.crop_shape(None)
+    crop_is_random: bool = shared.crop_is_random()
+    pretrained_backbone_weights: str | None = shared.pretrained_backbone_weights()
+    use_group_norm: bool = shared.use_group_norm()
+    spatial_softmax_num_keypoints: int = shared.spatial_softmax_num_keypoints()
+    use_separate_rgb_encoder_per_camera: bool = shared.separate_encoders(True)
+    down_dims: list[int] = setting([512, 1024, 2048], "channels of each level of the U-Net")
+    kernel_size: int = setting(5, "kernel size of the U-Net's convolutions")
+    n_groups: int = setting(8, "groups of the U-Net's GroupNorm")
+    diffusion_step_embed_dim: int = setting(128, "length of the time embedding")
+    use_film_scale_modulation: bool = setting(True, "FiLM scales features, not only shifts them")
     gradient_checkpointing: bool = field(default=False, metadata=NEW_IN_0_6 | NOT_A_FLAG)
-    noise_scheduler_type: str = field(default="DDPM", metadata={"help": "DDPM or DDIM"})
-    num_train_timesteps: int = field(default=100, metadata={"help": "denoising steps in training"})
-    beta_schedule: str = field(
-        default="squaredcos_cap_v2",
-        metadata={"help": "squaredcos_cap_v2, linear, scaled_linear or sigmoid"},
-    )
-    beta_start: float = field(
-        default=0.0001, metadata={"help": "first beta of the linear schedules"}
-    )
-    beta_end: float = field(default=0.02, metadata={"help": "last beta of the linear schedules"})
-    prediction_type: str = field(
-        default="epsilon", metadata={"help": "what the network predicts: epsilon or sample"}
-    )
-    clip_sample: bool = field(default=True, metadata={"help": "clip what is denoised"})
-    clip_sample_range: float = field(default=1.0, metadata={"help": "to plus or minus this"})
-    num_inference_steps: int | None = field(
-        default=None, metadata={"help": "denoising steps (default: all of the training's)"}
-    )
-    compile_model: bool = field(default=False, metadata=NOT_A_FLAG)
-    compile_mode: str = field(default="reduce-overhead", metadata=NOT_A_FLAG)
-    do_mask_loss_for_padding: bool = field(
-        default=False, metadata=of_training("leave actions after an episode's end out of the loss")
-    )
-    optimizer_lr: float = field(default=1e-4, metadata=of_training("learning rate"))
-    optimizer_betas: list[float] = field(
-        default_factory=lambda: [0.95, 0.999], metadata=of_training("betas of Adam")
-    )
-    optimizer_eps: float = field(default=1e-8, metadata=of_training("epsilon of Adam"))
-    optimizer_weight_decay: float = field(default=1e-6, metadata=of_training("weight decay"))
-    scheduler_name: str = field(
-        default="cosine", metadata=of_training("the learning rate after the warm-up")
-    )
-    scheduler_warmup_steps: int = field(
-        default=500, metadata=of_training("steps of rising learning rate")
-    )
+    noise_scheduler_type: str = shared.noise_scheduler_type()
+    num_train_timesteps: int = shared.num_train_timesteps()
+    beta_schedule: str = shared.beta_schedule()
+    beta_start: float = shared.beta_start()
+    beta_end: float = shared.beta_end()
+    prediction_type: str = shared.prediction_type()
+    clip_sample: bool = shared.clip_sample()
+    clip_sample_range: float = shared.clip_sample_range()
+    num_inference_steps: int | None = shared.num_inference_steps()
+    compile_model: bool = unused(False)
+    compile_mode: str = unused("reduce-overhead")
+    do_mask_loss_for_padding: bool = shared.do_mask_loss_for_padding()
+    optimizer_lr: float = shared.optimizer_lr(1e-4)
+    optimizer_betas: list[float] = shared.optimizer_betas(0.95, 0.999)
+    optimizer_eps: float = shared.optimizer_eps()
+    optimizer_weight_decay: float = shared.optimizer_weight_decay(1e-6)
+    scheduler_name: str = shared.scheduler_name()
+    scheduler_warmup_steps: int = shared.scheduler_warmup_steps(500)
 
     def __post_init__(self) -> None:
-        """A resize brings its own crop, as a ratio; LeRobot stores the result, and so do we."""
+        """Compute ``crop_shape`` from ``resize_shape`` and ``crop_ratio``, as LeRobot stores it."""
         if self.resize_shape is not None:
             crop = [int(side * self.crop_ratio) for side in self.resize_shape]
             self.crop_shape = crop if self.crop_ratio < 1 else None
 
     @property
     def encoded_size(self) -> tuple[int, int]:
-        """Height and width of what the image encoder sees, after resize and crop."""
+        """Height and width of the image encoder's input, after resize and crop."""
         shape = self.input_features[self.cameras[0]].shape
         height, width = self.crop_shape or self.resize_shape or shape[:2]
         return height, width
 
-    def samples(self) -> Samples:
-        """The last observations, and a horizon of actions that begins with the oldest of them."""
-        first = 1 - self.n_obs_steps
-        return Samples(
-            action_steps=range(first, first + self.horizon),
-            observation_steps=range(first, 1),
-            drop_last=self.drop_n_last_frames,
-        )
-
-    def training_preset(self) -> TrainingPreset:
-        """Adam, and a cosine after a warm-up."""
-        schedule = ScheduleSettings(
-            type="diffuser",
-            num_warmup_steps=self.scheduler_warmup_steps,
-            name=self.scheduler_name,
-        )
-        return TrainingPreset(adam_of(self), schedule)
-
     def validate(self) -> None:
-        """Check Diffusion's own rules too: names of schedules, chunk arithmetic, camera shapes."""
+        """Check Diffusion's rules too: schedule names, lengths, image sizes."""
         super().validate()
         check_backbone(self)
         check_sizes(self, _MOST)
@@ -207,17 +137,7 @@ class DiffusionConfig(CheckpointConfig):
                 f"horizon is {self.horizon}; {len(self.down_dims)} down_dims need a multiple of "
                 f"{factor}"
             )
-        longest = self.horizon - self.n_obs_steps + 1
-        if not 1 <= self.n_action_steps <= longest:
-            raise UsageError(
-                f"n_action_steps is {self.n_action_steps} (choose 1-{longest}: horizon "
-                f"{self.horizon} less the {self.n_obs_steps - 1} past steps)"
-            )
-        steps = self.num_inference_steps
-        if steps is not None and not 1 <= steps <= self.num_train_timesteps:
-            raise UsageError(
-                f"num_inference_steps is {steps} (choose 1-{self.num_train_timesteps})"
-            )
+        self.check_lengths()
 
     def _validate_inputs(self) -> None:
         if self.state_dim is None:
@@ -235,16 +155,9 @@ class DiffusionConfig(CheckpointConfig):
                 raise UsageError(f"crop {crop} is larger than the {height}x{width} image")
 
 
-def make(config: DiffusionConfig, interface: Interface) -> Policy:
-    """Make a Diffusion Policy with fresh random weights for the interface's cameras and state."""
-    from proctor.policies.lerobot.checkpoint import fresh_policy
-
-    return fresh_policy(PLUGIN, config, interface)
-
-
 PLUGIN = CheckpointPlugin(
     config=DiffusionConfig,
-    make=make,
+    make=make_fresh,
     summary="Diffusion Policy, untrained (trained: --policy.path)",
     network="proctor.policies.diffusion.network:Diffusion",
     prefix="diffusion.",

@@ -1,7 +1,6 @@
-"""Multi-task diffusion transformer, the plug-in: its config and how it is made.
+"""Config and plug-in of LeRobot's multi-task diffusion transformer.
 
-The policy itself is in network.py, its denoiser in transformer.py; this file stays light, because
-`--help` reads it.
+The network is in network.py, its denoiser in transformer.py. No torch here: `--help` reads configs.
 """
 
 from __future__ import annotations
@@ -11,9 +10,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from proctor.errors import UsageError
-from proctor.features import Interface, NormMode
-from proctor.policies.base import Policy
+from proctor.features import NormMode
+from proctor.policies.lerobot import shared_fields as shared
 from proctor.policies.lerobot.config import CheckpointPlugin, of_training, run_flag
+from proctor.policies.lerobot.config_mixins import DenoisingMixin
+from proctor.policies.lerobot.fresh import make_fresh
 from proctor.policies.lerobot.language_config import LanguageConfig
 from proctor.policies.lerobot.limits import (
     MOST_LAYERS,
@@ -23,7 +24,8 @@ from proctor.policies.lerobot.limits import (
     check_sides,
     check_sizes,
 )
-from proctor.policies.lerobot.presets import Samples, ScheduleSettings, TrainingPreset, adam_of
+from proctor.policies.lerobot.presets import TrainingPreset
+from proctor.policies.lerobot.shared_fields import setting, training_setting
 
 if TYPE_CHECKING:
     from proctor.policies.lerobot.processors import UsualSteps
@@ -53,133 +55,82 @@ _CHOICES = {
 
 
 @dataclass
-class DitConfig(LanguageConfig):
-    """The fields of LeRobot's multi_task_dit; the defaults are LeRobot 0.6's."""
+class DitConfig(DenoisingMixin, LanguageConfig):
+    """The fields of multi_task_dit, in LeRobot's order and with LeRobot 0.6's defaults."""
 
     type: str = "multi_task_dit"
-    n_obs_steps: int = field(
-        default=2, metadata={"help": "observations it looks at, the newest last"}
+    n_obs_steps: int = shared.n_obs_steps(2)
+    horizon: int = shared.horizon(32)
+    n_action_steps: int = shared.n_action_steps(24)
+    objective: str = setting("diffusion", "diffusion or flow_matching")
+    noise_scheduler_type: str = shared.noise_scheduler_type()
+    num_train_timesteps: int = shared.num_train_timesteps()
+    beta_schedule: str = shared.beta_schedule()
+    beta_start: float = shared.beta_start()
+    beta_end: float = shared.beta_end()
+    prediction_type: str = shared.prediction_type()
+    clip_sample: bool = shared.clip_sample()
+    clip_sample_range: float = shared.clip_sample_range()
+    num_inference_steps: int | None = shared.num_inference_steps()
+    sigma_min: float = setting(0.0, "flow matching: noise level at the end of the path")
+    num_integration_steps: int = setting(100, "flow matching: integration steps")
+    integration_method: str = setting("euler", "flow matching: euler or rk4")
+    timestep_sampling_strategy: str = training_setting(
+        "beta", "flow matching: distribution of training timesteps, beta or uniform"
     )
-    horizon: int = field(default=32, metadata={"help": "steps denoised at once"})
-    n_action_steps: int = field(
-        default=24, metadata={"help": "actions played before the policy is asked again"}
+    timestep_sampling_s: float = training_setting(0.999, "largest timestep of the beta strategy")
+    timestep_sampling_alpha: float = training_setting(1.5, "alpha of the beta strategy")
+    timestep_sampling_beta: float = training_setting(1.0, "beta of the beta strategy")
+    hidden_dim: int = setting(512, "width of the transformer")
+    num_layers: int = setting(6, "transformer blocks")
+    num_heads: int = setting(8, "attention heads")
+    dropout: float = training_setting(0.1, "dropout probability of the attention weights")
+    use_positional_encoding: bool = setting(
+        False, "learned position embeddings of the actions in a chunk"
     )
-    objective: str = field(default="diffusion", metadata={"help": "diffusion or flow_matching"})
-    noise_scheduler_type: str = field(
-        default="DDPM", metadata={"help": "of diffusion: DDPM or DDIM"}
+    timestep_embed_dim: int = setting(256, "length of the time embedding")
+    use_rope: bool = setting(True, "rotary position embeddings")
+    rope_base: float = setting(10000.0, "base of the rotary frequencies")
+    vision_encoder_name: str = setting(CLIP, "CLIP image encoder: a folder or a Hub id")
+    use_separate_rgb_encoder_per_camera: bool = shared.separate_encoders(False)
+    vision_encoder_lr_multiplier: float = training_setting(
+        0.1, "learning rate of the image encoder, as a multiple of optimizer_lr"
     )
-    num_train_timesteps: int = field(
-        default=100, metadata={"help": "of diffusion: denoising steps in training"}
+    image_resize_shape: list[int] | None = shared.resize_shape()
+    image_crop_shape: list[int] | None = shared.crop_shape([224, 224])
+    image_crop_is_random: bool = shared.crop_is_random()
+    text_encoder_name: str = setting(CLIP, "CLIP text encoder: a folder or a Hub id")
+    tokenizer_max_length: int = shared.tokenizer_max_length(77)
+    tokenizer_padding: str = setting(
+        "max_length", "max_length or longest, for LeRobot; we always pad to tokenizer_max_length"
     )
-    beta_schedule: str = field(
-        default="squaredcos_cap_v2",
-        metadata={"help": "squaredcos_cap_v2, linear, scaled_linear or sigmoid"},
+    tokenizer_padding_side: str = setting("right", "padding side: right or left")
+    tokenizer_truncation: bool = setting(True, "truncate prompts above tokenizer_max_length")
+    normalization_mapping: dict[str, NormMode] = shared.normalization(
+        VISUAL=NormMode.MEAN_STD, STATE=NormMode.MIN_MAX, ACTION=NormMode.MIN_MAX
     )
-    beta_start: float = field(
-        default=0.0001, metadata={"help": "first beta of the linear schedules"}
-    )
-    beta_end: float = field(default=0.02, metadata={"help": "last beta of the linear schedules"})
-    prediction_type: str = field(
-        default="epsilon", metadata={"help": "what the network predicts: epsilon or sample"}
-    )
-    clip_sample: bool = field(default=True, metadata={"help": "clip what is denoised"})
-    clip_sample_range: float = field(default=1.0, metadata={"help": "to plus or minus this"})
-    num_inference_steps: int | None = field(
-        default=None, metadata={"help": "denoising steps (default: all of the training's)"}
-    )
-    sigma_min: float = field(default=0.0, metadata={"help": "of flow_matching: noise at its end"})
-    num_integration_steps: int = field(
-        default=100, metadata={"help": "of flow_matching: steps from noise to actions"}
-    )
-    integration_method: str = field(
-        default="euler", metadata={"help": "of flow_matching: euler or rk4"}
-    )
-    timestep_sampling_strategy: str = field(
-        default="beta", metadata=of_training("of flow_matching: beta or uniform")
-    )
-    timestep_sampling_s: float = field(
-        default=0.999, metadata=of_training("of beta: times go up to this")
-    )
-    timestep_sampling_alpha: float = field(default=1.5, metadata=of_training("of beta"))
-    timestep_sampling_beta: float = field(default=1.0, metadata=of_training("of beta"))
-    hidden_dim: int = field(default=512, metadata={"help": "width of the transformer"})
-    num_layers: int = field(default=6, metadata={"help": "its blocks"})
-    num_heads: int = field(default=8, metadata={"help": "its attention heads"})
-    dropout: float = field(default=0.1, metadata=of_training("share of attention left out"))
-    use_positional_encoding: bool = field(
-        default=False, metadata={"help": "learn the places of actions in a chunk"}
-    )
-    timestep_embed_dim: int = field(default=256, metadata={"help": "length of the time embedding"})
-    use_rope: bool = field(default=True, metadata={"help": "turn queries and keys by their place"})
-    rope_base: float = field(default=10000.0, metadata={"help": "slowest of those turns"})
-    vision_encoder_name: str = field(
-        default=CLIP, metadata={"help": "the CLIP that it sees by, a folder or a Hub id"}
-    )
-    use_separate_rgb_encoder_per_camera: bool = field(
-        default=False, metadata={"help": "an image encoder of its own for each camera"}
-    )
-    vision_encoder_lr_multiplier: float = field(
-        default=0.1, metadata=of_training("learning rate of the image encoder, times optimizer_lr")
-    )
-    image_resize_shape: list[int] | None = field(
-        default=None, metadata={"help": "resize images to [height,width] first"}
-    )
-    image_crop_shape: list[int] | None = field(
-        default_factory=lambda: [224, 224],
-        metadata={"help": "crop images to [height,width], the centre at rollout"},
-    )
-    image_crop_is_random: bool = field(
-        default=True, metadata=of_training("crop anywhere, each sample elsewhere")
-    )
-    text_encoder_name: str = field(
-        default=CLIP, metadata={"help": "the CLIP that it hears by, a folder or a Hub id"}
-    )
-    tokenizer_max_length: int = field(
-        default=77, metadata={"help": "tokens of an instruction; what is longer is cut"}
-    )
-    tokenizer_padding: str = field(default="max_length", metadata={"help": "as LeRobot has it"})
-    tokenizer_padding_side: str = field(default="right", metadata={"help": "side that is padded"})
-    tokenizer_truncation: bool = field(default=True, metadata={"help": "cut long instructions"})
-    normalization_mapping: dict[str, NormMode] = field(
-        default_factory=lambda: {
-            "VISUAL": NormMode.MEAN_STD,
-            "STATE": NormMode.MIN_MAX,
-            "ACTION": NormMode.MIN_MAX,
-        },
-        metadata=of_training("how each kind of feature is normalised, as {STATE: MIN_MAX}"),
-    )
-    optimizer_lr: float = field(default=2e-5, metadata=of_training("learning rate"))
-    optimizer_betas: list[float] = field(
-        default_factory=lambda: [0.95, 0.999], metadata=of_training("betas of Adam")
-    )
-    optimizer_eps: float = field(default=1e-8, metadata=of_training("epsilon of Adam"))
-    optimizer_weight_decay: float = field(default=0.0, metadata=of_training("weight decay"))
-    scheduler_name: str = field(
-        default="cosine", metadata=of_training("the learning rate after the warm-up")
-    )
-    scheduler_warmup_steps: int = field(
-        default=0, metadata=of_training("steps of rising learning rate")
-    )
-    do_mask_loss_for_padding: bool = field(
-        default=False, metadata=of_training("leave actions after an episode's end out of the loss")
-    )
-    drop_n_last_frames: int | None = field(
-        default=None, metadata=of_training("frames at an episode's end that no sample begins at")
-    )
+    optimizer_lr: float = shared.optimizer_lr(2e-5)
+    optimizer_betas: list[float] = shared.optimizer_betas(0.95, 0.999)
+    optimizer_eps: float = shared.optimizer_eps()
+    optimizer_weight_decay: float = shared.optimizer_weight_decay(0.0)
+    scheduler_name: str = shared.scheduler_name()
+    scheduler_warmup_steps: int = shared.scheduler_warmup_steps(0)
+    do_mask_loss_for_padding: bool = shared.do_mask_loss_for_padding()
+    drop_n_last_frames: int | None = shared.drop_n_last_frames(None)
     load_clip_weights: bool = field(
         default=True,
-        metadata=run_flag("start from the weights of the CLIPs that are named")
-        | of_training("start from the weights of the CLIPs that are named"),
+        metadata=run_flag("start from the pretrained weights of the CLIP encoders")
+        | of_training("start from the pretrained weights of the CLIP encoders"),
     )
 
     def __post_init__(self) -> None:
-        """As LeRobot, which stores the result: by default no sample reaches beyond an episode."""
+        """Compute ``drop_n_last_frames``, as LeRobot stores it: no sample needs padded actions."""
         if self.drop_n_last_frames is None:
             self.drop_n_last_frames = self.horizon - self.n_action_steps - self.n_obs_steps + 1
 
     @property
     def crop(self) -> list[int] | None:
-        """What images are cropped to; None: not at all, as where they are smaller in LeRobot."""
+        """Size that images are cropped to; None where images are smaller, as in LeRobot."""
         crop = self.image_crop_shape
         if crop is None or not self.cameras:
             return None
@@ -188,13 +139,13 @@ class DitConfig(LanguageConfig):
 
     @property
     def encoded_size(self) -> tuple[int, int]:
-        """Height and width of what the image encoder sees, after resize and crop."""
+        """Height and width of the image encoder's input, after resize and crop."""
         shape = self.input_features[self.cameras[0]].shape
         height, width = self.crop or self.image_resize_shape or shape[:2]
         return height, width
 
     def processing(self, usual: UsualSteps) -> tuple[Sequence[Step], Sequence[Step]]:
-        """The usual steps, and tokens."""
+        """Return the usual steps with a tokenizer among them."""
         from proctor.policies.lerobot.language import Tokenize
 
         tokens = Tokenize(
@@ -207,20 +158,11 @@ class DitConfig(LanguageConfig):
         before = usual.rename, usual.to_batch, tokens, usual.to_device, usual.normalize
         return before, (usual.unnormalize, usual.to_cpu)
 
-    def samples(self) -> Samples:
-        """The last observations, and a horizon of actions that begins with the oldest of them."""
-        first = 1 - self.n_obs_steps
-        return Samples(
-            action_steps=range(first, first + self.horizon),
-            observation_steps=range(first, 1),
-            drop_last=self.drop_n_last_frames or 0,
-        )
-
     def training_preset(self) -> TrainingPreset:
-        """Adam, and a cosine.
+        """Return Adam, with the named schedule after a warm-up.
 
         Raises:
-            UsageError: times are to be drawn in a way that is not known here.
+            UsageError: timesteps are to be sampled from a distribution that is not supported.
         """
         if self.timestep_sampling_strategy == "beta" and 1.0 not in (
             self.timestep_sampling_alpha,
@@ -230,21 +172,16 @@ class DitConfig(LanguageConfig):
                 "times are drawn from a beta distribution with timestep_sampling_alpha or _beta of "
                 f"1, not {self.timestep_sampling_alpha:g} and {self.timestep_sampling_beta:g}"
             )
-        schedule = ScheduleSettings(
-            type="diffuser",
-            num_warmup_steps=self.scheduler_warmup_steps,
-            name=self.scheduler_name,
-        )
-        return TrainingPreset(adam_of(self), schedule)
+        return super().training_preset()
 
     def validate(self) -> None:
-        """Check its own rules too: names, chunk arithmetic, camera shapes."""
+        """Check its own rules too: names, lengths, image sizes."""
         super().validate()
         check_sizes(self, _MOST)
         check_choices(self, _CHOICES)
         check_sides(self, "image_resize_shape", "image_crop_shape")
         self._validate_widths()
-        self._validate_lengths()
+        self.check_lengths()
         self._validate_numbers()
         self._validate_inputs()
 
@@ -257,19 +194,6 @@ class DitConfig(LanguageConfig):
             raise UsageError(
                 f"timestep_embed_dim is {self.timestep_embed_dim}, expected an even number of at "
                 "least 4"
-            )
-
-    def _validate_lengths(self) -> None:
-        longest = self.horizon - self.n_obs_steps + 1
-        if not 1 <= self.n_action_steps <= longest:
-            raise UsageError(
-                f"n_action_steps is {self.n_action_steps} (choose 1-{longest}: horizon "
-                f"{self.horizon} less the {self.n_obs_steps - 1} past steps)"
-            )
-        steps = self.num_inference_steps
-        if steps is not None and not 1 <= steps <= self.num_train_timesteps:
-            raise UsageError(
-                f"num_inference_steps is {steps} (choose 1-{self.num_train_timesteps})"
             )
 
     def _validate_numbers(self) -> None:
@@ -289,16 +213,9 @@ class DitConfig(LanguageConfig):
             raise UsageError(f"multi_task_dit's cameras differ in shape: {sorted(shapes)}")
 
 
-def make(config: DitConfig, interface: Interface) -> Policy:
-    """Make one with fresh random weights for the interface's cameras and state."""
-    from proctor.policies.lerobot.checkpoint import fresh_policy
-
-    return fresh_policy(PLUGIN, config, interface)
-
-
 PLUGIN = CheckpointPlugin(
     config=DitConfig,
-    make=make,
+    make=make_fresh,
     summary="Multi-task diffusion transformer, untrained (trained: --policy.path)",
     network="proctor.policies.dit.network:Dit",
     prefix="",

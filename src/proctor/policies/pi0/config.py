@@ -1,29 +1,26 @@
-"""pi0, the plug-in: its config and how it is made; and what its relatives' configs share with it.
+"""Config and plug-in of pi0, and the config fields that pi0.5 and pi0-FAST share with it.
 
-This file stays light, because `--help` reads it.
+No torch here: `--help` reads configs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from proctor.definition import Use
 from proctor.errors import UsageError
 from proctor.features import IMAGES, Interface, NormMode
-from proctor.policies.base import Policy
+from proctor.policies.lerobot import shared_fields as shared
 from proctor.policies.lerobot.any_size import in_sizes_of
-from proctor.policies.lerobot.config import (
-    NOT_A_FLAG,
-    CheckpointConfig,
-    CheckpointPlugin,
-    of_training,
-)
+from proctor.policies.lerobot.config import CheckpointConfig, CheckpointPlugin
+from proctor.policies.lerobot.config_mixins import ChunkMixin, CosineMixin, RtcMixin
+from proctor.policies.lerobot.fresh import make_fresh
 from proctor.policies.lerobot.limits import MOST_PIXELS, MOST_STEPS, MOST_WIDTH, check_sizes
-from proctor.policies.lerobot.presets import Samples, TrainingPreset, cosine_preset
-from proctor.policies.lerobot.rtc_config import HELP as RTC_HELP
+from proctor.policies.lerobot.presets import Samples
 from proctor.policies.lerobot.rtc_config import read_rtc
+from proctor.policies.lerobot.shared_fields import setting, training_setting, unused
 from proctor.policies.pi0.sizes import GEMMAS, VISION
 
 if TYPE_CHECKING:
@@ -31,74 +28,53 @@ if TYPE_CHECKING:
     from proctor.policies.lerobot.step import Step
 
 PALIGEMMA = "google/paligemma-3b-pt-224"
-"""The Hub's name for the tokenizer that all of the family read by."""
+"""Hub id of the family's tokenizer."""
 _EMPTY = f"{IMAGES}empty_camera_"
 _MOST_TOKENS = 4096
 _PRECISIONS = ("float32", "bfloat16")
 
 
 @dataclass
-class PiConfig(CheckpointConfig):
-    """The fields that all of the family have, as in LeRobot; the defaults are LeRobot 0.6's."""
+class PiConfig(ChunkMixin, CosineMixin, RtcMixin, CheckpointConfig):
+    """Fields of the whole family, in LeRobot's order and with LeRobot 0.6's defaults."""
 
-    paligemma_variant: str = field(default="gemma_2b", metadata={"help": "the language model"})
-    action_expert_variant: str = field(default="gemma_300m", metadata={"help": "what acts"})
-    dtype: str = field(
-        default="float32",
-        metadata={"help": "the large matrices: float32 or bfloat16; all else is float32"},
+    paligemma_variant: str = setting("gemma_2b", "size of the language model")
+    action_expert_variant: str = setting("gemma_300m", "size of the action expert")
+    dtype: str = setting(
+        "float32", "dtype of the large matrices, float32 or bfloat16; the rest is float32"
     )
-    chunk_size: int = field(default=50, metadata={"help": "actions predicted at once"})
-    n_action_steps: int = field(
-        default=50, metadata={"help": "actions played before the policy is asked again"}
+    chunk_size: int = shared.chunk_size(50)
+    n_action_steps: int = shared.n_action_steps(50)
+    max_state_dim: int = shared.max_state_dim(32)
+    max_action_dim: int = shared.max_action_dim(32)
+    use_relative_actions: bool = training_setting(False, "train on actions relative to the state")
+    relative_exclude_joints: list[str] = training_setting(
+        ["gripper"], "actions with one of these in their name stay absolute"
     )
-    max_state_dim: int = field(default=32, metadata={"help": "a state is filled up to this"})
-    max_action_dim: int = field(default=32, metadata={"help": "an action is filled up to this"})
-    use_relative_actions: bool = field(
-        default=False, metadata=of_training("actions are learnt as differences from the state")
+    action_feature_names: list[str] | None = unused(None)
+    rtc_config: dict[str, Any] | None = shared.rtc_config()
+    image_resolution: list[int] = setting([224, 224], "resize images to [height,width], padded")
+    empty_cameras: int = unused(0)
+    tokenizer_max_length: int = shared.tokenizer_max_length(48)
+    normalization_mapping: dict[str, NormMode] = shared.normalization(
+        VISUAL=NormMode.IDENTITY, STATE=NormMode.MEAN_STD, ACTION=NormMode.MEAN_STD
     )
-    relative_exclude_joints: list[str] = field(
-        default_factory=lambda: ["gripper"],
-        metadata=of_training("parts of names of actions that are not"),
+    gradient_checkpointing: bool = training_setting(
+        False, "gradient checkpointing: recompute activations to save memory"
     )
-    action_feature_names: list[str] | None = field(default=None, metadata=NOT_A_FLAG)
-    rtc_config: dict[str, Any] | None = field(default=None, metadata={"help": RTC_HELP})
-    image_resolution: list[int] = field(
-        default_factory=lambda: [224, 224], metadata={"help": "pictures are fitted to this"}
-    )
-    empty_cameras: int = field(default=0, metadata=NOT_A_FLAG)
-    tokenizer_max_length: int = field(default=48, metadata={"help": "tokens of a prompt"})
-    normalization_mapping: dict[str, NormMode] = field(
-        default_factory=lambda: {
-            "VISUAL": NormMode.IDENTITY,
-            "STATE": NormMode.MEAN_STD,
-            "ACTION": NormMode.MEAN_STD,
-        },
-        metadata=of_training("how each kind of feature is normalised, as {STATE: MEAN_STD}"),
-    )
-    gradient_checkpointing: bool = field(
-        default=False, metadata=of_training("compute layers twice, and keep less of them")
-    )
-    compile_model: bool = field(default=False, metadata=NOT_A_FLAG)
-    compile_mode: str = field(default="max-autotune", metadata=NOT_A_FLAG)
-    optimizer_lr: float = field(default=2.5e-5, metadata=of_training("learning rate"))
-    optimizer_betas: list[float] = field(
-        default_factory=lambda: [0.9, 0.95], metadata=of_training("betas of AdamW")
-    )
-    optimizer_eps: float = field(default=1e-8, metadata=of_training("epsilon of AdamW"))
-    optimizer_weight_decay: float = field(default=0.01, metadata=of_training("weight decay"))
-    optimizer_grad_clip_norm: float = field(
-        default=1.0, metadata=of_training("gradients are scaled down to this norm")
-    )
-    scheduler_warmup_steps: int = field(
-        default=1000, metadata=of_training("steps of rising learning rate")
-    )
-    scheduler_decay_steps: int = field(
-        default=30_000, metadata=of_training("steps until scheduler_decay_lr")
-    )
-    scheduler_decay_lr: float = field(default=2.5e-6, metadata=of_training("the last rate"))
+    compile_model: bool = unused(False)
+    compile_mode: str = unused("max-autotune")
+    optimizer_lr: float = shared.optimizer_lr(2.5e-5)
+    optimizer_betas: list[float] = shared.optimizer_betas(0.9, 0.95)
+    optimizer_eps: float = shared.optimizer_eps()
+    optimizer_weight_decay: float = shared.optimizer_weight_decay(0.01)
+    optimizer_grad_clip_norm: float = shared.optimizer_grad_clip_norm(1.0)
+    scheduler_warmup_steps: int = shared.scheduler_warmup_steps(1000)
+    scheduler_decay_steps: int = shared.scheduler_decay_steps()
+    scheduler_decay_lr: float = shared.scheduler_decay_lr()
 
     def __post_init__(self) -> None:
-        """Forget cameras that are always empty: nothing looks at them, and LeRobot adds them."""
+        """Drop the empty cameras that LeRobot adds: the network ignores them."""
         self.input_features = {
             key: feature
             for key, feature in self.input_features.items()
@@ -107,26 +83,21 @@ class PiConfig(CheckpointConfig):
 
     @property
     def side(self) -> tuple[int, int]:
-        """Height and width of what is seen."""
+        """Height and width of the vision encoder's input."""
         height, width = self.image_resolution
         return height, width
 
     def made_for(self, interface: Interface, renames: Mapping[str, str], use: Use) -> Self:
-        """Take pictures of any size, and to be trained, states and actions too."""
+        """Accept images of any size, and in training states and actions of any length too."""
         return in_sizes_of(interface, self, renames, use)
 
     @property
-    def recalls(self) -> bool:
-        """It does where what is left of a chunk leads the next."""
-        return read_rtc(self.rtc_config) is not None
-
-    @property
     def is_told(self) -> bool:
-        """Always: its prompt has the task's words."""
+        """Always: its prompt holds the instruction."""
         return True
 
     def processing(self, usual: UsualSteps) -> tuple[Sequence[Step], Sequence[Step]]:
-        """As LeRobot: the state stays out of the words, and is normalised after they are read."""
+        """Return LeRobot's steps of pi0: the prompt holds no state."""
         from proctor.policies.lerobot.language import Pi0NewLine
 
         before = usual.rename, usual.to_batch, Pi0NewLine(), self.tokenize(), usual.to_device
@@ -134,17 +105,17 @@ class PiConfig(CheckpointConfig):
 
     @property
     def words_by(self) -> str:
-        """Folder or Hub id of what a new policy's words are numbered by."""
+        """Folder or Hub id of a new policy's tokenizer."""
         return PALIGEMMA
 
     def tokenize(self) -> Step:
-        """Return what numbers the words."""
+        """Return the tokenizer step."""
         from proctor.policies.lerobot.language import Tokenize
 
         return Tokenize(max_length=self.tokenizer_max_length, tokenizer_name=self.words_by)
 
     def relative(self) -> Step:
-        """Return what tells actions from where the robot is, where that is asked for."""
+        """Return the step that makes actions relative to the state, if enabled."""
         from proctor.policies.lerobot.relative import RelativeActions
 
         return RelativeActions(
@@ -152,21 +123,13 @@ class PiConfig(CheckpointConfig):
         )
 
     def behind(self, usual: UsualSteps) -> Sequence[Step]:
-        """Return the steps behind the network."""
+        """Return the steps after the network."""
         from proctor.policies.lerobot.relative import AbsoluteActions
 
         return usual.unnormalize, AbsoluteActions(self.use_relative_actions), usual.to_cpu
 
-    def samples(self) -> Samples:
-        """One observation, and the chunk of actions from there on."""
-        return Samples(action_steps=range(self.chunk_size))
-
-    def training_preset(self) -> TrainingPreset:
-        """AdamW, its rate rising and then falling as a cosine."""
-        return cosine_preset(self)
-
     def validate(self) -> None:
-        """Check the family's own rules too: names of models, chunk arithmetic, what is seen."""
+        """Check the family's rules too: model names, chunk lengths, inputs."""
         super().validate()
         check_sizes(
             self,
@@ -187,10 +150,7 @@ class PiConfig(CheckpointConfig):
         _choose("dtype", self.dtype, _PRECISIONS)
         if self.n_obs_steps != 1:
             raise UsageError(f"{self.type} looks at one observation; not {self.n_obs_steps}")
-        if not 1 <= self.n_action_steps <= self.chunk_size:
-            raise UsageError(
-                f"n_action_steps is {self.n_action_steps} (choose 1-{self.chunk_size}, the chunk)"
-            )
+        self.check_chunk()
         self._validate_inputs()
 
     def _validate_inputs(self) -> None:
@@ -216,28 +176,24 @@ def _choose(name: str, value: str, known: tuple[str, ...]) -> None:
 
 @dataclass
 class FlowConfig(PiConfig):
-    """What is added where actions flow from noise."""
+    """Fields that flow matching adds: pi0 and pi0.5."""
 
-    num_inference_steps: int = field(default=10, metadata={"help": "steps from noise to actions"})
-    time_sampling_beta_alpha: float = field(
-        default=1.5, metadata=of_training("times are learnt from a Beta distribution's: its alpha")
+    num_inference_steps: int = setting(10, "denoising steps")
+    time_sampling_beta_alpha: float = training_setting(
+        1.5, "alpha of the Beta distribution of training timesteps"
     )
-    time_sampling_beta_beta: float = field(
-        default=1.0, metadata=of_training("its beta; times are drawn with 1 alone")
+    time_sampling_beta_beta: float = training_setting(
+        1.0, "beta of that distribution; training supports 1 only"
     )
-    time_sampling_scale: float = field(default=0.999, metadata=of_training("scales these"))
-    time_sampling_offset: float = field(default=0.001, metadata=of_training("shifts these"))
-    min_period: float = field(default=4e-3, metadata={"help": "shortest wave that tells the time"})
-    max_period: float = field(default=4.0, metadata={"help": "longest wave that does"})
-    freeze_vision_encoder: bool = field(
-        default=False, metadata=of_training("leave what sees as it is")
-    )
-    train_expert_only: bool = field(
-        default=False, metadata=of_training("leave what sees and reads as it is")
-    )
+    time_sampling_scale: float = training_setting(0.999, "scale of the sampled timesteps")
+    time_sampling_offset: float = training_setting(0.001, "offset of the sampled timesteps")
+    min_period: float = shared.min_period()
+    max_period: float = shared.max_period()
+    freeze_vision_encoder: bool = shared.freeze_vision_encoder(False)
+    train_expert_only: bool = training_setting(False, "freeze the vision-language model")
 
     def samples(self) -> Samples:
-        """As all of the family; times are drawn by a law that has an inverse."""
+        """Return the family's samples; the beta of the timestep distribution must be 1."""
         if self.time_sampling_beta_beta != 1:
             raise UsageError(
                 f"time_sampling_beta_beta is {self.time_sampling_beta_beta:g}: trained here is "
@@ -246,7 +202,7 @@ class FlowConfig(PiConfig):
         return super().samples()
 
     def validate(self) -> None:
-        """Check what flows, too."""
+        """Check the fields of flow matching too."""
         super().validate()
         check_sizes(self, {"num_inference_steps": MOST_STEPS})
         if read_rtc(self.rtc_config) is not None and self.use_relative_actions:
@@ -273,16 +229,9 @@ class Pi0Config(FlowConfig):
     type: str = "pi0"
 
 
-def make(config: FlowConfig, interface: Interface) -> Policy:
-    """Make one with fresh random weights for the interface's cameras and state."""
-    from proctor.policies.lerobot.checkpoint import fresh_policy
-
-    return fresh_policy(PLUGIN, config, interface)
-
-
 PLUGIN = CheckpointPlugin(
     config=Pi0Config,
-    make=make,
+    make=make_fresh,
     summary="pi0, a vision-language-action model, untrained (trained: --policy.path)",
     network="proctor.policies.pi0.network:Pi0",
     prefix="model.",

@@ -1,17 +1,18 @@
-"""pi0-FAST, the plug-in: its config and how it is made. The network is in network.py."""
+"""Config and plug-in of pi0-FAST. The network is in network.py."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from proctor.errors import UsageError
-from proctor.features import Interface
-from proctor.policies.base import Policy
-from proctor.policies.lerobot.config import NOT_A_FLAG, CheckpointPlugin, of_training
+from proctor.policies.lerobot import shared_fields as shared
+from proctor.policies.lerobot.config import CheckpointPlugin
+from proctor.policies.lerobot.fresh import make_fresh
 from proctor.policies.lerobot.limits import MOST_STEPS, check_sizes
 from proctor.policies.lerobot.rtc_config import read_rtc
+from proctor.policies.lerobot.shared_fields import setting, training_setting, unused
 from proctor.policies.pi0 import sizes
 from proctor.policies.pi0.config import PALIGEMMA, PiConfig
 
@@ -24,40 +25,37 @@ _MOST_TOKENS = 4096
 
 @dataclass
 class Pi0FastConfig(PiConfig):
-    """The family's fields, and how actions are said; the defaults are LeRobot 0.6's."""
+    """The family's fields, and those of action tokens, with LeRobot 0.6's defaults."""
 
     type: str = "pi0_fast"
-    max_action_tokens: int = field(
-        default=256, metadata=of_training("tokens of a chunk; what is longer is cut")
+    max_action_tokens: int = training_setting(
+        256, "action tokens per chunk; longer sequences are truncated"
     )
-    tokenizer_max_length: int = field(default=200, metadata={"help": "tokens of a prompt"})
-    text_tokenizer_name: str = field(
-        default=PALIGEMMA,
-        metadata={"help": "folder or Hub id of a new policy's tokenizer of words"},
+    tokenizer_max_length: int = shared.tokenizer_max_length(200)
+    text_tokenizer_name: str = setting(
+        PALIGEMMA, "text tokenizer of a new policy: a folder or a Hub id"
     )
-    action_tokenizer_name: str = field(
-        default="lerobot/fast-action-tokenizer",
-        metadata={"help": "folder or Hub id of FAST's tokenizer, where the checkpoint has none"},
+    action_tokenizer_name: str = setting(
+        "lerobot/fast-action-tokenizer",
+        "FAST tokenizer, a folder or a Hub id, where the checkpoint has none",
     )
-    temperature: float = field(
-        default=0.0, metadata={"help": "above 0, tokens are drawn; 0: the likeliest"}
+    temperature: float = setting(0.0, "sampling temperature of action tokens; 0: greedy decoding")
+    max_decoding_steps: int = setting(256, "maximum tokens decoded per inference")
+    fast_skip_tokens: int = setting(
+        128, "last tokens of the text vocabulary that are not used as action tokens"
     )
-    max_decoding_steps: int = field(default=256, metadata={"help": "tokens said at most"})
-    fast_skip_tokens: int = field(
-        default=128, metadata={"help": "the last tokens of words, which codes are not lent"}
+    validate_action_token_prefix: bool = setting(
+        True, "return zero actions when the decoded text does not begin with 'Action:'"
     )
-    validate_action_token_prefix: bool = field(
-        default=True, metadata={"help": "what does not begin with 'Action:' is no action, so zeros"}
-    )
-    use_kv_cache: bool = field(default=True, metadata=NOT_A_FLAG)
+    use_kv_cache: bool = unused(True)
 
     @property
     def words_by(self) -> str:
-        """As its config says."""
+        """Folder or Hub id of a new policy's tokenizer."""
         return self.text_tokenizer_name
 
     def processing(self, usual: UsualSteps) -> tuple[Sequence[Step], Sequence[Step]]:
-        """As LeRobot: the state is among the words, and actions are said once normalised."""
+        """Return LeRobot's steps of pi0-FAST: state in the prompt, actions as tokens."""
         from proctor.policies.lerobot.language import Pi0FastStatePrompt
         from proctor.policies.pi0_fast.steps import SayActions
 
@@ -72,7 +70,7 @@ class Pi0FastConfig(PiConfig):
         return (*before, prompt, self.tokenize(), say, usual.to_device), self.behind(usual)
 
     def validate(self) -> None:
-        """Check what is said, too."""
+        """Check the fields of action tokens too."""
         super().validate()
         check_sizes(self, {"max_action_tokens": _MOST_TOKENS, "max_decoding_steps": MOST_STEPS})
         if read_rtc(self.rtc_config) is not None:
@@ -88,16 +86,9 @@ class Pi0FastConfig(PiConfig):
             raise UsageError("max_action_tokens is 1, and the first token says nothing")
 
 
-def make(config: Pi0FastConfig, interface: Interface) -> Policy:
-    """Make one with fresh random weights for the interface's cameras and state."""
-    from proctor.policies.lerobot.checkpoint import fresh_policy
-
-    return fresh_policy(PLUGIN, config, interface)
-
-
 PLUGIN = CheckpointPlugin(
     config=Pi0FastConfig,
-    make=make,
+    make=make_fresh,
     summary="pi0-FAST, which says actions as words, untrained (trained: --policy.path)",
     network="proctor.policies.pi0_fast.network:Pi0Fast",
     prefix="model.",

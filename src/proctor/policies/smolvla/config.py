@@ -1,26 +1,22 @@
-"""SmolVLA, the plug-in: its config and how it is made. The policy itself is in network.py."""
+"""Config and plug-in of SmolVLA. The network is in network.py."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from proctor.definition import Use
 from proctor.errors import UsageError
 from proctor.features import Interface, NormMode
-from proctor.policies.base import Policy
+from proctor.policies.lerobot import shared_fields as shared
 from proctor.policies.lerobot.any_size import in_sizes_of
-from proctor.policies.lerobot.config import (
-    NOT_A_FLAG,
-    CheckpointConfig,
-    CheckpointPlugin,
-    of_training,
-)
+from proctor.policies.lerobot.config import CheckpointConfig, CheckpointPlugin
+from proctor.policies.lerobot.config_mixins import ChunkMixin, CosineMixin, RtcMixin
+from proctor.policies.lerobot.fresh import make_fresh
 from proctor.policies.lerobot.limits import MOST_PIXELS, MOST_STEPS, check_sizes
-from proctor.policies.lerobot.presets import Samples, TrainingPreset, cosine_preset
-from proctor.policies.lerobot.rtc_config import HELP as RTC_HELP
 from proctor.policies.lerobot.rtc_config import read_rtc
+from proctor.policies.lerobot.shared_fields import setting, training_setting, unused
 from proctor.policies.smolvla.vlm import SMOLVLM2
 
 if TYPE_CHECKING:
@@ -39,112 +35,74 @@ _MODES = ("cross_attn", "self_attn")
 
 
 @dataclass
-class SmolVlaConfig(CheckpointConfig):
-    """SmolVLA's fields as in LeRobot; the defaults are LeRobot 0.6's."""
+class SmolVlaConfig(ChunkMixin, CosineMixin, RtcMixin, CheckpointConfig):
+    """SmolVLA's fields, in LeRobot's order and with LeRobot 0.6's defaults."""
 
     type: str = "smolvla"
-    chunk_size: int = field(default=50, metadata={"help": "actions predicted at once"})
-    n_action_steps: int = field(
-        default=50, metadata={"help": "actions played before the policy is asked again"}
+    chunk_size: int = shared.chunk_size(50)
+    n_action_steps: int = shared.n_action_steps(50)
+    normalization_mapping: dict[str, NormMode] = shared.normalization(
+        VISUAL=NormMode.IDENTITY, STATE=NormMode.MEAN_STD, ACTION=NormMode.MEAN_STD
     )
-    normalization_mapping: dict[str, NormMode] = field(
-        default_factory=lambda: {
-            "VISUAL": NormMode.IDENTITY,
-            "STATE": NormMode.MEAN_STD,
-            "ACTION": NormMode.MEAN_STD,
-        },
-        metadata=of_training("how each kind of feature is normalised, as {STATE: MEAN_STD}"),
+    max_state_dim: int = shared.max_state_dim(32)
+    max_action_dim: int = shared.max_action_dim(32)
+    resize_imgs_with_padding: list[int] | None = setting(
+        [512, 512], "resize images into [width,height], with padding at the left and the top"
     )
-    max_state_dim: int = field(default=32, metadata={"help": "states are filled up to this"})
-    max_action_dim: int = field(default=32, metadata={"help": "actions are filled up to this"})
-    resize_imgs_with_padding: list[int] | None = field(
-        default_factory=lambda: [512, 512],
-        metadata={"help": "width and height that images are fitted into"},
+    empty_cameras: int = unused(0)
+    adapt_to_pi_aloha: bool = setting(False, "convert ALOHA's joints to the base model's units")
+    use_delta_joint_actions_aloha: bool = unused(False)
+    tokenizer_max_length: int = shared.tokenizer_max_length(48)
+    num_steps: int = setting(10, "denoising steps")
+    use_cache: bool = unused(True)
+    freeze_vision_encoder: bool = shared.freeze_vision_encoder(True)
+    train_expert_only: bool = training_setting(True, "freeze the vision-language model")
+    train_state_proj: bool = training_setting(True, "train the projection of the state")
+    optimizer_lr: float = shared.optimizer_lr(1e-4)
+    optimizer_betas: list[float] = shared.optimizer_betas(0.9, 0.95)
+    optimizer_eps: float = shared.optimizer_eps()
+    optimizer_weight_decay: float = shared.optimizer_weight_decay(1e-10)
+    optimizer_grad_clip_norm: float = shared.optimizer_grad_clip_norm(10.0)
+    scheduler_warmup_steps: int = shared.scheduler_warmup_steps(1000)
+    scheduler_decay_steps: int = shared.scheduler_decay_steps()
+    scheduler_decay_lr: float = shared.scheduler_decay_lr()
+    vlm_model_name: str = setting(SMOLVLM2, "vision-language model: a folder or a Hub id")
+    load_vlm_weights: bool = training_setting(
+        False, "start from the vision-language model's pretrained weights"
     )
-    empty_cameras: int = field(default=0, metadata=NOT_A_FLAG)
-    adapt_to_pi_aloha: bool = field(
-        default=False, metadata={"help": "turn ALOHA's joints as the base model knows them"}
+    add_image_special_tokens: bool = unused(False)
+    attention_mode: str = setting(
+        "cross_attn", "attention of the action expert: cross_attn or self_attn"
     )
-    use_delta_joint_actions_aloha: bool = field(default=False, metadata=NOT_A_FLAG)
-    tokenizer_max_length: int = field(
-        default=48, metadata={"help": "tokens of an instruction; what is longer is cut"}
+    prefix_length: int = unused(-1)
+    pad_language_to: str = setting(
+        "longest", "max_length or longest, for LeRobot; we always pad to tokenizer_max_length"
     )
-    num_steps: int = field(default=10, metadata={"help": "denoising steps"})
-    use_cache: bool = field(default=True, metadata=NOT_A_FLAG)
-    freeze_vision_encoder: bool = field(
-        default=True, metadata=of_training("leave the image encoder as it is")
+    num_expert_layers: int = setting(-1, "layers of the action expert; -1: num_vlm_layers")
+    num_vlm_layers: int = setting(16, "layers of the language model to use; -1: all")
+    self_attn_every_n_layers: int = setting(
+        2, "with cross_attn: every n-th layer of the expert uses self-attention"
     )
-    train_expert_only: bool = field(
-        default=True, metadata=of_training("leave the vision-language model as it is")
+    expert_width_multiplier: float = setting(
+        0.75, "width of the action expert / width of the language model"
     )
-    train_state_proj: bool = field(
-        default=True, metadata=of_training("learn how states become tokens")
-    )
-    optimizer_lr: float = field(default=1e-4, metadata=of_training("learning rate"))
-    optimizer_betas: list[float] = field(
-        default_factory=lambda: [0.9, 0.95], metadata=of_training("betas of AdamW")
-    )
-    optimizer_eps: float = field(default=1e-8, metadata=of_training("epsilon of AdamW"))
-    optimizer_weight_decay: float = field(default=1e-10, metadata=of_training("weight decay"))
-    optimizer_grad_clip_norm: float = field(
-        default=10.0, metadata=of_training("gradients are scaled down to this norm")
-    )
-    scheduler_warmup_steps: int = field(
-        default=1000, metadata=of_training("steps of rising learning rate")
-    )
-    scheduler_decay_steps: int = field(
-        default=30_000, metadata=of_training("steps until the last learning rate")
-    )
-    scheduler_decay_lr: float = field(default=2.5e-6, metadata=of_training("last learning rate"))
-    vlm_model_name: str = field(
-        default=SMOLVLM2,
-        metadata={"help": "its vision-language model: a folder, or an id on the Hub"},
-    )
-    load_vlm_weights: bool = field(
-        default=False, metadata=of_training("begin with that model's weights, not with none")
-    )
-    add_image_special_tokens: bool = field(default=False, metadata=NOT_A_FLAG)
-    attention_mode: str = field(
-        default="cross_attn", metadata={"help": "how the expert looks: cross_attn or self_attn"}
-    )
-    prefix_length: int = field(default=-1, metadata=NOT_A_FLAG)
-    pad_language_to: str = field(
-        default="longest", metadata={"help": "as LeRobot's; a new policy's words have one length"}
-    )
-    num_expert_layers: int = field(
-        default=-1, metadata={"help": "layers of the expert; -1: as many as num_vlm_layers"}
-    )
-    num_vlm_layers: int = field(
-        default=16, metadata={"help": "layers of the language model that are used; -1: all"}
-    )
-    self_attn_every_n_layers: int = field(
-        default=2, metadata={"help": "of the layers of cross_attn, which are joint all the same"}
-    )
-    expert_width_multiplier: float = field(
-        default=0.75, metadata={"help": "width of the expert, in that of the language model"}
-    )
-    min_period: float = field(default=4e-3, metadata={"help": "shortest wave that tells the time"})
-    max_period: float = field(default=4.0, metadata={"help": "longest wave that does"})
-    rtc_config: dict[str, Any] | None = field(default=None, metadata={"help": RTC_HELP})
-    compile_model: bool = field(default=False, metadata=NOT_A_FLAG)
-    compile_mode: str = field(default="max-autotune", metadata=NOT_A_FLAG)
+    min_period: float = shared.min_period()
+    max_period: float = shared.max_period()
+    rtc_config: dict[str, Any] | None = shared.rtc_config()
+    compile_model: bool = unused(False)
+    compile_mode: str = unused("max-autotune")
 
     def made_for(self, interface: Interface, renames: Mapping[str, str], use: Use) -> Self:
-        """Take pictures of any size, and to be trained, states and actions too."""
+        """Accept images of any size, and in training states and actions of any length too."""
         return in_sizes_of(interface, self, renames, use)
 
     @property
-    def recalls(self) -> bool:
-        """It does where what is left of a chunk leads the next."""
-        return read_rtc(self.rtc_config) is not None
-
-    @property
     def is_told(self) -> bool:
-        """It is, in tokens."""
+        """Always: its prompt holds the instruction."""
         return True
 
     def processing(self, usual: UsualSteps) -> tuple[Sequence[Step], Sequence[Step]]:
-        """The usual steps, and those that make tokens of words."""
+        """Return the usual steps with a tokenizer among them."""
         from proctor.policies.lerobot.language import NewLine, Tokenize
 
         tokens = Tokenize(
@@ -155,25 +113,14 @@ class SmolVlaConfig(CheckpointConfig):
         before = usual.rename, usual.to_batch, NewLine(), tokens, usual.to_device, usual.normalize
         return before, (usual.unnormalize, usual.to_cpu)
 
-    def samples(self) -> Samples:
-        """One observation, and the chunk of actions from there on."""
-        return Samples(action_steps=range(self.chunk_size))
-
-    def training_preset(self) -> TrainingPreset:
-        """AdamW, its rate rising and then falling as a cosine."""
-        return cosine_preset(self)
-
     def validate(self) -> None:
-        """Check SmolVLA's own rules too: what it needs to see, sizes, and what it cannot do."""
+        """Check SmolVLA's rules too: inputs, sizes, and settings that are not supported."""
         super().validate()
         check_sizes(self, _MOST)
         read_rtc(self.rtc_config)
         if self.n_obs_steps != 1:
             raise UsageError(f"SmolVLA looks at one observation; n_obs_steps is {self.n_obs_steps}")
-        if not 1 <= self.n_action_steps <= self.chunk_size:
-            raise UsageError(
-                f"n_action_steps is {self.n_action_steps} (choose 1-{self.chunk_size}, the chunk)"
-            )
+        self.check_chunk()
         if self.state_dim is None or not self.cameras:
             raise UsageError("SmolVLA needs a camera and observation.state as input")
         if self.state_dim > self.max_state_dim or self.action_dim > self.max_action_dim:
@@ -212,16 +159,9 @@ class SmolVlaConfig(CheckpointConfig):
             )
 
 
-def make(config: SmolVlaConfig, interface: Interface) -> Policy:
-    """Make a SmolVLA with fresh random weights for the interface's cameras and state."""
-    from proctor.policies.lerobot.checkpoint import fresh_policy
-
-    return fresh_policy(PLUGIN, config, interface)
-
-
 PLUGIN = CheckpointPlugin(
     config=SmolVlaConfig,
-    make=make,
+    make=make_fresh,
     summary="SmolVLA, untrained (trained: --policy.path)",
     network="proctor.policies.smolvla.network:SmolVla",
     prefix="model.",

@@ -1,21 +1,22 @@
-"""TD-MPC, the plug-in: its config and how it is made.
+"""Config and plug-in of TD-MPC (Hansen et al., 2022), in its offline variant FOWM (Feng, 2023).
 
-Temporal Difference Learning for Model Predictive Control (Hansen et al., 2022), in the variant that
-learns from recordings (FOWM, Feng et al., 2023): a small model of the world, and a search in it for
-the actions to play. The model is in world.py, search and losses in network.py; this file stays
-light, because `--help` reads it.
+Temporal Difference Learning for Model Predictive Control learns a latent world model and plans in
+it with the cross-entropy method (CEM). The world model is in world.py, planning and losses are in
+network.py. No torch here: `--help` reads configs.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from proctor.errors import UsageError
-from proctor.features import STATE, Interface, NormMode
-from proctor.policies.base import Policy
-from proctor.policies.lerobot.config import CheckpointConfig, CheckpointPlugin, of_training
+from proctor.features import STATE, NormMode
+from proctor.policies.lerobot import shared_fields as shared
+from proctor.policies.lerobot.config import CheckpointConfig, CheckpointPlugin
+from proctor.policies.lerobot.fresh import make_fresh
 from proctor.policies.lerobot.limits import MOST_WIDTH, check_sizes
 from proctor.policies.lerobot.presets import OptimizerSettings, Samples, TrainingPreset
+from proctor.policies.lerobot.shared_fields import setting, training_setting
 
 _MOST = {
     "n_action_repeats": 1000,
@@ -31,106 +32,84 @@ _MOST = {
     "n_elites": 100_000,
 }
 _MOST_DRAWN = 10**8
-"""Numbers that one query may draw: 0.4 GB of them."""
+"""Random numbers that one inference may draw: 0.4 GB."""
 SMALLEST_IMAGE = 39
-"""Pixels of a side: four convolutions without padding leave one of it."""
+"""Pixels of a side: four unpadded convolutions reduce it to one."""
 
 
 @dataclass
 class TdMpcConfig(CheckpointConfig):
-    """TD-MPC's fields as in LeRobot; the defaults are LeRobot 0.6's."""
+    """TD-MPC's fields, in LeRobot's order and with LeRobot 0.6's defaults."""
 
     type: str = "tdmpc"
-    n_action_repeats: int = field(default=2, metadata={"help": "times that an action is played"})
-    horizon: int = field(default=5, metadata={"help": "steps that are looked ahead"})
-    n_action_steps: int = field(
-        default=1,
-        metadata={"help": "actions of a plan that are played (more than 1: no repeats)"},
+    n_action_repeats: int = setting(2, "times that each action is executed")
+    horizon: int = setting(5, "planning horizon, in steps")
+    n_action_steps: int = setting(1, "actions of a plan to execute (above 1: no repeats)")
+    normalization_mapping: dict[str, NormMode] = shared.normalization(
+        VISUAL=NormMode.IDENTITY,
+        STATE=NormMode.IDENTITY,
+        ENV=NormMode.IDENTITY,
+        ACTION=NormMode.MIN_MAX,
     )
-    normalization_mapping: dict[str, NormMode] = field(
-        default_factory=lambda: {
-            "VISUAL": NormMode.IDENTITY,
-            "STATE": NormMode.IDENTITY,
-            "ENV": NormMode.IDENTITY,
-            "ACTION": NormMode.MIN_MAX,
-        },
-        metadata=of_training("how each kind of feature is normalised, as {STATE: MIN_MAX}"),
+    image_encoder_hidden_dim: int = setting(32, "channels of the image encoder")
+    state_encoder_hidden_dim: int = setting(256, "width of the state encoder")
+    latent_dim: int = setting(50, "length of a latent state")
+    q_ensemble_size: int = setting(5, "Q-functions in the ensemble")
+    mlp_dim: int = setting(512, "width of the world model's MLPs")
+    discount: float = setting(0.9, "discount factor")
+    use_mpc: bool = setting(True, "plan with CEM; false: execute the learned policy's actions")
+    cem_iterations: int = setting(6, "CEM iterations")
+    max_std: float = setting(2.0, "maximum standard deviation of sampled actions")
+    min_std: float = setting(0.05, "minimum standard deviation of sampled actions")
+    n_gaussian_samples: int = setting(512, "plans sampled per CEM iteration")
+    n_pi_samples: int = setting(51, "plans of the learned policy added to each CEM iteration")
+    uncertainty_regularizer_coeff: float = setting(
+        1.0, "penalty on a plan's value for disagreement of the Q-functions"
     )
-    image_encoder_hidden_dim: int = field(
-        default=32, metadata={"help": "channels of the image encoder"}
+    n_elites: int = setting(50, "best plans that the next CEM iteration is fitted to")
+    elite_weighting_temperature: float = setting(
+        0.5, "softmax temperature that weights elites by their value"
     )
-    state_encoder_hidden_dim: int = field(
-        default=256, metadata={"help": "width of the state encoder"}
+    gaussian_mean_momentum: float = setting(0.1, "momentum of the mean between CEM iterations")
+    max_random_shift_ratio: float = training_setting(
+        0.0476, "augmentation: maximum random shift, as a fraction of the image's side"
     )
-    latent_dim: int = field(default=50, metadata={"help": "length of a latent state"})
-    q_ensemble_size: int = field(default=5, metadata={"help": "estimators of an action's value"})
-    mlp_dim: int = field(default=512, metadata={"help": "width of the model of the world"})
-    discount: float = field(default=0.9, metadata={"help": "what a step later is worth"})
-    use_mpc: bool = field(
-        default=True, metadata={"help": "search for actions; false: play the policy's own"}
+    reward_coeff: float = training_setting(0.5, "weight of the reward loss")
+    expectile_weight: float = training_setting(0.9, "expectile of the value loss, 0.5 to 1")
+    value_coeff: float = training_setting(0.1, "weight of the value losses")
+    consistency_coeff: float = training_setting(20.0, "weight of the latent consistency loss")
+    advantage_scaling: float = training_setting(
+        3.0, "temperature of the advantage weights in the policy loss"
     )
-    cem_iterations: int = field(default=6, metadata={"help": "rounds of the search"})
-    max_std: float = field(default=2.0, metadata={"help": "widest spread of what is tried"})
-    min_std: float = field(default=0.05, metadata={"help": "narrowest spread of what is tried"})
-    n_gaussian_samples: int = field(default=512, metadata={"help": "plans tried in a round"})
-    n_pi_samples: int = field(
-        default=51, metadata={"help": "plans of the policy's own tried beside them"}
+    pi_coeff: float = training_setting(0.5, "weight of the policy loss")
+    temporal_decay_coeff: float = training_setting(0.5, "decay of the loss weights per step")
+    target_model_momentum: float = training_setting(
+        0.995, "momentum of the target model's moving average"
     )
-    uncertainty_regularizer_coeff: float = field(
-        default=1.0, metadata={"help": "what disagreement of the estimators costs a plan"}
-    )
-    n_elites: int = field(default=50, metadata={"help": "best plans that the next round is by"})
-    elite_weighting_temperature: float = field(
-        default=0.5, metadata={"help": "how much more better ones of them count"}
-    )
-    gaussian_mean_momentum: float = field(
-        default=0.1, metadata={"help": "share of its mean that a round keeps"}
-    )
-    max_random_shift_ratio: float = field(
-        default=0.0476, metadata=of_training("images are moved by up to this share of their side")
-    )
-    reward_coeff: float = field(default=0.5, metadata=of_training("weight of the rewards' loss"))
-    expectile_weight: float = field(
-        default=0.9, metadata=of_training("how hopeful the values of states are, 0.5 to 1")
-    )
-    value_coeff: float = field(default=0.1, metadata=of_training("weight of the values' losses"))
-    consistency_coeff: float = field(
-        default=20.0, metadata=of_training("weight of the loss of predicted latent states")
-    )
-    advantage_scaling: float = field(
-        default=3.0, metadata=of_training("how much more better actions are imitated")
-    )
-    pi_coeff: float = field(default=0.5, metadata=of_training("weight of the policy's own loss"))
-    temporal_decay_coeff: float = field(
-        default=0.5, metadata=of_training("what the losses of a step later count")
-    )
-    target_model_momentum: float = field(
-        default=0.995, metadata=of_training("share that the slow copy keeps at an update")
-    )
-    optimizer_lr: float = field(default=3e-4, metadata=of_training("learning rate"))
+    optimizer_lr: float = shared.optimizer_lr(3e-4)
 
     @property
     def replan_steps(self) -> int:
-        """One action several times, or the first actions of a plan."""
+        """Actions executed before the next inference: one repeated, or the first of a plan."""
         return max(self.n_action_repeats, self.n_action_steps)
 
     @property
     def recalls(self) -> bool:
-        """A search begins where the last one ended."""
+        """Whether an episode keeps state: planning starts from the last plan."""
         return self.use_mpc
 
     @property
     def n_plans(self) -> int:
-        """Plans that a round tries."""
+        """Plans evaluated per CEM iteration."""
         return self.n_gaussian_samples + self.n_pi_samples
 
     def samples(self) -> Samples:
-        """A horizon of actions and rewards, and the observations around all of them."""
+        """Return a horizon of actions and rewards, and one observation more."""
         steps = range(self.horizon)
         return Samples(steps, observation_steps=range(self.horizon + 1), reward_steps=steps)
 
     def training_preset(self) -> TrainingPreset:
-        """Adam, at a constant rate."""
+        """Return Adam with a constant learning rate."""
         optimizer = OptimizerSettings(
             type="adam",
             lr=self.optimizer_lr,
@@ -142,7 +121,7 @@ class TdMpcConfig(CheckpointConfig):
         return TrainingPreset(optimizer)
 
     def validate(self) -> None:
-        """Check TD-MPC's own rules too: what it sees, how it plays, and how much it tries."""
+        """Check TD-MPC's rules too: inputs, executed actions, and the size of the search."""
         super().validate()
         check_sizes(self, _MOST)
         self._validate_inputs()
@@ -195,16 +174,9 @@ class TdMpcConfig(CheckpointConfig):
             )
 
 
-def make(config: TdMpcConfig, interface: Interface) -> Policy:
-    """Make a TD-MPC with fresh random weights for the interface's camera and state."""
-    from proctor.policies.lerobot.checkpoint import fresh_policy
-
-    return fresh_policy(PLUGIN, config, interface)
-
-
 PLUGIN = CheckpointPlugin(
     config=TdMpcConfig,
-    make=make,
+    make=make_fresh,
     summary="TD-MPC, untrained (trained: --policy.path)",
     network="proctor.policies.tdmpc.network:TdMpc",
     prefix="",

@@ -1,19 +1,19 @@
-"""VQ-BeT, the plug-in: its config and how it is made.
+"""Config and plug-in of VQ-BeT, Behavior Generation with Latent Actions (Lee et al., 2024).
 
-Behavior Generation with Latent Actions (Lee et al., 2024) turns stretches of actions into codes, in
-a first phase of its training, and then learns to predict the codes. The policy itself is in
-network.py, the codes in codes.py, the transformer in gpt.py; this file stays light, because
-`--help` reads it.
+Phase 1 of the training learns a residual VQ-VAE that encodes action chunks as codes; phase 2 learns
+to predict the codes. The network is in network.py, the VQ-VAE in codes.py, the transformer in
+gpt.py. No torch here: `--help` reads configs.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from proctor.errors import UsageError
-from proctor.features import STATE, Interface, NormMode
-from proctor.policies.base import Policy
-from proctor.policies.lerobot.config import CheckpointConfig, CheckpointPlugin, of_training
+from proctor.features import STATE, NormMode
+from proctor.policies.lerobot import shared_fields as shared
+from proctor.policies.lerobot.config import CheckpointConfig, CheckpointPlugin
+from proctor.policies.lerobot.fresh import make_fresh
 from proctor.policies.lerobot.limits import (
     MOST_LAYERS,
     MOST_PIXELS,
@@ -23,6 +23,7 @@ from proctor.policies.lerobot.limits import (
     check_sizes,
 )
 from proctor.policies.lerobot.presets import Samples, ScheduleSettings, TrainingPreset, adam_of
+from proctor.policies.lerobot.shared_fields import setting, training_setting
 
 _MOST = {
     "n_action_pred_token": 1000,
@@ -43,113 +44,71 @@ _MOST = {
 
 @dataclass
 class VqBetConfig(CheckpointConfig):
-    """VQ-BeT's fields as in LeRobot; the defaults are LeRobot 0.6's."""
+    """VQ-BeT's fields, in LeRobot's order and with LeRobot 0.6's defaults."""
 
     type: str = "vqbet"
-    n_obs_steps: int = field(
-        default=5, metadata={"help": "observations it looks at, the newest last"}
+    n_obs_steps: int = shared.n_obs_steps(5)
+    n_action_pred_token: int = setting(
+        3, "chunks predicted from the newest observation on, each a step later"
     )
-    n_action_pred_token: int = field(
-        default=3, metadata={"help": "stretches predicted from now on, each a step later"}
+    action_chunk_size: int = setting(5, "actions of a chunk, executed before the next inference")
+    normalization_mapping: dict[str, NormMode] = shared.normalization(
+        VISUAL=NormMode.IDENTITY, STATE=NormMode.MIN_MAX, ACTION=NormMode.MIN_MAX
     )
-    action_chunk_size: int = field(
-        default=5, metadata={"help": "actions of a stretch, played before it is asked again"}
-    )
-    normalization_mapping: dict[str, NormMode] = field(
-        default_factory=lambda: {
-            "VISUAL": NormMode.IDENTITY,
-            "STATE": NormMode.MIN_MAX,
-            "ACTION": NormMode.MIN_MAX,
-        },
-        metadata=of_training("how each kind of feature is normalised, as {STATE: MIN_MAX}"),
-    )
-    vision_backbone: str = field(default="resnet18", metadata={"help": "resnet18 or resnet34"})
-    crop_shape: list[int] | None = field(
-        default_factory=lambda: [84, 84],
-        metadata={"help": "crop images to [height,width], the centre at rollout; null: not"},
-    )
-    crop_is_random: bool = field(
-        default=True, metadata=of_training("crop anywhere, each sample elsewhere")
-    )
-    pretrained_backbone_weights: str | None = field(
-        default="ResNet18_Weights.IMAGENET1K_V1",
-        metadata=of_training("null: the image encoder starts from nothing"),
-    )
-    use_group_norm: bool = field(
-        default=False,
-        metadata={"help": "group instead of batch normalisation in the image encoder"},
-    )
-    spatial_softmax_num_keypoints: int = field(default=32, metadata={"help": "keypoints"})
-    n_vqvae_training_steps: int = field(
-        default=20000, metadata=of_training("steps of the first phase, which learns the codes")
-    )
-    vqvae_n_embed: int = field(default=16, metadata={"help": "codes, in each of two layers"})
-    vqvae_embedding_dim: int = field(default=256, metadata={"help": "length of a code's vector"})
-    vqvae_enc_hidden_dim: int = field(
-        default=128, metadata={"help": "width of what codes are made and read by"}
-    )
-    gpt_block_size: int = field(default=500, metadata={"help": "most tokens of the transformer"})
-    gpt_input_dim: int = field(default=512, metadata={"help": "length of its tokens"})
-    gpt_output_dim: int = field(default=512, metadata={"help": "length of what it gives"})
-    gpt_n_layer: int = field(default=8, metadata={"help": "its layers"})
-    gpt_n_head: int = field(default=8, metadata={"help": "its attention heads"})
-    gpt_hidden_dim: int = field(default=512, metadata={"help": "its width"})
-    dropout: float = field(default=0.1, metadata=of_training("share of features left out"))
-    offset_loss_weight: float = field(
-        default=10000.0, metadata=of_training("weight of the actions' loss")
-    )
-    primary_code_loss_weight: float = field(
-        default=5.0, metadata=of_training("weight of the first code's loss")
-    )
-    secondary_code_loss_weight: float = field(
-        default=0.5, metadata=of_training("weight of the second code's loss")
-    )
-    bet_softmax_temperature: float = field(
-        default=0.1, metadata={"help": "how freely codes are drawn"}
-    )
-    sequentially_select: bool = field(
-        default=False, metadata={"help": "the second code is predicted knowing the first"}
-    )
-    optimizer_lr: float = field(default=1e-4, metadata=of_training("learning rate"))
-    optimizer_betas: list[float] = field(
-        default_factory=lambda: [0.95, 0.999], metadata=of_training("betas of Adam")
-    )
-    optimizer_eps: float = field(default=1e-8, metadata=of_training("epsilon of Adam"))
-    optimizer_weight_decay: float = field(default=1e-6, metadata=of_training("weight decay"))
-    optimizer_vqvae_lr: float = field(
-        default=1e-3, metadata=of_training("learning rate of the first phase")
-    )
-    optimizer_vqvae_weight_decay: float = field(
-        default=1e-4, metadata=of_training("weight decay of the first phase")
-    )
-    scheduler_warmup_steps: int = field(
-        default=500, metadata=of_training("steps of rising learning rate in the second phase")
-    )
+    vision_backbone: str = shared.vision_backbone()
+    crop_shape: list[int] | None = shared.crop_shape([84, 84])
+    crop_is_random: bool = shared.crop_is_random()
+    pretrained_backbone_weights: str | None = shared.pretrained_backbone_weights()
+    use_group_norm: bool = shared.use_group_norm()
+    spatial_softmax_num_keypoints: int = shared.spatial_softmax_num_keypoints()
+    n_vqvae_training_steps: int = training_setting(20000, "steps of phase 1, the VQ-VAE's training")
+    vqvae_n_embed: int = setting(16, "codes in each of the two codebooks")
+    vqvae_embedding_dim: int = setting(256, "length of a code's embedding")
+    vqvae_enc_hidden_dim: int = setting(128, "width of the VQ-VAE's encoder and decoder")
+    gpt_block_size: int = setting(500, "maximum tokens of the transformer")
+    gpt_input_dim: int = setting(512, "length of the transformer's input tokens")
+    gpt_output_dim: int = setting(512, "length of the transformer's output tokens")
+    gpt_n_layer: int = setting(8, "layers of the transformer")
+    gpt_n_head: int = setting(8, "attention heads of the transformer")
+    gpt_hidden_dim: int = setting(512, "width of the transformer")
+    dropout: float = shared.dropout(0.1)
+    offset_loss_weight: float = training_setting(10000.0, "weight of the action offset loss")
+    primary_code_loss_weight: float = training_setting(5.0, "weight of the first code's loss")
+    secondary_code_loss_weight: float = training_setting(0.5, "weight of the second code's loss")
+    bet_softmax_temperature: float = setting(0.1, "softmax temperature when codes are sampled")
+    sequentially_select: bool = setting(False, "predict the second code given the first")
+    optimizer_lr: float = shared.optimizer_lr(1e-4)
+    optimizer_betas: list[float] = shared.optimizer_betas(0.95, 0.999)
+    optimizer_eps: float = shared.optimizer_eps()
+    optimizer_weight_decay: float = shared.optimizer_weight_decay(1e-6)
+    optimizer_vqvae_lr: float = training_setting(1e-3, "learning rate of phase 1")
+    optimizer_vqvae_weight_decay: float = training_setting(1e-4, "weight decay of phase 1")
+    scheduler_warmup_steps: int = training_setting(500, "warm-up steps of phase 2")
 
     @property
     def replan_steps(self) -> int:
-        """A whole stretch is played."""
+        """Actions executed before the next inference: a whole chunk."""
         return self.action_chunk_size
 
     @property
     def n_stretches(self) -> int:
-        """Stretches that are predicted: one from each observation on, and those still to come."""
+        """Predicted chunks: one from each observation on, and the future ones."""
         return self.n_obs_steps + self.n_action_pred_token - 1
 
     @property
     def encoded_size(self) -> tuple[int, int]:
-        """Height and width of what the image encoder sees, after the crop."""
+        """Height and width of the image encoder's input, after the crop."""
         height, width = self.crop_shape or self.input_features[self.cameras[0]].shape[:2]
         return height, width
 
     def samples(self) -> Samples:
-        """The last observations, and the actions of all stretches."""
+        """Return the last observations, and the actions of all predicted chunks."""
         first = 1 - self.n_obs_steps
         last = self.n_action_pred_token + self.action_chunk_size - 1
         return Samples(action_steps=range(first, last), observation_steps=range(first, 1))
 
     def training_preset(self) -> TrainingPreset:
-        """Adam; a constant rate for the codes, then a cosine after a warm-up."""
+        """Return Adam: a constant rate in phase 1, then a warm-up and a cosine decay."""
         schedule = ScheduleSettings(
             type="vqbet",
             num_warmup_steps=self.scheduler_warmup_steps,
@@ -158,7 +117,7 @@ class VqBetConfig(CheckpointConfig):
         return TrainingPreset(adam_of(self), schedule)
 
     def validate(self) -> None:
-        """Check VQ-BeT's own rules too: one camera and the state, and a transformer that fits."""
+        """Check VQ-BeT's rules too: one camera and the state, and a context that fits."""
         super().validate()
         check_backbone(self)
         check_sizes(self, _MOST)
@@ -189,16 +148,9 @@ class VqBetConfig(CheckpointConfig):
             raise UsageError(f"crop_shape {crop} is larger than the {height}x{width} image")
 
 
-def make(config: VqBetConfig, interface: Interface) -> Policy:
-    """Make a VQ-BeT with fresh random weights for the interface's camera and state."""
-    from proctor.policies.lerobot.checkpoint import fresh_policy
-
-    return fresh_policy(PLUGIN, config, interface)
-
-
 PLUGIN = CheckpointPlugin(
     config=VqBetConfig,
-    make=make,
+    make=make_fresh,
     summary="VQ-BeT, untrained (trained: --policy.path)",
     network="proctor.policies.vqbet.network:VqBet",
     prefix="vqbet.",

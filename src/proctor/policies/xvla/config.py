@@ -1,8 +1,7 @@
-"""X-VLA, the plug-in: its config and how it is made.
+"""Config and plug-in of X-VLA (Zheng et al., 2025).
 
-The policy itself (Zheng et al., 2025) is in network.py, its parts in davit.py, reader.py and
-transformer.py, what its actions are in actions.py; this file stays light, because `--help` reads
-it.
+The network is in network.py, its parts are in davit.py, reader.py and transformer.py, its action
+spaces in actions.py. No torch here: `--help` reads configs.
 """
 
 from __future__ import annotations
@@ -14,15 +13,15 @@ from typing import TYPE_CHECKING, Any, Self
 from proctor.definition import Use, only_for
 from proctor.errors import UsageError
 from proctor.features import IMAGES, FeatureKind, Interface, NormMode
-from proctor.policies.base import Policy
+from proctor.policies.lerobot import shared_fields as shared
 from proctor.policies.lerobot.any_size import in_sizes_of
-from proctor.policies.lerobot.config import (
-    CheckpointPlugin,
-    of_training,
-)
+from proctor.policies.lerobot.config import CheckpointPlugin
+from proctor.policies.lerobot.config_mixins import ChunkMixin
+from proctor.policies.lerobot.fresh import make_fresh
 from proctor.policies.lerobot.language_config import LanguageConfig
 from proctor.policies.lerobot.limits import MOST_PIXELS, MOST_STEPS, MOST_WIDTH, check_sizes
-from proctor.policies.lerobot.presets import Samples, TrainingPreset, cosine_preset
+from proctor.policies.lerobot.presets import TrainingPreset, cosine_preset
+from proctor.policies.lerobot.shared_fields import setting, training_setting
 from proctor.policies.xvla.florence_config import Florence, read_florence
 
 if TYPE_CHECKING:
@@ -36,8 +35,9 @@ SIZES = {
     "franka_joint7": (20, 7),
     "so101_bimanual": (20, 12),
 }
-"""Numbers of an action in the network and on the robot, by ``action_mode``; beside them is "auto",
-whose actions have the robot's length and are filled up in the network."""
+"""Length of an action in the network and on the robot, by ``action_mode``.
+
+The mode "auto" takes the robot's length and pads it in the network."""
 _EMPTY = IMAGES + "empty_camera_"
 _MOST = {
     "chunk_size": MOST_STEPS,
@@ -56,112 +56,78 @@ _MOST = {
 
 
 @dataclass
-class XVlaConfig(LanguageConfig):
-    """X-VLA's fields as in LeRobot; the defaults are LeRobot 0.6's."""
+class XVlaConfig(ChunkMixin, LanguageConfig):
+    """X-VLA's fields, in LeRobot's order and with LeRobot 0.6's defaults."""
 
     type: str = "xvla"
-    chunk_size: int = field(default=32, metadata={"help": "actions predicted at once"})
-    n_action_steps: int = field(
-        default=32, metadata={"help": "actions played before the policy is asked again"}
-    )
+    chunk_size: int = shared.chunk_size(32)
+    n_action_steps: int = shared.n_action_steps(32)
     dtype: str | None = field(
         default="float32",
-        metadata={"help": "weights and activations: float32, bfloat16, float16"}
+        metadata={"help": "dtype of weights and activations: float32, bfloat16, float16"}
         | only_for(Use.EVALUATION),
     )
-    normalization_mapping: dict[str, NormMode] = field(
-        default_factory=lambda: {
-            "VISUAL": NormMode.IDENTITY,
-            "STATE": NormMode.IDENTITY,
-            "ACTION": NormMode.IDENTITY,
-        },
-        metadata=of_training("how each kind of feature is normalised, as {STATE: MEAN_STD}"),
+    normalization_mapping: dict[str, NormMode] = shared.normalization(
+        VISUAL=NormMode.IDENTITY, STATE=NormMode.IDENTITY, ACTION=NormMode.IDENTITY
     )
-    florence_config: dict[str, Any] = field(
-        default_factory=dict,
-        metadata=of_training("sizes of its Florence-2, as in transformers (default: large)"),
+    florence_config: dict[str, Any] = training_setting(
+        {}, "sizes of the Florence-2 encoder, as in transformers (default: Florence-2 large)"
     )
-    tokenizer_name: str = field(
-        default="facebook/bart-large", metadata=of_training("Hub id of its tokenizer")
+    tokenizer_name: str = training_setting("facebook/bart-large", "Hub id of the tokenizer")
+    tokenizer_max_length: int = training_setting(
+        64, "tokens of a prompt; longer prompts are truncated"
     )
-    tokenizer_max_length: int = field(
-        default=64, metadata=of_training("tokens of an instruction; the rest is cut")
+    tokenizer_padding_side: str = training_setting("right", "padding side: right or left")
+    pad_language_to: str = training_setting(
+        "max_length", "max_length or longest, for LeRobot; we always pad to tokenizer_max_length"
     )
-    tokenizer_padding_side: str = field(
-        default="right", metadata=of_training("where an instruction is filled up")
+    hidden_size: int = setting(1024, "width of the transformer")
+    depth: int = setting(24, "layers of the transformer")
+    num_heads: int = setting(16, "attention heads of the transformer")
+    mlp_ratio: float = setting(4.0, "width of the MLPs / width of the transformer")
+    num_domains: int = setting(30, "domains: kinds of robots with their own soft prompts")
+    len_soft_prompts: int = setting(32, "soft prompt tokens per domain")
+    dim_time: int = setting(32, "length of the time embedding")
+    max_len_seq: int = setting(512, "maximum tokens of the transformer")
+    use_hetero_proj: bool = setting(False, "separate projections of image features per domain")
+    action_mode: str = setting("ee6d", f"action space: {', '.join((*SIZES, 'auto'))}")
+    num_denoising_steps: int = setting(10, "denoising steps")
+    use_proprio: bool = setting(True, "use the robot's state as input")
+    max_state_dim: int = shared.max_state_dim(32)
+    max_action_dim: int = setting(20, "with action_mode auto: actions are zero-padded to this")
+    domain_feature_key: str | None = training_setting(
+        None, "dataset column with the domain; only null is supported"
     )
-    pad_language_to: str = field(
-        default="max_length", metadata=of_training("how far; we fill it up to its most tokens")
+    resize_imgs_with_padding: list[int] | None = setting(
+        None, "resize images into [height,width], with padding at the left and the top"
     )
-    hidden_size: int = field(default=1024, metadata={"help": "width of the transformer"})
-    depth: int = field(default=24, metadata={"help": "its layers"})
-    num_heads: int = field(default=16, metadata={"help": "its attention heads"})
-    mlp_ratio: float = field(default=4.0, metadata={"help": "its hidden layers, times its width"})
-    num_domains: int = field(default=30, metadata={"help": "kinds of robots"})
-    len_soft_prompts: int = field(default=32, metadata={"help": "soft prompts of each kind"})
-    dim_time: int = field(default=32, metadata={"help": "length of the time embedding"})
-    max_len_seq: int = field(default=512, metadata={"help": "most tokens of the transformer"})
-    use_hetero_proj: bool = field(
-        default=False, metadata={"help": "what is seen is projected by kind of robot, too"}
+    num_image_views: int | None = setting(None, "camera views (default: one per camera)")
+    empty_cameras: int = setting(0, "additional views that stay empty")
+    freeze_vision_encoder: bool = shared.freeze_vision_encoder(False)
+    freeze_language_encoder: bool = training_setting(False, "freeze the language encoder")
+    train_policy_transformer: bool = training_setting(
+        True, "train the transformer; false: its soft prompts only"
     )
-    action_mode: str = field(
-        default="ee6d", metadata={"help": f"what actions are: {', '.join((*SIZES, 'auto'))}"}
+    train_soft_prompts: bool = training_setting(True, "train the soft prompts")
+    optimizer_lr: float = shared.optimizer_lr(1e-4)
+    optimizer_betas: list[float] = shared.optimizer_betas(0.9, 0.99)
+    optimizer_eps: float = shared.optimizer_eps()
+    optimizer_weight_decay: float = shared.optimizer_weight_decay(0.0)
+    optimizer_grad_clip_norm: float = shared.optimizer_grad_clip_norm(10.0)
+    optimizer_soft_prompt_lr_scale: float = training_setting(
+        1.0, "learning rate of the soft prompts, as a multiple of optimizer_lr"
     )
-    num_denoising_steps: int = field(default=10, metadata={"help": "denoising steps"})
-    use_proprio: bool = field(default=True, metadata={"help": "looks at the robot's state"})
-    max_state_dim: int = field(default=32, metadata={"help": "the state is filled up to this"})
-    max_action_dim: int = field(
-        default=20, metadata={"help": "of action_mode auto: actions are filled up to this"}
+    optimizer_soft_prompt_warmup_lr_scale: float | None = training_setting(
+        None, "that multiple at the start of a warm-up"
     )
-    domain_feature_key: str | None = field(
-        default=None, metadata=of_training("null: kinds of robots are no column here")
-    )
-    resize_imgs_with_padding: list[int] | None = field(
-        default=None, metadata={"help": "scale images into [height,width], left and top filled up"}
-    )
-    num_image_views: int | None = field(
-        default=None, metadata={"help": "views it has places for (default: one a camera)"}
-    )
-    empty_cameras: int = field(default=0, metadata={"help": "views that stay empty"})
-    freeze_vision_encoder: bool = field(
-        default=False, metadata=of_training("leave the image encoder as it is")
-    )
-    freeze_language_encoder: bool = field(
-        default=False, metadata=of_training("leave what reads as it is")
-    )
-    train_policy_transformer: bool = field(
-        default=True, metadata=of_training("false: of the transformer, soft prompts alone learn")
-    )
-    train_soft_prompts: bool = field(
-        default=True, metadata=of_training("false: soft prompts stay as they are")
-    )
-    optimizer_lr: float = field(default=1e-4, metadata=of_training("learning rate"))
-    optimizer_betas: list[float] = field(
-        default_factory=lambda: [0.9, 0.99], metadata=of_training("betas of AdamW")
-    )
-    optimizer_eps: float = field(default=1e-8, metadata=of_training("epsilon of AdamW"))
-    optimizer_weight_decay: float = field(default=0.0, metadata=of_training("weight decay"))
-    optimizer_grad_clip_norm: float = field(
-        default=10.0, metadata=of_training("gradients are scaled down to this norm")
-    )
-    optimizer_soft_prompt_lr_scale: float = field(
-        default=1.0, metadata=of_training("rate of the soft prompts, times lr")
-    )
-    optimizer_soft_prompt_warmup_lr_scale: float | None = field(
-        default=None, metadata=of_training("that rate instead, for a warm-up")
-    )
-    scheduler_warmup_steps: int = field(
-        default=1_000, metadata=of_training("steps of rising learning rate")
-    )
-    scheduler_decay_steps: int = field(
-        default=30_000, metadata=of_training("steps to the last learning rate")
-    )
-    scheduler_decay_lr: float = field(default=2.5e-6, metadata=of_training("last learning rate"))
+    scheduler_warmup_steps: int = shared.scheduler_warmup_steps(1_000)
+    scheduler_decay_steps: int = shared.scheduler_decay_steps()
+    scheduler_decay_lr: float = shared.scheduler_decay_lr()
 
     def __post_init__(self) -> None:
-        """Count the cameras that LeRobot names as empty, and look for them nowhere.
+        """Drop the empty cameras that LeRobot adds to the inputs, but count them as views.
 
-        It adds them to the ``empty_cameras`` of a config that it reads again, and so do we.
+        LeRobot adds them to ``empty_cameras`` when it reads such a config again; so do we.
         """
         seen = {k: f for k, f in self.input_features.items() if not k.startswith(_EMPTY)}
         if len(seen) < len(self.input_features):
@@ -171,24 +137,24 @@ class XVlaConfig(LanguageConfig):
 
     @property
     def florence(self) -> Florence:
-        """The sizes of what sees and reads."""
+        """The sizes of the Florence-2 encoder."""
         return read_florence(self.florence_config)
 
     @property
     def n_views(self) -> int:
-        """How many views it has places for."""
+        """Number of camera views, empty ones included."""
         return max(len(self.cameras) + self.empty_cameras, self.num_image_views or 0)
 
     @property
     def action_sizes(self) -> tuple[int, int]:
-        """Numbers of an action in the network, and on the robot."""
+        """Length of an action in the network, and on the robot."""
         if self.action_mode == "auto":
             return self.max_action_dim, self.action_dim
         return SIZES[self.action_mode]
 
     @property
     def picture_size(self) -> tuple[int, int]:
-        """Height and width of what is looked at."""
+        """Height and width of the image encoder's input."""
         height, width = (
             self.resize_imgs_with_padding or self.input_features[self.cameras[0]].shape[:2]
         )
@@ -196,17 +162,17 @@ class XVlaConfig(LanguageConfig):
 
     @property
     def state_size(self) -> int:
-        """Numbers of the state in the network."""
+        """Length of the state in the network."""
         return self.max_state_dim if self.use_proprio else 0
 
     def made_for(self, interface: Interface, renames: Mapping[str, str], use: Use) -> Self:
-        """Be trained for any robot, and take pictures of any size where they are scaled."""
+        """Accept any robot in training, and images of any size where they are resized."""
         if use is Use.EVALUATION and self.resize_imgs_with_padding is None:
             return self
         return in_sizes_of(interface, self, renames, use)
 
     def processing(self, usual: UsualSteps) -> tuple[Sequence[Step], Sequence[Step]]:
-        """The usual steps; between them a tokenizer, and what X-VLA does to pictures."""
+        """Return the usual steps with a tokenizer and X-VLA's image steps among them."""
         from proctor.policies.lerobot.language import Tokenize
         from proctor.policies.xvla.steps import AddDomain, ImageNetNormalize, ImageToFloat
 
@@ -220,17 +186,8 @@ class XVlaConfig(LanguageConfig):
         before = (usual.rename, usual.to_batch, tokenize, *pictures)
         return (*before, usual.to_device, usual.normalize), (usual.unnormalize, usual.to_cpu)
 
-    def samples(self) -> Samples:
-        """One observation, and a chunk of actions from there on."""
-        if self.domain_feature_key is not None:
-            raise UsageError(
-                "domain_feature_key: kinds of robots come from the policy's pipeline here, and "
-                "not from a column; set it to null"
-            )
-        return Samples(action_steps=range(self.chunk_size))
-
     def training_preset(self) -> TrainingPreset:
-        """AdamW, slow where it sees and reads; a cosine after a warm-up."""
+        """Return X-VLA's AdamW with a warm-up and a cosine decay."""
         usual = cosine_preset(self, "xvla-adamw")
         optimizer = replace(
             usual.optimizer,
@@ -240,7 +197,7 @@ class XVlaConfig(LanguageConfig):
         return replace(usual, optimizer=optimizer)
 
     def validate(self) -> None:
-        """Check X-VLA's own rules too: actions, views, and that all tokens have a place."""
+        """Check X-VLA's rules too: action space, views, and the number of tokens."""
         super().validate()
         check_sizes(self, _MOST)
         if self.n_action_steps > self.chunk_size:
@@ -292,16 +249,9 @@ class XVlaConfig(LanguageConfig):
             raise UsageError(f"max_len_seq is {self.max_len_seq}, and there are {whole} tokens")
 
 
-def make(config: XVlaConfig, interface: Interface) -> Policy:
-    """Make one with fresh random weights for the interface's cameras and state."""
-    from proctor.policies.lerobot.checkpoint import fresh_policy
-
-    return fresh_policy(PLUGIN, config, interface)
-
-
 PLUGIN = CheckpointPlugin(
     config=XVlaConfig,
-    make=make,
+    make=make_fresh,
     summary="X-VLA, untrained (trained: --policy.path)",
     network="proctor.policies.xvla.network:XVla",
     prefix="model.",

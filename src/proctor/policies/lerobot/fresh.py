@@ -1,0 +1,21 @@
+"""New policies with random weights: what ``--policy.type`` makes of any family."""
+
+from __future__ import annotations
+
+from proctor.features import Interface
+from proctor.policies.base import Policy
+from proctor.policies.lerobot.config import CheckpointConfig
+
+
+def make_fresh(config: CheckpointConfig, interface: Interface) -> Policy:
+    """Make a policy of the config's family with random weights, for the interface's inputs.
+
+    Raises:
+        UsageError: the config does not fit the interface.
+    """
+    from proctor.policies.lerobot.checkpoint import fresh_policy
+    from proctor.policies.lerobot.families import family
+
+    plugin = family(config.type)
+    assert plugin is not None, f"{config.type} is registered"
+    return fresh_policy(plugin, config, interface)
