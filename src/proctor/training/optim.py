@@ -24,11 +24,13 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 
 from proctor.errors import UsageError, did_you_mean
+from proctor.policies.lerobot.families import optimizer_groups
 from proctor.policies.lerobot.presets import (
     GROUP_FIELDS,
     MAY_BE_NULL,
     OPTIMIZERS,
     SCHEDULES,
+    XVLA_ADAMW,
     OptimizerSettings,
     ScheduleSettings,
     TrainingPreset,
@@ -44,7 +46,7 @@ _CLASSES: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "adam": torch.optim.Adam,
     "adamw": torch.optim.AdamW,
     "sgd": torch.optim.SGD,
-    "xvla-adamw": torch.optim.AdamW,
+    XVLA_ADAMW: torch.optim.AdamW,
     "multi_adam": torch.optim.Adam,
 }
 _MULTI_ADAM = {"betas": (0.9, 0.999), "eps": 1e-5}
@@ -136,8 +138,10 @@ def groups_of(recipe: Recipe, network: Network) -> list[dict[str, Any]]:
         UsageError: the optimiser names a part that the network does not have.
     """
     kind, settings = recipe.optimizer["type"], recipe.optimizer
-    if kind == "xvla-adamw":
-        return _by_xvla(settings, network)
+    grouped_by_family = optimizer_groups(kind)
+    if grouped_by_family is not None:
+        made: list[dict[str, Any]] = grouped_by_family(settings, network)
+        return made
     if kind == "multi_adam":
         return _by_part(settings, network)
     return [_rated(group, settings["lr"]) for group in network.parameter_groups()]
@@ -147,31 +151,6 @@ def _rated(group: dict[str, Any], rate: float) -> dict[str, Any]:
     """Return a group whose rate is a share of that of all others with its own rate said."""
     own = {name: value for name, value in group.items() if name != SHARE_OF_RATE}
     return own | ({"lr": rate * group[SHARE_OF_RATE]} if SHARE_OF_RATE in group else {})
-
-
-def _by_xvla(settings: dict[str, Any], network: Network) -> list[dict[str, Any]]:
-    """Slow where the vision-language model is, and soft prompts at a rate of their own."""
-    groups: dict[str, list[nn.Parameter]] = {"vlm": [], "soft_prompts": [], OTHER: []}
-    for name, parameter in network.named_parameters():
-        if parameter.requires_grad:
-            marks = {"vlm": "vlm", "soft_prompt": "soft_prompts"}
-            found = (group for mark, group in marks.items() if mark in name.lower())
-            groups[next(found, OTHER)].append(parameter)
-    warm = settings["soft_prompt_warmup_lr_scale"]
-    scales = {"vlm": 0.1, "soft_prompts": settings["soft_prompt_lr_scale"], OTHER: 1.0}
-    if warm is not None:
-        scales["soft_prompts"] = warm
-    decays = {"vlm": 0.1, "soft_prompts": 1.0, OTHER: 1.0}
-    return [
-        {
-            "params": parameters,
-            "lr": settings["lr"] * scales[name],
-            "weight_decay": settings["weight_decay"] * decays[name],
-            "name": name,
-        }
-        for name, parameters in groups.items()
-        if parameters
-    ]
 
 
 def _by_part(settings: dict[str, Any], network: Network) -> list[dict[str, Any]]:

@@ -28,13 +28,7 @@ from proctor.definition import Use
 from proctor.errors import UsageError
 from proctor.features import LANGUAGE_MASK, LANGUAGE_TOKENS, NormMode
 from proctor.policies.lerobot.config import CheckpointConfig
-from proctor.policies.lerobot.language import (
-    NewLine,
-    Pi0FastStatePrompt,
-    Pi0NewLine,
-    StatePrompt,
-    Tokenize,
-)
+from proctor.policies.lerobot.language import Tokenize
 from proctor.policies.lerobot.pipelines import default_pipelines, hashes_of, read_pipelines
 from proctor.policies.lerobot.processors import (
     Normalize,
@@ -47,9 +41,13 @@ from proctor.policies.lerobot.relative import AbsoluteActions, RelativeActions
 from proctor.policies.lerobot.saving import write_pipeline
 from proctor.policies.lerobot.step import Step, Told
 from proctor.policies.lerobot.tokenizer import TextTokenizer, Tokenizers
+from proctor.policies.pi0.steps import Pi0NewLine
+from proctor.policies.pi0_fast.steps import Pi0FastStatePrompt
+from proctor.policies.pi05.steps import Pi05StatePrompt
 from proctor.policies.runtime.chunk_policy import ChunkPolicy, Parts
 from proctor.policies.runtime.hearing import Hearing
 from proctor.policies.runtime.network import Network
+from proctor.policies.smolvla.steps import SmolVlaNewLine
 
 STATS: Stats = {
     key: {"min": torch.full((n,), -2.0), "max": torch.full((n,), 2.0)}
@@ -77,7 +75,7 @@ class Listening(CheckpointConfig):
         return True
 
     def processing(self, usual: UsualSteps) -> tuple[Sequence[Step], Sequence[Step]]:
-        words = [StatePrompt()] if self.with_state else [NewLine()]
+        words = [Pi05StatePrompt()] if self.with_state else [SmolVlaNewLine()]
         tokens = Tokenize(max_length=self.most_tokens, tokenizer_name="somebody/tiny")
         before = [usual.rename, usual.to_batch, RelativeActions(self.relative), usual.normalize]
         return [*before, *words, tokens, usual.to_device], [
@@ -158,13 +156,13 @@ def test_where_nothing_may_be_cut_too_many_words_are_refused(tokenizer: Path) ->
         step.hear(Told(("push the puck",)))
 
 
-@pytest.mark.parametrize("step", [NewLine(), Pi0NewLine()])
+@pytest.mark.parametrize("step", [SmolVlaNewLine(), Pi0NewLine()])
 def test_a_new_line_is_put_where_none_is(step: Step) -> None:
     assert step.hear(Told(("push", "push\n"))).words == ("push\n", "push\n")
 
 
 @pytest.mark.parametrize(
-    ("step", "ending"), [(StatePrompt(), "Action: "), (Pi0FastStatePrompt(), "")]
+    ("step", "ending"), [(Pi05StatePrompt(), "Action: "), (Pi0FastStatePrompt(), "")]
 )
 def test_a_prompt_names_the_numbers_of_the_state(step: Step, ending: str) -> None:
     state = torch.tensor([[-1.5, -1.0, 0.0, 127 / 128], [2.0, 0.99, -0.999, 0.5]])

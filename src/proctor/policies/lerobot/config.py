@@ -77,19 +77,14 @@ class CheckpointConfig(PolicyConfig):
         default=None, metadata={"help": "cpu, cuda, mps or auto"} | PRESENTATION
     )
     use_amp: bool = field(
-        default=False,
-        metadata={"help": "compute in mixed precision (torch.autocast)"} | only_for(Use.EVALUATION),
+        default=False, metadata={"help": "mixed precision (torch.autocast)"} | _EVALUATION
     )
     use_peft: bool = field(default=False, metadata=NOT_A_FLAG)
     push_to_hub: bool = field(
         default=False, metadata=of_training("upload the best or last checkpoint to repo_id")
     )
-    repo_id: str | None = field(
-        default=None, metadata=of_training("where on the Hub it is, as user/name")
-    )
-    private: bool | None = field(
-        default=None, metadata=of_training("whether others may not see it")
-    )
+    repo_id: str | None = field(default=None, metadata=of_training("Hub repository, user/name"))
+    private: bool | None = field(default=None, metadata=of_training("a private repository"))
     tags: list[str] | None = field(default=None, metadata=of_training("more tags of its page"))
     license: str | None = field(default=None, metadata=of_training("its licence (apache-2.0)"))
     pretrained_path: str | None = field(default=None, metadata=NOT_A_FLAG)
@@ -253,6 +248,10 @@ class CheckpointPlugin(PolicyPlugin):
     """What stands before the network's own names in model.safetensors."""
     tell_tale: frozenset[str] = field(kw_only=True)
     """Fields that only this policy's config.json has: old files do not state their type."""
+    steps: Mapping[str, str] = field(kw_only=True, default_factory=dict)
+    """The family's own pipeline steps: LeRobot's names, and classes as module:ATTRIBUTE."""
+    optimizers: Mapping[str, str] = field(kw_only=True, default_factory=dict)
+    """The family's own optimiser types, and what makes parameter groups (settings, network)."""
     has_network: bool = True
     look: Callable[[Any], None] | None = check_lasting
 

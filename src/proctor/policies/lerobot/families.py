@@ -63,6 +63,20 @@ def families() -> dict[str, CheckpointPlugin]:
     return {name: plugin for name, plugin in found.items() if plugin is not None}
 
 
+def family_steps() -> dict[str, str]:
+    """Return where the pipeline steps are that families declare, by LeRobot's name for them."""
+    return {name: place for plugin in families().values() for name, place in plugin.steps.items()}
+
+
+def optimizer_groups(kind: str) -> Any:
+    """Return the function that makes parameter groups for a family's optimiser type; None: none.
+
+    It is called with the optimiser's settings and the network.
+    """
+    places = (plugin.optimizers.get(kind) for plugin in families().values())
+    return next((named(place) for place in places if place is not None), None)
+
+
 def named(place: str) -> Any:
     """Return what ``place`` (package.module:ATTRIBUTE) names."""
     module, _, attribute = place.partition(":")

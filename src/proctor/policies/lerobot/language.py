@@ -1,8 +1,7 @@
-"""The steps by which a checkpoint makes numbers of a task's words, in LeRobot's names.
+"""Pipeline steps that turn an instruction into a prompt and a prompt into tokens.
 
-new line           "push" -> "push\\n", as language models were shown their prompts
-state in a prompt  "Task: push, State: 128 97;\\nAction: ", once the state is normalised
-tokens             numbers, filled up to a fixed length, and which of them are words
+new line  "push" -> "push\\n", as language models were trained on their prompts
+tokens    token ids, padded to a fixed length, and a mask of the real ones
 """
 
 from __future__ import annotations
@@ -14,71 +13,24 @@ from typing import Any, ClassVar
 import numpy as np
 
 from proctor.errors import UsageError
-from proctor.features import LANGUAGE_MASK, LANGUAGE_TOKENS, STATE, Array
+from proctor.features import LANGUAGE_MASK, LANGUAGE_TOKENS
 from proctor.policies.lerobot.step import OURS, Step, Told
 from proctor.policies.lerobot.tokenizer import FOLDER, MOST_TOKENS, TextTokenizer, Tokenizers
 
-_EDGES = np.linspace(-1, 1, 257)[:-1]
-"""A number of a normalised state is named by the last of these that it is not below."""
-_TASK = "task"
+TASK = "task"
+"""The only source of instructions that ``task_key`` may name."""
 _TRIED = "Task: push the puck, State: 0 255;\n"
 """Words that a tokenizer has to have numbers for, before anything begins."""
 
 
 @dataclass(frozen=True)
 class NewLine(Step):
-    """End the words with a new line, unless they do."""
-
-    registry_name: ClassVar[str] = "smolvla_new_line_processor"
+    """Append a new line to every instruction without one; families register it by their name."""
 
     def hear(self, told: Told) -> Told:
-        """Change the words."""
+        """Change the instructions."""
         words = (text if text.endswith("\n") else f"{text}\n" for text in told.words)
         return replace(told, words=tuple(words))
-
-
-@dataclass(frozen=True)
-class Pi0NewLine(NewLine):
-    """The same, under the name that pi0's checkpoints have for it."""
-
-    registry_name: ClassVar[str] = "pi0_new_line_processor"
-
-
-@dataclass(frozen=True)
-class StatePrompt(Step):
-    """Put the state, as whole numbers, into the words; it must be normalised by then."""
-
-    registry_name: ClassVar[str] = "pi05_prepare_state_tokenizer_processor_step"
-    ending: ClassVar[str] = "Action: "
-    max_state_dim: int = 32
-    task_key: str = _TASK
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        """The state."""
-        return (STATE,)
-
-    def hear(self, told: Told) -> Told:
-        """Change the words."""
-        places = np.digitize(told.seen[STATE].float().numpy(), _EDGES) - 1
-        words = (self._prompt(text, row) for text, row in zip(told.words, places, strict=True))
-        return replace(told, words=tuple(words))
-
-    def _prompt(self, text: str, places: Array) -> str:
-        task = text.strip().replace("_", " ").replace("\n", " ")
-        return f"Task: {task}, State: {' '.join(map(str, places))};\n{self.ending}"
-
-    def check(self, where: str) -> None:
-        """Refuse another source of words than the task."""
-        _check_task(self.task_key, where)
-
-
-@dataclass(frozen=True)
-class Pi0FastStatePrompt(StatePrompt):
-    """The same without the ending, which is the first thing that pi0-FAST says itself."""
-
-    registry_name: ClassVar[str] = "pi0_fast_prepare_state_tokenizer_processor_step"
-    ending: ClassVar[str] = ""
 
 
 @dataclass(frozen=True)
@@ -94,7 +46,7 @@ class Tokenize(Step):
     tells: ClassVar[bool] = True
     artifacts: ClassVar[Mapping[str, str]] = {"tokenizer_name": "inside"}
     max_length: int = 512
-    task_key: str = _TASK
+    task_key: str = TASK
     padding_side: str = "right"
     padding: str = "max_length"
     truncation: bool = True
@@ -142,7 +94,7 @@ class Tokenize(Step):
 
     def check(self, where: str) -> None:
         """Refuse what words cannot be numbered by."""
-        _check_task(self.task_key, where)
+        check_task(self.task_key, where)
         if not 1 <= self.max_length <= MOST_TOKENS:
             raise UsageError(f"{where}: max_length is {self.max_length} (choose 1-{MOST_TOKENS})")
         choices = {"padding_side": ("right", "left"), "padding": ("max_length", "longest")}
@@ -178,6 +130,11 @@ def check_room(steps: Sequence[Step], most: int) -> None:
             )
 
 
-def _check_task(key: str, where: str) -> None:
-    if key != _TASK:
-        raise UsageError(f"{where}: task_key is {key!r}, and words come from {_TASK!r} only")
+def check_task(key: str, where: str) -> None:
+    """Refuse another source of instructions than the task.
+
+    Raises:
+        UsageError: naming the step.
+    """
+    if key != TASK:
+        raise UsageError(f"{where}: task_key is {key!r}, and words come from {TASK!r} only")

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from proctor.errors import UsageError
 
+XVLA_ADAMW = "xvla-adamw"
 OPTIMIZERS: dict[str, dict[str, Any]] = {
     "adam": {
         "lr": 1e-3,
@@ -35,7 +36,7 @@ OPTIMIZERS: dict[str, dict[str, Any]] = {
         "dampening": 0.0,
         "nesterov": False,
     },
-    "xvla-adamw": {
+    XVLA_ADAMW: {
         "lr": 1e-4,
         "weight_decay": 0.0,
         "grad_clip_norm": 10.0,

@@ -1,4 +1,4 @@
-"""Reads the steps of a pipeline, and refuses what they cannot work with."""
+"""Read the steps of a checkpoint's pipeline; refuse unknown steps and unusable statistics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from proctor.errors import UsageError
 from proctor.features import Feature
-from proctor.policies.lerobot.families import named
+from proctor.policies.lerobot.families import family_steps, named
 from proctor.policies.lerobot.feature_json import channels_first, decode_features
 from proctor.policies.lerobot.processors import NEEDED, Normalize, Stats
 from proctor.policies.lerobot.step import Step, Tensors
@@ -19,7 +19,6 @@ from proctor.policies.lerobot.step import Step, Tensors
 _USUAL = "proctor.policies.lerobot.processors"
 _LANGUAGE = "proctor.policies.lerobot.language"
 _RELATIVE = "proctor.policies.lerobot.relative"
-_XVLA = "proctor.policies.xvla.steps"
 _FOLDER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,100}")
 KNOWN = {
     "rename_observations_processor": f"{_USUAL}:Rename",
@@ -28,20 +27,10 @@ KNOWN = {
     "normalizer_processor": f"{_USUAL}:Normalize",
     "unnormalizer_processor": f"{_USUAL}:Unnormalize",
     "tokenizer_processor": f"{_LANGUAGE}:Tokenize",
-    "smolvla_new_line_processor": f"{_LANGUAGE}:NewLine",
-    "pi0_new_line_processor": f"{_LANGUAGE}:Pi0NewLine",
-    "pi05_prepare_state_tokenizer_processor_step": f"{_LANGUAGE}:StatePrompt",
-    "pi0_fast_prepare_state_tokenizer_processor_step": f"{_LANGUAGE}:Pi0FastStatePrompt",
-    "action_tokenizer_processor": "proctor.policies.pi0_fast.steps:SayActions",
     "relative_actions_processor": f"{_RELATIVE}:RelativeActions",
     "absolute_actions_processor": f"{_RELATIVE}:AbsoluteActions",
-    "xvla_image_to_float": f"{_XVLA}:ImageToFloat",
-    "xvla_image_scale": f"{_XVLA}:ImageScale",
-    "xvla_imagenet_normalize": f"{_XVLA}:ImageNetNormalize",
-    "xvla_add_domain_id": f"{_XVLA}:AddDomain",
-    "xvla_rotation_6d_to_axis_angle": f"{_XVLA}:AxisAngle",
 }
-"""Where each step is, by LeRobot's name for it: one of a family's own is a line here."""
+"""Where each step that several families use is, by LeRobot's name for it."""
 
 
 def build_step(raw: Any, state: Tensors, where: str) -> Step:
@@ -51,12 +40,13 @@ def build_step(raw: Any, state: Tensors, where: str) -> Step:
         UsageError: the step is not one we know, or its config or statistics are unusable.
     """
     name = raw.get("registry_name") or raw.get("class") if isinstance(raw, dict) else None
-    if not isinstance(name, str) or name not in KNOWN:
-        raise UsageError(f"{where} is {name!r}, unknown to us (we know {', '.join(KNOWN)})")
+    known = KNOWN if isinstance(name, str) and name in KNOWN else KNOWN | family_steps()
+    if not isinstance(name, str) or name not in known:
+        raise UsageError(f"{where} is {name!r}, unknown to us (we know {', '.join(known)})")
     config = raw.get("config") or {}
     if not isinstance(config, dict):
         raise UsageError(f"{where}, {name}: its config is no JSON object")
-    kind: type[Step] = named(KNOWN[name])
+    kind: type[Step] = named(known[name])
     ours = {f.name for f in fields(kind) if f.metadata.get("saved", True)}
     for key in config:
         if key not in ours:

@@ -98,7 +98,7 @@ class PiConfig(ChunkMixin, CosineMixin, RtcMixin, CheckpointConfig):
 
     def processing(self, usual: UsualSteps) -> tuple[Sequence[Step], Sequence[Step]]:
         """Return LeRobot's steps of pi0: the prompt holds no state."""
-        from proctor.policies.lerobot.language import Pi0NewLine
+        from proctor.policies.pi0.steps import Pi0NewLine
 
         before = usual.rename, usual.to_batch, Pi0NewLine(), self.tokenize(), usual.to_device
         return (*before, self.relative(), usual.normalize), self.behind(usual)
@@ -235,5 +235,6 @@ PLUGIN = CheckpointPlugin(
     summary="pi0, a vision-language-action model, untrained (trained: --policy.path)",
     network="proctor.policies.pi0.network:Pi0",
     prefix="model.",
+    steps={"pi0_new_line_processor": "proctor.policies.pi0.steps:Pi0NewLine"},
     tell_tale=frozenset({"paligemma_variant", "num_inference_steps"}),
 )

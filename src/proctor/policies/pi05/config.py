@@ -33,9 +33,9 @@ class Pi05Config(FlowConfig):
 
     def processing(self, usual: UsualSteps) -> tuple[Sequence[Step], Sequence[Step]]:
         """Return LeRobot's steps of pi0.5: the prompt holds the normalised state."""
-        from proctor.policies.lerobot.language import StatePrompt
+        from proctor.policies.pi05.steps import Pi05StatePrompt
 
-        prompt = StatePrompt(max_state_dim=self.max_state_dim)
+        prompt = Pi05StatePrompt(max_state_dim=self.max_state_dim)
         before = usual.rename, usual.to_batch, self.relative(), usual.normalize
         return (*before, prompt, self.tokenize(), usual.to_device), self.behind(usual)
 
@@ -53,5 +53,8 @@ PLUGIN = CheckpointPlugin(
     summary="pi0.5, a vision-language-action model, untrained (trained: --policy.path)",
     network="proctor.policies.pi05.network:Pi05",
     prefix="model.",
+    steps={
+        "pi05_prepare_state_tokenizer_processor_step": "proctor.policies.pi05.steps:Pi05StatePrompt"
+    },
     tell_tale=frozenset({"paligemma_variant", "num_inference_steps"}),
 )

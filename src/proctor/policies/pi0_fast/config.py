@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from proctor.policies.lerobot.step import Step
 
 _MOST_TOKENS = 4096
+_STEPS = "proctor.policies.pi0_fast.steps"
 
 
 @dataclass
@@ -56,8 +57,7 @@ class Pi0FastConfig(PiConfig):
 
     def processing(self, usual: UsualSteps) -> tuple[Sequence[Step], Sequence[Step]]:
         """Return LeRobot's steps of pi0-FAST: state in the prompt, actions as tokens."""
-        from proctor.policies.lerobot.language import Pi0FastStatePrompt
-        from proctor.policies.pi0_fast.steps import SayActions
+        from proctor.policies.pi0_fast.steps import Pi0FastStatePrompt, SayActions
 
         prompt = Pi0FastStatePrompt(max_state_dim=self.max_state_dim)
         say = SayActions(
@@ -92,5 +92,9 @@ PLUGIN = CheckpointPlugin(
     summary="pi0-FAST, which says actions as words, untrained (trained: --policy.path)",
     network="proctor.policies.pi0_fast.network:Pi0Fast",
     prefix="model.",
+    steps={
+        "pi0_fast_prepare_state_tokenizer_processor_step": f"{_STEPS}:Pi0FastStatePrompt",
+        "action_tokenizer_processor": f"{_STEPS}:SayActions",
+    },
     tell_tale=frozenset({"paligemma_variant", "fast_skip_tokens"}),
 )

@@ -1,4 +1,4 @@
-"""The step of pi0-FAST's checkpoints that says actions as tokens, in LeRobot's name for it.
+"""Steps of LeRobot's pipelines that only pi0-FAST has: its prompt, and actions as tokens.
 
 FAST's tokenizer is data: ``tokenizer.json`` with its pairs of bytes, and ``processor_config.json``
 with a scale. The code that comes with it on the Hub is not run; fast.py does what it does.
@@ -19,12 +19,21 @@ from proctor.policies.lerobot.step import OURS, Step, Told
 from proctor.policies.lerobot.tokenizer import FOLDER as WORDS_FOLDER
 from proctor.policies.lerobot.tokenizer import MOST_TOKENS, PROCESSOR, TextTokenizer, Tokenizers
 from proctor.policies.pi0.config import PALIGEMMA
+from proctor.policies.pi0.steps import StatePrompt
 from proctor.policies.pi0_fast.fast import Fast, Speech
 
 FOLDER = "action_tokenizer"
 """Where a checkpoint has FAST's tokenizer."""
 _OPENING, _END = "Action: ", "|"
 _SKIPPED = 128
+
+
+@dataclass(frozen=True)
+class Pi0FastStatePrompt(StatePrompt):
+    """Put the state into the prompt; pi0-FAST generates the ending "Action: " itself."""
+
+    registry_name: ClassVar[str] = "pi0_fast_prepare_state_tokenizer_processor_step"
+    ending: ClassVar[str] = ""
 
 
 @dataclass(frozen=True)

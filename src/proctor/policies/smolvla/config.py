@@ -103,14 +103,22 @@ class SmolVlaConfig(ChunkMixin, CosineMixin, RtcMixin, CheckpointConfig):
 
     def processing(self, usual: UsualSteps) -> tuple[Sequence[Step], Sequence[Step]]:
         """Return the usual steps with a tokenizer among them."""
-        from proctor.policies.lerobot.language import NewLine, Tokenize
+        from proctor.policies.lerobot.language import Tokenize
+        from proctor.policies.smolvla.steps import SmolVlaNewLine
 
         tokens = Tokenize(
             max_length=self.tokenizer_max_length,
             padding=self.pad_language_to,
             tokenizer_name=self.vlm_model_name,
         )
-        before = usual.rename, usual.to_batch, NewLine(), tokens, usual.to_device, usual.normalize
+        before = (
+            usual.rename,
+            usual.to_batch,
+            SmolVlaNewLine(),
+            tokens,
+            usual.to_device,
+            usual.normalize,
+        )
         return before, (usual.unnormalize, usual.to_cpu)
 
     def validate(self) -> None:
@@ -165,5 +173,6 @@ PLUGIN = CheckpointPlugin(
     summary="SmolVLA, untrained (trained: --policy.path)",
     network="proctor.policies.smolvla.network:SmolVla",
     prefix="model.",
+    steps={"smolvla_new_line_processor": "proctor.policies.smolvla.steps:SmolVlaNewLine"},
     tell_tale=frozenset({"vlm_model_name", "expert_width_multiplier"}),
 )

@@ -20,7 +20,7 @@ from proctor.policies.lerobot.config_mixins import ChunkMixin
 from proctor.policies.lerobot.fresh import make_fresh
 from proctor.policies.lerobot.language_config import LanguageConfig
 from proctor.policies.lerobot.limits import MOST_PIXELS, MOST_STEPS, MOST_WIDTH, check_sizes
-from proctor.policies.lerobot.presets import TrainingPreset, cosine_preset
+from proctor.policies.lerobot.presets import XVLA_ADAMW, TrainingPreset, cosine_preset
 from proctor.policies.lerobot.shared_fields import setting, training_setting
 from proctor.policies.xvla.florence_config import Florence, read_florence
 
@@ -38,6 +38,7 @@ SIZES = {
 """Length of an action in the network and on the robot, by ``action_mode``.
 
 The mode "auto" takes the robot's length and pads it in the network."""
+_STEPS = "proctor.policies.xvla.steps"
 _EMPTY = IMAGES + "empty_camera_"
 _MOST = {
     "chunk_size": MOST_STEPS,
@@ -188,7 +189,7 @@ class XVlaConfig(ChunkMixin, LanguageConfig):
 
     def training_preset(self) -> TrainingPreset:
         """Return X-VLA's AdamW with a warm-up and a cosine decay."""
-        usual = cosine_preset(self, "xvla-adamw")
+        usual = cosine_preset(self, XVLA_ADAMW)
         optimizer = replace(
             usual.optimizer,
             soft_prompt_lr_scale=self.optimizer_soft_prompt_lr_scale,
@@ -255,5 +256,13 @@ PLUGIN = CheckpointPlugin(
     summary="X-VLA, untrained (trained: --policy.path)",
     network="proctor.policies.xvla.network:XVla",
     prefix="model.",
+    steps={
+        "xvla_image_to_float": f"{_STEPS}:ImageToFloat",
+        "xvla_image_scale": f"{_STEPS}:ImageScale",
+        "xvla_imagenet_normalize": f"{_STEPS}:ImageNetNormalize",
+        "xvla_add_domain_id": f"{_STEPS}:AddDomain",
+        "xvla_rotation_6d_to_axis_angle": f"{_STEPS}:AxisAngle",
+    },
+    optimizers={XVLA_ADAMW: "proctor.policies.xvla.optimizer:parameter_groups"},
     tell_tale=frozenset({"florence_config", "len_soft_prompts"}),
 )

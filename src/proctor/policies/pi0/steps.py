@@ -1,0 +1,53 @@
+"""Steps of LeRobot's pipelines that only pi0, pi0.5 and pi0-FAST have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from proctor.features import STATE, Array
+from proctor.policies.lerobot.language import TASK, NewLine, check_task
+from proctor.policies.lerobot.step import Step, Told
+
+_BIN_EDGES = np.linspace(-1, 1, 257)[:-1]
+"""Lower edges of the 256 bins that a normalised state is discretised into."""
+
+
+@dataclass(frozen=True)
+class Pi0NewLine(NewLine):
+    """Append a new line to every instruction without one."""
+
+    registry_name: ClassVar[str] = "pi0_new_line_processor"
+
+
+@dataclass(frozen=True)
+class StatePrompt(Step):
+    """Put the state, which must be normalised by then, into the prompt as bin numbers.
+
+    "push" becomes "Task: push, State: 128 97;\\nAction: ".
+    """
+
+    ending: ClassVar[str]
+    max_state_dim: int = 32
+    task_key: str = TASK
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The state."""
+        return (STATE,)
+
+    def hear(self, told: Told) -> Told:
+        """Replace the instructions by prompts."""
+        bins = np.digitize(told.seen[STATE].float().numpy(), _BIN_EDGES) - 1
+        words = (self._prompt(text, row) for text, row in zip(told.words, bins, strict=True))
+        return replace(told, words=tuple(words))
+
+    def _prompt(self, text: str, bins: Array) -> str:
+        task = text.strip().replace("_", " ").replace("\n", " ")
+        return f"Task: {task}, State: {' '.join(map(str, bins))};\n{self.ending}"
+
+    def check(self, where: str) -> None:
+        """Refuse another source of instructions than the task."""
+        check_task(self.task_key, where)

@@ -1,0 +1,16 @@
+"""pi0.5's own step of LeRobot's pipelines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from proctor.policies.pi0.steps import StatePrompt
+
+
+@dataclass(frozen=True)
+class Pi05StatePrompt(StatePrompt):
+    """Put the state into the prompt, and let it end with "Action: "."""
+
+    registry_name: ClassVar[str] = "pi05_prepare_state_tokenizer_processor_step"
+    ending: ClassVar[str] = "Action: "

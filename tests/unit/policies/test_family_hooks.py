@@ -1,0 +1,48 @@
+"""Families declare their own pipeline steps and optimiser types."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import proctor
+from proctor.policies.lerobot.families import (
+    FAMILIES,
+    families,
+    family_steps,
+    named,
+    optimizer_groups,
+)
+from proctor.policies.lerobot.presets import OPTIMIZERS
+from proctor.policies.lerobot.step_reader import KNOWN, build_step
+
+SHARED = Path(proctor.__file__).parent / "policies" / "lerobot"
+
+
+@pytest.mark.parametrize("name", sorted(family_steps()))
+def test_a_declared_step_has_the_name_that_it_is_declared_by(name: str) -> None:
+    assert named(family_steps()[name]).registry_name == name
+    assert type(build_step({"registry_name": name}, {}, "here")) is named(family_steps()[name])
+
+
+def test_a_family_step_lives_in_its_familys_folder() -> None:
+    for plugin in families().values():
+        folder = plugin.network.rpartition(".")[0]
+        assert all(place.startswith(f"{folder}.") for place in plugin.steps.values())
+    assert not family_steps().keys() & KNOWN.keys()
+
+
+def test_an_optimizer_type_of_a_family_is_grouped_by_the_family() -> None:
+    own = [kind for kind in OPTIMIZERS if optimizer_groups(kind) is not None]
+    assert own == ["xvla-adamw"]
+    assert optimizer_groups("xvla-adamw").__module__ == "proctor.policies.xvla.optimizer"
+
+
+def test_what_all_families_share_imports_none_of_them() -> None:
+    folders = {place.rpartition(".")[0] for place in FAMILIES.values()}
+    for file in SHARED.glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                assert node.module.rpartition(".")[0] not in folders, file.name
