@@ -453,7 +453,10 @@ HOSTILE: dict[str, Any] = {
         "normalizer": {"type": "Replace", "pattern": {"String": 7}, "content": "a"}
     },
     "rules without end": {
-        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split("a", "Removed")] * 20_000}
+        "pre_tokenizer": {
+            "type": "Sequence",
+            "pretokenizers": [split(" ", "Removed", "String")] * 20_000,
+        }
     },
 }
 

@@ -13,9 +13,9 @@ _WORDS = """
 VOCABULARY = {word: n for n, word in enumerate([PAD, BEGIN, END, UNKNOWN, "\n", *_WORDS.split()])}
 
 
-def split(pattern: str, behavior: str) -> dict[str, Any]:
+def split(pattern: str, behavior: str, kind: str = "Regex") -> dict[str, Any]:
     """Return the rule that cuts a text where ``pattern`` is."""
-    how = {"pattern": {"Regex": pattern}, "behavior": behavior, "invert": False}
+    how = {"pattern": {kind: pattern}, "behavior": behavior, "invert": False}
     return {"type": "Split", **how}
 
 
@@ -35,7 +35,10 @@ def rules(**changes: Any) -> dict[str, Any]:
         "normalizer": None,
         "pre_tokenizer": {
             "type": "Sequence",
-            "pretokenizers": [split(r"[^\S\n]+", "Removed"), split(r"\n|[:;,]", "Isolated")],
+            "pretokenizers": [
+                split(" ", "Removed", "String"),
+                *(split(mark, "Isolated", "String") for mark in "\n:;,"),
+            ],
         },
         "post_processor": {
             "type": "TemplateProcessing",

@@ -1,8 +1,8 @@
 """Tokenizers: from a checkpoint's folder, a folder that a flag names, or the Hub; never as code.
 
-A tokenizer is its ``tokenizer.json``, which the `tokenizers` library reads as data, and what
-``tokenizer_config.json`` says of special tokens. Both may come from anywhere: sizes are bounded,
-and rules that make much out of little, or take long, are refused (``tokenizer_rules``).
+A tokenizer is a ``tokenizer.json``, which the `tokenizers` library reads as data, and the special
+tokens of ``tokenizer_config.json``. Both may come from anywhere: sizes are bounded, and rules that
+blow up a text or hold unknown regular expressions are refused (``tokenizer_rules``).
 """
 
 from __future__ import annotations
