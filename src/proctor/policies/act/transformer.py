@@ -1,4 +1,4 @@
-"""ACT's transformer: DETR's encoder and decoder, positions beside the tokens."""
+"""ACT's transformer: DETR's encoder and decoder."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.
 
 
 class Layer(nn.Module):
-    """What encoder and decoder layers share: self-attention, a feed-forward block, residuals."""
+    """Base of encoder and decoder layers: self-attention, feed-forward block, residuals."""
 
     looks_up = False
-    """Whether it also attends to the tokens of another stack."""
+    """Whether it also cross-attends to the encoder's tokens."""
 
     def __init__(self, config: ActConfig) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class Layer(nn.Module):
 
 
 class EncoderLayer(Layer):
-    """Tokens look at each other."""
+    """Self-attention among the encoder's tokens."""
 
     def forward(self, x: Tensor, position: Tensor, ignore: Tensor | None) -> Tensor:
         """Return tokens [B, n, D]."""
@@ -65,7 +65,7 @@ class EncoderLayer(Layer):
 
 
 class DecoderLayer(Layer):
-    """Queries look at each other, then at the encoder's tokens (``memory``)."""
+    """Self-attention among queries, then cross-attention to the encoder's tokens (``memory``)."""
 
     looks_up = True
 
@@ -94,7 +94,7 @@ class Encoder(nn.Module):
         self.norm = nn.LayerNorm(config.dim_model) if config.pre_norm else nn.Identity()
 
     def forward(self, x: Tensor, position: Tensor, ignore: Tensor | None = None) -> Tensor:
-        """Return tokens [B, n, D]; those marked in ``ignore`` [B, n] are not looked at."""
+        """Return tokens [B, n, D]; ``ignore`` [B, n] masks keys."""
         for layer in self.layers:
             x = layer(x, position, ignore)
         normed: Tensor = self.norm(x)
@@ -102,7 +102,7 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """A stack of decoder layers; it starts from zeros, so all it knows is its query positions."""
+    """A stack of decoder layers; its input is zeros plus the query positions."""
 
     def __init__(self, config: ActConfig) -> None:
         super().__init__()

@@ -1,1 +1,1 @@
-"""ACT that is told its task in words."""
+"""ACT conditioned on language."""

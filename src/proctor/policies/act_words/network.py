@@ -1,13 +1,12 @@
-"""ACT that is told its task in words: ACT, and what it has beside.
+"""ACT conditioned on language: ACT with a sentence embedding and a FiLM image encoder.
 
     instruction ─▶ pieces of words ─▶ embeddings ─▶ mean ─▶ MLP ─▶ sentence
                                                                    ├─▶ a token for the encoder
     images ─▶ trunk, each block scaled and shifted by the sentence ┘   (FiLM, Perez et al., 2018)
 
-The trunk is a residual network like ResNet-18 that can start from nothing without normalising
-anything: every block begins as its shortcut (De & Smith, 2020), and what the sentence adds to its
-channels is their bias. Its channels lie together, which is how GPUs convolve fastest.
-docs/training.md says what normalising cost and gained.
+The trunk is a ResNet without normalisation layers that trains from random weights: every block is
+initialised as the identity (De & Smith, 2020), and FiLM provides the bias. It uses the
+channels_last memory format, the fastest on GPUs. docs/training.md compares it with normalisation.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ WIDTHS = (64, 128, 256, OUT_CHANNELS)
 
 
 class ActWords(Act):
-    """The network; what ACT has too is named as in ACT."""
+    """The network; parameters that ACT has too keep ACT's names."""
 
     config: ActWordsConfig
     n_further_vectors = 1
@@ -49,15 +48,15 @@ class ActWords(Act):
         self.loss_draws = draws
 
     def make_backbone(self) -> nn.Module:
-        """Return a trunk that listens."""
+        """Return the language-conditioned image encoder."""
         return Trunk(self.config)
 
     def decode(self, inputs: dict[str, Tensor], z: Tensor) -> Tensor:
-        """Return the actions [B, T, A], the instruction understood once."""
+        """Return the actions [B, T, A]; the sentence embedding is computed once."""
         return super().decode({**inputs, SENTENCE: self.understand(inputs[WORDS])}, z)
 
     def understand(self, words: Tensor) -> Tensor:
-        """Return a vector [B, D] for the pieces [B, words, pieces] of an instruction."""
+        """Return the sentence embedding [B, D] of word pieces [B, words, pieces]."""
         is_piece = (words != 0)[..., None]
         pieces = self.word_embed(words)
         each = (pieces * is_piece).sum(2) / is_piece.sum(2).clamp(min=1)
@@ -67,11 +66,11 @@ class ActWords(Act):
         return sentence
 
     def vectors(self, inputs: dict[str, Tensor], z: Tensor) -> list[Tensor]:
-        """Return ACT's, and the sentence."""
+        """Return ACT's input tokens and the sentence embedding."""
         return [*super().vectors(inputs, z), inputs[SENTENCE]]
 
     def look(self, inputs: dict[str, Tensor], camera: str) -> Tensor:
-        """Return a feature map of a camera, as the sentence has it look."""
+        """Return a camera's feature map, conditioned on the sentence."""
         pictures = inputs[camera]
         if self.config.crop is not None:
             top, left, height, width = self.config.crop
@@ -82,11 +81,11 @@ class ActWords(Act):
     def loss(
         self, batch: dict[str, Tensor], draws: dict[str, Tensor]
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return ACT's loss; in training, of pictures moved, states disturbed, words not heard."""
+        """Return ACT's loss; in training of an augmented batch."""
         return super().loss(self.disturbed(batch, draws) if self.training else batch, draws)
 
     def disturbed(self, batch: dict[str, Tensor], draws: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return a batch as ``draws`` change it."""
+        """Return an augmented batch: shifted images, noisy states, dropped words."""
         config, out = self.config, dict(batch)
         for number, camera in enumerate(config.cameras):
             out[camera] = shifted(batch[camera], draws[SHIFT][:, number], config.random_shift)
@@ -98,7 +97,7 @@ class ActWords(Act):
 
 
 class Trunk(nn.Module):
-    """Pictures [B, 3, H, W] to a feature map [B, 512, H/16, W/16], rounded up (or H/32)."""
+    """Images [B, 3, H, W] to a feature map [B, 512, H/16, W/16], rounded up (or H/32)."""
 
     def __init__(self, config: ActWordsConfig) -> None:
         super().__init__()
@@ -115,7 +114,7 @@ class Trunk(nn.Module):
         nn.init.kaiming_normal_(self.stem.weight)
 
     def forward(self, images: Tensor, sentence: Tensor) -> Tensor:
-        """Look at pictures with a sentence [B, D] in mind."""
+        """Return the feature map for images and sentence embeddings [B, D]."""
         x = self.pool(self.stem(images.contiguous(memory_format=torch.channels_last)))
         for block in self.blocks:
             x = block(x, sentence)
@@ -123,7 +122,7 @@ class Trunk(nn.Module):
 
 
 class Block(nn.Module):
-    """Two convolutions beside a shortcut; between them the sentence scales and shifts channels."""
+    """Residual block of two convolutions with FiLM by the sentence between them."""
 
     def __init__(self, before: int, width: int, stride: int, told: int) -> None:
         super().__init__()
@@ -136,7 +135,7 @@ class Block(nn.Module):
             nn.init.kaiming_normal_(self.shortcut.weight, nonlinearity="linear")
         nn.init.kaiming_normal_(self.conv1.weight)
         for begun in (self.film.weight, self.film.bias, self.conv2.weight):
-            nn.init.zeros_(begun)  # at first nothing is heard, and nothing added to the shortcut
+            nn.init.zeros_(begun)  # a new block is its shortcut, without conditioning
 
     def forward(self, x: Tensor, sentence: Tensor) -> Tensor:
         """Return [B, width, H / stride, W / stride]."""
@@ -147,9 +146,9 @@ class Block(nn.Module):
 
 
 def shifted(images: Tensor, places: Tensor, most: int) -> Tensor:
-    """Move each picture of [B, 3, H, W] by up to ``most`` pixels; its border is drawn out.
+    """Shift each image of [B, 3, H, W] by up to ``most`` pixels; its border is repeated.
 
-    ``places`` [B, 2], from 0 to 1, say by how much, down and to the right.
+    ``places`` [B, 2], from 0 to 1, give the shift down and to the right.
     """
     rows, height, width = len(images), images.shape[-2], images.shape[-1]
     by = (places * (2 * most + 1)).long() - most

@@ -1,1 +1,1 @@
-"""Parts that several networks share."""
+"""Network blocks that several policy families share."""

@@ -1,9 +1,10 @@
-"""CLIP's two encoders (Radford et al., 2021), by the names of their weights in transformers.
+"""CLIP's image and text encoders (Radford et al., 2021), under transformers' parameter names.
 
-    images ─▶ patches ─▶ + class token, positions ─▶ transformer ─▶ the class token's row
-    tokens ─▶ embeddings, + positions ─▶ causal transformer ─▶ norm ─▶ the row where the text ends
+    images ─▶ patches + class token + positions ─▶ transformer ─▶ output of the class token
+    tokens ─▶ embeddings + positions ─▶ causal transformer ─▶ norm ─▶ output of the last token
 
-Our own, because a CUDA graph cannot hold transformers': it looks at masks while it runs.
+Our own, because transformers' version cannot be captured in a CUDA graph: it reads masks on the
+host.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from proctor.policies.blocks.encoder_layer import Encoder
 
 
 class ClipVisionEmbeddings(nn.Module):
-    """Patches, and a class token before them, each with its place."""
+    """Patch embeddings with a class token before them, and position embeddings."""
 
     def __init__(self, sizes: ClipVisionSizes) -> None:
         super().__init__()
@@ -27,7 +28,7 @@ class ClipVisionEmbeddings(nn.Module):
         nn.init.normal_(self.class_embedding, std=width**-0.5)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return [B, 1 + patches, D] of images [B, 3, H, W] of the size that it was made for."""
+        """Return [B, 1 + patches, D] for images [B, 3, H, W] of the configured size."""
         patches = self.patch_embedding(images).flatten(2).transpose(1, 2)
         first = self.class_embedding.expand(len(images), 1, -1)
         out: Tensor = torch.cat([first, patches], 1) + self.position_embedding.weight
@@ -35,9 +36,9 @@ class ClipVisionEmbeddings(nn.Module):
 
 
 class ClipVisionModel(nn.Module):
-    """Images to the last row of the class token.
+    """Images to the output of the class token.
 
-    The norm behind it is in every file, and belongs to an output that is not used here.
+    ``post_layernorm`` is in every weights file, but belongs to an output that is not used here.
     """
 
     def __init__(self, sizes: ClipVisionSizes) -> None:
@@ -48,13 +49,13 @@ class ClipVisionModel(nn.Module):
         self.post_layernorm = nn.LayerNorm(sizes.hidden_size, eps=sizes.layer_norm_eps)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return [B, D] of images [B, 3, H, W]."""
+        """Return [B, D] for images [B, 3, H, W]."""
         rows: Tensor = self.encoder(self.pre_layrnorm(self.embeddings(images)))
         return rows[:, 0]
 
 
 class ClipTextEmbeddings(nn.Module):
-    """Tokens, each with its place."""
+    """Token and position embeddings."""
 
     def __init__(self, sizes: ClipTextSizes) -> None:
         super().__init__()
@@ -69,7 +70,7 @@ class ClipTextEmbeddings(nn.Module):
 
 
 class ClipTextModel(nn.Module):
-    """Tokens to the row at which a text ends: it has seen all that is before it."""
+    """Tokens to the output of the end-of-text token, which attends to all tokens before it."""
 
     def __init__(self, sizes: ClipTextSizes) -> None:
         super().__init__()
@@ -79,21 +80,21 @@ class ClipTextModel(nn.Module):
         self.final_layer_norm = nn.LayerNorm(sizes.hidden_size, eps=sizes.layer_norm_eps)
 
     def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        """Return [B, D] of tokens [B, N], of which ``mask`` says the words."""
+        """Return [B, D] for tokens [B, N]; ``mask`` [B, N] is False at padding."""
         x = self.embeddings(tokens)
         rows = self.final_layer_norm(self.encoder(x, _unseen(mask, x.dtype)))
-        # argmax finds the first of several, so that what fills up may be the same number.
+        # argmax finds the first end token, so padding may use the same token id.
         ends = (tokens if self.end is None else (tokens == self.end).int()).argmax(-1)
         out: Tensor = rows.gather(1, ends[:, None, None].expand(-1, 1, rows.shape[-1]))[:, 0]
         return out
 
 
 def _unseen(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return what is added to scores [B, 1, N, N]: no row sees later ones, or what is no word."""
+    """Return the additive causal and padding mask [B, 1, N, N]."""
     size = mask.shape[1]
     earlier = torch.ones(size, size, dtype=torch.bool, device=mask.device).tril()
     seen = earlier & mask[:, None, :]
-    lowest = torch.finfo(dtype).min  # not infinity: a row may see nothing
+    lowest = torch.finfo(dtype).min  # not infinity: a row may be fully masked
     return torch.zeros(seen.shape, dtype=dtype, device=mask.device).masked_fill(~seen, lowest)[
         :, None
     ]

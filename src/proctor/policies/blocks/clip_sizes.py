@@ -1,4 +1,4 @@
-"""The sizes of a CLIP (Radford et al., 2021), as its config.json says them."""
+"""Sizes of a CLIP model (Radford et al., 2021), read from its config.json."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _FIRST_END = 2
 
 @dataclass(frozen=True)
 class ClipVisionSizes(EncoderSizes):
-    """The encoder of images; the defaults are ViT-B/32's, as transformers' are."""
+    """Sizes of the image encoder; the defaults are ViT-B/32's, as in transformers."""
 
     image_size: Pixels = 224
     patch_size: Pixels = 32
 
     def check(self, where: str) -> None:
-        """Refuse what cannot be built."""
+        """Refuse sizes that no network can be built from."""
         super().check(where)
         if self.patch_size > self.image_size:
             raise UsageError(f"{where}: patches of {self.patch_size} pixels are larger than images")
@@ -30,7 +30,7 @@ class ClipVisionSizes(EncoderSizes):
 
 @dataclass(frozen=True)
 class ClipTextSizes(EncoderSizes):
-    """The encoder of words; the defaults are those of ViT-B/16 and ViT-B/32."""
+    """Sizes of the text encoder; the defaults are those of ViT-B/16 and ViT-B/32."""
 
     hidden_size: Width = 512
     intermediate_size: Width = 2048
@@ -41,7 +41,7 @@ class ClipTextSizes(EncoderSizes):
 
     @property
     def ends_with_the_highest(self) -> bool:
-        """Whether the end of a text is its highest number: the first CLIPs name another, 2."""
+        """Whether the end token is the highest token id: the first CLIPs' configs say 2."""
         return self.eos_token_id == _FIRST_END
 
 
@@ -64,11 +64,11 @@ _KNOWN = {
     "openai/clip-vit-large-patch14": _large(224),
     "openai/clip-vit-large-patch14-336": _large(336),
 }
-"""Those that nothing has to be asked for."""
+"""Published models whose sizes need no download."""
 
 
 def clip_sizes(name: str) -> ClipSizes:
-    """Return the sizes of the CLIP that is called so: a folder here, or an id on the Hub.
+    """Return the sizes of a CLIP model: a local folder or a Hub id.
 
     Raises:
         UsageError: there is no such model, or its config.json describes no CLIP.

@@ -1,4 +1,4 @@
-"""Layers in a row that torch.compile sees."""
+"""A sequential container that torch.compile compiles."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from torch import Tensor, nn
 
 
 class Layers(nn.Sequential):
-    """Layers in a row, with a forward of our own.
+    """nn.Sequential with a forward of our own; parameter names are the same.
 
-    ``compile`` of torch's own Sequential leaves it as it is, without a word: it skips whatever
-    stands in torch's files. Names of weights are the same.
+    torch.compile silently skips modules whose forward is defined in torch's own files.
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return what the last layer makes of ``x``."""
+        """Apply the layers in order."""
         for layer in self:
             x = layer(x)
         return x

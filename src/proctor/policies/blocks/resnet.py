@@ -42,10 +42,10 @@ class FrozenBatchNorm2d(nn.Module):
         )
 
     def after(self, conv: nn.Conv2d, x: Tensor) -> Tensor:
-        """Return ``x`` convolved and normalised at once: what is frozen scales the weights.
+        """Return ``x`` convolved and normalised at once: the norm is folded into the weights.
 
-        Scaling weights costs next to nothing beside scaling every pixel of a batch, there and back.
-        They lie in memory as ``x`` does.
+        Scaling the weights is much cheaper than scaling every pixel, forward and backward. The
+        weights use the memory format of ``x``.
         """
         scale = self.weight * (self.running_var + self.eps).rsqrt()
         weight = conv.weight * scale[:, None, None, None]
@@ -56,8 +56,8 @@ class FrozenBatchNorm2d(nn.Module):
 
 
 def convolved(conv: nn.Module, norm: nn.Module, x: Tensor) -> Tensor:
-    """Return ``x`` convolved and normalised: while it learns in one step where that can be."""
-    # Not by a convolution that an adapter has changed.
+    """Return ``x`` convolved and normalised; in training a frozen norm is folded in."""
+    # Not for a convolution that an adapter has replaced.
     if type(conv) is nn.Conv2d and isinstance(norm, FrozenBatchNorm2d) and norm.training:
         return norm.after(conv, x)
     normed: Tensor = norm(conv(x))

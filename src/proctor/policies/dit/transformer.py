@@ -1,10 +1,10 @@
-"""A diffusion transformer (Peebles and Xie, 2023): a condition shifts, scales and gates its blocks.
+"""A diffusion transformer (Peebles and Xie, 2023) with adaptive LayerNorm conditioning.
 
     time ─▶ MLP ─┐
     condition ───┴▶ SiLU, linear ─▶ shift, scale, gate of each block's attention and MLP
     noisy actions ─▶ linear ─▶ blocks ─▶ linear ─▶ noise, clean actions or velocity
 
-What the condition says to the blocks is the same at every denoising step, so it is worked out once.
+The condition's part of the modulation is the same in every denoising step and computed once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from proctor.policies.dit.config import DitConfig
 
 
 def embedded_time(time: Tensor, size: int) -> Tensor:
-    """Return sines and cosines of times [B], float32 [B, size]."""
+    """Return the sinusoidal embedding [B, size], float32, of times [B]."""
     half = size // 2
     steps = torch.arange(half, device=time.device)
     rates = torch.exp(steps * -(math.log(10000) / (half - 1)))
@@ -31,7 +31,7 @@ def embedded_time(time: Tensor, size: int) -> Tensor:
 
 
 class RotaryAttention(nn.Module):
-    """Self-attention that turns queries and keys by their place (Su et al., 2021)."""
+    """Self-attention with rotary position embeddings (Su et al., 2021)."""
 
     cos: Tensor
     sin: Tensor
@@ -61,7 +61,7 @@ class RotaryAttention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and MLP, each shifted and scaled before and gated behind."""
+    """Self-attention and MLP, each with adaptive shift, scale and gate."""
 
     def __init__(self, config: DitConfig, condition: int) -> None:
         super().__init__()
@@ -77,16 +77,16 @@ class Block(nn.Module):
             nn.Linear(width, 4 * width), nn.GELU(approximate="tanh"), nn.Linear(4 * width, width)
         )
         self.adaLN_modulation = nn.Sequential(nn.SiLU(), nn.Linear(condition, 6 * width))
-        nn.init.zeros_(self._modulation.weight)  # at first, a block changes nothing
+        nn.init.zeros_(self._modulation.weight)  # a new block is the identity
         nn.init.zeros_(self._modulation.bias)
 
     @property
     def _modulation(self) -> Any:
-        """The linear layer, which may have become one of 8-bit numbers."""
+        """The linear layer, which may be quantised to 8 bits."""
         return self.adaLN_modulation[1]
 
     def told(self, condition: Tensor) -> Tensor:
-        """Return what the condition [B, C] says to the block, whatever the time: [B, 6 D]."""
+        """Return the condition's part of the modulation, [B, 6 D], for conditions [B, C]."""
         weight: Tensor = self._modulation.weight[:, -condition.shape[1] :]
         return F.linear(F.silu(condition), weight, self._modulation.bias)
 
@@ -120,7 +120,7 @@ class NoisePredictor(nn.Module):
         width, self.time_size = config.hidden_dim, config.timestep_embed_dim
         size = self.time_size
         self.time_mlp = nn.Sequential(
-            nn.Identity(),  # LeRobot's embedding of the time, which has no weights
+            nn.Identity(),  # in place of LeRobot's time embedding, which has no weights
             nn.Linear(size, 2 * size),
             nn.GELU(),
             nn.Linear(2 * size, size),
@@ -137,12 +137,12 @@ class NoisePredictor(nn.Module):
         self.output_proj = nn.Linear(width, config.action_dim)
 
     def told(self, condition: Tensor) -> list[Tensor]:
-        """Return what the condition [B, C] says to each block."""
+        """Return the condition's part of the modulation of every block."""
         blocks = cast("Iterable[Block]", self.transformer_blocks)
         return [block.told(condition) for block in blocks]
 
     def forward(self, x: Tensor, time: Tensor, told: list[Tensor]) -> Tensor:
-        """Return what is predicted of actions [B, T, A] at ``time`` [B]."""
+        """Return the prediction for noisy actions [B, T, A] at ``time`` [B]."""
         embedded = self.time_mlp(embedded_time(time, self.time_size).to(x.dtype))
         hidden = self.input_proj(x)
         if self.pos_embedding is not None:

@@ -1,9 +1,9 @@
-"""Gemma's transformer (Gemma Team, 2024), as a language model and as an expert that looks at one.
+"""Gemma's transformer (Gemma Team, 2024), as a language model and as an action expert.
 
-An expert has its own weights, and in every layer attends to what the language model remembers
-there: keys and values of its tokens. These do not depend on the expert, so they are computed once.
+An action expert has its own weights and attends, in every layer, to the language model's KV cache
+of that layer. The cache does not depend on the expert, so it is computed once per query.
 
-B is the batch, S the tokens, K all that is attended to, H the heads, D a head's width.
+B is the batch, S the query tokens, K the key tokens, H the heads, D a head's width.
 """
 
 from __future__ import annotations
@@ -31,31 +31,31 @@ _gelu_tanh = partial(F.gelu, approximate="tanh")
 _LONGEST_WAVE = 10_000.0
 
 Memory: TypeAlias = tuple[Tensor, Tensor]
-"""Keys (rotated) and values of a layer, each [B, KV heads, K, D]."""
+"""KV cache of a layer: rotated keys and values, each [B, KV heads, K, D]."""
 
 
 class Place(NamedTuple):
-    """Where tokens stand, and what each may look at."""
+    """Rotary positions of tokens, and their attention mask."""
 
     cos: Tensor
-    """[B, 1, S, D], as is ``sin``: how queries and keys are turned."""
+    """[B, 1, S, D], as is ``sin``: rotary embedding of queries and keys."""
     sin: Tensor
     mask: Tensor
-    """[B, 1, S or 1, K], True where a token (or all of them) may look."""
+    """[B, 1, S or 1, K], True where a token may attend."""
 
 
 def place(positions: Tensor, mask: Tensor, size: GemmaSize) -> Place:
-    """Return the place of tokens at ``positions`` [B, S] that look at ``mask``."""
+    """Return rotary embeddings and mask of tokens at ``positions`` [B, S]."""
     halves = torch.arange(0, size.head_dim, 2, device=positions.device) / size.head_dim
     angles = positions[..., None].float() * _LONGEST_WAVE**-halves
     angles = torch.cat([angles, angles], dim=-1)[:, None]
-    if mask.shape[2] > 1:  # heads that share keys are rows beside each other
+    if mask.shape[2] > 1:  # query heads that share keys are extra rows
         mask = mask.repeat(1, 1, size.n_heads // size.n_kv_heads, 1)
     return Place(angles.cos(), angles.sin(), mask)
 
 
 class Gemma(nn.Module):
-    """The layers and the norm after them; a language model has a table of its tokens, too."""
+    """Decoder layers and a final norm; a language model also has token embeddings."""
 
     def __init__(self, size: GemmaSize, vocabulary: int | None, *, adaptive: bool = False) -> None:
         super().__init__()
@@ -65,15 +65,15 @@ class Gemma(nn.Module):
         self.layers = nn.ModuleList(Layer(size, adaptive=adaptive) for _ in range(size.depth))
         self.norm = AdaptiveNorm(size.width) if adaptive else Norm(size.width)
         self.saves_memory = False
-        """Whether a training computes layers twice instead of keeping what they computed."""
+        """Gradient checkpointing: recompute activations to save memory."""
 
     def embed(self, tokens: Tensor) -> Tensor:
-        """Return the tokens [B, S] as vectors [B, S, width], scaled by its root."""
+        """Return embeddings [B, S, width] of tokens [B, S], scaled by sqrt(width)."""
         vectors: Tensor = self.embed_tokens(tokens)
         return vectors * torch.full((), math.sqrt(self.size.width)).to(vectors.dtype)
 
     def modulations(self, cond: Tensor) -> list[Tensor]:
-        """Return what a condition [R, width] says to each adaptive norm, the last one last."""
+        """Return scale, shift and gate of every adaptive norm for conditions [R, width]."""
         norms = [n for layer in self.layers for n in layer.norms]  # type: ignore[union-attr]
         return [norm.dense(cond)[:, None] for norm in (*norms, self.norm)]
 
@@ -84,9 +84,9 @@ class Gemma(nn.Module):
         memory: Sequence[Memory] | None = None,
         modulations: Sequence[Tensor] | None = None,
     ) -> tuple[Tensor, list[Memory]]:
-        """Return tokens [B, S, width] after all layers, and what each layer remembers of them.
+        """Return tokens [B, S, width] after all layers, and their KV cache of every layer.
 
-        ``memory`` is what they look at beside themselves.
+        ``memory`` is the KV cache that they attend to beside themselves.
         """
         told: Sequence[Tensor | None] = modulations or [None] * (2 * len(self.layers) + 1)
         remembered = []
@@ -100,7 +100,7 @@ class Gemma(nn.Module):
         return self.norm(x, told[-1])[0], remembered
 
     def remember(self, x: Tensor, where: Place) -> list[Memory]:
-        """Return what the layers remember of tokens; what the last makes of them is not needed."""
+        """Return the KV cache of tokens; the output of the last layer is not computed."""
         remembered = []
         for layer in self.layers[:-1]:
             if self.saves_memory and self.training and torch.is_grad_enabled():
@@ -115,7 +115,7 @@ class Gemma(nn.Module):
 
 
 class Layer(nn.Module):
-    """Attention and a gated perceptron, each normalised before and added after."""
+    """Attention and a gated MLP, each with a norm before it and a residual connection."""
 
     def __init__(self, size: GemmaSize, *, adaptive: bool) -> None:
         super().__init__()
@@ -138,7 +138,7 @@ class Layer(nn.Module):
         before: Tensor | None = None,
         between: Tensor | None = None,
     ) -> tuple[Tensor, Memory]:
-        """Return tokens [B, S, width], and what is remembered of them."""
+        """Return tokens [B, S, width] and their KV cache."""
         normed, gate = self.input_layernorm(x, before)
         attended, kept = self.self_attn(normed, where, memory)
         x = x + (attended if gate is None else attended * gate)
@@ -176,20 +176,20 @@ def turned(x: Tensor, where: Place) -> Tensor:
 
 
 class Norm(nn.Module):
-    """Root-mean-square normalisation in float32; its weight is what is added to 1."""
+    """RMSNorm in float32; it scales by 1 + weight."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(width))
 
     def forward(self, x: Tensor, told: None = None) -> tuple[Tensor, None]:
-        """Return tokens normalised; nothing gates what is made of them."""
+        """Return normalised tokens; no gate."""
         weight = 1 + self.weight.float()
         return F.rms_norm(x.float(), weight.shape, weight, _EPS).to(x.dtype), None
 
 
 class AdaptiveNorm(nn.Module):
-    """Root-mean-square normalisation that a condition scales, shifts, and gates the branch of."""
+    """Adaptive RMSNorm: a condition gives scale, shift, and the gate of the residual branch."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -197,7 +197,7 @@ class AdaptiveNorm(nn.Module):
         nn.init.zeros_(self.dense.weight)
 
     def forward(self, x: Tensor, told: Tensor) -> tuple[Tensor, Tensor]:
-        """Return tokens [B, S, width] as ``told`` [B or 1, 1, 3 * width] has them, and a gate."""
+        """Return tokens modulated by ``told`` [B or 1, 1, 3 * width], and the gate."""
         scale, shift, gate = told.float().chunk(3, dim=-1)
         normed = F.rms_norm(x.float(), x.shape[-1:], None, _EPS)
         return torch.addcmul(shift, normed, 1 + scale).to(x.dtype), gate.to(x.dtype)

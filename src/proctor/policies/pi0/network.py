@@ -1,12 +1,13 @@
-"""pi0 (Black et al., 2024): actions flow from noise under what a vision-language model remembers.
+"""pi0 (Black et al., 2024): flow matching with an action expert on a vision-language model.
 
-    pictures, words ─▶ PaliGemma ─▶ memory: keys and values of every layer     once for a chunk
+    images, prompt ─▶ PaliGemma ─▶ KV cache of every layer                     once per chunk
                                        │
     state, noisy actions, time ─▶ expert (a small Gemma) ─▶ velocity           at every step
 
-The memory does not depend on the expert, so training and sampling compute it the same way: a joint
-pass through both gives the same numbers. Steps are unrolled and of one shape, so a CUDA graph holds
-them all. Values are normalised; B is the batch, T ``chunk_size``, A ``max_action_dim``.
+Prefix tokens never attend to action tokens, so the KV cache does not depend on the expert, and
+training and sampling compute it alike. Denoising steps are unrolled and of one shape, so one CUDA
+graph holds them all. Values are normalised; B is the batch, T ``chunk_size``, A
+``max_action_dim``.
 """
 
 from __future__ import annotations
@@ -34,15 +35,15 @@ _HEAD = "paligemma_with_expert.gemma_expert.lm_head.weight"
 
 
 class Seen(NamedTuple):
-    """What is remembered of an observation."""
+    """KV cache of an encoded observation."""
 
     memory: list[Memory]
     there: Tensor
-    """Which of its tokens are there, [B, P]."""
+    """False at padding, [B, P]."""
 
 
 class Flow(Seeing):
-    """What pi0 and pi0.5 share; attribute names are those of LeRobot's checkpoints."""
+    """Flow matching of pi0 and pi0.5; attribute names are those of LeRobot's checkpoints."""
 
     config: FlowConfig
     adapted = (
@@ -50,9 +51,9 @@ class Flow(Seeing):
         r"action_out_proj|action_time_mlp_in|action_time_mlp_out))"
     )
     adaptive: bool
-    """Whether the time speaks to the expert's norms, instead of to its tokens."""
+    """Whether the time modulates the expert's norms instead of its tokens."""
     n_before: int
-    """Tokens of the expert that stand before those of actions."""
+    """Tokens of the expert before the action tokens."""
 
     def __init__(self, config: FlowConfig) -> None:
         super().__init__()
@@ -82,12 +83,12 @@ class Flow(Seeing):
 
     @property
     def expert(self) -> Gemma:
-        """What acts."""
+        """The action expert."""
         gemma: Gemma = self.paligemma_with_expert["gemma_expert"]["model"]  # type: ignore[index]
         return gemma
 
     def adopt(self, stored: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Take names of openpi's, too; the heads, which nothing uses, need not be there."""
+        """Accept openpi's parameter names too, and files without the unused heads."""
         named = {self.renamed(key): value for key, value in stored.items()}
         if _HEAD not in named:
             width, words = self.expert.size.width, sizes.VOCABULARY
@@ -95,14 +96,14 @@ class Flow(Seeing):
         return super().adopt(named)
 
     def cast(self, dtype: torch.dtype | None) -> None:
-        """Act without the heads: a sixth of all weights, and never used."""
+        """Drop the unused heads in evaluation: a sixth of all weights."""
         super().cast(dtype)
         if not self.training:
             for owner in (self.vlm, self.paligemma_with_expert["gemma_expert"]):
                 owner.lm_head = None  # type: ignore[assignment]
 
     def see(self, inputs: dict[str, Tensor]) -> Seen:
-        """Return what is remembered of an observation."""
+        """Encode images and prompt; return their KV cache."""
         seen = self.look(inputs)
         x, there = self.vlm.embed(seen, inputs[LANGUAGE_TOKENS], inputs[LANGUAGE_MASK])
         language = self.vlm.language
@@ -114,14 +115,14 @@ class Flow(Seeing):
         return sampled[..., : self.config.action_dim]
 
     def sample(self, inputs: dict[str, Tensor], seen: Seen, noise: Tensor) -> Tensor:
-        """Let ``noise`` flow into actions [B, T, A], by Euler's steps from time 1 to 0."""
+        """Integrate from ``noise`` to actions [B, T, A] by Euler steps from time 1 to 0."""
         steps = self.config.num_inference_steps
-        # Rounded once: the shortest period makes of a last bit of the time 1e-4 of its sine.
+        # Rounded once: at the minimum period, one bit of the time changes its sine by 1e-4.
         exact = [
             noise.new_full((1,), 1 - step / steps, dtype=torch.float32) for step in range(steps)
         ]
         times = torch.cat(exact)
-        told = self.told(self.embed_time(times))  # of all steps at once: they are the same for all
+        told = self.told(self.embed_time(times))  # of all steps, for all rows
         x, where = noise.float(), self.where(seen)
         for step in range(steps):
             now = [each[step : step + 1] for each in told]
@@ -132,7 +133,7 @@ class Flow(Seeing):
         return x
 
     def settle(self, chunks: Tensor, states: list[Any]) -> Tensor:
-        """Keep what is left of chunks at the next query, where it leads that."""
+        """Keep the rest of the chunks for the next query, with real-time chunking."""
         if self.guide is not None:
             self.guide.keep(chunks, states)
         return chunks
@@ -142,7 +143,7 @@ class Flow(Seeing):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the squared error of the velocity at random times; padded actions count."""
         config, noise = self.config, draws[NOISE]
-        # Of a Beta distribution whose second parameter is 1, this is the inverse.
+        # Inverse CDF of a Beta distribution whose second parameter is 1.
         time = draws[TIME] ** (1 / config.time_sampling_beta_alpha)
         errors = self.errors(
             batch, noise, time * config.time_sampling_scale + config.time_sampling_offset
@@ -162,14 +163,14 @@ class Flow(Seeing):
     def velocity(
         self, inputs: dict[str, Tensor], x: Tensor, told: list[Tensor], seen: Seen, where: Place
     ) -> Tensor:
-        """Return where noisy actions [B, T, A] flow, at the time that is ``told``."""
+        """Return the velocity of noisy actions [B, T, A] at the time conditioning ``told``."""
         tokens = self.tokens(inputs, x, told).to(seen.memory[0][0].dtype)
         out, _ = self.expert(tokens, where, seen.memory, told if self.adaptive else None)
         velocity: Tensor = self.action_out_proj(out[:, -x.shape[1] :].float())
         return velocity
 
     def embed_time(self, times: Tensor) -> Tensor:
-        """Return times [R] as sines and cosines [R, width] of many periods."""
+        """Return the sinusoidal embedding [R, width] of times [R]."""
         config, half = self.config, self.expert.size.width // 2
         exact = torch.float32 if times.device.type == "mps" else torch.float64
         spread = torch.linspace(0, 1, half, device=times.device, dtype=exact)
@@ -178,26 +179,26 @@ class Flow(Seeing):
         return torch.cat([angles.sin(), angles.cos()], dim=-1).float()
 
     def where(self, seen: Seen) -> Place:
-        """Return the place of the expert's tokens: after the words, seeing all that is there."""
+        """Return positions and mask of the expert's tokens, which attend to the whole prefix."""
         n = self.n_before + self.config.chunk_size
         own = seen.there.new_ones(n, n)
-        own[: self.n_before, self.n_before :] = False  # a state does not look at actions
+        own[: self.n_before, self.n_before :] = False  # the state does not attend to actions
         each = (len(seen.there), 1, n, -1)
         mask = torch.cat([seen.there[:, None, None].expand(each), own.expand(each)], dim=-1)
         positions = seen.there.sum(1, keepdim=True) + torch.arange(n, device=mask.device)
         return place(positions, mask, self.expert.size)
 
     def hot_parts(self) -> list[nn.Module]:
-        """Compile the layers, each as one."""
+        """Return all layers, each compiled on its own."""
         return [*self.vlm.tower.layers, *self.vlm.language.layers, *self.expert.layers]
 
     @abstractmethod
     def renamed(self, key: str) -> str:
-        """Return the name here of a tensor that has ``key`` for one in some file."""
+        """Return our name of a tensor that a file calls ``key``."""
 
     @abstractmethod
     def told(self, time: Tensor) -> list[Tensor]:
-        """Return what is told of embedded times [R, width], each [R, 1, ...]."""
+        """Return the time conditioning for embedded times [R, width], each [R, 1, ...]."""
 
     @abstractmethod
     def tokens(self, inputs: dict[str, Tensor], x: Tensor, told: list[Tensor]) -> Tensor:
@@ -205,7 +206,7 @@ class Flow(Seeing):
 
 
 class Pi0(Flow):
-    """The expert has a token of the state, and hears of the time in the tokens of actions."""
+    """The expert has a state token; the time is mixed into the action tokens."""
 
     adaptive = False
     n_before = 1
@@ -218,15 +219,15 @@ class Pi0(Flow):
         self.action_time_mlp_out = nn.Linear(width, width)
 
     def renamed(self, key: str) -> str:
-        """Return a name of openpi's as LeRobot has it."""
+        """Return LeRobot's name for an openpi parameter."""
         return f"action_{key}" if key.startswith("time_mlp_") else key
 
     def told(self, time: Tensor) -> list[Tensor]:
-        """Return the time itself."""
+        """Return the embedded time itself."""
         return [time[:, None]]
 
     def tokens(self, inputs: dict[str, Tensor], x: Tensor, told: list[Tensor]) -> Tensor:
-        """Return the state's token, then those of actions and time."""
+        """Return the state token, then action tokens mixed with the time."""
         state = self.state_proj(padded(inputs[STATE].float(), self.config.max_state_dim))
         action = self.action_in_proj(x)
         both = torch.cat([action, told[0].expand_as(action)], dim=-1)

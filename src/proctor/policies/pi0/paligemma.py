@@ -1,7 +1,7 @@
-"""PaliGemma (Beyer et al., 2024): SigLIP's tokens of pictures, then words, read by a Gemma.
+"""PaliGemma (Beyer et al., 2024): SigLIP's image tokens and text tokens, processed by a Gemma.
 
-    pictures ─▶ SigLIP ─▶ projection ─┐
-    words ────▶ table of tokens ──────┴▶ Gemma
+    images ─▶ SigLIP ─▶ projection ─┐
+    prompt ─▶ token embeddings ─────┴▶ Gemma
 
 Attribute names are those of LeRobot's checkpoints.
 """
@@ -23,7 +23,7 @@ from proctor.policies.pi0.sizes import GemmaSize
 
 
 class PaliGemma(nn.Module):
-    """The whole of it, with a head that says the next token."""
+    """The vision-language model with its language-model head."""
 
     def __init__(self, variant: str, side: int) -> None:
         super().__init__()
@@ -41,26 +41,26 @@ class PaliGemma(nn.Module):
 
     @property
     def tower(self) -> SiglipEncoder:
-        """What looks at pictures."""
+        """The vision encoder."""
         return cast(
             "SiglipEncoder", cast("nn.ModuleDict", self.model["vision_tower"])["vision_model"]
         )
 
     @property
     def language(self) -> Gemma:
-        """What reads."""
+        """The language model."""
         return cast("Gemma", self.model["language_model"])
 
     def look(self, images: Sequence[Tensor], side: tuple[int, int]) -> list[Tensor]:
-        """Return the tokens [B, patches, width] of each camera's pictures, all seen at once."""
+        """Return image tokens [B, patches, width] of each camera, encoded in one batch."""
         projector = cast("nn.ModuleDict", self.model["multi_modal_projector"])["linear"]
         pictures = torch.cat([fitted(each, *side) for each in images])
         return list(projector(self.tower(pictures)).chunk(len(images)))
 
     def embed(self, images: list[Tensor], words: Tensor, heard: Tensor) -> tuple[Tensor, Tensor]:
-        """Return tokens [B, S, width], and which of them are there [B, S].
+        """Return embeddings [B, S, width] and their padding mask [B, S].
 
-        ``heard`` [B, words] says which words are.
+        ``heard`` [B, prompt] is False at padding of the prompt.
         """
         told = self.language.embed(words)
         x = torch.cat([*(each.to(told.dtype) for each in images), told], dim=1)
@@ -70,23 +70,22 @@ class PaliGemma(nn.Module):
 
 
 def among_all(there: Tensor, size: GemmaSize) -> Place:
-    """Return the place of tokens that all look at all that are there [B, S], and at no padding.
+    """Return positions and mask of tokens that attend to all tokens but padding [B, S].
 
-    Padding looks too: what it finds is not used, and a row that sees nothing has no softmax.
+    Padding attends too: its output is not used, and the softmax of a fully masked row is NaN.
     """
     return place(there.cumsum(1) - 1, there[:, None, None], size)
 
 
 def padded(vectors: Tensor, width: int) -> Tensor:
-    """Return [..., n] filled up with zeros to [..., width]."""
+    """Zero-pad [..., n] to [..., width]."""
     return F.pad(vectors, (0, width - vectors.shape[-1]))
 
 
 def fitted(images: Tensor, height: int, width: int) -> Tensor:
-    """Return pictures [B, 3, H, W] from 0 to 1 as SigLIP sees them: from -1 to 1, of one size.
+    """Resize images [B, 3, H, W] from 0 to 1 for SigLIP: from -1 to 1, with padding.
 
-    Their aspect is kept; what is left over is black, on both sides (an odd pixel to the right or
-    below).
+    The aspect ratio is kept; black padding is centred (an odd pixel goes to the right or below).
     """
     images = images.float()
     found_height, found_width = images.shape[-2:]

@@ -1,4 +1,4 @@
-"""What pi0 and its relatives share: PaliGemma in a network, and how its weights are held."""
+"""Base network of pi0, pi0.5 and pi0-FAST: PaliGemma, and the dtype of its weights."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from proctor.policies.runtime.network import Network
 _HALVED = re.compile(
     r"lm_head|embed_tokens|(language_model|gemma_expert\.model)\.layers\.\d+\.(self_attn|mlp)\."
 )
-"""Names of what is bfloat16 where that is asked for; LeRobot leaves all else in float32."""
+"""Parameters that ``dtype`` applies to; LeRobot keeps the others in float32."""
 _MODEL = "paligemma_with_expert.paligemma."
 _HEAD, _TABLE = f"{_MODEL}lm_head.weight", f"{_MODEL}model.language_model.embed_tokens.weight"
 
 
 class Seeing(Network):
-    """A network that sees and reads with PaliGemma."""
+    """A network that encodes images and prompt with PaliGemma."""
 
     takes_history = False
     skips_padding = True
@@ -29,25 +29,25 @@ class Seeing(Network):
 
     @property
     def vlm(self) -> PaliGemma:
-        """What sees and reads."""
+        """The vision-language model."""
         model: PaliGemma = self.paligemma_with_expert["paligemma"]  # type: ignore[assignment]
         return model
 
     @property
     def vocabulary(self) -> int:
-        """As many as it has vectors for."""
+        """Size of the token embedding table."""
         return self.vlm.language.embed_tokens.num_embeddings
 
     def look(self, inputs: dict[str, Tensor]) -> list[Tensor]:
-        """Return the tokens of every camera; one that is not there is not looked at.
+        """Return the image tokens of every camera; missing cameras are skipped.
 
-        LeRobot looks at a black picture there and masks it: the numbers are the same.
+        LeRobot encodes a black image there and masks it, which gives the same numbers.
         """
         cameras = [inputs[key] for key in self.config.cameras if key in inputs]
         return self.vlm.look(cameras, self.config.side)
 
     def adopt(self, stored: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Let the table of words be the head where a file has only one of them, as published."""
+        """Tie token embeddings and language-model head where a file holds only one of them."""
         for name, other in ((_TABLE, _HEAD), (_HEAD, _TABLE)):
             if name not in stored and other in stored:
                 stored = {**stored, name: stored[other]}
@@ -61,11 +61,11 @@ class Seeing(Network):
 
     @property
     def input_dtype(self) -> torch.dtype:
-        """Always float32: so is what looks."""
+        """Always float32, as the vision encoder is."""
         return torch.float32
 
     def remarks_on_training(self, steps: int) -> tuple[str, ...]:
-        """Say what differences are normalised by, and whether grippers are told from joints."""
+        """Return remarks on relative actions: their statistics and excluded joints."""
         config = self.config
         if not config.use_relative_actions:
             return ()
@@ -78,7 +78,7 @@ class Seeing(Network):
         )
 
     def begin_training(self) -> None:
-        """Learn in what the config says; the head and the table of words are two."""
+        """Cast to the config's dtype, and untie the embeddings from the head."""
         self.cast({"float32": torch.float32, "bfloat16": torch.bfloat16}[self.config.dtype])
         table = self.vlm.language.embed_tokens.weight
         if table.data_ptr() == self.vlm.lm_head.weight.data_ptr():

@@ -1,5 +1,4 @@
-"""How large the parts are that a config of this family names; without torch, for it is looked at
-before anything is built."""
+"""Sizes of the models that a config of the pi family names. No torch here."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ from proctor.policies.blocks.encoder_sizes import SiglipSizes
 
 @dataclass(frozen=True)
 class GemmaSize:
-    """A Gemma: a language model, or an expert that looks at one."""
+    """A Gemma: a language model or an action expert."""
 
     width: int
     depth: int
@@ -27,6 +26,6 @@ GEMMAS = {
 VISION = SiglipSizes(1152, 4304, 27, 16, patch_size=14)
 """So400m/14; a config says the size of its images."""
 VOCABULARY = 257_152
-"""PaliGemma's tokens."""
+"""Size of PaliGemma's vocabulary."""
 TRAINED_SIDE = 224
-"""Pixels of a picture's side that pi0-FAST always sees at."""
+"""Side of pi0-FAST's input images, in pixels."""

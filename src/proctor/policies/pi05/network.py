@@ -1,8 +1,7 @@
-"""pi0.5 (Physical Intelligence, 2025): as pi0, but the state is among the words.
+"""pi0.5 (Physical Intelligence, 2025): as pi0, but the state is part of the prompt.
 
-The expert has tokens of actions only, and hears of the time in every norm, which it scales, shifts
-and gates. What the time says to norms is the same for all rows: it is computed for all steps of a
-chunk at once.
+The expert has action tokens only. The time modulates every norm by a scale, a shift and a gate,
+which are the same for all rows and computed for all denoising steps at once.
 """
 
 from __future__ import annotations
@@ -27,18 +26,18 @@ class Pi05(Flow):
         self.time_mlp_out = nn.Linear(width, width)
 
     def renamed(self, key: str) -> str:
-        """Return a name of pi0's as pi0.5 has it."""
+        """Return pi0.5's name for a pi0 parameter."""
         return key.removeprefix("action_") if key.startswith("action_time_mlp_") else key
 
     def condition(self, time: Tensor) -> Tensor:
-        """Return what embedded times [R, width] say to the norms, before each hears its own."""
+        """Return the condition of the adaptive norms for embedded times [R, width]."""
         return F.silu(self.time_mlp_out(F.silu(self.time_mlp_in(time))))
 
     def told(self, time: Tensor) -> list[Tensor]:
-        """Return what every norm hears."""
+        """Return the modulation of every adaptive norm."""
         return self.expert.modulations(self.condition(time))
 
     def tokens(self, inputs: dict[str, Tensor], x: Tensor, told: list[Tensor]) -> Tensor:
-        """Return the tokens of actions."""
+        """Return the action tokens."""
         tokens: Tensor = self.action_in_proj(x)
         return tokens

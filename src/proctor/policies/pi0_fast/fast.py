@@ -1,10 +1,10 @@
-"""FAST, actions as text (Pertsch et al., 2025): frequencies, rounded, as letters, as tokens.
+"""FAST action tokenization (Pertsch et al., 2025): DCT, quantisation, and byte-pair encoding.
 
-    actions [T, A] ─▶ cosine transform along time ─▶ x scale, rounded ─▶ letters ─▶ byte pairs
-                      frequency by frequency, in each all numbers of an action
+    actions [T, A] ─▶ DCT along time ─▶ x scale, rounded ─▶ characters ─▶ byte pairs
+                      ordered by frequency, then by action dimension
 
-A language model's last tokens are lent to the codes: code c is token ``size - 1 - skip - c``. What
-is said is "Action: ", the codes, "|", and the token that ends.
+Codes use the last tokens of the language model's vocabulary: code c is token ``size - 1 - skip -
+c``. The decoded sequence is "Action: ", the codes, "|", and the EOS token.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ import numpy as np
 from proctor.features import Array
 
 _LAST_LETTER = 0xD7FF
-"""Behind it lie numbers that are no letters."""
+"""The last code point before the surrogates, which are no characters."""
 
 
 class Codes(Protocol):
-    """Letters to codes and back: a byte-pair tokenizer."""
+    """Characters to codes and back: a byte-pair tokenizer."""
 
     def encode(self, text: str) -> list[int]:
-        """Return the codes of letters."""
+        """Return the codes of a text."""
 
     def decode(self, codes: list[int]) -> str:
-        """Return the letters of codes.
+        """Return the text of codes.
 
         Raises:
-            ValueError: there are none.
+            ValueError: the codes are invalid.
         """
 
 
@@ -43,27 +43,27 @@ class Fast:
     codes: Codes
     scale: float
     lowest: int
-    """The lowest coefficient that has a letter."""
+    """The lowest coefficient that has a character."""
 
     def encode(self, actions: Array) -> list[int]:
         """Return the codes of normalised actions [T, A]."""
         return self.codes.encode(self.letters(self.coefficients(actions)))
 
     def coefficients(self, actions: Array) -> Array:
-        """Return frequencies [T, A] as whole numbers."""
+        """Return quantised DCT coefficients [T, A]."""
         found: Array = np.around(_waves(len(actions)) @ actions.astype(np.float64) * self.scale)
         return found.astype(np.int64)
 
     def letters(self, coefficients: Array) -> str:
-        """Return a letter for each coefficient."""
+        """Return a character for each coefficient."""
         places = np.clip(coefficients - self.lowest, 0, _LAST_LETTER)
         return "".join(chr(place) for place in places.ravel())
 
     def decode(self, codes: list[int], shape: tuple[int, int]) -> Array:
-        """Return actions [T, A], float32: what is missing is 0, what is too much is left out.
+        """Return actions [T, A], float32; coefficients are zero-padded or truncated to fit.
 
         Raises:
-            ValueError: these are no codes.
+            ValueError: the codes are invalid.
         """
         found = [ord(letter) + self.lowest for letter in self.codes.decode(codes)]
         wanted = shape[0] * shape[1]
@@ -84,23 +84,23 @@ def _waves(length: int) -> Array:
 
 @dataclass(frozen=True)
 class Speech:
-    """How a language model says actions."""
+    """Mapping between actions and the tokens of a language model."""
 
     fast: Fast
     size: int
-    """Tokens of the language model."""
+    """Size of the language model's vocabulary."""
     skip: int
-    """Its last tokens, which are not lent."""
+    """Last tokens of the vocabulary that are not used for codes."""
     begin: int
     end: int
-    """The tokens that stand before, and "|" behind what is said."""
+    """The BOS token, and the token of "|" that ends the codes."""
     stop: int
-    """What is said last, after "|"."""
+    """The EOS token, after "|"."""
     opening: tuple[int, ...]
     """The tokens of "Action: "."""
 
     def tokens(self, actions: Array) -> list[int]:
-        """Return the tokens that say normalised actions [T, A], the one that begins included."""
+        """Return the tokens of normalised actions [T, A], the BOS token included."""
         return [
             self.begin,
             *self.opening,
@@ -110,14 +110,14 @@ class Speech:
         ]
 
     def lent(self, code: int) -> int:
-        """Return the token that is lent to a code; of the token, its code."""
+        """Return the token of a code, or the code of a token: the mapping is its own inverse."""
         return self.size - 1 - self.skip - code
 
     def actions(self, said: list[int], shape: tuple[int, int], *, strict: bool) -> Array:
-        """Return the actions [T, A], float32, that were said; zeros where these were none.
+        """Return the actions [T, A], float32, of decoded tokens; zeros where they are invalid.
 
-        ``strict``: what does not begin with "Action:" is none. LeRobot's evaluation ends there,
-        with all its episodes; here an episode whose policy says nothing plays on, and fails.
+        ``strict``: tokens that do not begin with "Action:" are invalid. LeRobot's evaluation aborts
+        there; here the episode goes on with zero actions.
         """
         if strict and tuple(said[:2]) != self.opening[:2]:
             return np.zeros(shape, np.float32)
@@ -128,7 +128,7 @@ class Speech:
             return np.zeros(shape, np.float32)
 
     def _without_words(self, said: list[int]) -> list[int]:
-        """Return the tokens before the end that are not of "Action: "."""
+        """Return the tokens before the end, without those of "Action: "."""
         if self.end in said:
             said = said[: said.index(self.end)]
         left: list[int] = []

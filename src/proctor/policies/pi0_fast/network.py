@@ -1,9 +1,9 @@
-"""pi0-FAST (Pertsch et al., 2025): PaliGemma says actions as words, one token after the other.
+"""pi0-FAST (Pertsch et al., 2025): PaliGemma decodes actions as tokens, autoregressively.
 
-    pictures, prompt, BOS ─▶ PaliGemma ─▶ "Action: " <codes> "|" ─▶ coefficients ─▶ actions
+    images, prompt, BOS ─▶ PaliGemma ─▶ "Action: " <codes> "|" ─▶ coefficients ─▶ actions
 
-The codes are FAST's (fast.py). A token sees all that is there before it; what was computed for
-those stays in memory of one size, so that every token is one computation of one shape.
+The codes are FAST's (fast.py). Tokens attend to all tokens before them. The KV cache is allocated
+for all decoding steps at once, so every step has the same shape.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Pi0Fast(Seeing):
     config: Pi0FastConfig
     graphed = False
     speech: Speech
-    """How actions are said; the steps before the network bring it."""
+    """Mapping between actions and tokens; a preprocessor step provides it."""
 
     def __init__(self, config: Pi0FastConfig) -> None:
         super().__init__()
@@ -48,21 +48,21 @@ class Pi0Fast(Seeing):
             self.draws = {CHOICE: (Drawn.UNIFORM, (config.max_decoding_steps,))}
 
     def equip(self, steps: Sequence[Step]) -> None:
-        """Learn from the steps before the network how actions are said."""
+        """Take the action tokenizer from the preprocessor steps."""
         self.speech = replace(speech_of(steps), skip=self.config.fast_skip_tokens)
 
     def chunk(self, inputs: dict[str, Tensor], draws: dict[str, Tensor]) -> Tensor:
-        """Return what is said, [B, max_decoding_steps]: numbers of tokens, then zeros.
+        """Return decoded token ids [B, max_decoding_steps], padded with zeros.
 
-        What actions these are, ``settle`` says.
+        ``settle`` turns them into actions.
         """
         return self.say(inputs, draws.get(CHOICE)).float()
 
     @torch.no_grad()
     def say(self, inputs: dict[str, Tensor], choices: Tensor | None = None) -> Tensor:
-        """Return tokens [B, steps] until all rows have ended; greedy ones, or as ``choices`` say.
+        """Decode tokens [B, steps] until all rows have ended: greedy, or sampled by ``choices``.
 
-        The token that begins is read as part of the prompt, which sees it, as in LeRobot.
+        The BOS token is part of the prompt, which attends to it, as in LeRobot.
         """
         prompt, heard = inputs[LANGUAGE_TOKENS], inputs[LANGUAGE_MASK]
         begin = prompt.new_full((len(prompt), 1), self.speech.begin)
@@ -73,7 +73,7 @@ class Pi0Fast(Seeing):
         size, steps = self.vlm.language.size, self.config.max_decoding_steps
         out, memory = self.vlm.language(x, among_all(there, size))
         said = prompt.new_zeros((len(prompt), steps))
-        # All that may be remembered has its room from the beginning.
+        # The KV cache of all decoding steps is allocated at once.
         room = [(F.pad(k, (0, 0, 0, steps)), F.pad(v, (0, 0, 0, steps))) for k, v in memory]
         known = F.pad(there, (0, steps), value=False)
         first, before = there.shape[1], there.sum(1, keepdim=True)
@@ -96,7 +96,7 @@ class Pi0Fast(Seeing):
     def choose(self, out: Tensor, choice: Tensor | None) -> Tensor:
         """Return the next token [B] after ``out`` [B, width].
 
-        ``choice`` [B] from 0 to 1 says which share of the probability lies before it.
+        ``choice`` [B] from 0 to 1 samples it by the inverse of the cumulative distribution.
         """
         logits: Tensor = self.vlm.lm_head(out)
         if choice is None:
@@ -107,7 +107,7 @@ class Pi0Fast(Seeing):
         return at[:, 0].clamp(max=logits.shape[-1] - 1)
 
     def settle(self, chunks: Tensor, states: list[Any]) -> Tensor:
-        """Return the actions [B, n_action_steps, A] that were said."""
+        """Return the actions [B, n_action_steps, A] of decoded tokens."""
         shape = self.config.n_action_steps, self.config.action_dim
         strict = self.config.validate_action_token_prefix
         actions = [self.speech.actions(row.long().tolist(), shape, strict=strict) for row in chunks]
@@ -116,7 +116,7 @@ class Pi0Fast(Seeing):
     def loss(
         self, batch: dict[str, Tensor], draws: dict[str, Tensor]
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the mean surprise at each token that says the demonstrated actions."""
+        """Return the mean cross-entropy of the demonstrated actions' tokens."""
         tokens, real = batch[ACTION_TOKENS], batch[ACTION_MASK]
         logits = self.logits(batch, tokens, real).float()
         surprise = F.cross_entropy(logits.transpose(1, 2), tokens[:, 1:], reduction="none")
@@ -125,7 +125,7 @@ class Pi0Fast(Seeing):
         return loss, {"ce_loss": loss.detach()}
 
     def logits(self, inputs: dict[str, Tensor], tokens: Tensor, real: Tensor) -> Tensor:
-        """Return for each token [B, n] but the last how likely all are next, [B, n - 1, V]."""
+        """Return next-token logits [B, n - 1, V] for action tokens [B, n]."""
         words = torch.cat([inputs[LANGUAGE_TOKENS], tokens], 1)
         heard = torch.cat([inputs[LANGUAGE_MASK], real], 1)
         x, there = self.vlm.embed(self.look(inputs), words, heard)
@@ -134,7 +134,7 @@ class Pi0Fast(Seeing):
         return said
 
     def where(self, there: Tensor, n_said: int) -> Place:
-        """Return the place of a prompt, blind to what is said, and of that: it sees what was."""
+        """Return positions and mask: action tokens are causal, and the prompt ignores them."""
         n = there.shape[1]
         prompt = n - n_said
         sees = there.new_ones(n, n).tril()
@@ -142,5 +142,5 @@ class Pi0Fast(Seeing):
         return place(there.cumsum(1) - 1, (sees & there[:, None])[:, None], self.vlm.language.size)
 
     def hot_parts(self) -> list[nn.Module]:
-        """Compile the layers, each as one."""
+        """Return all layers, each compiled on its own."""
         return [*self.vlm.tower.layers, *self.vlm.language.layers]

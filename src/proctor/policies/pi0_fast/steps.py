@@ -1,7 +1,7 @@
 """Steps of LeRobot's pipelines that only pi0-FAST has: its prompt, and actions as tokens.
 
-FAST's tokenizer is data: ``tokenizer.json`` with its pairs of bytes, and ``processor_config.json``
-with a scale. The code that comes with it on the Hub is not run; fast.py does what it does.
+FAST's tokenizer is data: ``tokenizer.json`` with byte pairs, and ``processor_config.json`` with a
+scale. The code that comes with it on the Hub is never run; fast.py replaces it.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ class _Pairs:
 
 @dataclass(frozen=True)
 class SayActions(Step):
-    """Say the actions of a sample: ``ACTION_TOKENS`` int64, ``ACTION_MASK`` bool.
+    """Tokenize the actions of a training sample: ``ACTION_TOKENS`` int64, ``ACTION_MASK`` bool.
 
-    In a rollout there are none to say: a network takes from it how they are said.
+    In evaluation it does nothing; the network takes its tokenizer to decode actions.
     """
 
     registry_name: ClassVar[str] = "action_tokenizer_processor"
@@ -73,12 +73,12 @@ class SayActions(Step):
         "paligemma_tokenizer_name": "words_inside",
     }
     trust_remote_code: bool = True
-    """As LeRobot writes it; no code is run here."""
+    """Written for LeRobot; no remote code is run here."""
     max_action_tokens: int = 256
     fast_skip_tokens: int = _SKIPPED
     paligemma_tokenizer_name: str = PALIGEMMA
     allow_truncation: bool = True
-    """Of LeRobots after 0.6.1: whether what is too long is cut."""
+    """Whether longer sequences are truncated (LeRobot after 0.6.1)."""
     action_tokenizer_name: str | None = None
     speech: Speech | None = field(default=None, metadata=OURS)
     held: dict[str, bytes] = field(default_factory=dict, metadata=OURS)
@@ -93,7 +93,7 @@ class SayActions(Step):
         return (ACTION,)
 
     def hear(self, told: Told) -> Told:
-        """Add what says the actions, where there are some."""
+        """Add the action tokens, if there are actions."""
         if ACTION not in told.seen:
             return told
         assert self.speech is not None, "a pipeline is equipped before it is used"
@@ -112,7 +112,7 @@ class SayActions(Step):
         return replace(told, arrays={**told.arrays, ACTION_TOKENS: tokens, ACTION_MASK: real})
 
     def config(self) -> dict[str, Any]:
-        """Return how actions are said, in LeRobot's order; what it does not write only if other."""
+        """Return the settings in LeRobot's order; those it omits only if not default."""
         said: dict[str, Any] = {
             "trust_remote_code": self.trust_remote_code,
             "max_action_tokens": self.max_action_tokens,
@@ -132,20 +132,20 @@ class SayActions(Step):
         return {f"{FOLDER}/{name}": content for name, content in self.held.items()}
 
     def check(self, where: str) -> None:
-        """Refuse lengths that nothing can be said in."""
+        """Refuse lengths that are too short or too long."""
         if not 2 <= self.max_action_tokens <= MOST_TOKENS:
             raise UsageError(f"{where}: max_action_tokens is {self.max_action_tokens}")
         if self.fast_skip_tokens < 0:
             raise UsageError(f"{where}: fast_skip_tokens is {self.fast_skip_tokens}")
 
     def equipped(self, tokenizers: Tokenizers) -> SayActions:
-        """Return the step with both tokenizers: of words, and of codes.
+        """Return the step with its text tokenizer and its FAST tokenizer.
 
         Raises:
-            UsageError: one is not to be had, or is not what it should be.
+            UsageError: one is missing or invalid.
         """
         words = tokenizers.find(self.paligemma_tokenizer_name, self.words_inside)
-        # A tokenizer that is given by hand is one of words.
+        # --policy.tokenizer names a text tokenizer, never FAST's.
         codes = replace(tokenizers, given=None).find(self.action_tokenizer_name, self.inside)
         scale = _scale(codes)
         speech = Speech(
@@ -173,10 +173,10 @@ def _scale(codes: TextTokenizer) -> _Scale:
 
 
 def speech_of(steps: Sequence[Step]) -> Speech:
-    """Return how actions are said, as the steps before a network have it.
+    """Return the action tokenizer of the preprocessor steps.
 
     Raises:
-        UsageError: none of them says it.
+        UsageError: there is none.
     """
     for step in steps:
         if isinstance(step, SayActions) and step.speech is not None:

@@ -1,4 +1,4 @@
-"""What ChunkPolicy and training ask of a network: chunks for rollouts, a loss for training."""
+"""Interface of a policy network: action chunks for rollouts, a loss for training."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from torch import Tensor, nn
 from proctor.policies.lerobot.step import Step
 
 SHARE_OF_RATE = "share_of_rate"
-"""Of a group of parameters: its learning rate, as a share of the optimiser's."""
+"""Key of a parameter group: its learning rate as a multiple of the optimiser's."""
 
 
 class Drawn(Enum):
-    """How a number is drawn."""
+    """Distribution of a random number."""
 
     NORMAL = "normal"
-    """Mean 0, deviation 1."""
+    """Mean 0, standard deviation 1."""
     UNIFORM = "uniform"
-    """From 0 up to, but never, 1."""
+    """In [0, 1)."""
 
 
 def draw(
     draws: Mapping[str, tuple[Drawn, tuple[int, ...]]], generator: torch.Generator, *rows: int
 ) -> dict[str, Tensor]:
-    """Draw all that is declared in ``draws``, in its order, each [*rows, *shape] on the CPU."""
+    """Sample everything declared in ``draws``, in its order, each [*rows, *shape] on the CPU."""
     how = {Drawn.NORMAL: torch.randn, Drawn.UNIFORM: torch.rand}
     return {
         name: how[kind]((*rows, *shape), generator=generator)
@@ -38,9 +38,9 @@ def draw(
 
 
 def gumbel(uniform: Tensor) -> Tensor:
-    """Return noise that, added to logarithms of probabilities, makes their argmax a draw by them.
+    """Return Gumbel noise from ``uniform`` numbers: argmax(logits + noise) samples by the logits.
 
-    Of ``uniform`` numbers, as they are drawn for each row: so one draw is a function of its row.
+    The uniform numbers belong to a row, so its sample does not depend on the batch.
     """
     tiny = torch.finfo(torch.float32).tiny
     return -(-uniform.float().clamp(min=tiny).log()).log()
@@ -49,8 +49,8 @@ def gumbel(uniform: Tensor) -> Tensor:
 class Network(nn.Module, ABC):
     """A torch module that turns normalised observations into normalised action chunks.
 
-    It is a pure function of its inputs: what is random is declared and handed in, drawn by whoever
-    knows what it is to be keyed by; nothing is remembered.
+    It is a pure function of its inputs without state. Random numbers are declared here, sampled by
+    the caller with its own seed, and passed in.
     """
 
     takes_history: bool
@@ -58,106 +58,100 @@ class Network(nn.Module, ABC):
     remarks: tuple[str, ...] = ()
     """Lines the user should see once."""
     recordable: bool = False
-    """True: ``loss`` never asks the host, so a CUDA graph can hold it and its gradients."""
+    """Whether ``loss`` never syncs with the host, so a CUDA graph can capture it."""
     draws: Mapping[str, tuple[Drawn, tuple[int, ...]]] = {}
-    """What is drawn for each row of a ``chunk``: how, and its shape."""
+    """Random numbers for each row of ``chunk``: distribution and shape."""
     loss_draws: Mapping[str, tuple[Drawn, tuple[int, ...]]] = {}
-    """What is drawn for each row of a ``loss``."""
+    """Random numbers for each row of ``loss``."""
     recalled: Mapping[str, tuple[int, ...]] = {}
-    """What an episode's state hands to each ``chunk``, among its inputs: names and shapes."""
+    """Inputs of ``chunk`` that come from the episode's state: names and shapes."""
     asked_every: int | None = None
-    """Steps between two queries that what is recalled is made for; None: it fits any number."""
+    """Steps between queries that ``recalled`` assumes; None: any number."""
 
     adapted: str | None = None
-    """Layers that get an adapter where none are named: a regex of LeRobot's names."""
+    """Default target layers of an adapter: a regex of LeRobot's names."""
     graphed: bool = True
-    """Whether a CUDA graph can hold a ``chunk``: not where its length depends on what it says."""
+    """Whether a CUDA graph can capture ``chunk``; not where its length depends on the data."""
 
     @property
     def vocabulary(self) -> int | None:
-        """How many tokens it knows; None where it hears none."""
+        """Size of the token vocabulary; None: no tokens."""
         return None
 
     skips_padding: bool = False
-    """Whether a ``chunk`` is the same, but for rounding, with the padding behind words cut off."""
+    """Whether ``chunk`` is the same, up to rounding, without the prompt's padding."""
 
     tied: Mapping[str, str] = {}
-    """Weights that are others', by their names: a file may have either; each pair is one."""
+    """Tied parameters, by name: a file may hold either of each pair."""
 
     def adopt(self, stored: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return the weights of a file by the names they have here, where a file may have others.
-
-        ``stored`` are without what stands before all names of the family.
-        """
+        """Return a file's tensors under our names; ``stored`` has no family prefix."""
         return stored
 
     def cast(self, dtype: torch.dtype | None) -> None:
-        """Bring the weights to what they are computed in; None: as their file has them."""
+        """Cast the weights to ``dtype``; None: as their file has them."""
         if dtype is not None:
             self.to(dtype)
 
     @property
     def input_dtype(self) -> torch.dtype:
-        """What observations are to be when they come in."""
+        """The dtype of observations."""
         return next(self.parameters()).dtype
 
     @abstractmethod
     def chunk(self, inputs: dict[str, Tensor], draws: dict[str, Tensor]) -> Tensor:
         """Return normalised actions [B, T, A], the first of them for the newest observation.
 
-        What ``settle`` is to put into the states follows them, in more rows of T.
+        Values that ``settle`` puts into the states follow them, in more rows of T.
         """
 
     @abstractmethod
     def loss(
         self, batch: dict[str, Tensor], draws: dict[str, Tensor]
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the training loss of a normalised batch and its named parts, for the log."""
+        """Return the training loss of a normalised batch, and its named terms for the log."""
 
     def equip(self, steps: Sequence[Step]) -> None:
-        """Take what acting needs from the steps before the network, such as a tokenizer."""
+        """Take what inference needs from the preprocessor steps, such as a tokenizer."""
 
     def begin_training(self) -> None:
-        """Make of weights as their file has them those that are learnt."""
+        """Prepare loaded weights for training, such as their dtype."""
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        """Return what is trained, as torch's optimisers take it; a group may have its own lr.
+        """Return parameter groups for torch's optimisers; a group may have its own lr.
 
-        Or, as ``SHARE_OF_RATE``, one that follows that of all others.
+        With ``SHARE_OF_RATE`` its lr is a multiple of the optimiser's.
         """
         return [{"params": list(self.parameters())}]
 
     def remarks_on_training(self, steps: int) -> tuple[str, ...]:
-        """Return lines the user should see once of a training of so many steps."""
+        """Return remarks on a training of ``steps`` steps, shown once."""
         return ()
 
     @property
     def unadaptable(self) -> str | None:
-        """Why an adapter's files would not hold all that is learnt; None: they do."""
+        """Why adapter files cannot hold everything that is trained; None: they can."""
         return None
 
     def updated(self, step: int) -> None:
-        """Let what is not learnt by gradients follow an update of a training, after ``step`` steps.
+        """Update what gradients do not, such as moving averages, after ``step`` training steps.
 
-        Such as averages of weights and phases of a training; all of it stands in the state dict.
+        All of it is part of the state dict.
         """
 
     def begin(self) -> None:
-        """Take over what a new network of the family does not begin with at random, if anything.
+        """Load pretrained parts of a new network, if any.
 
         Raises:
-            UsageError: it is not to be had.
+            UsageError: they are not available.
         """
 
     def new_episode(self) -> Any:
-        """Return what one episode has to remember between queries; None where nothing.
-
-        Of a network that recalls something, a dict with it.
-        """
+        """Return the state of a new episode; None: stateless. With ``recalled``, a dict of it."""
         return {name: np.zeros(shape, np.float32) for name, shape in self.recalled.items()} or None
 
     def settle(self, chunks: Tensor, states: list[Any]) -> Tensor:
-        """Return what is played of ``chunks`` [B, T, A], on the CPU; may change the states."""
+        """Return the actions to execute of ``chunks`` [B, T, A], on the CPU; may update states."""
         return chunks
 
     @abstractmethod

@@ -1,6 +1,6 @@
-"""ALOHA's joints as the models were trained that SmolVLA comes from: signs, grippers as angles.
+"""Conversion between ALOHA's joints and pi0's conventions: signs, and grippers as angles.
 
-The numbers are those of the Interbotix arms: LeRobot's ``adapt_to_pi_aloha``.
+LeRobot calls it ``adapt_to_pi_aloha``. The constants are those of the Interbotix arms.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ FLIPPED, GRIPPERS = (1, 2, 8, 9), (6, 13)
 _LINEAR = (0.01844, 0.05800)
 """Metres between the fingers, closed and open."""
 _ANGLE = (0.4, 1.5)
-"""Radians of the gripper's motor that count as 0 and 1."""
+"""Angle of the gripper's motor at 0 and 1, in radians."""
 _JOINT = (-0.6213, 1.4910)
 """Radians of the leader's gripper, closed and open."""
 _ARM, _HORN = 0.036, 0.022
 
 
 def decoded_state(state: Tensor) -> Tensor:
-    """Return a state [B, 14] as the network knows it."""
+    """Return a state [B, 14] in the network's convention."""
     return _changed(state, _linear_to_angle)
 
 
 def decoded_actions(actions: Tensor) -> Tensor:
-    """Return actions [B, T, 14] of a dataset as the network knows them."""
+    """Return a dataset's actions [B, T, 14] in the network's convention."""
     return _changed(actions, lambda x: _to_unit(_from_unit(x, _JOINT), _ANGLE))
 
 
 def encoded_actions(actions: Tensor) -> Tensor:
-    """Return the network's actions [B, T, 14] as the robot takes them."""
+    """Return the network's actions [B, T, 14] in the robot's convention."""
     return _changed(actions, lambda x: _to_unit(_from_unit(x, _ANGLE), _JOINT))
 
 

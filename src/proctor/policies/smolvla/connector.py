@@ -11,7 +11,7 @@ from proctor.policies.smolvla.vlm import VlmSizes
 
 
 class Connector(nn.Module):
-    """Squares of ``scale_factor`` x ``scale_factor`` patches become one token of the text model."""
+    """Merge squares of ``scale_factor`` x ``scale_factor`` patches into one token each."""
 
     def __init__(self, sizes: VlmSizes) -> None:
         super().__init__()
@@ -24,7 +24,7 @@ class Connector(nn.Module):
         """Map [N, side * side, width] to [N, (side / factor)^2, text width]."""
         s, side = self.factor, round(patches.shape[1] ** 0.5)
         n = side // s
-        grid = patches.reshape(len(patches), n, s, n, s, -1)  # rows, in a square, columns, in one
+        grid = patches.reshape(len(patches), n, s, n, s, -1)
         squares = grid.transpose(2, 3).reshape(len(patches), n * n, -1)
         tokens: Tensor = self.modality_projection.proj(squares)  # type: ignore[operator]
         return tokens

@@ -1,8 +1,7 @@
-"""The action expert: a narrow language model that thinks of actions and looks at a wide one's keys.
+"""The action expert: a narrow decoder that attends to the language model's KV cache.
 
-In some layers action tokens see those keys beside their own (joint); in the others they see only
-what the layer makes of them (cross). What it makes is the same in every denoising step, so it is
-made once.
+In joint layers action tokens attend to that cache and to their own keys; in cross layers only to a
+projection of the cache, which is the same in every denoising step and computed once.
 """
 
 from __future__ import annotations
@@ -24,19 +23,19 @@ from proctor.policies.smolvla.vlm import TextSizes
 
 
 class Memory(NamedTuple):
-    """What action tokens can see: made once per query, read in every denoising step."""
+    """KV cache for action tokens: computed once per query, used in every denoising step."""
 
     keys: list[Tensor]
     """Of every layer of the expert, [B, P, h, D]."""
     values: list[Tensor]
     joint: tuple[Rope, Tensor]
-    """Where action tokens are and what they see, in joint layers."""
+    """Rotary embedding and mask of action tokens in joint layers."""
     cross: tuple[Rope, Tensor]
-    """The same in cross layers, where they count from 0."""
+    """The same in cross layers, where positions start at 0."""
 
 
 def joint_layers(mode: str, every: int, layers: int) -> list[bool]:
-    """Return of each layer whether it is joint."""
+    """Return for each layer whether it is joint."""
     return ["cross" not in mode or (every > 0 and n % every == 0) for n in range(layers)]
 
 
@@ -59,9 +58,9 @@ class Expert(nn.Module):
         return cast("list[Layer]", self.layers)
 
     def memory(self, seen: list[tuple[Tensor, Tensor]], valid: Tensor, length: int) -> Memory:
-        """Return what ``length`` action tokens can see of ``seen``, whose tokens ``valid`` tells.
+        """Return the KV cache of ``length`` action tokens over ``seen``; ``valid`` masks padding.
 
-        Actions are causal: each sees those before it.
+        Action tokens are causal.
         """
         keys, values, dtype = [], [], self.norm.weight.dtype
         for layer, joint, (found, meant) in zip(self._stack, self.joint, seen, strict=True):
@@ -83,7 +82,7 @@ class Expert(nn.Module):
         )
 
     def forward(self, x: Tensor, memory: Memory) -> Tensor:
-        """Think action tokens [B, T, width] over."""
+        """Return action tokens [B, T, width] after all layers."""
         parts = zip(self._stack, self.joint, memory.keys, memory.values, strict=True)
         for layer, joint, keys, values in parts:
             attention = layer.self_attn
@@ -100,5 +99,5 @@ class Expert(nn.Module):
 
 
 def inner_width(width: int) -> int:
-    """Return the width between the two layers of an expert's feed-forward network."""
+    """Return the inner width of the expert's MLPs."""
     return -(-4 * (2 * width // 3) // 256) * 256

@@ -1,7 +1,6 @@
-"""The layers that SmolVLM's language model and the action expert share: Llama's.
+"""Llama decoder layers of SmolVLM's language model and of the action expert.
 
-Shapes: B the batch, L tokens, H heads, D the width of one. Several heads ask the same keys: their
-queries are laid one after the other, as if they were more tokens, so that keys are never copied.
+Shapes: B the batch, L tokens, H query heads, h key-value heads, D a head's width.
 """
 
 from __future__ import annotations
@@ -20,27 +19,27 @@ from proctor.policies.blocks.decoder_layer import (
 from proctor.policies.smolvla.vlm import TextSizes
 
 ROPE_BASE = 10_000.0
-"""LeRobot's, whatever the language model was trained with."""
+"""LeRobot's base, whatever base the language model was trained with."""
 _ALIGNED = 8
-"""Rows of a mask begin at multiples of this, or attention copies it every time."""
+"""Alignment of mask rows: attention copies masks that are not aligned."""
 
 
 class Rope(NamedTuple):
-    """Cosines and sines of the turns at some positions, each [B, L, 1, D / 2]."""
+    """Rotary embedding of some positions, each [B, L, 1, D / 2]."""
 
     cos: Tensor
     sin: Tensor
 
 
 def rope_at(positions: Tensor, head: int) -> Rope:
-    """Return the turns at ``positions`` [B, L]."""
+    """Return the rotary embedding of ``positions`` [B, L]."""
     exponents = (2.0 / head) * torch.arange(head // 2, dtype=torch.float32, device=positions.device)
     turns = (positions[..., None].float() / ROPE_BASE**exponents)[:, :, None]
     return Rope(turns.cos(), turns.sin())
 
 
 def turned(x: Tensor, rope: Rope) -> Tensor:
-    """Turn queries or keys [B, L, H, D] by where their tokens are."""
+    """Rotate queries or keys [B, L, H, D] by their positions, in float32."""
     first, second = x.float().chunk(2, -1)
     cos, sin = rope
     left = torch.addcmul(first * cos, second, sin, value=-1)
@@ -49,9 +48,9 @@ def turned(x: Tensor, rope: Rope) -> Tensor:
 
 
 def mask_of(allowed: Tensor, groups: int = 1) -> Tensor:
-    """Return what is added to scores: 0 where ``allowed`` [B, Lq, Lk], else minus infinity.
+    """Return the additive mask: 0 where ``allowed`` [B, Lq, Lk], else minus infinity.
 
-    ``groups``: queries that lie one after the other for each key.
+    ``groups``: query heads per key-value head, which become extra rows.
     """
     keys = allowed.shape[-1]
     forbidden = F.pad(~allowed.repeat(1, groups, 1), (0, -keys % _ALIGNED))
@@ -66,7 +65,7 @@ def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tenso
 
 
 class Layer(nn.Module):
-    """One layer; ``asked``: the width of what its keys and values are made of, if not its own."""
+    """A decoder layer; ``asked``: width of the tokens that keys and values come from, if other."""
 
     def __init__(self, width: int, inner: int, sizes: TextSizes, asked: int | None = None) -> None:
         super().__init__()
@@ -77,7 +76,7 @@ class Layer(nn.Module):
         self.post_attention_layernorm = nn.RMSNorm(width, eps=sizes.rms_norm_eps)
 
     def after(self, x: Tensor, attended: Tensor) -> Tensor:
-        """Return the tokens with what they saw, [B, L, H D], added and thought over."""
+        """Return tokens after the residual of ``attended`` [B, L, H * D] and the MLP."""
         x = x + self.self_attn.o_proj(attended)
         out: Tensor = x + self.mlp(self.post_attention_layernorm(x))
         return out
@@ -94,9 +93,9 @@ class TextModel(nn.Module):
         self.norm = nn.RMSNorm(width, eps=sizes.rms_norm_eps)
 
     def forward(self, x: Tensor, rope: Rope, mask: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Return every layer's keys, turned, and values of tokens [B, L, width].
+        """Return the KV cache, rotated, of tokens [B, L, width] in every layer.
 
-        Nobody reads what the last layer makes of them.
+        The output of the last layer is not computed.
         """
         remembered: list[tuple[Tensor, Tensor]] = []
         for layer in cast("list[Layer]", self.layers):

@@ -1,13 +1,13 @@
-"""SmolVLA (Shukor et al., 2025): a small vision-language model, and an expert that moves.
+"""SmolVLA (Shukor et al., 2025): a small vision-language model with an action expert.
 
     images ─▶ SigLIP ─▶ tokens ┐
-    task's words ─▶ tokens ────┤▶ language model ─▶ keys and values of every layer, once per query
+    instruction ─▶ tokens ─────┤▶ language model ─▶ KV cache of every layer, once per query
     state ─▶ token ────────────┘                        ▼
     noisy actions, time ─▶ tokens ─────────▶ expert, causal ─▶ velocity ─▶ ten steps to actions
 
-Flow matching: x_t = t noise + (1 - t) actions, and the velocity is noise - actions. Nobody of the
-left side sees the right, so that training and acting compute it alike. B is the batch, T the chunk,
-A the padded action size.
+Flow matching: x_t = t noise + (1 - t) actions, and the velocity is noise - actions. Prefix tokens
+never attend to action tokens, so training and inference compute them alike. B is the batch, T the
+chunk, A the padded action size.
 """
 
 from __future__ import annotations
@@ -72,11 +72,11 @@ class SmolVla(Network):
 
     @property
     def vocabulary(self) -> int:
-        """As many as it has vectors for."""
+        """Size of the token embedding table."""
         return self.vlm_with_expert.vlm.model.text_model.embed_tokens.num_embeddings
 
     def _check_pictures(self, side: int) -> None:
-        """Refuse sizes that do not fall into patches, and these into tokens."""
+        """Refuse image sizes that do not divide into patches and tokens."""
         asked = self.config.resize_imgs_with_padding
         seen = [self.config.input_features[key].shape[:2] for key in self.config.cameras]
         for height, width in seen if asked is None else [(asked[1], asked[0])]:
@@ -87,19 +87,19 @@ class SmolVla(Network):
                 )
 
     def _freeze(self) -> None:
-        """Let only learn what the config says, as in LeRobot."""
+        """Freeze parameters by the config, as LeRobot does."""
         config, both = self.config, self.vlm_with_expert
         if config.freeze_vision_encoder:
             both.vlm.model.vision_model.requires_grad_(False)
         if config.train_expert_only:
             both.vlm.requires_grad_(False)
         text = both.vlm.model.text_model
-        for module in (both.vlm.lm_head, text.norm, text.layers[-1]):  # of which nobody reads all
+        for module in (both.vlm.lm_head, text.norm, text.layers[-1]):  # their outputs are not used
             module.requires_grad_(False)
         self.state_proj.requires_grad_(config.train_state_proj)
 
     def adopt(self, stored: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Take a file without the matrix that writes words, which some leave out."""
+        """Accept files without the language-model head."""
         words, writes = (f"vlm_with_expert.vlm.{name}.weight" for name in (EMBEDDINGS, "lm_head"))
         return stored if words not in stored else {writes: stored[words], **stored}
 
@@ -125,16 +125,16 @@ class SmolVla(Network):
         return aloha.encoded_actions(actions) if self.config.adapt_to_pi_aloha else actions
 
     def settle(self, chunks: Tensor, states: list[Any]) -> Tensor:
-        """Keep what is left of the chunks for the next queries, where they are led by it."""
+        """Keep the rest of the chunks for the next queries, with real-time chunking."""
         if self.guide is not None:
             aloha_s = self.config.adapt_to_pi_aloha
             self.guide.keep(aloha.decoded_actions(chunks) if aloha_s else chunks, states)
         return chunks
 
     def sample(self, memory: Memory, noise: Tensor, recalled: Mapping[str, Tensor]) -> Tensor:
-        """Follow the velocity from ``noise`` [B, T, A] to actions, in steps of equal length.
+        """Integrate from ``noise`` [B, T, A] to actions by Euler steps.
 
-        ``recalled`` has what is left of the last chunks, where new ones are led by it.
+        ``recalled`` holds the rest of the last chunks, for real-time chunking.
         """
         n = self.config.num_steps
         steps = torch.arange(n, dtype=_fine(noise.device), device=noise.device)
@@ -154,14 +154,14 @@ class SmolVla(Network):
         return velocity.float()
 
     def embed_suffix(self, x: Tensor, time: Tensor) -> Tensor:
-        """Return a token [B, T, width] for every noisy action, which knows the time."""
+        """Return tokens [B, T, width] of noisy actions, mixed with the time."""
         actions = self.action_in_proj(x.to(self.action_in_proj.weight.dtype))
         both = torch.cat([actions, time.to(actions.dtype).expand_as(actions)], -1)
         tokens: Tensor = self.action_time_mlp_out(F.silu(self.action_time_mlp_in(both)))
         return tokens
 
     def embed_time(self, times: Tensor) -> Tensor:
-        """Return waves of many lengths at ``times`` [N], as [N, width]."""
+        """Return the sinusoidal embedding [N, width] of ``times`` [N]."""
         half, fine = self.vlm_with_expert.width // 2, _fine(times.device)
         place = torch.linspace(0.0, 1.0, half, dtype=fine, device=times.device)
         shortest, longest = self.config.min_period, self.config.max_period
@@ -170,10 +170,10 @@ class SmolVla(Network):
         return torch.cat([angle.sin(), angle.cos()], 1).float()
 
     def remember(self, inputs: dict[str, Tensor]) -> Memory:
-        """Look and listen once: return all that the expert reads."""
+        """Encode the prefix; return the KV cache for the expert."""
         tokens, valid = self.embed_prefix(inputs)
         alone = torch.arange(valid.shape[1], device=valid.device) == valid.shape[1] - 1
-        # The state, which is last, sees all; nobody else sees the state. Padding is seen by none.
+        # The state token, the last one, attends to all; no token attends to it or to padding.
         allowed = valid[:, None] & (alone[:, None] | ~alone)
         rope = rope_at(valid.cumsum(1) - 1, self.head)
         both = self.vlm_with_expert
@@ -181,7 +181,7 @@ class SmolVla(Network):
         return both.lm_expert.memory(seen, valid, self.config.chunk_size)
 
     def embed_prefix(self, inputs: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Return tokens [B, P, width] for cameras, words and state, and which of them count."""
+        """Return prefix tokens [B, P, width] of images, prompt and state, and a padding mask."""
         seen = [self.look(inputs[key]) for key in self.config.cameras if key in inputs]
         model = self.vlm_with_expert.vlm.model
         images = torch.stack(seen, 1)  # [B, cameras, 3, H, W]
@@ -197,7 +197,7 @@ class SmolVla(Network):
         return torch.cat(tokens, 1), valid
 
     def look(self, images: Tensor) -> Tensor:
-        """Return images [B, 3, H, W] from 0 to 1 as the encoder has them: padded, from -1 to 1."""
+        """Resize images [B, 3, H, W] from 0 to 1 for the encoder: padded, from -1 to 1."""
         asked = self.config.resize_imgs_with_padding
         if asked is not None:
             images = resized(images, height=asked[1], width=asked[0])
@@ -231,13 +231,13 @@ class SmolVla(Network):
         return F.mse_loss(found, noise - target, reduction="none")
 
     def hot_parts(self) -> list[nn.Module]:
-        """Compile the three towers."""
+        """Return expert, language model and vision encoder."""
         both = self.vlm_with_expert
         return [both.lm_expert, both.vlm.model.text_model, both.vlm.model.vision_model]
 
 
 class VlmWithExpert(nn.Module):
-    """Both models, under their names."""
+    """The vision-language model and the action expert."""
 
     def __init__(self, config: SmolVlaConfig, sizes: VlmSizes) -> None:
         super().__init__()
@@ -256,7 +256,7 @@ class VlmWithExpert(nn.Module):
 
 
 class Vlm(nn.Module):
-    """The vision-language model; its last matrix writes words, which nobody reads here."""
+    """The vision-language model; its language-model head is not used."""
 
     def __init__(self, sizes: VlmSizes, n_layers: int) -> None:
         super().__init__()
@@ -266,7 +266,7 @@ class Vlm(nn.Module):
 
 
 class VlmParts(nn.Module):
-    """What sees, what translates, what thinks."""
+    """Vision encoder, connector and language model."""
 
     def __init__(self, sizes: VlmSizes, n_layers: int) -> None:
         super().__init__()
@@ -276,7 +276,7 @@ class VlmParts(nn.Module):
 
 
 def resized(images: Tensor, height: int, width: int) -> Tensor:
-    """Fit images into a size, undistorted, in its lower right corner; the rest is black."""
+    """Resize images with their aspect ratio; black padding at the top and the left."""
     h, w = images.shape[-2:]
     if (h, w) == (height, width):
         return images
@@ -287,5 +287,5 @@ def resized(images: Tensor, height: int, width: int) -> Tensor:
 
 
 def _fine(device: torch.device) -> torch.dtype:
-    """Return the finest floats of a device: Apple's GPUs have no float64."""
+    """Return float64, or float32 on Apple's GPUs, which have no float64."""
     return torch.float32 if device.type == "mps" else torch.float64

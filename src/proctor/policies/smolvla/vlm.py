@@ -1,4 +1,4 @@
-"""Which vision-language model SmolVLA is built on, and its sizes, as its config.json says them."""
+"""SmolVLA's vision-language model: its name and its sizes, read from its config.json."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from proctor.policies.lerobot.location import stated_config
 Words = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 
 SMOLVLM2 = "HuggingFaceTB/SmolVLM2-500M-Video-Instruct"
-"""What every published SmolVLA is built on."""
+"""The base model of all published SmolVLA checkpoints."""
 
 
 @dataclass(frozen=True)
 class TextSizes:
-    """Of the language model; defaults are SmolLM2's, as SMOLVLM2 has it."""
+    """Sizes of the language model; the defaults are SMOLVLM2's."""
 
     hidden_size: Width = 960
     intermediate_size: Width = 2560
@@ -38,7 +38,7 @@ class TextSizes:
 
 @dataclass(frozen=True)
 class VlmSizes:
-    """Of all of it."""
+    """Sizes of the whole model."""
 
     text_config: TextSizes = TextSizes()
     vision_config: SiglipSizes = field(default_factory=SiglipSizes)
@@ -46,14 +46,14 @@ class VlmSizes:
 
     @property
     def granularity(self) -> int:
-        """Pixels of an image's side that become one token's."""
+        """Side of the image area that becomes one token, in pixels."""
         return self.vision_config.patch_size * self.scale_factor
 
     def check(self, where: str) -> None:
-        """Refuse what cannot be built.
+        """Refuse sizes that no network can be built from.
 
         Raises:
-            UsageError: saying what.
+            UsageError: naming the field.
         """
         text = self.text_config
         if text.num_attention_heads % text.num_key_value_heads or text.head % 2:
@@ -62,13 +62,13 @@ class VlmSizes:
 
 
 _MAY_BE_LEFT_OUT = ("head_dim", "rms_norm_eps", "layer_norm_eps", "hidden_act")
-"""Of a config.json, where our defaults are transformers' too."""
+"""Optional fields of config.json, whose defaults are transformers' too."""
 
 
 def sizes_of(name: str) -> VlmSizes:
-    """Return the sizes of the model that is called so: a folder here, or an id on the Hub.
+    """Return the sizes of a model: a local folder or a Hub id.
 
-    Those of the one that every published SmolVLA has are known: nothing is asked for them.
+    SMOLVLM2's are known without a download.
 
     Raises:
         UsageError: there is no such model, or its config.json describes no SmolVLM.

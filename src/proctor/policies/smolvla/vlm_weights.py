@@ -1,4 +1,4 @@
-"""The weights that a vision-language model was published with, for a SmolVLA to begin from."""
+"""Pretrained weights of the vision-language model, to start a training from."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from proctor.policies.lerobot.weights import WEIGHTS_FILE, check_tensor
 
 
 def load_vlm(vlm: nn.Module, name: str) -> None:
-    """Give ``vlm`` the weights of the model that is called so: a folder here, or an id on the Hub.
+    """Load the pretrained weights of a model, a local folder or a Hub id, into ``vlm``.
 
-    It may have more layers, which are left out.
+    Layers that ``vlm`` does not have are skipped.
 
     Raises:
         UsageError: there is no such model, or its weights do not fit.

@@ -1,1 +1,1 @@
-"""X-VLA: a Florence-2 that sees and reads, and a transformer with soft prompts that acts."""
+"""X-VLA: a Florence-2 encoder and an action transformer with soft prompts."""

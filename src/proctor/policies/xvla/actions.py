@@ -1,7 +1,7 @@
-"""What X-VLA's actions are, by ``action_mode``: sizes, grippers, and how wrong ones are counted.
+"""X-VLA's action spaces, by ``action_mode``: lengths, grippers and losses.
 
-A gripper that is a yes or no is trained as a logit, and comes out as a probability; the network
-does not see where it stands.
+A binary gripper is trained as a logit and returned as a probability; its value is hidden from the
+network's inputs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 from proctor.policies.xvla.config import XVlaConfig
 
 _ARMS = (0, 10)
-"""Where each arm's xyz (3), rotation (6) and gripper (1) begin among 20 numbers."""
+"""Offset of each arm's xyz (3), rotation (6) and gripper (1) among 20 numbers."""
 _EE6D_GRIPPERS = (9, 19)
 _JOINT_GRIPPERS = (6, 13)
 _SO101_GRIPPERS = (5, 11)
@@ -24,10 +24,10 @@ _SO101_GRIPPERS = (5, 11)
 
 @dataclass(frozen=True)
 class Space:
-    """One way to act: of all numbers that the network gives, which are played, which are grippers.
+    """An action space: the network's output length, the executed length, and the grippers.
 
-    ``hidden``: the grippers are zeroed where the network would see them; ``squashed``: what comes
-    out for them goes through a sigmoid.
+    ``hidden``: grippers are zeroed in the network's inputs; ``squashed``: a sigmoid is applied to
+    their outputs.
     """
 
     mode: str
@@ -38,17 +38,17 @@ class Space:
     squashed: bool = False
 
     def blinded(self, values: Tensor) -> Tensor:
-        """Return a state or actions [..., S] as the network sees them."""
+        """Return a state or actions [..., S] as network inputs."""
         return values.masked_fill(self._marks(values), 0) if self.hidden else values
 
     def settled(self, actions: Tensor) -> Tensor:
-        """Return what is played of the network's actions [..., size]."""
+        """Return the executed part of the network's actions [..., size]."""
         if self.squashed:
             actions = torch.where(self._marks(actions), actions.sigmoid(), actions)
         return actions[..., : self.played]
 
     def _marks(self, values: Tensor) -> Tensor:
-        """Return which of the last axis are grippers; made on the device, as CUDA graphs need."""
+        """Return a mask of the grippers, created on the device as CUDA graphs need."""
         numbers = torch.arange(values.shape[-1], device=values.device)
         marks = torch.zeros_like(numbers, dtype=torch.bool)
         for place in self.grippers:
@@ -56,12 +56,12 @@ class Space:
         return marks
 
     def losses(self, given: Tensor, wanted: Tensor) -> dict[str, Tensor]:
-        """Return the parts of the loss of actions [B, T, size]; their sum is what is minimised."""
+        """Return the loss terms of actions [B, T, size]; the loss is their sum."""
         return _LOSSES[self.mode](given, wanted, self)
 
 
 def space_of(config: XVlaConfig) -> Space:
-    """Return what the actions of a policy are."""
+    """Return a policy's action space."""
     size, played = config.action_sizes
     grippers = _GRIPPERS.get(config.action_mode, ())
     hides = config.action_mode in ("ee6d", "joint", "so101_bimanual")
@@ -69,7 +69,7 @@ def space_of(config: XVlaConfig) -> Space:
 
 
 def _poses(given: Tensor, wanted: Tensor) -> dict[str, Tensor]:
-    """Return 500 x the error of positions and 10 x that of rotations, summed over both arms."""
+    """Return 500 x the position error and 10 x the rotation error, summed over both arms."""
 
     def both(first: int, last: int) -> Tensor:
         errors = [
@@ -82,7 +82,7 @@ def _poses(given: Tensor, wanted: Tensor) -> dict[str, Tensor]:
 
 
 def _yes_or_no(given: Tensor, wanted: Tensor, places: tuple[int, ...]) -> Tensor:
-    """Return the mean error of logits."""
+    """Return the mean binary cross-entropy of logits."""
     errors = [F.binary_cross_entropy_with_logits(given[..., n], wanted[..., n]) for n in places]
     return sum(errors[1:], errors[0]) / len(errors)
 
@@ -113,7 +113,7 @@ def _plain(given: Tensor, wanted: Tensor, space: Space) -> dict[str, Tensor]:
 
 
 def _so101(given: Tensor, wanted: Tensor, space: Space) -> dict[str, Tensor]:
-    """Everything is counted twice, and grippers three times: so LeRobot does."""
+    """Count everything twice and grippers three times, as LeRobot does."""
     n, places = space.played, list(space.grippers)
     half = n // 2
     return {

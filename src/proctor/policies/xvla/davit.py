@@ -1,7 +1,7 @@
-"""DaViT (Ding et al., 2022), Florence-2's image encoder, and the projector behind it.
+"""DaViT (Ding et al., 2022), Florence-2's image encoder, and its projector.
 
-    pictures ─▶ 4 x [patches ─▶ n x (spatial block: windows attend, channel block: channels attend)]
-             ─▶ + positions ─▶ [mean, every token] ─▶ words of the language model
+    images ─▶  4 x [patches ─▶ n x (spatial block: windows attend, channel block: channels attend)]
+             ─▶ + positions ─▶ [mean, every token] ─▶ tokens of the language model
 
 Attribute names are those of Florence-2 in transformers, which checkpoints have.
 """
@@ -18,7 +18,7 @@ from proctor.policies.xvla.florence_config import Vision
 
 
 class VisionTower(nn.Module):
-    """Pictures [B, 3, H, W] to a feature map [B, C, h, w]."""
+    """Images [B, 3, H, W] to a feature map [B, C, h, w]."""
 
     def __init__(self, config: Vision) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class VisionTower(nn.Module):
         )
 
     def forward(self, images: Tensor) -> Tensor:
-        """Look at pictures."""
+        """Return the feature map."""
         x = images
         for patches, stage in zip(self.convs, self.blocks, strict=True):
             x = patches(x)
@@ -41,7 +41,7 @@ class VisionTower(nn.Module):
 
 
 class Patches(nn.Module):
-    """A convolution that makes fewer, longer tokens of a map; the norm is before or behind it."""
+    """A strided convolution with a LayerNorm before or after it."""
 
     def __init__(self, config: Vision, stage: int) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class DualBlock(nn.Module):
 
 
 class _Block(nn.Module):
-    """Depthwise convolution, attention, depthwise convolution, MLP, each beside a shortcut."""
+    """Depthwise convolution, attention, depthwise convolution, MLP; all residual."""
 
     def __init__(self, config: Vision, stage: int, drop: float) -> None:
         super().__init__()
@@ -97,7 +97,7 @@ class _Block(nn.Module):
         self.drop_path = DropPath(drop)
 
     def attend(self, tokens: Tensor, height: int, width: int) -> Tensor:
-        """Return what tokens [B, height x width, C] see of each other."""
+        """Return the attention output of tokens [B, height x width, C]."""
         raise NotImplementedError
 
     def forward(self, x: Tensor) -> Tensor:

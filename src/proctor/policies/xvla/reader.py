@@ -1,7 +1,6 @@
-"""BART's encoder (Lewis et al., 2020), in which Florence-2 reads words beside what it sees.
+"""BART's encoder (Lewis et al., 2020), Florence-2's encoder of image and text tokens.
 
-Attribute names are those of BART in transformers. Nothing is masked: what fills an instruction up
-is read too, as X-VLA was trained.
+Attribute names are those of BART in transformers. Padding is not masked: X-VLA was trained so.
 """
 
 from __future__ import annotations
@@ -13,11 +12,11 @@ from proctor.policies.blocks.encoder_layer import SelfAttention
 from proctor.policies.xvla.florence_config import Text
 
 _OFFSET = 2
-"""Rows before the first position, which BART has for historical reasons."""
+"""Offset of BART's position embeddings, for historical reasons."""
 
 
 class LanguageModel(nn.Module):
-    """Words and the layers that read them; the decoder of BART has no place here."""
+    """Token embeddings and BART's encoder; its decoder is not used."""
 
     def __init__(self, config: Text) -> None:
         super().__init__()
@@ -26,13 +25,13 @@ class LanguageModel(nn.Module):
         self.encoder = Encoder(config)
 
     def words(self, tokens: Tensor) -> Tensor:
-        """Return [B, L, D] for the numbers of words."""
+        """Return embeddings [B, L, D] of tokens."""
         out: Tensor = self.shared(tokens)
         return out * self.scale
 
 
 class Encoder(nn.Module):
-    """Layers of attention and feed-forward, each with its norm behind it."""
+    """Post-norm encoder layers with learned positions."""
 
     def __init__(self, config: Text) -> None:
         super().__init__()
@@ -44,7 +43,7 @@ class Encoder(nn.Module):
         self.layernorm_embedding = nn.LayerNorm(config.d_model)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return [B, L, D] for what is read, [B, L, D]."""
+        """Return encoded tokens [B, L, D]."""
         x = x + self.embed_positions.weight[_OFFSET : _OFFSET + x.shape[1]]
         x = F.dropout(self.layernorm_embedding(x), self.dropout, self.training)
         for layer in self.layers:
@@ -53,7 +52,7 @@ class Encoder(nn.Module):
 
 
 class Layer(nn.Module):
-    """One layer."""
+    """A post-norm encoder layer: self-attention and an MLP."""
 
     def __init__(self, config: Text) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The steps of LeRobot's pipelines that only X-VLA has."""
+"""Steps of LeRobot's pipelines that only X-VLA has."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from proctor.features import ACTION, IMAGES, Array
 from proctor.policies.lerobot.step import Step, Tensors
 
 DOMAIN = "domain_id"
-"""The kind of robot, among a network's inputs."""
+"""The network's input with the domain: the kind of robot."""
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _MOST_DOMAIN = 10_000
 
 
 @dataclass(frozen=True)
 class _OfImages(Step):
-    """A step that changes pictures: those it names, else all of a benchmark with several."""
+    """A step that changes images: those in ``image_keys``, else all named cameras."""
 
     image_keys: list[str] | None = None
 
     def __call__(self, tensors: Tensors) -> Tensors:
-        """Change every picture."""
+        """Change the images."""
         if self.image_keys is None:
             chosen = [key for key in tensors if key.startswith(IMAGES.removesuffix("."))]
         else:
@@ -34,50 +34,52 @@ class _OfImages(Step):
         return tensors | {key: self.change(tensors[key]) for key in chosen}
 
     def change(self, image: Tensor) -> Tensor:
-        """Return a picture [..., 3, H, W] as this step has it."""
+        """Return the changed image [..., 3, H, W]."""
         raise NotImplementedError
 
     def config(self) -> dict[str, Any]:
-        """Return which pictures."""
+        """Return which images are changed."""
         return {"image_keys": self.image_keys}
 
 
 @dataclass(frozen=True)
 class ImageToFloat(_OfImages):
-    """Bring pictures to [0, 1]. Ours are there already: LeRobot looks whether any pixel is above 1,
-    so that a picture would depend on its batch."""
+    """Scale images to [0, 1]; ours already are.
+
+    LeRobot checks whether any pixel is above 1, so that an image would depend on its batch.
+    """
 
     registry_name: ClassVar[str] = "xvla_image_to_float"
     validate_range: bool = True
 
     def change(self, image: Tensor) -> Tensor:
-        """Return it as it is."""
+        """Return the image unchanged."""
         return image
 
     def config(self) -> dict[str, Any]:
-        """Return which pictures, and whether LeRobot is to look at their range."""
+        """Return which images, and whether LeRobot checks their range."""
         return super().config() | {"validate_range": self.validate_range}
 
 
 @dataclass(frozen=True)
 class ImageScale(_OfImages):
-    """Bring pictures from [0, 1] to [0, 255]."""
+    """Scale images from [0, 1] to [0, 255]."""
 
     registry_name: ClassVar[str] = "xvla_image_scale"
 
     def change(self, image: Tensor) -> Tensor:
-        """Return 255 times as much."""
+        """Return the image times 255."""
         return image * 255
 
 
 @dataclass(frozen=True)
 class ImageNetNormalize(_OfImages):
-    """Subtract ImageNet's mean colour and divide by its deviation."""
+    """Normalise images by ImageNet's mean and standard deviation."""
 
     registry_name: ClassVar[str] = "xvla_imagenet_normalize"
 
     def change(self, image: Tensor) -> Tensor:
-        """Return it normalised."""
+        """Return the normalised image."""
         mean, std = (_colour(numbers, image) for numbers in (_MEAN, _STD))
         return (image - mean) / std
 
@@ -90,30 +92,30 @@ def _colour(numbers: tuple[float, ...], like: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class AddDomain(Step):
-    """Say which kind of robot it is."""
+    """Add the domain id to the inputs."""
 
     registry_name: ClassVar[str] = "xvla_add_domain_id"
     domain_id: int = 0
 
     def __call__(self, tensors: Tensors) -> Tensors:
-        """Add a number for each row."""
+        """Add the domain id for each row."""
         first = next(iter(tensors.values()))
         domain = torch.full((len(first),), self.domain_id, dtype=torch.long, device=first.device)
         return tensors | {DOMAIN: domain}
 
     def config(self) -> dict[str, Any]:
-        """Return which."""
+        """Return the domain id."""
         return {"domain_id": self.domain_id}
 
     def check(self, where: str) -> None:
-        """Refuse what is no domain."""
+        """Refuse an invalid domain id."""
         if not 0 <= self.domain_id < _MOST_DOMAIN:
             raise UsageError(f"{where}: domain_id is {self.domain_id}")
 
 
 @dataclass(frozen=True)
 class AxisAngle(Step):
-    """Make of a pose with two columns of a rotation matrix one with an axis times its angle.
+    """Convert rotations of actions from 6D (two columns of a matrix) to axis-angle.
 
     [x y z, 6 of rotation, gripper, ...] to [x y z, 3 of rotation, gripper as -1 or 1].
     """
@@ -132,7 +134,7 @@ class AxisAngle(Step):
         return tensors | {ACTION: pose}
 
     def config(self) -> dict[str, Any]:
-        """Return the length that LeRobot expects."""
+        """Return the action length that LeRobot expects."""
         return {"expected_action_dim": self.expected_action_dim}
 
 

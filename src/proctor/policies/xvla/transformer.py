@@ -1,11 +1,11 @@
-"""X-VLA's transformer (Zheng et al., 2025): noisy actions in, clean ones out, a domain at a time.
+"""X-VLA's transformer (Zheng et al., 2025): denoises actions, with weights for each domain.
 
     [noisy action, state, time] ─▶ tokens ┐
-    what was seen and read ──────▶ tokens ┴▶ + positions ─▶ layers ─▶ actions
+    image and text features ─────▶ tokens ┴▶ + positions ─▶ layers ─▶ actions
     the domain's soft prompts ───▶ tokens ─────────────────────┘
 
-A domain is a kind of robot: it has soft prompts and layers in and out of its own. What does not
-change from one denoising step to the next is a ``Context``, made once a query.
+A domain is a kind of robot with its own soft prompts, input and output layers. A ``Context`` holds
+all that is the same in every denoising step; it is computed once per query.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Context:
-    """What all denoising steps of a query share."""
+    """Inputs that all denoising steps of a query share."""
 
     domain: Tensor  # int64 [B]
     tokens: Tensor  # [B, L, D], with positions; soft prompts last
@@ -73,7 +73,7 @@ class SoftPromptedTransformer(nn.Module):
         self.apply(_begin)
 
     def context(self, domain: Tensor, read: Tensor, looked: Tensor, n_actions: int) -> Context:
-        """Return what stays the same over a query: what was read and seen, and the prompts."""
+        """Return the tokens of image and text features and of soft prompts."""
         parts = [
             projection(seen, domain) if isinstance(projection, DomainLinear) else projection(seen)
             for projection, seen in ((self.vlm_proj, read), (self.aux_visual_proj, looked))
@@ -99,7 +99,7 @@ class SoftPromptedTransformer(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and MLP, each with its norm before it."""
+    """Pre-norm self-attention and MLP."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -116,7 +116,7 @@ class Block(nn.Module):
 
 
 class Attention(nn.Module):
-    """Every token attends to every token."""
+    """Self-attention over all tokens."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -135,7 +135,7 @@ class Attention(nn.Module):
 
 
 class Mlp(nn.Module):
-    """Two layers with GELU's tanh form between them."""
+    """Two linear layers with GELU (tanh form) between them."""
 
     def __init__(self, width: int, hidden: int) -> None:
         super().__init__()
@@ -149,7 +149,7 @@ class Mlp(nn.Module):
 
 
 class DomainLinear(nn.Module):
-    """A linear layer for each domain, kept as rows of embeddings."""
+    """A linear layer per domain, stored as rows of embeddings."""
 
     def __init__(self, into: int, out: int, domains: int) -> None:
         super().__init__()
@@ -176,7 +176,7 @@ def time_embedding(time: Tensor, size: int) -> Tensor:
 
 
 def _begin(module: nn.Module) -> None:
-    """Draw a layer's first weights."""
+    """Initialise a linear layer."""
     if isinstance(module, nn.Linear):
         nn.init.xavier_uniform_(module.weight)
         nn.init.zeros_(module.bias)
