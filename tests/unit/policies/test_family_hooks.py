@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import proctor
+from proctor.policies.lerobot import step_reader
 from proctor.policies.lerobot.families import (
     FAMILIES,
     families,
@@ -18,7 +18,7 @@ from proctor.policies.lerobot.families import (
 from proctor.policies.lerobot.presets import OPTIMIZERS
 from proctor.policies.lerobot.step_reader import KNOWN, build_step
 
-SHARED = Path(proctor.__file__).parent / "policies" / "lerobot"
+SHARED = Path(step_reader.__file__).parent
 
 
 @pytest.mark.parametrize("name", sorted(family_steps()))
