@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from proctor.serving.counter import Counter
 from proctor.serving.desk import Answered, Guest
 from proctor.serving.inputs import Inputs
 from proctor.serving.limits import Limits
-from proctor.serving.zeromq import Answer, Talk
+from proctor.serving.zeromq import Conversation, Talk
 from proctor.wire import groot, groot_dialect
 from proctor.wire.packing import OURS
 from proctor.wire.records import Ask
@@ -38,23 +37,26 @@ class _Talk:
         self._counter, self._limits = counter, limits
 
     @contextlib.contextmanager
-    def hold(self) -> Iterator[Answer]:
+    def hold(self) -> Iterator[Conversation]:
         """Answer one client."""
         guests: list[Guest] = []
+
+        async def answer(frame: bytes) -> bytes:
+            try:
+                envelope = groot.read_envelope(frame)
+                if not self._limits.admits(envelope.api_token):
+                    raise WireError("Unauthorized: the API token is missing or wrong")
+                conversation.is_known = True
+                return await self._reply(guests, groot.decode_request(envelope))
+            except ProctorError as error:
+                return _refusal(str(error))
+
+        conversation = Conversation(answer, is_known=self._limits.api_key is None)
         try:
-            yield partial(self._answer, guests)
+            yield conversation
         finally:
             for guest in guests:
                 self._counter.desk.leave(guest)
-
-    async def _answer(self, guests: list[Guest], frame: bytes) -> bytes:
-        try:
-            envelope = groot.read_envelope(frame)
-            if not self._limits.admits(envelope.api_token):
-                raise WireError("Unauthorized: the API token is missing or wrong")
-            return await self._reply(guests, groot.decode_request(envelope))
-        except ProctorError as error:
-            return _refusal(str(error))
 
     async def _reply(self, guests: list[Guest], request: groot.Request) -> bytes:
         match request.endpoint:

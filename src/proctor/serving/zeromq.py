@@ -16,14 +16,24 @@ _OPEN_S = 10.0
 _BUFFER = 2**20
 _PARTS, _MOST_PARTS = 2, 64
 """Of a request: an empty part and itself. Of a message that is read to its end and refused."""
-Answer = Callable[[bytes], Awaitable[bytes]]
+_MAX_UNKNOWN, _SMALL_BYTES = 4, 2**16
+"""Clients that have not shown the key and may each send a request larger than that."""
+
+
+@dataclass
+class Conversation:
+    """A conversation with one client."""
+
+    answer: Callable[[bytes], Awaitable[bytes]]
+    is_known: bool = True
+    """Whether the client has shown the key."""
 
 
 @dataclass(frozen=True)
 class Talk:
     """A protocol of requests and replies."""
 
-    hold: Callable[[], contextlib.AbstractContextManager[Answer]]
+    hold: Callable[[], contextlib.AbstractContextManager[Conversation]]
     """Begins a conversation with somebody, who is answered by what it yields."""
     refuse: Callable[[str], bytes]
     """Says in a reply why there is no answer."""
@@ -45,11 +55,18 @@ class _Line:
     """A connection to one guest."""
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, limits: Limits
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        limits: Limits,
+        unknown: asyncio.Semaphore,
     ) -> None:
         self._reader, self._writer = reader, writer
         self._most_bytes, self._idle_s = limits.most_bytes, limits.idle_s
         self._heard: asyncio.Queue[bytes | WireError | None] = asyncio.Queue(1)
+        self._unknown = unknown
+        """The places for large requests of clients that have not shown the key."""
+        self._has_place = False
 
     async def greet(self) -> None:
         """Shake hands.
@@ -65,12 +82,29 @@ class _Line:
                 flags = await self._flags()
                 zmtp.check_ready(await self._command(await self._size(flags.size_bytes)))
 
-    async def read(self) -> None:
+    async def read(self, talk: Conversation) -> None:
         """Read requests ahead of who hears them, one at most, so that heartbeats are answered."""
         with contextlib.suppress(_GuestLeft), _leaving():
             while True:
-                await self._heard.put(await self._request())
+                await self._heard.put(await self._request(talk))
         await self._heard.put(None)
+
+    def heed_key(self, talk: Conversation) -> None:
+        """Give the place back of a client that has shown the key, and hang up on one that has not.
+
+        Raises:
+            _GuestLeft: it sent a large request, and no key.
+        """
+        if self._has_place:
+            self.give_place()
+            if not talk.is_known:
+                raise _GuestLeft
+
+    def give_place(self) -> None:
+        """Give the place for a large request back, if it has one."""
+        if self._has_place:
+            self._has_place = False
+            self._unknown.release()
 
     async def hear(self) -> bytes | WireError:
         """Return the next request, or what is wrong with it.
@@ -96,7 +130,7 @@ class _Line:
                 self._writer.write(zmtp.encode_reply(reply))
                 await self._writer.drain()
 
-    async def _request(self) -> bytes | WireError:
+    async def _request(self, talk: Conversation) -> bytes | WireError:
         """Read a message to its end, and keep what a request may have."""
         kept: list[bytes] = []
         parts, total, more = 0, 0, True
@@ -111,7 +145,8 @@ class _Line:
                 await self._heard.put(_no_request(f"more than {_MOST_PARTS}"))
                 raise WireError("it does not end")
             if parts <= _PARTS and total <= self._most_bytes:
-                kept.append(b"".join([piece async for piece in self._pieces(size)]))
+                async with self._place(talk, size):
+                    kept.append(b"".join([piece async for piece in self._pieces(size)]))
             else:
                 kept.clear()
                 async for _ in self._pieces(size):
@@ -124,6 +159,18 @@ class _Line:
         if parts != _PARTS or kept[0]:
             return _no_request(f"{parts} in all")
         return kept[1]
+
+    @contextlib.asynccontextmanager
+    async def _place(self, talk: Conversation, size: int) -> AsyncIterator[None]:
+        """Let a client without the key wait for its turn to send much, and send it soon."""
+        if talk.is_known or size <= _SMALL_BYTES:
+            yield
+            return
+        async with asyncio.timeout(_OPEN_S):
+            if not self._has_place:
+                await self._unknown.acquire()
+                self._has_place = True
+            yield
 
     async def _flags(self) -> zmtp.Flags:
         return zmtp.flags_of((await self._reader.readexactly(1))[0])
@@ -164,6 +211,7 @@ async def listen(talk: Talk, port: int, limits: Limits) -> Opened:
         UsageError: the port is taken, or the address is none of this machine's.
     """
     guests: set[asyncio.StreamWriter] = set()
+    unknown = asyncio.Semaphore(_MAX_UNKNOWN)
 
     async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(guests) >= 2 * limits.most_guests:
@@ -171,16 +219,17 @@ async def listen(talk: Talk, port: int, limits: Limits) -> Opened:
             return
         crowded = len(guests) >= limits.most_guests
         guests.add(writer)
-        line = _Line(reader, writer, limits)
+        line = _Line(reader, writer, limits, unknown)
         try:
             with contextlib.suppress(_GuestLeft):
                 await line.greet()
-                with _turned_away(talk) if crowded else talk.hold() as answer:
-                    await _converse(line, answer, talk)
+                with _turned_away(talk) if crowded else talk.hold() as conversation:
+                    await _converse(line, conversation, talk)
         except Exception as error:
             print(one_line(f"a guest was left alone: {error!r}"), file=sys.stderr)
             raise
         finally:
+            line.give_place()
             guests.discard(writer)
             writer.transport.abort()
 
@@ -199,27 +248,29 @@ async def listen(talk: Talk, port: int, limits: Limits) -> Opened:
     return Opened(server.sockets[0].getsockname()[1], close)
 
 
-async def _converse(line: _Line, answer: Answer, talk: Talk) -> None:
+async def _converse(line: _Line, conversation: Conversation, talk: Talk) -> None:
     """Answer requests, or say what is wrong with them.
 
     Raises:
         _GuestLeft: in the end.
     """
-    reading = asyncio.ensure_future(line.read())
+    reading = asyncio.ensure_future(line.read(conversation))
     try:
         while True:
             request = await line.hear()
             if isinstance(request, WireError):
                 await line.say(talk.refuse(str(request)))
             else:
-                await line.say(await answer(request))
+                await line.say(await conversation.answer(request))
+            del request
+            line.heed_key(conversation)
     finally:
         reading.cancel()
 
 
 @contextlib.contextmanager
-def _turned_away(talk: Talk) -> Iterator[Answer]:
+def _turned_away(talk: Talk) -> Iterator[Conversation]:
     async def answer(request: bytes) -> bytes:
         return talk.refuse("too many connections (--max_connections)")
 
-    yield answer
+    yield Conversation(answer, is_known=False)

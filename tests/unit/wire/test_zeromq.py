@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -94,6 +96,46 @@ def test_a_message_without_an_end_is_cut_off_and_is_not_kept() -> None:
         with pytest.raises(OSError, match=r"[Pp]ipe|reset"):
             line.sendall(block * 50)
         assert asked(url, PING)["status"] == "ok"
+
+
+def test_clients_without_the_key_hold_a_few_large_requests_at_a_time() -> None:
+    def held() -> int:
+        with open("/proc/self/statm") as file:  # noqa: PTH123  this process is the server's, too
+            return int(file.read().split()[1]) * 4096
+
+    message = part(b"", more=True) + part(bytes(8 * MIB), more=False)
+    all_but_the_end = memoryview(message)[:-1]
+
+    def send(line: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            line.sendall(all_but_the_end)
+
+    with served(protocol=["groot"], api_key="key") as (url, _), contextlib.ExitStack() as opened:
+        lines = [opened.enter_context(raw(url)) for _ in range(16)]
+        before = held()
+        senders = [threading.Thread(target=send, args=(line,)) for line in lines]
+        for sender in senders:
+            sender.start()
+        time.sleep(2)
+        assert held() - before < 90 * MIB, "of 128 MiB"
+        assert asked(url, {**PING, "api_token": "key"})["status"] == "ok"
+        for line in lines:
+            line.shutdown(socket.SHUT_RDWR)
+        for sender in senders:
+            sender.join()
+
+
+def test_a_large_request_is_taken_of_who_shows_the_key_with_it_and_hung_up_on_of_others() -> None:
+    large = {**PING, "data": bytes(MIB)}
+    with served(protocol=["groot"], api_key="key") as (url, _):
+        for _ in range(6):  # places are given back
+            assert asked(url, {**large, "api_token": "key"})["status"] == "ok"
+            assert "Unauthorized" in asked(url, large)["error"]
+        with raw(url) as line:
+            line.sendall(zmtp.encode_reply(pack(large)))
+            with pytest.raises((AssertionError, ConnectionResetError)):
+                received(line, 10_000)
+        assert asked(url, {**PING, "api_token": "key"})["status"] == "ok"
 
 
 @pytest.mark.parametrize(
