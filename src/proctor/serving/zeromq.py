@@ -20,6 +20,12 @@ _MAX_UNKNOWN, _SMALL_BYTES = 4, 2**16
 """Clients that have not shown the key and may each send a request larger than that."""
 
 
+_MAX_REFUSED = 8
+"""Requests in a row that are none, or have no key: a peer can send many of them at no cost."""
+_MAX_COMMANDS, _COMMANDS_S = 256, 1.0
+"""Heartbeats in so many seconds."""
+
+
 @dataclass
 class Conversation:
     """A conversation with one client."""
@@ -67,6 +73,7 @@ class _Line:
         self._unknown = unknown
         """The places for large requests of clients that have not shown the key."""
         self._has_place = False
+        self._commands, self._commands_since = 0, 0.0
 
     async def greet(self) -> None:
         """Shake hands.
@@ -184,6 +191,12 @@ class _Line:
         return await self._reader.readexactly(size)
 
     async def _heed(self, command: bytes) -> None:
+        now = asyncio.get_running_loop().time()
+        if now - self._commands_since > _COMMANDS_S:
+            self._commands, self._commands_since = 0, now
+        self._commands += 1
+        if self._commands > _MAX_COMMANDS:
+            raise WireError("too many commands")
         pong = zmtp.pong(command)
         if pong is not None:
             self._writer.write(pong)
@@ -256,12 +269,15 @@ async def _converse(line: _Line, conversation: Conversation, talk: Talk) -> None
     """
     reading = asyncio.ensure_future(line.read(conversation))
     try:
-        while True:
+        refused = 0
+        while refused < _MAX_REFUSED:
             request = await line.hear()
             if isinstance(request, WireError):
+                refused += 1
                 await line.say(talk.refuse(str(request)))
             else:
                 await line.say(await conversation.answer(request))
+                refused = 0 if conversation.is_known else refused + 1
             del request
             line.heed_key(conversation)
     finally:

@@ -125,6 +125,30 @@ def test_clients_without_the_key_hold_a_few_large_requests_at_a_time() -> None:
             sender.join()
 
 
+@pytest.mark.parametrize("key", ["key", None])
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"\x00\x00",
+        b"\x04\x00",
+        b"\x04\x07\x04PING\x00\x10",
+        zmtp.encode_reply(pack({"endpoint": "x"})),
+    ],
+    ids=["empty parts", "empty commands", "heartbeats", "requests"],
+)
+def test_many_messages_that_cost_a_peer_nothing_are_not_read_to_their_end(
+    said: bytes, key: str | None
+) -> None:
+    if key is None and len(said) > 10:
+        said = b"\x00\x00"  # without a key, requests are answered
+    with served(protocol=["groot"], api_key=key) as (url, _), raw(url) as line:
+        began = time.process_time()
+        with pytest.raises((AssertionError, OSError)):  # noqa: PT012  it may hang up at any time
+            line.sendall(said * 200_000)
+            received(line, 200_000_000)
+        assert time.process_time() - began < 1
+
+
 def test_a_large_request_is_taken_of_who_shows_the_key_with_it_and_hung_up_on_of_others() -> None:
     large = {**PING, "data": bytes(MIB)}
     with served(protocol=["groot"], api_key="key") as (url, _):
