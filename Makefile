@@ -71,17 +71,16 @@ fuzz: $(STAMP)
 	$(BIN)/python -m tests.fuzz
 
 bench: $(STAMP) graphics libero-assets
-	$(BIN)/python measurements/engine.py
-	$(BIN)/python measurements/libero.py
+	$(BIN)/python -m measurements engine
+	$(BIN)/python -m measurements libero
 
 bench-scaling: $(STAMP) graphics
-	$(BIN)/python measurements/scaling.py
+	$(BIN)/python -m measurements scaling
 
 # LeRobot in .venv-peers and vla-eval in .venv-peers-vla, or where PROCTOR_PEER_VENV and
 # PROCTOR_VLA_VENV say, then each beside Proctor.
 bench-peers: $(STAMP) graphics libero-assets
-	$(BIN)/python measurements/peers/install.py
-	$(BIN)/python -m measurements.peers
+	$(BIN)/python -m measurements peers --install
 
 # Real peers at both ends of the wires: OPENPI, VLA and LEROBOT name the Pythons of venvs with
 # openpi-client 0.1.2, vla-eval 0.8.0 and LeRobot 0.6.1; what is not named is not tried.

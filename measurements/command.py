@@ -1,23 +1,90 @@
-"""The command that is measured, and what its figures must be read with. Imports no other script."""
+"""What measurements share: running ``proctor``, their flags, printing figures."""
 
 from __future__ import annotations
 
+import argparse
 import json
+import os
 import platform
 import re
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from proctor.machine.system import git_commit, usable_cores
 from proctor.runs.journal import EpisodeRow, read_journal
 
 PROCTOR = [sys.executable, "-m", "proctor.cli"]
+Part = Callable[[Path], None]
+"""Measures one thing in a scratch folder and prints its figures."""
+
+
+def parser_of(name: str, doc: str | None, parts: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """Return the parser of a measurement: its parts by name, and ``--tiny``."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m measurements {name}",
+        description=doc,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    if parts:
+
+        def part(word: str) -> str:
+            if word not in parts:
+                raise argparse.ArgumentTypeError(f"no {word!r} (choose from: {', '.join(parts)})")
+            return word
+
+        parser.add_argument("parts", nargs="*", type=part, metavar="PART", help=", ".join(parts))
+    parser.add_argument(
+        "--tiny", action="store_true", help="the smallest run: tests the script, not the speed"
+    )
+    return parser
+
+
+def run_parts(names: Sequence[str], parts: Mapping[str, Part], head: str = "") -> None:
+    """Run the named parts in a scratch folder, or all; print the machine and its load around."""
+    print(machine())
+    print(f"load before: {os.getloadavg()[0]:.2f}")
+    if head:
+        print(f"\n{head}", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        for name in names or parts:
+            parts[name](Path(folder))
+    print(f"{chr(10) * bool(head)}load after: {os.getloadavg()[0]:.2f}")
+
+
+def proctor(*words: str) -> None:
+    """Run a command of ours to its end.
+
+    Raises:
+        SystemExit: with its error output, when it fails.
+    """
+    done = subprocess.run([*PROCTOR, *words], capture_output=True, text=True)  # noqa: S603  our own words
+    if done.returncode:
+        raise SystemExit(done.stderr)
+
+
+def evaluate(folder: Path, *flags: str) -> tuple[float, list[EpisodeRow]]:
+    """Run ``proctor eval`` as a user would; return its wall time and its episodes."""
+    start = time.perf_counter()
+    proctor("eval", *flags, "--video.episodes=0", f"--output_dir={folder}")
+    return time.perf_counter() - start, read_journal(folder).rows
+
+
+def total(rows: Sequence[EpisodeRow], field: str) -> float:
+    """Return the sum of one field; missing values count as 0."""
+    return float(sum(getattr(row, field) or 0 for row in rows))
+
+
+def say(name: str, figure: str, target: str = "") -> None:
+    """Print one figure, and its target where there is one."""
+    print(f"{name:<58} {figure:>16}   {target}", flush=True)
 
 
 def pss_mb(pid: int) -> float:
-    """Return what a process adds to the memory in use, shared pages by its share; 0 if it ended."""
+    """Return the proportional set size of a process; 0 if it ended."""
     try:
         text = Path(f"/proc/{pid}/smaps_rollup").read_text()
     except OSError:
@@ -26,35 +93,14 @@ def pss_mb(pid: int) -> float:
     return int(found.group(1)) / 1024 if found else 0.0
 
 
-def evaluate(folder: Path, *flags: str) -> tuple[float, list[EpisodeRow]]:
-    """Run ``proctor eval`` as a user would; return its wall time and its episodes."""
-    start = time.perf_counter()
-    done = subprocess.run(  # noqa: S603  our own words
-        [*PROCTOR, "eval", *flags, "--video.episodes=0", f"--output_dir={folder}"],
-        capture_output=True,
-        text=True,
-    )
-    wall_s = time.perf_counter() - start
-    if done.returncode:
-        raise SystemExit(done.stderr)
-    return wall_s, read_journal(folder).rows
-
-
-def total(rows: list[EpisodeRow], field: str) -> float:
-    return float(sum(getattr(row, field) or 0 for row in rows))
-
-
-def say(name: str, figure: str, target: str = "") -> None:
-    print(f"{name:<58} {figure:>16}   {target}", flush=True)
-
-
-def machine() -> str:
-    """Return what a figure must be read with: commit, cores, platform, Python."""
+def machine(**more: object) -> str:
+    """Return commit, cores, platform and Python, which every figure is published with."""
     return json.dumps(
         {
             "commit": git_commit(),
             "cores": usable_cores(),
             "platform": platform.platform(),
             "python": platform.python_version(),
+            **more,
         }
     )

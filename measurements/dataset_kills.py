@@ -1,15 +1,11 @@
-"""SIGKILLs while a dataset is recorded and edited: what is lost, and who can open what is left.
+"""SIGKILL a dataset writer and in-place edits at random moments; used by ``kills.py``.
 
-    python -m measurements.dataset_kills --record=100 --edit=100 [--peer=PYTHON] [--seed=0]
-
-PYTHON is an interpreter with LeRobot: it opens what every kill left, before anybody mends it. The
-kills come at random moments of a child that records (frames, end_episode, close, resume) or edits
-in place (delete, set-task, rename-feature). Exit code 1 if anything was lost.
+The kills come while a child process records (frames, end_episode, close, resume) or edits in place
+(delete, set-task, rename-feature). A LeRobot interpreter may open what every kill left.
 """
 
 from __future__ import annotations
 
-import argparse
 import mmap
 import os
 import shutil
@@ -20,24 +16,27 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from measurements.forked import forked
-from measurements.lerobot_opens import Peer
 
+from measurements.forked import forked
+from measurements.peers.opening import Peer
 from proctor.datasets.edit.build import edit
 from proctor.datasets.edit.operations import delete, rename_feature, set_tasks
 from proctor.datasets.edit.place import same_folder
 from proctor.datasets.format.info_file import read_info
 from proctor.datasets.reader import open as open_dataset
 from proctor.datasets.writer import DatasetWriter
+from proctor.features import Array
 from proctor.machine.files import mend_swap
 
 FRAMES, SIDE, FPS = 6, 64, 10
 CAMERA = "observation.image"
 AXES = ["height", "width", "channels"]
-FEATURES = {
+FEATURES: dict[str, dict[str, Any]] = {
     "observation.state": {"dtype": "float32", "shape": [2], "names": None},
     CAMERA: {"dtype": "video", "shape": [SIDE, SIDE, 3], "names": AXES},
     "action": {"dtype": "float32", "shape": [2], "names": None},
@@ -98,7 +97,7 @@ def record_episode(writer: DatasetWriter, shared: Shared) -> None:
     shared.tell(number + 1, 2)
 
 
-def frame_of(episode: int, i: int) -> dict[str, np.ndarray]:
+def frame_of(episode: int, i: int) -> dict[str, Array]:
     values = np.array([episode, i], np.float32)
     picture = np.full((SIDE, SIDE, 3), shade(episode, i), np.uint8)
     return {"observation.state": values, CAMERA: picture, "action": values}
@@ -164,6 +163,11 @@ def check_recorded(root: Path, heard: int, tally: Tally) -> None:
         tally.unreadable.append(f"{type(error).__name__}: {error}")
 
 
+def has_begun(shared: Shared, *, at_once: bool) -> bool:
+    """Whether a child may be killed: at once, or when it has resumed its dataset."""
+    return at_once or shared.heard()[1] > 0
+
+
 def kill_recordings(kills: int, chance: np.random.Generator, peer: Peer | None) -> Tally:
     tally = Tally()
     with tempfile.TemporaryDirectory() as folder:
@@ -175,11 +179,11 @@ def kill_recordings(kills: int, chance: np.random.Generator, peer: Peer | None) 
             shared = Shared()
             before = read_info(root).total_episodes if (root / "meta/info.json").exists() else 0
             shared.tell(before, 0)
-            at_once = chance.random() < 0.2  # or once it has resumed, which takes its time
+            at_once = chance.random() < 0.2
             killed(
-                lambda root=root, shared=shared: record(root, shared),
+                partial(record, root, shared),
                 chance.uniform(0, 1.2 * whole),
-                lambda at_once=at_once, shared=shared: at_once or shared.heard()[1] > 0,
+                partial(has_begun, shared, at_once=at_once),
             )
             heard, phase = shared.heard()
             tally.phases[PHASES[phase]] += 1
@@ -238,7 +242,7 @@ def kill_edits(kills: int, chance: np.random.Generator, peer: Peer | None) -> Ta
             shutil.rmtree(root)
             shutil.copytree(base, root)
             shared = Shared()
-            if not killed(lambda shared=shared: edit_all(root, shared), chance.uniform(0, whole)):
+            if not killed(partial(edit_all, root, shared), chance.uniform(0, whole)):
                 continue
             done, phase = shared.heard()
             tally.phases[f"edit {phase + 1} of {len(EDITS)}"] += 1
@@ -265,18 +269,8 @@ def show(what: str, tally: Tally) -> bool:
     return not (tally.lost or tally.unreadable or tally.refused_by_lerobot)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--record", type=int, default=100)
-    parser.add_argument("--edit", type=int, default=100)
-    parser.add_argument("--peer")
-    parser.add_argument("--seed", type=int, default=0)
-    asked = parser.parse_args()
-    peer = None if asked.peer is None else Peer(asked.peer)
-    good = show("recording", kill_recordings(asked.record, np.random.default_rng(asked.seed), peer))
-    good &= show("editing", kill_edits(asked.edit, np.random.default_rng(asked.seed + 1), peer))
-    return 0 if good else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def kill_writers(record_kills: int, edit_kills: int, python: str | None, seed: int) -> bool:
+    """Kill recordings and edits; return whether nothing was lost."""
+    peer = None if python is None else Peer(python)
+    good = show("recording", kill_recordings(record_kills, np.random.default_rng(seed), peer))
+    return good & show("editing", kill_edits(edit_kills, np.random.default_rng(seed + 1), peer))

@@ -1,10 +1,11 @@
-"""The digests of a table of runs, to hold one state of the code against another.
+"""The digests of a table of runs, to compare two states of the code.
 
-    python measurements/digests.py table.json           # run them all and write what came out
-    python measurements/digests.py table.json --against=before.json [--only=fake,pusht]
+    python -m measurements digests table.json           # run all cases and write the table
+    python -m measurements digests table.json --against=before.json [--only=fake,pusht]
 
-Nothing that only moves code may change a digest. It reads journals as plain JSON and starts the
-command as a user would, so the same script serves both states.
+A change that only moves code changes no digest. This file imports nothing of Proctor: it starts
+the command and reads journals as JSON, so the same file also runs with another commit's Python, as
+``PYTHON measurements/digests.py table.json``.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 SMALL = (
@@ -56,13 +58,19 @@ def run(flags: str, folder: Path) -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
-def main() -> None:
-    """Run the cases, write the table, and compare where that was asked for."""
-    parser = argparse.ArgumentParser()
+def main(words: Sequence[str]) -> None:
+    """Run the cases, write the table, and compare it with an earlier one."""
+    parser = argparse.ArgumentParser(
+        prog="python -m measurements digests",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("table", type=Path)
-    parser.add_argument("--against", type=Path)
-    parser.add_argument("--only", default=",".join(CASES))
-    options = parser.parse_args()
+    parser.add_argument("--against", type=Path, help="an earlier table; exit code 1: they differ")
+    parser.add_argument("--only", default=",".join(CASES), help="cases, as fake,pusht random")
+    options = parser.parse_args(words)
+    if unknown := set(options.only.split(",")) - CASES.keys():
+        parser.error(f"no case {sorted(unknown)[0]!r} (choose from: {', '.join(CASES)})")
     before = json.loads(options.against.read_text()) if options.against else {}
     table: dict[str, dict[str, str]] = {}
     differ = 0
@@ -77,8 +85,9 @@ def main() -> None:
                 verdict += f", {len(wrong)} differ {wrong[:3] or ''}"
             print(f"{name:<18} {verdict}", flush=True)
     options.table.write_text(json.dumps(table, indent=1) + "\n")
-    sys.exit(bool(differ))
+    if differ:
+        sys.exit(1)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -1,7 +1,7 @@
-"""What a host draws when it does nothing else: all processes at it together, moment by moment.
+"""The render limit of a host: processes that only render, all at the same time.
 
-The sum of what each reaches in its own time says more than the host can do: who begins early draws
-a while alone. So all wait for each other, and the best second in which all draw counts.
+Processes wait for each other before they begin, and only the best second in which all of them
+render counts. A process that began early would render alone for a while, faster than its share.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from gpu_limit import best_rate
-
+from measurements.gpu_limit import best_rate
 from proctor.benchmarks.metaworld.benchmark import Metaworld, MetaworldConfig
 from proctor.features import IMAGE, Array
 from proctor.machine.gl import gl_variables
@@ -21,7 +20,7 @@ from proctor.machine.gl import gl_variables
 
 @dataclass(frozen=True)
 class Scenes:
-    """What is drawn; the processes share the tasks."""
+    """The rendered scenes; the processes share the tasks."""
 
     tasks: tuple[str, ...]
     size: int
@@ -29,36 +28,32 @@ class Scenes:
     seconds: float = 4.0
 
 
-REACH = Scenes(("reach-v3",), 480, 4096, 5.0)
-"""Meta-World's own picture."""
-
-
 @dataclass(frozen=True)
 class Drawn:
-    """What was reached."""
+    """The rendered frames of all processes."""
 
     moments: list[float]
-    """When each picture was done."""
+    """When each image was complete."""
     begun: float
     over: float
-    """When all were at it."""
+    """The interval in which all processes rendered."""
     seconds: float
     picture: Array
     """The first of the first task, [H, W, 3]."""
 
     @property
     def rate(self) -> float:
-        """Pictures a second."""
+        """Images per second."""
         return len(self.moments) / self.seconds
 
     @property
     def best(self) -> float:
-        """Pictures in the best second in which all were at it."""
+        """Images in the best second in which all processes rendered."""
         return best_rate([m for m in self.moments if self.begun <= m <= self.over])
 
 
 def drawn_together(what: Scenes, processes: int) -> Drawn:
-    """Let ``processes`` do nothing but draw."""
+    """Render in ``processes`` processes at once."""
     os.environ.update(gl_variables(needed=True))
     context = multiprocessing.get_context("spawn")
     ready, moments = context.Barrier(processes), context.Queue()

@@ -1,46 +1,44 @@
-"""The engine's speed and memory, as ratios against named baselines measured in the same run.
+"""The engine's speed and memory, as ratios against baselines measured in the same run.
 
-    python measurements/engine.py [efficiency pixels dispatch start memory limit]
+    python -m measurements engine [efficiency pixels dispatch start memory workers]
 
-Without names it runs all that this machine can do in a few minutes. Results go to standard output;
-docs/performance.md records them with command, commit and machine.
+``workers`` times whole commands with the default number of simulators and with fixed numbers; it
+runs only where it is named. docs/performance.md has the figures with command, commit and machine.
 """
 
 from __future__ import annotations
 
-import os
 import resource
 import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
-from command import PROCTOR, evaluate, machine, say, total
-from drawing import REACH, drawn_together
-
+from measurements.command import PROCTOR, evaluate, parser_of, run_parts, say, total
+from measurements.watched import evaluate_watched
 from proctor.machine.system import usable_cores
-from proctor.runs.journal import EpisodeRow
 
 
-def efficiency(folder: Path) -> None:
+def efficiency(folder: Path, *, tiny: bool) -> None:
     """Share of the workers' time that is spent inside the simulator; start-up included."""
     workers = 2
+    tasks, episodes = ("reach-v3", 1) if tiny else ("mt50", 4)
     wall_s, rows = evaluate(
-        folder / "efficiency", "--policy.type=expert", "--env.type=metaworld", "--env.task=mt50",
-        "--eval.n_episodes=4", f"--eval.batch_size={workers}",
+        folder / "efficiency", "--policy.type=expert", "--env.type=metaworld",
+        f"--env.task={tasks}", f"--eval.n_episodes={episodes}", f"--eval.batch_size={workers}",
     )  # fmt: skip
     inside = total(rows, "open_s") + total(rows, "sim_s")
-    say("state only, 50 tasks x 4, expert: wall", f"{wall_s:.1f} s")
+    say(f"state only, {tasks} x {episodes}, expert: wall", f"{wall_s:.1f} s")
     say("  steps per second", f"{total(rows, 'steps') / wall_s:,.0f}")
     say("  opening simulators, summed", f"{total(rows, 'open_s'):.1f} s")
     say("  resetting and stepping, summed", f"{total(rows, 'sim_s'):.1f} s")
     say("  in the simulator / (wall x 2 workers)", f"{inside / wall_s / workers:.3f}", ">= 0.85")
 
 
-def pixels(folder: Path, size: int = 480, workers: int = 2, steps: int = 60) -> None:
+def pixels(folder: Path, *, tiny: bool) -> None:
     """Continuous batching with chunks against the in-tree lockstep loop, same episodes."""
+    size, steps, episodes = (32, 4, 1) if tiny else (480, 60, 4)
     for chunk, target in ((10, ">= 6"), (1, ">= 1")):
         walls = {}
         for scheduler in ("lockstep", "continuous"):
@@ -50,7 +48,7 @@ def pixels(folder: Path, size: int = 480, workers: int = 2, steps: int = 60) -> 
                 f"--policy.n_action_steps={chunk}", "--env.type=metaworld",
                 "--env.task=reach-v3,push-v3", f"--env.episode_length={steps}",
                 f"--env.observation_height={size}", f"--env.observation_width={size}",
-                "--eval.n_episodes=4", f"--eval.batch_size={workers}",
+                f"--eval.n_episodes={episodes}", "--eval.batch_size=2",
                 f"--eval.scheduler={scheduler}",
             )  # fmt: skip
             say(
@@ -62,29 +60,29 @@ def pixels(folder: Path, size: int = 480, workers: int = 2, steps: int = 60) -> 
         say(f"  lockstep / continuous, n_action_steps={chunk}", f"{ratio:.2f}x", target)
 
 
-def dispatch(folder: Path) -> None:
-    """Cost of one chunk request: trivial simulator, 480x480x3 observation, 8 workers."""
+def dispatch(folder: Path, *, tiny: bool) -> None:
+    """Cost of one inference request: trivial simulator, 480x480x3 observation, 8 workers."""
+    steps, episodes = (10, 2) if tiny else (500, 16)
     for workers in (1, 8):
         _, rows = evaluate(
             folder / f"dispatch-{workers}", "--policy.type=random",
             "--policy.inputs=observation.image", "--env.type=fake", "--env.image_size=480",
-            "--env.endless=true", "--env.episode_length=500", "--eval.n_episodes=16",
-            f"--eval.batch_size={workers}",
+            "--env.endless=true", f"--env.episode_length={steps}",
+            f"--eval.n_episodes={episodes}", f"--eval.batch_size={workers}",
         )  # fmt: skip
         span_s = max(row.end_time for row in rows) - min(row.start_time for row in rows)
-        requests = total(rows, "steps")
         say(
             f"dispatch, 480x480x3, {workers} worker{'s' * (workers > 1)}: per request",
-            f"{1000 * span_s / requests:.3f} ms",
+            f"{1000 * span_s / total(rows, 'steps'):.3f} ms",
             "< 0.5 ms" if workers == 8 else "one process",
         )
 
 
-def start(folder: Path) -> None:
+def start(folder: Path, *, tiny: bool) -> None:
     """From the command to the first simulated step, and the cost of --help."""
     for workers in (1, 2):
         best = float("inf")
-        for attempt in range(3):
+        for attempt in range(1 if tiny else 3):
             began = time.time()
             _, rows = evaluate(
                 folder / f"start-{workers}-{attempt}", "--policy.type=expert",
@@ -101,82 +99,50 @@ def start(folder: Path) -> None:
     say("proctor --help: CPU", f"{cpu_s:.2f} s", "< 0.4 s")
 
 
-def memory(folder: Path) -> None:
+def memory(folder: Path, *, tiny: bool) -> None:
     """Proportional set size of a Meta-World worker that does not render."""
-    from watched import evaluate_watched  # needs psutil, which a GPU host may lack
-
     watched, _ = evaluate_watched(
         folder / "memory", "--policy.type=expert", "--env.type=metaworld",
-        "--env.task=reach-v3,push-v3,hammer-v3", "--eval.n_episodes=40", "--eval.batch_size=2",
+        "--env.task=reach-v3,push-v3,hammer-v3", f"--eval.n_episodes={1 if tiny else 40}",
+        "--eval.batch_size=2",
     )  # fmt: skip
-    say("worker without rendering: peak PSS", f"{watched.worker_mb:.0f} MB", "< 250 MB")
+    peak = "n/a" if watched.worker_mb is None else f"{watched.worker_mb:.0f} MB"
+    say("worker without rendering: peak PSS", peak, "< 250 MB")
 
 
-def limit(folder: Path) -> None:
-    """On a GPU host: how much of what the hardware allows is reached, past start-up.
-
-    The limit is max(renders / render rate, simulator seconds / cores); the render rate is measured
-    first, by as many processes as there will be workers, each doing nothing but render.
-    """
-    workers = int(os.environ.get("PROCTOR_BENCH_WORKERS", usable_cores() - 2))
-    rate = drawn_together(REACH, workers).rate
-    say(f"render limit, 480x480, {workers} processes", f"{rate:.0f} frames/s")
-    for scheduler in ("lockstep", "continuous"):
-        for chunk in (10, 1):
-            if scheduler == "lockstep" and chunk == 1:
-                continue
-            n_episodes = 2 * workers if scheduler == "lockstep" else 8 * workers
-            wall_s, rows = evaluate(
-                folder / f"limit-{scheduler}-{chunk}", "--policy.type=random",
-                "--policy.inputs=observation.image,observation.state",
-                f"--policy.n_action_steps={chunk}", "--env.type=metaworld",
-                "--env.task=reach-v3,push-v3", "--env.episode_length=100",
-                f"--eval.n_episodes={n_episodes}", f"--eval.batch_size={workers}",
-                f"--eval.scheduler={scheduler}",
-            )  # fmt: skip
-            report_limit(f"{scheduler}, n_action_steps={chunk}", wall_s, rows, rate, workers)
+def workers(folder: Path, *, tiny: bool) -> None:
+    """The default number of simulators against fixed numbers; the best of two turns counts."""
+    episodes, turns = (1, 1) if tiny else (10, 2)
+    flags = ["--policy.type=expert", "--env.type=metaworld", f"--eval.n_episodes={episodes}"]
+    flags.append(f"--env.task={'reach-v3,push-v3' if tiny else 'mt50'}")
+    wall_s, rows = evaluate(folder / "workers-default", *flags)
+    default = len({row.worker for row in rows})
+    seconds = {default: wall_s}
+    shares = (1,) if tiny else (0.5, 0.75, 1, 1.25, 1.5)
+    numbers = {max(1, round(share * usable_cores())) for share in shares}
+    for turn in range(turns):
+        for number in sorted({*numbers, default}):
+            place = folder / f"workers-{number}-{turn}"
+            wall_s, _ = evaluate(place, *flags, f"--eval.batch_size={number}")
+            seconds[number] = min(seconds.get(number, wall_s), wall_s)
+    for number, least_s in sorted(seconds.items()):
+        say(f"{number} simulators{', the default' * (number == default)}", f"{least_s:.1f} s")
+    say("  default / best", f"{seconds[default] / min(seconds.values()):.3f}")
 
 
-def report_limit(
-    name: str, wall_s: float, rows: list[EpisodeRow], rate: float, workers: int
-) -> None:
-    # Past start-up: from when every worker has ended its first episode until the last one ends.
-    firsts = [min(r.end_time for r in rows if r.worker == w) for w in {r.worker for r in rows}]
-    begin, end = max(firsts), max(row.end_time for row in rows)
-    later = [row for row in rows if row.start_time >= begin]
-    steps, renders = total(rows, "steps"), total(rows, "renders")
-    say(f"{name}: wall", f"{wall_s:.1f} s", f"{steps / wall_s:,.0f} steps/s, start-up included")
-    if not later or end <= begin:
-        return
-    needed = max(total(later, "renders") / rate, total(later, "sim_s") / usable_cores())
-    say("  frames/s past start-up", f"{total(later, 'renders') / (end - begin):.0f}")
-    say("  steps/s past start-up", f"{total(later, 'steps') / (end - begin):,.0f}")
-    say("  fraction of the limit past start-up", f"{needed / (end - begin):.2f}", "aim: 0.8")
-    say(
-        "  render seconds per frame, in a worker",
-        f"{total(rows, 'render_s') / renders * 1000:.1f} ms",
-    )
-    say("  waiting for actions, share of worker time",
-        f"{total(later, 'wait_s') / (end - begin) / workers:.2f}")  # fmt: skip
-
-
-BENCHMARKS: dict[str, Callable[[Path], None]] = {
+PARTS = {
     "efficiency": efficiency,
     "pixels": pixels,
     "dispatch": dispatch,
     "start": start,
     "memory": memory,
-    "limit": limit,
+    "workers": workers,
 }
 
 
-def main() -> None:
-    names = sys.argv[1:] or [name for name in BENCHMARKS if name != "limit"]
-    print(machine())
-    with tempfile.TemporaryDirectory() as folder:
-        for name in names:
-            BENCHMARKS[name](Path(folder))
-
-
-if __name__ == "__main__":
-    main()
+def main(words: Sequence[str]) -> None:
+    """Run the named parts; without names all but ``workers``, or all with --tiny."""
+    given = parser_of("engine", __doc__, list(PARTS)).parse_args(words)
+    parts = {name: partial(part, tiny=given.tiny) for name, part in PARTS.items()}
+    usual = [name for name in PARTS if given.tiny or name != "workers"]
+    run_parts(given.parts or usual, parts)

@@ -1,107 +1,87 @@
-"""On a GPU host: a whole evaluation against what the host could do at most, and where time went.
+"""A whole evaluation on a GPU host against the hardware limit, and where its time went.
 
-    PROCTOR_BENCH_WORKERS=14 python measurements/gpu_host.py [--tasks=mt50 --episodes=4 --every=20
-        --dtype=float32 --policy=act|diffusion --strict] [--draw_slots=none,3 --rounds=3]
+    python -m measurements gpu_host [--workers=14] [--policy=act|diffusion|smolvla|random]
+        [--tasks=mt50] [--episodes=4] [--every=20] [--dtype=float32] [--strict] [--rounds=1]
 
-A policy of full size with random weights on Meta-World's 480x480 pictures. The fraction it states
-is that of the least time the run's work takes on this host, as gpu_limit.py defines it: the largest
-of drawing (pictures / the best rate that as many processes reach in any second of doing nothing
-else), inference (the least time of the network alone, of many tries, for its batches) and physics
-(seconds in the simulator / cores), over the time from the first episode to the last.
-
-With several ``--draw_slots`` the same evaluation runs under each bound by turns, every second round
-in the opposite order. ``render_s`` holds the wait for a slot too.
+A policy of full size with random weights on Meta-World's 480x480 images. The result is a fraction
+of the limit, as gpu_limit.py defines it: the largest of rendering (images / the best rate of as
+many processes that only render), inference (the network's least time for its batches on an idle
+GPU) and physics (simulator seconds / cores), over the time from the first episode to the last.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
 import shutil
 import subprocess
 import tempfile
 import threading
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
-from command import evaluate, say, total
-from drawing import REACH, drawn_together
-from gpu_limit import Limit, Seen, limit_of
-
+from measurements.command import evaluate, machine, parser_of, say, total
+from measurements.drawing import Scenes, drawn_together
+from measurements.gpu_limit import Limit, Seen, limit_of
+from measurements.inference import batch_for, fields_of, make, write_vlm
 from proctor.config.base import STRICT_BATCH
-from proctor.machine.system import git_commit, usable_cores
+from proctor.machine.system import usable_cores
 from proctor.runs.effort import read_effort
+
+IMAGES = "--policy.inputs=observation.image,observation.state"
 
 
 @dataclass(frozen=True)
 class Case:
-    """What is evaluated."""
+    """The evaluation that is measured."""
 
     policy: str
     tasks: str
     episodes: int
     every: int
+    """Actions executed per inference call."""
     dtype: str
     strict: bool
+    size: int = 480
+    steps: int = 500
+    device: str = "cuda"
+    network: dict[str, Any] = field(default_factory=dict)
+    """The sizes of the policy's network."""
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The policy's own settings."""
-        fields: dict[str, Any] = {"n_action_steps": self.every, "dtype": self.dtype}
-        if self.policy == "act":
-            return fields | {"chunk_size": self.every}
-        sampling = {"noise_scheduler_type": "DDIM", "num_inference_steps": 10}
-        return fields | sampling | {"crop_shape": [420, 420]}
+        """The policy's settings."""
+        fields: dict[str, Any] = {"n_action_steps": self.every}
+        if self.policy == "random":
+            return fields
+        chunk = {"chunk_size": self.every} if self.policy == "act" else {}
+        return fields | chunk | {"dtype": self.dtype} | self.network
 
     @property
     def flags(self) -> list[str]:
-        """The words of ``proctor eval``."""
+        """The flags of ``proctor eval``."""
+        device = IMAGES if self.policy == "random" else f"--policy.device={self.device}"
         return [
             f"--policy.type={self.policy}",
+            device,
             *(f"--policy.{name}={value}" for name, value in self.fields.items()),
             "--env.type=metaworld",
             f"--env.task={self.tasks}",
+            f"--env.episode_length={self.steps}",
+            f"--env.observation_height={self.size}",
+            f"--env.observation_width={self.size}",
             f"--eval.n_episodes={self.episodes}",
             f"--eval.strict={str(self.strict).lower()}",
         ]
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What the command line says."""
-
-    case: Case
-    draw_slots: list[int | None]
-    rounds: int
-
-
-def parse() -> Asked:
-    """Read the command line."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--policy", choices=("act", "diffusion"), default="act")
-    parser.add_argument("--tasks", default="mt50")
-    parser.add_argument("--episodes", type=int, default=4)
-    parser.add_argument("--every", type=int, default=20, help="n_action_steps")
-    parser.add_argument("--dtype", default="float32")
-    parser.add_argument("--strict", action="store_true", help="as --eval.strict")
-    parser.add_argument("--draw_slots", default="none", help="bounds to try, as none,3,4")
-    parser.add_argument("--rounds", type=int, default=1, help="runs with each bound")
-    words = vars(parser.parse_args())
-    bounds = [None if n == "none" else int(n) for n in words.pop("draw_slots").split(",")]
-    rounds = words.pop("rounds")
-    return Asked(Case(**words), bounds, rounds)
-
-
 def idle_batch_s(case: Case, most: int) -> dict[int, float]:
     """Return the least seconds of the network for batches of 1 to ``most`` on an idle GPU."""
-    from policy import batch_for, make
-
+    if case.policy == "random":
+        return dict.fromkeys(range(1, most + 1), 0.0)
     fields = case.fields | ({"pad_to": STRICT_BATCH} if case.strict else {})
-    policy, benchmark = make(case.policy, "cuda", 480, **fields)
+    policy, benchmark = make(case.policy, case.device, case.size, **fields)
     runner, replay_s = policy.runner, dict[int, float]()
     features = benchmark.features()
     for _ in policy.warm_up({key: features[key] for key in policy.spec.inputs}, most):
@@ -115,7 +95,7 @@ def idle_batch_s(case: Case, most: int) -> dict[int, float]:
         for piece in {*pieces} - {*replay_s}:
             if piece in graphs:
                 replay_s[piece] = _least_replay_s(graphs[piece], runner.stream)
-            else:  # no GPU: to try the script
+            else:  # on a CPU there are no graphs
                 start = time.perf_counter()
                 policy.act(batch_for(policy, benchmark, piece))
                 replay_s[piece] = time.perf_counter() - start
@@ -124,13 +104,14 @@ def idle_batch_s(case: Case, most: int) -> dict[int, float]:
 
 
 def _least_replay_s(graph: Any, stream: Any, tries: int = 50) -> float:
-    """Return the shortest of many replays, by the GPU's own clock, nothing else in its queue."""
+    """Return the shortest of many replays on an idle GPU, by CUDA events."""
     import torch
 
-    times = []
+    event: Any = torch.cuda.Event
+    times: list[float] = []
     with torch.cuda.stream(stream):
         for _ in range(tries):
-            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            begin, end = (event(enable_timing=True) for _ in range(2))
             torch.cuda.synchronize()
             begin.record(stream)
             graph.graph.replay()
@@ -141,7 +122,7 @@ def _least_replay_s(graph: Any, stream: Any, tries: int = 50) -> float:
 
 
 class GpuLoad:
-    """Samples nvidia-smi until told to stop."""
+    """Samples nvidia-smi in a thread while the block runs."""
 
     def __init__(self) -> None:
         self._over = threading.Event()
@@ -169,48 +150,26 @@ class GpuLoad:
                 self._percents.append((time.time(), int(answer.stdout.split()[0])))
 
 
-def main() -> None:
-    asked = parse()
-    case, workers = asked.case, int(os.environ["PROCTOR_BENCH_WORKERS"])
-    machine = {"commit": git_commit(), "cores": usable_cores(), "workers": workers}
-    print(json.dumps(machine | asdict(case)))
-    drawn = drawn_together(REACH, workers)
-    best = drawn.best
-    say(f"rendering alone, 480x480, {workers} processes", f"{drawn.rate:.0f} frames/s")
-    say("  in the best second", f"{best:.0f} frames/s")
-    runs: dict[int | None, list[Ran]] = {slots: [] for slots in asked.draw_slots}
-    for turn in range(asked.rounds):
-        for slots in asked.draw_slots[:: 1 if turn % 2 == 0 else -1]:
-            runs[slots].append(one_run(case, workers, slots))
-    batch_s = idle_batch_s(case, workers)  # after all runs: it keeps a network on the GPU
-    for slots, done in runs.items():
-        for ran in done:
-            say_limit(in_words(slots), limit_of(ran.seen, best, batch_s), ran.wall_s)
-    if len(runs) > 1:
-        say_compared({slots: [ran.seen.span_s for ran in done] for slots, done in runs.items()})
-
-
 @dataclass(frozen=True)
 class Ran:
-    """One evaluation: what it did, and how long the command took."""
+    """One evaluation: its work, and the seconds of the whole command."""
 
     seen: Seen
     wall_s: float
 
 
-def one_run(case: Case, workers: int, slots: int | None) -> Ran:
-    """Evaluate once, with at most ``slots`` drawing at a time."""
-    bound = [] if slots is None else [f"--eval.draw_slots={slots}"]
+def one_run(case: Case, workers: int) -> Ran:
+    """Evaluate once, and print where the time went."""
     with tempfile.TemporaryDirectory() as folder, GpuLoad() as load:
         began = time.time()
         run = Path(folder) / "run"
-        wall_s, rows = evaluate(run, *case.flags, f"--eval.batch_size={workers}", *bound)
+        wall_s, rows = evaluate(run, *case.flags, f"--eval.batch_size={workers}")
         effort = read_effort(run)
     first = min(row.start_time for row in rows)
     last = max(row.end_time for row in rows)
     span_s = last - first
     name = f"{case.policy}, {case.tasks} x {case.episodes}, n_action_steps={case.every}"
-    name += f"{', strict' * case.strict}, {in_words(slots)}"
+    name += ", strict" * case.strict
     say(f"{name}: wall", f"{wall_s:.1f} s", f"{total(rows, 'steps') / wall_s:,.0f} steps/s")
     say("  frames/s, first episode to last", f"{total(rows, 'renders') / span_s:.0f}")
     say("  command to first episode", f"{first - began:.1f} s")
@@ -218,7 +177,7 @@ def one_run(case: Case, workers: int, slots: int | None) -> Ran:
     say("  last episode to the end of the command", f"{began + wall_s - last:.1f} s")
     for kind in ("open_s", "sim_s", "render_s", "wait_s"):
         say(f"  {kind}, share of worker time", f"{total(rows, kind) / span_s / workers:.2f}")
-    say("  inference with the way there and back, share of the session",
+    say("  inference with transfers, share of that time",
         f"{effort.infer_s / span_s:.2f}")  # fmt: skip
     say("  mean batch", "n/a" if effort.mean_batch is None else f"{effort.mean_batch:.1f}")
     percent = load.between(first, last)
@@ -236,32 +195,52 @@ def one_run(case: Case, workers: int, slots: int | None) -> Ran:
     return Ran(seen, wall_s)
 
 
-def in_words(slots: int | None) -> str:
-    return "all may draw" if slots is None else f"{slots} draw at a time"
-
-
-def say_compared(taken: dict[int | None, list[float]]) -> None:
-    """Print what each bound took, round by round, and its mean against that of the first."""
-    base = fmean(next(iter(taken.values())))
-    print("first episode to last, round by round")
-    for slots, spans_s in taken.items():
-        rounds = ", ".join(f"{span_s:.1f}" for span_s in spans_s)
-        say(f"  {in_words(slots)}: {rounds} s", f"{fmean(spans_s):.1f} s",
-            f"{100 * (fmean(spans_s) / base - 1):+.1f}%")  # fmt: skip
-
-
-def say_limit(name: str, limit: Limit, wall_s: float) -> None:
-    """Print the least times and what fraction of the run's time the largest is."""
-    print(name)
-    say("  least time for drawing", f"{limit.drawing_s:.1f} s")
+def say_limit(limit: Limit, wall_s: float) -> None:
+    """Print the least time of each kind of work and the fraction of the limit."""
+    say("  least time for rendering", f"{limit.drawing_s:.1f} s")
     say("  least time for inference", f"{limit.inference_s:.1f} s")
     say("  least time for physics", f"{limit.physics_s:.1f} s")
-    say("  drawing, share of first episode to last", f"{limit.drawing_s / limit.span_s:.2f}")
+    say("  rendering, share of first episode to last", f"{limit.drawing_s / limit.span_s:.2f}")
     say("  FRACTION OF THE LIMIT, first episode to last", f"{limit.fraction:.2f}")
     say("  the same over the whole command", f"{limit.fraction * limit.span_s / wall_s:.2f}")
     for kind in limit.measured_badly:
         say(f"  {kind} took longer alone than in the run", "measure again")
 
 
-if __name__ == "__main__":
-    main()
+def main(words: Sequence[str]) -> None:
+    """Measure the render limit, evaluate ``--rounds`` times, and print the fractions."""
+    parser = parser_of("gpu_host", __doc__)
+    parser.add_argument("--workers", type=int, default=max(1, usable_cores() - 2))
+    policies = ("act", "diffusion", "smolvla", "random")
+    parser.add_argument("--policy", choices=policies, default="act")
+    parser.add_argument("--tasks", default="mt50")
+    parser.add_argument("--episodes", type=int, default=4)
+    parser.add_argument("--every", type=int, default=20, help="n_action_steps")
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--strict", action="store_true", help="as --eval.strict")
+    parser.add_argument("--rounds", type=int, default=1)
+    given = parser.parse_args(words)
+    with tempfile.TemporaryDirectory() as folder:
+        write_vlm(Path(folder))
+        case = Case(given.policy, given.tasks, given.episodes, given.every, given.dtype,
+                    given.strict)  # fmt: skip
+        if given.tiny:
+            case = replace(case, tasks="reach-v3", episodes=1, every=2, size=64, steps=4)
+            case = replace(case, device="cpu")
+        if given.policy != "random":
+            network = fields_of(given.policy, case.size, Path(folder), tiny=given.tiny)
+            case = replace(case, network=network)
+        measure(case, given.workers, given.rounds, seconds=0.2 if given.tiny else 5.0)
+
+
+def measure(case: Case, workers: int, rounds: int, seconds: float) -> None:
+    """Print the figures of one case."""
+    print(machine(workers=workers, **asdict(case)))
+    drawn = drawn_together(Scenes(("reach-v3",), case.size, 4096, seconds), workers)
+    size = f"{case.size}x{case.size}"
+    say(f"rendering alone, {size}, {workers} processes", f"{drawn.rate:.0f} frames/s")
+    say("  in the best second", f"{drawn.best:.0f} frames/s")
+    runs = [one_run(case, workers) for _ in range(rounds)]
+    batch_s = idle_batch_s(case, workers)  # after all runs: it keeps a network on the GPU
+    for ran in runs:
+        say_limit(limit_of(ran.seen, drawn.best, batch_s), ran.wall_s)

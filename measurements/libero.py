@@ -1,6 +1,6 @@
 """LIBERO's cost: episodes, opening, resetting, stepping and memory, as ratios in one run.
 
-    python measurements/libero.py [episodes open step memory]
+    python -m measurements libero [episodes open step memory]
 
 The baseline of `episodes` is the in-tree lockstep loop; of `open` and `step` it is LIBERO's own
 environment, used as LeRobot uses it (a hard reset and a render of every camera at every step).
@@ -9,44 +9,42 @@ environment, used as LeRobot uses it (a hard reset and a render of every camera 
 from __future__ import annotations
 
 import os
-import sys
-import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from command import evaluate, machine, say, total
-from watched import evaluate_watched
 
-# This file's own name hides the package it measures.
-sys.path[:] = [path for path in sys.path if Path(path).resolve() != Path(__file__).resolve().parent]
+from measurements.command import evaluate, parser_of, run_parts, say, total
+from measurements.watched import evaluate_watched
 
 SIZE = 256
 CAMERAS = "observation.images.image,observation.images.image2,observation.state"
 
 
-def episodes(folder: Path) -> None:
+def episodes(folder: Path, *, tiny: bool) -> None:
     """Continuous batching with chunks against the in-tree lockstep loop, same episodes."""
     walls = {}
+    ids, steps, n = ("[0]", 4, 1) if tiny else ("[0,1,2,3]", 60, 4)
     for scheduler in ("lockstep", "continuous"):
         walls[scheduler], rows = evaluate(
             folder / scheduler, "--policy.type=random", f"--policy.inputs={CAMERAS}",
             "--policy.n_action_steps=10", "--env.type=libero", "--env.task=libero_spatial",
-            "--env.task_ids=[0,1,2,3]", f"--env.observation_height={SIZE}",
-            f"--env.observation_width={SIZE}", "--env.episode_length=60", "--eval.n_episodes=4",
-            "--eval.batch_size=2", f"--eval.scheduler={scheduler}",
+            f"--env.task_ids={ids}", f"--env.observation_height={SIZE}",
+            f"--env.observation_width={SIZE}", f"--env.episode_length={steps}",
+            f"--eval.n_episodes={n}", "--eval.batch_size=2", f"--eval.scheduler={scheduler}",
         )  # fmt: skip
         say(
-            f"4 tasks x 4 episodes, 2 cameras {SIZE}x{SIZE}, {scheduler}: wall",
+            f"tasks {ids} x {n} episodes, 2 cameras {SIZE}x{SIZE}, {scheduler}: wall",
             f"{walls[scheduler]:.1f} s",
             f"{total(rows, 'renders'):.0f} renders, {total(rows, 'steps'):.0f} steps",
         )
     say("  lockstep / continuous", f"{walls['lockstep'] / walls['continuous']:.2f}x", ">= 4")
 
 
-def opening(folder: Path) -> None:
+def opening(folder: Path, *, tiny: bool) -> None:
     """Opening and resetting with two cameras: LIBERO's environment, then our simulator."""
     os.environ["MUJOCO_GL"] = _backend()
     benchmark, task = _benchmark()
@@ -70,7 +68,7 @@ def opening(folder: Path) -> None:
     sim.close()
 
 
-def stepping(folder: Path) -> None:
+def stepping(folder: Path, *, tiny: bool) -> None:
     """Control steps without rendering: ours, LIBERO's, and 25 pure mj_step."""
     import mujoco
 
@@ -78,7 +76,7 @@ def stepping(folder: Path) -> None:
 
     os.environ["MUJOCO_GL"] = "disable"
     benchmark, task = _benchmark()
-    actions = np.random.default_rng(0).uniform(-1, 1, (100, 7)).astype(np.float32)
+    actions = np.random.default_rng(0).uniform(-1, 1, (2 if tiny else 100, 7)).astype(np.float32)
     sim = benchmark.make_sim(task)
     assert isinstance(sim, LiberoSim)
     sim.reset(benchmark.spec(task, 0, 1000))
@@ -96,13 +94,14 @@ def stepping(folder: Path) -> None:
     say("25 x mj_step, nothing else", f"{bound_ms:.1f} ms", f"{bound_ms / ours_ms:.2f} of ours")
 
 
-def memory(folder: Path) -> None:
+def memory(folder: Path, *, tiny: bool) -> None:
     """Proportional set size of workers, without and with rendering."""
     os.environ.pop("MUJOCO_GL", None)  # the other parts set it for this process
+    ids, steps = ("[0]", 2) if tiny else ("[0,1]", 20)
     shared = [
         "--policy.type=random", "--env.type=libero", "--env.task=libero_spatial,libero_object",
-        "--env.task_ids=[0,1]", "--env.episode_length=20", "--eval.n_episodes=2",
-        "--eval.batch_size=2",
+        f"--env.task_ids={ids}", f"--env.episode_length={steps}",
+        f"--eval.n_episodes={1 if tiny else 2}", "--eval.batch_size=2",
     ]  # fmt: skip
     pixels = [
         f"--policy.inputs={CAMERAS}", "--policy.n_action_steps=10",
@@ -110,7 +109,7 @@ def memory(folder: Path) -> None:
     ]  # fmt: skip
     for name, flags in (("without rendering", shared), ("with two cameras", shared + pixels)):
         watched, _ = evaluate_watched(folder / name.replace(" ", "-"), *flags)
-        say(f"worker {name}: peak PSS", f"{watched.worker_mb:.0f} MB")
+        say(f"worker {name}: peak PSS", f"{watched.worker_mb or 0:.0f} MB")
 
 
 def _backend() -> str:
@@ -176,15 +175,7 @@ def _mean_ms(step: Callable[[Any], Any], actions: Any) -> float:
 PARTS = {"episodes": episodes, "open": opening, "step": stepping, "memory": memory}
 
 
-def main(names: list[str]) -> None:
-    unknown = [name for name in names if name not in PARTS]
-    if unknown:
-        raise SystemExit(f"unknown: {', '.join(unknown)} (choose from: {', '.join(PARTS)})")
-    print(machine())
-    with tempfile.TemporaryDirectory() as folder:
-        for name in names or PARTS:
-            PARTS[name](Path(folder))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
+def main(words: Sequence[str]) -> None:
+    """Run the named parts, or all."""
+    given = parser_of("libero", __doc__, list(PARTS)).parse_args(words)
+    run_parts(given.parts, {name: partial(part, tiny=given.tiny) for name, part in PARTS.items()})

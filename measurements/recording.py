@@ -1,84 +1,88 @@
-"""Recording Meta-World against the sum of simulating, drawing and encoding alone, in one run.
+"""Recording Meta-World against its parts alone, and against the render limit of the host.
 
-    python -m measurements.recording [--task=reach-v3] [--episodes=2] [--size=480] [--rounds=3]
+    python -m measurements recording [sum host] [--task=reach-v3] [--episodes=2] [--size=480]
+        [--rounds=3] [--workers=14] [--shadow_map=4096] [--codec=av1]
 
-The parts: one simulator, playing the expert; every picture drawn; then the pictures encoded, with
-nothing else going on. Recording: what `proctor record` does with one worker, from the start of its
-first episode until the dataset is complete, statistics, journal, appending and closing included;
-compiling the model is in neither. Both are in this process (a scheduler that is fair to sessions
-gives a worker more of a busy machine) and take turns; the sums are compared.
+``sum``: one simulator plays the expert, renders every image and encodes the images, each timed
+alone; then `proctor record` with one worker records the same episodes, statistics, journal and
+closing included. Both run in this process by turns. ``host``: `proctor record` with many workers
+against as many processes that only render the same scenes.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
-import sys
-import tempfile
 import time
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-from measurements.command import machine, say
 
+from measurements.command import parser_of, proctor, run_parts, say, total
+from measurements.drawing import Scenes, drawn_together
 from proctor.benchmarks.metaworld.benchmark import FPS, Metaworld, MetaworldConfig
 from proctor.config.builder import build
 from proctor.config.recording import RecordConfig
 from proctor.datasets.frames.encoder import VideoEncoder, codec_named
 from proctor.evaluation.recording import prepare, run_recording
 from proctor.features import ENVIRONMENT_STATE, IMAGE, STATE, Array
-from proctor.runs.journal import read_journal
+from proctor.machine.system import usable_cores
+from proctor.runs.journal import EpisodeRow, read_journal
 
-OPTIONS = {"task": "reach-v3", "episodes": "2", "size": "480", "rounds": "3"}
 SEED = 1000
+SCENES = "drawer-open-v3,button-press-v3,basketball-v3,push-v3,reach-v3,door-open-v3,window-open-v3"
 
 
-def parts(options: dict[str, str], folder: Path) -> tuple[float, float, float, int]:
-    """Return the seconds of simulating, of drawing and of encoding, and how many frames it was."""
-    size = int(options["size"])
+def steps_alone(asked: argparse.Namespace, folder: Path) -> tuple[float, float, float, int]:
+    """Return the seconds of simulating, rendering and encoding alone, and the frames."""
     benchmark = Metaworld(
-        MetaworldConfig(task=options["task"], observation_height=size, observation_width=size)
+        MetaworldConfig(
+            task=asked.task, observation_height=asked.size, observation_width=asked.size
+        )
     )
-    os.environ.update(benchmark.preflight((IMAGE,)))  # as workers have it
+    os.environ.update(benchmark.preflight((IMAGE,)))  # as in a worker
     (task,) = benchmark.tasks()
     sim, expert = benchmark.make_sim(task), benchmark.expert(task)
-    sim_s = draw_s = encode_s = 0.0
+    sim_s = render_s = encode_s = 0.0
     frames = 0
-    for index in range(int(options["episodes"])):
-        pictures: list[Array] = []
+    for index in range(asked.episodes):
+        images: list[Array] = []
         now = time.perf_counter()
         sim.reset(benchmark.spec(task, index, SEED))
         ended = False
         while not ended:
             action = expert(sim.observe((STATE, ENVIRONMENT_STATE)))
             sim_s, now = sim_s + time.perf_counter() - now, time.perf_counter()
-            pictures.append(sim.observe((IMAGE,))[IMAGE])
-            draw_s, now = draw_s + time.perf_counter() - now, time.perf_counter()
+            images.append(sim.observe((IMAGE,))[IMAGE])
+            render_s, now = render_s + time.perf_counter() - now, time.perf_counter()
             ended = sim.step(action).terminated
         sim_s += time.perf_counter() - now
-        encode_s += encoding(pictures, folder / f"{index}.mp4")
-        frames += len(pictures)
+        encode_s += encode(images, folder / f"{index}.mp4")
+        frames += len(images)
     sim.close()
-    return sim_s, draw_s, encode_s, frames
+    return sim_s, render_s, encode_s, frames
 
 
-def encoding(pictures: list[Array], path: Path) -> float:
+def encode(images: list[Array], path: Path) -> float:
     start = time.perf_counter()
-    encoder = VideoEncoder(path, codec_named("av1"), FPS, *pictures[0].shape[:2])
-    for picture in pictures:
-        encoder.add(picture)
+    encoder = VideoEncoder(path, codec_named("av1"), FPS, *images[0].shape[:2])
+    for image in images:
+        encoder.add(image)
     encoder.finish()
     return time.perf_counter() - start
 
 
-def recording(options: dict[str, str], root: Path) -> tuple[float, int]:
-    """Return the seconds of recording the same episodes, and how many frames it was."""
+def record_alone(asked: argparse.Namespace, root: Path) -> tuple[float, int]:
+    """Return the seconds of recording the same episodes in this process, and the frames."""
     settings = {
         "policy.type": "expert",
         "env.type": "metaworld",
-        "env.task": options["task"],
-        "env.observation_height": options["size"],
-        "env.observation_width": options["size"],
-        "record.n_episodes": options["episodes"],
+        "env.task": asked.task,
+        "env.observation_height": asked.size,
+        "env.observation_width": asked.size,
+        "record.n_episodes": asked.episodes,
         "eval.batch_size": 1,
         "eval.use_async_envs": False,
         "seed": SEED,
@@ -89,30 +93,75 @@ def recording(options: dict[str, str], root: Path) -> tuple[float, int]:
     ended = time.time()
     rows = read_journal(prepared.folder.path).rows
     assert recorded.complete
-    assert len(rows) == int(options["episodes"])
+    assert len(rows) == asked.episodes
     return ended - min(row.start_time for row in rows), recorded.tasks[0].frames
 
 
-def main(words: list[str]) -> None:
-    options = OPTIONS | dict(word.removeprefix("--").split("=", 1) for word in words)
-    print(machine())
+def against_sum(folder: Path, asked: argparse.Namespace) -> None:
+    """Record in one process; compare with the sum of simulating, rendering and encoding."""
     alone_s = recorded_s = 0.0
-    cpu_s = np.zeros(2)  # with the compiling of models, in both
-    with tempfile.TemporaryDirectory() as folder:
-        for number in range(int(options["rounds"])):
-            begun = time.process_time()
-            sim_s, draw_s, encode_s, frames = parts(options, Path(folder))
-            between = time.process_time()
-            seconds, recorded = recording(options, Path(folder, f"d{number}"))
-            cpu_s += np.array([between - begun, time.process_time() - between])
-            assert recorded == frames
-            alone_s, recorded_s = alone_s + sim_s + draw_s + encode_s, recorded_s + seconds
-            alone = f"{sim_s:.2f} + {draw_s:.2f} + {encode_s:.2f} s"
-            say(f"{frames} frames: simulating + drawing + encoding alone", alone)
-            say(f"{frames} frames: recorded", f"{seconds:.2f} s")
+    cpu_s = np.zeros(2)  # compiling the model is in both
+    for number in range(asked.rounds):
+        begun = time.process_time()
+        sim_s, render_s, encode_s, frames = steps_alone(asked, folder)
+        between = time.process_time()
+        seconds, recorded = record_alone(asked, folder / f"d{number}")
+        cpu_s += np.array([between - begun, time.process_time() - between])
+        assert recorded == frames
+        alone_s, recorded_s = alone_s + sim_s + render_s + encode_s, recorded_s + seconds
+        alone = f"{sim_s:.2f} + {render_s:.2f} + {encode_s:.2f} s"
+        say(f"{frames} frames: simulating + rendering + encoding alone", alone)
+        say(f"{frames} frames: recorded", f"{seconds:.2f} s")
     say("recording / the sum, CPU seconds", f"{cpu_s[1] / cpu_s[0]:.3f}")
     say("recording / the sum, seconds", f"{recorded_s / alone_s:.3f}", "<= 1.1")
 
 
-if __name__ == "__main__":
-    main(sys.argv[1:])
+def against_host(folder: Path, asked: argparse.Namespace) -> None:
+    """Record with many workers; compare with the render limit measured before and after."""
+    tasks = asked.task if asked.tiny else SCENES
+    scenes = Scenes(tuple(tasks.split(",")), asked.size, asked.shadow_map, 0.2 if asked.tiny else 4)
+    before = drawn_together(scenes, asked.workers).best
+    root = folder / "demos"
+    proctor(
+        "record", "--policy.type=expert", "--env.type=metaworld", f"--env.task={tasks}",
+        f"--env.observation_height={asked.size}", f"--env.observation_width={asked.size}",
+        f"--env.shadow_map={asked.shadow_map}", f"--dataset.root={root}",
+        f"--dataset.codec={asked.codec}", f"--record.n_episodes={asked.episodes}",
+        f"--eval.batch_size={asked.workers}",
+    )  # fmt: skip
+    ended = time.time()
+    limit = max(before, drawn_together(scenes, asked.workers).best)
+    say(f"{asked.workers} processes that only render, frames/s", f"{limit:.0f}")
+    say_rates(read_journal(Path(f"{root}.recording")).rows, ended, limit, asked.workers)
+
+
+def say_rates(rows: Sequence[EpisodeRow], ended: float, limit: float, workers: int) -> None:
+    """Print frames per second, and where the workers' time went."""
+    frames, first = total(rows, "steps"), min(row.start_time for row in rows)
+    last = max(row.end_time for row in rows)
+    for name, end in (("last episode", last), ("dataset is closed", ended)):
+        rate = frames / (end - first)
+        of_limit = f"{rate / max(limit, 1e-9):.3f} of the limit"
+        say(f"  until the {name}, frames/s", f"{rate:.0f}", of_limit)
+    for kind in ("open_s", "sim_s", "render_s", "wait_s"):
+        share = total(rows, kind) / (last - first) / workers
+        say(f"  {kind}, share of worker time", f"{share:.2f}")
+
+
+PARTS = {"sum": against_sum, "host": against_host}
+
+
+def main(words: Sequence[str]) -> None:
+    """Run the named parts, or both."""
+    parser = parser_of("recording", __doc__, list(PARTS))
+    parser.add_argument("--task", default="reach-v3", help="of the part sum")
+    parser.add_argument("--episodes", type=int, default=2, help="of each task")
+    parser.add_argument("--size", type=int, default=480)
+    parser.add_argument("--rounds", type=int, default=3, help="of the part sum")
+    parser.add_argument("--workers", type=int, default=max(1, usable_cores() - 2))
+    parser.add_argument("--shadow_map", type=int, default=4096, help="of the part host")
+    parser.add_argument("--codec", default="av1", help="of the part host")
+    asked = parser.parse_args(words)
+    if asked.tiny:
+        asked.size, asked.episodes, asked.rounds, asked.shadow_map = 64, 1, 1, 64
+    run_parts(asked.parts, {name: partial(part, asked=asked) for name, part in PARTS.items()})

@@ -1,29 +1,25 @@
-"""SIGKILLs of `proctor record` at random moments: what is lost, and whether it comes out the same.
+"""SIGKILL `proctor record` at random moments and resume it; used by ``kills.py``.
 
-    python -m measurements.recording_kills [--kills=25] [--seed=0]
-
-Recordings of a fake benchmark with pictures and noise are killed and resumed, again and again until
-they are complete. After every kill the dataset is opened and frames of it are read; in the end its
-numbers must be those of a recording that nothing disturbed, bit for bit. An episode that stands in
-the journal twice was played twice: its take was lost.
+Recordings of the fake benchmark with images and noise are killed and resumed until they are
+complete. After every kill the dataset is opened and frames are read. At the end its numbers must
+equal those of an undisturbed recording. An episode that is in the journal twice was lost once.
 """
 
 from __future__ import annotations
 
 import random
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
-from measurements.command import PROCTOR, machine, say
 
+from measurements.command import PROCTOR, say
 from proctor.datasets.reader import open as open_dataset
 from proctor.datasets.reading.dataset import Dataset
+from proctor.features import Array
 
-OPTIONS = {"kills": "25", "seed": "0"}
 FLAGS = (
     *("--policy.type=expert", "--env.type=fake", "--env.n_tasks=2", "--env.episode_length=14"),
     *("--env.image_size=64", "--env.step_ms=10", "--eval.batch_size=2"),
@@ -67,7 +63,7 @@ def killed(root: Path, rng: random.Random) -> bool:
     return False
 
 
-def numbers(dataset: Dataset) -> dict[str, np.ndarray]:
+def numbers(dataset: Dataset) -> dict[str, Array]:
     batch = dataset.batch(range(len(dataset)))
     return {key: np.asarray(value) for key, value in batch.items()}
 
@@ -87,25 +83,21 @@ def record_under_fire(root: Path, rng: random.Random) -> int:
     return kills
 
 
-def main(words: list[str]) -> None:
-    options = OPTIONS | dict(word.removeprefix("--").split("=", 1) for word in words)
-    rng = random.Random(int(options["seed"]))  # noqa: S311  repeatable, not secret
-    print(machine())
+def kill_record(at_least: int, seed: int) -> bool:
+    """Kill recordings at least so often; return whether nothing was lost."""
+    rng = random.Random(seed)  # noqa: S311  repeatable, not secret
     kills = recordings = twice = 0
     with tempfile.TemporaryDirectory() as folder:
         ended_well(start(Path(folder, "whole"), *FLAGS))
         whole = numbers(open_dataset(Path(folder, "whole")))
         attempts = len(journal_lines(Path(folder, "whole")))
-        while kills < int(options["kills"]):
+        while kills < at_least:
             root = Path(folder, f"d{recordings}")
             kills, recordings = kills + record_under_fire(root, rng), recordings + 1
-            told = numbers(open_dataset(root))
-            assert all(np.array_equal(told[key], whole[key]) for key in whole), root
+            found = numbers(open_dataset(root))
+            assert all(np.array_equal(found[key], whole[key]) for key in whole), root
             twice += len(journal_lines(root)) - attempts
             assert not list(Path(folder).glob(".*")), "something is left beside the dataset"
-    say(f"recordings that came out the same, after {kills} kills", str(recordings))
+    say(f"identical recordings after {kills} kills", str(recordings))
     say("finished episodes lost", str(twice), "0")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
+    return twice == 0

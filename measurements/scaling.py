@@ -1,45 +1,55 @@
-"""What an evaluation costs as it grows: episodes, workers, tasks, image size, chunk length.
+"""The cost of an evaluation as it grows: episodes, workers, tasks, image size, chunk length.
 
-    python measurements/scaling.py [episodes workers metaworld tasks pixels chunks]
+    python -m measurements scaling [episodes workers metaworld tasks pixels chunks]
         [--output=FOLDER]
 
-Every part prints a table and leaves scaling-PART.json (the figures) and scaling-PART.svg (a plot)
-in FOLDER, outputs/scaling unless told otherwise. docs/performance.md shows them with command,
-commit and machine. CPU times are of the parent process alone; a busy machine spoils them least.
+Every part prints a table and writes scaling-PART.json (the figures) and scaling-PART.svg (a plot)
+to FOLDER, by default outputs/scaling. docs/performance.md shows them with command, commit and
+machine. CPU times are of the parent process alone; they depend least on other load.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
-from command import machine
-from plot import Panel, draw
-from scaling_parts import (
+from measurements.command import machine, parser_of
+from measurements.plot import Panel, draw
+from measurements.scaling_parts import (
     Figures,
+    chunks,
+    chunks_panels,
     episodes,
     episodes_panels,
     metaworld,
     metaworld_panels,
+    pixels,
+    pixels_panels,
     tasks,
     tasks_panels,
     workers,
     workers_panels,
 )
-from scaling_pictures import chunks, chunks_panels, pixels, pixels_panels
+
+
+class Measure(Protocol):
+    """Measures one thing in a folder."""
+
+    def __call__(self, folder: Path, *, tiny: bool) -> list[Figures]:
+        """Return the rows of its table."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """One thing that grows."""
+    """One varied quantity."""
 
     about: str
-    measure: Callable[[Path], list[Figures]]
+    measure: Measure
     panels: Callable[[list[Figures]], list[Panel]]
 
 
@@ -48,7 +58,7 @@ PARTS = {
     "workers": Part("cost against the number of workers", workers, workers_panels),
     "metaworld": Part("Meta-World against the number of workers", metaworld, metaworld_panels),
     "tasks": Part("cost against the number of tasks", tasks, tasks_panels),
-    "pixels": Part("cost against the size of pictures", pixels, pixels_panels),
+    "pixels": Part("cost against the size of images", pixels, pixels_panels),
     "chunks": Part("cost against the length of action chunks", chunks, chunks_panels),
 }
 
@@ -66,11 +76,11 @@ def _text(value: float | None) -> str:
     return f"{value:,.0f}" if value == int(value) else f"{value:.4g}"
 
 
-def run_part(name: str, folder: Path, output: Path) -> None:
+def run_part(name: str, folder: Path, output: Path, *, tiny: bool) -> None:
     part = PARTS[name]
     load = os.getloadavg()[0]
     print(f"\n{name}: {part.about} (load before: {load:.1f})")
-    table = part.measure(folder)
+    table = part.measure(folder, tiny=tiny)
     print_table(table)
     about = {"part": name, "machine": json.loads(machine()), "load_before": load}
     text = json.dumps({**about, "figures": table}, indent=1)
@@ -78,23 +88,14 @@ def run_part(name: str, folder: Path, output: Path) -> None:
     (output / f"scaling-{name}.svg").write_text(draw(part.about, part.panels(table)))
 
 
-def main() -> None:
-    output = Path("outputs", "scaling")
-    names = []
-    for word in sys.argv[1:]:
-        if word.startswith("--output="):
-            output = Path(word.removeprefix("--output="))
-        elif word in PARTS:
-            names.append(word)
-        else:
-            raise SystemExit(f"no part {word!r} (choose from: {', '.join(PARTS)})")
-    output.mkdir(parents=True, exist_ok=True)
+def main(words: Sequence[str]) -> None:
+    """Run the named parts, or all."""
+    parser = parser_of("scaling", __doc__, list(PARTS))
+    parser.add_argument("--output", type=Path, default=Path("outputs", "scaling"))
+    given = parser.parse_args(words)
+    given.output.mkdir(parents=True, exist_ok=True)
     print(machine())
     with tempfile.TemporaryDirectory() as folder:
-        for name in names or PARTS:
-            run_part(name, Path(folder), output)
-    print(f"\nfigures and plots: {output}")
-
-
-if __name__ == "__main__":
-    main()
+        for name in given.parts or PARTS:
+            run_part(name, Path(folder), given.output, tiny=given.tiny)
+    print(f"\nfigures and plots: {given.output}")

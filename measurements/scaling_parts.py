@@ -1,4 +1,4 @@
-"""The parts of ``scaling.py`` without pictures: what each measures, and how it is drawn."""
+"""The parts of ``scaling.py``: what each measures, and how it is plotted."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from command import total
-from plot import Panel, Series
-from watched import evaluate_watched, watch
-
+from measurements.command import total
+from measurements.plot import Panel, Series
+from measurements.watched import evaluate_watched, watch
 from proctor.runs.journal import JOURNAL_FILE, EpisodeRow, read_journal
 
 Figures = dict[str, float | None]
-"""One row of a part's table: what was varied comes first; None is what was not seen."""
+"""One row of a part's table; the varied quantity comes first, None is a missing value."""
 
 
 def series(name: str, table: Sequence[Figures], x: str, y: str) -> Series:
-    """Return one column of a table against another, without what was not seen."""
+    """Return one column of a table against another, without missing values."""
     both = [(row[x], row[y]) for row in table]
     return Series(name, [(a, b) for a, b in both if a is not None and b is not None])
 
@@ -48,10 +47,10 @@ def gap_ms(rows: Sequence[EpisodeRow]) -> float:
 # ---- Episodes: the trivial simulator, 10 to 10,000 ----
 
 
-def episodes(folder: Path) -> list[Figures]:
+def episodes(folder: Path, *, tiny: bool) -> list[Figures]:
     """Everything around a simulator that costs nothing: the run, its report, its resumption."""
     table: list[Figures] = []
-    for n in (10, 100, 1_000, 10_000):
+    for n in (10, 20) if tiny else (10, 100, 1_000, 10_000):
         run = folder / f"episodes-{n}"
         watched, rows = evaluate_watched(
             run, "--policy.type=expert", "--env.type=fake", f"--eval.n_episodes={n}",
@@ -101,18 +100,19 @@ def episodes_panels(table: list[Figures]) -> list[Panel]:
     ]  # fmt: skip
 
 
-# ---- Workers: a simulator that sleeps, 1 to 64; Meta-World without pictures, 1 to 8 ----
+# ---- Workers: a simulator that sleeps, 1 to 64; Meta-World without images, 1 to 8 ----
 
 
-def workers(folder: Path, steps: int = 40, step_ms: int = 10, chunk: int = 10) -> list[Figures]:
-    """Simulators that need no core, so that what is left is the parent's doing."""
+def workers(folder: Path, *, tiny: bool) -> list[Figures]:
+    """Simulators that sleep and need no core: what is left is the parent's work."""
+    steps, step_ms, chunk = 40, 10, 10
     table: list[Figures] = []
-    for n in (1, 2, 4, 8, 16, 32, 64):
+    for n in (1, 2) if tiny else (1, 2, 4, 8, 16, 32, 64):
         watched, rows = evaluate_watched(
             folder / f"workers-{n}", "--policy.type=random", f"--policy.n_action_steps={chunk}",
             "--policy.inputs=observation.state", "--env.type=fake", "--env.endless=true",
             f"--env.episode_length={steps}", f"--env.step_ms={step_ms}",
-            f"--eval.n_episodes={16 * n}", f"--eval.batch_size={n}",
+            f"--eval.n_episodes={(1 if tiny else 16) * n}", f"--eval.batch_size={n}",
         )  # fmt: skip
         asked = total(rows, "steps") / chunk
         table.append({
@@ -153,14 +153,15 @@ def workers_panels(table: list[Figures]) -> list[Panel]:
     ]  # fmt: skip
 
 
-def metaworld(folder: Path) -> list[Figures]:
+def metaworld(folder: Path, *, tiny: bool) -> list[Figures]:
     """Simulators that fill a core each: more workers than cores must cost nothing."""
     table: list[Figures] = []
-    for n in (1, 2, 4, 8):
+    for n in (1, 2) if tiny else (1, 2, 4, 8):
         watched, rows = evaluate_watched(
             folder / f"metaworld-{n}", "--policy.type=random", "--policy.n_action_steps=10",
-            "--env.type=metaworld", "--env.task=reach-v3", "--env.episode_length=200",
-            "--eval.n_episodes=48", f"--eval.batch_size={n}",
+            "--env.type=metaworld", "--env.task=reach-v3",
+            f"--env.episode_length={5 if tiny else 200}", f"--eval.n_episodes={2 if tiny else 48}",
+            f"--eval.batch_size={n}",
         )  # fmt: skip
         table.append({
             "workers": n,
@@ -181,18 +182,20 @@ def metaworld_panels(table: list[Figures]) -> list[Panel]:
     ]  # fmt: skip
 
 
-# ---- Tasks: Meta-World without pictures, 1 to 50 ----
+# ---- Tasks: Meta-World without images, 1 to 50 ----
 
 
-def tasks(folder: Path, episodes: int = 100) -> list[Figures]:
+def tasks(folder: Path, *, tiny: bool) -> list[Figures]:
     """As many episodes in all, of ever more tasks: what is added is opening their simulators."""
+    episodes, steps = (2, 5) if tiny else (100, 50)
     table: list[Figures] = []
-    for n in (1, 2, 5, 10, 25, 50):
+    for n in (1, 2) if tiny else (1, 2, 5, 10, 25, 50):
         ids = [50 * place // n for place in range(n)]
         watched, rows = evaluate_watched(
             folder / f"tasks-{n}", "--policy.type=random", "--policy.n_action_steps=50",
             "--env.type=metaworld", "--env.task=mt50", f"--env.task_ids={ids}",
-            "--env.episode_length=50", f"--eval.n_episodes={episodes // n}", "--eval.batch_size=2",
+            f"--env.episode_length={steps}", f"--eval.n_episodes={episodes // n}",
+            "--eval.batch_size=2",
         )  # fmt: skip
         table.append({
             "tasks": n,
@@ -222,4 +225,72 @@ def tasks_panels(table: list[Figures]) -> list[Panel]:
         Panel("memory, MB", "tasks",
               [series("largest worker", table, "tasks", "worker_mb"),
                series("parent", table, "tasks", "running_mb")]),
+    ]  # fmt: skip
+
+
+# ---- Images: their size, and how often one is rendered ----
+
+
+def images(folder: Path, *, size: int, chunk: int, steps: int) -> tuple[float, list[EpisodeRow]]:
+    """Run eight episodes with one image every ``chunk`` steps; return their seconds."""
+    _, rows = evaluate_watched(
+        folder, "--policy.type=random", f"--policy.n_action_steps={chunk}",
+        "--policy.inputs=observation.image,observation.state", "--env.type=metaworld",
+        "--env.task=reach-v3", f"--env.episode_length={steps}",
+        f"--env.observation_height={size}", f"--env.observation_width={size}",
+        "--eval.n_episodes=8", "--eval.batch_size=2",
+    )  # fmt: skip
+    return span_s(rows), rows
+
+
+def pixels(folder: Path, *, tiny: bool) -> list[Figures]:
+    """Meta-World images of 64x64 to 480x480, one every 5 steps."""
+    table: list[Figures] = []
+    for size in (32, 64) if tiny else (64, 128, 240, 320, 480):
+        seconds, rows = images(
+            folder / f"pixels-{size}", size=size, chunk=5, steps=5 if tiny else 20
+        )
+        drawn = statistics.median(1000 * (row.render_s or 0) / (row.renders or 1) for row in rows)
+        table.append({
+            "size": size,
+            "span_s": seconds,
+            "renders": total(rows, "renders"),
+            "render_ms": drawn,
+            "wait_ms_per_request": 1000 * total(rows, "wait_s") / total(rows, "renders"),
+        })  # fmt: skip
+    return table
+
+
+def pixels_panels(table: list[Figures]) -> list[Panel]:
+    return [
+        Panel("one image in a run, ms", "height and width, pixels",
+              [series("rendering", table, "size", "render_ms"),
+               series("waiting for actions", table, "size", "wait_ms_per_request")]),
+    ]  # fmt: skip
+
+
+def chunks(folder: Path, *, tiny: bool) -> list[Figures]:
+    """Meta-World images of 240x240, one every 1 to 50 steps."""
+    size, steps = (32, 4) if tiny else (240, 50)
+    table: list[Figures] = []
+    for chunk in (1, 2) if tiny else (1, 2, 5, 10, 25, 50):
+        seconds, rows = images(folder / f"chunks-{chunk}", size=size, chunk=chunk, steps=steps)
+        table.append({
+            "chunk": chunk,
+            "span_s": seconds,
+            "ms_per_step": 1000 * seconds / total(rows, "steps"),
+            "renders_per_step": total(rows, "renders") / total(rows, "steps"),
+            "sim_ms_per_step": 1000 * total(rows, "sim_s") / total(rows, "steps"),
+            "wait_ms_per_step": 1000 * total(rows, "wait_s") / total(rows, "steps"),
+        })  # fmt: skip
+    return table
+
+
+def chunks_panels(table: list[Figures]) -> list[Panel]:
+    first = float(table[0]["ms_per_step"] or 0.0)
+    ideal = [(size, first / size) for size in (float(row["chunk"] or 0.0) for row in table)]
+    return [
+        Panel("one step with its images, ms", "actions per image",
+              [series("measured", table, "chunk", "ms_per_step"),
+               Series("rendering alone", ideal, ideal=True)], log_y=True),
     ]  # fmt: skip

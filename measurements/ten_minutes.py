@@ -1,17 +1,17 @@
-"""From nothing to a scored policy on a GPU host: record, train, correct, train on, examine.
+"""From nothing to an evaluated policy on a GPU host: record, train, correct, train on, examine.
 
-    python measurements/ten_minutes.py all --tasks=eight --work=/dev/shm/eight
-    python measurements/ten_minutes.py record train --tasks=mt50 --work=DIR   (the others later)
+    python -m measurements ten_minutes all --tasks=eight --work=/dev/shm/eight
+    python -m measurements ten_minutes record train --tasks=mt50 --work=DIR   (the others later)
 
-From pixels, one policy for all tasks, told its task in words (docs/training.md). The stages are
-commands of `proctor`, printed as they run; they may be run in several sittings: what each took is
-kept in WORK/times.json and added up. Demonstrations are of other seeds than the examination.
+One language-conditioned policy from pixels for all tasks (docs/training.md). The stages are
+commands of `proctor`, printed as they run. They may run in several sessions: WORK/times.json keeps
+the time of each. Demonstrations have other seeds than the final evaluation.
 
-    record    the scripted experts, half of the episodes disturbed
-    train     a first policy on those
-    correct   that policy plays, the experts say what they would have done (DAgger)
-    train-on  the policy goes on, on both
-    examine   unseen seeds, with intervals; the mean of Meta-World's four groups
+    record    demonstrations of the scripted experts, half of them with action noise
+    train     a first policy on the demonstrations
+    correct   episodes of that policy, labelled with the experts' actions (DAgger)
+    train-on  more optimiser steps on both datasets
+    examine   evaluation on unseen seeds, and the mean of Meta-World's four groups
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ import shlex
 import subprocess
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
-from command import PROCTOR, machine
-
+from measurements.command import PROCTOR, machine, parser_of
 from proctor.benchmarks.metaworld.tasks import TASKS
 from proctor.runs.journal import read_journal
 from proctor.stats.rates import rate_text
@@ -38,44 +38,54 @@ EIGHT = (
 )
 RECORDED_FROM, CORRECTED_FROM, EXAMINED_FROM = 200_000, 300_000, 1000
 LOOKING = "--policy.random_shift=6 --policy.crop=[46,60,128,128]"
-"""Of 192x192; the tables with all that Meta-World's tasks are about."""
+"""Crop images of 192x192 to the table with the objects of Meta-World's tasks."""
+TINY = {
+    "tasks": "reach-v3", "size": 64, "shadow_map": 64, "workers": 2, "loaders": 0, "demos": 1,
+    "corrected": 1, "steps": 3, "more": 3, "batch": 2, "episodes": 1, "device": "cpu",
+    "further": "--policy.dim_model=32 --policy.dim_feedforward=32 --policy.n_heads=2",
+}  # fmt: skip
 STAGES = ("record", "train", "correct", "train-on", "examine")
 
 
-def parse() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("stages", nargs="+", choices=("all", *STAGES))
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """Parse the flags."""
+    parser = parser_of("ten_minutes", __doc__, ("all", *STAGES))
     parser.add_argument("--tasks", default="eight", help="eight, or what --env.task takes")
     parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--size", type=int, default=192, help="of a picture's side")
+    parser.add_argument("--size", type=int, default=192, help="image side, pixels")
     parser.add_argument("--shadow_map", type=int, default=1024)
     parser.add_argument("--workers", type=int, default=14)
-    parser.add_argument("--loaders", type=int, default=12, help="processes that gather batches")
-    parser.add_argument("--demos", type=int, default=50, help="demonstrations of a task")
-    parser.add_argument("--corrected", type=int, default=24, help="corrected episodes of a task")
-    parser.add_argument("--correct_tasks", help="those that are corrected (default: all)")
+    parser.add_argument("--loaders", type=int, default=12, help="data loader processes")
+    parser.add_argument("--demos", type=int, default=50, help="demonstrations per task")
+    parser.add_argument("--corrected", type=int, default=24, help="corrected episodes per task")
+    parser.add_argument("--correct_tasks", help="tasks of the stage correct (default: all)")
     parser.add_argument(
-        "--by_frames", action="store_true", help="long tasks come more often, not all equally"
+        "--by_frames", action="store_true", help="sample frames uniformly, not tasks"
     )
-    parser.add_argument("--steps", type=int, default=4500, help="of the first training")
-    parser.add_argument("--more", type=int, default=8500, help="steps of the second")
+    parser.add_argument(
+        "--steps", type=int, default=4500, help="optimiser steps of the first training"
+    )
+    parser.add_argument(
+        "--more", type=int, default=8500, help="optimiser steps of the second training"
+    )
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--lr", type=float, default=4e-4)
-    parser.add_argument("--episodes", type=int, default=25, help="of a task, examined")
-    parser.add_argument("--every", type=int, default=10, help="actions between two looks")
+    parser.add_argument("--episodes", type=int, default=25, help="evaluation episodes per task")
+    parser.add_argument("--every", type=int, default=10, help="actions executed per inference call")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--further", default=LOOKING, help="further flags of both trainings")
-    options = parser.parse_args()
+    options = parser.parse_args(words)
+    if options.tiny:
+        vars(options).update(TINY)
     if options.tasks == "eight":
         options.tasks = EIGHT
-    if options.stages == ["all"]:
-        options.stages = list(STAGES)
+    if not options.parts or "all" in options.parts:
+        options.parts = list(STAGES)
     return options
 
 
 class Work:
-    """The stages, and what they took."""
+    """The stages and their times."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options, self.folder = options, options.work
@@ -89,7 +99,7 @@ class Work:
         ]
 
     def run(self, stage: str) -> None:
-        """Run one stage and note what it took."""
+        """Run one stage and write down its time."""
         start = time.perf_counter()
         {
             "record": self.record,
@@ -104,12 +114,12 @@ class Work:
         print(f"== {said}: {sum(times.values()) / 60:.1f} minutes", flush=True)
 
     def times(self) -> dict[str, float]:
-        """Return what every stage took so far."""
+        """Return the seconds of every stage so far."""
         path = self.folder / "times.json"
         return dict(json.loads(path.read_text())) if path.exists() else {}
 
     def record(self) -> None:
-        """Play the experts."""
+        """Record the experts."""
         self.proctor(
             "record",
             "--policy.type=expert",
@@ -122,7 +132,7 @@ class Work:
         )
 
     def correct(self) -> None:
-        """Play the first policy; record what the experts would have done."""
+        """Record the first policy with the experts' actions as labels."""
         self.proctor(
             "record",
             f"--policy.path={self.policy('first')}",
@@ -130,7 +140,7 @@ class Work:
             "--record.label=expert",
             *self.kept_in("corrections", self.options.corrected, CORRECTED_FROM),
             f"--env.task={self.options.correct_tasks or self.options.tasks}",
-            "--env.episode_length=200",
+            f"--env.episode_length={10 if self.options.tiny else 200}",
         )
         both = [str(self.folder / name) for name in ("demos", "corrections")]
         self.proctor("data", "merge", *both, f"--output={self.folder / 'both'}")
@@ -146,11 +156,11 @@ class Work:
         ]
 
     def train(self) -> None:
-        """Begin with nothing."""
+        """Train from random weights."""
         self.learn("first", "demos", self.options.steps, "--policy.type=act_words")
 
     def train_on(self) -> None:
-        """Go on with the averaged weights of the first training."""
+        """Continue from the averaged weights of the first training."""
         self.learn("second", "both", self.options.more, f"--policy.path={self.policy('first')}")
 
     def learn(self, name: str, dataset: str, steps: int, policy: str) -> None:
@@ -177,12 +187,12 @@ class Work:
         )
 
     def policy(self, name: str) -> Path:
-        """Return where the averaged weights of a training are."""
+        """Return the path of a training's averaged weights."""
         path: Path = self.folder / name / "checkpoints/last/pretrained_model_ema"
         return path
 
     def examine(self) -> None:
-        """Play the last policy on unseen seeds."""
+        """Evaluate the last policy on unseen seeds."""
         options, run = self.options, self.folder / "examined"
         trained = "second" if (self.folder / "second").exists() else "first"
         self.proctor(
@@ -193,13 +203,14 @@ class Work:
             f"--env.task={options.tasks}",
             f"--eval.n_episodes={options.episodes}",
             f"--seed={EXAMINED_FROM}",
+            *(["--env.episode_length=10"] if options.tiny else []),
             "--video.episodes=0",
             f"--output_dir={run}",
         )
         say_groups(run)
 
     def proctor(self, *words: str) -> None:
-        """Run a command of ours, and show it."""
+        """Print and run a command of ours."""
         print("$ proctor", shlex.join(words), flush=True)
         subprocess.run([*PROCTOR, *words], check=True)  # noqa: S603  our own words
 
@@ -217,7 +228,7 @@ def say_groups(run: Path) -> None:
             tally[1] += 1
     groups = [name for name in ("easy", "medium", "hard", "very_hard") if name in counts]
     for name in (*groups, "all"):
-        print(f"{name:<10} {rate_text(*counts[name])}")
+        print(f"{name:<10} {rate_text(counts[name][0], counts[name][1])}")
     rates = [counts[name][0] / counts[name][1] for name in groups]
     spread = math.sqrt(sum(p * (1 - p) / counts[g][1] for p, g in zip(rates, groups, strict=True)))
     mean, half = sum(rates) / len(rates), 1.96 * spread / len(rates)
@@ -226,14 +237,10 @@ def say_groups(run: Path) -> None:
     print("weakest:", ", ".join(f"{n} {of_task[n][0]}/{of_task[n][1]}" for n in weakest))
 
 
-def main() -> None:
-    """Run the stages that were asked for."""
-    options = parse()
+def main(words: Sequence[str]) -> None:
+    """Run the named stages, or all."""
+    options = parse(words)
     print(machine(), flush=True)
     work = Work(options)
-    for stage in options.stages:
+    for stage in options.parts:
         work.run(stage)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,22 +1,20 @@
-"""Kills `proctor train` at random moments, resumes it, compares the end with an undisturbed run.
+"""SIGKILL `proctor train` at random moments and resume it; used by ``kills.py``.
 
-    python measurements/training_kills.py [KILLS] [SEED]
-
-A small ACT (VAE, dropout, averaged weights) on numbers; every file of the last checkpoint must have
-the same bytes, but for train_config.json, which names its folder.
+A small ACT (VAE, dropout, averaged weights) on numbers. Every file of the last checkpoint must have
+the bytes of an undisturbed training, except train_config.json, which names its folder.
 """
 
 from __future__ import annotations
 
 import random
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
 
+from measurements.command import PROCTOR, say
 from proctor.datasets.writer import DatasetWriter
 from proctor.machine.files import sha256_of
 
@@ -31,7 +29,6 @@ FLAGS = [
     "--policy.device=cpu",
     "--ema.enable=true",
     "--batch_size=8",
-    "--steps=200",
     "--save_freq=5",
     "--keep_last=2",
 ]
@@ -51,7 +48,7 @@ def write_dataset(root: Path) -> None:
 
 def start(words: list[str]) -> subprocess.Popen[bytes]:
     quiet = subprocess.DEVNULL
-    command = [sys.executable, "-m", "proctor.cli", "train", *words]
+    command = [*PROCTOR, "train", *words]
     return subprocess.Popen(command, stdout=quiet, stderr=quiet)  # noqa: S603
 
 
@@ -62,7 +59,7 @@ def files_of(folder: Path) -> dict[str, str]:
 
 
 def disturbed(begin: list[str], folder: Path, moments: random.Random, lasted: float) -> int:
-    """Train to the end, killed at random moments on the way; return how often."""
+    """Train to the end with kills at random moments; return how many."""
     words, kills = [*begin, f"--output_dir={folder}"], 0
     while True:
         process = start(words)
@@ -78,32 +75,27 @@ def disturbed(begin: list[str], folder: Path, moments: random.Random, lasted: fl
             words = ["--resume", f"--output_dir={folder}"]
 
 
-def main(kills: int, seed: int) -> int:
-    moments = random.Random(seed)  # noqa: S311
+def kill_train(at_least: int, seed: int, steps: int) -> bool:
+    """Kill trainings at least so often; return whether all ended with the same bytes."""
+    moments = random.Random(seed)  # noqa: S311  repeatable, not secret
     with tempfile.TemporaryDirectory() as scratch:
         root, whole = (Path(scratch) / name for name in ("data", "whole"))
         write_dataset(root)
-        begin = [f"--dataset.root={root}", "--dataset.repo_id=a/b", *FLAGS]
+        begin = [f"--dataset.root={root}", "--dataset.repo_id=a/b", *FLAGS, f"--steps={steps}"]
         began = time.monotonic()
         assert start([*begin, f"--output_dir={whole}"]).wait() == 0
         lasted = time.monotonic() - began
-        print(f"undisturbed: {lasted:.1f} s", flush=True)
-        expected, done, runs = files_of(whole), 0, 0
-        while done < kills:
+        expected, kills, runs = files_of(whole), 0, 0
+        while kills < at_least:
             runs += 1
             folder = Path(scratch) / f"killed-{runs}"
             times = disturbed(begin, folder, moments, lasted)
-            done += times
+            kills += times
             same = files_of(folder) == expected
             print(
-                f"run {runs}: killed {times} times, {len(expected)} files, same: {same}", flush=True
+                f"training {runs}: {times} kills, {len(expected)} files, same: {same}", flush=True
             )
             if not same:
-                return 1
-    print(f"{done} kills of {runs} runs: every file of every last checkpoint has the same bytes")
-    return 0
-
-
-if __name__ == "__main__":
-    given = [int(word) for word in sys.argv[1:]]
-    sys.exit(main(*(given + [20, 0][len(given) :])))
+                return False
+    say(f"trainings with identical last checkpoints after {kills} kills", str(runs))
+    return True

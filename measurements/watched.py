@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
-from command import PROCTOR, pss_mb
 
+from measurements.command import PROCTOR, pss_mb
 from proctor.runs.journal import EpisodeRow, read_journal
 
 _EVERY_S, _WORKERS_EVERY_S = 0.01, 0.2

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from measurements.peers.cases import LIBERO_CAMERAS, LIBERO_SIZE
 
+from measurements.peers.cases import LIBERO_CAMERAS, LIBERO_SIZE
 from proctor.features import Feature, FeatureKind
 from proctor.policies.act import config as act
 from proctor.policies.act.config import ActConfig
@@ -65,7 +65,7 @@ def write_checkpoints(folder: Path) -> dict[str, Path]:
     for name, world in worlds.items():
         config = ActConfig(**_shared(world), chunk_size=20, n_action_steps=20)
         made[name] = _write(config, world, folder / name)
-    config = DiffusionConfig(
+    diffusion_config = DiffusionConfig(
         **_shared(PUSHT),
         horizon=16,
         n_action_steps=8,
@@ -74,7 +74,7 @@ def write_checkpoints(folder: Path) -> dict[str, Path]:
         noise_scheduler_type="DDIM",
         num_inference_steps=5,
     )
-    made["diffusion-pusht"] = _write(config, PUSHT, folder / "diffusion-pusht")
+    made["diffusion-pusht"] = _write(diffusion_config, PUSHT, folder / "diffusion-pusht")
     return made
 
 

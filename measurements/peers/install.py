@@ -1,6 +1,6 @@
 """The peers, each in a venv of its own, with what LIBERO needs.
 
-    python measurements/peers/install.py
+    python -m measurements peers --install
 
 LeRobot is 0.6.1 where Python 3.12 is found, else 0.4.4 on Python 3.11; vla-eval is 0.8.0.
 PROCTOR_PEER_VENV and PROCTOR_VLA_VENV are where they are or go (default: .venv-peers and
@@ -42,6 +42,16 @@ def peer_venv() -> Path:
 def peer_python() -> Path:
     """Return the Python of the peer's venv, whether it is there or not."""
     return peer_venv().absolute() / "bin" / "python"
+
+
+def require_lerobot() -> None:
+    """Stop where LeRobot is not installed.
+
+    Raises:
+        SystemExit: saying how to install it.
+    """
+    if not peer_python().exists():
+        raise SystemExit(f"LeRobot is not in {peer_venv()}; run: make bench-peers")
 
 
 def vla_venv() -> Path:
@@ -167,7 +177,3 @@ def _runs(python: Path, code: str) -> bool:
     if not python.exists():
         return False
     return subprocess.run([python, "-c", code], capture_output=True).returncode == 0  # noqa: S603  our own words
-
-
-if __name__ == "__main__":
-    install()

@@ -13,13 +13,17 @@ LIBERO it is what robosuite draws: both cameras at every step, those of settling
 for a video, whose frames are the observations.
 """
 
+from __future__ import annotations
+
 import json
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from lerobot.scripts import lerobot_eval
 from libero_there import count_pictures, prepare_libero
@@ -35,16 +39,16 @@ class Seen:
     first_step_at: float = 0.0
 
 
-def watch(env, seen: Seen, horizon: int) -> None:
+def watch(env: Any, seen: Seen, horizon: int) -> None:
     """Count what is asked of one vector environment, and answer for its longest episode."""
     reset, step, call = env.reset, env.step, env.call
 
-    def counted_reset(**options):
+    def counted_reset(**options: Any) -> Any:
         seen.began_at = seen.began_at or time.time()
         seen.renders += env.num_envs
         return reset(**options)
 
-    def counted_step(actions):
+    def counted_step(actions: Any) -> Any:
         outcome = step(actions)
         seen.first_step_at = seen.first_step_at or time.time()
         seen.steps += env.num_envs
@@ -52,7 +56,7 @@ def watch(env, seen: Seen, horizon: int) -> None:
         seen.renders += env.num_envs + int((terminated | truncated).sum())
         return outcome
 
-    def counted_call(name, *args, **options):
+    def counted_call(name: str, *args: Any, **options: Any) -> Any:
         if name == "_max_episode_steps" and horizon:
             return (horizon,) * env.num_envs
         seen.renders += env.num_envs if name == "render" else 0
@@ -63,10 +67,10 @@ def watch(env, seen: Seen, horizon: int) -> None:
         single.render = counted(single.render, seen)
 
 
-def counted(render, seen: Seen):
+def counted(render: Callable[[], Any], seen: Seen) -> Callable[[], Any]:
     """Return ``render``, counted."""
 
-    def counted_render():
+    def counted_render() -> Any:
         seen.renders += 1
         return render()
 
@@ -78,14 +82,14 @@ def evaluate(horizon: int, videos: int) -> Seen:
     seen = Seen()
     make_env, eval_policy_all = lerobot_eval.make_env, lerobot_eval.eval_policy_all
 
-    def watched_envs(*args, **options):
+    def watched_envs(*args: Any, **options: Any) -> Any:
         envs = make_env(*args, **options)
         for group in envs.values():
             for env in group.values():
                 watch(env, seen, horizon)
         return envs
 
-    def with_videos(*args, **options):
+    def with_videos(*args: Any, **options: Any) -> Any:
         return eval_policy_all(*args, **{**options, "max_episodes_rendered": videos})
 
     lerobot_eval.make_env = watched_envs

@@ -1,11 +1,14 @@
 """LIBERO as the peers import it: with our assets, no prompt and no network. Runs in their venvs."""
 
+from __future__ import annotations
+
 import importlib
 import importlib.util
 import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 
 @dataclass
@@ -18,6 +21,8 @@ class Pictures:
 def prepare_libero(assets: Path, folder: Path) -> None:
     """Tell LIBERO where its files are; ``folder`` keeps its settings and has to stay."""
     found = importlib.util.find_spec("libero")
+    assert found is not None
+    assert found.submodule_search_locations is not None
     root = Path(next(iter(found.submodule_search_locations)), "libero")
     places = {
         "benchmark_root": root,
@@ -29,7 +34,8 @@ def prepare_libero(assets: Path, folder: Path) -> None:
     # JSON is YAML.
     Path(folder, "config.yaml").write_text(json.dumps({key: str(places[key]) for key in places}))
     os.environ["LIBERO_CONFIG_PATH"] = str(folder)
-    importlib.import_module("libero.libero")._assets_path_cache = str(assets)
+    libero: Any = importlib.import_module("libero.libero")
+    libero._assets_path_cache = str(assets)
 
 
 def count_pictures() -> Pictures:
@@ -38,7 +44,7 @@ def count_pictures() -> Pictures:
     simulation = importlib.import_module("robosuite.utils.binding_utils").MjSim
     render = simulation.render
 
-    def counted_render(*args, **options):
+    def counted_render(*args: Any, **options: Any) -> Any:
         pictures.drawn += 1
         return render(*args, **options)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+
 from measurements.command import pss_mb
 
 SAMPLE_EVERY_S = 0.3

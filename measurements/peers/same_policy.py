@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+
 from measurements.peers.cases import LIBERO_CAMERAS
 from measurements.peers.same_actions import chunk_of_actions
-
 from proctor.features import STATE, Array, Interface
 from proctor.policies.base import Batch, Policy, PolicyConfig, PolicySpec
 

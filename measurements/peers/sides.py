@@ -15,7 +15,6 @@ from measurements.command import PROCTOR, total
 from measurements.peers.cases import LEROBOTS_VIDEOS, SEED, Case, Peer
 from measurements.peers.install import ROOT, peer_python, vla_python
 from measurements.peers.measure import Usage, measure
-
 from proctor.benchmarks.libero.assets import find_assets
 from proctor.machine.gl import gl_variables
 from proctor.runs.journal import read_journal

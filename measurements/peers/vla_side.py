@@ -8,6 +8,8 @@ it records by default goes into FOLDER. The model looks at both cameras and the 
 actions of same_actions.py. Runs in vla-eval's venv.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 import struct
@@ -16,6 +18,7 @@ import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import vla_eval
 from libero_there import count_pictures, prepare_libero
@@ -24,22 +27,22 @@ from vla_eval.benchmarks.libero.benchmark import LIBEROBenchmark
 from vla_eval.model_servers.predict import PredictModelServer
 
 
-class SameActions(PredictModelServer):
+class SameActions(PredictModelServer):  # type: ignore[misc]  # not installed in our venv
     """Plays the same actions as the policy on our side; one episode at a time."""
 
     episode = 0
 
-    async def on_episode_start(self, config, ctx):
+    async def on_episode_start(self, config: Any, ctx: Any) -> None:
         """Take note of which episode it is."""
         self.episode = config["task"]["episode_idx"]
         await super().on_episode_start(config, ctx)
 
-    def predict(self, obs, ctx):
+    def predict(self, obs: Any, ctx: Any) -> dict[str, Any]:
         """Return the chunk of this step."""
         assert set(obs["images"]) == {"agentview", "wrist"}
         return {"actions": chunk_of_actions(self.episode, ctx.step, self.chunk_size)}
 
-    def get_observation_params(self):
+    def get_observation_params(self) -> dict[str, Any]:
         """Ask for what the policy on our side looks at."""
         return {"send_wrist_image": True, "send_state": True}
 
@@ -54,14 +57,14 @@ class Played:
     steps_hash: bytes = b""
     end: bytes = b""
 
-    def add(self, result, world: bytes) -> None:
+    def add(self, result: Any, world: bytes) -> None:
         """Take note of one step and of the world after it."""
         self.rewards.append(float(result.reward))
         self.success |= bool(result.done)
         self.steps_hash += struct.pack("<d?", float(result.reward), bool(result.done))
         self.end = world
 
-    def summary(self) -> dict:
+    def summary(self) -> dict[str, Any]:
         """Return it as our journal has it, with the journal's digest."""
         digest = hashlib.blake2b(self.start + self.steps_hash + self.end, digest_size=16)
         return {
@@ -81,7 +84,7 @@ class Seen:
     played: list[Played] = field(default_factory=list)
 
 
-def world_of(benchmark) -> bytes:
+def world_of(benchmark: Any) -> bytes:
     """Return where the world is, as our digests see it (proctor.benchmarks.mujoco.world)."""
     data = benchmark._env.sim.data
     parts = (data.qpos, data.qvel, data.xpos, data.xquat, data.site_xpos)
@@ -92,13 +95,13 @@ def watch(seen: Seen) -> None:
     """Take note of every episode and step of vla-eval's LIBERO."""
     reset, step = LIBEROBenchmark.reset, LIBEROBenchmark.step
 
-    def watched_reset(benchmark, task):
+    def watched_reset(benchmark: Any, task: Any) -> Any:
         seen.began_at = seen.began_at or time.time()
         observed = reset(benchmark, task)
         seen.played.append(Played(start=world_of(benchmark)))
         return observed
 
-    def watched_step(benchmark, action):
+    def watched_step(benchmark: Any, action: Any) -> Any:
         result = step(benchmark, action)
         seen.first_step_at = seen.first_step_at or time.time()
         seen.played[-1].add(result, world_of(benchmark))

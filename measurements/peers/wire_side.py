@@ -13,6 +13,7 @@ import json
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -68,7 +69,7 @@ def vla_server(port: str) -> None:
     from vla_eval.model_servers.predict import PredictModelServer
     from vla_eval.model_servers.serve import serve
 
-    class Home(PredictModelServer):
+    class Home(PredictModelServer):  # type: ignore[misc]  # not installed in our venv
         """Walks towards the middle, four steps at a time."""
 
         def predict(self, obs: Any, ctx: Any) -> dict[str, Any]:
@@ -90,7 +91,8 @@ def lerobot_client(address: str, checkpoint: str) -> None:
         def __init__(self) -> None:
             self.observation_features = {"x": float, "y": float, "cam": (SIZE, SIZE, 3)}
             self.action_features = {"x": float, "y": float}
-            self.moment, self.done = 0, []
+            self.moment = 0
+            self.done: list[list[float]] = []
 
         def connect(self) -> None:
             pass
@@ -141,7 +143,7 @@ def lerobot_server(port: str) -> None:
     policy_server.serve()
 
 
-SIDES = {
+SIDES: dict[str, Callable[..., None]] = {
     "openpi-client": openpi_client,
     "vla-client": vla_client,
     "vla-server": vla_server,

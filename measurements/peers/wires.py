@@ -24,9 +24,9 @@ from typing import Any
 
 import numpy as np
 import torch
+
 from measurements.command import machine, say
 from measurements.peers.wire_side import MOMENTS, PROMPT, SIZE, image, state
-
 from proctor.commands.serve import opened
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
@@ -189,7 +189,8 @@ def same(name: str, theirs: Evaluation, ours: Evaluation, within: float = 0.0) -
     """Say how far apart two runs are; ``within``: sums of rewards, of another torch's."""
     first, second = (sorted(run.rows, key=lambda row: row.key) for run in (theirs, ours))
     equal = sum(a.digest == b.digest for a, b in zip(first, second, strict=True))
-    apart = max(abs(a.sum_reward - b.sum_reward) for a, b in zip(first, second, strict=True))
+    rewards = [[row.sum_reward or 0.0 for row in run] for run in (first, second)]
+    apart = max(abs(a - b) for a, b in zip(*rewards, strict=True))
     MISUNDERSTOOD.extend([name] * (apart > within))
     say(name, f"{equal} of {len(first)} digests", f"rewards apart by at most {apart:.1e}")
 

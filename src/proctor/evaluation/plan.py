@@ -79,7 +79,7 @@ def best_simulators(load: Load) -> int:
     """Return how many simulators keep this machine busy without being in each other's way.
 
     Two at least where the engine thinks, so that one moves while the other is thought for.
-    ``measurements/workers.py`` measures what this costs against the best fixed number.
+    ``python -m measurements engine workers`` compares it with fixed numbers.
     """
     least = 1 if load.thinking is Thinking.BESIDE else 2
     fitting = load.memory_bytes // (WORKER_MB * 2**20)

@@ -1,26 +1,13 @@
 from __future__ import annotations
 
-import importlib
-import sys
-from pathlib import Path
-from typing import Any
-
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from measurements import drawing, gpu_limit
 
-
-def load(name: str) -> Any:
-    folder = str(Path(__file__).parents[3] / "measurements")
-    sys.path.insert(0, folder)
-    try:
-        return importlib.import_module(name)
-    finally:
-        sys.path.remove(folder)
-
-
-gpu_limit = load("gpu_limit")
 times = st.floats(0.0, 1e4)
+NOTHING = np.zeros((1, 1, 3), np.uint8)
 
 
 @given(
@@ -76,8 +63,7 @@ def test_the_best_rate_is_that_of_the_fullest_second() -> None:
 
 def test_only_what_is_drawn_while_all_draw_counts() -> None:
     """Two processes of eight pictures a second; one begins early, and is twice as fast alone."""
-    drawing = load("drawing")
     alone = [step / 32 for step in range(32)]
     both = [1 + step / 8 for step in range(25)] * 2
-    assert drawing.Drawn([*alone, *both], 1.0, 4.0, 4.0, None).best == 16
-    assert drawing.Drawn(alone, 1.0, 4.0, 4.0, None).best == 0, "the other had not begun"
+    assert drawing.Drawn([*alone, *both], 1.0, 4.0, 4.0, NOTHING).best == 16
+    assert drawing.Drawn(alone, 1.0, 4.0, 4.0, NOTHING).best == 0, "the other had not begun"

@@ -1,12 +1,11 @@
-"""Reads a dataset with Proctor and says how long it took: the other side of datasets_side.py.
+"""Open or read a dataset with Proctor and print the time, in a process with memory of its own.
 
-    python -m measurements.datasets_ours open ROOT
-    python -m measurements.datasets_ours read ROOT SAMPLES BATCH '{"action": [0.0, 0.1]}'
-    python -m measurements.datasets_ours cached ROOT BATCH SIZE ram|disk FOLDER
+    python -m measurements.dataset_reading open ROOT
+    python -m measurements.dataset_reading read ROOT SAMPLES BATCH '{"action": [0.0, 0.1]}'
+    python -m measurements.dataset_reading cached ROOT BATCH SIZE ram|disk FOLDER
 
-In a process of its own, so that its memory is its own. ``cached`` reads in random order,
-pictures of SIZE x SIZE, and says what the first epoch took, counted from before opening, and what
-those after it did.
+``cached`` reads images of SIZE x SIZE in random order. It prints the first epoch, opening included,
+and then the later ones.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ LEAST_S = 1.0
 
 
 def read(dataset: Any, samples: int, batch: int) -> dict[str, float]:
-    """Read at least ``samples``, and for a second at least, epoch after epoch."""
+    """Read at least ``samples``, for at least a second."""
     random = np.random.default_rng(0)
-    dataset.batch(range(min(batch, len(dataset))))  # files are opened
+    dataset.batch(range(min(batch, len(dataset))))  # opens the files
     began, seen = time.perf_counter(), 0
     while seen < samples or time.perf_counter() - began < LEAST_S:
         order = random.permutation(len(dataset))
@@ -44,7 +43,7 @@ def opened(root: str, **options: Any) -> tuple[Any, float]:
 
 
 def cached(root: str, batch: int, size: int, kind: str, folder: str) -> None:
-    """Two epochs in the same order, the first of which fills the cache."""
+    """Read an epoch that fills the cache, then epochs from the cache."""
     from proctor.datasets.cache_settings import CacheKind, FrameCacheSettings
 
     settings = FrameCacheSettings(cache=CacheKind(kind), cache_gb=20, cache_dir=folder)

@@ -1,4 +1,4 @@
-"""Datasets that are made up to be measured: numbers, pictures, very many episodes."""
+"""Synthetic datasets: vectors, videos, very many episodes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def camera(size: int) -> dict[str, Any]:
 
 
 def write_video(root: Path, episodes: int, length: int, size: int) -> None:
-    """Record episodes of moving slopes and noise, as hard to decode as a real picture."""
+    """Write episodes of moving gradients and noise, as hard to decode as real images."""
     writer = DatasetWriter.create(root, FPS, {**NUMBERS, CAMERA: camera(size)})
     random = np.random.default_rng(0)
     down, right = np.mgrid[:size, :size]
@@ -54,7 +54,7 @@ def write_video(root: Path, episodes: int, length: int, size: int) -> None:
 
 
 def write_numbers(root: Path, episodes: int, length: int, with_video: bool = False) -> None:
-    """Write a dataset of one data file, at once; its video, where it has one, is a name only."""
+    """Write a dataset of one data file; with ``with_video`` an empty video file is added."""
     frames = episodes * length
     entries = {**NUMBERS, **({CAMERA: camera(96)} if with_video else {}), **DEFAULT_FEATURES}
     info = Info(

@@ -1,26 +1,25 @@
-"""pi0 at its true size with random weights: how it loads, what memory it takes, how fast it acts.
+"""Loading a large checkpoint: time, host memory against the file, and inference speed.
 
-    python measurements/pi0.py [--family=pi0|pi05] [--device=cuda|cpu] [--batches=1,8]
-                               [--quantize] [--compile] [--folder=DIR] [--tiny]
+    python -m measurements loading [--family=pi0|pi05] [--device=cuda|cpu] [--batches=1,8]
+        [--shards=1] [--quantize] [--compile] [--folder=DIR]
 
-Writes a checkpoint in bfloat16 as it is published (the table of words is not stored beside the head
-that it shares), into ``--folder`` (a new one in /dev/shm), loads it in a process of its own, and
-removes it. Host memory is sampled: what a mapped file has in memory (RssFile, RssShmem) is the
-file, and can be given back; the rest (RssAnon) cannot. ``--tiny`` tries it with a small model.
+Writes a checkpoint of true size with random weights in bfloat16, as published ones are (the tied
+embedding is stored once), to ``--folder`` (by default a new one in /dev/shm), loads it in a process
+of its own, and removes it. Host memory is sampled: mapped pages of the file (RssFile, RssShmem) can
+be given back, the rest (RssAnon) cannot.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import platform
 import shutil
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -31,8 +30,8 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
+from measurements.command import machine, parser_of
 from proctor.features import ACTION, ActionSpec, Feature, FeatureKind, Interface
-from proctor.machine.system import git_commit, usable_cores
 from proctor.policies.base import Batch, Query
 from proctor.policies.blocks.encoder_sizes import SiglipSizes
 from proctor.policies.lerobot.checkpoint import build_network, load_policy
@@ -52,8 +51,8 @@ STATE = "observation.state"
 REPEATS = 20
 
 
-def made_small() -> None:
-    """Let the names of models mean small ones, on one thread."""
+def use_tiny_models() -> None:
+    """Replace the sizes of the published models by tiny ones, and use one thread."""
     torch.set_num_threads(1)
     sizes.GEMMAS["gemma_2b"] = GemmaSize(64, 2, 128, 8, 1, 16)
     sizes.GEMMAS["gemma_300m"] = GemmaSize(32, 2, 64, 8, 1, 16)
@@ -67,8 +66,8 @@ def offered() -> Interface:
     return Interface("measured", {**cameras, **state}, ActionSpec(7, -1.0, 1.0), 10)
 
 
-def write(kind: str, folder: Path, device: str) -> None:
-    """Write a checkpoint with random weights."""
+def write(kind: str, folder: Path, device: str, shards: int) -> None:
+    """Write a checkpoint with random weights in ``shards`` files."""
     plugin, interface = family(kind), offered()
     assert plugin is not None
     action = {ACTION: Feature(FeatureKind.ACTION, (interface.action.size,), "float32")}
@@ -98,12 +97,19 @@ def write(kind: str, folder: Path, device: str) -> None:
         drawn.normal_(generator=generator)
         fan_in = like[0].numel() if like.dim() > 1 else 100
         tensors[plugin.prefix + name] = (drawn / fan_in**0.5).cpu()
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    if shards == 1:
+        save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+        return
+    files = {key: f"model-{number % shards}.safetensors" for number, key in enumerate(tensors)}
+    for file in sorted(set(files.values())):
+        held = {key: tensor for key, tensor in tensors.items() if files[key] == file}
+        save_file(held, folder / file, metadata={"format": "pt"})
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": files}))
 
 
 @contextmanager
 def memory_watched(found: dict[str, float]) -> Iterator[None]:
-    """Note the most of each kind of host memory that is seen meanwhile, in GB."""
+    """Sample each kind of host memory; keep the maxima in ``found``, in GB."""
     done = threading.Event()
 
     def look() -> None:
@@ -150,10 +156,10 @@ def timed(policy: Any, rows: int, repeats: int) -> float:
 def measure(
     folder: Path, device: str, asked: dict[str, Any], batches: list[int], repeats: int
 ) -> dict[str, Any]:
-    """Load the checkpoint, and act with it as it was ``asked``."""
+    """Load the checkpoint with the settings in ``asked``, and time its inference."""
     on_gpu = device == "cuda"
     if on_gpu:
-        torch.zeros(1, device=device)  # what CUDA itself takes is not the policy's
+        torch.zeros(1, device=device)  # initialise CUDA before memory is sampled
     before: dict[str, float] = {}
     with memory_watched(before):
         pass
@@ -166,7 +172,7 @@ def measure(
         if on_gpu:
             torch.cuda.synchronize()
     load_s = time.perf_counter() - start
-    file_gb = (folder / "model.safetensors").stat().st_size / 1e9
+    file_gb = sum(path.stat().st_size for path in folder.glob("model*.safetensors")) / 1e9
     grown = {f"host_{name}_gb": round(peak[name] - before[name], 3) for name in peak}
     found: dict[str, Any] = {
         "parameters": sum(p.numel() for p in policy.network.parameters()),
@@ -188,44 +194,43 @@ def measure(
     return found
 
 
-def main() -> None:
-    """Write, measure in a process of its own, print as JSON, remove."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--family", default="pi0")
+def arguments(words: Sequence[str]) -> argparse.Namespace:
+    """Parse the flags."""
+    parser = parser_of("loading", __doc__)
+    parser.add_argument("--family", default="pi0", choices=("pi0", "pi05"))
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--batches", default="1,8")
+    parser.add_argument("--shards", type=int, default=1, help="files that hold the weights")
     parser.add_argument("--quantize", action="store_true", help="as --policy.quantize=int8")
     parser.add_argument("--compile", action="store_true", help="as --policy.compile=true")
     parser.add_argument("--folder", type=Path)
-    parser.add_argument("--tiny", action="store_true")
-    parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    batches = [int(size) for size in asked.batches.split(",")]
+    parser.add_argument("--load", type=Path, help=argparse.SUPPRESS)
+    return parser.parse_args(words)
+
+
+def main(words: Sequence[str]) -> None:
+    """Write the checkpoint, measure it in a process of its own, print JSON, remove it."""
+    asked = arguments(words)
     if asked.tiny:
-        made_small()
-    if asked.inside is not None:
-        repeats = 1 if asked.tiny else REPEATS
+        use_tiny_models()
+    if asked.load is not None:
         given = {"compile": asked.compile, "quantize": "int8" if asked.quantize else None}
-        print(json.dumps(measure(asked.inside, asked.device, given, batches, repeats)))
+        batches = [int(size) for size in asked.batches.split(",")]
+        repeats = 1 if asked.tiny else REPEATS
+        print(json.dumps(measure(asked.load, asked.device, given, batches, repeats)))
         return
-    room = asked.folder or Path(tempfile.mkdtemp(prefix="proctor-pi0-", dir="/dev/shm"))
+    memory = "/dev/shm"  # noqa: S108  mkdtemp makes a private folder
+    scratch = Path(tempfile.mkdtemp(prefix="proctor-", dir=asked.folder or memory))
     try:
-        folder = room / "checkpoint"
         start = time.perf_counter()
-        write(asked.family, folder, asked.device)
-        print(f"written in {time.perf_counter() - start:.1f} s to {folder}", file=sys.stderr)
-        again = [sys.executable, __file__, *sys.argv[1:], f"--inside={folder}"]
-        told = subprocess.run(again, check=True, stdout=subprocess.PIPE, text=True).stdout  # noqa: S603
+        write(asked.family, scratch / "checkpoint", asked.device, asked.shards)
+        print(f"written in {time.perf_counter() - start:.1f} s", file=sys.stderr)
+        again = [sys.executable, "-m", "measurements", "loading", *words]
+        again.append(f"--load={scratch / 'checkpoint'}")
+        said = subprocess.run(again, check=True, stdout=subprocess.PIPE, text=True).stdout  # noqa: S603
     finally:
-        shutil.rmtree(room / "checkpoint", ignore_errors=True)
-        if asked.folder is None:
-            shutil.rmtree(room, ignore_errors=True)
-    on = torch.cuda.get_device_name() if asked.device == "cuda" else platform.processor()
-    host = {"device": on, "cores": usable_cores(), "torch": torch.__version__}
-    made = {name: vars(asked)[name] for name in ("family", "tiny", "quantize", "compile")}
-    made["commit"] = git_commit()
-    print(json.dumps({**made, **host, **json.loads(told.splitlines()[-1])}, indent=1))
-
-
-if __name__ == "__main__":
-    main()
+        shutil.rmtree(scratch, ignore_errors=True)
+    device = torch.cuda.get_device_name() if asked.device == "cuda" else "cpu"
+    made = {name: vars(asked)[name] for name in ("family", "tiny", "shards", "quantize", "compile")}
+    print(machine(device=device, torch=torch.__version__, **made))
+    print(json.dumps(json.loads(said.splitlines()[-1]), indent=1))

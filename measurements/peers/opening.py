@@ -1,4 +1,4 @@
-"""LeRobot in an interpreter of its own, asked whether it can open datasets."""
+"""A LeRobot interpreter that opens datasets on request."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ for line in sys.stdin:
 
 
 class Peer:
-    """LeRobot in an interpreter of its own, asked to open folders."""
+    """A LeRobot process that opens one dataset per request."""
 
     def __init__(self, python: str) -> None:
         home = tempfile.mkdtemp()

@@ -1,0 +1,1 @@
+"""Scripts that measure Proctor, behind one runner: ``python -m measurements --list``."""

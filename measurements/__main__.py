@@ -1,0 +1,64 @@
+"""Run one measurement: ``python -m measurements NAME [flags]``, or ``--list`` for the names."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+NAMES = (
+    "engine",
+    "libero",
+    "scaling",
+    "digests",
+    "inference",
+    "loading",
+    "gpu_host",
+    "datasets",
+    "recording",
+    "training",
+    "ten_minutes",
+    "kills",
+    "peers",
+)
+"""Every measurement is a module of this package with ``main(words)``."""
+USAGE = (
+    "python -m measurements NAME [flags]   run one; NAME --help lists its flags\n"
+    "python -m measurements --list         names and what they measure"
+)
+
+
+def module_of(name: str) -> Path:
+    """Return where a measurement lies in this package: a module, or ``run`` of a package."""
+    return Path(name, "run") if (Path(__file__).parent / name).is_dir() else Path(name)
+
+
+def summary(name: str) -> str:
+    """Return the first line of a measurement's docstring, without importing it."""
+    path = Path(__file__).parent / module_of(name).with_suffix(".py")
+    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    return text.partition("\n")[0]
+
+
+def main(words: Sequence[str]) -> int:
+    """Run the measurement that is named first, with the other words as its flags."""
+    name, *flags = words or ["--help"]
+    if name in ("--help", "-h"):
+        print(USAGE)
+        return 0
+    if name == "--list":
+        for known in NAMES:
+            print(f"{known:<12} {summary(known)}")
+        return 0
+    if name not in NAMES:
+        print(f"no measurement {name!r} (choose from: {', '.join(NAMES)})", file=sys.stderr)
+        return 2
+    module = module_of(name)
+    importlib.import_module(".".join(("measurements", *module.parts))).main(flags)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""Proctor beside LeRobot and vla-eval; ``run.py`` is the measurement."""

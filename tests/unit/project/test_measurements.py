@@ -1,0 +1,64 @@
+"""`python -m measurements`: its names, and a tiny run of every measurement."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from measurements.__main__ import NAMES
+
+ROOT = Path(__file__).resolve().parents[3]
+TINY = {
+    "gpu_host": ["--tiny", "--workers=2"],
+    "datasets": ["--tiny", "--ours"],
+    "recording": ["--tiny", "--workers=2"],
+    "training": ["--tiny", "--ours"],
+    "peers": ["--tiny", "--ours"],
+    "loading": ["--tiny", "--batches=1", "--shards=2"],
+}
+"""Flags of a tiny run; for the others ``--tiny`` is enough."""
+
+
+def measure(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "measurements", *words]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+
+
+def test_the_list_names_every_measurement_and_what_it_measures() -> None:
+    done = measure("--list")
+    assert done.returncode == 0, done.stderr
+    lines = [line.split(maxsplit=1) for line in done.stdout.splitlines()]
+    assert [name for name, _ in lines] == list(NAMES)
+    assert all(summary.endswith(".") for _, summary in lines)
+
+
+@pytest.mark.parametrize("words", [["nothing"], ["engine", "nothing"]])
+def test_an_unknown_name_or_part_is_refused_with_the_known_ones(words: list[str]) -> None:
+    done = measure(*words)
+    assert done.returncode == 2
+    assert "choose from" in done.stderr
+
+
+def test_two_tables_of_digests_are_compared(tmp_path: Path) -> None:
+    before, after = tmp_path / "before.json", tmp_path / "after.json"
+    assert measure("digests", str(before), "--only=fake").returncode == 0
+    same = measure("digests", str(after), "--only=fake", f"--against={before}")
+    assert same.returncode == 0, same.stdout
+    before.write_text(before.read_text().replace('"failure', '"other', 1))
+    other = measure("digests", str(after), "--only=fake", f"--against={before}")
+    assert other.returncode == 1
+    assert "1 differ" in other.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "digests"])
+def test_a_tiny_run_of_every_measurement(name: str, tmp_path: Path) -> None:
+    flags = TINY.get(name, ["--tiny"])
+    if name == "scaling":
+        flags = [*flags, f"--output={tmp_path}"]
+    if name == "ten_minutes":
+        flags = [*flags, f"--work={tmp_path}"]
+    done = measure(name, *flags)
+    assert done.returncode == 0, done.stderr
