@@ -16,6 +16,8 @@ from typing import Any
 PROTOCOL_FORMAT = 2
 """Of a protocol: since 2 it names the whole policy (files, config, numerics) and environment. One
 without a number is of format 1, as all records of a run are that have none."""
+ADDED_LATER = ("packages",)
+"""Sections of a protocol that records of the same format may lack, since they are older."""
 PRESENTATION = {"presentation": True}
 """Field metadata: how episodes are run or shown, or which of them are run; never what one is. Also
 for a path, where what lies there is hashed, and for what is resolved into another field."""
@@ -114,8 +116,9 @@ def changed_fields(before: dict[str, Any], after: dict[str, Any]) -> dict[str, t
     """Return every field that differs, by its dotted name, as it was and as it is.
 
     Of protocols of two formats, the fields that both have: what one does not say is not different.
+    Nor is a section of ``ADDED_LATER`` that one of them does not have.
     """
-    was, is_now = flatten(before), flatten(after)
+    was, is_now = (flatten(_without_unshared(*both)) for both in ((before, after), (after, before)))
     names = was.keys() | is_now.keys()
     if before.get("format") != after.get("format"):
         names = was.keys() & is_now.keys()
@@ -124,6 +127,16 @@ def changed_fields(before: dict[str, Any], after: dict[str, Any]) -> dict[str, t
         for key in sorted(names)
         if was.get(key) != is_now.get(key)
     }
+
+
+def unshared(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Return the sections of ``ADDED_LATER`` that only one of two protocols has."""
+    return [name for name in ADDED_LATER if bool(before.get(name)) != bool(after.get(name))]
+
+
+def _without_unshared(protocol: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    missing = unshared(protocol, other)
+    return {name: value for name, value in protocol.items() if name not in missing}
 
 
 def in_words(changed: Mapping[str, tuple[Any, Any]]) -> str:
@@ -151,6 +164,7 @@ _WORDS = tuple(
         (r"policy\.n_obs_steps", "the observations that the policy looks at"),
         (r"eval\.(.+)", r"--eval.\1"),
         (r"versions\.(.+)", r"the version of \1"),
+        (r"packages\.(.+)", r"the files of the package \1"),
         (r"environment\.(.+)", r"the variable \1"),
         (r"seed", "the first seed (--seed)"),
     )

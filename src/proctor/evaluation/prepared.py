@@ -101,6 +101,8 @@ class Prepared(Generic[Config]):
     features: dict[str, Feature]
     plan: list[EpisodeSpec]
     environment: dict[str, str]
+    packages: dict[str, str]
+    """The hashes of the packages that define the benchmark's episodes, by name."""
     folder: RunFolder
 
     @property
@@ -158,6 +160,7 @@ class Prepared(Generic[Config]):
             "digest": DIGEST,
             "environment": self.environment,
             "versions": self._versions(),
+            "packages": self.packages,
             **told,
         }
         as_written: dict[str, Any] = json.loads(json.dumps(defined))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import platform
 from collections.abc import Callable, Collection
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from proctor import plugins
@@ -18,6 +19,7 @@ from proctor.evaluation.head_start import begin_early
 from proctor.evaluation.plan import descriptors_for, make_plan, planned_tasks, workers_within
 from proctor.evaluation.prepared import Definition, Players, Prepared
 from proctor.features import Interface
+from proctor.machine.package_files import package_hashes
 from proctor.machine.ray_cluster import check_cluster
 from proctor.machine.system import (
     allow_descriptors,
@@ -108,7 +110,10 @@ def _fitted(config: Config, folder: RunFolder, indices: Collection[int]) -> Prep
     in_workers = config.eval.use_async_envs and config.cluster is None
     begin_early(benchmark, in_workers=in_workers, images=plugin.has_network)
     interface = interface_of(benchmark)
-    policy = _made_policy(config, interface)
+    with ThreadPoolExecutor(1) as thread:  # the first time it takes a second: as long as a policy
+        hashes = thread.submit(package_hashes, benchmark.distributions)
+        policy = _made_policy(config, interface)
+        packages = _result(hashes)
     check_offered(policy.spec.inputs, interface, f"policy {policy.spec.name!r}")
     _check_instructions(policy.spec, benchmark)
     _check_latency(config, policy.spec)
@@ -120,8 +125,16 @@ def _fitted(config: Config, folder: RunFolder, indices: Collection[int]) -> Prep
         features={key: interface.features[key] for key in policy.spec.inputs},
         plan=make_plan(benchmark, indices, config.seed),
         environment=benchmark.preflight(policy.spec.inputs),
+        packages=packages,
         folder=folder,
     )
+
+
+def _result(hashes: Future[dict[str, str]]) -> dict[str, str]:
+    try:
+        return hashes.result()
+    except OSError as error:
+        raise UsageError(f"cannot read {error.filename}: {error.strerror}") from None
 
 
 def _made_benchmark(config: RunConfig) -> tuple[Callable[[], Benchmark], Benchmark]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from proctor.definition import PROTOCOL_FORMAT, changed_fields, in_words, named, short
+from proctor.definition import PROTOCOL_FORMAT, changed_fields, in_words, named, short, unshared
 from proctor.errors import UsageError
 
 _POLICY = ("policy.", "eval.latency_steps")
@@ -32,6 +32,11 @@ def changed_protocol(a: dict[str, Any], b: dict[str, Any], *, seeds: bool = True
         lines.append(
             "one run is of an older Proctor, which wrote down less: what only the other says of "
             "benchmark and policy is not compared"
+        )
+    if unshared(a, b):
+        lines.append(
+            "one run is of an older Proctor, which did not hash the benchmark's packages: whether "
+            "their files differ is not known"
         )
     return lines
 

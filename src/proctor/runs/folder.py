@@ -249,19 +249,18 @@ def _no_number(name: str) -> None:
 
 
 def _check_same_episodes(path: Path, earlier: RunRecord, now: RunRecord) -> None:
-    if earlier.fingerprint == now.fingerprint:
-        return
     if earlier.protocol.get("format") != now.protocol.get("format"):
         raise UsageError(
             f"--resume: {path} was begun by a Proctor that wrote down less of what defines an "
             "episode, so nobody can tell whether the rest would be of the same policy; choose "
             "another --output_dir"
         )
-    fields = in_words(changed_fields(earlier.protocol, now.protocol))
-    raise UsageError(
-        f"--resume: the episodes in {path} are defined differently ({fields}); choose another "
-        "--output_dir"
-    )
+    changed = changed_fields(earlier.protocol, now.protocol)
+    if changed:
+        raise UsageError(
+            f"--resume: the episodes in {path} are defined differently ({in_words(changed)}); "
+            "choose another --output_dir"
+        )
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
