@@ -9,7 +9,7 @@ STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 TESTS = $(BIN)/python -m pytest --dist worksteal -n
 
-.PHONY: demo tutorial test check test-all test-sim test-vla test-ray test-gpu test-browser test-extras chaos soak fuzz bench bench-scaling bench-peers test-peers format clean
+.PHONY: demo tutorial test test-fast check test-all test-sim test-vla test-ray test-gpu test-browser test-extras chaos soak fuzz bench bench-scaling bench-peers test-peers format clean
 
 demo: $(BASE) graphics
 	@$(BIN)/python scripts/demo.py
@@ -18,7 +18,11 @@ demo: $(BASE) graphics
 tutorial: $(LEARN)
 	@$(BIN)/python scripts/tutorial.py
 
-# One suite more than cores: some always wait for a process, a port or a clock.
+# Under 90 s on two cores: the tests that take less than a second each (tests/medium.txt lists the others).
+test-fast: $(STAMP)
+	$(TESTS) auto -m "not medium and not browser and not sim and not slow and not vla and not ray and not gpu" tests/unit tests/contract tests/golden
+
+# One suite more than cores: some always wait for a process, a port or a clock. Tests of pages run where Chromium is.
 test: $(STAMP) graphics
 	$(TESTS) $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -m "not sim and not slow and not vla and not ray and not gpu" tests
 
@@ -43,7 +47,6 @@ test-gpu: $(STAMP)
 
 test-browser: $(STAMP)
 	@sh scripts/chromium.sh
-	$(PIP) -c constraints.txt -e '.[browser]'
 	$(BIN)/python -m pytest -m browser tests
 
 # Each extra alone in an empty venv, from the wheel (~20 min); WHICH=--only=gym for one of them.
@@ -113,7 +116,7 @@ $(LEARN): $(BASE)
 	@touch $(LEARN)
 
 $(STAMP): $(BASE)
-	$(PIP) -c constraints.txt -e '.[metaworld,libero,pusht,aloha,gym,hub,torch,peft,vla,wire,ray,video,wandb,dataset,rerun,dev]'
+	$(PIP) -c constraints.txt -e '.[metaworld,libero,pusht,aloha,gym,hub,torch,peft,vla,wire,ray,video,wandb,dataset,rerun,browser,dev]'
 	$(PIP) --no-deps hf-libero==0.1.4 bddl==1.0.1
 	@touch $(STAMP)
 

@@ -29,6 +29,16 @@ hypothesis_settings.register_profile(
 hypothesis_settings.load_profile("busy")
 
 
+MEDIUM = frozenset(Path(__file__).with_name("medium.txt").read_text().splitlines())
+"""Tests that take a second or more; scripts/medium_tests.py writes the list."""
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark the listed tests, which `make test-fast` leaves out."""
+    if item.nodeid.partition("[")[0] in MEDIUM:
+        item.add_marker("medium")
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that are marked gpu and asked for by name say why they cannot run here."""

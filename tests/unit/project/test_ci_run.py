@@ -11,8 +11,10 @@ import pytest
 
 RUN = Path(__file__).parents[3] / ".ci" / "run"
 RATE = "success 97.0% [91.5, 99.0] n=100"
+TRAINED = "success 98.3% [91.1, 99.7] n=60"
 TARGETS = [
-    "demo", "check", "test", "test-sim", "test-vla", "test-ray", "test-browser", "test-extras",
+    "demo", "tutorial", "check", "test", "test-sim", "test-vla", "test-ray", "test-browser",
+    "test-extras",
 ]  # fmt: skip
 
 
@@ -25,10 +27,11 @@ class Project:
         self.temporary.mkdir()
         shutil.copy(RUN, self.root / ".ci" / "run")
 
-    def commit(self, *, demo: str = RATE, failing: str = "") -> None:
+    def commit(self, *, demo: str = RATE, tutorial: str = TRAINED, failing: str = "") -> None:
+        printed = {"demo": demo, "tutorial": tutorial}
         targets = (
             f"{name}:\n\t@echo 'target {name}'; env; ls -A $$HOME | sed 's/^/home: /'\n"
-            f"\t@echo '{demo if name == 'demo' else ''}'; test {name} != '{failing}'\n"
+            f"\t@printf '%b\\n' '{printed.get(name, '')}'; test {name} != '{failing}'\n"
             for name in TARGETS
         )
         (self.root / "Makefile").write_text("".join(targets))
@@ -97,6 +100,22 @@ def test_another_rate_of_the_demo_ends_it(project: Project) -> None:
     assert ended.returncode == 1
     assert asked_for(ended) == ["demo"]
     assert f"make demo did not print: {RATE}" in ended.stdout
+
+
+@pytest.mark.parametrize(
+    "printed", ["success 88.3% [77.8, 94.2] n=60", "no rate", f"the {TRAINED} of another line"]
+)
+def test_a_tutorial_without_a_policy_that_works_ends_it(project: Project, printed: str) -> None:
+    project.commit(tutorial=printed)
+    ended = project.ci()
+    assert ended.returncode == 1
+    assert asked_for(ended) == ["demo", "tutorial"]
+    assert "make tutorial: the trained policy has" in ended.stdout
+
+
+def test_the_first_rate_of_the_tutorial_counts_and_the_expert_is_second(project: Project) -> None:
+    project.commit(tutorial=f"success 20.0% [11.8, 31.8] n=60\\n{TRAINED}")
+    assert asked_for(project.ci()) == ["demo", "tutorial"]
 
 
 @pytest.mark.parametrize("failing", TARGETS)
