@@ -7,6 +7,7 @@ resume that is refused; left out, it would cost two policies mixed in one rate.
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
@@ -89,6 +90,12 @@ def plain(value: Any, keep: Callable[[type, str], bool] = lambda owner, field: T
     if isinstance(value, Enum):
         return value.value
     return str(value) if isinstance(value, Path) else value
+
+
+def as_json(protocol: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a protocol as a file would give it back."""
+    written: dict[str, Any] = json.loads(json.dumps(protocol))
+    return written
 
 
 def without_secrets(config: Any, settings: Mapping[str, Any]) -> dict[str, Any]:

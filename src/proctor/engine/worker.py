@@ -23,6 +23,7 @@ from typing import Any
 
 from proctor.benchmarks.base import Benchmark, Sim, interface_of
 from proctor.benchmarks.guarded_sim import GuardedSim, share_phase
+from proctor.definition import as_json, changed_fields, in_words
 from proctor.engine.arena import Arena
 from proctor.engine.breakage import broken_by, describe
 from proctor.engine.channel import WorkerEnd
@@ -62,6 +63,8 @@ class WorkerSetup:
     make_benchmark: Callable[[], Benchmark]
     make_policy: Callable[[Interface], Policy] | None = None
     """Set when the policy runs beside the simulator instead of in the engine."""
+    policy_protocol: dict[str, Any] | None = None
+    """What the policy that ``make_policy`` makes must say of itself: that of the run's record."""
     environment: dict[str, str] = field(default_factory=dict)
     """Variables to set in a worker that has a process of its own."""
     log_file: Path | None = None
@@ -85,9 +88,7 @@ class Worker:
         self._beats = arena.beats
         self._window = Window(arena.slot(slot), arena.features, arena.n_obs_steps)
         self._benchmark = setup.make_benchmark()
-        self._policy = (
-            setup.make_policy(interface_of(self._benchmark)) if setup.make_policy else None
-        )
+        self._policy = _made_policy(setup, self._benchmark)
         self._sim: Sim | None = None
         self._task: Task | None = None
         self._episode: ObservedEpisode | None = None
@@ -205,6 +206,22 @@ def _give_memory_back() -> None:
     """
     with contextlib.suppress(AttributeError):  # only glibc has it
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def _made_policy(setup: WorkerSetup, benchmark: Benchmark) -> Policy | None:
+    """Make the policy that runs beside the simulator.
+
+    Raises:
+        PolicyError: it is not the one of the run's record: a file that it is read from changed.
+    """
+    if setup.make_policy is None:
+        return None
+    policy = setup.make_policy(interface_of(benchmark))
+    if setup.policy_protocol is not None:
+        changed = changed_fields(setup.policy_protocol, as_json(policy.protocol()))
+        if changed:
+            raise PolicyError(f"the policy changed while the run lasted ({in_words(changed)})")
+    return policy
 
 
 def worker_main(

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 from proctor import plugins
 from proctor.benchmarks.base import Benchmark
 from proctor.config.base import RunConfig
-from proctor.definition import PROTOCOL_FORMAT, defining, flatten
+from proctor.definition import PROTOCOL_FORMAT, as_json, defining, flatten
 from proctor.engine.engine import EngineSetup
 from proctor.engine.episode import DIGEST
 from proctor.engine.inference import Inference
@@ -108,15 +108,17 @@ class Prepared(Generic[Config]):
     @property
     def players(self) -> Players:
         """Who plays its episodes; workers log into the folder as it is named by now."""
-        make_policy = None
+        make_policy = protocol = None
         if self.policy.spec.placement is Placement.WORKER:
             make = plugins.find_policy(self.config.policy.type).make
             make_policy = partial(make, self.config.played_policy)
+            protocol = as_json(self.policy.protocol())
         log_file = self.folder.path.absolute() / "workers.log"
         return Players(
             worker=WorkerSetup(
                 make_benchmark=self.make_benchmark,
                 make_policy=make_policy,
+                policy_protocol=protocol,
                 environment=self.environment,
                 log_file=log_file,
                 latency_steps=self.config.eval.latency,
@@ -163,7 +165,7 @@ class Prepared(Generic[Config]):
             "packages": self.packages,
             **told,
         }
-        as_written: dict[str, Any] = json.loads(json.dumps(defined))
+        as_written = as_json(defined)
         for name, value in flatten(as_written).items():
             if not _is_finite(value):
                 raise UsageError(f"{name} is {value}: what defines a run must be finite numbers")
