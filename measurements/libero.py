@@ -28,16 +28,17 @@ def episodes(folder: Path, *, tiny: bool) -> None:
     """Continuous batching with chunks against the in-tree lockstep loop, same episodes."""
     walls = {}
     ids, steps, n = ("[0]", 4, 1) if tiny else ("[0,1,2,3]", 60, 4)
+    size = 32 if tiny else SIZE
     for scheduler in ("lockstep", "continuous"):
         walls[scheduler], rows = evaluate(
             folder / scheduler, "--policy.type=random", f"--policy.inputs={CAMERAS}",
             "--policy.n_action_steps=10", "--env.type=libero", "--env.task=libero_spatial",
-            f"--env.task_ids={ids}", f"--env.observation_height={SIZE}",
-            f"--env.observation_width={SIZE}", f"--env.episode_length={steps}",
+            f"--env.task_ids={ids}", f"--env.observation_height={size}",
+            f"--env.observation_width={size}", f"--env.episode_length={steps}",
             f"--eval.n_episodes={n}", "--eval.batch_size=2", f"--eval.scheduler={scheduler}",
         )  # fmt: skip
         say(
-            f"tasks {ids} x {n} episodes, 2 cameras {SIZE}x{SIZE}, {scheduler}: wall",
+            f"tasks {ids} x {n} episodes, 2 cameras {size}x{size}, {scheduler}: wall",
             f"{walls[scheduler]:.1f} s",
             f"{total(rows, 'renders'):.0f} renders, {total(rows, 'steps'):.0f} steps",
         )
@@ -47,9 +48,11 @@ def episodes(folder: Path, *, tiny: bool) -> None:
 def opening(folder: Path, *, tiny: bool) -> None:
     """Opening and resetting with two cameras: LIBERO's environment, then our simulator."""
     os.environ["MUJOCO_GL"] = _backend()
-    benchmark, task = _benchmark()
-    _timed_libero(benchmark, task)  # fills MuJoCo's cache of meshes and textures, for both
-    opened_s, reset_s = _timed_libero(benchmark, task)
+    size = 32 if tiny else SIZE
+    benchmark, task = _benchmark(size)
+    if not tiny:
+        _timed_libero(task, size)  # fills MuJoCo's cache of meshes and textures, for both
+    opened_s, reset_s = _timed_libero(task, size)
     say("LIBERO's own: open", f"{opened_s:.2f} s")
     say("LIBERO's own: reset, init state, settle, observe", f"{reset_s:.2f} s")
     start = time.perf_counter()
@@ -59,10 +62,11 @@ def opening(folder: Path, *, tiny: bool) -> None:
     sim.reset(benchmark.spec(task, 0, 1000))
     sim.observe(keys)  # opens the renderer, once
     start = time.perf_counter()
-    for index in (1, 2, 3):
+    resets = 1 if tiny else 3
+    for index in range(1, resets + 1):
         sim.reset(benchmark.spec(task, index, 1000))
         sim.observe(keys)
-    ours_reset_s = (time.perf_counter() - start) / 3
+    ours_reset_s = (time.perf_counter() - start) / resets
     say("ours: open", f"{ours_s:.2f} s", f"{opened_s / ours_s:.1f}x")
     say("ours: reset, settle, observe", f"{ours_reset_s:.2f} s", f"{reset_s / ours_reset_s:.1f}x")
     sim.close()
@@ -97,7 +101,7 @@ def stepping(folder: Path, *, tiny: bool) -> None:
 def memory(folder: Path, *, tiny: bool) -> None:
     """Proportional set size of workers, without and with rendering."""
     os.environ.pop("MUJOCO_GL", None)  # the other parts set it for this process
-    ids, steps = ("[0]", 2) if tiny else ("[0,1]", 20)
+    ids, steps, size = ("[0]", 2, 32) if tiny else ("[0,1]", 20, SIZE)
     shared = [
         "--policy.type=random", "--env.type=libero", "--env.task=libero_spatial,libero_object",
         f"--env.task_ids={ids}", f"--env.episode_length={steps}",
@@ -105,7 +109,7 @@ def memory(folder: Path, *, tiny: bool) -> None:
     ]  # fmt: skip
     pixels = [
         f"--policy.inputs={CAMERAS}", "--policy.n_action_steps=10",
-        f"--env.observation_height={SIZE}", f"--env.observation_width={SIZE}",
+        f"--env.observation_height={size}", f"--env.observation_width={size}",
     ]  # fmt: skip
     for name, flags in (("without rendering", shared), ("with two cameras", shared + pixels)):
         watched, _ = evaluate_watched(folder / name.replace(" ", "-"), *flags)
@@ -120,12 +124,12 @@ def _backend() -> str:
     return backend
 
 
-def _benchmark() -> tuple[Any, Any]:
+def _benchmark(size: int = SIZE) -> tuple[Any, Any]:
     from proctor.benchmarks.libero.benchmark import Libero, LiberoConfig
 
     benchmark = Libero(
         LiberoConfig(
-            task="libero_spatial", task_ids=[0], observation_height=SIZE, observation_width=SIZE
+            task="libero_spatial", task_ids=[0], observation_height=size, observation_width=size
         )
     )
     return benchmark, benchmark.tasks()[0]
@@ -147,11 +151,11 @@ def _libero_env(task: Any, **flags: Any) -> Any:
     return ControlEnv(bddl_file_name=str(bddl_file(task.suite, task.name)), **flags)
 
 
-def _timed_libero(benchmark: Any, task: Any) -> tuple[float, float]:
+def _timed_libero(task: Any, size: int) -> tuple[float, float]:
     from proctor.benchmarks.libero.tasks import read_init_states
 
     start = time.perf_counter()
-    env = _libero_env(task, camera_heights=SIZE, camera_widths=SIZE)
+    env = _libero_env(task, camera_heights=size, camera_widths=size)
     opened_s = time.perf_counter() - start
     states = read_init_states(task.suite, task.name)
     start = time.perf_counter()
