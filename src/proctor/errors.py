@@ -3,6 +3,7 @@
 ProctorError                  one line for the user: what, where, what to do
 ├── UsageError                bad flags, values, names or folders; nothing has started
 │   ├── MissingExtra          an optional dependency is not installed
+│   ├── FailedToLoad          it is installed, and its import fails: memory, a broken library
 │   ├── DatasetError          not a dataset, or one with a fault; the text names the file
 │   ├── HubUnreachable        a repository of the Hugging Face Hub, and no way there
 │   ├── NoGraphics            pixels are needed and no GL backend works
@@ -48,6 +49,16 @@ class MissingExtra(UsageError):
 
     def __init__(self, what: str, extra: str, then: str = "") -> None:
         super().__init__(f"{what} is not installed; run: pip install 'proctor[{extra}]'{then}")
+
+
+class FailedToLoad(UsageError):
+    """An optional dependency is installed and fails to load; the text holds the reason."""
+
+    def __init__(self, what: str, reason: str, extra: str) -> None:
+        super().__init__(
+            f"{what} is installed but fails to load ({reason}): check the memory limit "
+            f"(ulimit -v), or install it again with pip install --upgrade 'proctor[{extra}]'"
+        )
 
 
 class DatasetError(UsageError):

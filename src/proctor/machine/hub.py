@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from proctor.errors import HubUnreachable, MissingExtra, UsageError, one_line
+from proctor.errors import HubUnreachable, UsageError, one_line
+from proctor.machine.optional import LOAD_ERRORS, import_failure
 
 HUB_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*/[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
@@ -81,8 +82,8 @@ def hub_api() -> Any:
     """
     try:
         from huggingface_hub import HfApi
-    except ImportError:
-        raise MissingExtra("huggingface_hub", "dataset") from None
+    except LOAD_ERRORS as error:
+        raise import_failure(error, "huggingface_hub", "dataset") from None
     return HfApi()
 
 
@@ -104,8 +105,8 @@ def in_our_words(repo: str, revision: str | None, lost: str | None = None) -> It
             RepositoryNotFoundError,
             RevisionNotFoundError,
         )
-    except ImportError:
-        raise MissingExtra("huggingface_hub", "hub") from None
+    except LOAD_ERRORS as error:
+        raise import_failure(error, "huggingface_hub", "hub") from None
     try:
         yield
     except GatedRepoError:

@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
-from proctor.errors import MissingExtra, UsageError, one_line
+from proctor.errors import UsageError, one_line
+from proctor.machine.optional import LOAD_ERRORS, import_failure
 from proctor.machine.system import usable_cores
 
 _ANSWER_S = 3.0
@@ -64,8 +65,8 @@ def quiet_ray() -> Any:
         os.environ.setdefault(name, value)
     try:
         import ray
-    except ImportError:
-        raise MissingExtra("Ray", "ray") from None
+    except LOAD_ERRORS as error:
+        raise import_failure(error, "ray", "ray", "Ray") from None
     from ray._private import utils
 
     utils.get_entrypoint_name = _entrypoint_name

@@ -11,8 +11,9 @@ import numpy as np
 
 from proctor.datasets.reader import open as open_dataset
 from proctor.datasets.reading.dataset import Dataset
-from proctor.errors import MissingExtra, UsageError
+from proctor.errors import UsageError
 from proctor.machine.files import UNFINISHED, publish
+from proctor.machine.optional import LOAD_ERRORS, import_failure
 from proctor.report.dataset_data import plotted
 from proctor.report.dataset_facts import DatasetFacts
 from proctor.report.dataset_media import cut_out, part_of, pictures
@@ -33,8 +34,8 @@ def write_rerun(facts: DatasetFacts, output: Path, episodes: Sequence[int]) -> N
     """
     try:
         import rerun
-    except ImportError:
-        raise MissingExtra("rerun-sdk", "rerun") from None
+    except LOAD_ERRORS as error:
+        raise import_failure(error, "rerun", "rerun", "rerun-sdk") from None
     unfinished = output.with_name(output.name + UNFINISHED)
     # A name of its own: without one, Rerun asks the machine who its user is.
     stream = rerun.RecordingStream("proctor_dataset", recording_id=facts.name)

@@ -154,7 +154,9 @@ const parts = (() => {
 
   function download(name, rows) {
     const cell = (value) => {
-      const text = value === null || value === undefined ? "" : String(value);
+      // A text that a spreadsheet would take for a formula begins with a quote, as in `proctor report --csv`.
+      const isFormula = typeof value === "string" && /^[=+\-@\t\r\n]/.test(value);
+      const text = value === null || value === undefined ? "" : `${isFormula ? "'" : ""}${value}`;
       return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
     };
     const text = rows.map((row) => `${row.map(cell).join(",")}\n`).join("");

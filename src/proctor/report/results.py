@@ -16,6 +16,8 @@ from proctor.runs.journal import EpisodeRow, videos_in
 from proctor.stats.anytime import NOT_WATCHED, Watched, watched
 from proctor.stats.rates import Interval
 
+_FORMULA = ("=", "+", "-", "@", "\t", "\n")
+"""First characters of a cell that spreadsheets compute; they skip white space."""
 _COLUMNS = [field.name for field in fields(EpisodeRow) if field.name != "format"]
 
 
@@ -99,7 +101,7 @@ class Results:
         """
         try:
             import pandas
-        except ImportError:
+        except ModuleNotFoundError:
             raise UsageError("pandas is not installed; run: pip install pandas") from None
         return pandas.DataFrame(self.records(), columns=[*_COLUMNS, "video"])
 
@@ -108,7 +110,9 @@ class Results:
         text = io.StringIO()
         writer = csv.DictWriter(text, [*_COLUMNS, "video"], lineterminator="\n")
         writer.writeheader()
-        writer.writerows(self.records())
+        writer.writerows(
+            {name: _csv_cell(value) for name, value in record.items()} for record in self.records()
+        )
         return text.getvalue()
 
     def to_markdown(self) -> str:
@@ -130,6 +134,17 @@ class Results:
 
     def __str__(self) -> str:
         return str(self.tally)
+
+
+def _csv_cell(value: Any) -> Any:
+    """Return a cell that no spreadsheet takes for a formula: such a text gets a quote in front.
+
+    A carriage return becomes a newline: the csv module leaves it unquoted, and it ends a row.
+    """
+    if not isinstance(value, str):
+        return value
+    text = value.replace("\r\n", "\n").replace("\r", "\n")
+    return f"'{text}" if text.startswith(_FORMULA) else text
 
 
 def _record(row: EpisodeRow) -> dict[str, Any]:

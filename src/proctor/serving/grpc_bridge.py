@@ -14,13 +14,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from typing import Any, NoReturn
 
-from proctor.errors import MissingExtra
+from proctor.machine.optional import LOAD_ERRORS, import_failure
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what it prints, we say in a line of our own
 try:
     import grpc
-except ImportError as error:
-    raise MissingExtra(error.name or "grpcio", "wire") from None
+except LOAD_ERRORS as error:
+    raise import_failure(error, "grpc", "wire", "grpcio") from None
 
 Handler = Callable[[AsyncIterator[bytes], "Call"], Awaitable[bytes]]
 """Answers a call: its messages, which are read as they are asked for, and the call itself."""

@@ -11,8 +11,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from proctor.errors import MissingExtra, ProctorError, WireError, one_line
+from proctor.errors import ProctorError, WireError, one_line
 from proctor.machine.loopback import REFUSAL
+from proctor.machine.optional import LOAD_ERRORS, import_failure
 from proctor.serving.calls import MOST_CALLS, ClientSilent, OpenCalls
 from proctor.serving.counter import Counter
 from proctor.serving.grpc_bridge import Call, GrpcServer, Handler
@@ -25,8 +26,8 @@ from proctor.wire.records import Protocol
 
 try:
     import grpc
-except ImportError as error:
-    raise MissingExtra(error.name or "grpcio", "wire") from None
+except LOAD_ERRORS as error:
+    raise import_failure(error, "grpc", "wire", "grpcio") from None
 
 _WAIT_S = 2.0
 _FPS = 30.0

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import sys
 import threading
 from collections.abc import Coroutine, Iterator, Sequence
 from dataclasses import dataclass
@@ -27,6 +29,9 @@ _SCHEMES = {
     Protocol.LEROBOT: "grpc",
 }
 _START_S = 30.0
+_SAY_EVERY_S = 60.0
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+"""Of accept, where the machine or the process has nothing left for another connection."""
 T = TypeVar("T")
 
 
@@ -84,6 +89,7 @@ def serving(doors: Sequence[Door], counter: Counter, limits: Limits) -> Iterator
         UsageError: a port is taken, or a library is missing.
     """
     loop = asyncio.new_event_loop()
+    loop.set_exception_handler(_LoopErrors())
     thread = threading.Thread(target=loop.run_forever, name="proctor-serving", daemon=True)
     thread.start()
     opened: list[Opened] = []
@@ -103,6 +109,29 @@ def serving(doors: Sequence[Door], counter: Counter, limits: Limits) -> Iterator
         thread.join(_START_S)
         if not thread.is_alive():
             loop.close()
+
+
+class _LoopErrors:
+    """Handles errors of the event loop itself.
+
+    Where no descriptor or memory is left for a connection, asyncio tries again after a second.
+    """
+
+    def __init__(self) -> None:
+        self._said_at = -_SAY_EVERY_S
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if not isinstance(error, OSError) or error.errno not in _EXHAUSTED:
+            loop.default_exception_handler(context)
+        elif loop.time() - self._said_at >= _SAY_EVERY_S:
+            self._said_at = loop.time()
+            print(
+                f"no connection can be accepted: {error.strerror}; waiting until descriptors or "
+                "memory are free (ulimit -n, --max_connections)",
+                file=sys.stderr,
+                flush=True,
+            )
 
 
 async def _end_talks() -> None:

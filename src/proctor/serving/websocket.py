@@ -13,16 +13,17 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from proctor.errors import MissingExtra, one_line
+from proctor.errors import one_line
 from proctor.machine.loopback import REFUSAL
+from proctor.machine.optional import LOAD_ERRORS, import_failure
 from proctor.serving.limits import Limits, Opened, bound_socket, cannot_serve
 
 try:
     from websockets.asyncio.server import ServerConnection, serve
     from websockets.exceptions import ConnectionClosed
     from websockets.http11 import Request, Response
-except ImportError as error:
-    raise MissingExtra(error.name or "websockets", "wire") from None
+except LOAD_ERRORS as error:
+    raise import_failure(error, "websockets", "wire") from None
 
 _OPEN_S, _CLOSE_S = 10.0, 1.0
 _MAX_FRAGMENTS, _MAX_TEXT = 4096, 2**16

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from proctor.errors import MissingExtra
+from proctor.machine.optional import LOAD_ERRORS, import_failure
 
 try:
     import safetensors  # noqa: F401  by what writes weights
     import torch  # noqa: F401
-except ImportError as error:
-    raise MissingExtra(error.name or "torch", "torch,dataset") from None
+except LOAD_ERRORS as error:
+    raise import_failure(error, "torch", "torch,dataset") from None

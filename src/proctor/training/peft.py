@@ -18,7 +18,8 @@ from torch import nn
 
 from proctor.config.peft import ALL_LINEAR, PeftSettings
 from proctor.config.training import TrainConfig
-from proctor.errors import MissingExtra, UsageError, one_line
+from proctor.errors import UsageError, one_line
+from proctor.machine.optional import LOAD_ERRORS, import_failure
 from proctor.policies.lerobot.adapter import Adapter, AdapterConfig, adapter_names
 from proctor.policies.lerobot.location import Located
 from proctor.policies.lerobot.pretrained import PretrainedConfig
@@ -103,8 +104,8 @@ def settings_of(adapter: Adapter) -> PeftSettings:
 def _library() -> Any:
     try:
         import peft
-    except ImportError as error:
-        raise MissingExtra(error.name or "peft", "peft") from None
+    except LOAD_ERRORS as error:
+        raise import_failure(error, "peft", "peft") from None
     return peft
 
 

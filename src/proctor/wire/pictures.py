@@ -12,8 +12,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from proctor.errors import MissingExtra, WireError
+from proctor.errors import WireError
 from proctor.features import Array
+from proctor.machine.optional import LOAD_ERRORS, import_failure
 
 FORMATS = {"png": "PNG", "jpeg": "JPEG"}
 _PNG = b"\x89PNG\r\n\x1a\n"
@@ -56,8 +57,8 @@ def decode_picture(data: bytes, form: str) -> Array:
     """
     try:
         from PIL import Image
-    except ImportError:
-        raise MissingExtra("Pillow", "wire") from None
+    except LOAD_ERRORS as error:
+        raise import_failure(error, "PIL", "wire", "Pillow") from None
     plain = _png_pixels(data) if form == "png" else _jpeg_pixels(data)
     try:
         with Image.open(io.BytesIO(plain), formats=[FORMATS[form]]) as picture:

@@ -126,7 +126,7 @@ def _from_hub(folder: Path, suites: Sequence[str]) -> None:
     try:
         from huggingface_hub import snapshot_download
         from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-    except ImportError:
+    except ModuleNotFoundError:
         raise _NoSource("huggingface_hub is not installed") from None
     missing = missing_files(folder, suites)
     with tempfile.TemporaryDirectory(prefix="proctor-libero-") as temporary:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
+from proctor.datasets.format.arrow import pa
 from proctor.datasets.format.info import Info, episode_files
 from proctor.datasets.format.tables import (
     UNREADABLE,

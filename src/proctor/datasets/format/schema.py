@@ -5,13 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from proctor.datasets.format.arrow import pa
 from proctor.datasets.format.info import Info
-from proctor.errors import MissingExtra
-
-try:
-    import pyarrow as pa
-except ImportError:
-    raise MissingExtra("pyarrow", "dataset") from None
 
 IMAGE_TYPE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 _EXTENSION = "datasets.features.features.Array{}DExtensionType"

@@ -13,15 +13,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from proctor.errors import DatasetError, MissingExtra, one_line
+from proctor.datasets.format.arrow import pa, pq
+from proctor.errors import DatasetError, one_line
 from proctor.features import Array
 from proctor.machine.files import read_plain, write_whole
-
-try:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-except ImportError:
-    raise MissingExtra("pyarrow", "dataset") from None
 
 Stats: TypeAlias = dict[str, dict[str, Array]]
 """Of a feature: min, max, mean, std, count, q01 ... Of cameras, shape (channels, 1, 1)."""

@@ -7,14 +7,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from proctor.datasets.format.arrow import pa
 from proctor.datasets.format.info import Info
 from proctor.datasets.format.tables import read_lines, read_table, texts_of, write_table
-from proctor.errors import DatasetError, MissingExtra, one_line
-
-try:
-    import pyarrow as pa
-except ImportError:
-    raise MissingExtra("pyarrow", "dataset") from None
+from proctor.errors import DatasetError, one_line
 
 TASKS_FILE, OLD_TASKS_FILE = "meta/tasks.parquet", "meta/tasks.jsonl"
 SUBTASKS_FILE = "meta/subtasks.parquet"

@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from proctor.definition import Use
-from proctor.errors import MissingExtra, UsageError
+from proctor.errors import UsageError
+from proctor.machine.optional import LOAD_ERRORS, import_failure
 
 try:
     import safetensors  # noqa: F401  by what reads weights
     import torch
-except ImportError as error:
-    raise MissingExtra(error.name or "torch", "torch") from None
+except LOAD_ERRORS as error:
+    raise import_failure(error, "torch", "torch") from None
 
 from proctor.features import ACTION, ActionSpec, Feature, FeatureKind, Interface
 from proctor.foreign import idle_note

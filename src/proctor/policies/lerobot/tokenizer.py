@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from proctor.errors import HubUnreachable, MissingExtra, UsageError, one_line
+from proctor.errors import FailedToLoad, HubUnreachable, MissingExtra, UsageError, one_line
 from proctor.machine.files import read_plain
 from proctor.machine.hub import download
+from proctor.machine.optional import LOAD_ERRORS, import_failure
 from proctor.policies.lerobot.tokenizer_rules import MATCHED_LETTERS, check_rules, patterns_in
 
 FOLDER = "tokenizer"
@@ -183,7 +184,7 @@ def _folder_of(name: str, what: str) -> Path:
         folder = here if here.is_dir() else download(name, None, FILES)
     except (OSError, ValueError, RuntimeError, HubUnreachable):
         raise UsageError(f"{what} is not here and the Hub cannot be reached: {_HINT}") from None
-    except MissingExtra:
+    except (MissingExtra, FailedToLoad):
         raise
     except UsageError as error:
         raise UsageError(f"{what}: {error}: {_HINT}") from None
@@ -221,8 +222,8 @@ def _built(text: str, where: str) -> Any:
     """Return the library's tokenizer of a text that is JSON."""
     try:
         from tokenizers import Tokenizer
-    except ImportError:
-        raise MissingExtra("tokenizers", "vla") from None
+    except LOAD_ERRORS as error:
+        raise import_failure(error, "tokenizers", "vla") from None
     with _telling(f"{where} is no tokenizer"):
         return Tokenizer.from_str(text)
 

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from proctor.errors import MissingExtra, PeerLost, WireError, what_happened
+from proctor.errors import PeerLost, WireError, what_happened
 from proctor.features import Array
+from proctor.machine.optional import LOAD_ERRORS, import_failure
 from proctor.policies.remote.address import Address
 from proctor.policies.remote.link import LinkSettings, word_of
 from proctor.types import EpisodeSpec
@@ -19,8 +20,8 @@ from proctor.wire.records import About, Ask
 
 try:
     import zmq
-except ImportError as error:
-    raise MissingExtra(error.name or "pyzmq", "wire") from None
+except LOAD_ERRORS as error:
+    raise import_failure(error, "zmq", "wire", "pyzmq") from None
 
 _SLICE_MS = 100
 _BEAT_MS, _BEAT_TIMEOUT_MS = 2000, 10_000

@@ -13,8 +13,9 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from proctor.errors import MissingExtra, PeerLost, UsageError, WireError, one_line
+from proctor.errors import PeerLost, UsageError, WireError, one_line
 from proctor.features import Array
+from proctor.machine.optional import LOAD_ERRORS, import_failure
 from proctor.policies.remote.address import Address
 from proctor.policies.remote.link import Link, LinkSettings
 from proctor.types import EpisodeSpec
@@ -25,8 +26,8 @@ from proctor.wire.records import About, Ask, about_of
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what it prints, we say in a line of our own
 try:
     import grpc
-except ImportError as error:
-    raise MissingExtra(error.name or "grpcio", "wire") from None
+except LOAD_ERRORS as error:
+    raise import_failure(error, "grpc", "wire", "grpcio") from None
 
 _ROOM = 2**16
 

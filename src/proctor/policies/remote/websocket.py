@@ -11,7 +11,8 @@ import time
 from collections import deque
 from collections.abc import Iterator
 
-from proctor.errors import MissingExtra, PeerLost, one_line
+from proctor.errors import PeerLost, one_line
+from proctor.machine.optional import LOAD_ERRORS, import_failure
 from proctor.policies.remote.address import Address
 from proctor.policies.remote.link import LinkSettings
 
@@ -21,8 +22,8 @@ try:
     from websockets.frames import Frame, Opcode
     from websockets.protocol import State
     from websockets.uri import parse_uri
-except ImportError as error:
-    raise MissingExtra(error.name or "websockets", "wire") from None
+except LOAD_ERRORS as error:
+    raise import_failure(error, "websockets", "wire") from None
 
 try:
     from websockets.speedups import apply_mask

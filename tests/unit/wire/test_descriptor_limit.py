@@ -1,0 +1,48 @@
+"""A server whose connections take all of its file descriptors says so in a line, and goes on."""
+
+from __future__ import annotations
+
+import re
+import resource
+import socket
+import subprocess
+import sys
+import threading
+import time
+from urllib.request import urlopen
+
+LIMIT = 48
+COMMAND = (sys.executable, "-m", "proctor.cli", "serve", "--policy.type=random", "--env.type=fake",
+           "--policy.inputs=observation.state", "--protocol=openpi", "--port=0")  # fmt: skip
+
+
+def allow_few_descriptors() -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (LIMIT, LIMIT))
+
+
+def test_the_descriptor_limit_is_one_line_and_the_server_goes_on() -> None:
+    with subprocess.Popen(
+        COMMAND, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=allow_few_descriptors,
+    ) as server:  # fmt: skip
+        assert server.stdout is not None
+        assert server.stderr is not None
+        said: list[str] = []
+        reader = threading.Thread(target=said.extend, args=(server.stderr,))
+        reader.start()
+        found = None
+        while found is None:
+            found = re.search(r"ws://127\.0\.0\.1:(\d+)", server.stdout.readline())
+        port = int(found[1])
+        silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(2 * LIMIT)]
+        time.sleep(2.5)
+        for connection in silent:
+            connection.close()
+        with urlopen(f"http://127.0.0.1:{port}/healthz", timeout=20) as answer:
+            assert answer.read() == b"OK\n"
+        server.terminate()
+        server.wait(timeout=20)
+        reader.join(10)
+    told = [line for line in said if "descriptors" in line]
+    assert len(told) == 1, said
+    assert not any("Traceback" in line for line in said)
