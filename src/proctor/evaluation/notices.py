@@ -11,6 +11,7 @@ from proctor.config.idle import idle_in_run
 from proctor.evaluation.prepared import Prepared
 from proctor.evaluation.run import Evaluation
 from proctor.features import ActionSpec
+from proctor.policies.fit import read_alike_text
 from proctor.report.protocols import changed_protocol
 from proctor.report.worlds import planned_repeats, world_warnings
 from proctor.runs.folder import RunFolder
@@ -31,7 +32,8 @@ def notices_of(prepared: Prepared[RunConfig]) -> Notices:
     """Return what is to be shown before a run starts, be it an evaluation or a recording."""
     config, benchmark = prepared.config, prepared.benchmark
     notes = (*config.notes, *idle_in_run(config), *benchmark.notes, *prepared.policy.spec.notes)
-    return Notices((*_of_comparison(prepared), *benchmark.warnings, *_of_plan(prepared)), notes)
+    warnings = (*_of_comparison(prepared), *benchmark.warnings, *_of_plan(prepared))
+    return Notices((*warnings, *_of_texts(prepared)), notes)
 
 
 def notices_after(evaluation: Evaluation, action: ActionSpec) -> Notices:
@@ -51,6 +53,14 @@ def out_of_range_note(rows: Sequence[EpisodeRow], action: ActionSpec) -> str | N
     fate = "are clipped" if action.clipped else "are not clipped but played as they are"
     where = f"in {left} episode{'s' * (left != 1)}"
     return f"{where} the policy left the action range; such actions {fate}"
+
+
+def _of_texts(prepared: Prepared[RunConfig]) -> Iterator[str]:
+    """Name two tasks' texts that differ, where the policy reads them as one."""
+    policy = prepared.policy
+    pair = policy.read_alike(spec.task for spec in prepared.plan)
+    if pair is not None:
+        yield f"{read_alike_text(policy.spec.name, pair)}, so it plays these tasks as one"
 
 
 def _of_comparison(prepared: Prepared[RunConfig]) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any
 
 from proctor.definition import PRESENTATION
 from proctor.features import Array, Feature, Interface
-from proctor.types import EpisodeSpec
+from proctor.types import EpisodeSpec, Task
 
 
 @dataclass
@@ -122,6 +122,10 @@ class Policy(ABC):
 
     def new_episode(self, spec: EpisodeSpec) -> Any:
         """Return the state of a fresh episode (generators, histories); None where there is none."""
+        return None
+
+    def read_alike(self, tasks: Iterable[Task]) -> tuple[str, str] | None:
+        """Return the texts of two tasks that differ and that the policy reads as one; else None."""
         return None
 
     def end_episode(self, state: Any) -> None:  # noqa: B027  most have nothing to let go of

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from proctor.definition import Use
-from proctor.errors import SpecMismatch, did_you_mean
+from proctor.errors import SpecMismatch, did_you_mean, one_line
 from proctor.features import (
     ACTION,
     ENVIRONMENT_STATE,
@@ -65,6 +65,12 @@ def check_instructed(policy: str, benchmark: str, tasks: Iterable[Task]) -> None
                 f"policy {policy!r} needs an instruction, {benchmark} has none for {task.name}; "
                 "choose other tasks with --env.task"
             )
+
+
+def read_alike_text(policy: str, texts: tuple[str, str]) -> str:
+    """Return that a policy cannot tell two texts apart, without an end of the sentence."""
+    one, other = (one_line(text, 120) for text in texts)
+    return f"{policy} reads {one!r} and {other!r} alike"
 
 
 def check_fit(

@@ -13,7 +13,7 @@ from proctor.config.training import TrainConfig
 from proctor.definition import Use
 from proctor.errors import UsageError
 from proctor.features import ACTION, REWARD, Interface
-from proctor.policies.fit import offered_key
+from proctor.policies.fit import offered_key, read_alike_text
 from proctor.policies.runtime.chunk_policy import Parts
 from proctor.training.data import Samples
 from proctor.training.sampler import Frames, Order, split_episodes, usable_frames
@@ -64,6 +64,23 @@ class Material:
                     "learns by words; give it some (proctor data set-task), or leave it out "
                     "(--dataset.exclude_episodes)"
                 )
+
+    def check_texts(self, parts: Parts, *, resumed: bool) -> list[str]:
+        """Return a warning where the policy of ``parts`` reads two different texts as one.
+
+        Raises:
+            UsageError: it does, its encoding of texts is our own, and it is not ``resumed``.
+        """
+        tasks = self.source.episodes.tasks
+        of_episodes = (tasks[episode] for episode in (*self.trained_on, *self.held_out))
+        texts = dict.fromkeys(text for of_one in of_episodes for text in of_one or ())
+        pair = parts.hearing(Use.EVALUATION).alike(texts)
+        if pair is None:
+            return []
+        alike = f"{self.source.name}: {read_alike_text(parts.config.type, pair)}"
+        if resumed or not parts.config.read(""):
+            return [f"warning: {alike}, so it cannot learn one task apart from the other"]
+        raise UsageError(f"{alike}; give one other words (proctor data set-task)")
 
     def samples(self, parts: Parts, episodes: Sequence[int]) -> tuple[Samples, Order]:
         """Return what the policy of ``parts`` learns from ``episodes``, and in which order.

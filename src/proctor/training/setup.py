@@ -131,8 +131,10 @@ def prepare(
     parts.network.equip(parts.preprocessor.steps)  # refuses steps that it cannot follow
     one_graph(config, parts.network, device, together)  # refuses where it is asked for in vain
     about_control = _check_played(config, parts, material)
+    about_texts: list[str] = []
     if parts.config.is_told:
         material.require_words(parts.config.type)
+        about_texts = material.check_texts(parts, resumed=resumed is not None)
     preset = parts.config.training_preset() if config.use_policy_training_preset else None
     recipe = resolve(preset, config.optimizer, config.scheduler)
     parts = replace(
@@ -141,6 +143,7 @@ def prepare(
             *said,
             *about_dataset,
             *about_control,
+            *about_texts,
             *parts.notes,
             *_remarks(config, parts),
             *recipe.remarks,

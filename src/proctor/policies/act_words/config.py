@@ -6,14 +6,17 @@ No torch here: `--help` reads configs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
+from proctor.definition import PRESENTATION
 from proctor.errors import UsageError
 from proctor.features import Array, NormMode
 from proctor.policies.act.config import ActConfig
-from proctor.policies.act_words.words import word_pieces
+from proctor.policies.act_words.words import NEWEST_ENCODING, TEXT_ENCODINGS, piece_weights
 from proctor.policies.lerobot import shared_fields as shared
-from proctor.policies.lerobot.config import CheckpointPlugin
+from proctor.policies.lerobot.config import NOT_A_FLAG, CheckpointPlugin
 from proctor.policies.lerobot.feature_json import channels_first
 from proctor.policies.lerobot.fresh import make_fresh
 from proctor.policies.lerobot.presets import OptimizerSettings, ScheduleSettings, TrainingPreset
@@ -64,10 +67,23 @@ class ActWordsConfig(ActConfig):
     word_dropout: float = training_setting(
         0.1, "augmentation: probability that a word of the instruction is dropped"
     )
+    text_encoding: int = field(default=NEWEST_ENCODING, metadata=NOT_A_FLAG | PRESENTATION)
+    """How words become numbers; no part of the fingerprint, since config.json is hashed."""
+
+    values_in_old_files: ClassVar[Mapping[str, Any]] = {"text_encoding": 1}
+
+    @property
+    def most_words(self) -> int:
+        """How many words and punctuation marks the network is given."""
+        return TEXT_ENCODINGS[self.text_encoding].most_words
 
     def read(self, instruction: str) -> dict[str, Array]:
         """Return the hashed word pieces of an instruction."""
-        return {WORDS: word_pieces(instruction)}
+        return {WORDS: TEXT_ENCODINGS[self.text_encoding].read(instruction)}
+
+    def text_key(self, read: Mapping[str, Array]) -> Hashable:
+        """Return the weights of the pieces: their order is lost in the mean."""
+        return piece_weights(read[WORDS])
 
     def training_preset(self) -> TrainingPreset:
         """Return AdamW with a warm-up and a cosine decay."""
@@ -86,6 +102,8 @@ class ActWordsConfig(ActConfig):
 
     def validate(self) -> None:
         """Check its own fields too."""
+        if self.text_encoding not in TEXT_ENCODINGS:
+            raise UsageError(f"text_encoding is {self.text_encoding}: Proctor is too old for it")
         super().validate()
         if self.pretrained_backbone_weights is not None:
             raise UsageError("act_words's image encoder has no pretrained weights (say null)")

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from proctor.features import STATE
 from proctor.policies.act.network import Act
 from proctor.policies.act_words.config import WORDS, ActWordsConfig
-from proctor.policies.act_words.words import BUCKETS, MOST_WORDS
+from proctor.policies.act_words.words import BUCKETS
 from proctor.policies.blocks.resnet import BLOCKS, OUT_CHANNELS
 from proctor.policies.runtime.network import Drawn
 
@@ -40,7 +40,7 @@ class ActWords(Act):
         self.sentence = nn.Sequential(
             nn.LayerNorm(width), nn.Linear(width, width), nn.GELU(), nn.Linear(width, width)
         )
-        draws = {**self.loss_draws, HEARD: (Drawn.UNIFORM, (MOST_WORDS,))}
+        draws = {**self.loss_draws, HEARD: (Drawn.UNIFORM, (config.most_words,))}
         if config.cameras:
             draws[SHIFT] = (Drawn.UNIFORM, (len(config.cameras), 2))
         if config.state_dim is not None:

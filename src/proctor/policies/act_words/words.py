@@ -1,36 +1,107 @@
-"""Words as numbers, without a vocabulary: a word is its hash, and those of its letters in threes.
+"""Words as numbers, without a vocabulary: hashes of words, and of their letters in threes.
 
 So words that were never trained on still share pieces with words that were ("pushing", "push"), and
 nothing has to be kept beside the weights.
+
+There are two encodings. A checkpoint names its own (``text_encoding`` in config.json).
+
+    1   letters and digits only, 32 words; a network that averages words cannot tell their order
+    2   punctuation, case, order and what follows the last word too: different texts differ
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
 from proctor.features import Array
 
-MOST_WORDS, MOST_PIECES = 32, 12
-"""Of an instruction, and of a word; what is longer is cut."""
+MOST_PIECES = 12
+"""Of a word; further letters are known by the hash of the whole word only."""
 BUCKETS = 4096
 """Pieces that are told apart; number 0 is no piece."""
+_MOST_WORDS_1, _MOST_WORDS_2 = 32, 64
+_TOKEN = re.compile(r"(\s*)(\w+|[^\w\s])")
+
+
+@dataclass(frozen=True)
+class TextEncoding:
+    """How an instruction becomes an array of pieces, [most_words, MOST_PIECES]."""
+
+    most_words: int
+    read: Callable[[str], Array]
 
 
 def word_pieces(instruction: str) -> Array:
-    """Return the pieces of every word, [MOST_WORDS, MOST_PIECES], filled up with zeros."""
-    rows = np.zeros((MOST_WORDS, MOST_PIECES), np.int64)
-    words = re.findall(r"\w+", instruction.casefold())[:MOST_WORDS]
-    for row, word in zip(rows, words, strict=False):
-        framed = f"<{word}>"
-        threes = [framed[i : i + 3] for i in range(len(framed) - 2)]
-        numbers = [_number(piece) for piece in [framed, *threes][:MOST_PIECES]]
+    """Return the pieces of every word and punctuation mark, filled up with zeros.
+
+    The first piece of each is a hash of its position, its case and whether a space precedes it. So
+    the pieces of two texts differ, in whatever order they are added up. Runs of white space are one
+    space, and the words from the 64th on count as one.
+    """
+    return _filled(_MOST_WORDS_2, [_pieces(i, t) for i, t in enumerate(_tokens(instruction))])
+
+
+def word_pieces_1(instruction: str) -> Array:
+    """Return the pieces of the first encoding; what is longer is cut."""
+    words = re.findall(r"\w+", instruction.casefold())[:_MOST_WORDS_1]
+    return _filled(_MOST_WORDS_1, [_of_word(word) for word in words])
+
+
+TEXT_ENCODINGS = {
+    1: TextEncoding(_MOST_WORDS_1, word_pieces_1),
+    2: TextEncoding(_MOST_WORDS_2, word_pieces),
+}
+NEWEST_ENCODING = max(TEXT_ENCODINGS)
+
+
+def piece_weights(pieces: Array) -> frozenset[tuple[int, Fraction]]:
+    """Return the weight of each piece in the mean over words, which is all that a network sees.
+
+    Texts with the same weights are the same to it.
+    """
+    words = [[int(piece) for piece in row if piece] for row in pieces]
+    words = [word for word in words if word]
+    weights: dict[int, Fraction] = {}
+    for word in words:
+        for piece, times in Counter(word).items():
+            share = Fraction(times, len(word) * len(words))
+            weights[piece] = weights.get(piece, Fraction(0)) + share
+    return frozenset(weights.items())
+
+
+def _tokens(instruction: str) -> Iterator[str]:
+    """Yield words and punctuation marks, with a space before those that follow one."""
+    tokens = [f" {word}" if gap else word for gap, word in _TOKEN.findall(instruction.strip())]
+    yield from tokens[: _MOST_WORDS_2 - 1]
+    rest = "".join(tokens[_MOST_WORDS_2 - 1 :])
+    if rest:
+        yield rest
+
+
+def _pieces(position: int, token: str) -> list[str]:
+    return [f"{position}:{token}", *_of_word(token.strip().casefold())]
+
+
+def _of_word(word: str) -> list[str]:
+    framed = f"<{word}>"
+    return [framed, *(framed[i : i + 3] for i in range(len(framed) - 2))]
+
+
+def _filled(most_words: int, words: Sequence[list[str]]) -> Array:
+    rows = np.zeros((most_words, MOST_PIECES), np.int64)
+    for row, pieces in zip(rows, words, strict=False):
+        numbers = [_number(piece) for piece in pieces[:MOST_PIECES]]
         row[: len(numbers)] = numbers
     return rows
 
 
 def _number(piece: str) -> int:
-    digest = hashlib.blake2b(piece.encode(), digest_size=8).digest()
+    digest = hashlib.blake2b(piece.encode(errors="surrogatepass"), digest_size=8).digest()
     return 1 + int.from_bytes(digest, "little") % (BUCKETS - 1)

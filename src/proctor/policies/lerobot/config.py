@@ -6,9 +6,9 @@ No torch here: `--help` and the checks against an interface need nothing but the
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Self, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, get_type_hints
 
 import msgspec
 
@@ -26,13 +26,8 @@ from proctor.features import (
 )
 from proctor.policies.base import PolicyConfig, PolicyPlugin
 from proctor.policies.latency import check_lasting
-from proctor.policies.lerobot.feature_json import (
-    channels_first,
-    decode_features,
-    encode_features,
-    version_tuple,
-)
-from proctor.policies.lerobot.limits import MOST_PIXELS, check_sizes, check_vector
+from proctor.policies.lerobot.feature_json import decode_features, encode_features, version_tuple
+from proctor.policies.lerobot.limits import check_camera, check_sizes, check_vector
 from proctor.policies.lerobot.presets import Samples, TrainingPreset
 
 if TYPE_CHECKING:
@@ -138,6 +133,9 @@ class CheckpointConfig(PolicyConfig):
     )
     unknown: dict[str, Any] = field(default_factory=dict, metadata={"saved": False, "hidden": True})
 
+    values_in_old_files: ClassVar[Mapping[str, Any]] = {}
+    """Values of fields that a config.json without them was written with, where not the default."""
+
     if TYPE_CHECKING:  # every policy has these, but each at its own place in LeRobot's order
         n_action_steps: int = 1
         normalization_mapping: dict[str, NormMode] = field(default_factory=dict)
@@ -190,6 +188,10 @@ class CheckpointConfig(PolicyConfig):
         """Whether the policy is told its task in words; one with a tokenizer says so here."""
         return bool(self.read(""))
 
+    def text_key(self, read: Mapping[str, Array]) -> Hashable:
+        """Return what of a text, once ``read``, reaches the network: same key, same text to it."""
+        return tuple((name, array.tobytes()) for name, array in sorted(read.items()))
+
     def processing(self, usual: UsualSteps) -> tuple[Sequence[Step], Sequence[Step]]:
         """Return the steps before and behind a new network; a checkpoint's are in its own files.
 
@@ -226,9 +228,7 @@ class CheckpointConfig(PolicyConfig):
         if not self.is_told and (self.instructions or self.instruction is not None):
             raise UsageError(f"{self.type} is not told its task: it takes no instruction")
         for key in self.cameras:
-            shape = channels_first(self.input_features[key])
-            if len(shape) != 3 or shape[0] != 3 or not all(0 < n <= MOST_PIXELS for n in shape):
-                raise UsageError(f"camera {key} has shape {list(shape)}, expected [3, H, W]")
+            check_camera(key, self.input_features[key])
         vectors = {**self.input_features, **self.output_features}
         for key in (STATE, ENVIRONMENT_STATE, ACTION):
             if key in vectors:
@@ -273,7 +273,7 @@ def decode_config(raw: Mapping[str, Any], config_class: type[ConfigT], where: st
     unknown = {k: v for k, v in raw.items() if k not in known}
     try:
         # msgspec leaves defaults to the class; replace() puts them on the object, to be written.
-        decoded = decode_features(known, FEATURES)
+        decoded = decode_features({**config_class.values_in_old_files, **known}, FEATURES)
         config = replace(msgspec.convert(decoded, config_class), unknown=unknown)
         config.validate()
     except UnicodeEncodeError:  # a lone surrogate, which JSON can spell and nothing can write

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from proctor.errors import UsageError
+from proctor.features import Feature
+from proctor.policies.lerobot.feature_json import channels_first
 
 MOST_PIXELS, MOST_NUMBERS = 4096, 100_000
 """Of an image's side, and of a state or an action."""
@@ -47,6 +49,13 @@ def check_sides(config: Any, *names: str) -> None:
         sides = getattr(config, name)
         if sides is not None and (len(sides) != 2 or min(sides) < 1 or max(sides) > MOST_PIXELS):
             raise UsageError(f"{name} is {sides}, expected [height, width]")
+
+
+def check_camera(key: str, feature: Feature) -> None:
+    """Refuse pictures that are not of three colours, or too large."""
+    shape = channels_first(feature)
+    if len(shape) != 3 or shape[0] != 3 or not all(0 < n <= MOST_PIXELS for n in shape):
+        raise UsageError(f"camera {key} has shape {list(shape)}, expected [3, H, W]")
 
 
 def check_vector(key: str, shape: tuple[int, ...]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -124,6 +124,12 @@ class ChunkPolicy(Policy):
     def new_episode(self, spec: EpisodeSpec) -> Any:
         """Return what a fresh episode remembers, or None where that is nothing."""
         return self.network.new_episode()
+
+    def read_alike(self, tasks: Iterable[Task]) -> tuple[str, str] | None:
+        """Return the texts of two tasks that differ and that the network is given the same for."""
+        if not self._told:
+            return None
+        return self._hearing.alike(self._instruction(task) for task in tasks)
 
     def act(self, batch: Batch) -> Array:
         """Return actions [B, n_action_steps, A] in the robot's units."""

@@ -8,7 +8,7 @@ Where words alone decide, each instruction is read once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -49,10 +49,25 @@ class Hearing:
 
     def of_nothing(self, rows: int) -> dict[str, Array]:
         """Return what the network would be given for no words and zeros: the same shapes."""
+        return self([""] * rows, self._blank(rows))
+
+    def _blank(self, rows: int) -> dict[str, Tensor]:
         sizes, renames = self._config.input_features, self._pipeline.rename_map
         shapes = {key: sizes[renames.get(key, key)].shape for key in self.needs}
-        blank = {key: torch.zeros((rows, *shape)) for key, shape in shapes.items()}
-        return self([""] * rows, blank)
+        return {key: torch.zeros((rows, *shape)) for key, shape in shapes.items()}
+
+    def alike(self, texts: Iterable[str]) -> tuple[str, str] | None:
+        """Return two of ``texts`` that differ, and that the network is given the same for.
+
+        Texts that differ in white space only are the same.
+        """
+        first: dict[Hashable, str] = {}
+        for text in {" ".join(text.split()): text for text in texts}.values():
+            read = self._read([text], self._blank(1)) if self.needs else self._once(text)
+            other = first.setdefault(self._config.text_key(read), text)
+            if other != text:
+                return other, text
+        return None
 
     def _once(self, text: str) -> dict[str, Array]:
         if text not in self._known:
