@@ -12,6 +12,7 @@ from hypothesis import settings as hypothesis_settings
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # one suite a core: more threads would get in their way
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # as proctor does, before a test imports grpc
 
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig

@@ -307,7 +307,8 @@ def test_workers_import_no_torch_and_do_not_run_the_users_script(tmp_path: Path)
         "import multiprocessing, proctor\n"
         "assert multiprocessing.parent_process() is None, 'the script ran in a worker'\n"
         "run = proctor.evaluate(policy={'type': 'random'}, env={'type': 'fake'},\n"
-        f"    eval={{'n_episodes': 4, 'batch_size': 2}}, output_dir={str(tmp_path / 'run')!r})\n"
+        f"    eval={{'n_episodes': 4, 'batch_size': 2}}, video={{'episodes': 0}},\n"
+        f"    output_dir={str(tmp_path / 'run')!r})\n"
         "print(run.tally.episodes, run.tally.errors)\n"
     )
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60)

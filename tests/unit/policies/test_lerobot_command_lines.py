@@ -160,8 +160,9 @@ def test_a_line_of_lerobots_documentation_runs_as_it_stands(
     run = prepared(words_with(checkpoint, LINES[page]))
     assert run.config.env.type in LINES[page]
     assert len(run.plan) == run.config.eval.n_episodes * len(run.benchmark.tasks())
+    expected = ("changes nothing", "torch sees no", "in other units")  # its statistics are made up
     said = [*run.config.notes, *run.policy.spec.notes]
-    assert all("changes nothing" in note or "torch sees no" in note for note in said), said
+    assert all(any(words in note for words in expected) for note in said), said
 
 
 def test_and_is_played_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
