@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from proctor.machine.system import git_commit, usable_cores
-from proctor.runs.journal import EpisodeRow, read_journal
+from proctor.runs.journal import EpisodeRecord, read_journal
+from proctor.system.platform_info import git_commit, usable_cores
 
 PROCTOR = [sys.executable, "-m", "proctor.cli"]
 Part = Callable[[Path], None]
@@ -66,14 +66,14 @@ def proctor(*words: str) -> None:
         raise SystemExit(done.stderr)
 
 
-def evaluate(folder: Path, *flags: str) -> tuple[float, list[EpisodeRow]]:
+def evaluate(folder: Path, *flags: str) -> tuple[float, list[EpisodeRecord]]:
     """Run ``proctor eval`` as a user would; return its wall time and its episodes."""
     start = time.perf_counter()
     proctor("eval", *flags, "--video.episodes=0", f"--output_dir={folder}")
     return time.perf_counter() - start, read_journal(folder).rows
 
 
-def total(rows: Sequence[EpisodeRow], field: str) -> float:
+def total(rows: Sequence[EpisodeRecord], field: str) -> float:
     """Return the sum of one field; missing values count as 0."""
     return float(sum(getattr(row, field) or 0 for row in rows))
 

@@ -25,13 +25,13 @@ import numpy as np
 from measurements.forked import forked
 from measurements.peers.opening import Peer
 from proctor.datasets.edit.build import edit
+from proctor.datasets.edit.destination import in_place_destination
 from proctor.datasets.edit.operations import delete, rename_feature, set_tasks
-from proctor.datasets.edit.place import same_folder
 from proctor.datasets.format.info_file import read_info
 from proctor.datasets.reader import open as open_dataset
 from proctor.datasets.writer import DatasetWriter
 from proctor.features import Array
-from proctor.machine.files import mend_swap
+from proctor.system.files import recover_swap
 
 FRAMES, SIDE, FPS = 6, 64, 10
 CAMERA = "observation.image"
@@ -188,7 +188,7 @@ def kill_recordings(kills: int, chance: np.random.Generator, peer: Peer | None) 
             heard, phase = shared.heard()
             tally.phases[PHASES[phase]] += 1
             if not (root / "meta/info.json").exists():
-                mend_swap(root)
+                recover_swap(root)
                 if heard == 0:
                     continue
             check_recorded(root, heard, tally)
@@ -217,7 +217,7 @@ EDITS = (
 def edit_all(root: Path, shared: Shared) -> None:
     for number, change in enumerate(EDITS):
         shared.tell(number, number)
-        edit(root, same_folder(root), change)
+        edit(root, in_place_destination(root), change)
         shared.tell(number + 1, number)
 
 
@@ -235,7 +235,7 @@ def kill_edits(kills: int, chance: np.random.Generator, peer: Peer | None) -> Ta
         shutil.copytree(base, root)
         states, began = [state_of(root)], time.monotonic()
         for change in EDITS:
-            edit(root, same_folder(root), change)
+            edit(root, in_place_destination(root), change)
             states.append(state_of(root))
         whole = time.monotonic() - began
         while sum(tally.phases.values()) < kills:
@@ -247,7 +247,7 @@ def kill_edits(kills: int, chance: np.random.Generator, peer: Peer | None) -> Ta
             done, phase = shared.heard()
             tally.phases[f"edit {phase + 1} of {len(EDITS)}"] += 1
             try:
-                mend_swap(root)
+                recover_swap(root)
                 if state_of(root) not in states[done : done + 2]:
                     tally.lost += 1
                 if peer is not None:

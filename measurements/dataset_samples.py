@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from proctor.datasets.format.episodes import EpisodeRow, Span, write_episodes
+from proctor.datasets.format.episodes import EpisodeMetadata, VideoSpan, write_episodes
 from proctor.datasets.format.info import DEFAULT_FEATURES, Info, data_file, video_file
 from proctor.datasets.format.info_file import write_info
 from proctor.datasets.format.schema import arrow_schema
 from proctor.datasets.format.tables import write_stats
 from proctor.datasets.format.tasks import write_tasks
-from proctor.datasets.numbers.statistics import aggregate, numbers_stats
+from proctor.datasets.numbers.statistics import aggregate, array_stats
 from proctor.datasets.writer import DatasetWriter
 
 FPS = 30
@@ -89,10 +89,10 @@ def _array(values: Any, kind: pa.DataType) -> pa.Array:
 
 
 def _write_meta(root: Path, info: Info, length: int, columns: dict[str, Any]) -> None:
-    stats = {key: numbers_stats(values[:length]) for key, values in columns.items()}
-    videos = {key: Span(0, 0, 0.0, length / info.fps) for key in info.video_keys}
+    stats = {key: array_stats(values[:length]) for key, values in columns.items()}
+    videos = {key: VideoSpan(0, 0, 0.0, length / info.fps) for key in info.video_keys}
     rows = [
-        EpisodeRow(i, ("move",), length, (0, 0), i * length, (i + 1) * length, videos)
+        EpisodeMetadata(i, ("move",), length, (0, 0), i * length, (i + 1) * length, videos)
         for i in range(info.total_episodes)
     ]
     write_episodes(root, rows, [stats] * len(rows), 0, 0)

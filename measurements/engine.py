@@ -17,7 +17,7 @@ from pathlib import Path
 
 from measurements.command import PROCTOR, evaluate, parser_of, run_parts, say, total
 from measurements.watched import evaluate_watched
-from proctor.machine.system import usable_cores
+from proctor.system.platform_info import usable_cores
 
 
 def efficiency(folder: Path, *, tiny: bool) -> None:

@@ -26,8 +26,8 @@ from measurements.drawing import Scenes, drawn_together
 from measurements.gpu_limit import Limit, Seen, limit_of
 from measurements.inference import batch_for, fields_of, make, write_vlm
 from proctor.config.base import STRICT_BATCH
-from proctor.machine.system import usable_cores
 from proctor.runs.effort import read_effort
+from proctor.system.platform_info import usable_cores
 
 IMAGES = "--policy.inputs=observation.image,observation.state"
 

@@ -28,8 +28,8 @@ from proctor.config.recording import RecordConfig
 from proctor.datasets.frames.encoder import VideoEncoder, codec_named
 from proctor.evaluation.recording import prepare, run_recording
 from proctor.features import ENVIRONMENT_STATE, IMAGE, STATE, Array
-from proctor.machine.system import usable_cores
-from proctor.runs.journal import EpisodeRow, read_journal
+from proctor.runs.journal import EpisodeRecord, read_journal
+from proctor.system.platform_info import usable_cores
 
 SEED = 1000
 SCENES = "drawer-open-v3,button-press-v3,basketball-v3,push-v3,reach-v3,door-open-v3,window-open-v3"
@@ -135,7 +135,7 @@ def against_host(folder: Path, asked: argparse.Namespace) -> None:
     say_rates(read_journal(Path(f"{root}.recording")).rows, ended, limit, asked.workers)
 
 
-def say_rates(rows: Sequence[EpisodeRow], ended: float, limit: float, workers: int) -> None:
+def say_rates(rows: Sequence[EpisodeRecord], ended: float, limit: float, workers: int) -> None:
     """Print frames per second, and where the workers' time went."""
     frames, first = total(rows, "steps"), min(row.start_time for row in rows)
     last = max(row.end_time for row in rows)

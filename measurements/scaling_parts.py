@@ -10,7 +10,7 @@ from pathlib import Path
 from measurements.command import total
 from measurements.plot import Panel, Series
 from measurements.watched import evaluate_watched, watch
-from proctor.runs.journal import JOURNAL_FILE, EpisodeRow, read_journal
+from proctor.runs.journal import JOURNAL_FILE, EpisodeRecord, read_journal
 
 Figures = dict[str, float | None]
 """One row of a part's table; the varied quantity comes first, None is a missing value."""
@@ -22,23 +22,23 @@ def series(name: str, table: Sequence[Figures], x: str, y: str) -> Series:
     return Series(name, [(a, b) for a, b in both if a is not None and b is not None])
 
 
-def span_s(rows: Sequence[EpisodeRow]) -> float:
+def span_s(rows: Sequence[EpisodeRecord]) -> float:
     """Return the seconds from the start of the first episode to the end of the last."""
     return max(row.end_time for row in rows) - first_start(rows)
 
 
-def first_start(rows: Sequence[EpisodeRow]) -> float:
+def first_start(rows: Sequence[EpisodeRecord]) -> float:
     """Return when the first of these episodes began."""
     return min(row.start_time for row in rows)
 
 
-def by_worker(rows: Sequence[EpisodeRow]) -> list[list[EpisodeRow]]:
+def by_worker(rows: Sequence[EpisodeRecord]) -> list[list[EpisodeRecord]]:
     """Return the episodes that each worker ran."""
     slots = sorted({row.worker for row in rows})
     return [[row for row in rows if row.worker == slot] for slot in slots]
 
 
-def gap_ms(rows: Sequence[EpisodeRow]) -> float:
+def gap_ms(rows: Sequence[EpisodeRecord]) -> float:
     """Return the median time between two ends of episodes: pauses of the machine do not count."""
     ends = sorted(row.end_time for row in rows)
     return 1000 * statistics.median(after - before for before, after in pairwise(ends))
@@ -212,7 +212,7 @@ def tasks(folder: Path, *, tiny: bool) -> list[Figures]:
     return table
 
 
-def opened(row: EpisodeRow) -> bool:
+def opened(row: EpisodeRecord) -> bool:
     """Whether a simulator was built for this episode: that never takes less than a millisecond."""
     return (row.open_s or 0.0) > 0.001
 
@@ -231,7 +231,7 @@ def tasks_panels(table: list[Figures]) -> list[Panel]:
 # ---- Images: their size, and how often one is rendered ----
 
 
-def images(folder: Path, *, size: int, chunk: int, steps: int) -> tuple[float, list[EpisodeRow]]:
+def images(folder: Path, *, size: int, chunk: int, steps: int) -> tuple[float, list[EpisodeRecord]]:
     """Run eight episodes with one image every ``chunk`` steps; return their seconds."""
     _, rows = evaluate_watched(
         folder, "--policy.type=random", f"--policy.n_action_steps={chunk}",

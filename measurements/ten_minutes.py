@@ -157,7 +157,7 @@ class Work:
 
     def train(self) -> None:
         """Train from random weights."""
-        self.learn("first", "demos", self.options.steps, "--policy.type=act_words")
+        self.learn("first", "demos", self.options.steps, "--policy.type=language_act")
 
     def train_on(self) -> None:
         """Continue from the averaged weights of the first training."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from measurements.command import PROCTOR, say
 from proctor.datasets.writer import DatasetWriter
-from proctor.machine.files import sha256_of
+from proctor.system.files import sha256_of
 
 SIZES = {"observation.state": 3, "observation.environment_state": 4, "action": 2}
 FLAGS = [

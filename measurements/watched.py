@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 
 from measurements.command import PROCTOR, pss_mb
-from proctor.runs.journal import EpisodeRow, read_journal
+from proctor.runs.journal import EpisodeRecord, read_journal
 
 _EVERY_S, _WORKERS_EVERY_S = 0.01, 0.2
 
@@ -38,7 +38,7 @@ class Watched:
         """CPU time of the parent and its workers, less what they used after the last look."""
         return self.cpu_s + sum(self.worker_cpu_s.values())
 
-    def running_mb(self, rows: Sequence[EpisodeRow]) -> float | None:
+    def running_mb(self, rows: Sequence[EpisodeRecord]) -> float | None:
         """Return the most memory of the parent while episodes ended; None when not seen."""
         begin, end = min(row.start_time for row in rows), max(row.end_time for row in rows)
         seen = [mb for moment, mb in self.samples if begin <= moment <= end]
@@ -71,7 +71,7 @@ def watch(*words: str) -> Watched:
     return watched
 
 
-def evaluate_watched(folder: Path, *flags: str) -> tuple[Watched, list[EpisodeRow]]:
+def evaluate_watched(folder: Path, *flags: str) -> tuple[Watched, list[EpisodeRecord]]:
     """Run ``proctor eval`` under observation; return what it cost and its episodes."""
     watched = watch("eval", *flags, "--video.episodes=0", f"--output_dir={folder}")
     return watched, read_journal(folder).rows

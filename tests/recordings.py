@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from proctor.callbacks.base import Callback
 from proctor.config.builder import build
 from proctor.config.recording import RecordConfig
 from proctor.datasets.format.episodes import read_episodes
 from proctor.datasets.format.info_file import read_info
-from proctor.evaluation.recording import Recorded, prepare, run_recording
-from proctor.recorders.base import Recorder
+from proctor.evaluation.recording import RecordingResult, prepare, run_recording
 
 NUMBERS = {
     "policy.type": "expert",
@@ -28,7 +28,7 @@ NUMBERS = {
 }
 
 
-def record(root: Path, *watching: Recorder, **flags: Any) -> Recorded:
+def record(root: Path, *watching: Callback, **flags: Any) -> RecordingResult:
     """Record numbers of two small tasks, unless told otherwise."""
     settings = NUMBERS | {"dataset.root": str(root)}
     settings |= {name.replace("__", "."): value for name, value in flags.items()}

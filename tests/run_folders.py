@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from proctor.runs.folder import RunFolder, RunRecord
-from proctor.runs.journal import JOURNAL_FILE, EpisodeRow
+from proctor.runs.journal import JOURNAL_FILE, EpisodeRecord
 from proctor.types import Outcome
 
 BEGAN = 1_700_000_000.0
@@ -23,11 +23,11 @@ RECORD = RunRecord(
 )
 
 
-def episode(task_id: int, index: int, outcome: Outcome, *, suite: str = "point") -> EpisodeRow:
+def episode(task_id: int, index: int, outcome: Outcome, *, suite: str = "point") -> EpisodeRecord:
     """An episode that began two seconds after the one before it, on worker ``task_id``."""
     ran = outcome.counts
     start = BEGAN + 1 + 2 * index
-    return EpisodeRow(
+    return EpisodeRecord(
         suite=suite,
         task=f"{suite}-{task_id}",
         task_id=task_id,
@@ -54,7 +54,7 @@ def episode(task_id: int, index: int, outcome: Outcome, *, suite: str = "point")
     )
 
 
-def eight_episodes() -> list[EpisodeRow]:
+def eight_episodes() -> list[EpisodeRecord]:
     """Two tasks of four: 3/4 succeed, and 1/3 beside an error."""
     won, lost, broke = Outcome.SUCCESS, Outcome.FAILURE, Outcome.ERROR
     outcomes = ((won, won, lost, won), (lost, broke, won, lost))
@@ -65,7 +65,7 @@ def eight_episodes() -> list[EpisodeRow]:
     ]
 
 
-def write_run(folder: Path, rows: list[EpisodeRow], record: RunRecord = RECORD) -> Path:
+def write_run(folder: Path, rows: list[EpisodeRecord], record: RunRecord = RECORD) -> Path:
     """Write ``run.json`` and the journal of a run."""
     folder.mkdir(parents=True, exist_ok=True)
     RunFolder(folder).write(record)
@@ -74,7 +74,7 @@ def write_run(folder: Path, rows: list[EpisodeRow], record: RunRecord = RECORD) 
     return folder
 
 
-def infected(text: str) -> tuple[list[EpisodeRow], RunRecord]:
+def infected(text: str) -> tuple[list[EpisodeRecord], RunRecord]:
     """A run in which every string that can be anything is ``text``, names of settings too."""
     rows = [
         replace(row, suite=text, task=text, world=text, digest=text, error=row.error and text)

@@ -18,7 +18,7 @@ from proctor.policies.base import Batch, Query
 from proctor.policies.lerobot.checkpoint import build_network
 from proctor.policies.lerobot.families import family
 from proctor.policies.lerobot.saving import write_checkpoint
-from proctor.policies.runtime.chunk_policy import Parts
+from proctor.policies.runtime.chunk_policy import LoadedCheckpoint
 from proctor.types import EpisodeSpec, Task
 from tests.tiny_pi import N_WORDS, RUNS, tiny_sizes
 from tests.unit.policies.tiny_tokenizer import write_clip
@@ -148,5 +148,5 @@ def checkpoint_of(kind: str, scratch: Path) -> Path:
     for value in network.parameters():
         value.data += 0.05 * torch.randn_like(value)
     pipelines = policy.parts.preprocessor, policy.parts.postprocessor
-    write_checkpoint(Parts(config, network, made.prefix, *pipelines), folder)
+    write_checkpoint(LoadedCheckpoint(config, network, made.prefix, *pipelines), folder)
     return folder

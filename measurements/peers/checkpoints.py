@@ -18,7 +18,7 @@ from proctor.policies.lerobot.checkpoint import build_network
 from proctor.policies.lerobot.config import CheckpointConfig
 from proctor.policies.lerobot.pipelines import default_pipelines
 from proctor.policies.lerobot.saving import write_checkpoint
-from proctor.policies.runtime.chunk_policy import Parts
+from proctor.policies.runtime.chunk_policy import LoadedCheckpoint
 
 LEAST_LEROBOT = "0.4.4"
 """What this LeRobot loads, newer ones load too."""
@@ -98,5 +98,7 @@ def _write(config: CheckpointConfig, world: World, folder: Path) -> Path:
         numbers = PICTURE if is_picture else world.usual
         stats[key] = {name: torch.full(shape, value) for name, value in numbers.items()}
     pre, post = default_pipelines(config, stats, stats)
-    write_checkpoint(Parts(config, network, plugin.prefix, pre, post), folder, LEAST_LEROBOT)
+    write_checkpoint(
+        LoadedCheckpoint(config, network, plugin.prefix, pre, post), folder, LEAST_LEROBOT
+    )
     return folder

@@ -16,8 +16,8 @@ from measurements.peers.cases import LEROBOTS_VIDEOS, SEED, Case, Peer
 from measurements.peers.install import ROOT, peer_python, vla_python
 from measurements.peers.measure import Usage, measure
 from proctor.benchmarks.libero.assets import find_assets
-from proctor.machine.gl import gl_variables
 from proctor.runs.journal import read_journal
+from proctor.system.gl import gl_variables
 
 STUB = ROOT / "tests" / "parity" / "stub"
 _LIBERO_PARTS = ("hf-libero", "robosuite", "mujoco", "numpy")

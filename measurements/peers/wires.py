@@ -35,14 +35,14 @@ from proctor.evaluation.run import Evaluation, prepare, run_evaluation
 from proctor.features import ACTION, STATE, Array, Feature, FeatureKind
 from proctor.policies.act import config as act
 from proctor.policies.act.config import ActConfig
-from proctor.policies.handed_over import PolicyFunction
+from proctor.policies.callable_policy import PolicyFunction
 from proctor.policies.lerobot.checkpoint import build_network
 from proctor.policies.lerobot.pipelines import default_pipelines
 from proctor.policies.lerobot.saving import write_checkpoint
-from proctor.policies.runtime.chunk_policy import Parts
-from proctor.serving.counter import Counter
+from proctor.policies.runtime.chunk_policy import LoadedCheckpoint
+from proctor.protocols.inference_messages import InferenceRequest
 from proctor.serving.server import serving
-from proctor.wire.records import Ask
+from proctor.serving.service import PolicyService
 
 CAMERA = "observation.images.cam"
 SIDE = Path(__file__).with_name("wire_side.py")
@@ -79,7 +79,7 @@ def checkpoint(folder: Path) -> Path:
         shape = (3, 1, 1) if key == CAMERA else (2,)
         stats[key] = {name: torch.full(shape, value) for name, value in usual.items()}
     pre, post = default_pipelines(config, stats, stats)
-    write_checkpoint(Parts(config, network, act.PLUGIN.prefix, pre, post), folder)
+    write_checkpoint(LoadedCheckpoint(config, network, act.PLUGIN.prefix, pre, post), folder)
     return folder
 
 
@@ -107,14 +107,14 @@ def told(python: str, *words: str) -> list[Array]:
     return [np.asarray(chunk) for chunk in json.loads(lines[-1])]
 
 
-def answers(counter: Counter) -> list[Array]:
+def answers(counter: PolicyService) -> list[Array]:
     """Return what the policy says to the same moments, asked in this process."""
     found = []
-    guest = counter.desk.enter()
+    guest = counter.batcher.enter()
     for moment in range(MOMENTS):
         rows = {CAMERA: image(moment), STATE: state(moment)}
         box: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        counter.desk.ask(guest, Ask({}, PROMPT), rows, box.put)
+        counter.batcher.ask(guest, InferenceRequest({}, PROMPT), rows, box.put)
         found.append(box.get(timeout=60).actions)
     return found
 
@@ -135,7 +135,7 @@ def their_clients(given: argparse.Namespace, folder: Path) -> None:
     names = ["openpi", "vla-eval", "lerobot"]
     settings = {"policy.path": str(folder), "protocol": names, "port": [0, 0, 0]}
     config = build(ServeConfig, settings | {"policy.device": "cpu"})
-    with opened(config) as counter, serving(config.doors, counter, config.limits(None)) as urls:
+    with opened(config) as counter, serving(config.endpoints, counter, config.limits(None)) as urls:
         at = dict(zip(names, urls, strict=True))
         ours = answers(counter)
         if given.openpi:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from proctor.api import evaluate
     from proctor.errors import ProctorNote, ProctorWarning
     from proctor.evaluation.vector import make_env
-    from proctor.policies.handed_over import PolicyFunction
+    from proctor.policies.callable_policy import PolicyFunction
     from proctor.report.results import load_run
 
 __all__ = [
@@ -42,7 +42,7 @@ def __getattr__(name: str) -> Any:
 
         return make_env
     if name == "PolicyFunction":
-        from proctor.policies.handed_over import PolicyFunction
+        from proctor.policies.callable_policy import PolicyFunction
 
         return PolicyFunction
     if name in ("ProctorNote", "ProctorWarning"):

@@ -15,13 +15,13 @@ from proctor import plugins
 from proctor.benchmarks.base import BenchmarkConfig
 from proctor.config.builder import aliased_flags, build, own_flags
 from proctor.config.evaluation import EvalConfig
-from proctor.definition import plain
 from proctor.errors import ProctorNote, ProctorWarning, UsageError, did_you_mean
 from proctor.evaluation.notices import Notices, notices_after, notices_of
 from proctor.evaluation.run import Evaluation, prepare, run_evaluation
-from proctor.machine.hub import HUB_ID
-from proctor.machine.streams import open_what_is_closed
-from proctor.policies.handed_over import HandedConfig, name_of
+from proctor.fingerprint import to_json
+from proctor.policies.callable_policy import CallableConfig, policy_name
+from proctor.system.hub import HUB_ID
+from proctor.system.streams import open_closed_streams
 
 _SHORT = {"task": "env", "n_episodes": "eval", "batch_size": "eval"}
 """Settings that have an argument of their own, and the section they belong to."""
@@ -51,7 +51,7 @@ def evaluate(
     Raises:
         ProctorError: with one line that says what to change.
     """
-    open_what_is_closed()
+    open_closed_streams()
     _check_names(settings)
     given, handed = _policy_settings(policy)
     short = {"task": task, "n_episodes": n_episodes, "batch_size": batch_size}
@@ -61,7 +61,7 @@ def evaluate(
             _put(given, _SHORT[name], name, _plain(value))
     config = build(EvalConfig, given)
     if handed is not None:
-        assert isinstance(config.policy, HandedConfig)
+        assert isinstance(config.policy, CallableConfig)
         config = replace(config, policy=replace(config.policy, handed=handed))
     prepared = prepare(config)
     _warn_of(notices_of(prepared))
@@ -105,14 +105,14 @@ def _policy_settings(policy: Any) -> tuple[dict[str, Any], Any]:
         return {"policy": _plain(policy)}, None
     if isinstance(policy, str | Path):
         return {"policy": {_kind_of_name(policy): str(policy)}}, None
-    return {"policy": {"type": HandedConfig.type, "name": name_of(policy)}}, policy
+    return {"policy": {"type": CallableConfig.type, "name": policy_name(policy)}}, policy
 
 
 def _kind_of_name(policy: str | Path) -> str:
     """Whether a text is a policy's type or the path of a checkpoint."""
     if isinstance(policy, Path):
         return "path"
-    if policy in plugins.known("policies") or ":" in policy:
+    if policy in plugins.known_plugins("policies") or ":" in policy:
         return "type"
     is_path = policy.startswith(("~", ".", "/")) or HUB_ID.fullmatch(policy)
     return "path" if is_path or Path(policy).exists() else "type"
@@ -122,7 +122,7 @@ def _env_settings(env: str | Mapping[str, Any] | BenchmarkConfig | None) -> dict
     if env is None:
         return {}
     if isinstance(env, BenchmarkConfig):
-        return {"env": plain(env)}
+        return {"env": to_json(env)}
     return {"env": {"type": env} if isinstance(env, str) else _plain(env)}
 
 

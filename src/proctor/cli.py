@@ -18,10 +18,10 @@ from proctor.errors import (
     WorkerError,
     did_you_mean,
     exit_code_of,
-    one_line,
-    plain_text,
+    printable_text,
+    strip_control_codes,
 )
-from proctor.machine.streams import last, say_what_is_lost
+from proctor.system.streams import make_streams_robust, report_lost_output
 
 COMMANDS = {
     "eval": "evaluate a policy on a benchmark: a success rate with its interval",
@@ -54,12 +54,12 @@ Example:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
-    last()
+    make_streams_robust()
     words = list(sys.argv[1:] if argv is None else argv)
     if argv is None:  # it may hold keys, and libraries (W&B) send it elsewhere
         del sys.argv[1:]
     code = _answered(words)
-    say_what_is_lost()
+    report_lost_output()
     return code
 
 
@@ -108,8 +108,8 @@ def _explain(error: ProctorError) -> None:
         cause = error.__cause__
         of_worker = isinstance(cause, WorkerError)  # then its text is a traceback already
         text = str(cause) if of_worker else "".join(traceback.format_exception(cause)).strip()
-        print(plain_text(text), file=sys.stderr)
-    print(f"proctor: error: {one_line(str(error))}", file=sys.stderr)
+        print(printable_text(text), file=sys.stderr)
+    print(f"proctor: error: {strip_control_codes(str(error))}", file=sys.stderr)
 
 
 if __name__ == "__main__":

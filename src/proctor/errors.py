@@ -1,25 +1,28 @@
 """Every error Proctor raises on purpose.
 
-ProctorError                  one line for the user: what, where, what to do
+ProctorError                  one line for the user: what is wrong, where, what to do
 ├── UsageError                bad flags, values, names or folders; nothing has started
 │   ├── MissingExtra          an optional dependency is not installed
-│   ├── FailedToLoad          it is installed, and its import fails: memory, a broken library
-│   ├── DatasetError          not a dataset, or one with a fault; the text names the file
-│   ├── HubUnreachable        a repository of the Hugging Face Hub, and no way there
-│   ├── NoGraphics            pixels are needed and no GL backend works
-│   ├── PluginError           a plug-in is not what it must be; the text names file and line
-│   └── SpecMismatch          the policy's inputs are not what the benchmark offers
-├── PolicyError               the policy returned something that is not an action chunk
-├── WireError                 a peer said what its protocol does not know, or nothing
-│   ├── PeerLost              it is gone, or too slow: another may be asked
-│   └── EpisodeLost           it is gone with what it remembered of an episode, which begins anew
-├── TrainingError             a training cannot go on; its checkpoints are whole
+│   ├── FailedToLoad          an optional dependency is installed and its import fails
+│   ├── DatasetError          a folder is not a dataset, or the dataset has a fault
+│   ├── HubUnreachable        the Hugging Face Hub does not answer
+│   ├── NoGraphics            the run needs rendering and no GL backend works
+│   ├── PluginError           a plug-in breaks its contract; the text names file and line
+│   └── SpecMismatch          the policy's inputs do not match the benchmark's observations
+├── PolicyError               the policy returned an invalid action chunk
+├── ProtocolError             a peer sent an invalid message
+│   ├── ConnectionLost        a peer disconnected or timed out; another server may be tried
+│   └── EpisodeStateLost      a policy server lost an episode's state; the episode restarts
+├── TrainingError             training cannot continue; its checkpoints are complete
 ├── RunFolderError            the run folder cannot be used or written
-│   ├── NotWritten            the disk did not take a file; its cause is the OSError
-│   └── FolderInUse           another process works in it
-└── WorkerError               a worker or its simulator broke (retried, then an errored episode)
-    ├── CannotOpen            no simulator of a task can be opened here: the run ends, exit code 1
+│   ├── WriteFailed           the disk is full, missing or read-only; the cause is the OSError
+│   └── FolderInUse           another process holds the folder's lock
+└── WorkerError               a worker process or its simulator failed; the engine retries
+    ├── SimulatorUnavailable  no simulator of a task can be created: the run ends, exit code 1
     └── SimulatorFault        the simulator's own error; repeated at one step, a failed episode
+
+Every error has a ``code`` such as "dataset.missing-column". The code is stable: programs and tests
+match the code, and the wording of the text may change.
 """
 
 from __future__ import annotations
@@ -28,24 +31,46 @@ import difflib
 import itertools
 import re
 import signal
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import ClassVar
 
 EXIT_HUNG_UP, EXIT_INTERRUPTED = 129, 130
 _FRAME = re.compile(r'^ *File "(.+)", line (\d+)', re.MULTILINE)
 _MOST_TEXT = 8000
-"""Characters of an error that are handed around: the text is someone else's, of any length."""
+"""Longest error text in characters that is passed on; third-party errors can have any length."""
 
 
 class ProctorError(Exception):
-    """Base of all our errors; its text is one line that a user can act on."""
+    """Base class of Proctor's errors: a text of one line and a stable code."""
+
+    default_code: ClassVar[str] = ""
+    """Code of a class that stands for one problem; others get a code where they are raised."""
+
+    def __init__(self, text: str = "", *, code: str = "") -> None:
+        super().__init__(text)
+        self.code = code or self.default_code
+
+    def __reduce__(
+        self,
+    ) -> tuple[Callable[..., ProctorError], tuple[object, ...], dict[str, object]]:
+        return _unpickle, (type(self), self.args), self.__dict__
+
+
+def _unpickle(kind: type[ProctorError], args: tuple[object, ...]) -> ProctorError:
+    """Make an error of ``kind`` without its constructor, which may take other arguments."""
+    error = kind.__new__(kind, *args)
+    error.args = args
+    return error
 
 
 class UsageError(ProctorError):
-    """The user asked for something that cannot be: exit code 2, nothing started."""
+    """The user asked for something impossible: exit code 2, nothing has started."""
 
 
 class MissingExtra(UsageError):
     """An optional dependency is missing; the text holds the pip command."""
+
+    default_code = "extra.missing"
 
     def __init__(self, what: str, extra: str, then: str = "") -> None:
         super().__init__(f"{what} is not installed; run: pip install 'proctor[{extra}]'{then}")
@@ -53,6 +78,8 @@ class MissingExtra(UsageError):
 
 class FailedToLoad(UsageError):
     """An optional dependency is installed and fails to load; the text holds the reason."""
+
+    default_code = "extra.broken"
 
     def __init__(self, what: str, reason: str, extra: str) -> None:
         super().__init__(
@@ -62,51 +89,61 @@ class FailedToLoad(UsageError):
 
 
 class DatasetError(UsageError):
-    """A dataset cannot be read or used as asked; the text names the file and what is wrong."""
+    """A dataset cannot be read or used as asked; the text names the file and the fault."""
 
 
 class HubUnreachable(UsageError):
-    """The Hub does not answer, and what is asked for was not downloaded before."""
+    """The Hugging Face Hub does not answer, and the requested files are not in the local cache."""
+
+    default_code = "hub.unreachable"
 
 
 class NoGraphics(UsageError):
-    """Pixels are needed but nothing on this machine can render them."""
+    """The run needs rendering, and no GL backend works on this machine."""
+
+    default_code = "gl.unavailable"
 
 
 class PluginError(UsageError):
-    """Somebody's plug-in cannot be imported, made or used; the text names file and line."""
+    """A user's plug-in cannot be imported, created or used; the text names file and line."""
 
 
 class SpecMismatch(UsageError):
-    """The policy wants what the benchmark does not offer."""
+    """The policy's inputs or outputs do not match the benchmark's observations and actions."""
 
 
 class PolicyError(ProctorError):
-    """The policy returned NaN, or a chunk of the wrong shape."""
+    """The policy returned NaN, or an action chunk of the wrong shape."""
 
 
-class WireError(ProctorError):
-    """A peer said something that is none of its protocol's; the text has its first bytes."""
+class ProtocolError(ProctorError):
+    """A peer sent a message that its protocol does not allow; the text quotes its first bytes."""
 
 
-class PeerLost(WireError):
-    """A peer cannot be reached, went away or takes too long: another may be asked."""
+class ConnectionLost(ProtocolError):
+    """A peer is unreachable, disconnected or timed out; another server may be tried."""
+
+    default_code = "connection.lost"
 
 
-class EpisodeLost(WireError):
-    """What a policy remembered of an episode is gone: whoever plays it begins it anew."""
+class EpisodeStateLost(ProtocolError):
+    """A policy server lost the state of an episode; the engine restarts the episode."""
+
+    default_code = "connection.episode-state-lost"
 
 
 class TrainingError(ProctorError):
-    """The loss is no number, or a loader process is gone."""
+    """Training cannot continue: the loss is not finite, or a data loader process died."""
 
 
 class RunFolderError(ProctorError):
-    """The run folder is taken, foreign, unwritable or full."""
+    """The run folder is in use, belongs to another run, is not writable or is full."""
 
 
-class NotWritten(RunFolderError):
-    """The disk is full, gone or read-only; who knows what is kept adds that (``runs/kept``)."""
+class WriteFailed(RunFolderError):
+    """The disk is full, missing or read-only; ``runs/kept_work`` adds what was kept."""
+
+    default_code = "disk.write-failed"
 
     def __init__(self, path: object, error: OSError) -> None:
         super().__init__(f"cannot write {path}: {error.strerror}")
@@ -115,45 +152,53 @@ class NotWritten(RunFolderError):
 class FolderInUse(RunFolderError):
     """Another process works in the run folder."""
 
+    default_code = "run.in-use"
+
 
 class WorkerError(ProctorError):
-    """A worker died, hung or raised; carries what is known about why."""
+    """A worker process died, timed out or raised; the text says why as far as it is known."""
+
+    default_code = "worker.failed"
 
 
-class CannotOpen(WorkerError):
-    """No simulator of a task can be opened, always for the same reason: there is no use going on.
+class SimulatorUnavailable(WorkerError):
+    """Every attempt to create a task's simulator failed for the same reason.
 
     Its cause is a WorkerError with the traceback.
     """
 
-
-class ProctorWarning(UserWarning):
-    """The category of what the Python API warns of: it may change what a result means."""
-
-
-class ProctorNote(ProctorWarning):
-    """The category of what a user should see once: flags that change nothing, a checkpoint's."""
+    default_code = "worker.simulator-unavailable"
 
 
 class SimulatorFault(WorkerError):
-    """The simulator raised, or returned numbers that are not finite or arrays of a wrong shape.
+    """The simulator raised, or returned non-finite numbers or arrays of a wrong shape.
 
-    Its cause, if any, is what the simulator raised. Errors of our own code around a simulator are
-    never of this type: they are outside the success rate.
+    Its cause, if any, is the simulator's exception. Errors of Proctor's own code around a simulator
+    never have this type: they do not count in the success rate.
     """
+
+    default_code = "worker.simulator-fault"
+
+
+class ProctorWarning(UserWarning):
+    """Warning of the Python API about something that may change what a result means."""
+
+
+class ProctorNote(ProctorWarning):
+    """Note of the Python API that a user should see once, such as a flag without effect."""
 
 
 def exit_code_of(stop: KeyboardInterrupt) -> int:
-    """Return the exit code of what was stopped; a signal other than Ctrl-C is its argument."""
+    """Return the exit code for ``stop``; its argument is the signal if that is not SIGINT."""
     return EXIT_HUNG_UP if signal.SIGHUP in stop.args else EXIT_INTERRUPTED
 
 
-def one_line(text: str, longest: int = 1000) -> str:
-    """Return ``text`` fit for a terminal: one line, no control codes, the middle of long ones cut.
+def strip_control_codes(text: str, longest: int = 1000) -> str:
+    """Return ``text`` as one line without control codes, with the middle of a long text cut.
 
-    Errors quote what was given, and what was given may come from a file of someone else's.
+    Error messages quote input, and input may come from an untrusted file.
     """
-    if len(text) > longest:  # first: of a megabyte, most is not worth a look
+    if len(text) > longest:  # cut first: the text may have megabytes
         text = f"{text[: longest // 2]} ... {text[-longest // 2 :]}"
     shown = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
     if len(shown) <= longest + len(" ... "):
@@ -161,29 +206,31 @@ def one_line(text: str, longest: int = 1000) -> str:
     return f"{shown[: longest // 2]} ... {shown[-longest // 2 :]}"
 
 
-def what_happened(text: str) -> str:
-    """Return the exception of a traceback and the line of code it came from, fit for a terminal.
+def summarize_traceback(text: str) -> str:
+    """Return the exception of a traceback and the line of code that raised it, in one line.
 
-    Of other text, its last line.
+    For text that is not a traceback, return its last line.
     """
     text = text[-_MOST_TEXT:].strip()
     frames = list(_FRAME.finditer(text))
     if not frames:
-        return one_line(text.split("\n")[-1] or "no reason given")
+        return strip_control_codes(text.split("\n")[-1] or "no reason given")
     after = text[frames[-1].end() :].split("\n")[1:]
     said = itertools.dropwhile(lambda line: line.startswith(" "), after)
-    exception = itertools.takewhile(str.strip, said)  # what is printed later comes after a gap
+    exception = itertools.takewhile(str.strip, said)  # text printed later follows an empty line
     file = "/".join(frames[-1][1].split("/")[-2:])
-    return one_line(f"{' '.join(exception)} ({file}:{frames[-1][2]})")
+    return strip_control_codes(f"{' '.join(exception)} ({file}:{frames[-1][2]})")
 
 
-def plain_text(text: str) -> str:
-    """Return ``text`` of several lines fit for a terminal: no control codes, and not too much."""
-    return "\n".join(one_line(line, _MOST_TEXT) for line in bounded(text).split("\n"))
+def printable_text(text: str) -> str:
+    """Return ``text`` of several lines without control codes, cut to a readable length."""
+    return "\n".join(
+        strip_control_codes(line, _MOST_TEXT) for line in truncate_text(text).split("\n")
+    )
 
 
-def bounded(text: str) -> str:
-    """Return ``text``, the middle of a very long one cut: its end says most, its start some."""
+def truncate_text(text: str) -> str:
+    """Return ``text`` with the middle of a very long text cut; the end usually says most."""
     if len(text) <= _MOST_TEXT:
         return text
     head, tail = text[: _MOST_TEXT // 4], text[-_MOST_TEXT * 3 // 4 :]

@@ -132,7 +132,7 @@ Expert: TypeAlias = Callable[[Observation], Array]
 
 
 @dataclass(frozen=True)
-class Scripts:
+class ScriptedExperts:
     """The scripted policies that come with an interface: one for each of its tasks."""
 
     inputs: tuple[str, ...]
@@ -152,7 +152,7 @@ class Interface:
     action: ActionSpec
     fps: int | None = None
     """Actions a second; None where its tasks differ."""
-    scripts: Scripts | None = None
+    scripts: ScriptedExperts | None = None
 
 
 class NormMode(Enum):

@@ -15,12 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from proctor.benchmarks.base import BenchmarkConfig, BenchmarkPlugin
-from proctor.definition import Use
 from proctor.errors import UsageError, did_you_mean
-from proctor.machine.source_files import source_hashes
-from proctor.machine.user_code import blaming, fault, import_named, place_of
+from proctor.fingerprint import ConfigUse
 from proctor.policies.base import PolicyConfig, PolicyPlugin
-from proctor.policies.lerobot.families import FAMILIES
+from proctor.policies.lerobot.families import FAMILIES, FORMER_NAMES
+from proctor.system.source_files import source_hashes
+from proctor.system.user_code import (
+    blame_user_code,
+    definition_location,
+    import_named,
+    plugin_fault,
+)
 
 HANDED_OVER = "python"
 """What a run folder calls a policy that Python handed over: no flag can name one."""
@@ -29,7 +34,7 @@ BUILT_IN = {
         "aloha": "proctor.benchmarks.aloha.benchmark:PLUGIN",
         "fake": "proctor.benchmarks.fake:PLUGIN",
         "gym": "proctor.benchmarks.gym.registered:PLUGIN",
-        "hub": "proctor.benchmarks.gym.remote_code:PLUGIN",
+        "hub": "proctor.benchmarks.gym.hub:PLUGIN",
         "libero": "proctor.benchmarks.libero.benchmark:PLUGIN",
         "metaworld": "proctor.benchmarks.metaworld.benchmark:PLUGIN",
         "pusht": "proctor.benchmarks.pusht.benchmark:PLUGIN",
@@ -38,7 +43,7 @@ BUILT_IN = {
         **FAMILIES,
         "expert": "proctor.policies.scripted.expert:PLUGIN",
         "pretrained": "proctor.policies.lerobot.pretrained:PLUGIN",
-        HANDED_OVER: "proctor.policies.handed_over:PLUGIN",
+        HANDED_OVER: "proctor.policies.callable_policy:PLUGIN",
         "random": "proctor.policies.scripted.random:PLUGIN",
         "remote": "proctor.policies.remote.plugin:PLUGIN",
         "zero": "proctor.policies.scripted.zero:PLUGIN",
@@ -81,7 +86,7 @@ def _check_config(what: str, config: Any, base: type[Any]) -> None:
         name = getattr(config, "__name__", repr(config))
         raise UsageError(f"{what}: its config {name} does not inherit from {base.__name__}")
     if vars(config).get("__annotations__") and "__dataclass_fields__" not in vars(config):
-        raise fault(config, f"{config.__name__} has fields but no @dataclass above it")
+        raise plugin_fault(config, f"{config.__name__} has fields but no @dataclass above it")
 
 
 def _from_factory(factory: Any, name: str) -> PolicyPlugin:
@@ -93,7 +98,7 @@ def _from_factory(factory: Any, name: str) -> PolicyPlugin:
         signature = _signature(factory)
         signature.bind(None, None)
     except (TypeError, ValueError):
-        place = place_of(factory) if callable(factory) else ""
+        place = definition_location(factory) if callable(factory) else ""
         raise UsageError(
             f"--policy.type={name} is neither a PolicyPlugin nor callable as (config, interface)"
             + (f" ({place})" if place else "")
@@ -111,67 +116,72 @@ def _signature(factory: Any) -> inspect.Signature:
         return inspect.signature(factory)
 
 
-def known(kind: str, use: Use = Use.EVALUATION) -> list[str]:
+def known_plugins(kind: str, use: ConfigUse = ConfigUse.EVALUATION) -> list[str]:
     """List the names that flags choose ``kind`` ("benchmarks" or "policies") by, for ``use``."""
-    trained = kind == "policies" and use is Use.TRAINING
+    trained = kind == "policies" and use is ConfigUse.TRAINING
     ours = FAMILIES if trained else BUILT_IN[kind]
     return sorted({*ours, *_entry_points(kind)} - {HANDED_OVER})
 
 
-def module_of(kind: str, name: str) -> str | None:
+def plugin_module(kind: str, name: str) -> str | None:
     """Return the module that a plug-in of somebody else's is found in; None for our own."""
     if ":" in name:
         return name.partition(":")[0]
-    if name in BUILT_IN[kind]:
+    if _current_name(kind, name) in BUILT_IN[kind]:
         return None
     module: str = _entry_points(kind)[name].module
     return module
 
 
-def code_of(kind: str, name: str) -> dict[str, str]:
+def plugin_code_hashes(kind: str, name: str) -> dict[str, str]:
     """Return the hashes of a plug-in's files, where it is not our own: ours have a version."""
-    module = module_of(kind, name)
+    module = plugin_module(kind, name)
     file = None if module is None else getattr(sys.modules.get(module), "__file__", None)
     if module is None or file is None or not Path(file).is_file():  # as from a zip file
         return {}
     return source_hashes(Path(file), module.count(".") + (Path(file).stem == "__init__"))
 
 
-def blaming_plugin(kind: str, name: str) -> contextlib.AbstractContextManager[None]:
+def blame_plugin(kind: str, name: str) -> contextlib.AbstractContextManager[None]:
     """Name file and line in what a plug-in raises, where it is not our own: ours show all.
 
     Raises:
         PluginError: in one line.
     """
-    if module_of(kind, name) is None:
+    if plugin_module(kind, name) is None:
         return contextlib.nullcontext()
     find = find_benchmark if kind == "benchmarks" else find_policy
-    return blaming(f"{_FLAGS[kind]}={name}", find(name).make)
+    return blame_user_code(f"{_FLAGS[kind]}={name}", find(name).make)
 
 
 def _find(kind: str, name: str) -> Any:
     flag = _FLAGS[kind]
     if not name:
-        raise UsageError(f"{flag} is missing (choose from: {', '.join(known(kind))})")
+        raise UsageError(f"{flag} is missing (choose from: {', '.join(known_plugins(kind))})")
     if ":" in name:
         return _load_attribute(flag, name)
-    if name in BUILT_IN[kind]:
-        module, _, attribute = BUILT_IN[kind][name].partition(":")
+    if ours := BUILT_IN[kind].get(_current_name(kind, name)):
+        module, _, attribute = ours.partition(":")
         return getattr(importlib.import_module(module), attribute)
     outside = _entry_points(kind)
     if name in outside:
-        with blaming(f"{flag}={name}"):
+        with blame_user_code(f"{flag}={name}"):
             return outside[name].load()
-    names = known(kind)
+    names = known_plugins(kind)
     hint = did_you_mean(name, names) or f" (choose from: {', '.join(names)})"
     raise UsageError(f"{flag}: unknown type {name!r}{hint}")
+
+
+def _current_name(kind: str, name: str) -> str:
+    """Return today's name of a built-in policy type that was renamed; other names unchanged."""
+    return FORMER_NAMES.get(name, name) if kind == "policies" else name
 
 
 def _load_attribute(flag: str, path: str) -> Any:
     if not _ATTRIBUTE.fullmatch(path):
         raise UsageError(f"{flag}={path}: code is named as package.module:ATTRIBUTE")
     module_name, _, attribute = path.partition(":")
-    with blaming(f"{flag}={path}"):
+    with blame_user_code(f"{flag}={path}"):
         try:
             module = import_named(module_name)
         except ModuleNotFoundError as missing:

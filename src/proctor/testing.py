@@ -19,8 +19,8 @@ from proctor.benchmarks.base import Benchmark, Sim, with_defaults
 from proctor.benchmarks.checks import is_lines
 from proctor.engine.chunks import checked_chunks
 from proctor.features import Array, Feature, FeatureKind, Observation
-from proctor.machine.generators import WHILE_OPENING, OwnGenerators, seed_generators
 from proctor.policies.base import Batch, Policy, Query
+from proctor.system.generators import WHILE_OPENING, IsolatedGenerators, seed_generators
 from proctor.types import EpisodeSpec, Task
 
 
@@ -54,7 +54,7 @@ def check_sim(
     assert spec == benchmark.spec(task, 0, 1000), "the same spec asked for twice differs"
     assert spec != other, "two episodes of a task have the same spec"
 
-    with OwnGenerators().in_use():
+    with IsolatedGenerators().in_use():
         fresh = _trace(benchmark, _opened(benchmark, task), spec, n_steps, keys)
         sim = _opened(benchmark, task)
         different = _play(benchmark, sim, other, n_steps, keys)

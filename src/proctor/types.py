@@ -40,7 +40,7 @@ WorldKey: TypeAlias = tuple[str, int, str]
 """(suite, task_id, world): what identifies a starting world inside a run."""
 
 
-def usual_world(seed: int, init_state: int | None) -> str:
+def default_world(seed: int, init_state: int | None) -> str:
     """Name the world of an episode whose benchmark says no more: its init state, else its seed.
 
     What a seed may add to an init state is taken for a variation of that world.
@@ -58,11 +58,11 @@ class EpisodeSpec:
     init_state: int | None = None
     world: str = ""
     """Identifies the starting world within its task: episodes of a task that share it start alike,
-    and tell less than as many different ones. The benchmark says it; unsaid, ``usual_world``."""
+    and tell less than as many different ones. The benchmark says it; unsaid, ``default_world``."""
 
     def __post_init__(self) -> None:
         if not self.world:
-            object.__setattr__(self, "world", usual_world(self.seed, self.init_state))
+            object.__setattr__(self, "world", default_world(self.seed, self.init_state))
 
     @property
     def key(self) -> EpisodeKey:
@@ -106,7 +106,7 @@ class Outcome(Enum):
 
 
 @dataclass(frozen=True)
-class Step:
+class StepResult:
     """What one simulator step gave."""
 
     reward: float

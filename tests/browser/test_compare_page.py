@@ -14,7 +14,7 @@ from proctor.report.compare_page import write_compare_page
 from proctor.report.comparison import Criteria, compare_all
 from proctor.report.pairing import load_run
 from proctor.runs.folder import RunRecord
-from proctor.runs.journal import EpisodeRow
+from proctor.runs.journal import EpisodeRecord
 from proctor.types import Outcome
 from tests.browser.test_report_page import (
     TINY_VIDEO,
@@ -32,7 +32,7 @@ WON, LOST = Outcome.SUCCESS, Outcome.FAILURE
 OpenPage = Callable[..., Any]
 
 
-def rows_of(*tasks: list[Outcome]) -> list[EpisodeRow]:
+def rows_of(*tasks: list[Outcome]) -> list[EpisodeRecord]:
     return [
         episode(task_id, index, outcome)
         for task_id, outcomes in enumerate(tasks)
@@ -44,14 +44,14 @@ OF_A = rows_of([WON] * 10, [LOST, WON, WON, LOST])
 OF_B = rows_of([WON] + [LOST] * 9, [WON, WON, LOST, LOST])
 
 
-def film(folder: Path, row: EpisodeRow) -> None:
+def film(folder: Path, row: EpisodeRecord) -> None:
     video = folder / row.video
     video.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(TINY_VIDEO, video)
 
 
 def write(
-    folder: Path, *runs: list[EpisodeRow], record: RunRecord = RECORD, paired: bool = True
+    folder: Path, *runs: list[EpisodeRecord], record: RunRecord = RECORD, paired: bool = True
 ) -> Path:
     """Write runs named a, b, c ... and the page that compares them."""
     loaded = [

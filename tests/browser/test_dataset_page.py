@@ -10,7 +10,7 @@ import pytest
 
 import proctor.datasets
 from proctor.report.dataset_facts import read_facts
-from proctor.report.dataset_page import Bounds, write_dataset_page
+from proctor.report.dataset_page import PageLimits, write_dataset_page
 from proctor.report.dataset_site import DatasetSite
 from tests.browser.test_report_page import (
     background,
@@ -64,7 +64,7 @@ def until(browser: Any, condition: str) -> None:
 def file_page(folder: Path, source: Path = VIDEO, **bounds: bool) -> Path:
     facts = read_facts(source)
     episodes = list(range(len(facts.episodes)))
-    write_dataset_page(facts, folder / "page.html", episodes, Bounds(1_000_000, **bounds))
+    write_dataset_page(facts, folder / "page.html", episodes, PageLimits(1_000_000, **bounds))
     return folder / "page.html"
 
 

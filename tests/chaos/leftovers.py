@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from proctor.machine.locks import CLAIM_FILE, LOCK_FILE
+from proctor.system.locks import CLAIM_FILE, LOCK_FILE
 
 MARK = "PROCTOR_CHAOS"
 """An environment variable that every process of a trial inherits, however often it is orphaned."""

@@ -19,12 +19,12 @@ from typing import Any
 
 import psutil
 
+from proctor.callbacks.base import Callback
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
 from proctor.evaluation.run import prepare, run_evaluation
-from proctor.machine.ray_cluster import quiet_ray
-from proctor.recorders.base import Recorder
 from proctor.runs.journal import read_journal
+from proctor.system.ray_cluster import quiet_ray
 from proctor.types import EpisodeKey, EpisodeResult
 from tests.chaos.trial import Course, course, whole_rows
 
@@ -109,7 +109,7 @@ def kill_worker(rng: random.Random) -> bool:
 
 
 @dataclass
-class Strikes(Recorder):
+class Strikes(Callback):
     """Kills something whenever so many episodes have ended."""
 
     nodes: Nodes
@@ -118,7 +118,7 @@ class Strikes(Recorder):
     landed: list[str] = field(default_factory=list)
     ended: int = 0
 
-    def episode_ended(self, result: EpisodeResult) -> None:
+    def on_episode_end(self, result: EpisodeResult) -> None:
         self.ended += 1
         for moment in [m for m in self.moments if m <= self.ended]:
             self._strike(self.moments.pop(moment))
@@ -135,7 +135,7 @@ def played(
     episodes: dict[str, Any],
     folder: Path,
     cluster: str | None = None,
-    watching: list[Recorder] | None = None,
+    watching: list[Callback] | None = None,
 ) -> dict[EpisodeKey, Course]:
     """Evaluate into ``folder`` and return what must not change."""
     given = episodes | {"output_dir": str(folder), "cluster": cluster}

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from proctor.runs.folder import RUN_FILE
-from proctor.runs.journal import JOURNAL_FILE, EpisodeRow, read_journal
+from proctor.runs.journal import JOURNAL_FILE, EpisodeRecord, read_journal
 from proctor.types import EpisodeKey, Outcome
 from tests.chaos import leftovers
 from tests.chaos.attacks import (
@@ -76,9 +76,9 @@ class Verdict:
     complaints: list[str] = field(default_factory=list)
     """A session that hung, a raw traceback, a resume that failed."""
 
-    def hold_against(self, rows: list[EpisodeRow], expected: dict[EpisodeKey, Course]) -> None:
+    def hold_against(self, rows: list[EpisodeRecord], expected: dict[EpisodeKey, Course]) -> None:
         """Count what is missing, what is there more than once, and what is not as it should be."""
-        final: dict[EpisodeKey, EpisodeRow] = {}
+        final: dict[EpisodeKey, EpisodeRecord] = {}
         for row in rows:
             earlier = final.get(row.key)
             # An error may be followed by another try; a result stands.
@@ -248,15 +248,15 @@ class _Trial:
         return code
 
 
-def whole_rows(folder: Path) -> list[EpisodeRow]:
+def whole_rows(folder: Path) -> list[EpisodeRecord]:
     """Return every line that can be read, also those that come twice."""
     rows = []
     path = folder / JOURNAL_FILE
     for line in path.read_bytes().splitlines() if path.exists() else ():
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
-            rows.append(msgspec.json.decode(line, type=EpisodeRow))
+            rows.append(msgspec.json.decode(line, type=EpisodeRecord))
     return rows
 
 
-def course(row: EpisodeRow) -> Course:
+def course(row: EpisodeRecord) -> Course:
     return (row.outcome.value, row.digest, row.steps)

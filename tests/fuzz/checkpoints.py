@@ -20,11 +20,11 @@ from proctor.policies.act import config as act
 from proctor.policies.act.config import ActConfig
 from proctor.policies.diffusion import config as diffusion
 from proctor.policies.diffusion.config import DiffusionConfig
-from proctor.policies.dit import config as dit
-from proctor.policies.dit.config import DitConfig
 from proctor.policies.lerobot.checkpoint import fresh_policy
 from proctor.policies.lerobot.pipelines import default_pipelines
 from proctor.policies.lerobot.saving import write_checkpoint
+from proctor.policies.multi_task_dit import config as dit
+from proctor.policies.multi_task_dit.config import DitConfig
 from tests.fuzz.hostile import BOMBS, Draw, json_bytes, mutated, numbers, spoiled, texts, words
 from tests.fuzz.runs import Files, write_files
 from tests.fuzz.sentinel import CANARY

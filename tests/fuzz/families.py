@@ -17,16 +17,16 @@ import torch
 from hypothesis import strategies as st
 from safetensors.torch import load, save
 
-from proctor.definition import Use
 from proctor.errors import ProctorError
 from proctor.features import ACTION
-from proctor.policies.fit import offered_key
+from proctor.fingerprint import ConfigUse
+from proctor.policies.compatibility import offered_key
 from proctor.policies.lerobot.adapter import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from proctor.policies.lerobot.checkpoint import read_checkpoint, read_config
 from proctor.policies.lerobot.feature_json import channels_first
 from proctor.policies.lerobot.pipelines import describing, read_pipelines
-from proctor.policies.runtime.hearing import Hearing
-from proctor.policies.runtime.rehearsal import rehearse
+from proctor.policies.runtime.dry_run import dry_run_steps
+from proctor.policies.runtime.instruction_encoder import InstructionEncoder
 from tests.fuzz.checkpoints import PICKLE, hostile_tensors
 from tests.fuzz.hostile import Draw, json_bytes, mutated, texts
 from tests.fuzz.runs import Files, write_files
@@ -117,7 +117,7 @@ def adapters(draw: Draw, yard: Yard) -> None:
     write_files(folder, files)
     with _no_hub():
         yard.ask(["eval", f"--policy.path={folder}", "--env.type=fake", "--eval.n_episodes=1"])
-        _judged(yard, lambda: read_checkpoint(folder, use=Use.TRAINING), "train")
+        _judged(yard, lambda: read_checkpoint(folder, use=ConfigUse.TRAINING), "train")
 
 
 @cache
@@ -206,11 +206,13 @@ def _heard_and_played(folder: Path) -> None:
     pre, post = read_pipelines(folder, config)
     renames = pre.rename_map
     pre, post = (describing(pipeline, config.features) for pipeline in (pre, post))
-    hearing = Hearing(config, pre)
-    rehearse(config, pre, post, hearing)
+    instruction_encoder = InstructionEncoder(config, pre)
+    dry_run_steps(config, pre, post, instruction_encoder)
     shown = {offered_key(key, renames): f for key, f in config.input_features.items()}
     seen = {key: torch.zeros(2, *channels_first(f)) for key, f in shown.items()}
-    hearing(["push the puck", "a" * 300], {key: seen[key] for key in hearing.needs})
+    instruction_encoder(
+        ["push the puck", "a" * 300], {key: seen[key] for key in instruction_encoder.needs}
+    )
     pre.on(torch.device("cpu"))(seen)
     behind = {key: seen[offered_key(key, renames)] for key in post.needs}
     post.on(torch.device("cpu"))({ACTION: torch.zeros(2, 3, config.action_dim), **behind})

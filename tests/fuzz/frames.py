@@ -17,11 +17,19 @@ from hypothesis import strategies as st
 
 from proctor.errors import ProctorError
 from proctor.features import IMAGE, STATE, Feature, FeatureKind
+from proctor.protocols import (
+    groot,
+    groot_dialect,
+    lerobot,
+    openpi,
+    pickle_reader,
+    pickle_writer,
+    vla_eval,
+)
+from proctor.protocols.inference_messages import InferenceRequest, ObservationField, ServerInfo
+from proctor.protocols.protobuf import encode_fields
 from proctor.serving.inputs import Inputs
 from proctor.types import EpisodeSpec, Task
-from proctor.wire import groot, groot_dialect, lerobot, openpi, pickle_writing, pickles, vla_eval
-from proctor.wire.protobuf import encode_fields
-from proctor.wire.records import About, Ask, Seen
 from tests.fuzz.hostile import NUMBERS, ODD, TEXTS, Draw
 from tests.fuzz.sentinel import CANARY
 from tests.fuzz.yard import BrokenPromise, Yard
@@ -37,7 +45,7 @@ _INPUTS = Inputs(
     n_obs_steps=1,
 )
 _SPEC = EpisodeSpec(Task("suite", 0, "task", "do it", 10, 10), 0, 7)
-_ABOUT = About("act", {STATE: Seen(FeatureKind.STATE, [2], "float32")}, 2)
+_ABOUT = ServerInfo("act", {STATE: ObservationField(FeatureKind.STATE, [2], "float32")}, 2)
 _ACTIONS = np.zeros((3, 2), np.float32)
 _EDGES = (
     b"\xdd\xff\xff\xff\xff", b"\xdf\xff\xff\xff\xff", b"\xc6\xff\xff\xff\xff", b"\x91" * 2000,
@@ -47,16 +55,16 @@ _EDGES = (
 )  # fmt: skip
 
 
-def _ask(camera: str, state: str) -> Ask:
-    return Ask({camera: _PICTURE, state: _STATE}, "go", _SPEC, 3)
+def _ask(camera: str, state: str) -> InferenceRequest:
+    return InferenceRequest({camera: _PICTURE, state: _STATE}, "go", _SPEC, 3)
 
 
 @cache
 def openpi_samples() -> list[bytes]:
     ask = _ask(*openpi.CAMERAS[:1], openpi.STATE)
     return [
-        openpi.encode_ask(ask),
-        openpi.encode_ask(Ask(ask.observation, "go")),
+        openpi.encode_request(ask),
+        openpi.encode_request(InferenceRequest(ask.observation, "go")),
         openpi.encode_reply(_ACTIONS, {"infer_ms": 1.0}),
         openpi.encode_metadata(_ABOUT),
     ]
@@ -94,9 +102,9 @@ def groot_samples() -> list[bytes]:
     old = {"video.cam": _PICTURE[None], "state.arm": _STATE[None], "annotation.task": ["go"]}
     new = {"nd": True, "type": "<f4", "kind": "", "shape": [1, 3, 2], "data": _ACTIONS.tobytes()}
     return [
-        groot.encode_request(groot.Request(groot.ACT, data, "token")),
-        groot.encode_request(groot.Request(groot.ACT, old)),
-        groot.encode_request(groot.Request(groot.ACT, data, newer=True)),
+        groot.encode_request(groot.GrootRequest(groot.ACT, data, "token")),
+        groot.encode_request(groot.GrootRequest(groot.ACT, old)),
+        groot.encode_request(groot.GrootRequest(groot.ACT, data, newer=True)),
         groot.encode_actions([_ACTIONS], nested=True, newer=False),
         groot.encode_actions([_ACTIONS], nested=False, newer=True),
         groot.encode_reply(looks | {"state": {"__ModalityConfig__": True, "as_json": "{}"}}),
@@ -107,20 +115,20 @@ def groot_samples() -> list[bytes]:
 
 @cache
 def lerobot_samples() -> list[bytes]:
-    setup = lerobot.Setup("act", "somewhere", lerobot.features_of({STATE: (2,)}))
-    ask = Ask({STATE: _STATE}, "go")
+    setup = lerobot.PolicySetup("act", "somewhere", lerobot.features_of({STATE: (2,)}))
+    ask = InferenceRequest({STATE: _STATE}, "go")
     frames = [
         lerobot.encode_setup(setup),
         *lerobot.encode_observation(ask, 3),
         *lerobot.encode_observation(_ask(IMAGE, STATE), 3),
         lerobot.encode_own_actions(_ACTIONS),
     ]
-    pickles = [
+    pickle_reader = [
         pickle.dumps(value, protocol)
         for value in (_Bomb(), os.system, [_STATE, OrderedDict(a=1)], {"a": np.float32(1)}, CANARY)
         for protocol in (0, 2, 4, 5)
     ]
-    return [*frames, *pickles, *(encode_fields({1: data}) for data in pickles)]
+    return [*frames, *pickle_reader, *(encode_fields({1: data}) for data in pickle_reader)]
 
 
 class _Bomb:
@@ -129,7 +137,7 @@ class _Bomb:
 
 
 def _hear_openpi(frame: bytes) -> None:
-    _tried(lambda: _INPUTS.rows(openpi.decode_ask(frame), {}))
+    _tried(lambda: _INPUTS.rows(openpi.decode_request(frame), {}))
     _tried(lambda: openpi.decode_reply(frame))
     _tried(lambda: openpi.decode_metadata(frame))
 
@@ -137,29 +145,33 @@ def _hear_openpi(frame: bytes) -> None:
 def _hear_vla_eval(frame: bytes) -> None:
     message = _tried(lambda: vla_eval.decode(frame))
     if message is not None:
-        _tried(lambda: _INPUTS.rows(vla_eval.ask_of(message), {}))
-        _tried(lambda: vla_eval.reply_of(message, frame))
-        _tried(lambda: vla_eval.heard_hello(message, frame))
+        _tried(lambda: _INPUTS.rows(vla_eval.decode_request(message), {}))
+        _tried(lambda: vla_eval.decode_reply(message, frame))
+        _tried(lambda: vla_eval.decode_hello(message, frame))
 
 
 def _hear_groot(frame: bytes) -> None:
     _tried(lambda: groot_dialect.decode_dialect(frame))
     request = _tried(lambda: groot.decode_request(groot.read_envelope(frame)))
     if request is not None:
-        asked = _tried(lambda: groot.asked_of(request.data))
+        asked = _tried(lambda: groot.decode_query(request.data))
         for ask in asked.rows[:3] if asked is not None else ():
             _tried(lambda ask=ask: _INPUTS.rows(groot.looking_back(ask, 1), {}))
     _tried(lambda: groot.decode_actions(frame))
-    _tried(lambda: groot.decode_about(frame))
+    _tried(lambda: groot.decode_server_info(frame))
 
 
 def _hear_lerobot(frame: bytes) -> None:
     setup = _tried(lambda: lerobot.decode_setup(frame))
-    observed = _tried(lambda: lerobot.Parts().add(frame))
+    observed = _tried(lambda: lerobot.ObservationAssembler().add(frame))
     if observed is not None:
-        _tried(lambda: _INPUTS.rows(lerobot.ask_of(observed, setup or lerobot.Setup("", "")), {}))
+        _tried(
+            lambda: _INPUTS.rows(
+                lerobot.decode_request(observed, setup or lerobot.PolicySetup("", "")), {}
+            )
+        )
     _tried(lambda: lerobot.decode_actions(frame))
-    _tried(lambda: pickle_writing.dump(pickles.load(frame)) and None)
+    _tried(lambda: pickle_writer.dump(pickle_reader.load(frame)) and None)
 
 
 def _tried(hear: Callable[[], Any]) -> Any:

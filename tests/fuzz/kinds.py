@@ -6,15 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tests.fuzz import (
+    arguments,
     checkpoints,
     datasets,
     families,
     frames,
     patterns,
+    protocols,
     runs,
     unauthenticated,
-    wire,
-    words,
 )
 from tests.fuzz.hostile import Draw
 from tests.fuzz.yard import Yard
@@ -30,10 +30,10 @@ class Kind:
 
 
 KINDS = [
-    Kind("flags of eval", 300, words.eval_flags),
-    Kind("flags of networks", 3, words.network_flags),
-    Kind("words of other commands", 120, words.other_words),
-    Kind("config files", 90, words.config_files),
+    Kind("flags of eval", 300, arguments.eval_flags),
+    Kind("flags of networks", 3, arguments.network_flags),
+    Kind("words of other commands", 120, arguments.other_words),
+    Kind("config files", 90, arguments.config_files),
     Kind("run folders: report", 110, runs.report),
     Kind("run folders: compare", 60, runs.compare),
     Kind("run folders: resume", 40, runs.resume),
@@ -47,9 +47,9 @@ KINDS = [
     Kind("sharded weights", 30, families.shards),
     Kind("pipelines of families", 30, families.pipelines),
     Kind("the Hub", 30, checkpoints.hub),
-    Kind("requests to view", 180, wire.requests),
-    Kind("lists of view", 22, wire.lists),
-    Kind("words of data", 50, words.data_words),
+    Kind("requests to view", 180, protocols.requests),
+    Kind("lists of view", 22, protocols.lists),
+    Kind("words of data", 50, arguments.data_words),
     Kind("datasets: info.json", 50, datasets.infos),
     Kind("datasets: tables", 50, datasets.tables),
     Kind("datasets: videos", 50, datasets.videos),

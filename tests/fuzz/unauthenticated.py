@@ -23,9 +23,9 @@ import msgspec
 import zmq
 from hypothesis import strategies as st
 
-from proctor.serving.counter import Counter
-from proctor.wire import lerobot, zmtp
-from proctor.wire.records import Protocol
+from proctor.protocols import lerobot, zmtp
+from proctor.protocols.inference_messages import Protocol
+from proctor.serving.service import PolicyService
 from tests.fuzz.bounds import measured, unheard
 from tests.fuzz.frames import AT_ONCE, groot_samples, lerobot_samples, mutated_frame
 from tests.fuzz.hostile import Draw
@@ -191,7 +191,7 @@ def _lerobot_bytes(chance: random.Random) -> bytes:
 # Servers, and how a connection to them is judged.
 
 
-def _server(protocol: Protocol, yard: Yard) -> tuple[str, Counter]:
+def _server(protocol: Protocol, yard: Yard) -> tuple[str, PolicyService]:
     """Return a server with a key; it is there as long as the yard."""
     if protocol.value not in yard.servers:
         opened = served(protocol=[protocol.value], api_key=_KEY)
@@ -266,7 +266,7 @@ def _kind(protocol: Protocol, make: Callable[[random.Random], bytes]) -> Any:
             faulthandler.cancel_dump_traceback_later()
         if printed.getvalue() or said:
             raise BrokenPromise("printed", f"{printed.getvalue()[:2000]} {said[:1]!r:.2000}")
-        if counter.desk.answered:
+        if counter.batcher.answered:
             raise BrokenPromise("answered", "a policy was asked without a key")
 
     return attack

@@ -19,8 +19,8 @@ from unittest import mock
 from proctor import cli
 from proctor.errors import ProctorError
 from proctor.evaluation import run as evaluation
-from proctor.evaluation.filming import Filmed
 from proctor.evaluation.session import Session
+from proctor.evaluation.video_replay import ReplayedVideos
 from proctor.report.serve import RunServer
 from proctor.types import Outcome
 from tests.fuzz.bounds import Taken, alarm, little_room, unheard
@@ -271,11 +271,11 @@ def _patches(yard: Yard) -> list[Any]:
     """Take away what is slow: simulators, videos, W&B. All reading, checking and writing stays."""
     return [
         mock.patch.object(Session, "run", return_value=None),
-        mock.patch.object(Session, "film", return_value=Filmed()),
+        mock.patch.object(Session, "film", return_value=ReplayedVideos()),
         mock.patch.object(evaluation, "tracked", return_value=contextlib.nullcontext([])),
         mock.patch("proctor.evaluation.preparing.git_commit", return_value=None),
         mock.patch("proctor.evaluation.audit.run_alone", _recorded_again),
-        mock.patch("proctor.machine.gl.probe_backends", return_value=[]),
+        mock.patch("proctor.system.gl.probe_backends", return_value=[]),
         mock.patch("proctor.policies.lerobot.families.entry_points", _installed()),
         mock.patch.object(sys, "path", [*sys.path, str(yard.outside)]),
         mock.patch.object(sys, "dont_write_bytecode", True),

@@ -10,11 +10,11 @@ import pytest
 import torch
 from recipes import GOLDEN, assert_close, fill_weights, load_case, recipe_weight
 
-from proctor.policies.dit.config import DitConfig
-from proctor.policies.dit.network import Dit
-from proctor.policies.dit.transformer import NoisePredictor
 from proctor.policies.lerobot.config import decode_config
 from proctor.policies.lerobot.weights import Undrawn
+from proctor.policies.multi_task_dit.config import DitConfig
+from proctor.policies.multi_task_dit.network import Dit
+from proctor.policies.multi_task_dit.transformer import NoisePredictor
 from proctor.policies.runtime.network import SHARE_OF_RATE
 
 pytestmark = pytest.mark.vla

@@ -16,15 +16,15 @@ from recipes import GOLDEN, assert_close, fill_weights, recipe_input
 from safetensors.torch import load_file, save_file
 
 pytest.importorskip("tokenizers", reason="words need a tokenizer: pip install 'proctor[vla]'")
-from proctor.definition import Use
 from proctor.features import LANGUAGE_MASK, LANGUAGE_TOKENS, STATE
+from proctor.fingerprint import ConfigUse
 from proctor.policies.base import Batch, Query
-from proctor.policies.dit.config import DitConfig
-from proctor.policies.dit.network import Dit
 from proctor.policies.lerobot.checkpoint import read_checkpoint
 from proctor.policies.lerobot.config import decode_config
 from proctor.policies.lerobot.presets import OptimizerSettings, ScheduleSettings
 from proctor.policies.lerobot.saving import write_checkpoint
+from proctor.policies.multi_task_dit.config import DitConfig
+from proctor.policies.multi_task_dit.network import Dit
 from proctor.policies.runtime.chunk_policy import ChunkPolicy, as_float
 from proctor.training.optim import (
     clip_gradients,
@@ -93,7 +93,7 @@ def act(folder: Path, monkeypatch) -> torch.Tensor:
 
 
 def test_words_are_lerobots_tokens(checkpoint, expected):
-    told = read_checkpoint(checkpoint).hearing(Use.EVALUATION)(WORDS, {})
+    told = read_checkpoint(checkpoint).instruction_encoder(ConfigUse.EVALUATION)(WORDS, {})
     assert told[LANGUAGE_TOKENS].tolist() == expected["tokens"].tolist()
     assert told[LANGUAGE_MASK].tolist() == expected["mask"].tolist()
 
@@ -124,7 +124,7 @@ def test_what_we_write_has_lerobots_fields_and_acts_the_same(checkpoint, tmp_pat
 
 
 def test_five_steps_of_training_are_lerobots(checkpoint, expected):
-    name, parts = checkpoint.name, read_checkpoint(checkpoint, use=Use.TRAINING)
+    name, parts = checkpoint.name, read_checkpoint(checkpoint, use=ConfigUse.TRAINING)
     network = parts.network.train()
     learning = [key for key, p in network.named_parameters() if p.requires_grad]
     assert learning == json.loads((RUN / f"{name}.json").read_text())
@@ -152,7 +152,7 @@ def batch_of(parts, step: int) -> tuple[dict[str, torch.Tensor], dict[str, torch
     """Return a batch as the loader and the preprocessor make it, and the draws of LeRobot's."""
     raw = {key: torch.from_numpy(value) for key, value in observations().items()}
     raw["action"] = recipe_input(f"action {step}", [ROWS, HORIZON, ACTIONS], -2, 2)
-    told = parts.hearing(Use.TRAINING)(WORDS, raw)
+    told = parts.instruction_encoder(ConfigUse.TRAINING)(WORDS, raw)
     batch = {key: as_float(value) for key, value in raw.items()}
     batch |= {key: torch.from_numpy(rows) for key, rows in told.items()}
     ends = torch.tensor([HORIZON, HORIZON - 2, HORIZON - 4])

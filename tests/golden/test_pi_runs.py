@@ -12,8 +12,8 @@ from recipes import GOLDEN, assert_close, hash_input, recipe_input, recipe_weigh
 from safetensors.torch import load_file, save_file
 from tests.tiny_pi import tiny_sizes
 
-from proctor.definition import Use
 from proctor.features import ActionSpec, Feature, FeatureKind, Interface
+from proctor.fingerprint import ConfigUse
 from proctor.policies.base import Batch, Query
 from proctor.policies.lerobot.checkpoint import (
     build_network,
@@ -110,7 +110,7 @@ def learnt_from(parts):
     """Return a batch as the training makes it."""
     batch = {key: torch.from_numpy(value) for key, value in seen().items()}
     batch["action"] = recipe_input("actions", [3, 6, 3], -2, 2)
-    told = parts.hearing(Use.TRAINING)
+    told = parts.instruction_encoder(ConfigUse.TRAINING)
     arrays = told(WORDS, {key: batch[key] for key in told.needs})
     pictures = {
         key: value.permute(0, 3, 1, 2).float() / 255
@@ -125,7 +125,7 @@ def learnt_from(parts):
 def test_tokens_losses_and_weights_of_five_steps_are_lerobots(kind, tmp_path):
     expected = load_file(RUNS / kind / "outputs.safetensors")
     folder = checkpoint(kind, tmp_path / kind)
-    parts = read_checkpoint(folder, {}, OFFERED, Use.TRAINING)
+    parts = read_checkpoint(folder, {}, OFFERED, ConfigUse.TRAINING)
     network, config = parts.network.train(), parts.config
     batch = learnt_from(parts)
     assert torch.equal(batch["observation.language.tokens"], expected["tokens"])

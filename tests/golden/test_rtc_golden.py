@@ -9,7 +9,7 @@ import torch
 from recipes import GOLDEN, assert_close, recipe_input
 from safetensors.torch import load_file
 
-from proctor.policies.blocks.rtc import HAS_LEFT, LEFT_OVER, Guide, prefix_weights
+from proctor.policies.blocks.rtc import HAS_LEFT, LEFT_OVER, ChunkGuidance, prefix_weights
 from proctor.policies.lerobot.rtc_config import read_rtc
 
 TOLD = json.loads((GOLDEN / "misc.json").read_text())
@@ -23,7 +23,7 @@ def test_the_weights_of_the_old_chunk_match(schedule):
 
 
 def test_one_step_matches_and_a_first_chunk_is_left_alone():
-    guide = Guide(read_rtc({"execution_horizon": 8}), chunk=12, action=3, every=5, delay=3)
+    guide = ChunkGuidance(read_rtc({"execution_horizon": 8}), chunk=12, action=3, every=5, delay=3)
     x, velocity = (recipe_input(name, [1, 12, 4], -1, 1) for name in ("xt", "v"))
     rest = torch.zeros(1, 12, 3)
     rest[:, :7] = recipe_input("prev", [1, 7, 3], -1, 1)
@@ -44,7 +44,7 @@ def test_smolvlas_chunks_are_led_as_lerobots_are(name, schedule, delay, horizon)
     rtc = {"prefix_attention_schedule": schedule, "execution_horizon": horizon}
     steps = {"n_action_steps": 2 + delay}  # so that of six steps four are left over
     network = network_of(rtc_config=rtc, **steps).eval()
-    network.guide = Guide(read_rtc(rtc), chunk=6, action=5, every=2, delay=delay)
+    network.guide = ChunkGuidance(read_rtc(rtc), chunk=6, action=5, every=2, delay=delay)
     rest = torch.zeros(3, 6, 5)
     rest[:, :4] = recipe_input("left over", [3, 4, 5], -2, 2)
     inputs = inputs_of(load_file(RUN / "outputs.safetensors"))
@@ -66,7 +66,7 @@ def test_what_is_left_leads_pis_chunks_and_only_as_far_as_it_goes(kind):
     free = network.chunk(inputs, noise)
     rest = recipe_input("rest", [rows, *size], -1, 1)
     rtc = read_rtc({"prefix_attention_schedule": "ZEROS", "execution_horizon": 2})
-    network.guide = Guide(rtc, *size, every=1, delay=2)
+    network.guide = ChunkGuidance(rtc, *size, every=1, delay=2)
     led = network.chunk({**inputs, LEFT_OVER: rest, HAS_LEFT: torch.ones(rows)}, noise)
     alone = network.chunk({**inputs, LEFT_OVER: rest, HAS_LEFT: torch.zeros(rows)}, noise)
     assert torch.equal(alone, free)

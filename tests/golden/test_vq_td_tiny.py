@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from proctor.policies.base import Batch, Query
 from proctor.policies.lerobot.checkpoint import build_network, read_checkpoint, read_config
 from proctor.policies.lerobot.presets import OptimizerSettings, ScheduleSettings
-from proctor.policies.runtime.chunk_policy import ChunkPolicy, Parts, as_float
+from proctor.policies.runtime.chunk_policy import ChunkPolicy, LoadedCheckpoint, as_float
 from proctor.policies.vqbet.network import VqBet
 from proctor.training.optim import (
     clip_gradients,
@@ -35,7 +35,7 @@ INCOMPARABLE = ("num_batches_tracked", "c_attn.bias", "pool.nets.bias")
 gradient of rounding only, of which Adam makes a step like others."""
 
 
-def lerobots(name: str, folder: Path) -> tuple[Parts, dict[str, torch.Tensor]]:
+def lerobots(name: str, folder: Path) -> tuple[LoadedCheckpoint, dict[str, torch.Tensor]]:
     """Return the policy in LeRobot's files, with the weights of the case, and LeRobot's outputs."""
     shutil.copytree(GOLDEN / name, folder)
     plugin, config, notes = read_config(folder)

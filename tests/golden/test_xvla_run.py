@@ -13,8 +13,8 @@ import torch
 from recipes import GOLDEN, assert_close, fill_weights, recipe_input
 from safetensors.torch import load_file, save_file
 
-from proctor.definition import Use
 from proctor.features import ACTION, Feature, FeatureKind
+from proctor.fingerprint import ConfigUse
 from proctor.policies.base import Batch, Query
 from proctor.policies.lerobot.checkpoint import read_checkpoint
 from proctor.policies.lerobot.config import decode_config
@@ -93,19 +93,21 @@ def test_words_and_pictures_become_the_same_actions(checkpoint, mode, expected, 
 
 
 def test_five_steps_of_training_end_with_the_same_weights(checkpoint, mode, expected):
-    parts = read_checkpoint(checkpoint, use=Use.TRAINING)
+    parts = read_checkpoint(checkpoint, use=ConfigUse.TRAINING)
     network = parts.network.eval()  # no dropout: nothing is random but what is given
     recipe = recipe_for(parts.config.training_preset(), *_nothing())
     optimizer = make_optimizer(recipe, groups_of(recipe, network), fused=False)
     schedule = make_scheduler(recipe, optimizer, STEPS)
-    hearing = parts.hearing(Use.TRAINING)
+    instruction_encoder = parts.instruction_encoder(ConfigUse.TRAINING)
     losses = []
     for step in range(STEPS):
         batch = {key: as_float(torch.from_numpy(value)) for key, value in pictures().items()}
         batch["observation.state"] = recipe_input("state", [3, 4], -2, 2)
         batch[ACTION] = recipe_input(f"action {step}", [3, CHUNK, MODES[mode]], 0, 1)
         inputs = parts.preprocessor.on(torch.device("cpu"))(batch)
-        inputs |= {key: torch.from_numpy(rows) for key, rows in hearing(WORDS, {}).items()}
+        inputs |= {
+            key: torch.from_numpy(rows) for key, rows in instruction_encoder(WORDS, {}).items()
+        }
         time = expected[f"{mode}/time {step}"].repeat(3)
         loss, _ = network.loss(inputs, {NOISE: expected[f"{mode}/noise {step}"], TIME: time})
         loss.backward()
@@ -131,8 +133,8 @@ def _nothing():
 
 
 def test_tokens_are_lerobots(checkpoint, expected):
-    hearing = read_checkpoint(checkpoint).hearing(Use.EVALUATION)
-    found = torch.from_numpy(hearing(WORDS, {})["observation.language.tokens"])
+    instruction_encoder = read_checkpoint(checkpoint).instruction_encoder(ConfigUse.EVALUATION)
+    found = torch.from_numpy(instruction_encoder(WORDS, {})["observation.language.tokens"])
     assert torch.equal(found, expected["tokens"])
 
 

@@ -27,8 +27,8 @@ from proctor.policies.lerobot.families import family  # noqa: E402
 from proctor.policies.lerobot.feature_json import channels_first  # noqa: E402
 from proctor.policies.lerobot.pipelines import default_pipelines  # noqa: E402
 from proctor.policies.lerobot.saving import write_checkpoint  # noqa: E402
-from proctor.policies.runtime.chunk_policy import ChunkPolicy, Parts  # noqa: E402
-from proctor.policies.runtime.network import draw  # noqa: E402
+from proctor.policies.runtime.chunk_policy import ChunkPolicy, LoadedCheckpoint  # noqa: E402
+from proctor.policies.runtime.network import draw_noise  # noqa: E402
 from proctor.policies.tdmpc.config import TdMpcConfig  # noqa: E402
 from proctor.policies.vqbet.config import VqBetConfig  # noqa: E402
 from proctor.types import EpisodeSpec, Task  # noqa: E402
@@ -112,7 +112,7 @@ CASES = {
 }
 
 
-def make_parts(config) -> Parts:
+def make_parts(config) -> LoadedCheckpoint:
     plugin = family(config.type)
     assert plugin is not None
     if config.type != "tdmpc":
@@ -128,10 +128,10 @@ def make_parts(config) -> Parts:
         low = torch.rand(shape)
         stats[key] = {"mean": low, "std": low + 0.5, "min": -low, "max": low + 1}
     pre, post = default_pipelines(config, stats, stats)
-    return Parts(config, network, plugin.prefix, pre, post)
+    return LoadedCheckpoint(config, network, plugin.prefix, pre, post)
 
 
-def our_chunk(parts: Parts, inputs) -> np.ndarray:
+def our_chunk(parts: LoadedCheckpoint, inputs) -> np.ndarray:
     policy = ChunkPolicy(parts, "cpu")
     if "noise" in inputs:
         (name,) = parts.network.draws
@@ -144,7 +144,7 @@ def our_chunk(parts: Parts, inputs) -> np.ndarray:
     return policy.act(Batch(queries, seen))
 
 
-def make_inputs(parts: Parts):
+def make_inputs(parts: LoadedCheckpoint):
     torch.manual_seed(3)
     steps = parts.config.n_obs_steps
     inputs = {}
@@ -155,9 +155,9 @@ def make_inputs(parts: Parts):
         else:
             inputs[key] = torch.randn(2, steps, *feature.shape)
     if parts.network.draws:
-        inputs["noise"] = draw(parts.network.draws, torch.Generator().manual_seed(3), 2).popitem()[
-            1
-        ]
+        inputs["noise"] = draw_noise(
+            parts.network.draws, torch.Generator().manual_seed(3), 2
+        ).popitem()[1]
     return inputs
 
 

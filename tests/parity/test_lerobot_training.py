@@ -20,8 +20,8 @@ from tests.unit.training.making import FEATURES, SMALL_ACT, SMALL_DIFFUSION, wri
 from proctor.cli import main  # noqa: E402
 from proctor.datasets.writer import DatasetWriter  # noqa: E402
 from proctor.policies.lerobot.checkpoint import read_checkpoint  # noqa: E402
-from proctor.training.draws import Draws  # noqa: E402
-from proctor.training.sampler import Order, usable_frames  # noqa: E402
+from proctor.training.rng import RngStreams  # noqa: E402
+from proctor.training.sampler import BatchOrder, usable_frames  # noqa: E402
 
 HERE = Path(__file__).parent
 PYTHON = os.environ.get("PROCTOR_LEROBOT_PYTHON", "")
@@ -133,11 +133,11 @@ def compare_losses(
     start = tmp_path / "start/checkpoints/last/pretrained_model"
     parts = read_checkpoint(start)
     frames = usable_frames(LENGTHS, parts.config.samples().drop_last)
-    rows = [len(batch) for batch in Order(frames, BATCH, seed=1000).batches(0, STEPS)]
+    rows = [len(batch) for batch in BatchOrder(frames, BATCH, seed=1000).batches(0, STEPS)]
     noise = {
         f"{step}/{name}": value
         for step in range(STEPS)
-        for name, value in Draws(1000).for_loss(parts.network, step, rows[step]).items()
+        for name, value in RngStreams(1000).for_loss(parts.network, step, rows[step]).items()
     }
     save_file(noise, tmp_path / "noise.safetensors")
     begin = {"policy.path": start, "policy.device": "cpu"} | (how or {})

@@ -27,7 +27,7 @@ from proctor.policies.lerobot.checkpoint import (  # noqa: E402
 )
 from proctor.policies.lerobot.pipelines import read_pipelines  # noqa: E402
 from proctor.policies.lerobot.saving import write_checkpoint  # noqa: E402
-from proctor.policies.runtime.chunk_policy import Parts  # noqa: E402
+from proctor.policies.runtime.chunk_policy import LoadedCheckpoint  # noqa: E402
 
 HERE = Path(__file__).parent
 PYTHON = os.environ.get("PROCTOR_LEROBOT_PYTHON", "")
@@ -53,7 +53,7 @@ def folder(one_thread, tmp_path_factory) -> Path:
         plugin, config, _ = read_config(GOLDEN / name)
         network = build_network(plugin, config)
         pipelines = read_pipelines(GOLDEN / name, config)
-        parts = Parts(config, network, plugin.prefix, *pipelines)
+        parts = LoadedCheckpoint(config, network, plugin.prefix, *pipelines)
         write_checkpoint(parts, folder / "ours" / name, for_lerobot="0.6.1")
     words = [PYTHON, HERE / "lerobot_vq_td_side.py", folder]
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}

@@ -13,7 +13,7 @@ import pytest
 from proctor.benchmarks.libero.assets import find_assets
 from proctor.benchmarks.libero.tasks import STANDARD_SUITES, bddl_file, read_init_states
 from proctor.benchmarks.libero.world import _without_textures, import_libero
-from proctor.benchmarks.mujoco.world import mujoco_world
+from proctor.benchmarks.mujoco.world import world_state
 from proctor.errors import UsageError
 from proctor.features import Array
 from proctor.types import EpisodeSpec
@@ -58,10 +58,10 @@ def course_of(spec: EpisodeSpec, actions: Array, **cameras: Any) -> Course:
     env.set_init_state(read_init_states(task.suite, task.name)[spec.init_state])
     for _ in range(10):
         seen, *_ = env.step([0, 0, 0, 0, 0, 0, -1])
-    course = Course([mujoco_world(env.sim.data._data)], [seen], [], env.sim.model.body_pos.copy())
+    course = Course([world_state(env.sim.data._data)], [seen], [], env.sim.model.body_pos.copy())
     for action in actions:
         seen, _, done, _ = env.step(action)
-        course.worlds.append(mujoco_world(env.sim.data._data))
+        course.worlds.append(world_state(env.sim.data._data))
         course.numbers.append(seen)
         course.successes.append(done)
     env.close()

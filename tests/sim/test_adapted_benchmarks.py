@@ -12,7 +12,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from proctor import evaluate, make_env
-from proctor.benchmarks.mujoco.world import mujoco_world
+from proctor.benchmarks.mujoco.world import world_state
 from proctor.cli import main
 from proctor.evaluation.run import Evaluation
 from proctor.evaluation.sim_env import SimEnv, SimEnvParts
@@ -194,7 +194,7 @@ def test_the_physics_of_aloha_is_that_of_gym_aloha(
         step = sim.step(action)
         seen, reward, terminated, _, _ = theirs.step(action)
         assert (step.reward, step.terminated) == (reward, terminated)
-    np.testing.assert_array_equal(sim.physics(), mujoco_world(theirs._env.physics.data))
+    np.testing.assert_array_equal(sim.physics(), world_state(theirs._env.physics.data))
     state = sim.observe(["observation.state"])["observation.state"]
     np.testing.assert_array_equal(state, seen["agent_pos"].astype(np.float32))
     sim.close()

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from proctor import evaluate, make_env
-from proctor.benchmarks.gym.looking import look_at
-from proctor.benchmarks.gym.probe import EnvFacts, Question
+from proctor.benchmarks.gym.env_inspection import inspect_env
+from proctor.benchmarks.gym.probe import EnvFacts, ProbeRequest
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
 from proctor.engine.inference import InlineInference
 from proctor.evaluation.audit import run_alone
 from proctor.evaluation.run import prepare
-from proctor.machine.generators import OwnGenerators
+from proctor.system.generators import IsolatedGenerators
 from proctor.testing import check_sim
 from tests.sim.adapted_benchmarks import made
 
@@ -29,9 +29,9 @@ CARELESS = {"type": "gym", "id": "tests.sim.small_gym:proctor/Careless-v0"}
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look at environments here, which saves the second it takes to start a process."""
 
-    def learn(question: Question) -> EnvFacts:
-        with OwnGenerators().in_use():
-            return look_at(question)
+    def learn(question: ProbeRequest) -> EnvFacts:
+        with IsolatedGenerators().in_use():
+            return inspect_env(question)
 
     monkeypatch.setattr("proctor.benchmarks.gym.benchmark.learn", learn)
 

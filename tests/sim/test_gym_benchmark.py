@@ -12,8 +12,8 @@ import pytest
 
 from proctor import evaluate
 from proctor.benchmarks.gym import probe as gym_probe
-from proctor.benchmarks.gym.looking import look_at
-from proctor.benchmarks.gym.probe import Question
+from proctor.benchmarks.gym.env_inspection import inspect_env
+from proctor.benchmarks.gym.probe import ProbeRequest
 from proctor.benchmarks.gym.registered import GymOpener
 from proctor.benchmarks.gym.success import parse_success
 from proctor.cli import main
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.sim
 @pytest.fixture
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look at environments here, which saves the second it takes to start a process."""
-    monkeypatch.setattr("proctor.benchmarks.gym.benchmark.learn", look_at)
+    monkeypatch.setattr("proctor.benchmarks.gym.benchmark.learn", inspect_env)
 
 
 @pytest.mark.usefixtures("in_this_process")
@@ -201,8 +201,8 @@ def test_what_goes_wrong_in_the_other_process_is_said_in_one_line(
 
 
 def test_another_process_finds_out_what_this_one_would() -> None:
-    question = Question(GymOpener("CartPole-v1", {}), parse_success("terminated"), None)
-    learned, seen = gym_probe.learn(question), look_at(question)
+    question = ProbeRequest(GymOpener("CartPole-v1", {}), parse_success("terminated"), None)
+    learned, seen = gym_probe.probe_env(question), inspect_env(question)
     assert learned.distributions == ("gymnasium", "numpy")  # and what else this process imported
     assert set(learned.distributions) <= set(seen.distributions)
     assert learned == replace(
@@ -274,7 +274,7 @@ class TestHub:
             asked.append((repo, revision))
             return folder
 
-        monkeypatch.setattr("proctor.benchmarks.gym.remote_code.download", download)
+        monkeypatch.setattr("proctor.benchmarks.gym.hub.download", download)
         settings = {**HUB, "path": "someone/something:world.py", "revision": commit}
         benchmark = made({**settings, "task_ids": [1]})
         assert asked == [("someone/something", commit)]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from proctor import evaluate
-from proctor.benchmarks.gym.looking import look_at
+from proctor.benchmarks.gym.env_inspection import inspect_env
 from proctor.cli import main
 from proctor.testing import check_sim
 from tests.sim.adapted_benchmarks import GYM, HUB, made
@@ -22,7 +22,7 @@ HUB_KEEPING = {**HUB, "kwargs": {"keeping": True}}
 @pytest.fixture
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look at environments here, which saves the second it takes to start a process."""
-    monkeypatch.setattr("proctor.benchmarks.gym.benchmark.learn", look_at)
+    monkeypatch.setattr("proctor.benchmarks.gym.benchmark.learn", inspect_env)
 
 
 @pytest.mark.usefixtures("in_this_process")

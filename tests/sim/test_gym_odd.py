@@ -12,17 +12,17 @@ import pytest
 
 import proctor
 from proctor.benchmarks.gym import probe
-from proctor.benchmarks.gym.looking import look_at
+from proctor.benchmarks.gym.env_inspection import inspect_env
 from proctor.benchmarks.gym.registered import GymOpener
 from proctor.cli import main
 from proctor.datasets.format.info_file import read_info
 from proctor.errors import UsageError
 from proctor.evaluation.tracking import wandb_results
 from proctor.features import FILM, REWARD, SUCCESS
-from proctor.machine.gl import chosen_when_imported
 from proctor.report.page_data import page_data, read_run
 from proctor.report.pairing import load_run
 from proctor.stats.anytime import NOT_WATCHED
+from proctor.system.gl import choose_backend_on_import
 from proctor.testing import check_sim
 from proctor.types import Outcome
 from tests.sim.adapted_benchmarks import made
@@ -37,7 +37,7 @@ def gym(name: str, **settings: Any) -> dict[str, Any]:
 @pytest.fixture
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look at environments here, which saves the second it takes to start a process."""
-    monkeypatch.setattr("proctor.benchmarks.gym.benchmark.learn", look_at)
+    monkeypatch.setattr("proctor.benchmarks.gym.benchmark.learn", inspect_env)
 
 
 def play(folder: Path, env: dict[str, Any], **settings: Any) -> Any:
@@ -236,12 +236,12 @@ def test_a_backend_is_chosen_when_mujoco_is_imported_and_not_before(
         asked.append(needed)
         return {"MUJOCO_GL": "chosen"}
 
-    monkeypatch.setattr("proctor.machine.gl.gl_variables", chosen)
+    monkeypatch.setattr("proctor.system.gl.gl_variables", chosen)
     monkeypatch.delenv("MUJOCO_GL", raising=False)
     monkeypatch.delitem(sys.modules, "mujoco", raising=False)
     monkeypatch.setattr(sys, "meta_path", [])  # nobody finds it: it is not really imported
     for name in ("no_such_module", "mujoco", "mujoco"):
-        with chosen_when_imported(), pytest.raises(ModuleNotFoundError):
+        with choose_backend_on_import(), pytest.raises(ModuleNotFoundError):
             __import__(name)
         assert asked == [True] * (name == "mujoco")
     assert os.environ["MUJOCO_GL"] == "chosen"

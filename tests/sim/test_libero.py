@@ -18,7 +18,7 @@ from proctor.engine.episode import Episode
 from proctor.evaluation.sim_env import SimEnv
 from proctor.evaluation.vector import LazyVectorEnv
 from proctor.features import Array
-from proctor.machine.gl import find_gl_backend
+from proctor.system.gl import find_gl_backend
 from proctor.testing import check_sim
 from proctor.types import Task
 from tests.sim.libero_reference import course_of, needs_assets, state_of, without_textures

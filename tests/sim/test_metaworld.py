@@ -22,7 +22,7 @@ from proctor.benchmarks.metaworld.benchmark import (
 from proctor.benchmarks.metaworld.tasks import TASKS
 from proctor.errors import UsageError
 from proctor.features import Array
-from proctor.machine.gl import find_gl_backend
+from proctor.system.gl import find_gl_backend
 
 pytest.importorskip("metaworld")
 pytestmark = [

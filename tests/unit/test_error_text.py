@@ -12,10 +12,10 @@ from rich.console import Console
 
 from proctor.benchmarks.base import BenchmarkPlugin
 from proctor.benchmarks.fake import Fake, FakeConfig
+from proctor.callbacks.progress import Progress
 from proctor.cli import main
-from proctor.errors import WorkerError, one_line, plain_text, what_happened
+from proctor.errors import WorkerError, printable_text, strip_control_codes, summarize_traceback
 from proctor.evaluation.run import Evaluation
-from proctor.recorders.progress import Progress
 from proctor.runs.journal import JOURNAL_FILE
 from proctor.types import EpisodeResult, Outcome
 
@@ -52,13 +52,13 @@ def test_control_codes_of_a_simulators_error_never_reach_the_terminal(
     spec = Fake(FakeConfig()).spec(Fake(FakeConfig()).tasks()[0], 0, 0)
     progress = Progress([spec], [], Console(file=screen, force_terminal=False))
     error = f"Traceback\n  {HOSTILE_TEXT}\nRuntimeError: {HOSTILE_TEXT}"
-    progress.episode_ended(EpisodeResult(spec, Outcome.DIVERGED, error=error))
+    progress.on_episode_end(EpisodeResult(spec, Outcome.DIVERGED, error=error))
     progress.close()
     assert "diverged: point-0 episode 0 (seed 0): RuntimeError: boom \\x1b[2J" in screen.getvalue()
     assert printable(screen.getvalue())
-    assert printable(plain_text(error))
-    assert plain_text(error).count("\n") == 2
-    assert printable(what_happened(error))
+    assert printable(printable_text(error))
+    assert printable_text(error).count("\n") == 2
+    assert printable(summarize_traceback(error))
 
 
 @pytest.mark.filterwarnings("error")
@@ -109,7 +109,7 @@ def test_nor_do_those_of_a_worker_that_cannot_start(
 
 def test_a_line_for_the_terminal_costs_no_more_for_a_longer_text() -> None:
     began = time.perf_counter()
-    shown = one_line("\x1b" * 50_000_000)
+    shown = strip_control_codes("\x1b" * 50_000_000)
     assert time.perf_counter() - began < 1.0
     assert len(shown) < 1100
 
@@ -120,6 +120,6 @@ def test_what_happened_is_the_exception_and_where_however_many_lines_it_has() ->
         "    raise ValueError(text)\nValueError: no road\n  after this\ncorner\n\n"
         "Exception ignored in: <function Env.__del__>\nbye"
     )
-    assert what_happened(told) == "ValueError: no road   after this corner (envs/car.py:7)"
-    assert what_happened("one\ntwo") == "two"
-    assert what_happened("") == "no reason given"
+    assert summarize_traceback(told) == "ValueError: no road   after this corner (envs/car.py:7)"
+    assert summarize_traceback("one\ntwo") == "two"
+    assert summarize_traceback("") == "no reason given"

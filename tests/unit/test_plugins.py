@@ -10,8 +10,8 @@ from proctor import plugins
 from proctor.benchmarks.fake import Fake
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
-from proctor.definition import Use
 from proctor.evaluation.run import prepare
+from proctor.fingerprint import ConfigUse
 
 
 @pytest.fixture
@@ -37,20 +37,20 @@ def third_party(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_plugins_of_others_are_found_by_their_entry_points(third_party: None) -> None:
-    assert "theirs" in plugins.known("policies")
-    assert "their_world" in plugins.known("benchmarks")
+    assert "theirs" in plugins.known_plugins("policies")
+    assert "their_world" in plugins.known_plugins("benchmarks")
     prepared = prepare(build(EvalConfig, {"policy.type": "theirs", "env.type": "their_world"}))
     assert isinstance(prepared.benchmark, Fake)
     assert prepared.policy.spec.name == "zero"
 
 
 def test_ours_are_listed_without_importing_what_stands_beside_them() -> None:
-    assert plugins.known("benchmarks") == [
+    assert plugins.known_plugins("benchmarks") == [
         "aloha", "fake", "gym", "hub", "libero", "metaworld", "pusht",
     ]  # fmt: skip
     scripted = {"expert", "pretrained", "random", "remote", "zero"}
-    assert plugins.known("policies") == sorted(scripted | plugins.FAMILIES.keys())
-    assert plugins.known("policies", Use.TRAINING) == sorted(plugins.FAMILIES)
+    assert plugins.known_plugins("policies") == sorted(scripted | plugins.FAMILIES.keys())
+    assert plugins.known_plugins("policies", ConfigUse.TRAINING) == sorted(plugins.FAMILIES)
 
 
 def in_a_fresh_process(code: str) -> None:

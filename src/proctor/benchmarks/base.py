@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from proctor.definition import NAMES, PRESENTATION
 from proctor.features import (
     ActionSpec,
     Array,
@@ -15,10 +14,11 @@ from proctor.features import (
     FeatureKind,
     Interface,
     Observation,
-    Scripts,
+    ScriptedExperts,
 )
-from proctor.foreign import Foreign
-from proctor.types import EpisodeSpec, Step, Task
+from proctor.fingerprint import NAMES, PRESENTATION
+from proctor.lerobot_flags import LerobotFlag
+from proctor.types import EpisodeSpec, StepResult, Task
 
 
 @dataclass
@@ -46,7 +46,7 @@ class Sim(Protocol):
     def reset(self, spec: EpisodeSpec) -> None:
         """Put the world into the state that ``spec`` determines, whatever happened before."""
 
-    def step(self, action: Array) -> Step:
+    def step(self, action: Array) -> StepResult:
         """Advance the world by one action, clipped where the benchmark's ``action`` says so."""
 
     def observe(self, keys: Sequence[str]) -> Observation:
@@ -60,7 +60,7 @@ class Sim(Protocol):
         """Free the simulator, its renderer and its GL context."""
 
 
-def pictures_to_show(features: Mapping[str, Feature]) -> tuple[str, ...]:
+def display_keys(features: Mapping[str, Feature]) -> tuple[str, ...]:
     """Return the keys that people are shown: what is made for that, else the cameras."""
     for kind in (FeatureKind.FILM, FeatureKind.VISUAL):
         keys = tuple(key for key, feature in features.items() if feature.kind is kind)
@@ -172,7 +172,7 @@ def interface_of(benchmark: Benchmark) -> Interface:
     """Return what ``benchmark`` offers a policy. Creates no simulator."""
     tasks = tuple(benchmark.tasks())
     rates = {task.fps for task in tasks}
-    scripts = Scripts(benchmark.expert_inputs, tasks, benchmark.expert)
+    scripts = ScriptedExperts(benchmark.expert_inputs, tasks, benchmark.expert)
     return Interface(
         name=benchmark.name,
         features=benchmark.features(),
@@ -190,7 +190,7 @@ class BenchmarkPlugin:
     make: Callable[..., Benchmark]
     """From a config and, where there is ``learn``, what that gave."""
     summary: str
-    foreign: Mapping[str, Foreign] = field(default_factory=dict)
+    foreign: Mapping[str, LerobotFlag] = field(default_factory=dict)
     """Flags of LeRobot's for this benchmark that are none of its config's, without the section."""
     groups: tuple[str, ...] = ()
     """What ``--env.task`` takes that names several tasks, such that every task is in one."""

@@ -21,7 +21,6 @@ import numpy as np
 
 from proctor.benchmarks.base import BenchmarkConfig, BenchmarkDefaults, BenchmarkPlugin
 from proctor.benchmarks.selection import LARGEST_SIDE, ids_in_group, require_positive
-from proctor.definition import PRESENTATION
 from proctor.errors import UsageError
 from proctor.features import (
     ENVIRONMENT_STATE,
@@ -34,7 +33,8 @@ from proctor.features import (
     FeatureKind,
     Observation,
 )
-from proctor.types import EpisodeSpec, Step, Task
+from proctor.fingerprint import PRESENTATION
+from proctor.types import EpisodeSpec, StepResult, Task
 
 _GOAL_RADIUS = 0.05
 _LEAK_BYTES = 2**28
@@ -172,7 +172,7 @@ class FakeSim:
         self._misshapen = False
         self._maybe_break()
 
-    def step(self, action: Array) -> Step:
+    def step(self, action: Array) -> StepResult:
         """Move the point; reaching the goal ends the episode."""
         self._steps += 1
         self._maybe_break()
@@ -181,7 +181,7 @@ class FakeSim:
         self._point = self._point + 0.1 * np.clip(np.asarray(action, np.float64), -1, 1)
         distance = float(np.linalg.norm(self._point - self._goal))
         success = distance < _GOAL_RADIUS and not self._config.endless
-        return Step(reward=-distance, success=success, terminated=success)
+        return StepResult(reward=-distance, success=success, terminated=success)
 
     def observe(self, keys: Sequence[str]) -> Observation:
         """Return the point, the goal, or a picture of one colour that tells where the point is."""

@@ -15,8 +15,8 @@ from typing import NoReturn
 from proctor.benchmarks.base import Sim
 from proctor.errors import PluginError, SimulatorFault
 from proctor.features import Array, Observation
-from proctor.machine.user_code import fault
-from proctor.types import EpisodeSpec, Step
+from proctor.system.user_code import plugin_fault
+from proctor.types import EpisodeSpec, StepResult
 
 
 class Phase(IntEnum):
@@ -74,11 +74,11 @@ class GuardedSim:
             _raise_marked(error)
         _phase[0] = _PROCTOR
 
-    def step(self, action: Array) -> Step:
+    def step(self, action: Array) -> StepResult:
         """Advance the world.
 
         Raises:
-            PluginError: the simulator returned no ``Step``.
+            PluginError: the simulator returned no ``StepResult``.
         """
         _phase[0] = _SIMULATOR
         try:
@@ -86,9 +86,11 @@ class GuardedSim:
         except BaseException as error:  # noqa: BLE001  raised again
             _raise_marked(error)
         _phase[0] = _PROCTOR
-        if not isinstance(step, Step):
+        if not isinstance(step, StepResult):
             made = type(step).__name__
-            raise fault(self._sim.step, f"{type(self._sim).__name__}.step gave a {made}, no Step")
+            raise plugin_fault(
+                self._sim.step, f"{type(self._sim).__name__}.step gave a {made}, no Step"
+            )
         return step
 
     def observe(self, keys: Sequence[str]) -> Observation:

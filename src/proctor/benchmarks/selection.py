@@ -20,7 +20,7 @@ def require_positive(name: str, value: int, most: int = 10**9) -> None:
         raise UsageError(f"--env.{name} must be at most {most}, not {value}")
 
 
-def names_in(text: str, *, flag: str) -> list[str]:
+def split_names(text: str, *, flag: str) -> list[str]:
     """Return the comma-separated names that ``--env.FLAG`` holds."""
     names = [name.strip() for name in text.split(",")]
     if not all(names):
@@ -56,7 +56,7 @@ def tasks_of_suite(
     return [Task(suite, task_id, *rows[task_id], horizon, fps) for task_id in ids]
 
 
-def each_once(tasks: Iterable[Task]) -> list[Task]:
+def unique_tasks(tasks: Iterable[Task]) -> list[Task]:
     """Return each task once, where it is named first."""
     chosen: dict[str, Task] = {}
     for task in tasks:
@@ -79,7 +79,7 @@ def check_cameras(
             )
 
 
-def keyed_cameras(keys: Sequence[str], cameras: Sequence[str]) -> dict[str, str]:
+def cameras_by_key(keys: Sequence[str], cameras: Sequence[str]) -> dict[str, str]:
     """Return feature key -> camera, refusing one key for two cameras."""
     if len(set(keys)) < len(keys):
         raise UsageError(f"two cameras would share a feature: {', '.join(keys)}")

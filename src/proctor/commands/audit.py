@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from proctor.commands.arguments import split_arguments
 from proctor.commands.eval import evaluate_and_show
 from proctor.commands.notices import print_notices
-from proctor.commands.words import split_words
-from proctor.errors import EXIT_HUNG_UP, EXIT_INTERRUPTED, UsageError, one_line
+from proctor.errors import EXIT_HUNG_UP, EXIT_INTERRUPTED, UsageError, strip_control_codes
 
 _USAGE = """\
 proctor audit RUN [--episodes=10] [--policy.type=MODULE:NAME, where the run names such code]
@@ -29,7 +29,7 @@ def run(words: list[str]) -> int:
     from proctor.config.flags import path_of
     from proctor.config.trust import CODE_NAMES, TRUST
 
-    positional, flags = split_words(EvalConfig, words)
+    positional, flags = split_arguments(EvalConfig, words)
     if "help" in flags:
         print(_USAGE, end="")
         return 0
@@ -49,7 +49,7 @@ def _audit_folder(path: Path, n_episodes: int, flags: Mapping[str, str]) -> int:
 
     from proctor.config.builder import build
     from proctor.config.evaluation import EvalConfig
-    from proctor.config.trust import TRUST, trusted
+    from proctor.config.trust import TRUST, without_code_trust
     from proctor.evaluation.audit import audit, require_unchanged, why_not_exact
     from proctor.evaluation.notices import Notices
     from proctor.evaluation.run import prepare
@@ -66,7 +66,7 @@ def _audit_folder(path: Path, n_episodes: int, flags: Mapping[str, str]) -> int:
             "takes runs of proctor eval (proctor data check looks at its dataset)"
         )
     rows = read_journal(path).rows
-    given = trusted(record.given, flags, str(path))
+    given = without_code_trust(record.given, flags, str(path))
     trust = {name: value for name, value in flags.items() if name in TRUST}
     here = {"eval.use_async_envs": False, "cluster": None, "output_dir": str(path)}
     settings = {**given, **trust, **here}
@@ -81,7 +81,7 @@ def _audit_folder(path: Path, n_episodes: int, flags: Mapping[str, str]) -> int:
     def show(replay: Replayed) -> None:
         row, differences = replay.recorded, replay.differences
         verdict = "differs: " + ", ".join(differences) if differences else "same"
-        line = one_line(f"{row.task} episode {row.episode_index}: {verdict}")
+        line = strip_control_codes(f"{row.task} episode {row.episode_index}: {verdict}")
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     exact = why_not is None
@@ -99,8 +99,8 @@ def _audit_folder(path: Path, n_episodes: int, flags: Mapping[str, str]) -> int:
 
 def _say_what_is_compared(why_not_exact: str | None, machine: Mapping[str, Any]) -> None:
     """Say where less than all bits is compared, or where they may differ by the machine."""
-    from proctor.machine.system import torch_machine
     from proctor.runs.replayed import RETURN_TOLERANCE
+    from proctor.system.platform_info import torch_machine
 
     if why_not_exact is not None:
         print(
@@ -111,7 +111,7 @@ def _say_what_is_compared(why_not_exact: str | None, machine: Mapping[str, Any])
     for name, here in torch_machine().items():
         if name in machine and machine[name] != here:
             line = f"note: {name} was {machine[name]!r}, here {here!r}: the last bits may differ"
-            print(one_line(line), file=sys.stderr)
+            print(strip_control_codes(line), file=sys.stderr)
 
 
 def _positive(name: str, text: str) -> int:

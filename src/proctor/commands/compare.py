@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from proctor.errors import UsageError, one_line
+from proctor.errors import UsageError, strip_control_codes
 
 if TYPE_CHECKING:
     from proctor.report.comparison import Comparison, Criteria
@@ -89,14 +89,17 @@ def _show(comparisons: Sequence[Comparison], *, gate: bool) -> None:
     for place, comparison in enumerate(comparisons):
         for warning in comparison.warnings:
             errors.print(
-                one_line(f"warning: {warning}"), markup=False, highlight=False, soft_wrap=True
+                strip_control_codes(f"warning: {warning}"),
+                markup=False,
+                highlight=False,
+                soft_wrap=True,
             )
         if place:
             console.print()
         console.print(fitted(comparison_table(comparison), console.width))
         console.print()
         for line in comparison_lines(comparison):
-            console.print(one_line(line), markup=False, highlight=False, soft_wrap=True)
+            console.print(strip_control_codes(line), markup=False, highlight=False, soft_wrap=True)
         if gate:
             style = "bold red" if comparison.is_worse else "bold"
             console.print(f"gate: {gate_text(comparison)}", style=style, highlight=False)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from proctor.errors import UsageError, one_line
+from proctor.errors import UsageError, strip_control_codes
 
 if TYPE_CHECKING:
-    from proctor.datasets.cache.folder import Entry
+    from proctor.datasets.cache.folder import CacheEntry
 
 _USAGE = """\
 proctor data cache [NAME ...] [--clear] [--cache_dir=DIR]
@@ -51,7 +51,7 @@ def run(words: list[str]) -> int:
     return 0
 
 
-def _total(entries: list[Entry], what: str) -> str:
+def _total(entries: list[CacheEntry], what: str) -> str:
     return f"{len(entries)} {what}, {_size(sum(entry.nbytes for entry in entries))}"
 
 
@@ -59,9 +59,9 @@ def _size(nbytes: int) -> str:
     return f"{nbytes / 1e9:.2f} GB" if nbytes >= 1e9 else f"{nbytes / 1e6:.2f} MB"
 
 
-def _line(entry: Entry) -> str:
+def _line(entry: CacheEntry) -> str:
     height, width, _ = entry.card.shape
     used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.used_at))
     words = f"{entry.card.dataset} {entry.card.camera} {width}x{height}"
     state = "in use" if entry.in_use else f"used {used}"
-    return one_line(f"  {entry.name}  {_size(entry.nbytes):>9}  {words}, {state}")
+    return strip_control_codes(f"  {entry.name}  {_size(entry.nbytes):>9}  {words}, {state}")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from proctor.commands.data_words import asked
-from proctor.errors import one_line
+from proctor.commands.data_arguments import parse_args
+from proctor.errors import strip_control_codes
 
 if TYPE_CHECKING:
-    from proctor.datasets.check import Checked
+    from proctor.datasets.check import CheckReport
 
 _USAGE = """\
 proctor data check DATASET [--fast] [--json] [--mend]
@@ -31,24 +31,24 @@ _LONGEST = 4000
 
 def run(words: list[str]) -> int:
     """Run the verb and return its exit code."""
-    given = asked("check", _USAGE, words, (), switches=("fast", "json", "mend"))
+    given = parse_args("check", _USAGE, words, (), switches=("fast", "json", "mend"))
     if given is None:
         return 0
     root = given.dataset()
     from rich.console import Console
 
-    from proctor.datasets.check import check, mend
+    from proctor.datasets.check import check, repair
 
     if given.switch("mend"):
-        for done in mend(root) or ["there is nothing that follows from the rest"]:
-            print(f"mend: {one_line(done)}", flush=True)
+        for done in repair(root) or ["there is nothing that follows from the rest"]:
+            print(f"mend: {strip_control_codes(done)}", flush=True)
     with Console(stderr=True).status("looking") as status:
         checked = check(root, decode=not given.switch("fast"), tell=status.update)
     print(_as_json(checked) if given.switch("json") else "\n".join(_lines(checked)))
     return 1 if checked.errors else 0
 
 
-def _as_json(checked: Checked) -> str:
+def _as_json(checked: CheckReport) -> str:
     info = checked.info
     said = {
         "path": str(checked.root),
@@ -72,7 +72,7 @@ def _as_json(checked: Checked) -> str:
     return json.dumps(said, indent=2)
 
 
-def _lines(checked: Checked) -> list[str]:
+def _lines(checked: CheckReport) -> list[str]:
     lines = [] if checked.info is None else [_heading(checked)]
     for finding in checked.findings:
         lines.append(f"{finding.level.value:<8} {finding.kind:<18} {_shown(finding.where)}")
@@ -87,7 +87,7 @@ def _lines(checked: Checked) -> list[str]:
     return lines
 
 
-def _heading(checked: Checked) -> str:
+def _heading(checked: CheckReport) -> str:
     assert checked.info is not None
     info = checked.info
     how = "every picture decoded" if checked.decoded else "no picture decoded"
@@ -99,7 +99,7 @@ def _heading(checked: Checked) -> str:
 
 
 def _shown(text: str) -> str:
-    return one_line(text, _LONGEST)
+    return strip_control_codes(text, _LONGEST)
 
 
 def _plural(n: int, word: str) -> str:

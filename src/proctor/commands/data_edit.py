@@ -7,21 +7,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from proctor.commands.data_words import (
+from proctor.commands.data_arguments import (
     PLACE_FLAGS,
     PLACE_HELP,
-    Asked,
-    asked,
-    episodes_of,
-    find,
-    mapping_of,
-    say,
+    ParsedArgs,
+    find_dataset,
+    parse_args,
+    parse_episodes,
+    parse_mapping,
+    print_result,
 )
 from proctor.errors import UsageError
 
 if TYPE_CHECKING:
-    from proctor.datasets.edit.build import Built
-    from proctor.datasets.edit.recipe import Recipe, Source
+    from proctor.datasets.edit.build import BuiltDataset
+    from proctor.datasets.edit.edit_plan import EditPlan, SourceDataset
 
 _DELETE = f"""\
 proctor data delete DATASET --episodes=0,3,5-9 (--output=DIR | --in_place)
@@ -87,19 +87,19 @@ def delete(words: list[str]) -> int:
     """Run ``proctor data delete`` and return its exit code."""
     from proctor.datasets.edit import operations
 
-    given = asked("delete", _DELETE, words, ("episodes", *PLACE_FLAGS))
+    given = parse_args("delete", _DELETE, words, ("episodes", *PLACE_FLAGS))
     if given is None:
         return 0
-    episodes = episodes_of(given.needed("episodes", "0,3,5-9"))
-    return edited(given, lambda source: operations.delete(source, episodes))
+    episodes = parse_episodes(given.needed("episodes", "0,3,5-9"))
+    return run_edit(given, lambda source: operations.delete(source, episodes))
 
 
-def edited(given: Asked, make: Callable[[Source], Recipe]) -> int:
+def run_edit(given: ParsedArgs, make: Callable[[SourceDataset], EditPlan]) -> int:
     """Edit the dataset that is named, to where it is said; return the exit code."""
     from proctor.datasets.edit.build import edit
 
     root = given.dataset()
-    say(edit(root, given.place(root), make))
+    print_result(edit(root, given.place(root), make))
     return 0
 
 
@@ -107,37 +107,37 @@ def split(words: list[str]) -> int:
     """Run ``proctor data split`` and return its exit code."""
     from proctor.config.flags import path_of
 
-    given = asked("split", _SPLIT, words, ("splits", "output", "new_root"))
+    given = parse_args("split", _SPLIT, words, ("splits", "output", "new_root"))
     if given is None:
         return 0
     example = "{train: 0.8, val: 0.2}"
-    splits = mapping_of("splits", given.needed("splits", f"'{example}'"), example)
+    splits = parse_mapping("splits", given.needed("splits", f"'{example}'"), example)
     root = given.dataset()
     base = given.flags.get("output", given.flags.get("new_root"))
     for built in split_into(root, splits, None if base is None else path_of(base)).values():
-        say(built)
+        print_result(built)
     return 0
 
 
-def split_into(root: Path, splits: dict[str, Any], base: Path | None) -> dict[str, Built]:
+def split_into(root: Path, splits: dict[str, Any], base: Path | None) -> dict[str, BuiltDataset]:
     """Make all datasets of a split, in ``base`` or beside ``root``, or none of them."""
     from proctor.datasets.edit import operations
     from proctor.datasets.edit.build import build
-    from proctor.datasets.edit.place import new_folder
-    from proctor.datasets.edit.recipe import open_source
+    from proctor.datasets.edit.destination import new_destination
+    from proctor.datasets.edit.edit_plan import open_source
 
     for name, share in splits.items():
         _check_split(name, share)
     recipes = operations.split(open_source(root), splits)
     beside = root.resolve()
     places = {
-        name: new_folder(base / name if base else beside.with_name(f"{beside.name}_{name}"))
+        name: new_destination(base / name if base else beside.with_name(f"{beside.name}_{name}"))
         for name in recipes
     }
-    built: dict[str, Built] = {}
+    built: dict[str, BuiltDataset] = {}
     try:
-        for name, recipe in recipes.items():
-            built[name] = build(recipe, places[name])
+        for name, edit_plan in recipes.items():
+            built[name] = build(edit_plan, places[name])
     except BaseException:  # all or none: the first ones would stand in the way of the next try
         for made in built.values():
             shutil.rmtree(made.root, ignore_errors=True)
@@ -158,24 +158,24 @@ def merge(words: list[str]) -> int:
     """Run ``proctor data merge`` and return its exit code."""
     from proctor.config.flags import path_of
 
-    given = asked("merge", _MERGE, words, ("output", "new_root"))
+    given = parse_args("merge", _MERGE, words, ("output", "new_root"))
     if given is None:
         return 0
     output = given.flags.get("output", given.flags.get("new_root"))
     if output is None:
         raise UsageError("merge needs --output=DIR, the folder of the result")
-    say(merge_into([find(name) for name in given.positional], path_of(output)))
+    print_result(merge_into([find_dataset(name) for name in given.positional], path_of(output)))
     return 0
 
 
-def merge_into(roots: list[Path], output: Path) -> Built:
+def merge_into(roots: list[Path], output: Path) -> BuiltDataset:
     """Make one dataset of several."""
     from proctor.datasets.edit import operations
     from proctor.datasets.edit.build import build
-    from proctor.datasets.edit.place import new_folder
-    from proctor.datasets.edit.recipe import open_source
+    from proctor.datasets.edit.destination import new_destination
+    from proctor.datasets.edit.edit_plan import open_source
 
-    place = new_folder(output)
+    place = new_destination(output)
     return build(operations.merge([open_source(root) for root in roots]), place)
 
 
@@ -183,46 +183,46 @@ def rename_feature(words: list[str]) -> int:
     """Run ``proctor data rename-feature`` and return its exit code."""
     from proctor.datasets.edit import operations
 
-    given = asked("rename-feature", _RENAME, words, PLACE_FLAGS)
+    given = parse_args("rename-feature", _RENAME, words, PLACE_FLAGS)
     if given is None:
         return 0
     if len(given.positional) != 3:
         raise UsageError("rename-feature takes a dataset, the old name and the new one")
     name, old, new = given.positional
-    one = Asked(given.verb, [name], given.flags)
-    return edited(one, lambda source: operations.rename_feature(source, old, new))
+    one = ParsedArgs(given.verb, [name], given.flags)
+    return run_edit(one, lambda source: operations.rename_feature(source, old, new))
 
 
 def remove_feature(words: list[str]) -> int:
     """Run ``proctor data remove-feature`` and return its exit code."""
     from proctor.datasets.edit import operations
 
-    given = asked("remove-feature", _REMOVE, words, PLACE_FLAGS)
+    given = parse_args("remove-feature", _REMOVE, words, PLACE_FLAGS)
     if given is None:
         return 0
     if len(given.positional) < 2:
         raise UsageError("remove-feature takes a dataset and the features to remove")
     keys = given.positional[1:]
-    one = Asked(given.verb, given.positional[:1], given.flags)
-    return edited(one, lambda source: operations.remove_features(source, keys))
+    one = ParsedArgs(given.verb, given.positional[:1], given.flags)
+    return run_edit(one, lambda source: operations.remove_features(source, keys))
 
 
 def set_task(words: list[str]) -> int:
     """Run ``proctor data set-task`` and return its exit code."""
-    given = asked("set-task", _SET_TASK, words, ("task", "episodes", "tasks", *PLACE_FLAGS))
+    given = parse_args("set-task", _SET_TASK, words, ("task", "episodes", "tasks", *PLACE_FLAGS))
     if given is None:
         return 0
     task, tasks = given.flags.get("task"), given.flags.get("tasks")
     if task is None and tasks is None:
         raise UsageError('set-task needs --task=TEXT, or --tasks=\'{"0": "TEXT"}\'')
-    chosen = episodes_of(given.flags["episodes"]) if "episodes" in given.flags else None
-    of_some = mapping_of("tasks", tasks, '{"0": "lift the cup"}') if tasks is not None else {}
-    return edited(given, lambda source: tasks_recipe(source, task, chosen, of_some))
+    chosen = parse_episodes(given.flags["episodes"]) if "episodes" in given.flags else None
+    of_some = parse_mapping("tasks", tasks, '{"0": "lift the cup"}') if tasks is not None else {}
+    return run_edit(given, lambda source: plan_set_tasks(source, task, chosen, of_some))
 
 
-def tasks_recipe(
-    source: Source, task: str | None, episodes: list[int] | None, of_some: dict[str, Any]
-) -> Recipe:
+def plan_set_tasks(
+    source: SourceDataset, task: str | None, episodes: list[int] | None, of_some: dict[str, Any]
+) -> EditPlan:
     """Return the recipe of set-task.
 
     Raises:
@@ -243,5 +243,5 @@ def convert(words: list[str]) -> int:
     """Run ``proctor data convert`` and return its exit code."""
     from proctor.datasets.edit import operations
 
-    given = asked("convert", _CONVERT, words, PLACE_FLAGS)
-    return 0 if given is None else edited(given, operations.convert)
+    given = parse_args("convert", _CONVERT, words, PLACE_FLAGS)
+    return 0 if given is None else run_edit(given, operations.convert)

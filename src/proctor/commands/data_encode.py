@@ -5,8 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from proctor.commands.data_edit import edited
-from proctor.commands.data_words import PLACE_FLAGS, PLACE_HELP, Asked, asked, names_of
+from proctor.commands.data_arguments import (
+    PLACE_FLAGS,
+    PLACE_HELP,
+    ParsedArgs,
+    parse_args,
+    parse_names,
+)
+from proctor.commands.data_edit import run_edit
 from proctor.errors import UsageError
 
 if TYPE_CHECKING:
@@ -54,37 +60,39 @@ def to_video(words: list[str]) -> int:
     """Run ``proctor data to-video`` and return its exit code."""
     from proctor.datasets.edit import operations
 
-    given = asked("to-video", _TO_VIDEO, words, (*CODEC_FLAGS, *PLACE_FLAGS))
+    given = parse_args("to-video", _TO_VIDEO, words, (*CODEC_FLAGS, *PLACE_FLAGS))
     if given is None:
         return 0
-    codec = codec_of(given)
-    return edited(given, lambda source: operations.to_video(source, codec))
+    codec = codec_from_flags(given)
+    return run_edit(given, lambda source: operations.to_video(source, codec))
 
 
 def reencode(words: list[str]) -> int:
     """Run ``proctor data reencode`` and return its exit code."""
     from proctor.datasets.edit import operations
 
-    given = asked("reencode", _REENCODE, words, ("cameras", *CODEC_FLAGS, *PLACE_FLAGS))
+    given = parse_args("reencode", _REENCODE, words, ("cameras", *CODEC_FLAGS, *PLACE_FLAGS))
     if given is None:
         return 0
-    codec = codec_of(given)
-    keys = names_of(given.flags.get("cameras", ""))
-    return edited(given, lambda source: operations.reencode(source, keys, codec))
+    codec = codec_from_flags(given)
+    keys = parse_names(given.flags.get("cameras", ""))
+    return run_edit(given, lambda source: operations.reencode(source, keys, codec))
 
 
 def stats(words: list[str]) -> int:
     """Run ``proctor data stats`` and return its exit code."""
     from proctor.datasets.edit import operations
 
-    given = asked("stats", _STATS, words, PLACE_FLAGS, switches=("images",))
+    given = parse_args("stats", _STATS, words, PLACE_FLAGS, switches=("images",))
     if given is None:
         return 0
     pictures = given.switch("images")
-    return edited(given, lambda source: operations.recount(source, pictures=pictures))
+    return run_edit(
+        given, lambda source: operations.recompute_statistics(source, pictures=pictures)
+    )
 
 
-def codec_of(given: Asked) -> Codec:
+def codec_from_flags(given: ParsedArgs) -> Codec:
     """Return the codec that flags name.
 
     Raises:
@@ -105,7 +113,7 @@ def codec_of(given: Asked) -> Codec:
     return codec
 
 
-def _whole(given: Asked, name: str) -> int:
+def _whole(given: ParsedArgs, name: str) -> int:
     if not given.flags[name].isdecimal() or len(given.flags[name]) > 6:
         raise UsageError(f"--{name} is a whole number, not {given.flags[name]!r}")
     return int(given.flags[name])

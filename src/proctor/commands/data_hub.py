@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from proctor.commands.data_words import Asked, asked
-from proctor.errors import UsageError, one_line
+from proctor.commands.data_arguments import ParsedArgs, parse_args
+from proctor.errors import UsageError, strip_control_codes
 
 _PUSH = """\
 proctor data push DATASET ID [--private] [--videos=false]
@@ -33,7 +33,7 @@ Downloads a dataset from the Hugging Face Hub. What an interruption left is used
 
 def push(words: list[str]) -> int:
     """Run ``proctor data push`` and return its exit code."""
-    given = asked("push", _PUSH, words, ("videos",), switches=("private",))
+    given = parse_args("push", _PUSH, words, ("videos",), switches=("private",))
     if given is None:
         return 0
     if len(given.positional) != 2:
@@ -42,16 +42,16 @@ def push(words: list[str]) -> int:
         )
     from proctor.datasets.hub import push as upload
 
-    root = Asked("push", given.positional[:1], {}).dataset()
+    root = ParsedArgs("push", given.positional[:1], {}).dataset()
     private = given.switch("private") if "private" in given.flags else None
     address = upload(root, given.positional[1], private=private, videos=_videos(given))
-    print(one_line(address))
+    print(strip_control_codes(address))
     return 0
 
 
 def pull(words: list[str]) -> int:
     """Run ``proctor data pull`` and return its exit code."""
-    given = asked("pull", _PULL, words, ("root", "revision", "videos"))
+    given = parse_args("pull", _PULL, words, ("root", "revision", "videos"))
     if given is None:
         return 0
     if len(given.positional) != 1:
@@ -64,9 +64,9 @@ def pull(words: list[str]) -> int:
     root = path_of(given.flags["root"]) if "root" in given.flags else lerobot_home() / repo
     revision = given.flags.get("revision")
     info = download(repo, root, revision=revision, videos=_videos(given))
-    print(one_line(f"{root}: {info.version}, {info.total_episodes:,} episodes"))
+    print(strip_control_codes(f"{root}: {info.version}, {info.total_episodes:,} episodes"))
     return 0
 
 
-def _videos(given: Asked) -> bool:
+def _videos(given: ParsedArgs) -> bool:
     return "videos" not in given.flags or given.switch("videos")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proctor.commands.data_words import asked
+from proctor.commands.data_arguments import parse_args
 
 _USAGE = """\
 proctor data info DATASET
@@ -15,17 +15,17 @@ _MOST_ROWS = 20
 
 def run(words: list[str]) -> int:
     """Run the verb and return its exit code."""
-    given = asked("info", _USAGE, words, ())
+    given = parse_args("info", _USAGE, words, ())
     if given is None:
         return 0
     root = given.dataset()
     from proctor.report.dataset_facts import read_facts
-    from proctor.report.dataset_tables import Room, facts_tables
+    from proctor.report.dataset_tables import TableSize, facts_tables
     from proctor.report.tables import table_console
 
     facts = read_facts(root)
     console = table_console()
-    room = Room(console.width, _MOST_ROWS if console.is_terminal else None)
+    room = TableSize(console.width, _MOST_ROWS if console.is_terminal else None)
     with console.capture() as shown:
         for number, table in enumerate(facts_tables(facts, room)):
             console.print(*([] if number == 0 else [""]), table, sep="\n")

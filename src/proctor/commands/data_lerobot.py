@@ -9,15 +9,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from proctor.commands import data_info
-from proctor.commands.data_edit import merge_into, split_into, tasks_recipe
-from proctor.commands.data_encode import codec_of
-from proctor.commands.data_words import Asked, episodes_of, find, mapping_of, names_of, say
+from proctor.commands.data_arguments import (
+    ParsedArgs,
+    find_dataset,
+    parse_episodes,
+    parse_mapping,
+    parse_names,
+    print_result,
+)
+from proctor.commands.data_edit import merge_into, plan_set_tasks, split_into
+from proctor.commands.data_encode import codec_from_flags
 from proctor.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
-    from proctor.datasets.edit.build import Built
-    from proctor.datasets.edit.place import Place
-    from proctor.datasets.edit.recipe import Recipe, Source
+    from proctor.datasets.edit.build import BuiltDataset
+    from proctor.datasets.edit.destination import Destination
+    from proctor.datasets.edit.edit_plan import EditPlan, SourceDataset
 
 _USAGE = """\
 proctor data edit --operation.type=TYPE [--operation.NAME=VALUE ...] --repo_id=ID [--root=DIR]
@@ -63,8 +70,8 @@ class _Edit:
     """One call: its own words, and those of its operation."""
 
     type: str
-    own: Asked
-    operation: Asked
+    own: ParsedArgs
+    operation: ParsedArgs
 
     def needed(self, name: str, example: str) -> str:
         if name not in self.operation.flags:
@@ -113,7 +120,7 @@ def _edit_of(given: Mapping[str, str]) -> _Edit:
             known = [*_OWN, *(f"operation.{word}" for word in _NAMES[kind])]
             hint = did_you_mean(f"--{name}", [f"--{word}" for word in known]).replace("'", "")
             raise UsageError(f"{kind} has no flag --{name}{hint}")
-    return _Edit(kind, Asked("edit", [], own), Asked(kind, [], operation))
+    return _Edit(kind, ParsedArgs("edit", [], own), ParsedArgs(kind, [], operation))
 
 
 def _run(asked: _Edit) -> int:
@@ -121,12 +128,12 @@ def _run(asked: _Edit) -> int:
 
     if asked.type == "info":  # which always shows features
         return data_info.run([str(_source(asked))])
-    made: list[tuple[str | None, Built]]
+    made: list[tuple[str | None, BuiltDataset]]
     if asked.type == "merge":
         made = [(asked.own.flags.get("new_repo_id"), _merged(asked))]
     elif asked.type == "split":
         example = '{"train": 0.8, "val": 0.2}'
-        splits = mapping_of("operation.splits", asked.needed("splits", example), example)
+        splits = parse_mapping("operation.splits", asked.needed("splits", example), example)
         base = asked.own.flags.get("new_root")
         built = split_into(_source(asked), splits, None if base is None else path_of(base))
         repo = asked.own.flags.get("repo_id")
@@ -134,13 +141,13 @@ def _run(asked: _Edit) -> int:
     else:
         made = [_edited(asked)]
     for _, built_one in made:
-        say(built_one)
+        print_result(built_one)
     if asked.own.switch("push_to_hub"):
         _push(made)
     return 0
 
 
-def _push(made: list[tuple[str | None, Built]]) -> None:
+def _push(made: list[tuple[str | None, BuiltDataset]]) -> None:
     from proctor.datasets.hub import push
 
     for repo, built in made:
@@ -149,15 +156,15 @@ def _push(made: list[tuple[str | None, Built]]) -> None:
         print(push(built.root, repo))
 
 
-def _merged(asked: _Edit) -> Built:
-    repos = names_of(asked.needed("repo_ids", "[a/b, a/c]"))
-    roots = names_of(asked.operation.flags.get("roots", "[]")) or repos
+def _merged(asked: _Edit) -> BuiltDataset:
+    repos = parse_names(asked.needed("repo_ids", "[a/b, a/c]"))
+    roots = parse_names(asked.operation.flags.get("roots", "[]")) or repos
     if len(roots) != len(repos):
         raise UsageError(f"{len(repos)} repo_ids and {len(roots)} roots: one of each a dataset")
-    return merge_into([find(name) for name in roots], _new_root(asked, None))
+    return merge_into([find_dataset(name) for name in roots], _new_root(asked, None))
 
 
-def _edited(asked: _Edit) -> tuple[str | None, Built]:
+def _edited(asked: _Edit) -> tuple[str | None, BuiltDataset]:
     from proctor.datasets.edit.build import edit as make
 
     root = _source(asked)
@@ -171,20 +178,20 @@ def _source(asked: _Edit) -> Path:
     name = asked.own.flags.get("root", asked.own.flags.get("repo_id"))
     if name is None:
         raise UsageError("which dataset? --repo_id=ID, --root=DIR")
-    return find(name)
+    return find_dataset(name)
 
 
-def _place(asked: _Edit, root: Path) -> Place:
+def _place(asked: _Edit, root: Path) -> Destination:
     """Return where the result goes: by LeRobot's rules, the same folder if no other is named."""
-    from proctor.datasets.edit.place import new_folder, same_folder
+    from proctor.datasets.edit.destination import in_place_destination, new_destination
 
     default = root
     if asked.type == "reencode_videos" and not asked.operation.switch("overwrite"):
         default = root.resolve().with_name(f"{root.resolve().name}_reencoded")
     target = _new_root(asked, default)
     if target.resolve() == root.resolve():
-        return same_folder(root, keep_old=asked.type not in _WITHOUT_BACKUP)
-    return new_folder(target)
+        return in_place_destination(root, keep_old=asked.type not in _WITHOUT_BACKUP)
+    return new_destination(target)
 
 
 def _new_root(asked: _Edit, default: Path | None) -> Path:
@@ -201,20 +208,20 @@ def _new_root(asked: _Edit, default: Path | None) -> Path:
     return default
 
 
-Make = Callable[["Source"], "Recipe"]
+Make = Callable[["SourceDataset"], "EditPlan"]
 
 
 def _delete(asked: _Edit) -> Make:
     from proctor.datasets.edit import operations
 
-    episodes = episodes_of(asked.needed("episode_indices", "[1, 2]"))
+    episodes = parse_episodes(asked.needed("episode_indices", "[1, 2]"))
     return lambda source: operations.delete(source, episodes)
 
 
 def _remove(asked: _Edit) -> Make:
     from proctor.datasets.edit import operations
 
-    keys = names_of(asked.needed("feature_names", "[observation.images.top]"))
+    keys = parse_names(asked.needed("feature_names", "[observation.images.top]"))
     return lambda source: operations.remove_features(source, keys)
 
 
@@ -223,24 +230,27 @@ def _modify_tasks(asked: _Edit) -> Make:
     some: dict[str, Any] = {}
     if "episode_tasks" in asked.operation.flags:
         text = asked.operation.flags["episode_tasks"]
-        some = mapping_of("operation.episode_tasks", text, '{"0": "lift the cup"}')
+        some = parse_mapping("operation.episode_tasks", text, '{"0": "lift the cup"}')
     if task is None and not some:
         raise UsageError("modify_tasks needs --operation.new_task or --operation.episode_tasks")
-    return lambda source: tasks_recipe(source, task, None, some)
+    return lambda source: plan_set_tasks(source, task, None, some)
 
 
 def _to_video(asked: _Edit) -> Make:
     from proctor.datasets.edit import operations
 
-    codec, text = codec_of(asked.operation), asked.operation.flags.get("episode_indices", "None")
-    episodes = None if text.lower() in ("none", "null") else episodes_of(text)
+    codec, text = (
+        codec_from_flags(asked.operation),
+        asked.operation.flags.get("episode_indices", "None"),
+    )
+    episodes = None if text.lower() in ("none", "null") else parse_episodes(text)
     return lambda source: operations.to_video(source, codec, episodes)
 
 
 def _reencode(asked: _Edit) -> Make:
     from proctor.datasets.edit import operations
 
-    codec = codec_of(asked.operation)
+    codec = codec_from_flags(asked.operation)
     return lambda source: operations.reencode(source, [], codec)
 
 
@@ -249,7 +259,7 @@ def _recount(asked: _Edit) -> Make:
 
     given = asked.operation
     pictures = "skip_image_video" in given.flags and not given.switch("skip_image_video")
-    return lambda source: operations.recount(source, pictures=pictures)
+    return lambda source: operations.recompute_statistics(source, pictures=pictures)
 
 
 _RECIPES: dict[str, Callable[[_Edit], Make]] = {

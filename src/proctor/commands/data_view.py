@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from proctor.commands.data_words import Asked, asked, episodes_of
-from proctor.commands.serving import port_of, serve_until_interrupted
+from proctor.commands.data_arguments import ParsedArgs, parse_args, parse_episodes
+from proctor.commands.serve_pages import port_of, serve_until_interrupted
 from proctor.errors import UsageError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def run(words: list[str]) -> int:
     """Run the verb and return its exit code."""
     from proctor.config.flags import path_of
 
-    given = asked("view", _USAGE, words, _FLAGS, switches=("pictures",))
+    given = parse_args("view", _USAGE, words, _FLAGS, switches=("pictures",))
     if given is None:
         return 0
     flags = given.flags
@@ -81,20 +81,20 @@ def _chosen(facts: DatasetFacts, flags: Mapping[str, str]) -> list[int]:
         raise UsageError(f"{facts.root} has no episodes to show")
     if "episodes" not in flags:
         return list(range(min(_FIRST, total)))
-    chosen = sorted(set(episodes_of(flags["episodes"])))
+    chosen = sorted(set(parse_episodes(flags["episodes"])))
     if chosen[-1] >= total:
         raise UsageError(f"{facts.root} has no episode {chosen[-1]} (choose 0-{total - 1})")
     return chosen
 
 
-def _write_html(facts: DatasetFacts, output: Path, given: Asked) -> int:
-    from proctor.report.dataset_page import Bounds, write_dataset_page
+def _write_html(facts: DatasetFacts, output: Path, given: ParsedArgs) -> int:
+    from proctor.report.dataset_page import PageLimits, write_dataset_page
     from proctor.report.dataset_tables import size_text
 
     text = given.flags.get("max_mb", "30")
     if not text.isdecimal() or len(text) > 4 or not 1 <= int(text) <= _MOST_MB:
         raise UsageError(f"--max_mb must be a number from 1 to {_MOST_MB}, got {text!r}")
-    bounds = Bounds(int(text) * 1_000_000, given.switch("pictures"))
+    bounds = PageLimits(int(text) * 1_000_000, given.switch("pictures"))
     chosen = _chosen(facts, given.flags)
     write_dataset_page(facts, output, chosen, bounds)
     size = size_text(output.stat().st_size)

@@ -16,11 +16,11 @@ def run(words: list[str]) -> int:
         return 0
     if words:
         raise UsageError(f"doctor takes no arguments, got {words[0]!r}")
-    from proctor.evaluation.trial import open_benchmarks
-    from proctor.machine.doctor import Level, examine
+    from proctor.evaluation.smoke_test import smoke_test_benchmarks
+    from proctor.system.doctor import DoctorLevel, examine
 
     findings = []
-    for finding in examine(open_benchmarks):
+    for finding in examine(smoke_test_benchmarks):
         print(finding, flush=True)
         findings.append(finding)
-    return EXIT_BROKEN if any(finding.level is Level.FAIL for finding in findings) else 0
+    return EXIT_BROKEN if any(finding.level is DoctorLevel.FAIL for finding in findings) else 0

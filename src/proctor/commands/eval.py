@@ -9,20 +9,20 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from proctor.commands.arguments import parse_flags
 from proctor.commands.notices import print_notices
-from proctor.commands.words import given_flags
-from proctor.errors import CannotOpen, exit_code_of, one_line
+from proctor.errors import SimulatorUnavailable, exit_code_of, strip_control_codes
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from proctor.callbacks.base import Callback
+    from proctor.callbacks.interrupts import Interrupts
     from proctor.config.evaluation import EvalConfig
     from proctor.evaluation.prepared import Prepared
     from proctor.evaluation.run import Evaluation
     from proctor.features import ActionSpec
-    from proctor.recorders.base import Recorder
-    from proctor.recorders.interrupts import Interrupts
-    from proctor.runs.journal import EpisodeRow
+    from proctor.runs.journal import EpisodeRecord
 
 EXIT_ERRORED_EPISODES = 1
 _USAGE = """\
@@ -42,16 +42,16 @@ def run(words: list[str]) -> int:
     """Run the command and return its exit code."""
     from proctor.config.evaluation import EvalConfig
 
-    given = given_flags(EvalConfig, words, _USAGE)
+    given = parse_flags(EvalConfig, words, _USAGE)
     if given is None:
         return 0
-    from proctor.commands.eval_settings import completed, with_file
+    from proctor.commands.eval_settings import with_config_file, with_run_settings
     from proctor.commands.eval_several import evaluate_several, variants_of
 
-    variants = variants_of(with_file(given))
+    variants = variants_of(with_config_file(given))
     if len(variants) > 1:
         return evaluate_several(variants, given, _evaluate_one_of_several)
-    return evaluate_and_show(completed(variants[0].settings, given))[1]
+    return evaluate_and_show(with_run_settings(variants[0].settings, given))[1]
 
 
 Show = Callable[["Evaluation", "ActionSpec", "Console"], None]
@@ -64,7 +64,7 @@ def evaluate_and_show(
 
     Of several runs ``name`` is said first, once nothing of this one can be refused any more.
     """
-    from proctor.recorders.interrupts import Interrupts
+    from proctor.callbacks.interrupts import Interrupts
 
     with Interrupts() as interrupts:
         return _evaluate_and_show(settings, interrupts, show or _show, name)
@@ -75,29 +75,29 @@ def _evaluate_and_show(
 ) -> tuple[Prepared[EvalConfig], int]:
     from rich.console import Console
 
+    from proctor.callbacks.progress import FilmingProgress, Progress
     from proctor.config.builder import build
     from proctor.config.evaluation import EvalConfig
     from proctor.evaluation.notices import notices_of
     from proctor.evaluation.run import prepare, run_evaluation
-    from proctor.recorders.progress import FilmingProgress, Progress
     from proctor.report.tables import table_console
-    from proctor.stats.anytime import watched
+    from proctor.stats.anytime import monitored_rates
 
     prepared = prepare(build(EvalConfig, settings))
     if name is not None:
-        print(one_line(f"{name}:"), file=sys.stderr)
+        print(strip_control_codes(f"{name}:"), file=sys.stderr)
     unseen = [notices_of(prepared)]
     _say_what_renders(prepared)
 
-    def make_recorders(before: Sequence[EpisodeRow]) -> list[Recorder]:
+    def make_recorders(before: Sequence[EpisodeRecord]) -> list[Callback]:
         console = Console(stderr=True)
         headline = _headline(prepared, len(before))
         console.print(headline, highlight=False, soft_wrap=True, markup=False)
         print_notices(unseen.pop(), console)
-        how = watched(prepared.config.as_dict())
+        how = monitored_rates(prepared.config.as_dict())
         return [Progress(prepared.plan, before, console, how), interrupts]
 
-    def film_recorders(episodes: int) -> list[Recorder]:
+    def film_recorders(episodes: int) -> list[Callback]:
         return [FilmingProgress(episodes, Console(stderr=True)), interrupts]
 
     try:
@@ -106,7 +106,7 @@ def _evaluate_and_show(
         _say_how_to_resume(prepared)
         _say_where_the_report_is(prepared.folder.path)
         return prepared, exit_code_of(stop)
-    except CannotOpen as error:
+    except SimulatorUnavailable as error:
         _say_what_cannot_be_opened(prepared, error)
         return prepared, EXIT_ERRORED_EPISODES
     for notices in unseen:  # nothing was left to play
@@ -129,8 +129,8 @@ def _headline(prepared: Prepared[EvalConfig], done: int) -> str:
 
 def _say_what_renders(prepared: Prepared[EvalConfig]) -> None:
     """Name the GL backend that was chosen, when images are needed and MUJOCO_GL did not say."""
-    from proctor.machine.gl import describe_choice
-    from proctor.machine.gl_probe import OFF
+    from proctor.system.gl import describe_choice
+    from proctor.system.gl_probe import OFF
 
     if prepared.environment.get("MUJOCO_GL", OFF[0]) not in OFF:
         choice = describe_choice()
@@ -138,13 +138,13 @@ def _say_what_renders(prepared: Prepared[EvalConfig]) -> None:
             print(choice, file=sys.stderr)
 
 
-def _say_what_cannot_be_opened(prepared: Prepared[EvalConfig], error: CannotOpen) -> None:
+def _say_what_cannot_be_opened(prepared: Prepared[EvalConfig], error: SimulatorUnavailable) -> None:
     """Say it in one line; the traceback is kept where the simulators' own words are."""
     log = prepared.folder.path / "workers.log"
     with contextlib.suppress(OSError), log.open("a", errors="replace") as file:
         file.write(f"{error.__cause__}\n")  # on a full disk, the line below still matters
     where = f"traceback: {log}; `proctor doctor` tries all that is installed"
-    print(one_line(f"proctor: error: {error} ({where})"), file=sys.stderr)
+    print(strip_control_codes(f"proctor: error: {error} ({where})"), file=sys.stderr)
 
 
 def _say_how_to_resume(prepared: Prepared[EvalConfig]) -> None:
@@ -181,7 +181,7 @@ def _show(evaluation: Evaluation, action: ActionSpec, console: Console) -> None:
             soft_wrap=True,
         )
     for warning in world_warnings(evaluation.rows):
-        print(one_line(f"warning: {warning}"), file=sys.stderr)
+        print(strip_control_codes(f"warning: {warning}"), file=sys.stderr)
     _say_what_came_of_filming(evaluation)
     if evaluation.rollouts is not None:
         print(f"rollouts: {evaluation.rollouts} (proctor data view {evaluation.rollouts})")
@@ -202,9 +202,9 @@ def _show_briefly(evaluation: Evaluation, action: ActionSpec, console: Console) 
 def _say_what_came_of_filming(evaluation: Evaluation) -> None:
     filmed = evaluation.filmed
     for warning in filmed.warnings:
-        print(one_line(f"warning: {warning}"), file=sys.stderr)
+        print(strip_control_codes(f"warning: {warning}"), file=sys.stderr)
     if filmed.note is not None:
-        print(one_line(filmed.note))
+        print(strip_control_codes(filmed.note))
     if filmed.videos:
         print(f"videos: {filmed.videos} in {evaluation.path / 'videos'}")
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from proctor.config.builder import setting
+from proctor.config.builder import get_setting
 from proctor.config.flags import path_of, read_config_file
-from proctor.config.trust import trusted
-from proctor.errors import UsageError, one_line
-from proctor.runs.finding import runs_below
+from proctor.config.trust import without_code_trust
+from proctor.errors import UsageError, strip_control_codes
+from proctor.runs.discovery import runs_below
 from proctor.runs.folder import RunFolder, RunRecord
 from proctor.runs.journal import read_journal
 
@@ -20,15 +20,15 @@ _MOST_NAMED = 3
 
 def settings_from(given: dict[str, str]) -> dict[str, Any]:
     """Join what a resumed run was given, the config file and the flags; the later ones win."""
-    return completed(with_file(given), given)
+    return with_run_settings(with_config_file(given), given)
 
 
-def with_file(given: dict[str, str]) -> dict[str, Any]:
+def with_config_file(given: dict[str, str]) -> dict[str, Any]:
     """Join the config file that the flags name with the flags."""
     settings: dict[str, Any] = dict(given)
     if "config_path" in settings:
         file = path_of(settings.pop("config_path"))
-        settings = {**trusted(read_config_file(file), given, str(file)), **settings}
+        settings = {**without_code_trust(read_config_file(file), given, str(file)), **settings}
     return settings
 
 
@@ -37,7 +37,7 @@ def is_resumed(settings: Mapping[str, Any]) -> bool:
     return str(settings.get("resume", "false")).lower() == "true"
 
 
-def completed(settings: dict[str, Any], given: dict[str, str]) -> dict[str, Any]:
+def with_run_settings(settings: dict[str, Any], given: dict[str, str]) -> dict[str, Any]:
     """Add what the run that is resumed, or compared with, says; ``given`` are the flags."""
     if is_resumed(settings):
         settings = _resumed(settings, given)
@@ -55,7 +55,7 @@ def _resumed(settings: dict[str, Any], given: dict[str, str]) -> dict[str, Any]:
     if earlier is None:
         raise UsageError(f"--resume: {folder} holds no run to resume")
     _refuse_another_type(folder, earlier, settings)
-    joined = {**trusted(earlier.given, given, str(folder)), **settings}
+    joined = {**without_code_trust(earlier.given, given, str(folder)), **settings}
     return {**joined, "output_dir": str(folder)}
 
 
@@ -74,7 +74,7 @@ def run_to_resume(folder: Path) -> Path:
         more = " ..." if len(begun or runs) > _MOST_NAMED else ""
         what = f"{len(begun)} unfinished runs" if begun else f"{len(runs)} runs, all complete,"
         raise UsageError(f"--resume: {what} lie below {folder}; name one: {named}{more}")
-    print(one_line(f"resuming {begun[0]}"), file=sys.stderr)
+    print(strip_control_codes(f"resuming {begun[0]}"), file=sys.stderr)
     return begun[0]
 
 
@@ -87,9 +87,9 @@ def _is_complete(run: Path) -> bool:
 def _refuse_another_type(folder: Path, earlier: RunRecord, settings: Mapping[str, Any]) -> None:
     """Refuse another benchmark or kind of policy in so many words: their flags would not fit."""
     for section, what in (("env", "on"), ("policy", "of")):
-        was = setting(section, "type", earlier.resolved)
-        now, flag = setting(section, "type", settings), f"--{section}.type"
-        if section == "policy" and setting(section, "path", settings):
+        was = get_setting(section, "type", earlier.resolved)
+        now, flag = get_setting(section, "type", settings), f"--{section}.type"
+        if section == "policy" and get_setting(section, "path", settings):
             now, flag = "pretrained", "--policy.path"
         if now not in ("", was):
             raise UsageError(
@@ -115,7 +115,7 @@ def _with_episodes_of(path: Path, settings: dict[str, Any]) -> dict[str, Any]:
     given_type = settings.get("env.type") or nested
     if given_type != kind:
         raise UsageError(f"--against: {path} is on {kind}, not on {given_type}")
-    trusted({"env.type": kind, "env.id": env.get("id", "")}, settings, str(path))
+    without_code_trust({"env.type": kind, "env.id": env.get("id", "")}, settings, str(path))
     how = ("max_parallel_tasks", "trust_remote_code")  # no part of what an episode is
     taken = {f"env.{k}": value for k, value in env.items() if value is not None and k not in how}
     taken |= {"seed": seed, "eval.n_episodes": n_episodes}

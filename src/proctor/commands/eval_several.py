@@ -12,8 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from proctor.config.flags import path_of
-from proctor.definition import without_secrets
-from proctor.errors import EXIT_HUNG_UP, EXIT_INTERRUPTED, ProctorError, UsageError, one_line
+from proctor.errors import (
+    EXIT_HUNG_UP,
+    EXIT_INTERRUPTED,
+    ProctorError,
+    UsageError,
+    strip_control_codes,
+)
+from proctor.fingerprint import without_secrets
 
 if TYPE_CHECKING:
     from proctor.report.pairing import RunResults
@@ -163,7 +169,7 @@ def evaluate_several(variants: Sequence[Variant], given: dict[str, str], evaluat
         except ProctorError as error:
             if variant is variants[0] and of_one_policy and isinstance(error, UsageError):
                 raise
-            print(one_line(f"proctor: error: {variant.name}: {error}"), file=sys.stderr)
+            print(strip_control_codes(f"proctor: error: {variant.name}: {error}"), file=sys.stderr)
             worst = _EXIT_REFUSED
             continue
         if code in (EXIT_INTERRUPTED, EXIT_HUNG_UP):
@@ -185,7 +191,7 @@ def _checked(
     Raises:
         UsageError: for what any of them would be refused.
     """
-    from proctor.commands.eval_settings import completed, is_resumed
+    from proctor.commands.eval_settings import is_resumed, with_run_settings
     from proctor.config.builder import build
     from proctor.config.evaluation import EvalConfig
     from proctor.evaluation.preparing import look_ahead
@@ -210,7 +216,7 @@ def _checked(
         settings["output_dir"] = str((root or Path()) / variant.name)
         if settings.get("record") is not None:
             settings["record"] = str(path_of(str(settings["record"])) / variant.name)
-        settings = completed(settings, given)
+        settings = with_run_settings(settings, given)
         config = build(EvalConfig, settings)
         look_ahead(config)
         asked.append(settings)
@@ -229,10 +235,10 @@ def _say_how_to_resume(root: Path, given: Mapping[str, Any]) -> None:
 
 def _show_all(done: Mapping[str, Path], seeds: Mapping[str, str], root: Path) -> None:
     """Print all runs in one table, and of those that share their episodes what differs."""
+    from proctor.report.multi_run import NamedRun, runs_table
     from proctor.report.pairing import load_run
-    from proctor.report.several import NamedRun, runs_table
     from proctor.report.tables import table_console
-    from proctor.stats.anytime import watched
+    from proctor.stats.anytime import monitored_rates
 
     console = table_console()
     loaded = {}
@@ -240,8 +246,11 @@ def _show_all(done: Mapping[str, Path], seeds: Mapping[str, str], root: Path) ->
         try:
             loaded[name] = load_run(path)
         except UsageError as error:  # nothing in it to compare, which is no fault of the others
-            print(one_line(f"note: {error}"))
-    runs = [NamedRun(name, run.rows, watched(run.record.resolved)) for name, run in loaded.items()]
+            print(strip_control_codes(f"note: {error}"))
+    runs = [
+        NamedRun(name, run.rows, monitored_rates(run.record.resolved))
+        for name, run in loaded.items()
+    ]
     pooled = len({seeds[name] for name in loaded}) == len(loaded) > 1
     if runs:
         console.print()
@@ -268,12 +277,12 @@ def _compare(runs: Sequence[RunResults], root: Path, seed: str) -> None:
     comparisons = compare_all(runs, Criteria())
     of_seed = f" (seed {seed})" if seed else ""
     many = f"; p corrected for {len(comparisons)} comparisons" if len(comparisons) > 1 else ""
-    print(one_line(f"compared with {runs[0].path.name}{of_seed}, in points{many}:"))
+    print(strip_control_codes(f"compared with {runs[0].path.name}{of_seed}, in points{many}:"))
     for comparison in comparisons:
         overall = comparison.overall
         told = f"{difference_text(overall)}, {p_equals(overall.p_holm)}"
-        print(one_line(f"  {comparison.b.name}  {told}"))
+        print(strip_control_codes(f"  {comparison.b.name}  {told}"))
         for warning in comparison.warnings:
-            print(one_line(f"warning: {warning}"), file=sys.stderr)
+            print(strip_control_codes(f"warning: {warning}"), file=sys.stderr)
     page = root / (f"compare_seed{seed}.html" if seed else "compare.html")
     print(f"page: {write_compare_page(runs, comparisons, page)}")

@@ -9,7 +9,7 @@ from importlib import metadata
 
 from proctor import plugins
 from proctor.errors import UsageError
-from proctor.machine.system import installed_version, usable_cores
+from proctor.system.platform_info import installed_version, usable_cores
 from proctor.version import __version__
 
 
@@ -33,8 +33,8 @@ def info_lines() -> list[str]:
         f"cores       {usable_cores()} usable of {os.cpu_count()}",
         f"graphics    {_graphics()}",
         f"devices     {_devices()}",
-        f"benchmarks  {', '.join(plugins.known('benchmarks'))}",
-        f"policies    {', '.join(plugins.known('policies'))}",
+        f"benchmarks  {', '.join(plugins.known_plugins('benchmarks'))}",
+        f"policies    {', '.join(plugins.known_plugins('policies'))}",
         *_packages(),
         *_extras(),
     ]
@@ -43,7 +43,7 @@ def info_lines() -> list[str]:
 def _graphics() -> str:
     if installed_version("mujoco") is None:
         return "unknown (mujoco is not installed)"
-    from proctor.machine.gl import find_gl_backend
+    from proctor.system.gl import find_gl_backend
 
     backend = find_gl_backend()
     return f"{backend} works" if backend else "no working GL backend found"

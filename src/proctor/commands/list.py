@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from proctor import plugins
 from proctor.benchmarks.base import Benchmark, BenchmarkPlugin
-from proctor.errors import MissingExtra, UsageError, did_you_mean, one_line
+from proctor.errors import MissingExtra, UsageError, did_you_mean, strip_control_codes
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -85,12 +85,12 @@ def _list_tasks(settings: dict[str, str]) -> None:
         return
     if settings:
         raise UsageError(f"--env.{next(iter(settings))}: name the benchmark too, --env.type=NAME")
-    for place, name in enumerate(plugins.known("benchmarks")):
+    for place, name in enumerate(plugins.known_plugins("benchmarks")):
         print(f"{'' if place == 0 else chr(10)}{name}: {plugins.find_benchmark(name).summary}")
         try:
             _show(_task_table(_tasks({"type": name})))
         except UsageError as error:  # not installed, or nothing without an id
-            print(one_line(str(error)))
+            print(strip_control_codes(str(error)))
 
 
 def _tasks(settings: Mapping[str, str]) -> list[_Listed]:
@@ -123,7 +123,7 @@ def _task_table(listed: list[_Listed]) -> tuple[Table, int]:
 
 def _benchmark_table() -> tuple[Table, int]:
     table = _table("benchmark", "what it is", "groups", "tasks")
-    for name in plugins.known("benchmarks"):
+    for name in plugins.known_plugins("benchmarks"):
         plugin = plugins.find_benchmark(name)
         cells = (name, plugin.summary, ", ".join(plugin.groups), _how_many(name, plugin))
         table.add_row(*(_text(cell) for cell in cells))
@@ -132,7 +132,7 @@ def _benchmark_table() -> tuple[Table, int]:
 
 def _how_many(name: str, plugin: BenchmarkPlugin) -> str:
     """Return the number of tasks; what to do first, where they cannot be played here."""
-    from proctor.machine.system import installed_version
+    from proctor.system.platform_info import installed_version
 
     try:
         needed = _made(plugin, {"type": name}).distributions
@@ -148,7 +148,7 @@ def _policy_table() -> tuple[Table, int]:
     from proctor.policies.lerobot.config import CheckpointPlugin
 
     table = _table("policy", "what it is", "trained by")
-    for name in plugins.known("policies"):
+    for name in plugins.known_plugins("policies"):
         plugin = plugins.find_policy(name)
         trained = "proctor train" if isinstance(plugin, CheckpointPlugin) else ""
         table.add_row(_text(name), _text(plugin.summary), _text(trained))
@@ -168,7 +168,7 @@ def _table(*names: str) -> Table:
 def _text(cell: object) -> Any:
     from rich.text import Text
 
-    return Text(one_line(str(cell)))  # text, never markup
+    return Text(strip_control_codes(str(cell)))  # text, never markup
 
 
 def _show(shown: tuple[Table, int]) -> None:

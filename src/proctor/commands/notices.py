@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from proctor.errors import one_line
+from proctor.errors import strip_control_codes
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 def print_notices(notices: Notices, console: Console) -> None:
     """Print warnings, then notes, a line each."""
     for warning in notices.warnings:
-        line = one_line(f"warning: {warning}")
+        line = strip_control_codes(f"warning: {warning}")
         console.print(line, style="bold red", soft_wrap=True, markup=False)
     for note in notices.notes:
-        console.print(one_line(f"note: {note}"), highlight=False, soft_wrap=True, markup=False)
+        console.print(
+            strip_control_codes(f"note: {note}"), highlight=False, soft_wrap=True, markup=False
+        )

@@ -6,21 +6,21 @@ import shlex
 import sys
 from typing import TYPE_CHECKING, Any
 
+from proctor.commands.arguments import parse_flags
 from proctor.commands.notices import print_notices
-from proctor.commands.words import given_flags
-from proctor.errors import CannotOpen, UsageError, exit_code_of, one_line
-from proctor.machine.files import nearby
+from proctor.errors import SimulatorUnavailable, UsageError, exit_code_of, strip_control_codes
+from proctor.system.files import display_path
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from rich.console import Console
 
+    from proctor.callbacks.base import Callback
+    from proctor.callbacks.interrupts import Interrupts
     from proctor.config.recording import RecordConfig
     from proctor.evaluation.prepared import Prepared
-    from proctor.evaluation.recording import Recorded
-    from proctor.recorders.base import Recorder
-    from proctor.recorders.interrupts import Interrupts
+    from proctor.evaluation.recording import RecordingResult
 
 EXIT_INCOMPLETE = 1
 _USAGE = """\
@@ -35,11 +35,11 @@ Exit code 1: there are fewer demonstrations of a task than asked for.
 
 def run(words: list[str]) -> int:
     """Run the command and return its exit code."""
+    from proctor.callbacks.interrupts import Interrupts
     from proctor.config.builder import build
     from proctor.config.recording import RecordConfig
-    from proctor.recorders.interrupts import Interrupts
 
-    given = given_flags(RecordConfig, words, _USAGE)
+    given = parse_flags(RecordConfig, words, _USAGE)
     if given is None:
         return 0
     settings = _settings_from(given)
@@ -51,15 +51,15 @@ def _record_and_show(config: RecordConfig, settings: dict[str, Any], interrupts:
     """Record, say what came of it, and return the exit code."""
     from rich.console import Console
 
+    from proctor.callbacks.progress import RecordingProgress
     from proctor.evaluation.notices import notices_of
     from proctor.evaluation.recording import prepare, run_recording
-    from proctor.recorders.progress import RecordingProgress
     from proctor.report.tables import table_console
 
     prepared, shown = prepare(config)
     wanted = config.record.n_episodes * len(prepared.benchmark.tasks())
 
-    def make_recorders(kept: int) -> list[Recorder]:
+    def make_recorders(kept: int) -> list[Callback]:
         console = Console(stderr=True)
         line = _headline(prepared, wanted, kept)
         console.print(line, highlight=False, soft_wrap=True, markup=False)
@@ -72,8 +72,8 @@ def _record_and_show(config: RecordConfig, settings: dict[str, Any], interrupts:
     except KeyboardInterrupt as stop:
         _say_how_to_resume(config)
         return exit_code_of(stop)
-    except CannotOpen as error:
-        print(one_line(f"proctor: error: {error}"), file=sys.stderr)
+    except SimulatorUnavailable as error:
+        print(strip_control_codes(f"proctor: error: {error}"), file=sys.stderr)
         return EXIT_INCOMPLETE
     _show(recorded, table_console())
     return 0 if recorded.complete else EXIT_INCOMPLETE
@@ -87,14 +87,14 @@ def _headline(prepared: Prepared[RecordConfig], wanted: int, kept: int) -> str:
     return (
         f"{prepared.policy.spec.name} on {prepared.benchmark.name}{labels}: {wanted} "
         f"demonstrations of {n_tasks} task{'s' * (n_tasks != 1)}{before} -> "
-        f"{nearby(prepared.config.dataset.folder)}"
+        f"{display_path(prepared.config.dataset.folder)}"
     )
 
 
 def _say_how_to_resume(config: RecordConfig) -> None:
     from proctor.config.trust import code_flags
 
-    folder = shlex.quote(str(nearby(config.dataset.folder)))
+    folder = shlex.quote(str(display_path(config.dataset.folder)))
     own = f" --output_dir={shlex.quote(str(config.output_dir))}" if config.output_dir else ""
     print(
         "interrupted: what has ended is kept; continue with\n"
@@ -103,7 +103,7 @@ def _say_how_to_resume(config: RecordConfig) -> None:
     )
 
 
-def _show(recorded: Recorded, console: Console) -> None:
+def _show(recorded: RecordingResult, console: Console) -> None:
     """Say of every task what came of it, and where the dataset lies."""
     from rich.table import Table
 
@@ -116,25 +116,27 @@ def _show(recorded: Recorded, console: Console) -> None:
     for task in recorded.tasks:
         counts = (task.attempts, task.failed, task.errors)
         of_wanted = f"{task.kept}/{recorded.wanted}"
-        table.add_row(one_line(task.name), of_wanted, *map(str, counts), f"{task.frames:,}")
+        table.add_row(
+            strip_control_codes(task.name), of_wanted, *map(str, counts), f"{task.frames:,}"
+        )
     console.print(fitted(table, console.width))
     kept = sum(task.kept for task in recorded.tasks)
     frames = sum(task.frames for task in recorded.tasks)
     print(f"\n{kept:,} demonstrations, {frames:,} frames, {recorded.seconds:.1f} s in this session")
     if recorded.note is not None:
-        print(one_line(f"note: {recorded.note}"))
+        print(strip_control_codes(f"note: {recorded.note}"))
     if not recorded.complete:
         print(_why_incomplete(recorded))
-    root = str(nearby(recorded.root))
+    root = str(display_path(recorded.root))
     print(f"dataset: {root}")
     print(f"look at it: proctor data view {shlex.quote(root)}")
 
 
-def _why_incomplete(recorded: Recorded) -> str:
+def _why_incomplete(recorded: RecordingResult) -> str:
     short = [task for task in recorded.tasks if task.kept < recorded.wanted]
     errors = sum(task.errors for task in short)
     because = f", {errors} of them broken simulators ({recorded.log})" if errors else ""
-    return one_line(
+    return strip_control_codes(
         f"incomplete: {len(short)} tasks have fewer than {recorded.wanted} after "
         f"{max(task.attempts for task in short)} attempts, as {short[0].name}{because}; "
         "--record.max_attempts=N with --resume allows more"
@@ -144,32 +146,32 @@ def _why_incomplete(recorded: Recorded) -> str:
 def _settings_from(given: dict[str, str]) -> dict[str, Any]:
     """Join what a resumed recording was given, the config file and the flags; later ones win."""
     from proctor.config.flags import path_of, read_config_file
-    from proctor.config.trust import trusted
+    from proctor.config.trust import without_code_trust
     from proctor.runs.folder import RunFolder
 
     settings: dict[str, Any] = dict(given)
     if "config_path" in settings:
         file = path_of(settings.pop("config_path"))
-        settings = {**trusted(read_config_file(file), given, str(file)), **settings}
+        settings = {**without_code_trust(read_config_file(file), given, str(file)), **settings}
     if str(settings.get("resume", "false")).lower() == "true":
         folder = RunFolder(_run_folder(settings))
         earlier = folder.read()
         if earlier is None:
             raise UsageError(f"--resume: {folder.path} holds no recording to go on with")
-        settings = {**trusted(earlier.given, given, str(folder.path)), **settings}
+        settings = {**without_code_trust(earlier.given, given, str(folder.path)), **settings}
     return settings
 
 
 def _run_folder(settings: dict[str, Any]) -> Path:
     """Return the run folder of a recording that is resumed."""
-    from proctor.config.builder import setting
+    from proctor.config.builder import get_setting
     from proctor.config.flags import path_of
-    from proctor.config.recording import DatasetSettings, run_folder_of
+    from proctor.config.recording import RecordDatasetSettings, run_folder_of
 
     if settings.get("output_dir"):
         return path_of(str(settings["output_dir"]))
-    root = setting("dataset", "root", settings)
-    repo_id = setting("dataset", "repo_id", settings)
-    dataset = DatasetSettings(repo_id=repo_id or None, root=path_of(root) if root else None)
+    root = get_setting("dataset", "root", settings)
+    repo_id = get_setting("dataset", "repo_id", settings)
+    dataset = RecordDatasetSettings(repo_id=repo_id or None, root=path_of(root) if root else None)
     dataset.validate()
     return run_folder_of(dataset)

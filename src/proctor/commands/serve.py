@@ -12,15 +12,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from proctor.commands.words import given_flags
-from proctor.errors import UsageError, one_line
+from proctor.commands.arguments import parse_flags
+from proctor.errors import UsageError, strip_control_codes
 
 if TYPE_CHECKING:
     from proctor.config.serving import ServeConfig
     from proctor.features import Interface
     from proctor.policies.base import Policy
-    from proctor.serving.counter import Counter
-    from proctor.wire.records import About
+    from proctor.protocols.inference_messages import ServerInfo
+    from proctor.serving.service import PolicyService
 
 _USAGE = """\
 proctor serve --policy.path=CHECKPOINT [--protocol=openpi,vla-eval,groot] [--FLAG=VALUE ...]
@@ -35,35 +35,35 @@ def run(words: list[str]) -> int:
     """Run the command and return its exit code."""
     from proctor.config.serving import ServeConfig
 
-    given = given_flags(ServeConfig, words, _USAGE)
+    given = parse_flags(ServeConfig, words, _USAGE)
     if given is None:
         return 0
-    from proctor.commands.eval_settings import with_file
+    from proctor.callbacks.interrupts import Interrupts
+    from proctor.commands.eval_settings import with_config_file
     from proctor.config.builder import build
-    from proctor.machine.memory import keep_large_blocks
-    from proctor.recorders.interrupts import Interrupts
     from proctor.serving.server import check_free, serving
+    from proctor.system.memory import keep_large_blocks
 
-    config = build(ServeConfig, with_file(given))
+    config = build(ServeConfig, with_config_file(given))
     keep_large_blocks()
     key = config.api_key
     if key is None and not config.is_here:
         key = secrets.token_urlsafe(24)
     limits = config.limits(key)
     limits.context()  # what is wrong with a certificate or a port is said before a policy is read
-    check_free(config.doors, limits)
-    with Interrupts(), opened(config) as counter, serving(config.doors, counter, limits) as at:
-        _say_where(config, counter, at, key)
+    check_free(config.endpoints, limits)
+    with Interrupts(), opened(config) as service, serving(config.endpoints, service, limits) as at:
+        _say_where(config, service, at, key)
         try:
             threading.Event().wait()
         except KeyboardInterrupt:
-            health = counter.health()
+            health = service.health()
             print(f"\n{health['answered']} requests in {health['batches']} batches")
     return 0
 
 
 @contextmanager
-def opened(config: ServeConfig) -> Iterator[Counter]:
+def opened(config: ServeConfig) -> Iterator[PolicyService]:
     """Make the policy and hold it ready.
 
     Raises:
@@ -73,27 +73,27 @@ def opened(config: ServeConfig) -> Iterator[Counter]:
 
     from proctor import plugins
     from proctor.engine.chunks import shaped_chunks
-    from proctor.serving.counter import Counter
-    from proctor.serving.desk import Desk
+    from proctor.serving.batcher import RequestBatcher
     from proctor.serving.inputs import Inputs, declared_parts
+    from proctor.serving.service import PolicyService
 
     plugin = plugins.find_policy(config.policy.type)
     if plugin.pinned is not None:
         config = copy.copy(config)  # with its notes
         config.policy = plugin.pinned(config.policy)
     interface = _interface(config)
-    with plugins.blaming_plugin("policies", config.policy.type):
+    with plugins.blame_plugin("policies", config.policy.type):
         policy = plugin.make(config.played_policy, interface)
     features = {key: interface.features[key] for key in policy.spec.inputs}
     spec, parts = policy.spec, declared_parts(config.state_parts, features)
-    inputs = Inputs(features, spec.n_obs_steps, spec.needs_instruction, parts)
+    inputs = Inputs(features, spec.n_obs_steps, spec.language_conditioned, parts)
     act = partial(shaped_chunks, policy, action=interface.action)
-    desk = Desk(policy, act, most=config.max_batch, seed=config.seed)
-    desk.warm_up(features)
+    batcher = RequestBatcher(policy, act, most=config.max_batch, seed=config.seed)
+    batcher.warm_up(features)
     try:
-        yield Counter(desk, inputs, _about(config, policy, interface))
+        yield PolicyService(batcher, inputs, _about(config, policy, interface))
     finally:
-        desk.close()
+        batcher.close()
 
 
 def _interface(config: ServeConfig) -> Interface:
@@ -114,36 +114,36 @@ def _interface(config: ServeConfig) -> Interface:
     return plugin.made_for(config.policy)
 
 
-def _about(config: ServeConfig, policy: Policy, interface: Interface) -> About:
+def _about(config: ServeConfig, policy: Policy, interface: Interface) -> ServerInfo:
     """Return what is said of the policy to clients of ours."""
-    from proctor.definition import defining
-    from proctor.plugins import code_of
+    from proctor.fingerprint import defining_fields
+    from proctor.plugins import plugin_code_hashes
     from proctor.policies.base import Policy as Base
-    from proctor.wire.records import About, Seen
+    from proctor.protocols.inference_messages import ObservationField, ServerInfo
 
     features = {key: interface.features[key] for key in policy.spec.inputs}
     spec = policy.spec
     defined = {
-        "config": defining(config.policy),
-        "code": code_of("policies", config.policy.type),
+        "config": defining_fields(config.policy),
+        "code": plugin_code_hashes("policies", config.policy.type),
         **policy.protocol(),
     }
     told = json.dumps(defined, sort_keys=True, default=str)
-    return About(
+    return ServerInfo(
         policy=spec.name,
-        inputs={k: Seen(f.kind, list(f.shape), f.dtype) for k, f in features.items()},
+        inputs={k: ObservationField(f.kind, list(f.shape), f.dtype) for k, f in features.items()},
         action_size=interface.action.size,
         n_obs_steps=spec.n_obs_steps,
         n_action_steps=spec.n_action_steps,
         fingerprint=hashlib.sha256(told.encode()).hexdigest(),
-        needs_instruction=spec.needs_instruction,
+        language_conditioned=spec.language_conditioned,
         bit_exact=spec.bit_exact,
         remembers=spec.remembers and type(policy).new_episode is not Base.new_episode,
         asked_every=spec.asked_every,
     )
 
 
-def _notes(config: ServeConfig, about: About) -> Iterator[str]:
+def _notes(config: ServeConfig, about: ServerInfo) -> Iterator[str]:
     """Yield what a user should know of the policy and of what is spoken."""
     if config.tls_cert is not None and "groot" in config.protocol:
         yield "groot is not encrypted: the protocol has no word for it"
@@ -159,14 +159,14 @@ def _notes(config: ServeConfig, about: About) -> Iterator[str]:
 
 
 def _say_where(
-    config: ServeConfig, counter: Counter, addresses: list[str], key: str | None
+    config: ServeConfig, service: PolicyService, addresses: list[str], key: str | None
 ) -> None:
-    about = counter.about
+    about = service.about
     for line in (*config.notes, *_notes(config, about)):
-        print(one_line(f"note: {line}"), file=sys.stderr)
+        print(strip_control_codes(f"note: {line}"), file=sys.stderr)
     seen = ", ".join(f"{key} {s.dtype} {s.shape}" for key, s in about.inputs.items())
     seen = seen or "looks at nothing"
-    print(one_line(f"{about.policy}: {seen} -> actions of {about.action_size}"))
+    print(strip_control_codes(f"{about.policy}: {seen} -> actions of {about.action_size}"))
     for name, address in zip(config.protocol, addresses, strict=True):
         print(f"{name:<9} {address}")
     if key is not None:

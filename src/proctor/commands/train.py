@@ -8,15 +8,15 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from proctor.commands.words import given_flags
+from proctor.commands.arguments import parse_flags
 from proctor.errors import UsageError, exit_code_of
-from proctor.machine.files import nearby
+from proctor.system.files import display_path
 
 if TYPE_CHECKING:
     from proctor.config.training import TrainConfig
     from proctor.training.folder import TrainingFolder
     from proctor.training.publishing import Publication
-    from proctor.training.setup import Setup
+    from proctor.training.setup import TrainingSetup
 
 _USAGE = """\
 proctor train --dataset.repo_id=USER/NAME [--dataset.root=DIR] --policy.type=NAME [--FLAG=VALUE ...]
@@ -28,16 +28,16 @@ last checkpoint was: proctor train --resume --output_dir=FOLDER
 
 def run(words: list[str]) -> int:
     """Run the command and return its exit code."""
+    from proctor.callbacks.interrupts import Interrupts
     from proctor.config.builder import build
-    from proctor.config.lerobot_training import ours
+    from proctor.config.lerobot_training import drop_lerobot_settings
     from proctor.config.training import TrainConfig
-    from proctor.recorders.interrupts import Interrupts
 
-    given = given_flags(TrainConfig, words, _USAGE)
+    given = parse_flags(TrainConfig, words, _USAGE)
     if given is None:
         return 0
     settings, resumed = settings_from(given)
-    config = build(TrainConfig, ours(settings))
+    config = build(TrainConfig, drop_lerobot_settings(settings))
     with Interrupts():
         return train_and_show(config, settings, resumed)
 
@@ -49,8 +49,8 @@ def settings_from(given: dict[str, str]) -> tuple[dict[str, Any], Path | None]:
         UsageError: there is nothing to resume, or a flag would change what is resumed.
     """
     from proctor.config.flags import path_of, read_config_file
-    from proctor.config.lerobot_training import ours
-    from proctor.config.trust import trusted
+    from proctor.config.lerobot_training import drop_lerobot_settings
+    from proctor.config.trust import without_code_trust
 
     flags: dict[str, Any] = dict(given)
     file = path_of(flags.pop("config_path")) if "config_path" in flags else None
@@ -58,7 +58,10 @@ def settings_from(given: dict[str, str]) -> tuple[dict[str, Any], Path | None]:
         return _resumed_settings(flags, file)
     if file is None:
         return flags, None
-    return {**ours(trusted(read_config_file(file), given, str(file))), **flags}, None
+    return {
+        **drop_lerobot_settings(without_code_trust(read_config_file(file), given, str(file))),
+        **flags,
+    }, None
 
 
 def _resumed_settings(
@@ -69,8 +72,8 @@ def _resumed_settings(
     if file is None and "output_dir" in flags and not path_of(str(flags["output_dir"])).is_dir():
         # What follows imports torch, which takes seconds.
         raise UsageError(f"--resume: {flags['output_dir']} holds no training to resume")
-    from proctor.config.lerobot_training import ours
-    from proctor.config.trust import trusted
+    from proctor.config.lerobot_training import drop_lerobot_settings
+    from proctor.config.trust import without_code_trust
     from proctor.training.checkpoints import PRETRAINED, checkpoint_of
     from proctor.training.folder import TrainingFolder
     from proctor.training.publishing import SETTINGS
@@ -94,7 +97,9 @@ def _resumed_settings(
     if checkpoint is not None:
         _refuse_changes(flags, earlier, checkpoint)
     origin = str(folder.path)
-    settings = ours(_without_policy(trusted(earlier, flags, origin), checkpoint))
+    settings = drop_lerobot_settings(
+        _without_policy(without_code_trust(earlier, flags, origin), checkpoint)
+    )
     uploads = {name: value for name, value in earlier.items() if name in SETTINGS}
     return {**settings, **uploads, **flags, "output_dir": origin}, checkpoint
 
@@ -112,7 +117,7 @@ _FROM_CHECKPOINTS = {
 
 def _refuse_changes(flags: dict[str, Any], earlier: dict[str, Any], checkpoint: Path) -> None:
     """Refuse flags that what lies in the checkpoint would silently win over, or that it lacks."""
-    from proctor.definition import flatten
+    from proctor.fingerprint import flatten
     from proctor.training.checkpoints import PRETRAINED
 
     said = flatten(earlier)
@@ -125,7 +130,7 @@ def _refuse_changes(flags: dict[str, Any], earlier: dict[str, Any], checkpoint: 
         if why is not None and not is_free and str(value).lower() != str(said.get(name)).lower():
             raise UsageError(
                 f"--{name}: a resumed {why}; leave it out, or begin another training with "
-                f"--policy.path={nearby(checkpoint / PRETRAINED)}"
+                f"--policy.path={display_path(checkpoint / PRETRAINED)}"
             )
 
 
@@ -144,23 +149,23 @@ def _without_policy(settings: dict[str, Any], checkpoint: Path | None) -> dict[s
 
 def train_and_show(config: TrainConfig, given: dict[str, Any], resumed: Path | None) -> int:
     """Train, show how it goes, and return the exit code."""
-    from proctor.recorders.wandb import require_wandb
+    from proctor.callbacks.wandb import require_wandb
+    from proctor.training.distributed import process_group
     from proctor.training.folder import TrainingFolder
     from proctor.training.publishing import check, publication_of
     from proctor.training.setup import prepare
-    from proctor.training.together import joined
 
     folder = TrainingFolder(config.output_dir or _default_folder(config))
     publication = publication_of(given)
     if config.wandb.active:
         require_wandb(config.wandb)
-    with joined() as together:
-        with together.one_by_one():
-            setup = prepare(config, resumed, together)
-            if publication is not None and together.first:
+    with process_group() as distributed:
+        with distributed.one_by_one():
+            setup = prepare(config, resumed, distributed)
+            if publication is not None and distributed.first:
                 check(publication, setup.parts.base)
         try:
-            if together.first:
+            if distributed.first:
                 code = _train_and_write(folder, setup, given, resumed)
                 return code or _upload(folder, publication)
             return _train_along(folder, setup, resumed)
@@ -168,7 +173,7 @@ def train_and_show(config: TrainConfig, given: dict[str, Any], resumed: Path | N
             setup.close()
 
 
-def _train_along(folder: TrainingFolder, setup: Setup, resumed: Path | None) -> int:
+def _train_along(folder: TrainingFolder, setup: TrainingSetup, resumed: Path | None) -> int:
     """Train beside the process that shows and writes."""
     from proctor.training.loop import Trainer
 
@@ -176,19 +181,19 @@ def _train_along(folder: TrainingFolder, setup: Setup, resumed: Path | None) -> 
         trainer = Trainer.begin(setup, resumed)
         trainer.fill_caches(lambda *_: None)
         trainer.run(folder.checkpoints(), None)
-        setup.together.wait()
+        setup.distributed.wait()
     except KeyboardInterrupt as stop:
         return exit_code_of(stop)
     return 0
 
 
 def _train_and_write(
-    folder: TrainingFolder, setup: Setup, given: dict[str, str], resumed: Path | None
+    folder: TrainingFolder, setup: TrainingSetup, given: dict[str, str], resumed: Path | None
 ) -> int:
     from proctor.training.checkpoints import AVERAGED, PRETRAINED
     from proctor.training.folder import LearntFrom
     from proctor.training.loop import Trainer
-    from proctor.training.watching import Watching
+    from proctor.training.monitor import TrainingMonitor
 
     config, frames = setup.config, len(setup.order.frames)
     if config.resume:
@@ -198,32 +203,32 @@ def _train_and_write(
         if known not in (None, frames):
             _say_what_is_learnt_from(frames, known)
         trainer = Trainer.begin(setup, resumed)
-        folder.forget_after(trainer.learning.step)
-        _say_what_is_set_aside(folder, resumed, trainer.learning.step)
-        watching = Watching(folder, trainer)
+        folder.forget_after(trainer.trainer_state.step)
+        _say_what_is_set_aside(folder, resumed, trainer.trainer_state.step)
+        monitor = TrainingMonitor(folder, trainer)
         try:
-            trainer.fill_caches(watching.decoded)
-            watching.resumed()
-            trainer.run(folder.checkpoints(config.steps), watching)
-            watching.finish()
-            setup.together.wait()
+            trainer.fill_caches(monitor.decoded)
+            monitor.resumed()
+            trainer.run(folder.checkpoints(config.steps), monitor)
+            monitor.finish()
+            setup.distributed.wait()
         except KeyboardInterrupt as stop:
-            watching.close(failed=True)
-            watching.report()
+            monitor.close(failed=True)
+            monitor.report()
             _say_how_to_resume(folder)
             return exit_code_of(stop)
         except Exception:
-            watching.close(failed=True)
+            monitor.close(failed=True)
             raise
-        watching.close()
-        page = watching.report()
+        monitor.close()
+        page = monitor.report()
     newest = folder.checkpoints().newest()
     print(f"results: {folder.path}")
     if newest is not None:
-        print(f"policy: {nearby(newest / PRETRAINED)}")
+        print(f"policy: {display_path(newest / PRETRAINED)}")
         if (newest / AVERAGED).is_dir():
             played = ", which evaluations play" if config.plays and config.ema.played else ""
-            print(f"averaged: {nearby(newest / AVERAGED)}{played}")
+            print(f"averaged: {display_path(newest / AVERAGED)}{played}")
     print(f"report: {page}")
     return 0
 

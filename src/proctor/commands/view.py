@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proctor.commands.serving import port_of, serve_until_interrupted
+from proctor.commands.serve_pages import port_of, serve_until_interrupted
 from proctor.errors import UsageError
 
 _USAGE = """\

@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 
 from proctor.benchmarks.base import BenchmarkConfig
 from proctor.config.lerobot_evaluation import OF_ENVIRONMENTS, OF_POLICIES
-from proctor.config.sections import PlaySettings, at_least, between
-from proctor.definition import PRESENTATION, Use, is_flag, plain
+from proctor.config.sections import RolloutConfig, at_least, between
 from proctor.errors import UsageError
-from proctor.foreign import Foreign
+from proctor.fingerprint import PRESENTATION, ConfigUse, is_flag, to_json
+from proctor.lerobot_flags import LerobotFlag
 from proctor.policies.base import PolicyConfig
 
 STRICT_BATCH = 8
@@ -55,10 +55,10 @@ def plugin_sections(cls: type[Any]) -> dict[str, PluginSection]:
 class Config:
     """What a command is asked to do."""
 
-    use: ClassVar[Use] = Use.EVALUATION
+    use: ClassVar[ConfigUse] = ConfigUse.EVALUATION
     first: ClassVar[str] = ""
     """The names of the flags that people use first, in the order in which to say them."""
-    foreign: ClassVar[Mapping[str, Foreign]] = OF_ENVIRONMENTS
+    foreign: ClassVar[Mapping[str, LerobotFlag]] = OF_ENVIRONMENTS
     """LeRobot's flags that are no flags here, by dotted name."""
 
     notes: list[str] = field(
@@ -75,7 +75,7 @@ class Config:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the config as JSON values, such that ``build`` gives the same again."""
-        told: dict[str, Any] = plain(self, self._is_shown)
+        told: dict[str, Any] = to_json(self, self._is_shown)
         return told
 
     def _is_shown(self, owner: type[Any], field_name: str) -> bool:
@@ -87,11 +87,11 @@ class Config:
 class RunConfig(Config):
     """A run in a folder of its own: which policy, in which world, how, and where results go."""
 
-    foreign: ClassVar[Mapping[str, Foreign]] = {**OF_ENVIRONMENTS, **OF_POLICIES}
+    foreign: ClassVar[Mapping[str, LerobotFlag]] = {**OF_ENVIRONMENTS, **OF_POLICIES}
 
     policy: PolicyConfig = field(metadata=plugin_section("policies", type_of_path="pretrained"))
     env: BenchmarkConfig = field(metadata=plugin_section("benchmarks"))
-    eval: PlaySettings = field(default_factory=PlaySettings)
+    eval: RolloutConfig = field(default_factory=RolloutConfig)
     output_dir: Path | None = field(
         default=None,
         metadata={"help": "the run folder (default: outputs/eval/DATE/TIME_ENV_POLICY)"}

@@ -12,11 +12,11 @@ from proctor.config.base import Config, PluginSection, plugin_sections
 from proctor.config.flags import Flag, check_known, decode, flags_of
 from proctor.config.lerobot_evaluation import ABSENT, OF_TRAINING, RENAMED
 from proctor.config.secrets import read_secrets
-from proctor.definition import Use, flatten
 from proctor.errors import UsageError
-from proctor.foreign import Foreign, split
+from proctor.fingerprint import ConfigUse, flatten
+from proctor.lerobot_flags import LerobotFlag, split_lerobot_flags
+from proctor.parsing import inner_type, parse_text
 from proctor.policies.base import PolicyPlugin
-from proctor.values import inner_type, parse_text
 
 Plugin = BenchmarkPlugin | PolicyPlugin
 ConfigT = TypeVar("ConfigT", bound=Config)
@@ -38,7 +38,7 @@ def build(cls: type[ConfigT], settings: Mapping[str, Any]) -> ConfigT:
     foreign = _foreign(cls, chosen, flags)
     open_fields = _open_fields(chosen)
     maps = {flag.name for flag in flags if flag.container is dict} | foreign.keys()
-    values, notes = split(_values(cls, settings, flags, (maps, open_fields)), foreign)
+    values, notes = split_lerobot_flags(_values(cls, settings, flags, (maps, open_fields)), foreign)
     values = _gathered(values, {flag.name for flag in flags}, open_fields)
     check_known(values, flags, ())
     config = decode(cls, values, sections=classes, use=cls.use)
@@ -68,7 +68,7 @@ def find_plugin(kind: str, name: str) -> Plugin:
     Raises:
         UsageError: there is none; with what to use, where LeRobot has one of the name.
     """
-    if kind == "benchmarks" and name in ABSENT and name not in plugins.known(kind):
+    if kind == "benchmarks" and name in ABSENT and name not in plugins.known_plugins(kind):
         raise UsageError(f"--env.type={name} is not there: {ABSENT[name]}")
     return _FINDERS[kind](name)
 
@@ -78,7 +78,7 @@ def own_flags(cls: type[Config]) -> list[Flag]:
     return flags_of(cls, sections=dict.fromkeys(plugin_sections(cls)), use=cls.use)
 
 
-def setting(section: str, name: str, settings: Mapping[str, Any]) -> str:
+def get_setting(section: str, name: str, settings: Mapping[str, Any]) -> str:
     """Return one setting, flat or nested, before it is known which others there may be."""
     nested = settings.get(section)
     inside = nested.get(name, "") if isinstance(nested, Mapping) else ""
@@ -94,7 +94,7 @@ def _chosen(cls: type[Config], settings: Mapping[str, Any]) -> dict[str, Plugin 
         else:
             given = _type_of(name, section, settings)
             if not given:
-                names = ", ".join(plugins.known(section.kind, cls.use))
+                names = ", ".join(plugins.known_plugins(section.kind, cls.use))
                 path = "" if section.type_of_path is None else f", or --{name}.path=CHECKPOINT"
                 raise UsageError(f"--{name}.type is missing (choose from: {names}){path}")
             found[name] = find_plugin(section.kind, given)
@@ -110,8 +110,8 @@ def _is_asked(section: str, settings: Mapping[str, Any]) -> bool:
 
 def _type_of(name: str, section: PluginSection, settings: Mapping[str, Any]) -> str:
     """Return a section's type: as given, or what it must be where there is only a path."""
-    given = setting(name, "type", settings)
-    if section.type_of_path is None or not setting(name, "path", settings):
+    given = get_setting(name, "type", settings)
+    if section.type_of_path is None or not get_setting(name, "path", settings):
         return given
     if given not in ("", section.type_of_path):
         raise UsageError(
@@ -131,14 +131,14 @@ def _open_fields(chosen: Mapping[str, Plugin | None]) -> dict[str, str]:
 
 def _foreign(
     cls: type[Config], chosen: Mapping[str, Plugin | None], flags: Collection[Flag]
-) -> dict[str, Foreign]:
+) -> dict[str, LerobotFlag]:
     """Return LeRobot's flags that are none of ``flags``: of all runs, and of what is chosen."""
     found = dict(cls.foreign)
     for section, plugin in chosen.items():
         if isinstance(plugin, BenchmarkPlugin):
             found |= {f"{section}.{name}": said for name, said in plugin.foreign.items()}
-        elif plugin is not None and cls.use is Use.EVALUATION:
-            trained = flags_of(plugin.config, f"{section}.", use=Use.TRAINING)
+        elif plugin is not None and cls.use is ConfigUse.EVALUATION:
+            trained = flags_of(plugin.config, f"{section}.", use=ConfigUse.TRAINING)
             found |= {flag.name: OF_TRAINING for flag in trained if flag.name not in found}
     for flag in flags:
         found.pop(flag.name, None)
@@ -217,7 +217,7 @@ def plugin_flags(cls: type[Config], section: str, name: str | None = None) -> It
         yield from flags_of(find_plugin(kind, known).config, f"{section}.", use=cls.use)
 
 
-class Switches:
+class BooleanFlags:
     """The flags among ``words`` that may stand without a value: those of fields that are bool.
 
     Plug-ins are asked only about a flag that no other part of the config has: those that the words

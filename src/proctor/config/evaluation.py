@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
+from proctor.callbacks.wandb import WandbConfig
 from proctor.config.base import RunConfig
 from proctor.config.flags import path_of
 from proctor.config.lerobot_evaluation import OF_EVALUATIONS
 from proctor.config.sections import EvalSettings, SchedulerKind, VideoSettings
-from proctor.definition import PRESENTATION
 from proctor.errors import UsageError
-from proctor.foreign import Foreign
-from proctor.recorders.wandb import WandbConfig
+from proctor.fingerprint import PRESENTATION
+from proctor.lerobot_flags import LerobotFlag
 from proctor.stats.rates import LEAST_ALPHA
 from proctor.stats.stopping import parse_stop_rule
 
@@ -23,7 +23,7 @@ from proctor.stats.stopping import parse_stop_rule
 class EvalConfig(RunConfig):
     """One evaluation: also which run it is compared with, and who may watch."""
 
-    foreign: ClassVar[Mapping[str, Foreign]] = {**RunConfig.foreign, **OF_EVALUATIONS}
+    foreign: ClassVar[Mapping[str, LerobotFlag]] = {**RunConfig.foreign, **OF_EVALUATIONS}
     first: ClassVar[str] = (
         "policy.path policy.type policy.device policy.n_action_steps rename_map env.type env.task "
         "env.task_ids env.id env.episode_length eval.n_episodes eval.episodes eval.batch_size "

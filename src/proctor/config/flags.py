@@ -17,10 +17,9 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from proctor.definition import Use, is_flag, is_marked
 from proctor.errors import UsageError, did_you_mean
-from proctor.machine.files import read_plain
-from proctor.values import (
+from proctor.fingerprint import ConfigUse, is_flag, is_marked
+from proctor.parsing import (
     MOST_CHARACTERS,
     container_of,
     enum_in,
@@ -30,6 +29,7 @@ from proctor.values import (
     parse_flow,
     parse_text,
 )
+from proctor.system.files import read_regular_file
 
 T = TypeVar("T")
 Sections = Mapping[str, type[Any] | None]
@@ -73,7 +73,7 @@ def flags_of(
     cls: type[Any],
     prefix: str = "",
     sections: Sections = _AS_DECLARED,
-    use: Use = Use.EVALUATION,
+    use: ConfigUse = ConfigUse.EVALUATION,
 ) -> list[Flag]:
     """List the flags of a dataclass and its sections, less the fields that are none of ``use``."""
     flags: list[Flag] = []
@@ -87,7 +87,7 @@ def flags_of(
 
 
 def _fields_of(
-    cls: type[Any], sections: Sections, use: Use
+    cls: type[Any], sections: Sections, use: ConfigUse
 ) -> Iterator[tuple[dataclasses.Field[Any], type[Any]]]:
     """Yield every field that is a flag, with its type."""
     hints = typing.get_type_hints(cls)
@@ -113,7 +113,7 @@ def _flag(cls: type[Any], field: dataclasses.Field[Any], name: str, kind: Any) -
     )
 
 
-class Switches(Protocol):
+class SwitchNames(Protocol):
     """The flags that may stand without a value: any set of names."""
 
     def __contains__(self, name: object, /) -> bool:
@@ -123,7 +123,7 @@ class Switches(Protocol):
         """Yield those to suggest for a name that is none."""
 
 
-def split_argv(argv: list[str], switches: Switches) -> tuple[list[str], dict[str, str]]:
+def split_argv(argv: list[str], switches: SwitchNames) -> tuple[list[str], dict[str, str]]:
     """Split words into positional ones and flags; both ``--a.b=c`` and ``--a.b c`` are taken.
 
     ``switches`` are the flags that may stand without a value (``--resume``).
@@ -148,7 +148,7 @@ def split_argv(argv: list[str], switches: Switches) -> tuple[list[str], dict[str
     return positional, given
 
 
-def _value_after(name: str, words: list[str], switches: Switches) -> str:
+def _value_after(name: str, words: list[str], switches: SwitchNames) -> str:
     if name in switches:
         return words.pop(0) if words and words[0].lower() in ("true", "false") else "true"
     if not words or words[0].startswith("--"):
@@ -181,7 +181,7 @@ def decode(
     values: Mapping[str, Any],
     prefix: str = "",
     sections: Sections = _AS_DECLARED,
-    use: Use = Use.EVALUATION,
+    use: ConfigUse = ConfigUse.EVALUATION,
 ) -> T:
     """Build dataclass ``cls`` from flat values (strings from the command line, or typed ones).
 
@@ -297,7 +297,7 @@ def read_config_file(path: Path) -> dict[str, Any]:
         UsageError: it cannot be read, or does not hold a mapping.
     """
     try:
-        content = load_yaml(read_plain(path, MOST_CHARACTERS))
+        content = load_yaml(read_regular_file(path, MOST_CHARACTERS))
     except OSError as bad:
         raise UsageError(f"--config_path={path}: {bad.strerror}") from None
     except ValueError as bad:

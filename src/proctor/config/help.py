@@ -15,14 +15,14 @@ from proctor.config.base import Config, plugin_sections
 from proctor.config.builder import (
     aliased_flags,
     find_plugin,
+    get_setting,
     own_flags,
     plugin_flags,
-    setting,
 )
 from proctor.config.flags import Flag, flags_of
 from proctor.errors import UsageError, did_you_mean
+from proctor.parsing import inner_type
 from proctor.policies.lerobot.location import stated_config
-from proctor.values import inner_type
 
 _WIDTH, _NAME_WIDTH, _MORE_WIDTH = 98, 31, 38
 _CONFIG_PATH = Flag("config_path", Path, None, "a YAML or JSON file of the same settings, nested")
@@ -58,11 +58,11 @@ def _first_level(cls: type[Config], command: str, given: Mapping[str, str]) -> s
     chosen = dict(_chosen_plugins(cls, given))
     lines = ["The flags to begin with:", *_short_lines(_first_flags(cls, chosen))]
     for section, name in chosen.items():
-        lines += ["", *_plugin_lines(cls, section, name, setting(section, "path", given))]
+        lines += ["", *_plugin_lines(cls, section, name, get_setting(section, "path", given))]
     more = f"  proctor {command} --help"
     lines += ["", *_two_columns(f"{more} all", "every flag", _MORE_WIDTH)]
     for section, marked in plugin_sections(cls).items():
-        names = ", ".join(plugins.known(marked.kind, cls.use))
+        names = ", ".join(plugins.known_plugins(marked.kind, cls.use))
         lines += _two_columns(f"{more} {section} NAME", f"of {names}", _MORE_WIDTH)
     parts = ", ".join(_own_sections(cls))
     if parts:
@@ -78,7 +78,7 @@ def _own_sections(cls: type[Config]) -> list[str]:
 def _chosen_plugins(cls: type[Config], given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield the plug-in that the flags choose for a section: of a checkpoint, that of its file."""
     for section, marked in plugin_sections(cls).items():
-        path, name = setting(section, "path", given), setting(section, "type", given)
+        path, name = get_setting(section, "path", given), get_setting(section, "type", given)
         if path and marked.type_of_path is not None and name in ("", marked.type_of_path):
             yield section, marked.type_of_path
         elif name:
@@ -102,7 +102,7 @@ def _first_flags(cls: type[Config], chosen: Mapping[str, str]) -> list[Flag]:
             found = [dataclasses.replace(flag, default=None) for flag in flags]
         for flag in found:
             known.setdefault(flag.name, flag)
-        names = ", ".join(plugins.known(marked.kind, cls.use))
+        names = ", ".join(plugins.known_plugins(marked.kind, cls.use))
         what = Flag(f"{section}.type", str, None, f"one of {names}, or package.module:NAME")
         known[what.name] = what
     for flag in aliased_flags(cls):
@@ -112,15 +112,15 @@ def _first_flags(cls: type[Config], chosen: Mapping[str, str]) -> list[Flag]:
 
 def _names_help(command: str, section: str, kind: str) -> str:
     lines = [f"--{section}.type=NAME, and its flags: proctor {command} --help {section} NAME", ""]
-    for name in plugins.known(kind):
+    for name in plugins.known_plugins(kind):
         lines += _two_columns(f"  {name}", find_plugin(kind, name).summary, 16)
     return "\n".join(lines) + "\n"
 
 
 def _plugin_help(cls: type[Config], section: str, name: str) -> str:
     kind = plugin_sections(cls)[section].kind
-    if ":" not in name and name not in plugins.known(kind):
-        names = plugins.known(kind)
+    if ":" not in name and name not in plugins.known_plugins(kind):
+        names = plugins.known_plugins(kind)
         hint = did_you_mean(name, names) or f" (choose from: {', '.join(names)})"
         raise UsageError(f"--help {section} {name}: there is no such {section}{hint}")
     return "\n".join(_plugin_lines(cls, section, name)) + "\n"
@@ -156,7 +156,7 @@ def flags_help(cls: type[Config], given: Mapping[str, str]) -> str:
     lines += help_lines([dataclasses.replace(_CONFIG_PATH, help=f"{_CONFIG_PATH.help}; flags win")])
     for section, marked in reversed(plugin_sections(cls).items()):
         chosen = given.get(f"{section}.type")
-        for name in [chosen] if chosen else plugins.known(marked.kind, cls.use):
+        for name in [chosen] if chosen else plugins.known_plugins(marked.kind, cls.use):
             lines += ["", *_plugin_lines(cls, section, name)]
     return "\n".join(lines) + "\n"
 

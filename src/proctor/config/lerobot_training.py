@@ -16,9 +16,9 @@ from proctor import plugins
 from proctor.config.lerobot_evaluation import OF_POLICIES
 from proctor.config.training import TrainConfig
 from proctor.config.training_sections import AcceleratorSettings, EmaSettings, ParallelismSettings
-from proctor.definition import Use, flatten, is_flag
 from proctor.errors import UsageError
-from proctor.foreign import Foreign, refuse_other, split
+from proctor.fingerprint import ConfigUse, flatten, is_flag
+from proctor.lerobot_flags import LerobotFlag, refuse_unsupported, split_lerobot_flags
 from proctor.policies.base import PolicyConfig
 from proctor.policies.lerobot.config import CheckpointConfig, encode_config
 
@@ -28,46 +28,46 @@ NEWEST_LEROBOT = "0.6"
 _DDP = "processes work together as LeRobot's do by default"
 _FSDP = "blocks are gathered one by one, as they compute, and let go"
 _PLACEHOLDER = "LeRobot does nothing with it either"
-FOREIGN: dict[str, Foreign] = {
-    "dataset.repo_type": Foreign(("dataset",), "buckets are not read"),
-    "dataset.video_backend": Foreign(
+FOREIGN: dict[str, LerobotFlag] = {
+    "dataset.repo_type": LerobotFlag(("dataset",), "buckets are not read"),
+    "dataset.video_backend": LerobotFlag(
         ("pyav", "torchcodec", None), "PyAV decodes, with the same pictures"
     ),
-    "dataset.return_uint8": Foreign((False, True), "pictures are decoded to uint8 always"),
-    "dataset.depth_output_unit": Foreign(("mm", "m"), "no policy here looks at depth"),
-    "reward_model": Foreign((None,), "only policies are trained"),
-    "persistent_workers": Foreign((True,), "loader processes live as long as the run"),
-    "checkpoint_format": Foreign(("safetensors",), "checkpoints are safetensors"),
-    "parallelism.context_parallel.ring_degree": Foreign((1,), _PLACEHOLDER),
-    "parallelism.context_parallel.ulysses_degree": Foreign((1,), _PLACEHOLDER),
-    "parallelism.cfg_parallel": Foreign((1,), _PLACEHOLDER),
-    "accelerator.fsdp.reshard_after_forward": Foreign((True,), _FSDP),
-    "accelerator.fsdp.wrap_modules": Foreign((None,), _FSDP),
-    "accelerator.fsdp.min_num_params": Foreign((None,), _FSDP),
-    "accelerator.fsdp.cpu_offload": Foreign((False,), _FSDP),
-    "accelerator.fsdp.ignored_modules": Foreign((None,), _FSDP),
-    "accelerator.ddp.find_unused_parameters": Foreign((True,), _DDP),
-    "accelerator.ddp.gradient_as_bucket_view": Foreign((False,), _DDP),
-    "accelerator.ddp.static_graph": Foreign((False,), _DDP),
-    "accelerator.activation_checkpointing.mode": Foreign(("none",), _PLACEHOLDER),
-    "eval.recording": Foreign((False,), "record with `proctor record`"),
-    "eval.recording_repo_id": Foreign((None,), "record with `proctor record`"),
-    "eval.recording_private": Foreign((False,), "record with `proctor record`"),
-    "job.target": Foreign((None,), "a training runs where it is started"),
-    "save_checkpoint_to_hub": Foreign(
+    "dataset.return_uint8": LerobotFlag((False, True), "pictures are decoded to uint8 always"),
+    "dataset.depth_output_unit": LerobotFlag(("mm", "m"), "no policy here looks at depth"),
+    "reward_model": LerobotFlag((None,), "only policies are trained"),
+    "persistent_workers": LerobotFlag((True,), "loader processes live as long as the run"),
+    "checkpoint_format": LerobotFlag(("safetensors",), "checkpoints are safetensors"),
+    "parallelism.context_parallel.ring_degree": LerobotFlag((1,), _PLACEHOLDER),
+    "parallelism.context_parallel.ulysses_degree": LerobotFlag((1,), _PLACEHOLDER),
+    "parallelism.cfg_parallel": LerobotFlag((1,), _PLACEHOLDER),
+    "accelerator.fsdp.reshard_after_forward": LerobotFlag((True,), _FSDP),
+    "accelerator.fsdp.wrap_modules": LerobotFlag((None,), _FSDP),
+    "accelerator.fsdp.min_num_params": LerobotFlag((None,), _FSDP),
+    "accelerator.fsdp.cpu_offload": LerobotFlag((False,), _FSDP),
+    "accelerator.fsdp.ignored_modules": LerobotFlag((None,), _FSDP),
+    "accelerator.ddp.find_unused_parameters": LerobotFlag((True,), _DDP),
+    "accelerator.ddp.gradient_as_bucket_view": LerobotFlag((False,), _DDP),
+    "accelerator.ddp.static_graph": LerobotFlag((False,), _DDP),
+    "accelerator.activation_checkpointing.mode": LerobotFlag(("none",), _PLACEHOLDER),
+    "eval.recording": LerobotFlag((False,), "record with `proctor record`"),
+    "eval.recording_repo_id": LerobotFlag((None,), "record with `proctor record`"),
+    "eval.recording_private": LerobotFlag((False,), "record with `proctor record`"),
+    "job.target": LerobotFlag((None,), "a training runs where it is started"),
+    "save_checkpoint_to_hub": LerobotFlag(
         (False,), "nothing is uploaded while training; at its end --policy.push_to_hub does"
     ),
-    "sample_weighting": Foreign((None,), "every frame counts alike"),
-    "checkpoint_path": Foreign((None,), "--policy.path says where to begin"),
-    "policy.use_amp": Foreign((False,), "use --accelerator.mixed_precision=bf16"),
-    "policy.use_peft": Foreign(
+    "sample_weighting": LerobotFlag((None,), "every frame counts alike"),
+    "checkpoint_path": LerobotFlag((None,), "--policy.path says where to begin"),
+    "policy.use_amp": LerobotFlag((False,), "use --accelerator.mixed_precision=bf16"),
+    "policy.use_peft": LerobotFlag(
         (False,), "give the adapter as --policy.path, or its base there with --peft.target_modules"
     ),
 }
 """By dotted name."""
 _OF_FAMILIES = {
-    "policy.dtype": Foreign(("float32",), "use --accelerator.mixed_precision=bf16"),
-    "policy.gradient_checkpointing": Foreign((False,), "this policy keeps what it computes"),
+    "policy.dtype": LerobotFlag(("float32",), "use --accelerator.mixed_precision=bf16"),
+    "policy.gradient_checkpointing": LerobotFlag((False,), "this policy keeps what it computes"),
     **{
         f"policy.{name}": OF_POLICIES[f"policy.{name}"]
         for name in (
@@ -84,7 +84,7 @@ _OF_FAMILIES = {
 """Of policies whose config has the field, and whose training does not ask for it."""
 _OF_NEW = dict.fromkeys(
     ("policy.load_clip_weights", "policy.load_vlm_weights", "policy.pretrained_backbone_weights"),
-    Foreign(None, "a checkpoint has all its weights; a new policy (--policy.type) begins so"),
+    LerobotFlag(None, "a checkpoint has all its weights; a new policy (--policy.type) begins so"),
 )
 """What a new policy begins with, and one from a checkpoint does not."""
 _NO_FP16 = (
@@ -122,7 +122,7 @@ _COMPILED = {
 OLD_NAMES = {"eval_freq": "env_eval_freq"}
 
 
-def ours(settings: Mapping[str, Any]) -> dict[str, Any]:
+def drop_lerobot_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings, nested or flat, without what LeRobot alone has.
 
     Raises:
@@ -141,9 +141,9 @@ def ours(settings: Mapping[str, Any]) -> dict[str, Any]:
         if name in _COMPILED:
             compiled[_COMPILED[name]] = value
         elif name in foreign:
-            refuse_other(name, value, foreign)
+            refuse_unsupported(name, value, foreign)
         elif (section := name.partition(".")[0]) in foreign:  # a field of what is not there
-            refuse_other(section, value, foreign)
+            refuse_unsupported(section, value, foreign)
         elif not name.startswith(IDLE) and not _is_empty_section(name, value):
             kept[name] = value
     if str(compiled.get(_COMPILED["policy.compile_model"])).lower() == "true":
@@ -151,7 +151,7 @@ def ours(settings: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def _of_family(given: Mapping[str, Any]) -> dict[str, Foreign]:
+def _of_family(given: Mapping[str, Any]) -> dict[str, LerobotFlag]:
     """Return which fields of LeRobot's config of a new policy are no flags of its training."""
     kind, asked = given.get("policy.type"), _OF_FAMILIES.keys() & given.keys()
     if not asked or not isinstance(kind, str) or given.get("policy.path") is not None:
@@ -159,7 +159,7 @@ def _of_family(given: Mapping[str, Any]) -> dict[str, Foreign]:
     return _no_flags(plugins.find_policy(kind).config)
 
 
-def of_checkpoint(
+def checkpoint_overrides(
     overrides: Mapping[str, Any], config_class: type[CheckpointConfig]
 ) -> tuple[dict[str, Any], list[str]]:
     """Return the fields of a checkpoint's config that a training changes, and notes on the others.
@@ -170,14 +170,14 @@ def of_checkpoint(
     asked = {f"policy.{name}": value for name, value in overrides.items()}
     own = {f"policy.{f.name}" for f in fields(config_class)}
     begins = {name: foreign for name, foreign in _OF_NEW.items() if name in own}
-    kept, notes = split(asked, _no_flags(config_class) | begins)
+    kept, notes = split_lerobot_flags(asked, _no_flags(config_class) | begins)
     return {name.removeprefix("policy."): value for name, value in kept.items()}, notes
 
 
-def _no_flags(config_class: type[PolicyConfig]) -> dict[str, Foreign]:
+def _no_flags(config_class: type[PolicyConfig]) -> dict[str, LerobotFlag]:
     """Return which of LeRobot's fields of policies are no flags where this one is trained."""
     known = fields(config_class)
-    idle = {f"policy.{f.name}" for f in known if not is_flag(f.metadata, Use.TRAINING)}
+    idle = {f"policy.{f.name}" for f in known if not is_flag(f.metadata, ConfigUse.TRAINING)}
     return {name: foreign for name, foreign in _OF_FAMILIES.items() if name in idle}
 
 
@@ -189,10 +189,10 @@ def _is_empty_section(name: str, value: Any) -> bool:
     return value is None and name in ("optimizer", "scheduler", "env", "wandb", "job", "peft")
 
 
-def lerobot_file(
-    config: TrainConfig, policy: CheckpointConfig, recipe: Mapping[str, Any]
+def lerobot_train_config(
+    config: TrainConfig, policy: CheckpointConfig, optimization: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return what LeRobot's train_config.json holds; ``recipe`` states optimizer and scheduler.
+    """Return LeRobot's train_config.json; ``optimization`` has the optimizer and scheduler.
 
     What older versions do not know, and refuse, is left out where it is as they do it. So is
     ``env``: LeRobot's benchmarks have other fields under the same names.
@@ -233,5 +233,5 @@ def lerobot_file(
         "eval": {name: told["eval"][name] for name in of_eval},
         "rename_map": policy.rename_map or {},
         **({"peft": adapter} if adapter is not None else {}),
-        **recipe,
+        **optimization,
     }

@@ -8,8 +8,8 @@ from typing import Any
 
 from proctor.config.sections import between
 from proctor.errors import UsageError
+from proctor.parsing import is_flow_list, parse_flow
 from proctor.policies.lerobot.presets import ADAPTER_INITS, ADAPTER_METHOD
-from proctor.values import is_flow_list, parse_flow
 
 ALL_LINEAR = "all-linear"
 MOST_RANK = 16_384

@@ -6,16 +6,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
+from proctor.callbacks.action_labels import ActionLabel
+from proctor.callbacks.staged_episodes import Keep
 from proctor.config.base import RunConfig
 from proctor.config.sections import at_least, between
 from proctor.datasets.frames.encoder import CODECS
 from proctor.datasets.source import lerobot_home
-from proctor.definition import PRESENTATION
 from proctor.errors import UsageError, did_you_mean
 from proctor.features import ENVIRONMENT_STATE, REWARD, SUCCESS
-from proctor.machine.hub import HUB_ID
-from proctor.recorders.labels import Label
-from proctor.recorders.takes import Keep
+from proctor.fingerprint import PRESENTATION
+from proctor.system.hub import HUB_ID
 from proctor.types import MOST_EPISODES
 
 EXTRAS = ("environment_state", REWARD, SUCCESS)
@@ -25,7 +25,7 @@ _MOST_NOISE = 10.0
 
 
 @dataclass
-class DatasetSettings:
+class RecordDatasetSettings:
     """Where the dataset lies and how its pictures are kept."""
 
     repo_id: str | None = field(
@@ -97,7 +97,7 @@ class RecordSettings:
             "--record.label=expert)"
         },
     )
-    label: Label | None = field(
+    label: ActionLabel | None = field(
         default=None,
         metadata={
             "help": "what is recorded as the action: played (the policy's, the default), or "
@@ -136,7 +136,7 @@ class RecordSettings:
     )
 
     def __post_init__(self) -> None:
-        if self.label is Label.PLAYED:
+        if self.label is ActionLabel.PLAYED:
             self.label = None  # what is left alone defines nothing
         if self.keep is None:
             self.keep = Keep.SUCCESS if self.label is None else Keep.ALL
@@ -204,7 +204,7 @@ class RecordConfig(RunConfig):
         "rename_map"
     )
 
-    dataset: DatasetSettings = field(default_factory=DatasetSettings)
+    dataset: RecordDatasetSettings = field(default_factory=RecordDatasetSettings)
     record: RecordSettings = field(default_factory=RecordSettings)
     output_dir: Path | None = field(
         default=None,
@@ -239,6 +239,6 @@ class RecordConfig(RunConfig):
         self.record.validate()
 
 
-def run_folder_of(dataset: DatasetSettings) -> Path:
+def run_folder_of(dataset: RecordDatasetSettings) -> Path:
     """Return where the journal of a recording lies unless told otherwise: beside the dataset."""
     return dataset.folder.with_name(f"{dataset.folder.name}.recording")

@@ -11,9 +11,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from proctor.definition import is_marked
 from proctor.errors import UsageError
-from proctor.machine.files import read_plain
+from proctor.fingerprint import is_marked
+from proctor.system.files import read_regular_file
 
 _MOST_BYTES = 4096
 
@@ -52,7 +52,7 @@ def _read_secret(config: Any, field: dataclasses.Field[Any], section: str) -> No
 def _content(path: Path, flag: str) -> str:
     """Return the one line of a file. An error does not show it."""
     try:
-        text = read_plain(path, _MOST_BYTES).decode("ascii").strip()
+        text = read_regular_file(path, _MOST_BYTES).decode("ascii").strip()
     except OSError as error:
         raise UsageError(f"{flag}={path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:

@@ -6,8 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import Enum
 
-from proctor.definition import PRESENTATION
 from proctor.errors import UsageError
+from proctor.fingerprint import PRESENTATION
 from proctor.stats.stopping import NEVER
 from proctor.types import MOST_EPISODES
 
@@ -23,7 +23,7 @@ class SchedulerKind(Enum):
 
 
 @dataclass
-class PlaySettings:
+class RolloutConfig:
     """How episodes are played, in whichever command. None of it may change what one gives."""
 
     batch_size: int = field(
@@ -85,7 +85,7 @@ class PlaySettings:
 
 
 @dataclass
-class EvalSettings(PlaySettings):
+class EvalSettings(RolloutConfig):
     """Which episodes an evaluation plays, and how."""
 
     n_episodes: int = field(default=50, metadata={"help": "episodes per task"} | PRESENTATION)
@@ -149,7 +149,7 @@ class EvalSettings(PlaySettings):
         super().validate()
 
 
-class Which(Enum):
+class VideoSelection(Enum):
     """Which episodes are shown in videos."""
 
     FAILURES = "failures"
@@ -168,8 +168,8 @@ class VideoSettings:
             "machine can)"
         },
     )
-    which: Which = field(
-        default=Which.FAILURES,
+    which: VideoSelection = field(
+        default=VideoSelection.FAILURES,
         metadata={"help": "the first failures of each task, the first episodes, or simply all"},
     )
     height: int | None = field(

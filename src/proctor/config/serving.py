@@ -11,15 +11,15 @@ from proctor.benchmarks.base import BenchmarkConfig
 from proctor.config.base import MOST_SEED, STRICT_BATCH, Config, plugin_section
 from proctor.config.lerobot_evaluation import OF_ENVIRONMENTS, OF_POLICIES
 from proctor.config.sections import between
-from proctor.definition import API_KEY_VARIABLE, secret_from
 from proctor.errors import UsageError, did_you_mean
-from proctor.foreign import Foreign
-from proctor.machine.loopback import LOOPBACK
+from proctor.fingerprint import API_KEY_VARIABLE, secret_from
+from proctor.lerobot_flags import LerobotFlag
 from proctor.policies.base import PolicyConfig
 from proctor.policies.remote.address import is_word
-from proctor.serving.limits import Limits
-from proctor.serving.server import PORTS, Door
-from proctor.wire.records import Protocol
+from proctor.protocols.inference_messages import Protocol
+from proctor.serving.limits import ServerLimits
+from proctor.serving.server import PORTS, Endpoint
+from proctor.system.loopback import LOOPBACK
 
 _NAMES = {protocol.value: protocol for protocol in Protocol}
 
@@ -28,7 +28,7 @@ _NAMES = {protocol.value: protocol for protocol in Protocol}
 class ServeConfig(Config):
     """A policy behind one or several wires."""
 
-    foreign: ClassVar[Mapping[str, Foreign]] = {**OF_ENVIRONMENTS, **OF_POLICIES}
+    foreign: ClassVar[Mapping[str, LerobotFlag]] = {**OF_ENVIRONMENTS, **OF_POLICIES}
     first: ClassVar[str] = (
         "policy.path policy.type policy.device rename_map protocol port host api_key "
         "api_key_file tls_cert tls_key trust max_batch max_connections max_message_mb idle_s "
@@ -104,18 +104,18 @@ class ServeConfig(Config):
         return self.policy
 
     @property
-    def doors(self) -> list[Door]:
+    def endpoints(self) -> list[Endpoint]:
         """The protocols and their ports."""
         protocols = [_NAMES[name] for name in self.protocol]
         ports = self.port or [PORTS[protocol] for protocol in protocols]
-        return [Door(p, port) for p, port in zip(protocols, ports, strict=True)]
+        return [Endpoint(p, port) for p, port in zip(protocols, ports, strict=True)]
 
-    def limits(self, api_key: str | None) -> Limits:
+    def limits(self, api_key: str | None) -> ServerLimits:
         """Return what the server allows to whoever shows ``api_key``."""
         tls = None
         if self.tls_cert is not None and self.tls_key is not None:
             tls = (self.tls_cert, self.tls_key)
-        return Limits(
+        return ServerLimits(
             host=self.host,
             api_key=api_key,
             tls=tls,

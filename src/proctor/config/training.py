@@ -14,15 +14,15 @@ from proctor.config.peft import PeftSettings
 from proctor.config.sections import EvalSettings, VideoSettings, at_least, between
 from proctor.config.training_sections import (
     AcceleratorSettings,
-    DatasetSettings,
     EmaSettings,
     ParallelismSettings,
     StartMethod,
+    TrainDatasetSettings,
     TrainWandbConfig,
 )
 from proctor.datasets.cache_settings import CacheKind
-from proctor.definition import PRESENTATION, Use, flatten
 from proctor.errors import UsageError
+from proctor.fingerprint import PRESENTATION, ConfigUse, flatten
 from proctor.policies.base import PolicyConfig
 from proctor.policies.lerobot.presets import OptimizerSettings, ScheduleSettings
 from proctor.policies.lerobot.pretrained import PretrainedConfig
@@ -34,7 +34,7 @@ _MOST_STEPS, _MOST_BATCH, _MOST_LOADERS = 10**9, 10**6, 256
 class TrainConfig(Config):
     """One training: a policy, what it learns from, how long, and where it goes."""
 
-    use: ClassVar[Use] = Use.TRAINING
+    use: ClassVar[ConfigUse] = ConfigUse.TRAINING
     first: ClassVar[str] = (
         "dataset.repo_id dataset.root dataset.episodes dataset.image_size dataset.cache "
         "dataset.image_transforms.enable policy.type policy.path policy.device policy.chunk_size "
@@ -43,7 +43,7 @@ class TrainConfig(Config):
     )
 
     policy: PolicyConfig = field(metadata=plugin_section("policies", type_of_path="pretrained"))
-    dataset: DatasetSettings = field(default_factory=DatasetSettings)
+    dataset: TrainDatasetSettings = field(default_factory=TrainDatasetSettings)
     env: BenchmarkConfig | None = field(
         default=None, metadata=plugin_section("benchmarks", optional=True)
     )

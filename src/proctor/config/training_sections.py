@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
+from proctor.callbacks.wandb import WandbConfig
 from proctor.config.image_transforms import ImageTransformSettings
 from proctor.datasets.cache_settings import FrameCacheSettings
 from proctor.errors import UsageError
-from proctor.recorders.wandb import WandbConfig
 
 
 @dataclass
-class DatasetSettings(FrameCacheSettings):
+class TrainDatasetSettings(FrameCacheSettings):
     """Which demonstrations are learnt from."""
 
     repo_id: str = field(default="", metadata={"help": "the dataset: its Hub id, as user/name"})

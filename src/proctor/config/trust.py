@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from proctor.config.base import RunConfig
-from proctor.config.builder import setting
+from proctor.config.builder import get_setting
 from proctor.errors import UsageError
 
 TRUST = ("trust_remote_code", "env.trust_remote_code")
@@ -16,7 +16,9 @@ CODE_NAMES = ("policy.type", "env.type", "env.id")
 """Flags whose value may be MODULE:NAME, and then the module is imported."""
 
 
-def trusted(settings: dict[str, Any], flags: Mapping[str, Any], origin: str) -> dict[str, Any]:
+def without_code_trust(
+    settings: dict[str, Any], flags: Mapping[str, Any], origin: str
+) -> dict[str, Any]:
     """Return settings that were read from a file, less the leave to run somebody else's code.
 
     A file may come from anywhere; a flag is the user's own word. So the leave is given again, and
@@ -27,7 +29,7 @@ def trusted(settings: dict[str, Any], flags: Mapping[str, Any], origin: str) -> 
     """
     for name in CODE_NAMES:
         section, _, field_name = name.partition(".")
-        value = setting(section, field_name, settings)
+        value = get_setting(section, field_name, settings)
         if ":" in value and flags.get(name) != value:
             raise UsageError(
                 f"{origin} asks to import {value}; if you trust that code, add --{name}={value}"

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
-from proctor.definition import PRESENTATION
 from proctor.errors import UsageError
+from proctor.fingerprint import PRESENTATION
 
 GB = 10**9
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from proctor.datasets.checks.decoded import Colours
+from proctor.datasets.checks.decoding import MeanColours
 from proctor.datasets.checks.episodes import (
     TaskTable,
     check_episodes,
@@ -17,8 +17,13 @@ from proctor.datasets.checks.episodes import (
     read_task_table,
 )
 from proctor.datasets.checks.files import check_files
-from proctor.datasets.checks.findings import Finding, Level, Mends, with_mends
-from proctor.datasets.checks.pictures import check_pictures
+from proctor.datasets.checks.findings import (
+    DatasetFinding,
+    FindingLevel,
+    RepairCommands,
+    with_repairs,
+)
+from proctor.datasets.checks.images import check_images
 from proctor.datasets.checks.rows import RowCheck
 from proctor.datasets.checks.stats import check_camera, check_episode_stats, check_stats
 from proctor.datasets.checks.table import EpisodeTable, read_episode_table
@@ -29,29 +34,29 @@ from proctor.datasets.format.info_file import read_info, write_info
 from proctor.datasets.format.tables import STATS_FILE, read_stats
 from proctor.datasets.format.tasks import write_tasks
 from proctor.errors import DatasetError
-from proctor.machine.locks import take_lock
+from proctor.system.locks import take_lock
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckReport:
     """What was looked at, and everything that is wrong with it, errors first."""
 
     root: Path
     info: Info | None
     """None where info.json itself cannot be used."""
-    findings: tuple[Finding, ...]
+    findings: tuple[DatasetFinding, ...]
     decoded: bool
     """Whether pictures were decoded."""
 
     @property
     def errors(self) -> int:
         """How many findings fail the check."""
-        return sum(finding.level is Level.ERROR for finding in self.findings)
+        return sum(finding.level is FindingLevel.ERROR for finding in self.findings)
 
 
 def check(
     root: Path, *, decode: bool = True, tell: Callable[[str], None] = lambda text: None
-) -> Checked:
+) -> CheckReport:
     """Look at everything in the dataset in ``root``; ``tell`` hears what is being looked at.
 
     Without ``decode`` no picture is: videos are asked how long they say they are.
@@ -64,16 +69,16 @@ def check(
     try:
         info = read_info(root)
     except DatasetError as error:
-        return Checked(
+        return CheckReport(
             root, None, (_unreadable(root, "info.unreadable", INFO_FILE, error),), decode
         )
     look = _Look(root, info, decode, tell)
-    findings = with_mends(list(look.all()), look.mends, info.total_episodes)
-    findings.sort(key=lambda finding: finding.level is not Level.ERROR)
-    return Checked(root, info, tuple(findings), decode)
+    findings = with_repairs(list(look.all()), look.mends, info.total_episodes)
+    findings.sort(key=lambda finding: finding.level is not FindingLevel.ERROR)
+    return CheckReport(root, info, tuple(findings), decode)
 
 
-def mend(root: Path) -> list[str]:
+def repair(root: Path) -> list[str]:
     """Rewrite what follows from the rest: totals, and the order and index of tasks.
 
     Returns what was done, in words.
@@ -119,10 +124,10 @@ class _Look:
     tell: Callable[[str], None]
 
     @property
-    def mends(self) -> Mends:
-        return Mends(self.root)
+    def mends(self) -> RepairCommands:
+        return RepairCommands(self.root)
 
-    def all(self) -> Iterator[Finding]:
+    def all(self) -> Iterator[DatasetFinding]:
         """Yield everything that is wrong; what cannot be read at all ends only its own part."""
         tasks: TaskTable | None = None
         self.tell("tasks and episodes")
@@ -146,18 +151,20 @@ class _Look:
         )
         self.tell("frames")
         yield from row_check.run()
-        colours: dict[str, Colours] = {}
+        colours: dict[str, MeanColours] = {}
         yield from self._videos(table, colours)
         if self.decode:
             for key in self.info.image_keys:
                 self.tell(f"pictures of {key}")
-                seen = colours.setdefault(key, Colours())
-                yield from check_pictures(self.root, self.info, table, key, seen)
+                seen = colours.setdefault(key, MeanColours())
+                yield from check_images(self.root, self.info, table, key, seen)
         self.tell("statistics")
         yield from self._stats(table, row_check, colours)
         yield from check_files(self.root, self.info, table, self.mends)
 
-    def _videos(self, table: EpisodeTable, colours: dict[str, Colours]) -> Iterator[Finding]:
+    def _videos(
+        self, table: EpisodeTable, colours: dict[str, MeanColours]
+    ) -> Iterator[DatasetFinding]:
         videos = VideoCheck(self.root, self.info, table, self.mends)
         files = videos.files()
         for number, ((key, path), rows) in enumerate(files.items(), 1):
@@ -168,13 +175,13 @@ class _Look:
             if facts is None:
                 continue
             if self.decode:
-                yield from videos.decoded(key, path, rows, colours.setdefault(key, Colours()))
+                yield from videos.decoded(key, path, rows, colours.setdefault(key, MeanColours()))
             elif facts.n_frames:
                 yield from videos.length(key, path, rows, facts.n_frames)
 
     def _stats(
-        self, table: EpisodeTable, rows: RowCheck, colours: dict[str, Colours]
-    ) -> Iterator[Finding]:
+        self, table: EpisodeTable, rows: RowCheck, colours: dict[str, MeanColours]
+    ) -> Iterator[DatasetFinding]:
         measured = rows.measured if rows.is_whole else {}
         try:
             per_episode = read_episode_stats(self.root, self.info)
@@ -197,5 +204,7 @@ class _Look:
                 yield from check_camera(key, stats, np.asarray(mean), self.mends)
 
 
-def _unreadable(root: Path, kind: str, where: str, error: DatasetError, mend: str = "") -> Finding:
-    return Finding(Level.ERROR, kind, str(error).replace(f"{root}/", ""), where, mend)
+def _unreadable(
+    root: Path, kind: str, where: str, error: DatasetError, mend: str = ""
+) -> DatasetFinding:
+    return DatasetFinding(FindingLevel.ERROR, kind, str(error).replace(f"{root}/", ""), where, mend)

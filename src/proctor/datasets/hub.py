@@ -9,8 +9,8 @@ from typing import Any
 from proctor.datasets.format.info import VERSION, Info
 from proctor.datasets.format.info_file import read_info
 from proctor.datasets.source import chosen_revision
-from proctor.errors import UsageError, one_line
-from proctor.machine.hub import HUB_ID, hub_api, in_our_words, refusals
+from proctor.errors import UsageError, strip_control_codes
+from proctor.system.hub import HUB_ID, explaining_hub_errors, explaining_refusals, hub_api
 
 CARD_FILE = "README.md"
 _NOT_PUSHED = ("images/*", ".*", "*.part")
@@ -36,7 +36,7 @@ def push(
         )
     api = hub or hub_api()
     kind = {"repo_type": "dataset"}
-    with in_our_words(repo, None, "nothing was uploaded"), refusals(repo):
+    with explaining_hub_errors(repo, None, "nothing was uploaded"), explaining_refusals(repo):
         address = str(api.create_repo(repo, private=private, exist_ok=True, **kind))
         left_out = [*_NOT_PUSHED, *(() if videos else ("videos/*",))]
         commit = api.upload_folder(
@@ -117,7 +117,7 @@ def pull(
         raise UsageError(f"{root} exists; choose another folder (--root=DIR), or remove it")
     api = hub or hub_api()
     part = root.with_name(f".{root.name}.pulled")
-    with in_our_words(repo, revision, "what was downloaded before is kept"):
+    with explaining_hub_errors(repo, revision, "what was downloaded before is kept"):
         refs = api.list_repo_refs(repo, repo_type="dataset")
         names = [ref.name for ref in (*refs.branches, *refs.tags)]
         wanted = revision or chosen_revision(repo, names)
@@ -137,4 +137,6 @@ def pull(
 
 def _check_id(repo: str) -> None:
     if not HUB_ID.fullmatch(repo):
-        raise UsageError(f"{one_line(repo, 100)!r} is no id on the Hub; write it like me/dataset")
+        raise UsageError(
+            f"{strip_control_codes(repo, 100)!r} is no id on the Hub; write it like me/dataset"
+        )

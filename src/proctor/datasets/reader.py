@@ -12,26 +12,26 @@ from proctor.datasets.cache_settings import FrameCacheSettings
 from proctor.datasets.format.episodes import Episodes
 from proctor.datasets.format.info import Info, data_file, video_file
 from proctor.datasets.frames.video import TOLERANCE_S, FrameReader
-from proctor.datasets.reading.catalogue import Source, read_source
-from proctor.datasets.reading.dataset import Dataset, Look
-from proctor.datasets.reading.windows import DeltaTimestamps, offsets_of
-from proctor.datasets.source import Found, find
+from proctor.datasets.reading.dataset import Dataset, ImageReadOptions
+from proctor.datasets.reading.metadata import DatasetMetadata, read_dataset_metadata
+from proctor.datasets.reading.windows import DeltaTimestamps, frame_offsets
+from proctor.datasets.source import FoundDataset, find
 from proctor.errors import DatasetError
 from proctor.features import Array
 
 
 @dataclass(frozen=True)
-class Catalogue:
+class DatasetHandle:
     """A dataset whose metadata are here: frames of it can be had, of any of its episodes."""
 
-    source: Source
-    found: Found
+    source: DatasetMetadata
+    found: FoundDataset
 
     def frames(
         self,
         episodes: Sequence[int] | None = None,
         delta_timestamps: DeltaTimestamps | None = None,
-        look: Look | None = None,
+        look: ImageReadOptions | None = None,
     ) -> Dataset:
         """Return the frames of ``episodes`` (None: all); their files are downloaded now.
 
@@ -39,24 +39,24 @@ class Catalogue:
             UsageError: there is no such episode or feature, or they cannot be had.
         """
         info, table = self.source.info, self.source.episodes
-        look = look or Look(FrameReader())
+        look = look or ImageReadOptions(FrameReader())
         chosen = chosen_episodes(self.found.name, table, episodes)
-        offsets = offsets_of(delta_timestamps, info, look.reader.tolerance_s)
+        offsets = frame_offsets(delta_timestamps, info, look.reader.tolerance_s)
         if self.found.remote is not None:
             self.found.fetch(_files(info, table, chosen))
         return Dataset(self.source, chosen, offsets, look)
 
 
-def look_up(
+def open_handle(
     path_or_id: str | Path, root: str | Path | None = None, revision: str | None = None
-) -> Catalogue:
+) -> DatasetHandle:
     """Find a dataset and read its metadata; nothing else of it is downloaded.
 
     Raises:
         UsageError: there is no such dataset, or it cannot be read.
     """
     found = find(path_or_id, None if root is None else Path(root), revision)
-    return Catalogue(read_source(found.name, found.root), found)
+    return DatasetHandle(read_dataset_metadata(found.name, found.root), found)
 
 
 def open(
@@ -80,8 +80,10 @@ def open(
     Raises:
         UsageError: there is no such dataset, episode or feature, or it cannot be read.
     """
-    look = Look(FrameReader(tolerance_s=tolerance_s), image_size, cache or FrameCacheSettings())
-    return look_up(path_or_id, root, revision).frames(episodes, delta_timestamps, look)
+    look = ImageReadOptions(
+        FrameReader(tolerance_s=tolerance_s), image_size, cache or FrameCacheSettings()
+    )
+    return open_handle(path_or_id, root, revision).frames(episodes, delta_timestamps, look)
 
 
 def chosen_episodes(name: str, table: Episodes, episodes: Sequence[int] | None) -> Array:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from proctor.datasets.format.info import INFO_FILE, VERSION, VERSIONS
 from proctor.errors import DatasetError, HubUnreachable, UsageError
-from proctor.machine.files import read_plain
-from proctor.machine.hub import HUB_ID, Place, download, revisions
+from proctor.system.files import read_regular_file
+from proctor.system.hub import HUB_ID, HubLocation, download, revisions
 
 _BRANCH = "main"
 _AT_ONCE = 1000
@@ -23,21 +23,21 @@ _VERSION = re.compile(r"v(\d{1,4})\.(\d{1,4})")
 
 
 @dataclass(frozen=True)
-class Remote:
+class HubDataset:
     """A dataset on the Hub, at one revision, and where what is downloaded of it goes."""
 
     repo: str
     revision: str
-    place: Place
+    place: HubLocation
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundDataset:
     """A dataset whose metadata are here."""
 
     name: str
     root: Path
-    remote: Remote | None = None
+    remote: HubDataset | None = None
     """Where its other files may be fetched from."""
 
     def fetch(self, files: Sequence[str]) -> None:
@@ -68,7 +68,9 @@ def lerobot_home() -> Path:
     return Path(os.environ.get("HF_HOME") or default).expanduser() / "lerobot"
 
 
-def find(path_or_id: str | Path, root: Path | None = None, revision: str | None = None) -> Found:
+def find(
+    path_or_id: str | Path, root: Path | None = None, revision: str | None = None
+) -> FoundDataset:
     """Return where a dataset is; of one on the Hub, the metadata are downloaded.
 
     ``root`` is the folder that has it, or that it is to be downloaded to. Without, a Hub id that
@@ -77,16 +79,16 @@ def find(path_or_id: str | Path, root: Path | None = None, revision: str | None 
     Raises:
         UsageError: there is none, neither here nor on the Hub, or none that can be read.
     """
-    here = find_here(path_or_id, root, revision)
+    here = find_local(path_or_id, root, revision)
     if here is not None:
         return here
-    place = Place("dataset", None if root else lerobot_home() / "hub", root)
+    place = HubLocation("dataset", None if root else lerobot_home() / "hub", root)
     return _fetched(str(path_or_id), revision, place)
 
 
-def find_here(
+def find_local(
     path_or_id: str | Path, root: Path | None = None, revision: str | None = None
-) -> Found | None:
+) -> FoundDataset | None:
     """Return where a dataset lies on this machine; None for one that may be on the Hub.
 
     Raises:
@@ -103,11 +105,11 @@ def find_here(
         raise DatasetError(f"{here} is not a dataset: it has no {INFO_FILE}")
     at_home = lerobot_home() / name
     if root is None and revision is None and (at_home / INFO_FILE).exists():
-        return Found(name, at_home)
+        return FoundDataset(name, at_home)
     return None
 
 
-def _lying(name: str, here: Path, root: Path | None, revision: str | None) -> Found | None:
+def _lying(name: str, here: Path, root: Path | None, revision: str | None) -> FoundDataset | None:
     """Return a dataset that lies here; None where it is a download of another revision."""
     commit = _commit_of(here) if root is not None and _is_id(name) else None
     if commit is None and revision is not None:
@@ -116,16 +118,18 @@ def _lying(name: str, here: Path, root: Path | None, revision: str | None) -> Fo
             f"{revision!r}; leave out the revision, or the folder"
         )
     if commit is None:
-        return Found(name, here)
+        return FoundDataset(name, here)
     if revision not in (None, commit):
         return None
-    return Found(name, here, Remote(name, commit, Place("dataset", folder=here)))
+    return FoundDataset(name, here, HubDataset(name, commit, HubLocation("dataset", folder=here)))
 
 
 def _commit_of(folder: Path) -> str | None:
     """Return which commit a folder was downloaded from; None where it was not downloaded."""
     try:
-        first = read_plain(folder / _COMMIT_FILE, 1000).split(b"\n")[0].decode(errors="replace")
+        first = (
+            read_regular_file(folder / _COMMIT_FILE, 1000).split(b"\n")[0].decode(errors="replace")
+        )
     except OSError:
         return None
     return first if _COMMIT.fullmatch(first) else None
@@ -135,7 +139,7 @@ def _is_id(name: str) -> bool:
     return bool(HUB_ID.fullmatch(name))
 
 
-def _fetched(repo: str, revision: str | None, place: Place) -> Found:
+def _fetched(repo: str, revision: str | None, place: HubLocation) -> FoundDataset:
     if revision is None:
         try:
             revision = chosen_revision(repo, revisions(repo, "dataset"))
@@ -144,19 +148,19 @@ def _fetched(repo: str, revision: str | None, place: Place) -> Found:
     root = download(repo, revision, ["meta/*"], place)
     if place.folder is None:
         revision = root.name  # its commit: what is fetched next belongs to these metadata
-    return Found(repo, root, Remote(repo, revision, place))
+    return FoundDataset(repo, root, HubDataset(repo, revision, place))
 
 
-def _kept(repo: str, place: Place, unreachable: HubUnreachable) -> Found:
+def _kept(repo: str, place: HubLocation, unreachable: HubUnreachable) -> FoundDataset:
     """Return what was downloaded before, newest version first.
 
     Raises:
         HubUnreachable: nothing was.
     """
-    offline = Place(place.kind, place.cache, place.folder, offline=True)
+    offline = HubLocation(place.kind, place.cache, place.folder, offline=True)
     for revision in (*VERSIONS, _BRANCH):
         try:
-            return Found(repo, download(repo, revision, None, offline))
+            return FoundDataset(repo, download(repo, revision, None, offline))
         except HubUnreachable:
             continue
     raise unreachable

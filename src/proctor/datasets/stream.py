@@ -15,11 +15,11 @@ import numpy as np
 from proctor.datasets.format.info import data_file, video_file
 from proctor.datasets.frames.video import FrameReader
 from proctor.datasets.reader import chosen_episodes
-from proctor.datasets.reading.catalogue import Source, read_source
-from proctor.datasets.reading.dataset import Dataset, Look
+from proctor.datasets.reading.dataset import Dataset, ImageReadOptions
+from proctor.datasets.reading.metadata import DatasetMetadata, read_dataset_metadata
 from proctor.datasets.reading.shards import Shard, shards_of, shuffled
-from proctor.datasets.reading.stream_files import Files, files_of
-from proctor.datasets.reading.windows import DeltaTimestamps, offsets_of
+from proctor.datasets.reading.stream_files import DatasetFiles, dataset_files
+from proctor.datasets.reading.windows import DeltaTimestamps, frame_offsets
 from proctor.errors import UsageError
 from proctor.features import Array
 
@@ -69,7 +69,7 @@ class Stream:
     """
 
     def __init__(
-        self, files: Files, options: StreamOptions, start_at: StreamState | None = None
+        self, files: DatasetFiles, options: StreamOptions, start_at: StreamState | None = None
     ) -> None:
         """Read the metadata; nothing else is fetched yet.
 
@@ -83,13 +83,13 @@ class Stream:
                 f"{options.buffer} and {options.seed}"
             )
         root = files.root
-        self.source = read_source(str(root), root)
+        self.source = read_dataset_metadata(str(root), root)
         if files.private:
             self.source = replace(self.source, stamp=None)
         """What the metadata say."""
         info, episodes = self.source.info, self.source.episodes
         self._files, self._options = files, options
-        self._offsets = offsets_of(options.delta_timestamps, info, options.tolerance_s)
+        self._offsets = frame_offsets(options.delta_timestamps, info, options.tolerance_s)
         chosen = chosen_episodes(str(root), episodes, options.episodes)
         counted = np.stack([chosen, episodes.length[chosen]]).astype("<i8")
         self._chosen = hashlib.sha256(counted.tobytes()).hexdigest()[:16]
@@ -99,7 +99,7 @@ class Stream:
         self._shard_of = _shard_of(self._shards, int(episodes.length[chosen].sum()))
         self._frames = FrameReader(tolerance_s=options.tolerance_s)
         self._tables = _Tables(
-            self.source, chosen, self._offsets, Look(self._frames, options.image_size)
+            self.source, chosen, self._offsets, ImageReadOptions(self._frames, options.image_size)
         )
         self._kept = _Kept(files, int(options.kept_gb * 1e9))
         self._epoch, self._position = 0, 0
@@ -208,7 +208,7 @@ def open_stream(
     Raises:
         UsageError: there is no such dataset or episode, or ``start_at`` is of another stream.
     """
-    files = files_of(path_or_id, revision, root)
+    files = dataset_files(path_or_id, revision, root)
     try:
         return Stream(files, options or StreamOptions(), start_at)
     except BaseException:
@@ -220,7 +220,11 @@ class _Tables:
     """The numbers of some data files, each as a dataset of the chosen episodes in it."""
 
     def __init__(
-        self, source: Source, chosen: Array, offsets: dict[str, Array], look: Look
+        self,
+        source: DatasetMetadata,
+        chosen: Array,
+        offsets: dict[str, Array],
+        look: ImageReadOptions,
     ) -> None:
         self._source, self._chosen = source, chosen
         self._offsets, self._look = offsets, look
@@ -256,7 +260,7 @@ class _Tables:
 class _Kept:
     """The files that were fetched, the least recently used of which are dropped for new ones."""
 
-    def __init__(self, files: Files, most_bytes: int) -> None:
+    def __init__(self, files: DatasetFiles, most_bytes: int) -> None:
         self._files, self._most_bytes = files, most_bytes
         self._sizes: OrderedDict[Path, int] = OrderedDict()
 

@@ -24,24 +24,38 @@ from proctor.datasets.format.info_file import read_info, write_info
 from proctor.datasets.format.tables import STATS_FILE, write_stats, write_table
 from proctor.datasets.format.tasks import TASKS_FILE, read_tasks, write_tasks
 from proctor.datasets.frames.encoder import Codec
-from proctor.datasets.writing.compaction import Limits, compact, remove_leftovers, take_over_all
-from proctor.datasets.writing.disk import in_our_words, reason_of
-from proctor.datasets.writing.entry import Entry, entries_of, grown, numbers_of
+from proctor.datasets.writing.compaction import (
+    FileSizeLimits,
+    compact,
+    link_or_copy_all,
+    remove_leftovers,
+)
+from proctor.datasets.writing.disk_errors import explaining_disk_errors, write_failure_reason
+from proctor.datasets.writing.episode_rows import (
+    EpisodeRows,
+    grown_info,
+    rows_of_episodes,
+    stack_numbers,
+)
+from proctor.datasets.writing.file_allocation import (
+    FileAllocation,
+    last_allocation,
+    next_allocation,
+)
 from proctor.datasets.writing.frame import refuse_unwritable
-from proctor.datasets.writing.layout import Layout, new_info, recorded_codec
-from proctor.datasets.writing.places import Places, last_places, next_places
-from proctor.datasets.writing.take import Take, TakeWriter
-from proctor.datasets.writing.totals import read_totals
-from proctor.datasets.writing.workshop import (
-    Workshop,
-    anything_in,
+from proctor.datasets.writing.layout import FileLayout, new_info, recorded_codec
+from proctor.datasets.writing.staged_episode import StagedEpisode, StagedEpisodeWriter
+from proctor.datasets.writing.staging import (
+    StagingArea,
+    has_content,
     lock_dataset,
     make_folders,
     unlock_dataset,
 )
-from proctor.errors import DatasetError, one_line
-from proctor.machine.files import mend_swap
-from proctor.machine.locks import Lock
+from proctor.datasets.writing.totals import read_totals
+from proctor.errors import DatasetError, strip_control_codes
+from proctor.system.files import recover_swap
+from proctor.system.locks import Lock
 
 _OPEN = "open"
 
@@ -53,10 +67,10 @@ class DatasetWriter:
         """Use ``create`` or ``resume``."""
         self.root, self.info, self.codec = root, info, codec
         self._lock: Lock | None = lock
-        self._workshop = Workshop(root)
-        self._open: TakeWriter | None = None
+        self._workshop = StagingArea(root)
+        self._open: StagedEpisodeWriter | None = None
         self._tasks: tuple[str, ...] = ()
-        self._last: Places | None = None
+        self._last: FileAllocation | None = None
         self._is_broken = False
         self._read()
 
@@ -67,7 +81,7 @@ class DatasetWriter:
         fps: int,
         features: Mapping[str, Mapping[str, Any]],
         codec: Codec | None = None,
-        layout: Layout | None = None,
+        layout: FileLayout | None = None,
     ) -> DatasetWriter:
         """Begin a dataset in ``root``, which must not exist or be empty.
 
@@ -80,11 +94,11 @@ class DatasetWriter:
             DatasetError: the folder exists, cannot be written, or a feature cannot be recorded.
         """
         root, codec = root.resolve(), codec or Codec()
-        if root.exists() and (not root.is_dir() or anything_in(root)):
+        if root.exists() and (not root.is_dir() or has_content(root)):
             raise DatasetError(f"{root} exists; choose another folder, or resume what is in it")
-        info = new_info(fps, features, codec, layout or Layout())
+        info = new_info(fps, features, codec, layout or FileLayout())
         refuse_unwritable(info)
-        with in_our_words(root, "nothing was recorded"):
+        with explaining_disk_errors(root, "nothing was recorded"):
             root.mkdir(parents=True, exist_ok=True)
             lock = lock_dataset(root)
             try:
@@ -105,18 +119,18 @@ class DatasetWriter:
             DatasetError: there is none, another process writes it, or it cannot be gone on with.
         """
         root = root.resolve()  # a link stays one: what it leads to is replaced, where it lies
-        mend_swap(root)
+        recover_swap(root)
         info = read_info(root)
         if info.is_v2:
             raise DatasetError(
                 f"{root} is of version {info.version}: run `proctor data convert` first"
             )
         refuse_unwritable(info)
-        with in_our_words(root, "it is as it was"):
+        with explaining_disk_errors(root, "it is as it was"):
             lock = lock_dataset(root)
         try:
-            with in_our_words(root, "it is as it was"):
-                Workshop(root).clear()
+            with explaining_disk_errors(root, "it is as it was"):
+                StagingArea(root).clear()
                 remove_leftovers(root)
                 return cls(root, read_info(root), codec or recorded_codec(info), lock)
         except BaseException:
@@ -143,7 +157,7 @@ class DatasetWriter:
         with self._keeping("the open episode is lost"):
             try:
                 if self._open is None:
-                    self._open = TakeWriter(self.new_take(_OPEN), self.info, self.codec)
+                    self._open = StagedEpisodeWriter(self.new_take(_OPEN), self.info, self.codec)
                 self._open.add_frame(frame, task)
             except OSError:
                 self.discard_episode()
@@ -174,11 +188,11 @@ class DatasetWriter:
         if take is not None:
             take.discard()
 
-    def append(self, take: Take) -> int:
+    def append(self, take: StagedEpisode) -> int:
         """Put a finished take into the dataset and remove it; return the episode's number."""
         return self.append_all([take])
 
-    def append_all(self, takes: Sequence[Take]) -> int:
+    def append_all(self, takes: Sequence[StagedEpisode]) -> int:
         """Put takes into the dataset, all or none, and remove them; return the first's number.
 
         It costs little more than one of them does.
@@ -227,11 +241,11 @@ class DatasetWriter:
         else:
             self.release()
 
-    def _append(self, takes: Sequence[Take]) -> int:
+    def _append(self, takes: Sequence[StagedEpisode]) -> int:
         if self._is_broken:
             self._read()
-        places = next_places(self.root, self.info, self._last, len(takes))
-        entries = entries_of(takes, self.info, self._tasks, places)
+        places = next_allocation(self.root, self.info, self._last, len(takes))
+        entries = rows_of_episodes(takes, self.info, self._tasks, places)
         try:
             self._publish(takes, entries, places)
         except BaseException:
@@ -243,26 +257,28 @@ class DatasetWriter:
             take.remove()
         return entries[0].row.index
 
-    def _publish(self, takes: Sequence[Take], entries: Sequence[Entry], places: Places) -> None:
+    def _publish(
+        self, takes: Sequence[StagedEpisode], entries: Sequence[EpisodeRows], places: FileAllocation
+    ) -> None:
         """Put the files of episodes in place; info.json, the last, makes them some."""
         root, info = self.root, self.info
         make_folders(root, [*places.paths(root, info), root / TASKS_FILE])
         self._workshop.intend(places)
         for key, films in places.videos.items():
             paths = [video_file(root, info, key, *place) for place in films]
-            take_over_all(zip((take.video(key) for take in takes), paths, strict=True))
+            link_or_copy_all(zip((take.video(key) for take in takes), paths, strict=True))
         write_table(data_file(root, info, *places.data), *(entry.table for entry in entries))
         last = entries[-1]
         if len(last.tasks) > len(self._tasks):
             write_tasks(root, last.tasks)
         stats = [entry.stats for entry in entries]
         write_episodes(root, [entry.row for entry in entries], stats, *places.episodes)
-        self._totals.add_all(stats, numbers_of(entries), [entry.pixels for entry in entries])
+        self._totals.add_all(stats, stack_numbers(entries), [entry.pixels for entry in entries])
         for entry in entries:
             for key, counts in entry.pixels.items():
                 self._workshop.write_levels(key, entry.row.index, counts)
         write_stats(root, self._totals.stats())
-        now = grown(info, last)
+        now = grown_info(info, last)
         write_info(root, now)
         self._workshop.forget()
         self.info, self._tasks, self._last = now, last.tasks, places
@@ -274,7 +290,7 @@ class DatasetWriter:
         self._totals = read_totals(self.root, self.info, episodes)
         self._tasks = read_tasks(self.root, self.info)[: self.info.total_tasks]
         self._undo(episodes)
-        self._last = last_places(self.root, self.info, episodes)
+        self._last = last_allocation(self.root, self.info, episodes)
         self._is_broken = False
 
     def _undo(self, episodes: Episodes) -> None:
@@ -298,11 +314,11 @@ class DatasetWriter:
         if self._is_broken:
             return "an episode did not fit on the disk; resume it when there is room"
         try:
-            self._lock = compact(self.root, Limits.of(self.info), self._lock)
+            self._lock = compact(self.root, FileSizeLimits.of(self.info), self._lock)
         except OSError as error:
-            return f"they could not be put together: {reason_of(error)}"
+            return f"they could not be put together: {write_failure_reason(error)}"
         except (DatasetError, pa.ArrowException) as error:  # of files that others wrote
-            return f"they could not be put together: {one_line(str(error), 200)}"
+            return f"they could not be put together: {strip_control_codes(str(error), 200)}"
         return None
 
     def _check_is_open(self) -> None:
@@ -312,4 +328,6 @@ class DatasetWriter:
     def _keeping(self, lost: str) -> contextlib.AbstractContextManager[None]:
         """Return what says of a disk that is full which episodes are kept, and what is not."""
         n = self.info.total_episodes
-        return in_our_words(self.root, f"{n} finished episode{'' if n == 1 else 's'} kept, {lost}")
+        return explaining_disk_errors(
+            self.root, f"{n} finished episode{'' if n == 1 else 's'} kept, {lost}"
+        )

@@ -130,7 +130,7 @@ class WorkerEnd:
         self._line.close()
 
 
-def make_line() -> tuple[EngineEnd, WorkerEnd]:
+def make_channel() -> tuple[EngineEnd, WorkerEnd]:
     """Return the two ends of a new line."""
     ours, theirs = socket.socketpair()
     return EngineEnd(ours), WorkerEnd(theirs)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from proctor.errors import EpisodeLost, PolicyError, UsageError, WireError, bounded
+from proctor.errors import EpisodeStateLost, PolicyError, ProtocolError, UsageError, truncate_text
 from proctor.features import ActionSpec, Array
 from proctor.policies.base import Batch, Policy, Query
 
@@ -35,7 +35,7 @@ def shaped_chunks(policy: Policy, batch: Batch, action: ActionSpec) -> Array | l
         PolicyError: it raised, or gave a wrong shape.
     """
     first = batch.queries[0]
-    with blaming(policy, _place(first)):
+    with blame_policy(policy, _place(first)):
         acted = policy.act(batch)
         if policy.spec.n_action_steps is None:
             chunks: Array | list[Array] = [np.asarray(chunk, dtype=np.float32) for chunk in acted]
@@ -63,7 +63,7 @@ def _check_each(policy: Policy, batch: Batch, chunks: list[Array], action: Actio
 
 
 @contextlib.contextmanager
-def blaming(policy: Policy, where: str) -> Iterator[None]:
+def blame_policy(policy: Policy, where: str) -> Iterator[None]:
     """Name the policy and the place in whatever it raises.
 
     Raises:
@@ -72,9 +72,9 @@ def blaming(policy: Policy, where: str) -> Iterator[None]:
     """
     try:
         yield
-    except EpisodeLost:
+    except EpisodeStateLost:
         raise
-    except (WireError, UsageError) as error:  # of somebody's files or server, not of our code
+    except (ProtocolError, UsageError) as error:  # of somebody's files or server, not of our code
         raise PolicyError(f"policy {policy.spec.name!r}: {error} {where}") from None
     except (Exception, SystemExit) as error:
         raise _policy_error(policy, f"raised {type(error).__name__}: {error}", where) from error
@@ -85,5 +85,5 @@ def _place(query: Query) -> str:
 
 
 def _policy_error(policy: Policy, what: str, where: str) -> PolicyError:
-    what = " ".join(bounded(what).split())
+    what = " ".join(truncate_text(what).split())
     return PolicyError(f"policy {policy.spec.name!r} {what} {where}")

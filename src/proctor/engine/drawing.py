@@ -21,9 +21,9 @@ from multiprocessing import reduction
 from typing import Any
 
 from proctor.benchmarks.base import Benchmark, Sim
-from proctor.engine.arena import anonymous_file
+from proctor.engine.shared_memory import anonymous_file
 from proctor.features import Array, FeatureKind, Observation
-from proctor.types import EpisodeSpec, Step
+from proctor.types import EpisodeSpec, StepResult
 
 PATIENCE_S = 2.0
 """How long the first in line waits before it draws all the same: one who hangs while drawing, until
@@ -105,7 +105,7 @@ class TurnTakingSim:
         """Reset the world."""
         self._sim.reset(spec)
 
-    def step(self, action: Array) -> Step:
+    def step(self, action: Array) -> StepResult:
         """Advance the world."""
         return self._sim.step(action)
 

@@ -8,39 +8,45 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from proctor.engine.arena import Arena
-from proctor.engine.breakage import diverged_at, given_up
+from proctor.callbacks.base import Callback
+from proctor.callbacks.staged_episodes import RecordingOptions
+from proctor.callbacks.video import VideoCamera
+from proctor.engine.failures import diverged_result, errored_result
 from proctor.engine.in_process import make_pool
-from proctor.engine.inference import Attempt, Inference, Request, Requests, Ticket
+from proctor.engine.inference import (
+    ActionRequest,
+    ActionRequestBatch,
+    EpisodeAttempt,
+    Inference,
+    Ticket,
+)
 from proctor.engine.messages import (
-    Begin,
-    Broken,
-    Chunk,
     CloseSim,
-    Ended,
+    EpisodeEnded,
+    ExecuteChunk,
     NeedsActions,
     PluginFailed,
     PolicyFailed,
     RecordingFailed,
     Report,
     SimClosed,
-    Started,
+    StartEpisode,
+    WorkerFailed,
+    WorkerReady,
 )
-from proctor.engine.openings import Openings
 from proctor.engine.scheduler import Scheduler
+from proctor.engine.shared_memory import ObservationBuffer
+from proctor.engine.startup_failures import StartupFailures
 from proctor.engine.worker import WorkerSetup
 from proctor.errors import (
-    EpisodeLost,
+    EpisodeStateLost,
     PluginError,
     PolicyError,
     RunFolderError,
     WorkerError,
-    what_happened,
+    summarize_traceback,
 )
 from proctor.features import Array, Feature
-from proctor.recorders.base import Recorder
-from proctor.recorders.takes import Recording
-from proctor.recorders.video import Camera
 from proctor.runs.latency import size_of
 from proctor.runs.records import Pulse
 from proctor.types import EpisodeKey, EpisodeResult
@@ -74,26 +80,30 @@ class Engine:
     def __init__(self, setup: EngineSetup, scheduler: Scheduler) -> None:
         self._inference = setup.inference
         self._scheduler = scheduler
-        self._recorders: Sequence[Recorder] = ()
-        self._camera: Camera | None = None
-        self._recording: Recording | None = None
+        self._callbacks: Sequence[Callback] = ()
+        self._camera: VideoCamera | None = None
+        self._recording: RecordingOptions | None = None
         self._actions: Mapping[EpisodeKey, Array] = {}
         self._not_started = list(range(setup.n_workers))
-        arena = Arena(setup.n_workers, setup.features, setup.n_obs_steps)
+        buffer = ObservationBuffer(setup.n_workers, setup.features, setup.n_obs_steps)
         watchdog_s = None if setup.in_process else setup.watchdog_s
-        self._pool = make_pool(setup.worker, arena, watchdog_s)
+        self._pool = make_pool(setup.worker, buffer, watchdog_s)
         self.wake = self._pool.wake  # for any thread: there may be more to run
         self._inference.attach(self.wake)
         self._inference.warm_up(setup.features, setup.n_workers)
         self._free: set[int] = set()
         self._finished: list[EpisodeResult] = []  # not yet recorded
-        self._turns: dict[int, Request] = {}  # what the episode in each slot asks or asked last
-        self._asked: dict[Ticket, dict[int, Request]] = {}  # the batches in flight, slot by slot
+        self._turns: dict[
+            int, ActionRequest
+        ] = {}  # what the episode in each slot asks or asked last
+        self._asked: dict[
+            Ticket, dict[int, ActionRequest]
+        ] = {}  # the batches in flight, slot by slot
         self._starting: set[int] = set()
         self._starts_failed = 0
         self._beats_before: dict[int, int] = {}  # of the slots' episodes
         self._broke: dict[EpisodeKey, set[_Breakage]] = {}  # how episodes that go on broke before
-        self._openings = Openings()
+        self._startup_failures = StartupFailures()
         self._pulse_at = 0.0
         self._begin_counting()
 
@@ -105,11 +115,11 @@ class Engine:
 
     def run(
         self,
-        recorders: Sequence[Recorder],
+        callbacks: Sequence[Callback],
         should_stop: Callable[[], bool] = lambda: False,
-        camera: Camera | None = None,
+        camera: VideoCamera | None = None,
         actions: Mapping[EpisodeKey, Array] | None = None,
-        recording: Recording | None = None,
+        recording: RecordingOptions | None = None,
     ) -> None:
         """Run until every episode has ended, or ``should_stop`` and the rounds begun have.
 
@@ -123,7 +133,7 @@ class Engine:
             WorkerError: no worker can be started, or no simulator of a task can be opened.
             RunFolderError: a take cannot be written.
         """
-        self._recorders, self._camera, self._recording = recorders, camera, recording
+        self._callbacks, self._camera, self._recording = callbacks, camera, recording
         self._actions = {} if actions is None else actions
         self._begin_counting()
         stopping = False
@@ -141,7 +151,7 @@ class Engine:
                     stopping = True
                     self._scheduler.finish_rounds()
                 self._send_pulse()
-            self._finished += self._openings.rest()
+            self._finished += self._startup_failures.rest()
         finally:
             self._record_finished()
             self._send_pulse(force=True)
@@ -181,16 +191,16 @@ class Engine:
         match report:
             case NeedsActions(step):
                 self._needs_actions(slot, step)
-            case Ended(result):
+            case EpisodeEnded(result):
                 self._ended(slot, result)
-            case Started():
+            case WorkerReady():
                 self._starts_failed = 0
                 self._starting.discard(slot)
                 self._free.add(slot)
             case SimClosed():
                 self._scheduler.closed(slot)
                 self._free.add(slot)
-            case Broken():
+            case WorkerFailed():
                 self._broken(slot, report)
             case PolicyFailed(message, cause):
                 raise PolicyError(message) from (None if cause is None else WorkerError(cause))
@@ -202,21 +212,23 @@ class Engine:
     def _needs_actions(self, slot: int, step: int) -> None:
         spec = self._scheduler.running(slot)
         assert spec is not None
-        self._finished += self._openings.opened(spec.task.key)
+        self._finished += self._startup_failures.opened(spec.task.key)
         earlier = self._turns.get(slot)
-        self._turns[slot] = Request(earlier.attempt if earlier else Attempt(spec), step)
+        self._turns[slot] = ActionRequest(
+            earlier.attempt if earlier else EpisodeAttempt(spec), step
+        )
         self._scheduler.request(slot)
 
     def _ended(self, slot: int, result: EpisodeResult) -> None:
         spec = self._scheduler.finish(slot)
-        self._finished += self._openings.opened(spec.task.key)
+        self._finished += self._startup_failures.opened(spec.task.key)
         self._broke.pop(spec.key, None)
         result.attempts = self._scheduler.attempts(spec)
         self._end_attempt(slot)
         self._free.add(slot)
         self._finished.append(result)
 
-    def _broken(self, slot: int, broken: Broken) -> None:
+    def _broken(self, slot: int, broken: WorkerFailed) -> None:
         """Replace the worker; its episode is tried again, or has ended."""
         self._free.discard(slot)
         self._end_attempt(slot)
@@ -227,17 +239,17 @@ class Engine:
             self._starts_failed += slot in self._starting  # one that was idle had started
         if broken.at_start or self._starts_failed > _MAX_FAILED_STARTS:
             raise WorkerError(
-                f"workers cannot start: {what_happened(broken.reason)}"
+                f"workers cannot start: {summarize_traceback(broken.reason)}"
             ) from WorkerError(broken.reason)
         self._start(slot)
 
-    def _broken_in_episode(self, slot: int, broken: Broken) -> None:
+    def _broken_in_episode(self, slot: int, broken: WorkerFailed) -> None:
         """Try the episode again; one that breaks twice in the same way is the policy's doing."""
         spec = self._scheduler.running(slot)
         assert spec is not None
         given = int(self._pool.steps()[slot]) - self._beats_before[slot]
         if given:
-            self._finished += self._openings.opened(spec.task.key)
+            self._finished += self._startup_failures.opened(spec.task.key)
         earlier = self._broke.setdefault(spec.key, set())
         diverged = given > 0 and (given, broken.cause) in earlier
         if broken.cause is not None:
@@ -246,10 +258,10 @@ class Engine:
         if again:
             return
         del self._broke[spec.key]
-        result = diverged_at(spec, given, broken) if diverged else given_up(spec)
+        result = diverged_result(spec, given, broken) if diverged else errored_result(spec)
         result.error, result.worker = broken.reason, slot
         result.attempts = self._scheduler.attempts(spec)
-        self._finished += [result] if given else self._openings.failed(result)
+        self._finished += [result] if given else self._startup_failures.failed(result)
 
     def _end_attempt(self, slot: int) -> None:
         """Let the policy forget the episode in ``slot``, if it was asked for it."""
@@ -264,7 +276,7 @@ class Engine:
                 self._free.discard(slot)
                 self._beats_before[slot] = int(self._pool.steps()[slot])
                 actions = self._actions.get(spec.key)
-                self._pool.send(slot, Begin(spec, self._camera, actions, self._recording))
+                self._pool.send(slot, StartEpisode(spec, self._camera, actions, self._recording))
             elif self._scheduler.must_close(slot):
                 self._free.discard(slot)
                 self._pool.send(slot, CloseSim())
@@ -276,7 +288,7 @@ class Engine:
             if not slots:
                 return
             asked = {slot: self._turns[slot] for slot in slots}
-            batch = Requests(list(asked.values()), self._pool.observations(slots))
+            batch = ActionRequestBatch(list(asked.values()), self._pool.observations(slots))
             self._asked[self._inference.submit(batch)] = asked
             self._batches += 1
             self._batched_requests += len(slots)
@@ -291,27 +303,29 @@ class Engine:
             self._infer_s += answer.seconds / self._inference.capacity
             self._calls[size_of(answer.seconds)] += 1
             still = [slot for slot, request in asked.items() if self._turns.get(slot) is request]
-            if isinstance(answer.error, EpisodeLost):  # as if its simulator had: from the beginning
+            if isinstance(
+                answer.error, EpisodeStateLost
+            ):  # as if its simulator had: from the beginning
                 for slot in still:
-                    self._broken(slot, Broken(str(answer.error)))
+                    self._broken(slot, WorkerFailed(str(answer.error)))
                 continue
             if answer.error is not None:
                 raise answer.error
             assert answer.chunks is not None
             for slot, actions in zip(asked, answer.chunks, strict=True):
                 if slot in still:
-                    self._pool.send(slot, Chunk(actions))
+                    self._pool.send(slot, ExecuteChunk(actions))
 
     def _record_finished(self) -> None:
         """Hand finished episodes to the recorders, after their workers have been given new ones."""
         while self._finished:
             result = self._finished.pop(0)
-            for recorder in self._recorders:
-                recorder.episode_ended(result)
+            for callback in self._callbacks:
+                callback.on_episode_end(result)
 
     def _send_pulse(self, *, force: bool = False) -> None:
         now = time.monotonic()
         if force or now >= self._pulse_at:
             self._pulse_at = now + _POLL_S
-            for recorder in self._recorders:
-                recorder.pulse(self.pulse())
+            for callback in self._callbacks:
+                callback.pulse(self.pulse())

@@ -14,9 +14,9 @@ import numpy as np
 from proctor.benchmarks.base import Sim
 from proctor.errors import SimulatorFault, WorkerError
 from proctor.features import ActionSpec, Array, Feature, FeatureKind, Observation
-from proctor.machine import clock
-from proctor.machine.generators import seed_generators
-from proctor.types import EpisodeResult, EpisodeSpec, Outcome, Step, Timings
+from proctor.system import clock
+from proctor.system.generators import seed_generators
+from proctor.types import EpisodeResult, EpisodeSpec, Outcome, StepResult, Timings
 
 DIGEST = 2
 """The definition of the digest. 1 did not see the world that an episode started in, and of the one
@@ -56,7 +56,7 @@ class Episode:
         self._hash_world()
         self.timings.sim_s += time.perf_counter() - start
 
-    def step(self, action: Array) -> Step:
+    def step(self, action: Array) -> StepResult:
         """Take one step and count it; the horizon or the simulator may end the episode.
 
         Raises:
@@ -196,7 +196,7 @@ class ObservedEpisode(Episode):
         super().__init__(sim, spec, action)
         self._window = window
         self._keys = tuple(window.arrays)
-        self._pictures = pictures_among(window.features)
+        self._pictures = image_keys(window.features)
         self._beat = beat
 
     def begin(self) -> None:
@@ -247,6 +247,6 @@ class ObservedEpisode(Episode):
         return seen
 
 
-def pictures_among(features: Mapping[str, Feature]) -> frozenset[str]:
+def image_keys(features: Mapping[str, Feature]) -> frozenset[str]:
     """Return the keys that are rendered."""
     return frozenset(key for key, f in features.items() if f.kind is FeatureKind.VISUAL)

@@ -6,23 +6,23 @@ import contextlib
 import threading
 from collections import defaultdict, deque
 
-from proctor.engine.arena import Arena
-from proctor.engine.breakage import broken_by
-from proctor.engine.messages import Order, Report, Started
+from proctor.engine.failures import failure_report
+from proctor.engine.messages import Order, Report, WorkerReady
 from proctor.engine.pool import Pool, ProcessPool
+from proctor.engine.shared_memory import ObservationBuffer
 from proctor.engine.worker import Worker, WorkerSetup
 from proctor.features import Array
-from proctor.machine.generators import OwnGenerators
+from proctor.system.generators import IsolatedGenerators
 
 
 class InProcessPool:
     """All workers in this process: an order is carried out while it is sent."""
 
-    def __init__(self, setup: WorkerSetup, arena: Arena) -> None:
+    def __init__(self, setup: WorkerSetup, buffer: ObservationBuffer) -> None:
         self._setup = setup
-        self._arena = arena
+        self._buffer = buffer
         self._workers: dict[int, Worker] = {}
-        self._generators: defaultdict[int, OwnGenerators] = defaultdict(OwnGenerators)
+        self._generators: defaultdict[int, IsolatedGenerators] = defaultdict(IsolatedGenerators)
         self._reports: deque[tuple[int, Report]] = deque()
         self._woken = threading.Event()
 
@@ -31,8 +31,8 @@ class InProcessPool:
         if slot in self._workers:
             with contextlib.suppress(Exception):  # it broke, and that has been reported
                 self._workers.pop(slot).close_sim()
-        self._workers[slot] = Worker(self._setup, self._arena, slot)
-        self._reports.append((slot, Started()))
+        self._workers[slot] = Worker(self._setup, self._buffer, slot)
+        self._reports.append((slot, WorkerReady()))
 
     def send(self, slot: int, order: Order) -> None:
         """Carry out ``order`` now; a simulator that raises breaks its worker."""
@@ -40,7 +40,7 @@ class InProcessPool:
             with self._generators[slot].in_use():
                 report: Report = self._workers[slot].handle(order)
         except Exception as error:  # noqa: BLE001  the worker's edge, as in worker_main
-            report = broken_by(error, self._workers[slot].so_far())
+            report = failure_report(error, self._workers[slot].so_far())
         self._reports.append((slot, report))
 
     def poll(self, timeout_s: float) -> list[tuple[int, Report]]:
@@ -54,11 +54,11 @@ class InProcessPool:
 
     def observations(self, slots: list[int]) -> dict[str, Array]:
         """Copy the windows of ``slots``."""
-        return self._arena.gather(slots)
+        return self._buffer.gather(slots)
 
     def steps(self) -> Array:
         """Return the counters that the workers write."""
-        return self._arena.beats
+        return self._buffer.beats
 
     def wake(self) -> None:
         """Make ``poll`` return."""
@@ -67,23 +67,23 @@ class InProcessPool:
     def close(self) -> None:
         """Close every simulator."""
         with contextlib.ExitStack() as closing:
-            closing.callback(self._arena.close)
+            closing.callback(self._buffer.close)
             for worker in self._workers.values():
                 closing.callback(worker.close_sim)
             self._workers.clear()
 
 
-def make_pool(setup: WorkerSetup, arena: Arena, watchdog_s: float | None) -> Pool:
+def make_pool(setup: WorkerSetup, buffer: ObservationBuffer, watchdog_s: float | None) -> Pool:
     """Return workers in processes of their own, or without a watchdog's limit in this one.
 
     The arena is theirs from here on: what cannot be made leaves nothing open.
     """
     with contextlib.ExitStack() as undo:
-        undo.callback(arena.close)
+        undo.callback(buffer.close)
         pool: Pool = (
-            InProcessPool(setup, arena)
+            InProcessPool(setup, buffer)
             if watchdog_s is None
-            else ProcessPool(setup, arena, watchdog_s)
+            else ProcessPool(setup, buffer, watchdog_s)
         )
         undo.pop_all()
     return pool

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
-from proctor.engine.chunks import blaming, checked_chunks
+from proctor.engine.chunks import blame_policy, checked_chunks
 from proctor.features import ActionSpec, Array, Feature
 from proctor.policies.base import Batch, Policy, Query
 from proctor.types import EpisodeSpec
@@ -28,7 +28,7 @@ Ticket = Hashable
 
 
 @dataclass(eq=False)
-class Attempt:
+class EpisodeAttempt:
     """One try of an episode; what the policy keeps for it, the policy's thread alone touches."""
 
     spec: EpisodeSpec
@@ -37,23 +37,23 @@ class Attempt:
 
 
 @dataclass(frozen=True, eq=False)
-class Request:
+class ActionRequest:
     """An episode that needs actions after ``step`` steps."""
 
-    attempt: Attempt
+    attempt: EpisodeAttempt
     step: int
 
 
 @dataclass(frozen=True)
-class Requests:
+class ActionRequestBatch:
     """What is answered together; ``observations[key]`` has shape [B, n_obs_steps, ...]."""
 
-    requests: Sequence[Request]
+    requests: Sequence[ActionRequest]
     observations: dict[str, Array]
 
 
 @dataclass(frozen=True)
-class Answer:
+class ActionReply:
     """A chunk [T, action size] for each request, or the error that came instead."""
 
     chunks: Array | list[Array] | None
@@ -74,17 +74,17 @@ class Inference(Protocol):
     def warm_up(self, features: Mapping[str, Feature], most: int) -> None:
         """Prepare for batches of up to ``most``, until the first one comes."""
 
-    def submit(self, batch: Requests) -> Ticket:
+    def submit(self, batch: ActionRequestBatch) -> Ticket:
         """Start to answer ``batch``."""
 
-    def take(self) -> tuple[Ticket, Answer] | None:
+    def take(self) -> tuple[Ticket, ActionReply] | None:
         """Return an answer, once, if there is one.
 
         Raises:
             PolicyError: the policy could not end an episode.
         """
 
-    def end(self, attempt: Attempt) -> None:
+    def end(self, attempt: EpisodeAttempt) -> None:
         """Note that an episode has ended or broke: its state is of no more use."""
 
     def close(self) -> None:
@@ -98,20 +98,20 @@ class _Calls:
         self._policy = policy
         self._action = action
 
-    def answer(self, batch: Requests) -> Answer:
+    def answer(self, batch: ActionRequestBatch) -> ActionReply:
         """Ask the policy; its error travels to the engine, which raises it there."""
         start = time.perf_counter()
         try:
             queries = [self._query(request) for request in batch.requests]
             chunks = checked_chunks(self._policy, Batch(queries, batch.observations), self._action)
         except Exception as raised:  # noqa: BLE001  not swallowed: raised again by the engine
-            return Answer(None, raised, time.perf_counter() - start)
-        return Answer(chunks, None, time.perf_counter() - start)
+            return ActionReply(None, raised, time.perf_counter() - start)
+        return ActionReply(chunks, None, time.perf_counter() - start)
 
-    def _query(self, request: Request) -> Query:
+    def _query(self, request: ActionRequest) -> Query:
         attempt = request.attempt
         if not attempt.begun:
-            with blaming(self._policy, f"at the beginning of {attempt.spec}"):
+            with blame_policy(self._policy, f"at the beginning of {attempt.spec}"):
                 attempt.state = self._policy.new_episode(attempt.spec)
             attempt.begun = True
         return Query(attempt.spec, request.step, attempt.state)
@@ -125,14 +125,14 @@ class _Calls:
                 if enough():
                     return
 
-    def end(self, attempt: Attempt) -> None:
+    def end(self, attempt: EpisodeAttempt) -> None:
         if attempt.begun:
             state, attempt.state, attempt.begun = attempt.state, None, False
-            with blaming(self._policy, f"at the end of {attempt.spec}"):
+            with blame_policy(self._policy, f"at the end of {attempt.spec}"):
                 self._policy.end_episode(state)
 
     def close(self) -> None:
-        with blaming(self._policy, "while it was closed"):
+        with blame_policy(self._policy, "while it was closed"):
             self._policy.close()
 
 
@@ -144,7 +144,7 @@ class InlineInference:
     def __init__(self, policy: Policy, action: ActionSpec) -> None:
         self._calls = _Calls(policy, action)
         self._tickets = itertools.count()
-        self._answers: deque[tuple[Ticket, Answer]] = deque()
+        self._answers: deque[tuple[Ticket, ActionReply]] = deque()
         self._wake: Callable[[], None] = _nobody
 
     def attach(self, wake: Callable[[], None]) -> None:
@@ -154,18 +154,18 @@ class InlineInference:
     def warm_up(self, features: Mapping[str, Feature], most: int) -> None:
         """There is no time that would be idle otherwise."""
 
-    def submit(self, batch: Requests) -> Ticket:
+    def submit(self, batch: ActionRequestBatch) -> Ticket:
         """Answer ``batch`` now."""
         ticket = next(self._tickets)
         self._answers.append((ticket, self._calls.answer(batch)))
         self._wake()
         return ticket
 
-    def take(self) -> tuple[Ticket, Answer] | None:
+    def take(self) -> tuple[Ticket, ActionReply] | None:
         """Return an answer, once."""
         return self._answers.popleft() if self._answers else None
 
-    def end(self, attempt: Attempt) -> None:
+    def end(self, attempt: EpisodeAttempt) -> None:
         """End the episode now."""
         self._calls.end(attempt)
 
@@ -183,7 +183,7 @@ class ThreadInference:
         self._calls = _Calls(policy, action)
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._tickets = itertools.count()
-        self._answers: queue.SimpleQueue[tuple[Ticket, Answer]] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[tuple[Ticket, ActionReply]] = queue.SimpleQueue()
         self._failed: Exception | None = None
         self._wake: Callable[[], None] = _nobody
         self._thread = threading.Thread(target=self._serve, name="proctor-policy", daemon=True)
@@ -198,13 +198,13 @@ class ThreadInference:
         enough = lambda: not self._work.empty()  # noqa: E731
         self._work.put(partial(self._calls.warm_up, features, most, enough))
 
-    def submit(self, batch: Requests) -> Ticket:
+    def submit(self, batch: ActionRequestBatch) -> Ticket:
         """Hand ``batch`` to the thread."""
         ticket = next(self._tickets)
         self._work.put(partial(self._answer, ticket, batch))
         return ticket
 
-    def take(self) -> tuple[Ticket, Answer] | None:
+    def take(self) -> tuple[Ticket, ActionReply] | None:
         """Return an answer if there is one."""
         self._raise_what_failed()
         try:
@@ -212,7 +212,7 @@ class ThreadInference:
         except queue.Empty:
             return None
 
-    def end(self, attempt: Attempt) -> None:
+    def end(self, attempt: EpisodeAttempt) -> None:
         """Have the thread end the episode."""
         self._work.put(partial(self._calls.end, attempt))
 
@@ -235,7 +235,7 @@ class ThreadInference:
                 self._failed = self._failed or error
                 self._wake()
 
-    def _answer(self, ticket: Ticket, batch: Requests) -> None:
+    def _answer(self, ticket: Ticket, batch: ActionRequestBatch) -> None:
         self._answers.put((ticket, self._calls.answer(batch)))
         self._wake()
 
@@ -245,7 +245,7 @@ class ThreadInference:
             raise failed
 
 
-def answer_to(inference: Inference, batch: Requests) -> Answer:
+def infer_and_wait(inference: Inference, batch: ActionRequestBatch) -> ActionReply:
     """Ask and wait, for loops that have nothing to do meanwhile."""
     answered = threading.Event()
     inference.attach(answered.set)

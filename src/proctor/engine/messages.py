@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from proctor.callbacks.staged_episodes import RecordingOptions
+from proctor.callbacks.video import VideoCamera
 from proctor.features import Array
-from proctor.recorders.takes import Recording
-from proctor.recorders.video import Camera
 from proctor.types import EpisodeResult, EpisodeSpec
 
 
 @dataclass(frozen=True)
-class Begin:
+class StartEpisode:
     """Engine: start this episode; film it if there is a camera, record it if that is said."""
 
     spec: EpisodeSpec
-    camera: Camera | None = None
+    camera: VideoCamera | None = None
     actions: Array | None = None
     """All that it consists of, where it was played before: then the policy is not asked."""
-    recording: Recording | None = None
+    recording: RecordingOptions | None = None
 
 
 @dataclass(frozen=True)
-class Chunk:
+class ExecuteChunk:
     """Engine: execute these actions."""
 
     actions: Array  # [n_action_steps, action size]
@@ -33,11 +33,11 @@ class CloseSim:
     """Engine: free your simulator, you have nothing to do."""
 
 
-Order = Begin | Chunk | CloseSim
+Order = StartEpisode | ExecuteChunk | CloseSim
 
 
 @dataclass(frozen=True)
-class Started:
+class WorkerReady:
     """Worker: I am up and take orders."""
 
 
@@ -49,7 +49,7 @@ class NeedsActions:
 
 
 @dataclass(frozen=True)
-class Ended:
+class EpisodeEnded:
     """Worker: the episode is over, this is its result."""
 
     result: EpisodeResult
@@ -61,7 +61,7 @@ class SimClosed:
 
 
 @dataclass(frozen=True)
-class Broken:
+class WorkerFailed:
     """Worker, or whoever watches it: this worker is of no more use, and why (a traceback)."""
 
     reason: str
@@ -96,4 +96,4 @@ class RecordingFailed:
 
 
 Failed = PolicyFailed | PluginFailed | RecordingFailed
-Report = Started | NeedsActions | Ended | SimClosed | Broken | Failed
+Report = WorkerReady | NeedsActions | EpisodeEnded | SimClosed | WorkerFailed | Failed

@@ -13,16 +13,16 @@ from multiprocessing.context import ForkServerProcess
 from typing import Any, Protocol
 
 from proctor.benchmarks.guarded_sim import Phase
-from proctor.engine.arena import Arena
-from proctor.engine.breakage import broken_by_death, broken_by_hang
-from proctor.engine.channel import EngineEnd, make_line
+from proctor.engine.channel import EngineEnd, make_channel
 from proctor.engine.drawing import DrawSlots
+from proctor.engine.failures import broken_by_hang, process_death_report
 from proctor.engine.forking import ensure_fork_server, without_main_module
-from proctor.engine.messages import Broken, Order, Report
+from proctor.engine.messages import Order, Report, WorkerFailed
+from proctor.engine.shared_memory import ObservationBuffer
 from proctor.engine.worker import WorkerSetup, worker_main
 from proctor.errors import UsageError, WorkerError
 from proctor.features import Array
-from proctor.machine.system import can_run
+from proctor.system.platform_info import can_run
 
 _START_GRACE_S = 60.0
 _MAX_LAUNCHES = 5
@@ -67,12 +67,12 @@ class ProcessPool:
     """One process per worker, forked from a server that has the simulator stack imported.
 
     A worker that dies, or shows no sign of life for ``watchdog_s`` while it has an order, is
-    reported as ``Broken`` and is gone: ``start`` puts a new one into its slot.
+    reported as ``WorkerFailed`` and is gone: ``start`` puts a new one into its slot.
     """
 
-    def __init__(self, setup: WorkerSetup, arena: Arena, watchdog_s: float) -> None:
+    def __init__(self, setup: WorkerSetup, buffer: ObservationBuffer, watchdog_s: float) -> None:
         self._setup = setup
-        self._arena = arena
+        self._buffer = buffer
         self._watchdog_s = watchdog_s
         self._draw_slots = None if setup.draw_slots is None else DrawSlots(setup.draw_slots)
         self._context = multiprocessing.get_context("forkserver")
@@ -92,11 +92,11 @@ class ProcessPool:
             WorkerError: the fork server dies whenever it is asked for one.
         """
         self._remove(slot)
-        self._arena.phases[slot] = Phase.PROCTOR
-        ours, theirs = make_line()
+        self._buffer.phases[slot] = Phase.PROCTOR
+        ours, theirs = make_channel()
         process = self._context.Process(
             target=worker_main,
-            args=(theirs, self._setup, self._arena, slot, self._draw_slots),
+            args=(theirs, self._setup, self._buffer, slot, self._draw_slots),
             name=f"proctor-worker-{slot}",
             daemon=True,
         )
@@ -156,11 +156,11 @@ class ProcessPool:
 
     def observations(self, slots: list[int]) -> dict[str, Array]:
         """Copy the windows of ``slots`` out of the shared memory."""
-        return self._arena.gather(slots)
+        return self._buffer.gather(slots)
 
     def steps(self) -> Array:
         """Return the counters that the workers write."""
-        return self._arena.beats
+        return self._buffer.beats
 
     def wake(self) -> None:
         """Make ``poll`` return; callable from any thread, also when the pool is closed.
@@ -174,7 +174,7 @@ class ProcessPool:
     def close(self) -> None:
         """Kill all workers: they hold nothing that is not on disk already."""
         with contextlib.ExitStack() as closing:
-            closing.callback(self._arena.close)
+            closing.callback(self._buffer.close)
             if self._draw_slots is not None:
                 closing.callback(self._draw_slots.close)
             closing.callback(self._close_wake)
@@ -198,16 +198,16 @@ class ProcessPool:
             return [self._died(slot)]
         if reports:
             worker.busy_since = None
-        if any(isinstance(report, Broken) for report in reports):
+        if any(isinstance(report, WorkerFailed) for report in reports):
             self._remove(slot)
         return reports
 
-    def _died(self, slot: int) -> Broken:
+    def _died(self, slot: int) -> WorkerFailed:
         process = self._slots[slot].process
         process.join(timeout=1.0)
         code = process.exitcode
         self._remove(slot)
-        return broken_by_death(code, in_simulator=self._in_simulator(slot))
+        return process_death_report(code, in_simulator=self._in_simulator(slot))
 
     def _hung(self) -> list[tuple[int, Report]]:
         """Find workers with an order and no step for too long; look a few times per limit only."""
@@ -234,10 +234,10 @@ class ProcessPool:
 
     def _in_simulator(self, slot: int) -> bool:
         """Whether the worker of ``slot`` runs, or died in, the simulator's own code."""
-        return bool(self._arena.phases[slot] == Phase.SIMULATOR)
+        return bool(self._buffer.phases[slot] == Phase.SIMULATOR)
 
     def _beats(self, slot: int) -> int:
-        return int(self._arena.beats[slot])
+        return int(self._buffer.beats[slot])
 
     def _remove(self, slot: int) -> None:
         worker = self._slots.pop(slot, None)

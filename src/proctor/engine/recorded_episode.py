@@ -8,20 +8,20 @@ from dataclasses import dataclass
 import numpy as np
 
 from proctor.benchmarks.base import Sim
-from proctor.engine.episode import ObservedEpisode, Window, check_observation, pictures_among
-from proctor.engine.teacher import Teacher
+from proctor.callbacks.staged_episodes import OpenEpisode, RecordingOptions
+from proctor.engine.episode import ObservedEpisode, Window, check_observation, image_keys
+from proctor.engine.expert_labeler import ExpertLabeler
 from proctor.errors import PluginError
 from proctor.features import SUCCESS, ActionSpec, Array, Observation
-from proctor.recorders.takes import OpenTake, Recording
-from proctor.types import EpisodeSpec, Step
+from proctor.types import EpisodeSpec, StepResult
 
 
 @dataclass(frozen=True)
-class Taping:
+class EpisodeRecording:
     """How one episode is recorded, and who says what should be done in it."""
 
-    recording: Recording
-    teacher: Teacher | None = None
+    recording: RecordingOptions
+    labeler: ExpertLabeler | None = None
     """Who labels every step; None: the policy's own actions do."""
 
 
@@ -39,26 +39,26 @@ class RecordedEpisode(ObservedEpisode):
         action: ActionSpec,
         window: Window,
         beat: Callable[[], None],
-        taping: Taping,
+        taping: EpisodeRecording,
     ) -> None:
         super().__init__(sim, spec, action, window, beat)
-        recording, self._teacher = taping.recording, taping.teacher
+        recording, self._labeler = taping.recording, taping.labeler
         self._recording = recording
         self._recorded = tuple(recording.observed)
-        self._pictures |= pictures_among(recording.observed)
-        if self._teacher is not None:
-            self._pictures |= pictures_among(self._teacher.features)
+        self._pictures |= image_keys(recording.observed)
+        if self._labeler is not None:
+            self._pictures |= image_keys(self._labeler.features)
         self._disturbance = recording.noise.of(spec, action)
         self._low, self._high = action.bounds
         self._seen: Observation = {}  # what has been observed of this moment
-        self._take: OpenTake | None = None
+        self._take: OpenEpisode | None = None
 
     def begin(self) -> None:
         """Begin a take, reset, and observe the starting world."""
         self._take = self._recording.begin(self.spec)
         super().begin()
 
-    def step(self, action: Array) -> Step:
+    def step(self, action: Array) -> StepResult:
         """Take a step and write down what it started from; the last one completes the take.
 
         Raises:
@@ -85,10 +85,10 @@ class RecordedEpisode(ObservedEpisode):
 
     def _played_and_wanted(self, action: Array) -> tuple[Array, Array]:
         """Return the action that is played, and the one that is written down as right."""
-        if self._teacher is None:
+        if self._labeler is None:
             return self._disturbed(action), self._within_range(action)
-        advice = self._teacher.advice(self._look(self._teacher.inputs), self.steps)
-        played = advice if self._teacher.plays(self.steps) else action
+        advice = self._labeler.advice(self._look(self._labeler.inputs), self.steps)
+        played = advice if self._labeler.plays(self.steps) else action
         return self._disturbed(played), self._within_range(advice)
 
     def _disturbed(self, action: Array) -> Array:

@@ -7,7 +7,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from proctor.engine.inference import Answer, Attempt, Inference, Requests, Ticket
+from proctor.engine.inference import (
+    ActionReply,
+    ActionRequestBatch,
+    EpisodeAttempt,
+    Inference,
+    Ticket,
+)
 from proctor.features import Feature
 
 
@@ -21,7 +27,7 @@ class ReplicatedInference:
     def __init__(self, replicas: Sequence[Inference]) -> None:
         self._replicas = replicas
         self._in_flight: Counter[int] = Counter()
-        self._last: dict[Attempt, int] = {}
+        self._last: dict[EpisodeAttempt, int] = {}
         self.capacity = sum(replica.capacity for replica in replicas)
 
     def attach(self, wake: Callable[[], None]) -> None:
@@ -34,7 +40,7 @@ class ReplicatedInference:
         for replica in self._replicas:
             replica.warm_up(features, most)
 
-    def submit(self, batch: Requests) -> Ticket:
+    def submit(self, batch: ActionRequestBatch) -> Ticket:
         """Hand ``batch`` to the replica with the fewest in flight."""
         chosen = min(range(len(self._replicas)), key=lambda number: self._in_flight[number])
         self._in_flight[chosen] += 1
@@ -42,7 +48,7 @@ class ReplicatedInference:
             self._last[request.attempt] = chosen
         return chosen, self._replicas[chosen].submit(batch)
 
-    def take(self) -> tuple[Ticket, Answer] | None:
+    def take(self) -> tuple[Ticket, ActionReply] | None:
         """Return an answer of any replica, if there is one."""
         for number, replica in enumerate(self._replicas):
             taken = replica.take()
@@ -51,7 +57,7 @@ class ReplicatedInference:
                 return (number, taken[0]), taken[1]
         return None
 
-    def end(self, attempt: Attempt) -> None:
+    def end(self, attempt: EpisodeAttempt) -> None:
         """End the episode where it was asked for last."""
         last = self._last.pop(attempt, None)
         if last is not None:

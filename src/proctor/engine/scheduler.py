@@ -6,7 +6,7 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from proctor.engine.ranking import Ranking, TaskKey
+from proctor.engine.task_order import TaskKey, TaskOrder
 from proctor.types import EpisodeKey, EpisodeSpec
 
 _LEAD = 2
@@ -14,7 +14,7 @@ _LEAD = 2
 
 
 @dataclass(frozen=True)
-class Bounds:
+class SchedulerLimits:
     """The limits a scheduler keeps."""
 
     max_batch: int
@@ -38,7 +38,7 @@ class Scheduler:
     actions. It may hold a task open (a live simulator), also when it is free.
     """
 
-    def __init__(self, specs: Iterable[EpisodeSpec], bounds: Bounds) -> None:
+    def __init__(self, specs: Iterable[EpisodeSpec], bounds: SchedulerLimits) -> None:
         self._bounds = bounds
         self._queues: dict[TaskKey, deque[EpisodeSpec]] = {}
         self._running: dict[int, EpisodeSpec] = {}
@@ -50,7 +50,7 @@ class Scheduler:
         self._dry: set[TaskKey] = set()
         self._refused: set[TaskKey] = set()
         self._queued = 0
-        self._ranking = Ranking()
+        self._task_order = TaskOrder()
         self.add(specs)
 
     def add(self, specs: Iterable[EpisodeSpec]) -> None:
@@ -189,18 +189,18 @@ class Scheduler:
         held = [task for task in self._holders if task != alone]  # by others
         candidates = [task for task in held if self._queues[task]]
         if len(held) < (self._bounds.max_parallel_tasks or len(self._queues)):
-            unheld = self._ranking.first(besides=set(held))
+            unheld = self._task_order.first(besides=set(held))
             candidates += [] if unheld is None else [unheld]
 
         def left_per_worker(task: TaskKey) -> tuple[float, int]:
             others = self._holders[task] - (task == own)
-            return _steps_in(self._queues[task]) / (1 + others), -self._ranking.place(task)
+            return _steps_in(self._queues[task]) / (1 + others), -self._task_order.place(task)
 
         return max(candidates, key=left_per_worker, default=None)
 
     def _choose_interleaved(self, own: TaskKey | None) -> TaskKey | None:
         """Prefer the open task while it is not far ahead; else the one that is furthest behind."""
-        first = self._ranking.first()
+        first = self._task_order.first()
         if first is None:
             return None
         behind = self._queues[first][0].index
@@ -224,7 +224,7 @@ class Scheduler:
         """Note that the queue of ``task`` has changed: the lowest rank is chosen first."""
         queue = self._queues[task]
         rank = queue[0].index if queue and self._bounds.interleave else -_steps_in(queue)
-        self._ranking.put(task, rank if queue else None)
+        self._task_order.put(task, rank if queue else None)
 
 
 def _steps_in(queue: deque[EpisodeSpec]) -> int:

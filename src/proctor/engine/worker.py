@@ -23,19 +23,16 @@ from typing import Any
 
 from proctor.benchmarks.base import Benchmark, Sim, interface_of
 from proctor.benchmarks.guarded_sim import GuardedSim, share_phase
-from proctor.definition import as_json, changed_fields, in_words
-from proctor.engine.arena import Arena
-from proctor.engine.breakage import broken_by, describe
+from proctor.engine.action_queue import ActionQueue
 from proctor.engine.channel import WorkerEnd
-from proctor.engine.chunks import blaming, checked_chunks
+from proctor.engine.chunks import blame_policy, checked_chunks
 from proctor.engine.drawing import DrawSlots, TurnTakingSim
 from proctor.engine.episode import ObservedEpisode, Window
-from proctor.engine.filmed_sim import FilmedSim
-from proctor.engine.latency import Backlog
+from proctor.engine.expert_labeler import ExpertLabeler
+from proctor.engine.failures import failure_report, format_traceback
 from proctor.engine.messages import (
-    Begin,
-    Chunk,
-    Ended,
+    EpisodeEnded,
+    ExecuteChunk,
     NeedsActions,
     Order,
     PluginFailed,
@@ -43,16 +40,19 @@ from proctor.engine.messages import (
     RecordingFailed,
     Report,
     SimClosed,
-    Started,
+    StartEpisode,
+    WorkerReady,
 )
-from proctor.engine.recorded_episode import RecordedEpisode, Taping
-from proctor.engine.teacher import Teacher
-from proctor.errors import PluginError, PolicyError, RunFolderError, bounded
+from proctor.engine.recorded_episode import EpisodeRecording, RecordedEpisode
+from proctor.engine.shared_memory import ObservationBuffer
+from proctor.engine.video_sim import VideoSim
+from proctor.errors import PluginError, PolicyError, RunFolderError, truncate_text
 from proctor.features import Interface
-from proctor.machine import clock
-from proctor.machine.generators import WHILE_OPENING, seed_generators
-from proctor.machine.user_code import check_offers
+from proctor.fingerprint import as_json, changed_fields, describe_changes
 from proctor.policies.base import Batch, Policy, Query
+from proctor.system import clock
+from proctor.system.generators import WHILE_OPENING, seed_generators
+from proctor.system.user_code import check_contract
 from proctor.types import EpisodeResult, Task
 
 
@@ -80,19 +80,23 @@ class Worker:
     """Takes orders for one slot of the arena."""
 
     def __init__(
-        self, setup: WorkerSetup, arena: Arena, slot: int, draw_slots: DrawSlots | None = None
+        self,
+        setup: WorkerSetup,
+        buffer: ObservationBuffer,
+        slot: int,
+        draw_slots: DrawSlots | None = None,
     ) -> None:
         self._slot = slot
         self._draw_slots = draw_slots
         self._latency = setup.latency_steps
-        self._beats = arena.beats
-        self._window = Window(arena.slot(slot), arena.features, arena.n_obs_steps)
+        self._beats = buffer.beats
+        self._window = Window(buffer.slot(slot), buffer.features, buffer.n_obs_steps)
         self._benchmark = setup.make_benchmark()
         self._policy = _made_policy(setup, self._benchmark)
         self._sim: Sim | None = None
         self._task: Task | None = None
         self._episode: ObservedEpisode | None = None
-        self._backlog: Backlog | None = None
+        self._action_queue: ActionQueue | None = None
         self._asked_at = 0.0
 
     def handle(self, order: Order) -> Report:
@@ -101,16 +105,18 @@ class Worker:
             return self._handle(order)
         except PolicyError as error:
             raised = error.__cause__ is not None  # else it is ours: our own lines tell nobody more
-            return PolicyFailed(bounded(str(error)), describe(error) if raised else None)
+            return PolicyFailed(
+                truncate_text(str(error)), format_traceback(error) if raised else None
+            )
         except PluginError as error:
-            return PluginFailed(bounded(str(error)))
+            return PluginFailed(truncate_text(str(error)))
         except RunFolderError as error:
-            return RecordingFailed(bounded(str(error)))
+            return RecordingFailed(truncate_text(str(error)))
 
     def _handle(self, order: Order) -> Report:
-        if isinstance(order, Begin):
+        if isinstance(order, StartEpisode):
             self._begin(order)
-        elif isinstance(order, Chunk):
+        elif isinstance(order, ExecuteChunk):
             self._run(order)
         else:
             self.close_sim()
@@ -124,7 +130,7 @@ class Worker:
             self._sim = self._task = self._episode = None
             _give_memory_back()
 
-    def _begin(self, order: Begin) -> None:
+    def _begin(self, order: StartEpisode) -> None:
         start, spec = time.perf_counter(), order.spec
         if self._task != spec.task or self._sim is None:
             self.close_sim()
@@ -135,58 +141,58 @@ class Worker:
         open_s = time.perf_counter() - start
         self._episode = self._new_episode(self._sim, order)
         self._episode.timings.open_s = open_s
-        self._backlog = Backlog(spec, self._latency)
+        self._action_queue = ActionQueue(spec, self._latency)
         self._episode.begin()
         if order.actions is not None:
             self._episode.play_again(order.actions)
         elif self._policy is not None:
-            self._play(self._policy, self._episode, self._backlog)
+            self._play(self._policy, self._episode, self._action_queue)
 
     def _make_sim(self, task: Task) -> Sim:
         sim = self._benchmark.make_sim(task)
-        check_offers(sim, Sim)  # before it is ours: what is none need not have a close()
+        check_contract(sim, Sim)  # before it is ours: what is none need not have a close()
         guarded = GuardedSim(sim)  # innermost: what is around it is our own code
         if self._draw_slots is None:
             return guarded
         return TurnTakingSim(guarded, self._benchmark, self._draw_slots)
 
-    def _new_episode(self, sim: Sim, order: Begin) -> ObservedEpisode:
+    def _new_episode(self, sim: Sim, order: StartEpisode) -> ObservedEpisode:
         """Return the episode as it is asked for: filmed, recorded, or neither."""
         if order.camera is not None:
-            sim = FilmedSim(sim, order.camera)
+            sim = VideoSim(sim, order.camera)
         parts = (sim, order.spec, self._benchmark.action, self._window, self._beat)
         recording = order.recording
         if recording is None:
             return ObservedEpisode(*parts)
-        teacher = None
+        labeler = None
         if recording.teaching is not None:
-            teacher = Teacher(self._benchmark, order.spec, recording.teaching)
-        return RecordedEpisode(*parts, Taping(recording, teacher))
+            labeler = ExpertLabeler(self._benchmark, order.spec, recording.teaching)
+        return RecordedEpisode(*parts, EpisodeRecording(recording, labeler))
 
-    def _run(self, order: Chunk) -> None:
+    def _run(self, order: ExecuteChunk) -> None:
         assert self._episode is not None
-        assert self._backlog is not None
+        assert self._action_queue is not None
         self._episode.timings.wait_s += time.perf_counter() - self._asked_at
-        self._episode.run(self._backlog.next_actions(order.actions))
+        self._episode.run(self._action_queue.next_actions(order.actions))
 
-    def _play(self, policy: Policy, episode: ObservedEpisode, backlog: Backlog) -> None:
+    def _play(self, policy: Policy, episode: ObservedEpisode, action_queue: ActionQueue) -> None:
         """Play a whole episode with the policy that sits in this worker."""
-        with blaming(policy, f"at the beginning of {episode.spec}"):
+        with blame_policy(policy, f"at the beginning of {episode.spec}"):
             state = policy.new_episode(episode.spec)
         observations = {key: array[None] for key, array in self._window.arrays.items()}
         try:
             while not episode.ended:
                 batch = Batch([Query(episode.spec, episode.steps, state)], observations)
                 chunk = checked_chunks(policy, batch, self._benchmark.action)[0]
-                episode.run(backlog.next_actions(chunk))
+                episode.run(action_queue.next_actions(chunk))
         finally:
-            with blaming(policy, f"at the end of {episode.spec}"):
+            with blame_policy(policy, f"at the end of {episode.spec}"):
                 policy.end_episode(state)
 
     def _report(self) -> Report:
         assert self._episode is not None
         if self._episode.ended:
-            return Ended(self._episode.result(self._slot))
+            return EpisodeEnded(self._episode.result(self._slot))
         self._asked_at = time.perf_counter()
         return NeedsActions(self._episode.steps)
 
@@ -220,14 +226,16 @@ def _made_policy(setup: WorkerSetup, benchmark: Benchmark) -> Policy | None:
     if setup.policy_protocol is not None:
         changed = changed_fields(setup.policy_protocol, as_json(policy.protocol()))
         if changed:
-            raise PolicyError(f"the policy changed while the run lasted ({in_words(changed)})")
+            raise PolicyError(
+                f"the policy changed while the run lasted ({describe_changes(changed)})"
+            )
     return policy
 
 
 def worker_main(
     orders: WorkerEnd,
     setup: WorkerSetup,
-    arena: Arena,
+    buffer: ObservationBuffer,
     slot: int,
     draw_slots: DrawSlots | None = None,
 ) -> None:
@@ -235,20 +243,20 @@ def worker_main(
     _leave_the_terminal_alone(setup.log_file)
     die_with_the_parent()
     os.environ.update(setup.environment)
-    share_phase(arena.phases[slot : slot + 1])
+    share_phase(buffer.phases[slot : slot + 1])
     clock.follow(setup.clock_offset)
     gc.freeze()  # what was imported before the fork stays: no need to look through it again
     worker: Worker | None = None
     try:
-        worker = Worker(setup, arena, slot, draw_slots)
-        orders.send(Started())
+        worker = Worker(setup, buffer, slot, draw_slots)
+        orders.send(WorkerReady())
         while True:
             orders.send(worker.handle(orders.recv()))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass  # the parent closed the connection: it needs us no more
     except BaseException as error:  # noqa: BLE001  the worker's edge: the engine hears of all
         so_far = None if worker is None else worker.so_far()
-        orders.send(replace(broken_by(error, so_far), at_start=worker is None))
+        orders.send(replace(failure_report(error, so_far), at_start=worker is None))
     finally:
         # No interpreter shutdown: GL drivers are known to hang there, and nothing is left to save.
         os._exit(0)

@@ -11,16 +11,16 @@ import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from proctor.definition import PROTOCOL_FORMAT, changed_fields, in_words
+from proctor.callbacks.base import Callback
 from proctor.engine.engine import Engine
 from proctor.engine.episode import DIGEST
 from proctor.engine.inference import Inference, ThreadInference
-from proctor.engine.scheduler import Bounds, Scheduler
+from proctor.engine.scheduler import Scheduler, SchedulerLimits
 from proctor.errors import UsageError
 from proctor.evaluation.prepared import Definition, Players
-from proctor.recorders.base import Recorder
+from proctor.fingerprint import PROTOCOL_FORMAT, changed_fields, describe_changes
 from proctor.runs.folder import RunRecord
-from proctor.runs.journal import EpisodeRow, row_of
+from proctor.runs.journal import EpisodeRecord, row_of
 from proctor.runs.replayed import Replayed
 from proctor.types import EpisodeResult, EpisodeSpec
 
@@ -28,7 +28,7 @@ from proctor.types import EpisodeResult, EpisodeSpec
 def audit(
     players: Players,
     plan: Sequence[EpisodeSpec],
-    rows: Sequence[EpisodeRow],
+    rows: Sequence[EpisodeRecord],
     n_episodes: int,
     on_result: Callable[[Replayed], None],
     *,
@@ -73,7 +73,7 @@ def require_unchanged(record: RunRecord, now: Definition, path: Path) -> None:
     if changed:
         raise UsageError(
             f"{path} cannot be audited: what defines its episodes has changed since "
-            f"({in_words(changed)})"
+            f"({describe_changes(changed)})"
         )
 
 
@@ -91,31 +91,31 @@ def why_not_exact(record: RunRecord, now: Definition) -> str | None:
 
 def run_alone(
     players: Players, inference: Inference, spec: EpisodeSpec, *, in_process: bool
-) -> EpisodeRow:
+) -> EpisodeRecord:
     """Run one episode on a fresh simulator, a second time if it breaks: that tells who did it."""
     setup = players.engine_setup(inference, 1, in_process=in_process)
     kept = _Keep()
-    with Engine(setup, Scheduler([spec], Bounds(max_batch=1, max_attempts=2))) as engine:
+    with Engine(setup, Scheduler([spec], SchedulerLimits(max_batch=1, max_attempts=2))) as engine:
         engine.run([kept])
     return row_of(kept.results[0])
 
 
-class _Keep(Recorder):
+class _Keep(Callback):
     """A recorder that keeps results in memory."""
 
     def __init__(self) -> None:
         self.results: list[EpisodeResult] = []
 
-    def episode_ended(self, result: EpisodeResult) -> None:
+    def on_episode_end(self, result: EpisodeResult) -> None:
         self.results.append(result)
 
 
-def _sample(rows: Sequence[EpisodeRow], n: int) -> list[EpisodeRow]:
+def _sample(rows: Sequence[EpisodeRecord], n: int) -> list[EpisodeRecord]:
     """Choose rows at random but repeatably, a round over all tasks before a second of any."""
     shuffled = sorted(rows, key=lambda row: row.key)
     random.Random(0).shuffle(shuffled)  # noqa: S311  repeatable, not secret
     seen: dict[tuple[str, int], int] = {}
-    rounds: list[tuple[int, int, EpisodeRow]] = []
+    rounds: list[tuple[int, int, EpisodeRecord]] = []
     for row in shuffled:
         task = (row.suite, row.task_id)
         rounds.append((seen.get(task, 0), len(rounds), row))

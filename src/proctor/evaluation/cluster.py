@@ -15,34 +15,34 @@ from typing import Any
 
 from proctor import plugins
 from proctor.config.base import RunConfig
-from proctor.engine.fleet import counted, reason_of
+from proctor.engine.cluster_engine import count_text, node_failure_reason
+from proctor.engine.cluster_messages import Cluster, EpisodeBatch, NodeJoined, NodeLost, NodeReport
 from proctor.engine.forking import end_fork_server
-from proctor.engine.lots import Cluster, Lost, Lot, Newcomer, News
-from proctor.errors import one_line
-from proctor.evaluation.node import Node, NodeOrder
+from proctor.errors import strip_control_codes
+from proctor.evaluation.executor import ClusterExecutor, Executor, LocalExecutor, SessionRules
+from proctor.evaluation.node import Node, NodeSetup
 from proctor.evaluation.prepared import Definition, Players
-from proctor.evaluation.stage import Elsewhere, Here, SessionRules, Stage
-from proctor.machine.ray_cluster import join, quiet_ray
-from proctor.machine.system import torch_machine
 from proctor.policies.base import PolicyConfig
+from proctor.system.platform_info import torch_machine
+from proctor.system.ray_cluster import join, quiet_ray
 
 _CLOSE_S = 5.0
 
 
-def stage_for(
+def make_executor(
     config: RunConfig,
     players: Players,
     rules: SessionRules,
     folder: Path,
     define: Callable[[], Definition],
-) -> Stage:
+) -> Executor:
     """Return where the episodes of the run in ``folder`` are played: here, or on a cluster."""
     address = config.cluster
     if address is None:
-        return Here(players, rules)
+        return LocalExecutor(players, rules)
 
     def joined() -> Cluster:
-        order = NodeOrder(
+        order = NodeSetup(
             config=type(config),
             settings=config.as_dict() | {"cluster": None},
             rules=rules,
@@ -53,11 +53,11 @@ def stage_for(
         on = players.policy.spec.computes_on or ""
         return RayCluster(address, order, config.policy, on_gpus=on.startswith("cuda"))
 
-    return Elsewhere(joined, rules, folder, _say)
+    return ClusterExecutor(joined, rules, folder, _say)
 
 
 def _say(line: str) -> None:
-    print(one_line(f"cluster: {line}"), file=sys.stderr, flush=True)
+    print(strip_control_codes(f"cluster: {line}"), file=sys.stderr, flush=True)
 
 
 class _Actor(Node):
@@ -73,7 +73,7 @@ class RayCluster:
     """An engine on every node, or one on each of its GPUs."""
 
     def __init__(
-        self, address: str, order: NodeOrder, policy: PolicyConfig, *, on_gpus: bool
+        self, address: str, order: NodeSetup, policy: PolicyConfig, *, on_gpus: bool
     ) -> None:
         self._ray = quiet_ray()
         self._on_gpus = on_gpus
@@ -88,9 +88,9 @@ class RayCluster:
         nodes = self._nodes()
         cores, gpus = (sum(int(n["Resources"].get(k, 0)) for n in nodes) for k in ("CPU", "GPU"))
         there = (len(nodes), "node"), (cores, "core"), (gpus, "GPU")
-        _say(f"{address}: {', '.join(counted(*some) for some in there)}")
+        _say(f"{address}: {', '.join(count_text(*some) for some in there)}")
 
-    def newcomers(self, besides: Collection[str]) -> list[Newcomer]:
+    def newcomers(self, besides: Collection[str]) -> list[NodeJoined]:
         """Start an engine in every seat that has none, but ``besides``; return those that were."""
         started = []
         for node in self._nodes():
@@ -98,12 +98,12 @@ class RayCluster:
             gpus = int(node["Resources"].get("GPU", 0)) if self._on_gpus else 1
             cores = int(node["Resources"].get("CPU", 0)) // max(1, gpus)
             for gpu in range(gpus if cores else 0):
-                seat = f"{node['NodeID']}/{gpu}"
-                if seat not in besides and seat not in self._actors:
-                    self._actors[seat] = self._start(node["NodeID"], cores)
+                node_id = f"{node['NodeID']}/{gpu}"
+                if node_id not in besides and node_id not in self._actors:
+                    self._actors[node_id] = self._start(node["NodeID"], cores)
                     of_gpu = f", GPU {gpu}" if self._on_gpus else ""
                     name = f"node {number} ({node['NodeManagerHostname']}{of_gpu})"
-                    started.append(Newcomer(seat, name))
+                    started.append(NodeJoined(node_id, name))
         return started
 
     def _nodes(self) -> list[dict[str, Any]]:
@@ -122,11 +122,11 @@ class RayCluster:
         )
         return actor.remote(self._sent, cores)
 
-    def give(self, seat: str, lot: Lot | None) -> None:
+    def give(self, node_id: str, episode_batch: EpisodeBatch | None) -> None:
         """Hand an engine a lot, and the policy's checkpoint where it has none."""
-        checkpoint = self._checkpoint_ref() if seat in self._wanting else None
-        self._wanting.discard(seat)
-        self._calls[self._actors[seat].exchange.remote(lot, checkpoint)] = seat
+        checkpoint = self._checkpoint_ref() if node_id in self._wanting else None
+        self._wanting.discard(node_id)
+        self._calls[self._actors[node_id].exchange.remote(episode_batch, checkpoint)] = node_id
 
     def _checkpoint_ref(self) -> Any:
         """Put the checkpoint's files where every node fetches them from, once."""
@@ -136,7 +136,7 @@ class RayCluster:
             self._checkpoint = self._ray.put(_files_in(read_from(self._policy)))
         return self._checkpoint
 
-    def poll(self, timeout_s: float) -> list[tuple[str, News | Lost]]:
+    def poll(self, timeout_s: float) -> list[tuple[str, NodeReport | NodeLost]]:
         """Return what engines have to tell, waiting up to ``timeout_s`` for the first."""
         ray, calls = self._ray, list(self._calls)
         if calls:
@@ -144,22 +144,22 @@ class RayCluster:
             calls, _ = ray.wait(calls, num_returns=len(calls), timeout=0)
         else:
             time.sleep(timeout_s)
-        return [(seat, self._told(seat, call)) for call, seat in self._taken(calls)]
+        return [(node_id, self._told(node_id, call)) for call, node_id in self._taken(calls)]
 
     def _taken(self, calls: Collection[Any]) -> list[tuple[Any, str]]:
         return [(call, self._calls.pop(call)) for call in calls]
 
-    def _told(self, seat: str, call: Any) -> News | Lost:
+    def _told(self, node_id: str, call: Any) -> NodeReport | NodeLost:
         try:
-            news: News = self._ray.get(call)
+            news: NodeReport = self._ray.get(call)
         except self._ray.exceptions.RayError as error:
             with contextlib.suppress(self._ray.exceptions.RayError):
-                self._ray.kill(self._actors.pop(seat))
-            return Lost(reason_of(error))
+                self._ray.kill(self._actors.pop(node_id))
+            return NodeLost(node_failure_reason(error))
         if news.wants_checkpoint:
-            self._wanting.add(seat)
+            self._wanting.add(node_id)
         if news.failure is not None:
-            self._ray.kill(self._actors.pop(seat))
+            self._ray.kill(self._actors.pop(node_id))
         return news
 
     def close(self) -> None:

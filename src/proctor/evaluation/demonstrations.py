@@ -12,7 +12,15 @@ from typing import Any
 import numpy as np
 
 from proctor.benchmarks.base import Benchmark, interface_of
-from proctor.config.recording import DatasetSettings, RecordSettings
+from proctor.callbacks.action_labels import ExpertLabeling
+from proctor.callbacks.action_noise import ActionNoise
+from proctor.callbacks.dataset import AppendQueue, Ledger, OpenDataset
+from proctor.callbacks.staged_episodes import (
+    RecordingOptions,
+    explaining_write_errors,
+    stored_feature,
+)
+from proctor.config.recording import RecordDatasetSettings, RecordSettings
 from proctor.datasets.format.info import VERSION, Info
 from proctor.datasets.frames.encoder import codec_named
 from proctor.datasets.hub import CARD_FILE, card_head
@@ -29,12 +37,8 @@ from proctor.features import (
     FeatureKind,
     to_info,
 )
-from proctor.machine.files import mend_swap, require_utf8, write_whole
-from proctor.recorders.dataset import Ledger, Line, OpenDataset
-from proctor.recorders.labels import Teaching
-from proctor.recorders.noise import Noise
-from proctor.recorders.takes import Recording, stored, writing
-from proctor.runs.journal import EpisodeRow
+from proctor.runs.journal import EpisodeRecord
+from proctor.system.files import atomic_write, recover_swap, require_utf8
 from proctor.types import EpisodeKey, EpisodeSpec, Outcome
 from proctor.version import __version__
 
@@ -74,25 +78,25 @@ class Demonstrations:
             RunFolderError: it was changed since, or cannot be written.
         """
         from proctor.datasets.writer import DatasetWriter
-        from proctor.datasets.writing.layout import Layout
-        from proctor.datasets.writing.workshop import anything_in
+        from proctor.datasets.writing.layout import FileLayout
+        from proctor.datasets.writing.staging import has_content
 
         codec = codec_named(self.codec)
-        mend_swap(self.root)
-        if self.root.exists() and anything_in(self.root):
+        recover_swap(self.root)
+        if self.root.exists() and has_content(self.root):
             writer = DatasetWriter.resume(self.root, codec)
         else:
-            layout = Layout(robot_type=self.benchmark.name)
+            layout = FileLayout(robot_type=self.benchmark.name)
             writer = DatasetWriter.create(self.root, self.fps, self._features(), codec, layout)
         try:
             self._check_features(writer.info)
-            with writing(folder):
+            with explaining_write_errors(folder):
                 self._write_card(protocol)
             ledger = Ledger(folder, writer.n_episodes)
         except BaseException:
             writer.release()
             raise
-        recording = Recording(
+        recording = RecordingOptions(
             folder=folder.absolute(),
             info=writer.info,
             codec=codec,
@@ -133,7 +137,7 @@ LeRobotDataset {VERSION}.{self._whose_actions()} What defines its episodes:
 {told}
 ```
 """
-        write_whole(path, text.encode())
+        atomic_write(path, text.encode())
 
     def _whose_actions(self) -> str:
         """Say on the card what actions are, where they are not what was played."""
@@ -144,23 +148,23 @@ LeRobotDataset {VERSION}.{self._whose_actions()} What defines its episodes:
             f"{self.benchmark.name} would have done in each state."
         )
 
-    def _noise(self) -> Noise:
+    def _noise(self) -> ActionNoise:
         dims = self.settings.noise_dims
-        return Noise(
+        return ActionNoise(
             scale=self.settings.noise,
             share=self.settings.noise_share,
             dims=None if dims is None else tuple(dims),
         )
 
-    def _teaching(self) -> Teaching | None:
+    def _teaching(self) -> ExpertLabeling | None:
         if self.settings.label is None:
             return None
-        return Teaching(self.settings.expert_share or 0.0)
+        return ExpertLabeling(self.settings.expert_share or 0.0)
 
     def _features(self) -> dict[str, dict[str, Any]]:
         """Return the features of the dataset, as meta/info.json states them."""
         features = {
-            key: to_info(stored(feature), self.pictures_as)
+            key: to_info(stored_feature(feature), self.pictures_as)
             for key, feature in self.observed.items()
         }
         size = self.benchmark.action.size
@@ -179,12 +183,12 @@ def _kind(entry: Mapping[str, Any] | None) -> str:
     return f"{dtype} {list(entry['shape'])}"
 
 
-def line_of(
+def pending_episodes(
     dataset: OpenDataset,
     plan: Sequence[EpisodeSpec],
-    rows: Mapping[EpisodeKey, EpisodeRow],
+    rows: Mapping[EpisodeKey, EpisodeRecord],
     room: Mapping[tuple[str, int], int] | None = None,
-) -> tuple[Line, list[EpisodeSpec]]:
+) -> tuple[AppendQueue, list[EpisodeSpec]]:
     """Return who of ``plan`` is still to come into the dataset, and who has to be played.
 
     An episode that is kept by its row and has a complete take is not played again. What the run
@@ -201,7 +205,7 @@ def line_of(
             waiting.add(spec.key)
         else:
             missing.append(spec)
-    line = Line(coming, room)
+    line = AppendQueue(coming, room)
     for key in waiting:
         line.ended(key, kept=True)
     recording.forget_all_but(waiting)
@@ -209,17 +213,17 @@ def line_of(
 
 
 def _is_complete(folder: Path) -> bool:
-    from proctor.datasets.writing.take import read_take
+    from proctor.datasets.writing.staged_episode import read_staged_episode
 
     try:
-        read_take(folder)
+        read_staged_episode(folder)
     except DatasetError:
         return False
     return True
 
 
 def demonstrations(
-    benchmark: Benchmark, dataset: DatasetSettings, settings: RecordSettings, folder: Path
+    benchmark: Benchmark, dataset: RecordDatasetSettings, settings: RecordSettings, folder: Path
 ) -> Demonstrations:
     """Check that what is asked for can be recorded of ``benchmark``, in the run ``folder``.
 

@@ -23,7 +23,7 @@ _START_S, _END_S = 60.0, 5.0
 
 
 @contextmanager
-def serving(root: Path, host: str, port: int) -> Iterator[str]:
+def live_page(root: Path, host: str, port: int) -> Iterator[str]:
     """Serve the run in ``root`` while the block runs, and give the address to open.
 
     Raises:

@@ -17,15 +17,27 @@ from typing import Any
 import numpy as np
 
 from proctor.benchmarks.base import Benchmark
-from proctor.engine.inference import Attempt, Inference, Request, Requests, answer_to
-from proctor.engine.latency import Backlog
-from proctor.errors import EpisodeLost, PolicyError, RunFolderError, WorkerError, what_happened
-from proctor.evaluation.raw_names import from_raw
+from proctor.callbacks.base import Callback
+from proctor.engine.action_queue import ActionQueue
+from proctor.engine.inference import (
+    ActionRequest,
+    ActionRequestBatch,
+    EpisodeAttempt,
+    Inference,
+    infer_and_wait,
+)
+from proctor.errors import (
+    EpisodeStateLost,
+    PolicyError,
+    RunFolderError,
+    WorkerError,
+    summarize_traceback,
+)
+from proctor.evaluation.lerobot_names import from_lerobot_names
 from proctor.evaluation.sim_env import SimEnvParts
 from proctor.evaluation.vector import LazyVectorEnv
 from proctor.features import Array, FeatureKind, Observation
 from proctor.policies.base import PolicySpec
-from proctor.recorders.base import Recorder
 from proctor.runs.records import Pulse
 from proctor.types import EpisodeResult, EpisodeSpec
 
@@ -34,9 +46,9 @@ from proctor.types import EpisodeResult, EpisodeSpec
 class _Row:
     """One sub-environment's episode: its policy state, observation history and queued actions."""
 
-    attempt: Attempt
+    attempt: EpisodeAttempt
     history: deque[Observation]
-    backlog: Backlog
+    action_queue: ActionQueue
     steps: int = 0
     queue: deque[Array] = field(default_factory=deque)
 
@@ -51,7 +63,7 @@ class Lockstep:
     n_envs: int
     use_async_envs: bool
     environment: dict[str, str]
-    recorders: Sequence[Recorder]
+    callbacks: Sequence[Callback]
     latency_steps: int = 0
     _steps: int = 0
     _infer_s: float = 0.0
@@ -81,11 +93,12 @@ class Lockstep:
                     warnings.filterwarnings("ignore", ".*ERROR: ")
                     for start in range(0, len(episodes), n_envs):
                         self._roll_out(env, episodes[start : start + n_envs])
-            except (PolicyError, EpisodeLost, RunFolderError):
+            except (PolicyError, EpisodeStateLost, RunFolderError):
                 raise
             except Exception as error:
                 raise WorkerError(
-                    f"a simulator of {task.name} broke in lockstep: {what_happened(str(error))}; "
+                    f"a simulator of {task.name} broke in lockstep: "
+                    f"{summarize_traceback(str(error))}; "
                     "--eval.scheduler=continuous replaces broken simulators"
                 ) from error
             finally:
@@ -99,7 +112,7 @@ class Lockstep:
         for i, spec in enumerate(specs):
             first = self._observation(raw, i)
             history = deque([first] * n_obs_steps, maxlen=n_obs_steps)
-            rows[i] = _Row(Attempt(spec), history, Backlog(spec, self.latency_steps))
+            rows[i] = _Row(EpisodeAttempt(spec), history, ActionQueue(spec, self.latency_steps))
         try:
             while rows:
                 self._step(env, rows)
@@ -129,33 +142,33 @@ class Lockstep:
         if not empty:
             return
         start = time.perf_counter()
-        requests = [Request(row.attempt, row.steps) for row in empty]
+        requests = [ActionRequest(row.attempt, row.steps) for row in empty]
         observations = {
             key: np.stack([np.stack([moment[key] for moment in row.history]) for row in empty])
             for key in self.policy.inputs
         }
-        answer = answer_to(self.inference, Requests(requests, observations))
+        answer = infer_and_wait(self.inference, ActionRequestBatch(requests, observations))
         if answer.error is not None:
             raise answer.error
         assert answer.chunks is not None
         for row, chunk in zip(empty, answer.chunks, strict=True):
-            row.queue.extend(row.backlog.next_actions(chunk))
+            row.queue.extend(row.action_queue.next_actions(chunk))
         self._infer_s += time.perf_counter() - start
         self._batches += 1
         self._requests += len(empty)
 
     def _observation(self, raw: dict[str, Any], i: int) -> Observation:
-        return {key: value[i] for key, value in from_raw(raw, self.policy.inputs).items()}
+        return {key: value[i] for key, value in from_lerobot_names(raw, self.policy.inputs).items()}
 
     def _record(self, result: EpisodeResult) -> None:
-        for recorder in self.recorders:
-            recorder.episode_ended(result)
+        for callback in self.callbacks:
+            callback.on_episode_end(result)
 
     def _pulse(self) -> None:
         elapsed_s = time.monotonic() - self._started_at
         pulse = Pulse(elapsed_s, self._steps, self._batches, self._requests, self._infer_s)
-        for recorder in self.recorders:
-            recorder.pulse(pulse)
+        for callback in self.callbacks:
+            callback.pulse(pulse)
 
 
 def _cheapest(benchmark: Benchmark) -> tuple[str, ...]:

@@ -19,21 +19,27 @@ from pathlib import Path
 from typing import Any
 
 from proctor import plugins
+from proctor.callbacks.base import Callback
 from proctor.config.base import RunConfig
 from proctor.config.builder import build
-from proctor.definition import changed_fields, in_words
-from proctor.engine.breakage import describe
-from proctor.engine.lots import Delivery, Effort, Failure, Lot, News
-from proctor.engine.ranking import TaskKey
+from proctor.engine.cluster_messages import (
+    EpisodeBatch,
+    EpisodeDelivery,
+    NodeEffort,
+    NodeFailure,
+    NodeReport,
+)
+from proctor.engine.failures import format_traceback
+from proctor.engine.task_order import TaskKey
 from proctor.errors import UsageError
+from proctor.evaluation.executor import LocalExecutor, SessionRules
 from proctor.evaluation.preparing import checked
-from proctor.evaluation.stage import Here, SessionRules
 from proctor.features import Array
-from proctor.machine.locks import Lock, try_lock
-from proctor.recorders.base import Recorder
+from proctor.fingerprint import changed_fields, describe_changes
 from proctor.runs.folder import RunFolder
-from proctor.runs.journal import take_path, video_path
+from proctor.runs.journal import staged_episode_path, video_path
 from proctor.runs.records import Pulse
+from proctor.system.locks import Lock, try_lock
 from proctor.types import MOST_EPISODES, EpisodeKey, EpisodeResult
 
 TELL_S = 1.0
@@ -44,7 +50,7 @@ _SCRATCH, _ABANDONED_S = "proctor-node-", 60.0
 
 
 @dataclass(frozen=True)
-class NodeOrder:
+class NodeSetup:
     """What an engine elsewhere is made from; picklable."""
 
     config: type[RunConfig]
@@ -59,45 +65,45 @@ class NodeOrder:
     """By which torch rounds on the head."""
 
 
-class Closed(Exception):
+class NodeClosed(Exception):
     """Nobody wants anything more."""
 
 
-class Desk(Recorder):
+class NodeMailbox(Callback):
     """Between the engine's thread and whoever asks for news: lots in, deliveries out."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._changed = threading.Condition()
-        self._lots: deque[Lot] = deque()
+        self._episode_batches: deque[EpisodeBatch] = deque()
         self._held = 0  # episodes that were taken in and have not ended
-        self._news = News()
-        self._effort, self._before = Effort(), Effort()
+        self._news = NodeReport()
+        self._effort, self._before = NodeEffort(), NodeEffort()
         self._is_new = self._is_closed = False
         self._dry: frozenset[TaskKey] = frozenset()  # tasks that workers wait for
         self._asked_for: frozenset[TaskKey] = frozenset()  # of these, when news was told last
         self._refused: set[TaskKey] = set()
         self._told_at = time.monotonic()
         self._log_read = 0
-        self.stage: Here | None = None
+        self.executor: LocalExecutor | None = None
         self.actions: dict[EpisodeKey, Array] = {}
         """Of what is played again."""
 
-    def put(self, lot: Lot | None) -> None:
+    def put(self, episode_batch: EpisodeBatch | None) -> None:
         """Take in what the head answers to the last news: nothing is left of what is not in it."""
         with self._changed:
-            specs = () if lot is None else lot.specs
+            specs = () if episode_batch is None else episode_batch.specs
             self._refused |= self._asked_for - {spec.task.key for spec in specs}
             self._dry -= self._asked_for  # until the engine, too, has seen the answer
             self._asked_for = frozenset()
-            if lot is not None:
-                self._lots.append(lot)
+            if episode_batch is not None:
+                self._episode_batches.append(episode_batch)
                 self._held += len(specs)
                 self._changed.notify_all()
-        if self.stage is not None:
-            self.stage.wake()
+        if self.executor is not None:
+            self.executor.wake()
 
-    def news(self) -> News:
+    def news(self) -> NodeReport:
         """Wait until there is something to tell at once, or for a while, and tell it."""
         with self._changed:
             while (wait_s := self._telling_in()) > 0:
@@ -122,20 +128,20 @@ class Desk(Recorder):
             self._is_new = True
             self._changed.notify_all()
 
-    def next_lot(self) -> Lot:
+    def next_lot(self) -> EpisodeBatch:
         """Wait for a lot.
 
         Raises:
             Closed: none will come.
         """
         with self._changed:
-            self._before, self._effort = self._before + self._effort, Effort()
+            self._before, self._effort = self._before + self._effort, NodeEffort()
             self._refused.clear()
-            while not self._lots and not self._is_closed:
+            while not self._episode_batches and not self._is_closed:
                 self._changed.wait()
             if self._is_closed:
-                raise Closed
-            return self._lots.popleft()
+                raise NodeClosed
+            return self._episode_batches.popleft()
 
     def end(self) -> None:
         """Let the engine's thread end."""
@@ -143,9 +149,9 @@ class Desk(Recorder):
             self._is_closed = True
             self._changed.notify_all()
 
-    def episode_ended(self, result: EpisodeResult) -> None:
+    def on_episode_end(self, result: EpisodeResult) -> None:
         """Put it with its files on the desk."""
-        delivery = Delivery(result, dict(_files_of(result.spec.key, self._folder)))
+        delivery = EpisodeDelivery(result, dict(_files_of(result.spec.key, self._folder)))
         with self._changed:
             self._held -= 1
             self._news = replace(self._news, ended=(*self._news.ended, delivery))
@@ -153,7 +159,7 @@ class Desk(Recorder):
 
     def pulse(self, pulse: Pulse) -> None:
         """Note what has been done."""
-        self._effort = Effort.of(pulse)
+        self._effort = NodeEffort.of(pulse)
 
     def take_more(self) -> bool:
         """Have the engine play what has come meanwhile; return False: it does not stop.
@@ -161,15 +167,15 @@ class Desk(Recorder):
         Raises:
             Closed: nobody wants that.
         """
-        assert self.stage is not None
-        scheduler = self.stage.scheduler
+        assert self.executor is not None
+        scheduler = self.executor.scheduler
         with self._changed:
             if self._is_closed:
-                raise Closed
-            while self._lots:
-                lot = self._lots.popleft()
-                self.actions |= lot.actions
-                scheduler.add(lot.specs)
+                raise NodeClosed
+            while self._episode_batches:
+                episode_batch = self._episode_batches.popleft()
+                self.actions |= episode_batch.actions
+                scheduler.add(episode_batch.specs)
             scheduler.refuse(self._refused)
             self._refused.clear()
             self._dry = scheduler.dry
@@ -190,7 +196,7 @@ class Desk(Recorder):
 
 def _files_of(key: EpisodeKey, folder: Path) -> Iterator[tuple[str, bytes]]:
     """Yield what an episode has left in ``folder``, which it leaves by that."""
-    take, video = folder / take_path(key), folder / video_path(key)
+    take, video = folder / staged_episode_path(key), folder / video_path(key)
     files = [path for path in take.rglob("*") if path.is_file()] if take.exists() else []
     for path in (*files, *([video] if video.exists() else ())):
         yield path.relative_to(folder).as_posix(), path.read_bytes()
@@ -202,48 +208,50 @@ def _files_of(key: EpisodeKey, folder: Path) -> Iterator[tuple[str, bytes]]:
 class Node:
     """Plays lots in a thread of its own, from the moment it is made until it is closed."""
 
-    def __init__(self, order: NodeOrder, cores: int) -> None:
+    def __init__(self, order: NodeSetup, cores: int) -> None:
         self._order, self._cores = order, cores
         self._folder, self._lock = _scratch()
-        self._desk = Desk(self._folder)
+        self._mailbox = NodeMailbox(self._folder)
         self._checkpoint: Mapping[str, bytes] | None = None
         self._has_checkpoint = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="proctor-engine", daemon=True)
         self._thread.start()
 
-    def exchange(self, lot: Lot | None, checkpoint: Mapping[str, bytes] | None = None) -> News:
+    def exchange(
+        self, episode_batch: EpisodeBatch | None, checkpoint: Mapping[str, bytes] | None = None
+    ) -> NodeReport:
         """Take a lot in, and return what has happened since the last call, once something has."""
         if checkpoint is not None:
             self._checkpoint = checkpoint
-            self._desk.say(wants_checkpoint=False)
+            self._mailbox.say(wants_checkpoint=False)
             self._has_checkpoint.set()
-        self._desk.put(lot)
-        return self._desk.news()
+        self._mailbox.put(episode_batch)
+        return self._mailbox.news()
 
     def close(self) -> None:
         """End the engine and leave nothing on this machine."""
-        self._desk.end()
+        self._mailbox.end()
         self._thread.join(_CLOSE_S)
         self._lock.release()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _serve(self) -> None:
         try:
-            stage = self._opened()
+            executor = self._opened()
         except Exception as error:  # noqa: BLE001  told to the head
-            self._desk.say(failure=_failure_of(error, unfit=True))
+            self._mailbox.say(failure=_failure_of(error, unfit=True))
             return
         try:
             while True:
-                self._play(stage, self._desk.next_lot())
-        except Closed:
+                self._play(executor, self._mailbox.next_lot())
+        except NodeClosed:
             pass
         except Exception as error:  # noqa: BLE001  told to the head
-            self._desk.say(failure=_failure_of(error, unfit=False))
+            self._mailbox.say(failure=_failure_of(error, unfit=False))
         finally:
-            stage.close()
+            executor.close()
 
-    def _opened(self) -> Here:
+    def _opened(self) -> LocalExecutor:
         """Make policy and simulators, and see that they are the head's.
 
         Raises:
@@ -259,13 +267,13 @@ class Node:
             torch.set_num_threads(order.torch_threads)
         changed = changed_fields(order.protocol, prepared.definition().protocol)
         if changed:
-            raise UsageError(f"it would play other episodes: {in_words(changed)}")
+            raise UsageError(f"it would play other episodes: {describe_changes(changed)}")
         players = replace(prepared.players, cores=self._cores)
         players = replace(players, batch_size=players.workers(MOST_EPISODES))
         rules = replace(order.rules, bounds=replace(order.rules.bounds, fed=True))
-        self._desk.stage = stage = Here(players, rules)
-        self._desk.say(simulators=players.batch_size)
-        return stage
+        self._mailbox.executor = executor = LocalExecutor(players, rules)
+        self._mailbox.say(simulators=players.batch_size)
+        return executor
 
     def _with_checkpoint(self, config: RunConfig) -> RunConfig:
         """Return the config with a policy that can be read here: from its folder, or one sent."""
@@ -273,7 +281,7 @@ class Node:
         read_from = plugins.find_policy(policy.type).read_from
         if read_from is None or Path(policy.path).expanduser().is_dir():
             return config
-        self._desk.say(wants_checkpoint=True)
+        self._mailbox.say(wants_checkpoint=True)
         self._has_checkpoint.wait()
         assert self._checkpoint is not None
         place = self._folder / "checkpoint"
@@ -283,18 +291,20 @@ class Node:
         self._checkpoint = None
         return replace(config, policy=replace(policy, path=str(place), revision=None))
 
-    def _play(self, stage: Here, lot: Lot) -> None:
-        way, desk = lot.way, self._desk
-        desk.actions = dict(lot.actions)
+    def _play(self, executor: LocalExecutor, episode_batch: EpisodeBatch) -> None:
+        way, mailbox = episode_batch.way, self._mailbox
+        mailbox.actions = dict(episode_batch.actions)
         camera = None if way.camera is None else replace(way.camera, folder=self._folder)
         recording = None if way.recording is None else replace(way.recording, folder=self._folder)
-        engine = stage.engine_for(lot.specs, dict(way.environment))
-        engine.run([desk], desk.take_more, camera, desk.actions, recording)
+        engine = executor.engine_for(episode_batch.specs, dict(way.environment))
+        engine.run([mailbox], mailbox.take_more, camera, mailbox.actions, recording)
 
 
-def _failure_of(error: Exception, *, unfit: bool) -> Failure:
+def _failure_of(error: Exception, *, unfit: bool) -> NodeFailure:
     cause = error.__cause__ or error
-    return Failure(str(error) or repr(error), describe(cause), type(error).__name__, unfit)
+    return NodeFailure(
+        str(error) or repr(error), format_traceback(cause), type(error).__name__, unfit
+    )
 
 
 def _scratch() -> tuple[Path, Lock]:

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 from proctor.config.base import RunConfig
 from proctor.config.evaluation import EvalConfig
-from proctor.config.idle import idle_in_run
+from proctor.config.unused_flags import unused_in_run
 from proctor.evaluation.prepared import Prepared
 from proctor.evaluation.run import Evaluation
 from proctor.features import ActionSpec
-from proctor.policies.fit import read_alike_text
-from proctor.report.protocols import changed_protocol
+from proctor.policies.compatibility import read_alike_text
+from proctor.report.protocol_differences import changed_protocol
 from proctor.report.worlds import planned_repeats, world_warnings
 from proctor.runs.folder import RunFolder
-from proctor.runs.journal import EpisodeRow
+from proctor.runs.journal import EpisodeRecord
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Notices:
 def notices_of(prepared: Prepared[RunConfig]) -> Notices:
     """Return what is to be shown before a run starts, be it an evaluation or a recording."""
     config, benchmark = prepared.config, prepared.benchmark
-    notes = (*config.notes, *idle_in_run(config), *benchmark.notes, *prepared.policy.spec.notes)
+    notes = (*config.notes, *unused_in_run(config), *benchmark.notes, *prepared.policy.spec.notes)
     warnings = (*_of_comparison(prepared), *benchmark.warnings, *_of_plan(prepared))
     return Notices((*warnings, *_of_texts(prepared)), notes)
 
@@ -45,7 +45,7 @@ def notices_after(evaluation: Evaluation, action: ActionSpec) -> Notices:
     )
 
 
-def out_of_range_note(rows: Sequence[EpisodeRow], action: ActionSpec) -> str | None:
+def out_of_range_note(rows: Sequence[EpisodeRecord], action: ActionSpec) -> str | None:
     """Say in how many episodes actions were out of the benchmark's range, if in any."""
     left = sum(bool(row.clipped_steps) for row in rows)
     if not left:

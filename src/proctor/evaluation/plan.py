@@ -10,11 +10,11 @@ from pathlib import Path
 
 from proctor.benchmarks.base import Benchmark
 from proctor.errors import UsageError
-from proctor.machine.system import (
+from proctor.runs.journal import EpisodeRecord
+from proctor.runs.records import PlannedTask
+from proctor.system.platform_info import (
     WORKER_MB,
 )
-from proctor.runs.journal import EpisodeRow
-from proctor.runs.records import PlannedTask
 from proctor.types import MOST_EPISODES, EpisodeSpec
 
 
@@ -43,7 +43,7 @@ def planned_tasks(plan: Sequence[EpisodeSpec]) -> list[PlannedTask]:
     ]
 
 
-class Thinking(Enum):
+class InferencePlace(Enum):
     """Where the actions of a run are found, which decides how many simulators suit it."""
 
     BESIDE = "in the workers"
@@ -54,39 +54,39 @@ class Thinking(Enum):
 
 _PER_CORE = {
     # Nobody else needs a core: the engine hears of whole episodes only.
-    Thinking.BESIDE: 1.0,
+    InferencePlace.BESIDE: 1.0,
     # The engine's own core is busy with requests when simulators are quick; they wait then.
-    Thinking.LIGHT: 1.0,
+    InferencePlace.LIGHT: 1.0,
     # Simulators wait while the network computes with all cores, and the other way round.
-    Thinking.CPU: 1.0,
+    InferencePlace.CPU: 1.0,
     # Most of them wait, for the accelerator to draw or to think: 24 on 16 cores fill its batches.
-    Thinking.ACCELERATOR: 1.5,
+    InferencePlace.ACCELERATOR: 1.5,
 }
 _MOST = 64
 """Past the point where one parent keeps up with simulators that render."""
 
 
 @dataclass(frozen=True)
-class Load:
+class WorkerLoad:
     """What decides how many simulators are best."""
 
-    thinking: Thinking
+    thinking: InferencePlace
     cores: int
     memory_bytes: int
 
 
-def best_simulators(load: Load) -> int:
+def best_simulators(load: WorkerLoad) -> int:
     """Return how many simulators keep this machine busy without being in each other's way.
 
     Two at least where the engine thinks, so that one moves while the other is thought for.
     ``python -m measurements engine workers`` compares it with fixed numbers.
     """
-    least = 1 if load.thinking is Thinking.BESIDE else 2
+    least = 1 if load.thinking is InferencePlace.BESIDE else 2
     fitting = load.memory_bytes // (WORKER_MB * 2**20)
     return max(1, min(max(least, round(_PER_CORE[load.thinking] * load.cores)), fitting, _MOST))
 
 
-def workers_for(batch_size: int, n_episodes: int, load: Load) -> int:
+def workers_for(batch_size: int, n_episodes: int, load: WorkerLoad) -> int:
     """Return how many simulators to run at once: as asked, or the best number when 0.
 
     Never more than there are episodes, never fewer than one.
@@ -109,7 +109,7 @@ def workers_within(descriptors: int) -> int:
 
 
 @dataclass(frozen=True)
-class Rest:
+class RemainingEpisodes:
     """What is left to run of a plan."""
 
     specs: list[EpisodeSpec]
@@ -117,7 +117,7 @@ class Rest:
     """The last index of which an earlier session has ended an episode; -1: none."""
 
 
-def check_planned(plan: list[EpisodeSpec], done: Sequence[EpisodeRow], path: Path) -> None:
+def check_planned(plan: list[EpisodeSpec], done: Sequence[EpisodeRecord], path: Path) -> None:
     """Refuse to go on with a folder that holds other episodes than those planned.
 
     Raises:
@@ -141,7 +141,9 @@ def check_planned(plan: list[EpisodeSpec], done: Sequence[EpisodeRow], path: Pat
             )
 
 
-def rest_of(plan: list[EpisodeSpec], done: Sequence[EpisodeRow], *, decided: bool) -> Rest:
+def remaining_episodes(
+    plan: list[EpisodeSpec], done: Sequence[EpisodeRecord], *, decided: bool
+) -> RemainingEpisodes:
     """Return the episodes to run: once a rule has decided, only those of rounds that have begun.
 
     An earlier session that ended amid its rounds has left the quick episodes of them, which are
@@ -150,4 +152,6 @@ def rest_of(plan: list[EpisodeSpec], done: Sequence[EpisodeRow], *, decided: boo
     sound = {row.key for row in done if row.outcome.counts}
     begun = max((row.episode_index for row in done), default=-1)
     missing = (spec for spec in plan if spec.key not in sound)
-    return Rest([spec for spec in missing if spec.index <= begun or not decided], begun)
+    return RemainingEpisodes(
+        [spec for spec in missing if spec.index <= begun or not decided], begun
+    )

@@ -15,17 +15,17 @@ from typing import Any, Generic, TypeVar
 from proctor import plugins
 from proctor.benchmarks.base import Benchmark
 from proctor.config.base import RunConfig
-from proctor.definition import PROTOCOL_FORMAT, as_json, defining, flatten
 from proctor.engine.engine import EngineSetup
 from proctor.engine.episode import DIGEST
 from proctor.engine.inference import Inference
 from proctor.engine.worker import WorkerSetup
 from proctor.errors import UsageError
-from proctor.evaluation.plan import Load, Thinking, workers_for
+from proctor.evaluation.plan import InferencePlace, WorkerLoad, workers_for
 from proctor.features import ActionSpec, Feature
-from proctor.machine.system import usable_cores, usable_memory_bytes, versions
+from proctor.fingerprint import PROTOCOL_FORMAT, as_json, defining_fields, flatten
 from proctor.policies.base import Placement, Policy
 from proctor.runs.folder import RunFolder
+from proctor.system.platform_info import usable_cores, usable_memory_bytes, versions
 from proctor.types import EpisodeSpec
 
 
@@ -58,7 +58,7 @@ class Players:
 
     def workers(self, n_episodes: int) -> int:
         """Return how many simulators play so many episodes at once."""
-        load = Load(self._thinking, self.cores or usable_cores(), usable_memory_bytes())
+        load = WorkerLoad(self._thinking, self.cores or usable_cores(), usable_memory_bytes())
         return workers_for(self.batch_size, n_episodes, load)
 
     def most_at_once(self, n_workers: int) -> int:
@@ -69,13 +69,13 @@ class Players:
         return min(n_workers, spec.rows_at_once or n_workers)
 
     @property
-    def _thinking(self) -> Thinking:
+    def _thinking(self) -> InferencePlace:
         if self.policy.spec.placement is Placement.WORKER:
-            return Thinking.BESIDE
+            return InferencePlace.BESIDE
         device = self.policy.spec.computes_on
         if device is None:
-            return Thinking.LIGHT
-        return Thinking.CPU if device == "cpu" else Thinking.ACCELERATOR
+            return InferencePlace.LIGHT
+        return InferencePlace.CPU if device == "cpu" else InferencePlace.ACCELERATOR
 
 
 @dataclass(frozen=True)
@@ -140,20 +140,20 @@ class Prepared(Generic[Config]):
         a benchmark say of themselves: one whose config is resolved further (by a checkpoint's) says
         its own ``config``.
         """
-        told = {name: value for name, value in defining(self.config).items() if value != {}}
+        told = {name: value for name, value in defining_fields(self.config).items() if value != {}}
         env, policy = told.pop("env"), told.pop("policy")
         defined = {
             "format": PROTOCOL_FORMAT,
             "benchmark": {
                 "type": env.pop("type"),
                 "config": env,
-                "code": plugins.code_of("benchmarks", self.config.env.type),
+                "code": plugins.plugin_code_hashes("benchmarks", self.config.env.type),
                 **self.benchmark.protocol(),
             },
             "policy": {
                 "type": policy.pop("type"),
                 "config": policy,
-                "code": plugins.code_of("policies", self.config.policy.type),
+                "code": plugins.plugin_code_hashes("policies", self.config.policy.type),
                 "inputs": list(self.policy.spec.inputs),
                 "n_obs_steps": self.policy.spec.n_obs_steps,
                 "replan_steps": self.policy.spec.n_action_steps,

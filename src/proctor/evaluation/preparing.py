@@ -12,28 +12,28 @@ from proctor import plugins
 from proctor.benchmarks.base import Benchmark, interface_of
 from proctor.benchmarks.checks import check_benchmark
 from proctor.config.base import RunConfig
-from proctor.definition import without_secrets
 from proctor.engine.pool import check_importable
 from proctor.errors import UsageError, did_you_mean
-from proctor.evaluation.head_start import begin_early
+from proctor.evaluation.background_setup import start_background_setup
 from proctor.evaluation.plan import descriptors_for, make_plan, planned_tasks, workers_within
 from proctor.evaluation.prepared import Definition, Players, Prepared
 from proctor.features import Interface
-from proctor.machine.package_files import package_hashes
-from proctor.machine.ray_cluster import check_cluster
-from proctor.machine.system import (
-    allow_descriptors,
+from proctor.fingerprint import without_secrets
+from proctor.policies.base import Policy, PolicyPlugin, PolicySpec
+from proctor.policies.checks import check_policy
+from proctor.policies.compatibility import check_instructions, check_offered
+from proctor.policies.latency import check_latency
+from proctor.runs.folder import RunFolder, RunRecord
+from proctor.system.package_files import package_hashes
+from proctor.system.platform_info import (
     git_commit,
+    raise_descriptor_limit,
     torch_machine,
     usable_cores,
     usable_memory_bytes,
     versions,
 )
-from proctor.policies.base import Policy, PolicyPlugin, PolicySpec
-from proctor.policies.checks import check_policy
-from proctor.policies.fit import check_instructed, check_offered
-from proctor.policies.latency import check_latency
-from proctor.runs.folder import RunFolder, RunRecord
+from proctor.system.ray_cluster import check_cluster
 
 Config = TypeVar("Config", bound=RunConfig)
 
@@ -48,7 +48,7 @@ def checked(config: Config, folder: RunFolder, indices: Collection[int]) -> Prep
     """
     if config.cluster is not None:
         check_cluster(config.cluster)
-    with plugins.blaming_plugin("benchmarks", config.env.type):
+    with plugins.blame_plugin("benchmarks", config.env.type):
         prepared = _fitted(config, folder, indices)
     players = prepared.players
     check_importable(players.worker)
@@ -106,9 +106,9 @@ def _fitted(config: Config, folder: RunFolder, indices: Collection[int]) -> Prep
     plugin = look(config)
     make_benchmark, benchmark = _made_benchmark(config)
     if config.eval.use_async_envs:  # first: what workers are forked from has the limit it finds
-        allow_descriptors(descriptors_for(config.eval.batch_size))
+        raise_descriptor_limit(descriptors_for(config.eval.batch_size))
     in_workers = config.eval.use_async_envs and config.cluster is None
-    begin_early(benchmark, in_workers=in_workers, images=plugin.has_network)
+    start_background_setup(benchmark, in_workers=in_workers, images=plugin.has_network)
     interface = interface_of(benchmark)
     with ThreadPoolExecutor(1) as thread:  # the first time it takes a second: as long as a policy
         hashes = thread.submit(package_hashes, benchmark.distributions)
@@ -141,7 +141,7 @@ def _made_benchmark(config: RunConfig) -> tuple[Callable[[], Benchmark], Benchma
     """Return the benchmark and how workers make it; one of somebody else's is looked at first."""
     make_benchmark = plugins.find_benchmark(config.env.type).maker(config.env)
     benchmark = make_benchmark()
-    if plugins.module_of("benchmarks", config.env.type) is not None:
+    if plugins.plugin_module("benchmarks", config.env.type) is not None:
         check_benchmark(benchmark)
     return make_benchmark, benchmark
 
@@ -149,20 +149,20 @@ def _made_benchmark(config: RunConfig) -> tuple[Callable[[], Benchmark], Benchma
 def _made_policy(config: RunConfig, interface: Interface) -> Policy:
     """Return the policy; one of somebody else's is looked at first."""
     kind = config.policy.type
-    with plugins.blaming_plugin("policies", kind):
+    with plugins.blame_plugin("policies", kind):
         policy = plugins.find_policy(kind).make(config.played_policy, interface)
         if not isinstance(policy, Policy):
             made = type(policy).__name__
             raise UsageError(f"--policy.type={kind} makes a {made}, which is no policy")
-        if plugins.module_of("policies", kind) is not None:
+        if plugins.plugin_module("policies", kind) is not None:
             check_policy(policy)
     return policy
 
 
 def _check_instructions(policy: PolicySpec, benchmark: Benchmark) -> None:
     """Refuse tasks without an instruction where the policy needs one, and words for no task."""
-    if policy.needs_instruction:
-        check_instructed(policy.name, benchmark.name, benchmark.tasks())
+    if policy.language_conditioned:
+        check_instructions(policy.name, benchmark.name, benchmark.tasks())
     names = [task.name for task in benchmark.tasks()]
     for name in policy.worded:
         if name not in names:
@@ -191,7 +191,7 @@ def _check_memory(players: Players, workers: int) -> None:
 def _check_descriptors(workers: int) -> None:
     """Refuse more workers than this process may have open files for."""
     needed = descriptors_for(workers)
-    allowed = allow_descriptors(needed)
+    allowed = raise_descriptor_limit(needed)
     if allowed < needed:
         fits = workers_within(allowed)
         way_out = f"--eval.batch_size={fits} fits" if fits else "allow more"

@@ -15,30 +15,30 @@ from pathlib import Path
 from typing import Any
 
 from proctor.benchmarks.base import Benchmark
+from proctor.callbacks.base import Callback
+from proctor.callbacks.dataset import DatasetCallback, OpenDataset
+from proctor.callbacks.early_stopping import EarlyStopping
+from proctor.callbacks.staged_episodes import Keep
 from proctor.config.recording import RecordConfig
 from proctor.config.sections import SchedulerKind, VideoSettings
-from proctor.engine.scheduler import Bounds
+from proctor.engine.scheduler import SchedulerLimits
 from proctor.errors import UsageError
-from proctor.evaluation.cluster import stage_for
-from proctor.evaluation.demonstrations import Demonstrations, demonstrations, line_of
-from proctor.evaluation.filming import Filming
-from proctor.evaluation.plan import Rest, check_planned
+from proctor.evaluation.cluster import make_executor
+from proctor.evaluation.demonstrations import Demonstrations, demonstrations, pending_episodes
+from proctor.evaluation.executor import SessionRules
+from proctor.evaluation.plan import RemainingEpisodes, check_planned
 from proctor.evaluation.prepared import Prepared, require_judged
 from proctor.evaluation.preparing import checked, record_of
 from proctor.evaluation.session import Session
-from proctor.evaluation.stage import SessionRules
-from proctor.machine.files import mend_swap
-from proctor.recorders.base import Recorder
-from proctor.recorders.dataset import DatasetRecorder, OpenDataset
-from proctor.recorders.stopper import Stopper
-from proctor.recorders.takes import Keep
+from proctor.evaluation.video_replay import VideoReplay
 from proctor.runs.folder import RUN_FILE, RunFolder
-from proctor.runs.journal import EpisodeRow, cut_torn_line, read_journal
-from proctor.runs.kept import saying_what_is_kept
+from proctor.runs.journal import EpisodeRecord, read_journal, truncate_partial_line
+from proctor.runs.kept_work import explaining_kept_work
+from proctor.system.files import recover_swap
 from proctor.types import EpisodeKey, EpisodeSpec, Outcome, Task
 
 _TaskKey = tuple[str, int]
-MakeRecorders = Callable[[int], list[Recorder]]
+MakeRecorders = Callable[[int], list[Callback]]
 """Makes what watches a session, given how many demonstrations there are already."""
 
 
@@ -55,7 +55,7 @@ class TaskRecord:
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordingResult:
     """A dataset after a session on it."""
 
     root: Path
@@ -97,7 +97,7 @@ def _check_place(config: RecordConfig, folder: RunFolder) -> None:
     """Refuse a dataset that exists, or one to go on with that does not."""
     root = config.dataset.folder
     if config.resume:
-        mend_swap(root)
+        recover_swap(root)
     there = root.exists()
     if there and not config.resume:
         raise UsageError(
@@ -117,7 +117,7 @@ def run_recording(
     shown: Demonstrations,
     given: dict[str, Any],
     make_recorders: MakeRecorders = lambda kept: [],
-) -> Recorded:
+) -> RecordingResult:
     """Play what is missing, and append what is kept to the dataset.
 
     Raises:
@@ -127,17 +127,17 @@ def run_recording(
     """
     config, folder, began = prepared.config, prepared.folder, time.monotonic()
     definition = prepared.definition()
-    with folder.locked(), saying_what_is_kept(partial(_kept_of, prepared)):
+    with folder.locked(), explaining_kept_work(partial(_kept_of, prepared)):
         record = folder.joined(record_of(prepared, definition, given), resume=config.resume)
         rows = {row.key: row for row in read_journal(folder.path).rows}
         attempts = Attempts(prepared.benchmark, config, rows.values())
         check_planned(attempts.plan(), list(rows.values()), folder.path)
         folder.write(record)  # nothing is refused from here on
-        cut_torn_line(folder.path)
+        truncate_partial_line(folder.path)
         with shown.open(folder.path, definition.protocol) as dataset:
             note = _play(_Stage(prepared, shown, dataset), attempts, rows, make_recorders)
             recorded = _task_records(prepared, dataset.ledger.keys)
-    return Recorded(
+    return RecordingResult(
         root=shown.root,
         wanted=config.record.n_episodes,
         tasks=recorded,
@@ -159,7 +159,7 @@ class Attempts:
     """Which episodes are played: n of every task, and one more for each that is not kept."""
 
     def __init__(
-        self, benchmark: Benchmark, config: RecordConfig, rows: Collection[EpisodeRow]
+        self, benchmark: Benchmark, config: RecordConfig, rows: Collection[EpisodeRecord]
     ) -> None:
         """Go on after ``rows``; errored episodes of earlier sessions are tried again."""
         self._benchmark, self._seed = benchmark, config.seed
@@ -212,13 +212,13 @@ class _Stage:
             in_process=not config.eval.use_async_envs,
             watchdog_s=config.eval.watchdog_s,
             draw_slots=config.eval.draw_slots,
-            bounds=Bounds(
+            bounds=SchedulerLimits(
                 max_batch=1,
                 max_parallel_tasks=config.env.max_parallel_tasks,
                 max_attempts=1 + config.eval.max_retries,
             ),
         )
-        filming = Filming(
+        video_replay = VideoReplay(
             settings=VideoSettings(episodes=0),
             benchmark=prepared.benchmark,
             policy=prepared.policy,
@@ -226,8 +226,8 @@ class _Stage:
             folder=prepared.folder.path,
         )
         folder = prepared.folder.path
-        stage = stage_for(config, players, rules, folder, prepared.definition)
-        return Session(players, rules, stage, filming, self.dataset.recording)
+        executor = make_executor(config, players, rules, folder, prepared.definition)
+        return Session(players, rules, executor, video_replay, self.dataset.recording)
 
     def room(self) -> dict[_TaskKey, int]:
         """Return how many demonstrations of each task the dataset still lacks."""
@@ -237,16 +237,16 @@ class _Stage:
 
 
 def _play(
-    stage: _Stage,
+    executor: _Stage,
     attempts: Attempts,
-    rows: Mapping[EpisodeKey, EpisodeRow],
+    rows: Mapping[EpisodeKey, EpisodeRecord],
     make_recorders: MakeRecorders,
 ) -> str | None:
     """Play what is missing and complete the dataset; return what is to be said of its files."""
-    dataset, room = stage.dataset, stage.room()
+    dataset, room = executor.dataset, executor.room()
     plan = [spec for spec in attempts.plan() if room[spec.task.key] > 0]
-    line, missing = line_of(dataset, plan, rows, room)
-    with stage.session() as session:
+    line, missing = pending_episodes(dataset, plan, rows, room)
+    with executor.session() as session:
 
         def another(task: Task) -> EpisodeSpec | None:
             spec = attempts.another(task)
@@ -254,12 +254,14 @@ def _play(
                 session.add(spec)
             return spec
 
-        recorder = DatasetRecorder(dataset, line, another)
-        recorder.append_ready()
+        callback = DatasetCallback(dataset, line, another)
+        callback.append_ready()
         if missing:
             watching = make_recorders(len(dataset.ledger.keys))
-            session.run(Rest(missing, -1), [recorder, *watching], Stopper((), ()))
-        return recorder.finish()
+            session.run(
+                RemainingEpisodes(missing, -1), [callback, *watching], EarlyStopping((), ())
+            )
+        return callback.finish()
 
 
 def _task_records(
@@ -267,7 +269,7 @@ def _task_records(
 ) -> list[TaskRecord]:
     """Say of every task what came of it in all sessions."""
     known = set(in_dataset)
-    of_task: dict[_TaskKey, list[EpisodeRow]] = {}
+    of_task: dict[_TaskKey, list[EpisodeRecord]] = {}
     for row in read_journal(prepared.folder.path).rows:
         of_task.setdefault(row.key[:2], []).append(row)
     records = []

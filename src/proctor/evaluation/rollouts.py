@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from proctor.benchmarks.base import Benchmark
+from proctor.callbacks.dataset import AppendQueue, DatasetCallback, OpenDataset
+from proctor.callbacks.staged_episodes import Keep
 from proctor.config.evaluation import EvalConfig
-from proctor.config.recording import DatasetSettings, RecordSettings
+from proctor.config.recording import RecordDatasetSettings, RecordSettings
 from proctor.errors import UsageError
-from proctor.evaluation.demonstrations import Demonstrations, demonstrations, line_of
+from proctor.evaluation.demonstrations import Demonstrations, demonstrations, pending_episodes
 from proctor.features import REWARD, SUCCESS
-from proctor.recorders.dataset import DatasetRecorder, Line, OpenDataset
-from proctor.recorders.takes import Keep
-from proctor.runs.journal import EpisodeRow
+from proctor.runs.journal import EpisodeRecord
 from proctor.types import EpisodeSpec
 
 
@@ -33,34 +33,34 @@ def rollouts(config: EvalConfig, benchmark: Benchmark, folder: Path) -> Demonstr
         raise UsageError(f"--record: {config.record} exists; choose another folder")
     extra = [REWARD, SUCCESS] if benchmark.judged else [REWARD]
     settings = RecordSettings(keep=Keep.ALL, images=config.record_images, extra=extra)
-    dataset = DatasetSettings(root=config.record)
+    dataset = RecordDatasetSettings(root=config.record)
     dataset.validate()
     return demonstrations(benchmark, dataset, settings, folder)
 
 
-class Kept:
+class RecordedRollouts:
     """What keeps the episodes of a run; empty where they are not kept."""
 
-    def __init__(self, dataset: OpenDataset | None = None, line: Line | None = None) -> None:
+    def __init__(self, dataset: OpenDataset | None = None, line: AppendQueue | None = None) -> None:
         self.recording = None if dataset is None else dataset.recording
-        self.recorders: list[DatasetRecorder] = []
+        self.callbacks: list[DatasetCallback] = []
         if dataset is not None and line is not None:
-            self.recorders = [DatasetRecorder(dataset, line)]
+            self.callbacks = [DatasetCallback(dataset, line)]
 
     def finish(self) -> None:
         """Every episode has ended that will."""
-        for recorder in self.recorders:
-            recorder.finish()
+        for callback in self.callbacks:
+            callback.finish()
 
 
 @contextmanager
-def keeping(
+def recording_rollouts(
     shown: Demonstrations | None,
     plan: Sequence[EpisodeSpec],
-    done: Collection[EpisodeRow],
+    done: Collection[EpisodeRecord],
     folder: Path,
     protocol: Mapping[str, Any],
-) -> Iterator[Kept]:
+) -> Iterator[RecordedRollouts]:
     """Keep what is run of ``plan`` in the dataset, with what earlier sessions left waiting.
 
     Raises:
@@ -68,15 +68,15 @@ def keeping(
         RunFolderError: the dataset was changed since, or cannot be written.
     """
     if shown is None:
-        yield Kept()
+        yield RecordedRollouts()
         return
     rows = {row.key: row for row in done}
     with shown.open(folder, protocol) as dataset:
-        line, missing = line_of(dataset, plan, rows)
+        line, missing = pending_episodes(dataset, plan, rows)
         lacking = [s for s in missing if s.key in rows and rows[s.key].outcome.counts]
         if lacking:
             raise UsageError(
                 f"--record: {len(lacking)} episodes of {folder} were run without it, as "
                 f"{lacking[0]}; leave --record out, or choose another --output_dir"
             )
-        yield Kept(dataset, line)
+        yield RecordedRollouts(dataset, line)

@@ -11,23 +11,23 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from proctor.callbacks.base import Callback
+from proctor.callbacks.staged_episodes import RecordingOptions
+from proctor.callbacks.wandb import read_run_id, require_wandb
 from proctor.config.evaluation import EvalConfig
-from proctor.engine.scheduler import Bounds
+from proctor.engine.scheduler import SchedulerLimits
 from proctor.errors import RunFolderError
-from proctor.evaluation.cluster import stage_for
+from proctor.evaluation.cluster import make_executor
 from proctor.evaluation.demonstrations import Demonstrations
-from proctor.evaluation.filming import Filmed, Filming
-from proctor.evaluation.plan import check_planned, rest_of
+from proctor.evaluation.executor import SessionRules
+from proctor.evaluation.plan import check_planned, remaining_episodes
 from proctor.evaluation.prepared import Prepared, require_judged
 from proctor.evaluation.preparing import checked, record_of
-from proctor.evaluation.rollouts import keeping, rollouts
+from proctor.evaluation.rollouts import recording_rollouts, rollouts
 from proctor.evaluation.session import FilmRecorders, Session
-from proctor.evaluation.stage import SessionRules
-from proctor.evaluation.stop_rules import make_stopper
-from proctor.evaluation.tracking import tracked
-from proctor.recorders.base import Recorder
-from proctor.recorders.takes import Recording
-from proctor.recorders.wandb import read_run_id, require_wandb
+from proctor.evaluation.stop_rules import make_early_stopping
+from proctor.evaluation.tracking import wandb_tracking
+from proctor.evaluation.video_replay import ReplayedVideos, VideoReplay
 from proctor.report.page import write_page
 from proctor.report.results import Results
 from proctor.report.stopped import kind_of_interval, round_warnings, why_ended
@@ -35,13 +35,13 @@ from proctor.report.summary import eval_info
 from proctor.report.worlds import world_warnings
 from proctor.runs.effort import read_effort
 from proctor.runs.folder import EVAL_INFO_FILE, RunFolder, RunRecord, write_json
-from proctor.runs.journal import EpisodeRow, cut_torn_line, read_journal, videos_in
-from proctor.runs.kept import after_the_first, kept_episodes, saying_what_is_kept
+from proctor.runs.journal import EpisodeRecord, read_journal, truncate_partial_line, videos_in
+from proctor.runs.kept_work import after_first_error, explaining_kept_work, kept_episodes
 from proctor.runs.latency import latency_of
 from proctor.runs.videos import read_warnings, remove_unfinished
-from proctor.stats.anytime import watched
+from proctor.stats.anytime import monitored_rates
 
-MakeRecorders = Callable[[Sequence[EpisodeRow]], list[Recorder]]
+MakeRecorders = Callable[[Sequence[EpisodeRecord]], list[Callback]]
 """Makes the outputs of a session besides the journal, given the episodes that stay as they are."""
 
 
@@ -49,7 +49,7 @@ MakeRecorders = Callable[[Sequence[EpisodeRow]], list[Recorder]]
 class Evaluation(Results):
     """A run after a session on it."""
 
-    filmed: Filmed = field(default_factory=Filmed)
+    filmed: ReplayedVideos = field(default_factory=ReplayedVideos)
     rollouts: Path | None = None
     """The dataset that its episodes are kept in."""
 
@@ -90,11 +90,11 @@ def run_evaluation(
     """
     config, folder, plan = prepared.config, prepared.folder, prepared.plan
     definition = prepared.definition()
-    stopper = make_stopper(config, plan, definition.protocol)
-    _check_outputs(config, _filming(prepared))
+    early_stopping = make_early_stopping(config, plan, definition.protocol)
+    _check_outputs(config, _video_replay(prepared))
     shown = rollouts(config, prepared.benchmark, folder.path)
     kept_of = partial(kept_episodes, folder.path, len(plan))
-    with folder.locked(), _live_page(config, folder), saying_what_is_kept(kept_of):
+    with folder.locked(), _live_page(config, folder), explaining_kept_work(kept_of):
         record = folder.joined(record_of(prepared, definition, given), resume=config.resume)
         done = read_journal(folder.path).rows
         read_effort(folder.path)  # what the end of the run reads must not fail only then
@@ -103,25 +103,25 @@ def run_evaluation(
             read_run_id(folder.path)
         check_planned(plan, done, folder.path)
         folder.write(record)  # nothing is refused from here on
-        cut_torn_line(folder.path)
+        truncate_partial_line(folder.path)
         remove_unfinished(folder.path)
         before = [row for row in done if row.outcome.counts]
         for row in before:
-            stopper.hear(row.key, row.outcome)
-        rest = rest_of(plan, done, decided=stopper.decided)
+            early_stopping.add(row.key, row.outcome)
+        rest = remaining_episodes(plan, done, decided=early_stopping.decided)
         with (
-            keeping(shown, plan, done, folder.path, definition.protocol) as kept,
-            tracked(config.wandb, folder.path, record, before) as trackers,
+            recording_rollouts(shown, plan, done, folder.path, definition.protocol) as kept,
+            wandb_tracking(config.wandb, folder.path, record, before) as trackers,
             _session(prepared, shown, kept.recording) as session,
         ):
             try:
                 if rest.specs:
                     outputs = [] if make_recorders is None else make_recorders(before)
-                    session.run(rest, [*kept.recorders, *outputs, *trackers], stopper)
+                    session.run(rest, [*kept.callbacks, *outputs, *trackers], early_stopping)
             finally:
-                rows = _write_results(folder.path, len(plan), record, stopper.decision)
+                rows = _write_results(folder.path, len(plan), record, early_stopping.decision)
             kept.finish()
-            with _naming_videos(folder.path, len(plan), record, stopper.decision):
+            with _naming_videos(folder.path, len(plan), record, early_stopping.decision):
                 filmed = session.film(rows, film_recorders)
     order = {spec.key: place for place, spec in enumerate(plan)}
     rows.sort(key=lambda row: order[row.key])
@@ -129,15 +129,15 @@ def run_evaluation(
         path=folder.path,
         planned=len(plan),
         rows=rows,
-        stopped=stopper.decision,
-        watched=watched(record.resolved),
+        stopped=early_stopping.decision,
+        watched=monitored_rates(record.resolved),
         filmed=filmed,
         rollouts=config.record,
     )
 
 
 def _session(
-    prepared: Prepared[EvalConfig], shown: Demonstrations | None, recording: Recording | None
+    prepared: Prepared[EvalConfig], shown: Demonstrations | None, recording: RecordingOptions | None
 ) -> Session:
     """Return what plays episodes: where they are recorded, by workers that can draw all of it."""
     players = prepared.players
@@ -145,12 +145,14 @@ def _session(
         environment = shown.environment(prepared.policy.spec.inputs)
         players = replace(players, worker=replace(players.worker, environment=environment))
     rules = _session_rules(prepared.config)
-    stage = stage_for(prepared.config, players, rules, prepared.folder.path, prepared.definition)
-    return Session(players, rules, stage, _filming(prepared), recording)
+    executor = make_executor(
+        prepared.config, players, rules, prepared.folder.path, prepared.definition
+    )
+    return Session(players, rules, executor, _video_replay(prepared), recording)
 
 
-def _filming(prepared: Prepared[EvalConfig]) -> Filming:
-    return Filming(
+def _video_replay(prepared: Prepared[EvalConfig]) -> VideoReplay:
+    return VideoReplay(
         settings=prepared.config.video,
         benchmark=prepared.benchmark,
         policy=prepared.policy,
@@ -160,7 +162,7 @@ def _filming(prepared: Prepared[EvalConfig]) -> Filming:
 
 
 def _session_rules(config: EvalConfig) -> SessionRules:
-    bounds = Bounds(
+    bounds = SchedulerLimits(
         max_batch=1,
         max_parallel_tasks=config.env.max_parallel_tasks,
         max_attempts=1 + config.eval.max_retries,
@@ -175,22 +177,22 @@ def _session_rules(config: EvalConfig) -> SessionRules:
     )
 
 
-def _check_outputs(config: EvalConfig, filming: Filming) -> None:
+def _check_outputs(config: EvalConfig, video_replay: VideoReplay) -> None:
     """Refuse before anything starts what was asked for and cannot be had here."""
     if config.may_stop:
-        require_judged(filming.benchmark, "--against and --eval.stop_when watch a rate")
+        require_judged(video_replay.benchmark, "--against and --eval.stop_when watch a rate")
     if config.video.asked and config.video.per_task:
-        filming.environment()
+        video_replay.environment()
     if config.wandb.active:
         require_wandb(config.wandb)
 
 
 def _write_results(
     folder: Path, planned: int, record: RunRecord, decision: str | None
-) -> list[EpisodeRow]:
+) -> list[EpisodeRecord]:
     """Write what the journal adds up to, also when a session ended early; return the episodes."""
-    rows: list[EpisodeRow] = []
-    with after_the_first():
+    rows: list[EpisodeRecord] = []
+    with after_first_error():
         rows = _write_info(folder, planned, record, decision)
         if not isinstance(sys.exception(), RunFolderError):  # a full disk has no room for it
             write_page(folder)
@@ -205,15 +207,15 @@ def _naming_videos(
     try:
         yield
     finally:
-        with after_the_first():
+        with after_first_error():
             _write_info(folder, planned, record, decision)
 
 
 def _write_info(
     folder: Path, planned: int, record: RunRecord, decision: str | None
-) -> list[EpisodeRow]:
+) -> list[EpisodeRecord]:
     """Write ``eval_info.json`` and return the episodes."""
-    rows, how = read_journal(folder).rows, watched(record.resolved)
+    rows, how = read_journal(folder).rows, monitored_rates(record.resolved)
     info = eval_info(rows, planned, record.sessions, decision, how, videos_in(folder))
     effort = read_effort(folder)
     info["proctor"] |= {"infer_s": effort.infer_s, "mean_batch": effort.mean_batch}
@@ -231,8 +233,8 @@ def _live_page(config: EvalConfig, folder: RunFolder) -> Iterator[None]:
     if not config.live:
         yield
         return
-    from proctor.evaluation.live import serving
+    from proctor.evaluation.live import live_page
 
-    with serving(folder.path, config.live_host, config.live_port) as address:
+    with live_page(folder.path, config.live_host, config.live_port) as address:
         print(f"live: {address}", file=sys.stderr, flush=True)
         yield

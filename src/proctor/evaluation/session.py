@@ -9,23 +9,28 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import Self
 
+from proctor.callbacks.base import Callback, close_all
+from proctor.callbacks.early_stopping import EarlyStopping
+from proctor.callbacks.journal_writer import EffortLog, JournalWriter
+from proctor.callbacks.staged_episodes import RecordingOptions
 from proctor.config.sections import SchedulerKind
 from proctor.errors import UsageError
-from proctor.evaluation.filming import Filmed, Filming, Remembered, film
-from proctor.evaluation.plan import Rest
+from proctor.evaluation.executor import Executor, LocalExecutor, SessionRules
+from proctor.evaluation.plan import RemainingEpisodes
 from proctor.evaluation.prepared import Players
-from proctor.evaluation.stage import Here, SessionRules, Stage
-from proctor.recorders.base import Recorder, close_all
-from proctor.recorders.on_disk import EffortLog, Journal
-from proctor.recorders.stopper import Stopper
-from proctor.recorders.takes import Recording
+from proctor.evaluation.video_replay import (
+    ActionHistory,
+    ReplayedVideos,
+    VideoReplay,
+    record_videos,
+)
 from proctor.report.page import write_page
-from proctor.runs.journal import EpisodeRow, videos_in
-from proctor.runs.kept import after_the_first
+from proctor.runs.journal import EpisodeRecord, videos_in
+from proctor.runs.kept_work import after_first_error
 from proctor.runs.videos import remove_unfinished
 from proctor.types import EpisodeSpec
 
-FilmRecorders = Callable[[int], list[Recorder]]
+FilmRecorders = Callable[[int], list[Callback]]
 """Makes what watches the filming of so many episodes."""
 
 
@@ -36,17 +41,17 @@ class Session:
         self,
         players: Players,
         rules: SessionRules,
-        stage: Stage,
-        filming: Filming,
-        recording: Recording | None = None,
+        executor: Executor,
+        video_replay: VideoReplay,
+        recording: RecordingOptions | None = None,
     ) -> None:
         self._players = players
         self._rules = rules
-        self._filming = filming
+        self._video_replay = video_replay
         self._recording = recording
-        self._folder = filming.folder
-        self._stage = stage
-        self._remembered = Remembered(filming.settings)
+        self._folder = video_replay.folder
+        self._executor = executor
+        self._remembered = ActionHistory(video_replay.settings)
 
     def __enter__(self) -> Self:
         return self
@@ -54,7 +59,7 @@ class Session:
     def __exit__(self, *_: object) -> None:
         with contextlib.ExitStack() as closing:
             closing.callback(self._tidy_up)
-            closing.callback(self._stage.close)
+            closing.callback(self._executor.close)
 
     def _tidy_up(self) -> None:
         remove_unfinished(self._folder)
@@ -62,75 +67,77 @@ class Session:
         if log.exists() and log.stat().st_size == 0:
             log.unlink()
 
-    def run(self, rest: Rest, outputs: Sequence[Recorder], stopper: Stopper) -> None:
+    def run(
+        self, rest: RemainingEpisodes, outputs: Sequence[Callback], early_stopping: EarlyStopping
+    ) -> None:
         """Run ``rest``; every one that ends is in the journal before anything else hears of it."""
-        recorders: list[Recorder] = [
-            Journal(self._folder),
-            stopper,
+        callbacks: list[Callback] = [
+            JournalWriter(self._folder),
+            early_stopping,
             EffortLog(self._folder),
             self._remembered,
             *outputs,
         ]
         try:
             if self._rules.scheduler is SchedulerKind.LOCKSTEP:
-                self._run_lockstep(rest.specs, recorders)
+                self._run_lockstep(rest.specs, callbacks)
             else:
                 environment = self._players.worker.environment
-                engine = self._stage.engine_for(rest.specs, environment, rest.begun)
-                while not self._stage.scheduler.done:  # what a recorder asks for in the end too
-                    engine.run(recorders, lambda: stopper.decided, recording=self._recording)
+                engine = self._executor.engine_for(rest.specs, environment, rest.begun)
+                while not self._executor.scheduler.done:  # what a recorder asks for in the end too
+                    engine.run(callbacks, lambda: early_stopping.decided, recording=self._recording)
         except BaseException:
-            self._stage.end_workers()  # at once: Ctrl-C does not wait for the report
+            self._executor.end_workers()  # at once: Ctrl-C does not wait for the report
             raise
         finally:
-            with after_the_first():
-                close_all(recorders)
+            with after_first_error():
+                close_all(callbacks)
 
     def add(self, spec: EpisodeSpec) -> None:
         """Play one more episode, in the run that goes on."""
-        self._stage.scheduler.add([spec])
+        self._executor.scheduler.add([spec])
 
-    def film(self, rows: Sequence[EpisodeRow], film_recorders: FilmRecorders) -> Filmed:
+    def film(self, rows: Sequence[EpisodeRecord], film_recorders: FilmRecorders) -> ReplayedVideos:
         """Film the chosen episodes that have no video yet, and show them on the page."""
-        specs, filmed = self._filming.missing(rows), Filmed()
+        specs, filmed = self._video_replay.missing(rows), ReplayedVideos()
         if specs:
-            if not self._filming.worth_it:
+            if not self._video_replay.worth_it:
                 note = "no videos: the policy sees no images; --video.episodes=1 films it"
-                return Filmed(note=note)
+                return ReplayedVideos(note=note)
             try:
-                environment = self._filming.environment()
+                environment = self._video_replay.environment()
             except UsageError as error:
-                return Filmed(note=f"no videos: {error}")
-            engine = self._stage.engine_for(specs, environment)
+                return ReplayedVideos(note=f"no videos: {error}")
+            engine = self._executor.engine_for(specs, environment)
             watching = film_recorders(len(specs))
             try:
-                filmed.warnings = film(
-                    engine, self._filming.camera(), rows, watching, self._remembered.actions
+                filmed.warnings = record_videos(
+                    engine, self._video_replay.camera(), rows, watching, self._remembered.actions
                 )
             finally:
                 try:
                     close_all(watching)
                 finally:
-                    with after_the_first():
+                    with after_first_error():
                         write_page(self._folder)
         videos = videos_in(self._folder)
         filmed.videos = sum(row.video in videos for row in rows)
         if not filmed.videos and not filmed.warnings:
-            filmed.note = self._filming.why_nothing(rows)
+            filmed.note = self._video_replay.why_nothing(rows)
         return filmed
 
-    def _run_lockstep(self, specs: Sequence[EpisodeSpec], recorders: Sequence[Recorder]) -> None:
+    def _run_lockstep(self, specs: Sequence[EpisodeSpec], callbacks: Sequence[Callback]) -> None:
         from proctor.evaluation.lockstep import Lockstep
 
-        players, stage = self._players, self._stage
-        assert isinstance(stage, Here)
+        players, executor = self._players, self._executor
+        assert isinstance(executor, LocalExecutor)
         Lockstep(
             make_benchmark=players.worker.make_benchmark,
             policy=players.policy.spec,
-            inference=stage.policy_thread(),
+            inference=executor.policy_thread(),
             n_envs=players.workers(len(specs)),
             use_async_envs=not self._rules.in_process,
             environment=players.worker.environment,
-            recorders=recorders,
+            callbacks=callbacks,
             latency_steps=players.worker.latency_steps,
         ).run(specs)

@@ -11,14 +11,14 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from proctor.benchmarks.base import Benchmark, Sim, pictures_to_show
+from proctor.benchmarks.base import Benchmark, Sim, display_keys
 from proctor.benchmarks.guarded_sim import GuardedSim
-from proctor.engine.breakage import cause_of, describe, raised_by
 from proctor.engine.episode import Episode, check_observation
-from proctor.errors import WorkerError, plain_text
-from proctor.evaluation.raw_names import space_of, to_raw
+from proctor.engine.failures import failure_cause, format_traceback, raised_by
+from proctor.errors import WorkerError, printable_text
+from proctor.evaluation.lerobot_names import observation_space, to_lerobot_names
 from proctor.features import Array, FeatureKind
-from proctor.machine.generators import WHILE_OPENING, OwnGenerators, seed_generators
+from proctor.system.generators import WHILE_OPENING, IsolatedGenerators, seed_generators
 from proctor.types import EpisodeSpec, Task
 
 
@@ -43,7 +43,7 @@ class SimEnv(gymnasium.Env[Any, Any]):
     def __init__(self, parts: SimEnvParts, position: int = 0, *, alone: bool = False) -> None:
         """``alone`` says that nothing else is in this process."""
         self._parts = parts
-        self._generators: OwnGenerators | None = None if alone else OwnGenerators()
+        self._generators: IsolatedGenerators | None = None if alone else IsolatedGenerators()
         self._position = position
         self._benchmark = parts.make_benchmark()
         features = self._benchmark.features()
@@ -51,11 +51,11 @@ class SimEnv(gymnasium.Env[Any, Any]):
         self.task_description = parts.task.instruction
         self.task = parts.task.name
         self._max_episode_steps = parts.task.max_steps
-        self._camera = next(iter(pictures_to_show(features)), None)
+        self._camera = next(iter(display_keys(features)), None)
         modes = [] if self._camera is None else ["rgb_array"]
         self.metadata = {"render_modes": modes, "render_fps": parts.task.fps}
         self.render_mode = modes[0] if modes else None
-        self.observation_space = space_of(self._features)
+        self.observation_space = observation_space(self._features)
         low, high = self._benchmark.action.bounds
         self.action_space = spaces.Box(low.copy(), high.copy(), dtype=np.float32)
         self._sim: Sim | None = None
@@ -98,7 +98,7 @@ class SimEnv(gymnasium.Env[Any, Any]):
             if not (self._only_given_specs and self._breaks_again(episode, error)):
                 raise
             result = episode.diverged(self._position)
-            result.error, result.attempts = describe(error), 2
+            result.error, result.attempts = format_traceback(error), 2
             self._discard()
             return self._nothing(), 0.0, True, False, {**self._unsolved(), "result": result}
 
@@ -126,7 +126,7 @@ class SimEnv(gymnasium.Env[Any, Any]):
         Then the policy did it (see ``engine.breakage``). Else the error stands: nothing here can
         replace a simulator in the middle of an episode.
         """
-        cause = cause_of(error)
+        cause = failure_cause(error)
         if cause is None:
             return False
         self._discard()
@@ -136,7 +136,7 @@ class SimEnv(gymnasium.Env[Any, Any]):
             for action in broken.actions:
                 self._step(self._episode, action)
         except Exception as second:  # noqa: BLE001  what it is decides, and the first is reported
-            return (self._episode.given, cause_of(second)) == (broken.given, cause)
+            return (self._episode.given, failure_cause(second)) == (broken.given, cause)
         return False
 
     def render(self) -> Array | None:
@@ -170,7 +170,7 @@ class SimEnv(gymnasium.Env[Any, Any]):
             yield
         except Exception as error:
             if self._only_given_specs:
-                raise WorkerError(plain_text(describe(error))) from None
+                raise WorkerError(printable_text(format_traceback(error))) from None
             raised = raised_by(error)  # whoever uses the environment knows its own exceptions
             if raised is error:
                 raise
@@ -198,7 +198,7 @@ class SimEnv(gymnasium.Env[Any, Any]):
         self._episode.renders += sum(f.kind is FeatureKind.VISUAL for f in self._features.values())
         observation = self._sim.observe(self._parts.keys)
         check_observation(observation, self._features)
-        return to_raw(observation)
+        return to_lerobot_names(observation)
 
     def _nothing(self) -> dict[str, Any]:
-        return to_raw({k: np.zeros(f.shape, f.dtype) for k, f in self._features.items()})
+        return to_lerobot_names({k: np.zeros(f.shape, f.dtype) for k, f in self._features.items()})

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from proctor.callbacks.early_stopping import EarlyStopping
 from proctor.config.evaluation import EvalConfig
 from proctor.errors import UsageError
-from proctor.recorders.stopper import Stopper
 from proctor.report.pairing import RunResults, load_run, paired_outcomes
-from proctor.report.protocols import require_same_worlds
-from proctor.stats.stopping import Heard, PairedTest, StopRule, parse_stop_rule
+from proctor.report.protocol_differences import require_same_worlds
+from proctor.stats.stopping import EpisodeOutcome, PairedTest, StopRule, parse_stop_rule
 from proctor.types import EpisodeSpec
 
 
-def make_stopper(config: EvalConfig, plan: list[EpisodeSpec], protocol: dict[str, Any]) -> Stopper:
+def make_early_stopping(
+    config: EvalConfig, plan: list[EpisodeSpec], protocol: dict[str, Any]
+) -> EarlyStopping:
     """Return what decides when the run of ``plan`` stops.
 
     Raises:
@@ -31,10 +33,10 @@ def make_stopper(config: EvalConfig, plan: list[EpisodeSpec], protocol: dict[str
         )
         shared = _whole_rounds(plan, reference)
         rules.append(PairedTest(shared, str(config.against), config.alpha))
-    return Stopper(plan, rules)
+    return EarlyStopping(plan, rules)
 
 
-def _whole_rounds(plan: list[EpisodeSpec], reference: RunResults) -> list[Heard]:
+def _whole_rounds(plan: list[EpisodeSpec], reference: RunResults) -> list[EpisodeOutcome]:
     """Return how the reference did in the rounds it holds of every planned task, up to a gap.
 
     A round of some tasks only would bet on those alone; and past the first gap, a run that was
@@ -47,11 +49,11 @@ def _whole_rounds(plan: list[EpisodeSpec], reference: RunResults) -> list[Heard]
     rounds: dict[int, list[EpisodeSpec]] = {}
     for spec in plan:
         rounds.setdefault(spec.index, []).append(spec)
-    whole: list[Heard] = []
+    whole: list[EpisodeOutcome] = []
     for _, specs in sorted(rounds.items()):
         if not all(spec.key in outcomes for spec in specs):
             break
-        whole += [Heard(spec.key, spec.world_key, outcomes[spec.key]) for spec in specs]
+        whole += [EpisodeOutcome(spec.key, spec.world_key, outcomes[spec.key]) for spec in specs]
     if not outcomes:
         raise UsageError(
             f"--against: {reference.path} has none of the planned episodes "

@@ -7,25 +7,25 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from proctor.recorders.base import Recorder
-from proctor.recorders.wandb import WandbConfig, WandbLog, WandbResults
+from proctor.callbacks.base import Callback
+from proctor.callbacks.wandb import WandbConfig, WandbLog, WandbResults
 from proctor.report.page import REPORT_FILE
 from proctor.report.summary import by_task, tally
 from proctor.runs.folder import EVAL_INFO_FILE, RUN_FILE, RunRecord
-from proctor.runs.journal import JOURNAL_FILE, EpisodeRow, read_journal, videos_in
-from proctor.stats.anytime import Watch, Watched, watched
+from proctor.runs.journal import JOURNAL_FILE, EpisodeRecord, read_journal, videos_in
+from proctor.stats.anytime import AnytimeInterval, MonitoredRates, monitored_rates
 from proctor.stats.counts import Counts
 
 
 @contextmanager
-def tracked(
-    config: WandbConfig, folder: Path, record: RunRecord, before: Sequence[EpisodeRow]
-) -> Iterator[list[Recorder]]:
+def wandb_tracking(
+    config: WandbConfig, folder: Path, record: RunRecord, before: Sequence[EpisodeRecord]
+) -> Iterator[list[Callback]]:
     """Give the recorders that tell W&B of the run, if that was asked for; then the results."""
     if not config.active:
         yield []
         return
-    how = watched(record.resolved)
+    how = monitored_rates(record.resolved)
     counts = Counts.of(((row.outcome, row.world_key) for row in before), how.overall)
     log = WandbLog(config, folder, _about(record), counts)
     failed = True
@@ -37,7 +37,7 @@ def tracked(
         log.finish(results, failed=failed)
 
 
-def wandb_results(folder: Path, planned: int | None, how: Watched) -> WandbResults:
+def wandb_results(folder: Path, planned: int | None, how: MonitoredRates) -> WandbResults:
     """Read from a run folder what W&B is told at the end."""
     rows = sorted(read_journal(folder).rows, key=lambda row: row.key)
     overall, filmed, videos = tally(rows, how.overall), videos_in(folder), {}
@@ -61,7 +61,7 @@ def wandb_results(folder: Path, planned: int | None, how: Watched) -> WandbResul
     )
 
 
-def _task(rows: Sequence[EpisodeRow], watch: Watch | None) -> dict[str, Any]:
+def _task(rows: Sequence[EpisodeRecord], watch: AnytimeInterval | None) -> dict[str, Any]:
     added = tally(rows, watch)
     low, high = added.interval or (None, None)
     return {

@@ -24,7 +24,7 @@ from proctor.config.builder import benchmark_config_from
 from proctor.engine.forking import start_fork_server, without_main_module
 from proctor.engine.worker import die_with_the_parent
 from proctor.errors import ProctorWarning, UsageError
-from proctor.evaluation.plain_env import PlainEnv
+from proctor.evaluation.gym_env import GymEnv
 from proctor.evaluation.sim_env import SimEnv, SimEnvParts
 from proctor.features import observed_keys
 
@@ -83,7 +83,7 @@ def make_env(
         if vector:
             of_suite[task.task_id] = LazyVectorEnv(parts, n_envs, use_async_envs=use_async_envs)
         else:
-            of_suite[task.task_id] = PlainEnv(parts)
+            of_suite[task.task_id] = GymEnv(parts)
     return envs
 
 

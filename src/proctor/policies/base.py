@@ -9,8 +9,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from proctor.definition import PRESENTATION
 from proctor.features import Array, Feature, Interface
+from proctor.fingerprint import PRESENTATION
 from proctor.types import EpisodeSpec, Task
 
 
@@ -31,7 +31,7 @@ class PolicyConfig:
         return None
 
     @property
-    def recalls(self) -> bool:
+    def is_stateful(self) -> bool:
         """Whether what it answers depends on its last answer."""
         return False
 
@@ -77,7 +77,7 @@ class PolicySpec:
     n_action_steps: int | None = 1
     """How long its chunks are; None: it chooses for every row anew, as a remote server does."""
     placement: Placement = Placement.ENGINE
-    needs_instruction: bool = False
+    language_conditioned: bool = False
     """Whether a task without an instruction is nothing for it."""
     worded: tuple[str, ...] = ()
     """Tasks that it was given words of its own for, by name."""

@@ -11,11 +11,11 @@ from proctor.policies.base import PolicyConfig
 _MORE = "or let it play more (--policy.n_action_steps)"
 
 
-def check_latency(steps: int, policy: str, played: int, *, recalls: bool = False) -> None:
+def check_latency(steps: int, policy: str, played: int, *, is_stateful: bool = False) -> None:
     """Refuse a latency that no chunk lasts for, or whose answers come after the next question.
 
-    ``played`` are the actions of a chunk before the policy is asked again; one that ``recalls`` its
-    last answer could not be asked on a robot before that is there.
+    ``played`` is the number of actions executed before the next inference. A policy that
+    ``is_stateful`` needs its last reply, so a robot could not ask it before that reply is there.
 
     Raises:
         UsageError: with the longest latency that goes.
@@ -33,7 +33,7 @@ def check_latency(steps: int, policy: str, played: int, *, recalls: bool = False
             f"{said} {played} actions of a chunk, which are over before the next one comes; choose "
             f"at most {played - 1}, {_MORE}"
         )
-    if recalls and steps > played - steps:
+    if is_stateful and steps > played - steps:
         raise UsageError(
             f"{said} {played} actions of a chunk, and what it recalls of the last one would not "
             f"have come yet; choose at most {played // 2}, {_MORE}"
@@ -48,4 +48,4 @@ def check_lasting(config: PolicyConfig) -> None:
     """
     if config.replan_steps is not None:
         steps = config.latency_steps or 0
-        check_latency(steps, config.type, config.replan_steps, recalls=config.recalls)
+        check_latency(steps, config.type, config.replan_steps, is_stateful=config.is_stateful)

@@ -13,7 +13,7 @@ from proctor.report.comparison_table import corrected_line, corrected_p, gate_te
 from proctor.report.latency_curve import latency_curves
 from proctor.report.page import REPORT_FILE
 from proctor.report.pairing import RunResults, paired_episodes
-from proctor.runs.journal import EpisodeRow
+from proctor.runs.journal import EpisodeRecord
 from proctor.stats.rates import Interval, wilson_interval
 from proctor.types import EpisodeKey, Outcome
 
@@ -26,7 +26,7 @@ _KINDS = {
     (True, True): _BOTH,
 }
 
-Pair = tuple[EpisodeRow, EpisodeRow]
+Pair = tuple[EpisodeRecord, EpisodeRecord]
 
 
 def compare_data(
@@ -158,6 +158,6 @@ def _kind(pair: Pair) -> int:
     return _KINDS[a is Outcome.SUCCESS, b is Outcome.SUCCESS]
 
 
-def _video(run: RunResults, row: EpisodeRow, start: Path) -> str | None:
+def _video(run: RunResults, row: EpisodeRecord, start: Path) -> str | None:
     path = run.path / row.video
     return link(path, start) if path.is_file() else None

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from proctor.errors import UsageError
-from proctor.report.cautions import cautions, cautions_of_sides
+from proctor.report.comparison_warnings import comparison_warnings, pairing_warnings
 from proctor.report.pairing import RunResults, paired_episodes, separate_samples
-from proctor.report.protocols import changed_policy, require_same_worlds
+from proctor.report.protocol_differences import changed_policy, require_same_worlds
 from proctor.report.summary import tally
-from proctor.runs.journal import EpisodeRow
+from proctor.runs.journal import EpisodeRecord
 from proctor.stats.differences import (
     Independent,
     Paired,
@@ -26,7 +26,7 @@ from proctor.stats.differences import (
     p_worse,
     probability_b_better,
 )
-from proctor.stats.rates import Average, Interval, holm, mean_over_tasks
+from proctor.stats.rates import AverageRate, Interval, holm, mean_over_tasks
 from proctor.types import Outcome
 
 
@@ -74,7 +74,7 @@ class Comparison:
     criteria: Criteria
     tasks: list[Change]
     overall: Change
-    macro: Average | None
+    macro: AverageRate | None
     """The mean of the tasks' differences, with a standard error clustered by task."""
     p_worse: float
     """Of "B is worse by at most the margin": small when B is worse by more than that."""
@@ -194,11 +194,11 @@ def _compared(a: RunResults, b: RunResults, criteria: Criteria, n_runs: int) -> 
         repeated_a=sides.repeated_a,
         repeated_b=sides.repeated_b,
         policies=changed_policy(a.record.protocol, b.record.protocol),
-        warnings=cautions(a, b, paired=criteria.paired) + cautions_of_sides(sides),
+        warnings=comparison_warnings(a, b, paired=criteria.paired) + pairing_warnings(sides),
     )
 
 
-def _count(a: list[EpisodeRow], b: list[EpisodeRow], criteria: Criteria) -> Samples:
+def _count(a: list[EpisodeRecord], b: list[EpisodeRecord], criteria: Criteria) -> Samples:
     if not criteria.paired:
         of_a, of_b = tally(a), tally(b)
         return Independent(of_a.successes, of_a.episodes, of_b.successes, of_b.episodes)
@@ -224,7 +224,7 @@ def _sum(counts: list[Samples]) -> Samples:
 def _change(
     name: str,
     counts: Samples,
-    sides: tuple[list[EpisodeRow], list[EpisodeRow]],
+    sides: tuple[list[EpisodeRecord], list[EpisodeRecord]],
     criteria: Criteria,
 ) -> Change:
     """Describe what became of a task, or of all."""

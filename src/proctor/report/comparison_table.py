@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.table import Table
 from rich.text import Text
 
-from proctor.errors import one_line
+from proctor.errors import strip_control_codes
 from proctor.report.comparison import Change, Comparison
 from proctor.stats.rates import rate_text
 
@@ -37,7 +37,7 @@ def comparison_table(comparison: Comparison) -> Table:
 def _add(table: Table, change: Change, mark: str, p_holm: float | None) -> None:
     chance = change.probability_b_better
     table.add_row(
-        Text(one_line(change.name) + mark),  # never markup
+        Text(strip_control_codes(change.name) + mark),  # never markup
         f"{change.successes_a}/{change.n_a}",
         f"{change.successes_b}/{change.n_b}",
         difference_text(change),

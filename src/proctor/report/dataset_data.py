@@ -10,7 +10,7 @@ import numpy as np
 
 from proctor.datasets.format.info import DEFAULT_FEATURES
 from proctor.datasets.reading.dataset import Dataset
-from proctor.errors import one_line
+from proctor.errors import strip_control_codes
 from proctor.features import ACTION, STATE
 from proctor.report.dataset_facts import DatasetFacts
 from proctor.report.dataset_media import PLAYABLE
@@ -31,7 +31,7 @@ def dataset_data(facts: DatasetFacts, episodes: Sequence[int] | None = None) -> 
     known = {task: number for number, (task, _) in enumerate(facts.episodes_by_task())}
     return {
         "title": facts.name,
-        "about": one_line(str(facts.root)),
+        "about": strip_control_codes(str(facts.root)),
         "fps": info.fps,
         "figures": _figures(facts),
         "tasks": list(known),

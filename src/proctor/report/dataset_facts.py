@@ -17,7 +17,7 @@ from proctor.errors import DatasetError
 
 
 @dataclass(frozen=True)
-class Camera:
+class CameraFacts:
     """A camera: the size of its pictures, how they are stored, and how much they take."""
 
     key: str
@@ -41,7 +41,7 @@ class DatasetFacts:
     episodes: Episodes
     tasks: tuple[str, ...]
     stats: Stats
-    cameras: tuple[Camera, ...]
+    cameras: tuple[CameraFacts, ...]
     sizes: dict[str, tuple[int, int]]
     """Of the folders meta, data and videos: files and bytes."""
 
@@ -87,10 +87,10 @@ def video_paths(root: Path, info: Info, episodes: Episodes, key: str) -> list[Pa
     return [video_file(root, info, key, chunk, file) for chunk, file in numbers]
 
 
-def _camera(root: Path, info: Info, episodes: Episodes, key: str) -> Camera:
+def _camera(root: Path, info: Info, episodes: Episodes, key: str) -> CameraFacts:
     height, width, _ = info.shape(key)
     if key in info.image_keys:
-        return Camera(key, height, width, info.is_depth(key), "png", "", None, None)
+        return CameraFacts(key, height, width, info.is_depth(key), "png", "", None, None)
     paths = video_paths(root, info, episodes, key)
     codec, pix_fmt = "no videos", ""
     if paths:
@@ -100,7 +100,7 @@ def _camera(root: Path, info: Info, episodes: Episodes, key: str) -> Camera:
         except DatasetError:
             codec = "unreadable" if paths[0].exists() else "missing"
     size = sum(path.stat().st_size for path in paths if path.is_file())
-    return Camera(key, height, width, info.is_depth(key), codec, pix_fmt, len(paths), size)
+    return CameraFacts(key, height, width, info.is_depth(key), codec, pix_fmt, len(paths), size)
 
 
 def _size(folder: Path) -> tuple[int, int]:

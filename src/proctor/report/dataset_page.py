@@ -13,7 +13,7 @@ import numpy as np
 from proctor.datasets.reader import open as open_dataset
 from proctor.datasets.reading.dataset import Dataset
 from proctor.report.dataset_data import dataset_data, episode_data
-from proctor.report.dataset_facts import Camera, DatasetFacts
+from proctor.report.dataset_facts import CameraFacts, DatasetFacts
 from proctor.report.dataset_media import PLAYABLE, cut_out, part_of, pictures
 from proctor.report.document import document_html
 from proctor.runs.folder import write_whole
@@ -24,7 +24,7 @@ _AT_ONCE = 32
 
 
 @dataclass(frozen=True)
-class Bounds:
+class PageLimits:
     """What may go into the file."""
 
     most_bytes: int
@@ -39,7 +39,7 @@ def page_html(values: Mapping[str, Any]) -> str:
 
 
 def write_dataset_page(
-    facts: DatasetFacts, output: Path, episodes: Sequence[int], bounds: Bounds
+    facts: DatasetFacts, output: Path, episodes: Sequence[int], bounds: PageLimits
 ) -> None:
     """Write the page with these episodes and all it shows of them.
 
@@ -64,7 +64,7 @@ def write_dataset_page(
 
 
 def _media(
-    dataset: Dataset, camera: Camera, episode: int, share: int, *, as_pictures: bool
+    dataset: Dataset, camera: CameraFacts, episode: int, share: int, *, as_pictures: bool
 ) -> dict[str, Any]:
     """Return a camera's video of an episode, or as many of its pictures as its share holds."""
     if camera.codec in PLAYABLE and not camera.is_depth and not as_pictures:

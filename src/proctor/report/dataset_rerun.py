@@ -12,12 +12,12 @@ import numpy as np
 from proctor.datasets.reader import open as open_dataset
 from proctor.datasets.reading.dataset import Dataset
 from proctor.errors import UsageError
-from proctor.machine.files import UNFINISHED, publish
-from proctor.machine.optional import LOAD_ERRORS, import_failure
 from proctor.report.dataset_data import plotted
 from proctor.report.dataset_facts import DatasetFacts
 from proctor.report.dataset_media import cut_out, part_of, pictures
 from proctor.report.dataset_tables import component_names
+from proctor.system.files import UNFINISHED, publish
+from proctor.system.optional import LOAD_ERRORS, import_failure
 
 _VIDEOS = ("av1", "h264", "hevc")
 """What Rerun's viewer decodes by itself, or with FFmpeg; other cameras become pictures."""

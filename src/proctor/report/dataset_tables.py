@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from proctor.datasets.format.info import DEFAULT_FEATURES
-from proctor.errors import one_line
+from proctor.errors import strip_control_codes
 from proctor.report.dataset_facts import DatasetFacts
 
 _SHOWN_STATS = ("min", "q01", "mean", "std", "q99", "max")
@@ -25,14 +25,14 @@ _NOTHING = 1e-9
 
 
 @dataclass(frozen=True)
-class Room:
+class TableSize:
     """What there is room for: columns of a terminal, and rows of a long list (None: all)."""
 
     width: int
     most_rows: int | None = None
 
 
-def facts_tables(facts: DatasetFacts, room: Room) -> Iterator[Table]:
+def facts_tables(facts: DatasetFacts, room: TableSize) -> Iterator[Table]:
     """Yield the tables; of long lists, the first rows and how many more there are."""
     yield _overview(facts)
     yield _features(facts, room)
@@ -44,7 +44,7 @@ def facts_tables(facts: DatasetFacts, room: Room) -> Iterator[Table]:
 
 
 def _table(
-    room: Room, heads: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()
+    room: TableSize, heads: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()
 ) -> Table:
     """Return a table; where there is no room, its widest columns are cut, but no numbers."""
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
@@ -66,7 +66,7 @@ def _table(
 
 
 def _add(table: Table, *cells: str) -> None:
-    table.add_row(*(Text(one_line(cell)) for cell in cells))  # text, never markup
+    table.add_row(*(Text(strip_control_codes(cell)) for cell in cells))  # text, never markup
 
 
 def _overview(facts: DatasetFacts) -> Table:
@@ -95,7 +95,7 @@ def _overview(facts: DatasetFacts) -> Table:
     return table
 
 
-def _features(facts: DatasetFacts, room: Room) -> Table:
+def _features(facts: DatasetFacts, room: TableSize) -> Table:
     rows = []
     for key, entry in facts.info.features.items():
         shown = ", ".join(map(str, _flat(entry.get("names") or [])))
@@ -109,7 +109,7 @@ def _flat(names: Any) -> list[Any]:
     return list(names)
 
 
-def _cameras(facts: DatasetFacts, room: Room) -> Table:
+def _cameras(facts: DatasetFacts, room: TableSize) -> Table:
     rows = []
     for camera in facts.cameras:
         stored = " ".join(filter(None, (camera.codec, camera.pix_fmt)))
@@ -123,7 +123,7 @@ def _cameras(facts: DatasetFacts, room: Room) -> Table:
     return _table(room, heads, rows, right=("files", "on disk"))
 
 
-def _tasks(facts: DatasetFacts, room: Room) -> Table:
+def _tasks(facts: DatasetFacts, room: TableSize) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("episodes", justify="right", no_wrap=True)
     table.add_column("task", overflow="fold")
@@ -135,7 +135,7 @@ def _tasks(facts: DatasetFacts, room: Room) -> Table:
     return table
 
 
-def _statistics(facts: DatasetFacts, room: Room) -> Table:
+def _statistics(facts: DatasetFacts, room: TableSize) -> Table:
     names = _SHOWN_STATS if room.width >= _WIDE else _FEW_STATS
     rows = list(_stats_rows(facts, names))
     shown = rows[: room.most_rows]

@@ -7,11 +7,11 @@ import re
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
-from proctor.definition import flatten
+from proctor.fingerprint import flatten
 from proctor.report.pairing import RunResults
 from proctor.report.summary import tally
-from proctor.runs.journal import EpisodeRow
-from proctor.stats.anytime import watched
+from proctor.runs.journal import EpisodeRecord
+from proctor.stats.anytime import monitored_rates
 
 _LATENCY = ("eval.latency_steps", "policy.config.latency_steps")
 """Where a protocol says it: of the run, and of a policy that is told."""
@@ -52,7 +52,7 @@ def _curve(runs: Sequence[RunResults]) -> dict[str, Any]:
     return {"name": _name(runs[0]), "points": points, "left_out": left_out}
 
 
-def _start(row: EpisodeRow) -> tuple[str, str, int, int | None]:
+def _start(row: EpisodeRecord) -> tuple[str, str, int, int | None]:
     return (row.suite, row.task, row.seed, row.init_state)
 
 
@@ -68,7 +68,7 @@ def _name(run: RunResults) -> str:
 
 def _point(run: RunResults, shared: Container[tuple[str, str, int, int | None]]) -> dict[str, Any]:
     rows = [row for row in run.rows if row.outcome.counts and _start(row) in shared]
-    added = tally(rows, watched(run.record.resolved).overall)
+    added = tally(rows, monitored_rates(run.record.resolved).overall)
     return {
         "latency": _latency(run),
         "rate": added.rate,

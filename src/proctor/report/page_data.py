@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from proctor.errors import UsageError
+from proctor.report.formatting import date, facts, number
 from proctor.report.reproduce import (
     episode_base,
     episode_flag,
@@ -15,7 +16,6 @@ from proctor.report.reproduce import (
     run_command,
     task_flags,
 )
-from proctor.report.shown import date, facts, number
 from proctor.report.status import seconds_left, status_of
 from proctor.report.stopped import (
     kind_of_interval,
@@ -28,11 +28,11 @@ from proctor.report.timeline import Timeline, limit_of, make_timeline, time_spen
 from proctor.report.worlds import world_warnings
 from proctor.runs.effort import read_effort
 from proctor.runs.folder import RunFolder, RunRecord
-from proctor.runs.journal import EpisodeRow, read_journal, videos_in
+from proctor.runs.journal import EpisodeRecord, read_journal, videos_in
 from proctor.runs.latency import latency_of
 from proctor.runs.records import Pulse
 from proctor.runs.videos import read_warnings
-from proctor.stats.anytime import Watch, watched
+from proctor.stats.anytime import AnytimeInterval, monitored_rates
 from proctor.types import EpisodeKey, Outcome
 
 _LONGEST_ERROR = 1500
@@ -53,7 +53,7 @@ class RunContent:
 
     path: Path
     record: RunRecord
-    rows: list[EpisodeRow]
+    rows: list[EpisodeRecord]
     damaged: list[int]
     """Numbers of the journal lines that nobody can read."""
     filmed: frozenset[EpisodeKey]
@@ -99,7 +99,7 @@ def page_data(run: RunContent, *, running: bool = False) -> dict[str, Any]:
     """Return all that the page shows; ``running``: a process works on the run."""
     record, done, planned = run.record, len(run.rows), run.record.planned_episodes
     timeline = make_timeline(run.rows, record.sessions)
-    tasks, groups, how = _tasks(run), by_group(run.rows), watched(record.resolved)
+    tasks, groups, how = _tasks(run), by_group(run.rows), monitored_rates(record.resolved)
     status = status_of(done, planned, running=running, stopped=run.stopped is not None)
     return {
         "title": title(record),
@@ -167,7 +167,7 @@ class _Task:
     name: str
     instruction: str | None
     planned: int | None
-    rows: Sequence[EpisodeRow]
+    rows: Sequence[EpisodeRecord]
 
 
 def _tasks(run: RunContent) -> list[_Task]:
@@ -181,7 +181,7 @@ def _tasks(run: RunContent) -> list[_Task]:
     return tasks + [_Task(key, rows[0].task, None, None, rows) for key, rows in ended.items()]
 
 
-def _task(task: _Task, watch: Watch | None) -> dict[str, Any]:
+def _task(task: _Task, watch: AnytimeInterval | None) -> dict[str, Any]:
     return {
         "name": task.name,
         "group": task.key[0],
@@ -193,7 +193,7 @@ def _task(task: _Task, watch: Watch | None) -> dict[str, Any]:
     }
 
 
-def _tally(rows: Sequence[EpisodeRow], watch: Watch | None) -> dict[str, Any]:
+def _tally(rows: Sequence[EpisodeRecord], watch: AnytimeInterval | None) -> dict[str, Any]:
     added = tally(rows, watch)
     interval = added.interval
     return {
@@ -210,7 +210,7 @@ def _tally(rows: Sequence[EpisodeRow], watch: Watch | None) -> dict[str, Any]:
     }
 
 
-def _bounds(rows: Sequence[EpisodeRow]) -> dict[str, Any]:
+def _bounds(rows: Sequence[EpisodeRecord]) -> dict[str, Any]:
     """Return the rates had all errored episodes failed, or all succeeded."""
     bounds = tally(rows).bounds
     return {"bounds": None if bounds is None else [number(end, 6) for end in bounds]}
@@ -222,7 +222,7 @@ def _episodes(
     """Return the episodes as columns, which is far smaller than a record for each."""
     place = {task: position for position, task in enumerate(tasks)}
     texts = {text: position for position, text in enumerate(_errors(run.rows))}
-    columns: dict[str, Callable[[EpisodeRow], Any]] = {
+    columns: dict[str, Callable[[EpisodeRecord], Any]] = {
         "task": lambda row: place[row.suite, row.task_id],
         "index": lambda row: row.episode_index,
         "seed": lambda row: row.seed,
@@ -253,7 +253,7 @@ def _episodes(
     return episodes
 
 
-def _errors(rows: Sequence[EpisodeRow]) -> list[str]:
+def _errors(rows: Sequence[EpisodeRecord]) -> list[str]:
     """Return the error texts, each once: broken simulators tend to say the same."""
     return list(dict.fromkeys(_shortened(row.error) for row in rows if row.error is not None))
 
@@ -266,7 +266,7 @@ def _shortened(error: str) -> str:
     return f"[{cut} characters are left out here; episodes.jsonl has them]\n{error[cut:]}"
 
 
-def _time(rows: Sequence[EpisodeRow], timeline: Timeline, effort: Pulse) -> dict[str, Any]:
+def _time(rows: Sequence[EpisodeRecord], timeline: Timeline, effort: Pulse) -> dict[str, Any]:
     spent = time_spent(rows, timeline)
     limit = limit_of(spent, timeline, effort.infer_s)
     return {

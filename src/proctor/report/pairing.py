@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from proctor.errors import UsageError
-from proctor.machine.locks import in_use
 from proctor.report.stopped import why_stopped
 from proctor.report.summary import tally
 from proctor.runs.folder import RunFolder, RunRecord
-from proctor.runs.journal import EpisodeRow, read_journal
-from proctor.types import EpisodeKey, EpisodeSpec, Outcome, usual_world
+from proctor.runs.journal import EpisodeRecord, read_journal
+from proctor.system.locks import in_use
+from proctor.types import EpisodeKey, EpisodeSpec, Outcome, default_world
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class RunResults:
 
     path: Path
     record: RunRecord
-    rows: list[EpisodeRow]
+    rows: list[EpisodeRecord]
     damaged: list[int]
     stopped: str | None = None
     """Why it was stopped before all its episodes had been run."""
@@ -59,14 +59,14 @@ class _TaskOf(NamedTuple):
     name: str
 
 
-def _task_of(episode: EpisodeRow | EpisodeSpec) -> _TaskOf:
-    if isinstance(episode, EpisodeRow):
+def _task_of(episode: EpisodeRecord | EpisodeSpec) -> _TaskOf:
+    if isinstance(episode, EpisodeRecord):
         return _TaskOf(episode.suite, episode.task_id, episode.task)
     return _TaskOf(episode.task.suite, episode.task.task_id, episode.task.name)
 
 
-Episodes: TypeAlias = Sequence[EpisodeRow] | Sequence[EpisodeSpec]
-Label: TypeAlias = Callable[[EpisodeRow | EpisodeSpec], str]
+Episodes: TypeAlias = Sequence[EpisodeRecord] | Sequence[EpisodeSpec]
+Label: TypeAlias = Callable[[EpisodeRecord | EpisodeSpec], str]
 TaskWorld: TypeAlias = tuple[str, str]
 PairKey: TypeAlias = tuple[str, int, int | None]
 """(task, seed, init state): episodes that start from the same world have the same."""
@@ -84,7 +84,7 @@ def _labels(a: Episodes, b: Episodes) -> Label:
         names = Counter(task.name for task in tasks)
         ambiguous |= {name for name, n in names.items() if n > 1}
 
-    def label(episode: EpisodeRow | EpisodeSpec) -> str:
+    def label(episode: EpisodeRecord | EpisodeSpec) -> str:
         suite, task_id, name = _task_of(episode)
         return f"{suite}/{task_id} {name}" if name in ambiguous else name
 
@@ -103,15 +103,15 @@ def paired_outcomes(plan: list[EpisodeSpec], run: RunResults) -> dict[EpisodeKey
     }
 
 
-def _pair_key(episode: EpisodeRow | EpisodeSpec, label: Label) -> PairKey:
+def _pair_key(episode: EpisodeRecord | EpisodeSpec, label: Label) -> PairKey:
     return (label(episode), episode.seed, episode.init_state)
 
 
 @dataclass
-class Sides:
+class PairedSides:
     """The episodes of A and of B that are compared, task by task, each world once."""
 
-    tasks: dict[str, tuple[list[EpisodeRow], list[EpisodeRow]]] = field(default_factory=dict)
+    tasks: dict[str, tuple[list[EpisodeRecord], list[EpisodeRecord]]] = field(default_factory=dict)
     repeated_a: int = 0
     repeated_b: int = 0
     """Episodes left out because they start from a world that another one counts for."""
@@ -119,17 +119,17 @@ class Sides:
     """Pairs left out: one task, seed and init state, but both runs say from which other world."""
 
     @property
-    def rows_a(self) -> list[EpisodeRow]:
+    def rows_a(self) -> list[EpisodeRecord]:
         """The episodes of A."""
         return [row for of_a, _ in self.tasks.values() for row in of_a]
 
     @property
-    def rows_b(self) -> list[EpisodeRow]:
+    def rows_b(self) -> list[EpisodeRecord]:
         """The episodes of B."""
         return [row for _, of_b in self.tasks.values() for row in of_b]
 
 
-def paired_episodes(a: RunResults, b: RunResults) -> Sides:
+def paired_episodes(a: RunResults, b: RunResults) -> PairedSides:
     """Put episodes that start from the same world at the same place of both lists.
 
     Another pair of a world may be a copy of the first: it would count one thing twice.
@@ -138,10 +138,10 @@ def paired_episodes(a: RunResults, b: RunResults) -> Sides:
         UsageError: they share no episode.
     """
     label = _labels(a.rows, b.rows)
-    in_a: dict[PairKey, EpisodeRow] = {}
+    in_a: dict[PairKey, EpisodeRecord] = {}
     for row in a.rows:
         in_a.setdefault(_pair_key(row, label), row)
-    sides, worlds = Sides(), set()
+    sides, worlds = PairedSides(), set()
     for row in sorted(b.rows, key=lambda row: row.key):
         partner = in_a.pop(_pair_key(row, label), None)
         if partner is None:
@@ -167,13 +167,13 @@ def paired_episodes(a: RunResults, b: RunResults) -> Sides:
     return sides
 
 
-def _start_unlike(a: EpisodeRow, b: EpisodeRow | EpisodeSpec) -> bool:
+def _start_unlike(a: EpisodeRecord, b: EpisodeRecord | EpisodeSpec) -> bool:
     """Whether two episodes of one seed start from different worlds: where both say from which."""
-    usual = usual_world(a.seed, a.init_state)  # what a journal that says nothing is taken to say
+    usual = default_world(a.seed, a.init_state)  # what a journal that says nothing is taken to say
     return a.world != b.world and usual not in (a.world, b.world)
 
 
-def separate_samples(a: RunResults, b: RunResults) -> Sides:
+def separate_samples(a: RunResults, b: RunResults) -> PairedSides:
     """Take, of every task in both, as many completed episodes of A as of B, each world once.
 
     Otherwise a run with more episodes of the easy tasks would look better than it is.
@@ -183,7 +183,7 @@ def separate_samples(a: RunResults, b: RunResults) -> Sides:
     """
     label = _labels(a.rows, b.rows)
     in_a, in_b = _by_label(a.rows, label), _by_label(b.rows, label)
-    sides = Sides()
+    sides = PairedSides()
     for task in (task for task in in_a if task in in_b):
         new_a, new_b = _new_worlds(in_a[task]), _new_worlds(in_b[task])
         sides.repeated_a += len(in_a[task]) - len(new_a)
@@ -202,14 +202,14 @@ def worlds_of(a: RunResults, b: RunResults) -> tuple[set[TaskWorld], set[TaskWor
     return of_a, of_b
 
 
-def _by_label(rows: Iterable[EpisodeRow], label: Label) -> dict[str, list[EpisodeRow]]:
-    tasks: dict[str, list[EpisodeRow]] = {}
+def _by_label(rows: Iterable[EpisodeRecord], label: Label) -> dict[str, list[EpisodeRecord]]:
+    tasks: dict[str, list[EpisodeRecord]] = {}
     for row in sorted(rows, key=lambda row: row.key):
         tasks.setdefault(label(row), []).append(row)
     return tasks
 
 
-def _new_worlds(rows: list[EpisodeRow]) -> list[EpisodeRow]:
+def _new_worlds(rows: list[EpisodeRecord]) -> list[EpisodeRecord]:
     """Leave out completed episodes of a world that another completed one has started from."""
     worlds: set[str] = set()
     new = []
@@ -221,7 +221,7 @@ def _new_worlds(rows: list[EpisodeRow]) -> list[EpisodeRow]:
     return new
 
 
-def _first_completed(rows: list[EpisodeRow], n: int) -> list[EpisodeRow]:
+def _first_completed(rows: list[EpisodeRecord], n: int) -> list[EpisodeRecord]:
     """Return the first ``n`` completed episodes, with all that errored."""
     done = [row for row in rows if row.outcome.counts]
     return [row for row in rows if not row.outcome.counts] + done[:n]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from proctor.definition import flatten
+from proctor.fingerprint import flatten
 
 Settings = Mapping[str, Any]
 _CHOOSES_EPISODES = ("env.task", "env.task_ids", "eval.episodes")

@@ -8,17 +8,17 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from proctor.errors import UsageError, one_line
+from proctor.errors import UsageError, strip_control_codes
 from proctor.report.page_data import read_run
 from proctor.report.summary import Tally, by_group, by_task, tally
 from proctor.runs.folder import RunRecord
-from proctor.runs.journal import EpisodeRow, videos_in
-from proctor.stats.anytime import NOT_WATCHED, Watched, watched
+from proctor.runs.journal import EpisodeRecord, videos_in
+from proctor.stats.anytime import NOT_WATCHED, MonitoredRates, monitored_rates
 from proctor.stats.rates import Interval
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\n")
 """First characters of a cell that spreadsheets compute; they skip white space."""
-_COLUMNS = [field.name for field in fields(EpisodeRow) if field.name != "format"]
+_COLUMNS = [field.name for field in fields(EpisodeRecord) if field.name != "format"]
 
 
 @dataclass(frozen=True)
@@ -50,14 +50,14 @@ class Results:
 
     path: Path
     planned: int
-    rows: list[EpisodeRow]
+    rows: list[EpisodeRecord]
     stopped: str | None = None
     """Why no further episode is needed, when a stop rule has decided."""
-    watched: Watched = NOT_WATCHED
+    watched: MonitoredRates = NOT_WATCHED
     """How a stop rule watched the rates."""
 
     @property
-    def episodes(self) -> list[EpisodeRow]:
+    def episodes(self) -> list[EpisodeRecord]:
         """Every finished episode, as its line of the journal."""
         return self.rows
 
@@ -129,7 +129,7 @@ class Results:
         if missing > 0 and self.stopped is None:
             lines += ["", f"{missing} of {self.planned} planned episodes are missing."]
         if self.stopped is not None:
-            lines += ["", one_line(f"Stopped: {self.stopped}.")]
+            lines += ["", strip_control_codes(f"Stopped: {self.stopped}.")]
         return "\n".join(lines) + "\n"
 
     def __str__(self) -> str:
@@ -147,7 +147,7 @@ def _csv_cell(value: Any) -> Any:
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 
-def _record(row: EpisodeRow) -> dict[str, Any]:
+def _record(row: EpisodeRecord) -> dict[str, Any]:
     return {name: getattr(row, name) for name in _COLUMNS} | {"outcome": row.outcome.value}
 
 
@@ -167,7 +167,7 @@ def _tally_line(group: str, task: str, added: Tally) -> str:
 
 def _line(*cells: str) -> str:
     """Return a row of a table; what would end a cell is escaped."""
-    shown = (one_line(cell).replace("\\", "\\\\").replace("|", "\\|") for cell in cells)
+    shown = (strip_control_codes(cell).replace("\\", "\\\\").replace("|", "\\|") for cell in cells)
     return f"| {' | '.join(shown)} |"
 
 
@@ -204,6 +204,6 @@ def load_run(folder: str | Path) -> LoadedRun:
         planned=len(run.rows) if planned is None else planned,
         rows=run.rows,
         stopped=run.stopped,
-        watched=watched(run.record.resolved),
+        watched=monitored_rates(run.record.resolved),
         record=run.record,
     )

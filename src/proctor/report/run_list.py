@@ -9,17 +9,17 @@ from typing import Any
 from urllib.parse import quote
 
 from proctor.errors import ProctorError, RunFolderError
-from proctor.machine.locks import in_use
+from proctor.report.formatting import date, number
 from proctor.report.page_data import read_run, title
-from proctor.report.shown import date, number
 from proctor.report.status import status_of
 from proctor.report.summary import tally
 from proctor.report.training_data import TrainingContent, read_training_folder, training_title
-from proctor.runs.finding import runs_below
+from proctor.runs.discovery import runs_below
 from proctor.runs.folder import EVAL_INFO_FILE, RUN_FILE
 from proctor.runs.journal import JOURNAL_FILE, VIDEO_FOLDER
 from proctor.runs.training import EVALUATIONS, LOG_FILE, RECORD_FILE
-from proctor.stats.anytime import watched
+from proctor.stats.anytime import monitored_rates
+from proctor.system.locks import in_use
 
 RECORDS = (RUN_FILE, RECORD_FILE)
 FILES = {
@@ -38,7 +38,7 @@ CSV_FILE = "episodes.csv"
 def list_data(root: Path) -> dict[str, Any]:
     """Return all that the list of the runs below ``root`` shows."""
     return {
-        "title": f"Runs in {shown(root.name)}",
+        "title": f"Runs in {encodable_text(root.name)}",
         "runs": [row for folder in runs_below(root, RECORDS) for row in _rows(root, folder)],
     }
 
@@ -46,7 +46,7 @@ def list_data(root: Path) -> dict[str, Any]:
 def _rows(root: Path, folder: Path) -> Iterator[dict[str, Any]]:
     """Yield the line of one folder; none where it was removed while we looked."""
     place = folder.relative_to(root).as_posix()
-    line = {"place": shown(place), "href": address(place)}
+    line = {"place": encodable_text(place), "href": address(place)}
     try:
         is_run = (folder / RUN_FILE).is_file()
         said = _run(root, folder) if is_run else _training(root, folder)
@@ -54,14 +54,14 @@ def _rows(root: Path, folder: Path) -> Iterator[dict[str, Any]]:
     except FileNotFoundError:
         return
     except ProctorError as error:
-        yield line | {"error": shown(str(error))}
+        yield line | {"error": encodable_text(str(error))}
 
 
 def _run(root: Path, folder: Path) -> dict[str, Any]:
     check_inside(folder, root)
     run = read_run(folder)
     record, done = run.record, len(run.rows)
-    added = tally(run.rows, watched(record.resolved).overall)
+    added = tally(run.rows, monitored_rates(record.resolved).overall)
     status = status_of(
         done, record.planned_episodes, running=in_use(folder), stopped=run.stopped is not None
     )
@@ -121,7 +121,7 @@ def served_files(folder: Path) -> list[str]:
     return [*there, CSV_FILE] if JOURNAL_FILE in there else there
 
 
-def shown(text: str) -> str:
+def encodable_text(text: str) -> str:
     """Return text that any encoding can hold, even that of an undecodable file name."""
     return text.encode("utf-8", "backslashreplace").decode()
 

@@ -26,9 +26,9 @@ from typing import Any, BinaryIO
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from proctor.errors import ProctorError, UsageError
-from proctor.machine.loopback import LOOPBACK, REFUSAL, is_own_request
 from proctor.report.served_pages import RunSite
 from proctor.report.site import Site, Video
+from proctor.system.loopback import LOOPBACK, REFUSAL, is_own_request
 
 _COOKIE = "proctor_token"
 _RANGE = re.compile(r"bytes=([0-9]{1,18})-([0-9]{0,18})")
@@ -56,7 +56,7 @@ class PageServer(ThreadingHTTPServer):
         # A guest takes two descriptors, for the connection and a file; the rest is for reading.
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self.most_guests = max(1, min(_MOST_GUESTS, limit // 4))
-        self._guests: dict[socket.socket, float] = {}
+        self._clients: dict[socket.socket, float] = {}
         """Since when each connection is silent; never, while it is answered or sent away."""
         self._guests_lock = threading.Lock()
         try:
@@ -75,17 +75,17 @@ class PageServer(ThreadingHTTPServer):
     def verify_request(self, request: Any, client_address: Any) -> bool:
         """Hear a new guest, in place of the one that has been silent for longest."""
         with self._guests_lock:
-            if len(self._guests) >= 2 * self.most_guests:
+            if len(self._clients) >= 2 * self.most_guests:
                 return False  # those who were sent away have not all gone yet
-            self._guests[request] = time.monotonic()
-            if len(self._guests) > self.most_guests:
-                self._send_away(min(self._guests, key=self._guests.__getitem__))
+            self._clients[request] = time.monotonic()
+            if len(self._clients) > self.most_guests:
+                self._send_away(min(self._clients, key=self._clients.__getitem__))
         return True
 
     def shutdown_request(self, request: Any) -> None:
         """Let a guest go."""
         with self._guests_lock:
-            self._guests.pop(request, None)
+            self._clients.pop(request, None)
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
@@ -93,21 +93,21 @@ class PageServer(ThreadingHTTPServer):
         super().service_actions()
         latest = time.monotonic() - _SLOWEST_S
         with self._guests_lock:
-            for guest, since in list(self._guests.items()):
+            for client, since in list(self._clients.items()):
                 if since < latest:
-                    self._send_away(guest)
+                    self._send_away(client)
 
-    def silent_since(self, guest: socket.socket, since: float) -> None:
+    def silent_since(self, client: socket.socket, since: float) -> None:
         """Note since when a guest's next request is awaited, or that it has come (``_NEVER``)."""
         with self._guests_lock:
-            if guest in self._guests:
-                self._guests[guest] = since
+            if client in self._clients:
+                self._clients[client] = since
 
-    def _send_away(self, guest: socket.socket) -> None:
+    def _send_away(self, client: socket.socket) -> None:
         """Make the thread that waits for this guest hear that nothing more will come."""
-        self._guests[guest] = _NEVER
+        self._clients[client] = _NEVER
         with contextlib.suppress(OSError):  # it went by itself
-            guest.shutdown(socket.SHUT_RDWR)
+            client.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Show what is wrong with us; that a guest went away is not."""

@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from proctor.errors import UsageError
-from proctor.machine.files import MOST_LINES, read_plain
-from proctor.machine.locks import in_use
 from proctor.report.compare_data import compare_data
 from proctor.report.comparison import Comparison, Criteria, compare_all
 from proctor.report.document import document_html
@@ -25,9 +23,9 @@ from proctor.report.run_list import (
     address,
     check_inside,
     check_training_inside,
+    encodable_text,
     list_data,
     served_files,
-    shown,
 )
 from proctor.report.site import Answer, Page, Video
 from proctor.report.training_data import read_training_folder, training_data
@@ -35,6 +33,8 @@ from proctor.report.training_page import training_html
 from proctor.runs.folder import RUN_FILE
 from proctor.runs.journal import JOURNAL_FILE, VIDEO_FOLDER
 from proctor.runs.training import LOG_FILE, RECORD_FILE
+from proctor.system.files import MOST_LINES, read_regular_file
+from proctor.system.locks import in_use
 
 _LOOK_EVERY_S = 2.0
 _MOST_OF_THE_TIME = 0.05
@@ -75,7 +75,9 @@ class RunSite:
         check_inside(target.parent, self.root)
         if target.name == CSV_FILE:
             return Page(load_results(target.parent).to_csv(), "text/csv")
-        return Page(read_plain(target, MOST_LINES).decode(errors="replace"), FILES[target.name])
+        return Page(
+            read_regular_file(target, MOST_LINES).decode(errors="replace"), FILES[target.name]
+        )
 
 
 def list_page(root: Path) -> str:
@@ -100,7 +102,7 @@ def compared_page(root: Path, places: Sequence[str]) -> str:
     sides = [values["a"], *(section["b"] for section in values["comparisons"])]
     for folder, side in zip(folders, sides, strict=True):
         place = folder.relative_to(root).as_posix()
-        side |= {"report": address(place), "path": shown(place)}
+        side |= {"report": address(place), "path": encodable_text(place)}
     values["list"] = "/"
     return document_html("compare", values, styles=("page.css", "compare.css"))
 

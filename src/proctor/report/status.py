@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 
-from proctor.runs.journal import EpisodeRow
+from proctor.runs.journal import EpisodeRecord
 
 
 class Status(Enum):
@@ -27,7 +27,7 @@ def status_of(done: int, planned: int | None, *, running: bool, stopped: bool = 
 
 
 def seconds_left(
-    rows: Sequence[EpisodeRow], planned: int | None, sessions: Sequence[float]
+    rows: Sequence[EpisodeRecord], planned: int | None, sessions: Sequence[float]
 ) -> float | None:
     """Return how long the rest takes if it goes on as in the newest session; None: nobody knows."""
     if planned is None or not sessions:

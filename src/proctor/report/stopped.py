@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from proctor.errors import ProctorError, one_line
-from proctor.machine.files import read_plain
+from proctor.errors import ProctorError, strip_control_codes
 from proctor.runs.folder import EVAL_INFO_FILE
-from proctor.runs.journal import EpisodeRow
-from proctor.stats.anytime import NOT_WATCHED, watched
+from proctor.runs.journal import EpisodeRecord
+from proctor.stats.anytime import NOT_WATCHED, monitored_rates
+from proctor.system.files import read_regular_file
 
 FIXED = "Wilson"
 _SIGNALS = {
@@ -28,7 +28,7 @@ def why_stopped(folder: Path, resolved: Mapping[str, Any]) -> str | None:
 
     What an earlier session wrote is no longer true of a run that goes on without a rule.
     """
-    if watched(resolved) == NOT_WATCHED:
+    if monitored_rates(resolved) == NOT_WATCHED:
         return None
     ours = _ours(folder)
     stopped = None if ours.get("complete", True) else ours.get("stopped")
@@ -43,7 +43,7 @@ def why_ended(error: BaseException | None) -> str | None:
         asked = next((arg for arg in error.args if isinstance(arg, signal.Signals)), signal.SIGINT)
         return _SIGNALS.get(asked, f"it was told to stop ({asked.name})")
     text = str(error) if isinstance(error, ProctorError) else f"{type(error).__name__}: {error}"
-    return one_line(text)
+    return strip_control_codes(text)
 
 
 def why_interrupted(folder: Path, sessions: int) -> str | None:
@@ -56,7 +56,7 @@ def why_interrupted(folder: Path, sessions: int) -> str | None:
 def _ours(folder: Path) -> dict[str, Any]:
     """Return what of ``eval_info.json`` is ours; empty where the run was killed before it wrote."""
     try:
-        ours = json.loads(read_plain(folder / EVAL_INFO_FILE))["proctor"]
+        ours = json.loads(read_regular_file(folder / EVAL_INFO_FILE))["proctor"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return {}
     return ours if isinstance(ours, dict) else {}
@@ -64,12 +64,12 @@ def _ours(folder: Path) -> dict[str, Any]:
 
 def kind_of_interval(resolved: Mapping[str, Any]) -> str:
     """Say which 95% interval the rates of a run with these settings have."""
-    return FIXED if watched(resolved) == NOT_WATCHED else ANYTIME
+    return FIXED if monitored_rates(resolved) == NOT_WATCHED else ANYTIME
 
 
-def round_warnings(rows: Sequence[EpisodeRow], resolved: Mapping[str, Any]) -> list[str]:
+def round_warnings(rows: Sequence[EpisodeRecord], resolved: Mapping[str, Any]) -> list[str]:
     """Say that rounds are not whole, where a rule that sees whole rounds may stop the run."""
-    if watched(resolved) == NOT_WATCHED or not rows:
+    if monitored_rates(resolved) == NOT_WATCHED or not rows:
         return []
     tasks = {(row.suite, row.task_id) for row in rows}
     ended: dict[int, int] = {}

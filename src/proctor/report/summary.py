@@ -8,12 +8,12 @@ from functools import partial
 from statistics import fmean
 from typing import Any
 
-from proctor.runs.journal import EpisodeRow
-from proctor.stats.anytime import NOT_WATCHED, Watch, Watched, rate_interval
+from proctor.runs.journal import EpisodeRecord
+from proctor.stats.anytime import NOT_WATCHED, AnytimeInterval, MonitoredRates, rate_interval
 from proctor.stats.rates import (
-    Average,
+    AverageRate,
     Interval,
-    Worlds,
+    WorldCounts,
     macro_average,
     micro_average,
     rate_text,
@@ -34,11 +34,11 @@ class Tally:
     avg_max_reward: float | None
     steps: int
     mean_steps_to_success: float | None
-    worlds: Worlds
+    worlds: WorldCounts
     """From which the completed episodes started."""
     first: tuple[int, int]
     """Successes and episodes where only the first completed one of every world counts."""
-    watch: Watch | None = None
+    watch: AnytimeInterval | None = None
     """How a rule watched the rate, if one did which could stop the run."""
     judged: bool = True
     """Whether the environment says what a success is; where not, there are rewards only."""
@@ -83,7 +83,7 @@ class Tally:
         return text + diverged + errors
 
 
-def tally(rows: Iterable[EpisodeRow], watch: Watch | None = None) -> Tally:
+def tally(rows: Iterable[EpisodeRecord], watch: AnytimeInterval | None = None) -> Tally:
     """Add up episodes; ``watch`` says that a rule which could stop the run watched their rate."""
     rows = sorted(rows, key=lambda row: row.key)
     done = [row for row in rows if row.outcome.counts]
@@ -98,29 +98,29 @@ def tally(rows: Iterable[EpisodeRow], watch: Watch | None = None) -> Tally:
         avg_max_reward=_mean(row.max_reward for row in done),
         steps=sum(row.steps or 0 for row in done),
         mean_steps_to_success=_mean(map(_steps_to_success, won)),
-        worlds=Worlds(row.world_key for row in done),
+        worlds=WorldCounts(row.world_key for row in done),
         first=(sum(ended is Outcome.SUCCESS for ended in first.values()), len(first)),
         watch=watch,
         judged=all(row.outcome is not Outcome.ENDED for row in done),
     )
 
 
-def by_task(rows: Iterable[EpisodeRow]) -> dict[tuple[str, int], list[EpisodeRow]]:
+def by_task(rows: Iterable[EpisodeRecord]) -> dict[tuple[str, int], list[EpisodeRecord]]:
     """Sort episodes into their tasks, in plan order."""
     return _grouped(rows, lambda row: (row.suite, row.task_id))
 
 
-def by_group(rows: Iterable[EpisodeRow]) -> dict[str, list[EpisodeRow]]:
+def by_group(rows: Iterable[EpisodeRecord]) -> dict[str, list[EpisodeRecord]]:
     """Sort episodes into their groups."""
     return _grouped(rows, lambda row: row.suite)
 
 
 def eval_info(
-    rows: Sequence[EpisodeRow],
+    rows: Sequence[EpisodeRecord],
     planned: int,
     sessions: Sequence[float],
     stopped: str | None = None,
-    watched: Watched = NOT_WATCHED,
+    watched: MonitoredRates = NOT_WATCHED,
     videos: Collection[str] = (),
 ) -> dict[str, Any]:
     """Return the content of ``eval_info.json``: LeRobot's shape, with ours beside it.
@@ -152,7 +152,7 @@ def eval_info(
     }
 
 
-def working_seconds(rows: Sequence[EpisodeRow], sessions: Sequence[float]) -> float:
+def working_seconds(rows: Sequence[EpisodeRecord], sessions: Sequence[float]) -> float:
     """Return the seconds worked on a run: from each session's start to its last episode's end."""
     total = 0.0
     for start, end in zip(sessions, [*sessions[1:], float("inf")], strict=True):
@@ -161,7 +161,7 @@ def working_seconds(rows: Sequence[EpisodeRow], sessions: Sequence[float]) -> fl
     return total
 
 
-def _of_episodes(rows: list[EpisodeRow]) -> dict[str, Any]:
+def _of_episodes(rows: list[EpisodeRecord]) -> dict[str, Any]:
     done = [row for row in rows if row.outcome.counts]
     return {
         "task": rows[0].task,
@@ -173,7 +173,7 @@ def _of_episodes(rows: list[EpisodeRow]) -> dict[str, Any]:
 
 
 def _metrics(
-    rows: list[EpisodeRow], watch: Watch | None, videos: Collection[str]
+    rows: list[EpisodeRecord], watch: AnytimeInterval | None, videos: Collection[str]
 ) -> dict[str, Any]:
     added = tally(rows, watch)
     interval = None if added.interval is None else [100 * end for end in added.interval]
@@ -192,7 +192,7 @@ def _metrics(
     }
 
 
-def _ours(rows: list[EpisodeRow], planned: int) -> dict[str, Any]:
+def _ours(rows: list[EpisodeRecord], planned: int) -> dict[str, Any]:
     done = [row for row in rows if row.outcome.counts]
     tallies = [tally(episodes) for episodes in by_task(done).values()]
     counts = [(added.successes, added.episodes) for added in tallies if added.judged]
@@ -212,11 +212,11 @@ def _ours(rows: list[EpisodeRow], planned: int) -> dict[str, Any]:
     }
 
 
-def _clustered(average: Average | None) -> dict[str, float | None] | None:
+def _clustered(average: AverageRate | None) -> dict[str, float | None] | None:
     return None if average is None else asdict(average)
 
 
-def _steps_to_success(row: EpisodeRow) -> int | None:
+def _steps_to_success(row: EpisodeRecord) -> int | None:
     """Return after how many steps a task was solved, or in an older journal the episode ended."""
     return row.steps if row.steps_to_success is None else row.steps_to_success
 
@@ -226,8 +226,8 @@ def _mean(values: Iterable[float | None]) -> float | None:
     return fmean(present) if present else None
 
 
-def _grouped(rows: Iterable[EpisodeRow], key: Any) -> dict[Any, list[EpisodeRow]]:
-    groups: dict[Any, list[EpisodeRow]] = {}
+def _grouped(rows: Iterable[EpisodeRecord], key: Any) -> dict[Any, list[EpisodeRecord]]:
+    groups: dict[Any, list[EpisodeRecord]] = {}
     for row in rows:
         groups.setdefault(key(row), []).append(row)
     return groups

@@ -9,10 +9,10 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from proctor.errors import one_line
+from proctor.errors import strip_control_codes
 from proctor.report.summary import Tally, by_group, by_task, tally
-from proctor.runs.journal import EpisodeRow
-from proctor.stats.anytime import NOT_WATCHED, Watched
+from proctor.runs.journal import EpisodeRecord
+from proctor.stats.anytime import NOT_WATCHED, MonitoredRates
 
 _NOT_CUT = 10_000
 """Columns: wider than any table."""
@@ -70,7 +70,7 @@ def _packed(parts: Sequence[str], width: int) -> Iterator[str]:
 
 
 def results_table(
-    rows: Sequence[EpisodeRow], watched: Watched = NOT_WATCHED, width: int = _NOT_CUT
+    rows: Sequence[EpisodeRecord], watched: MonitoredRates = NOT_WATCHED, width: int = _NOT_CUT
 ) -> RenderableType:
     """Return the results per task, per group where there are several, and overall.
 
@@ -88,7 +88,9 @@ def results_table(
     table.add_column("steps", justify="right", no_wrap=True)
 
     def add(of: tuple[str, ...], added: Tally, style: str | None = None) -> None:
-        cells = (Text(one_line(name)) for name in of[-len(names) :])  # text, never markup
+        cells = (
+            Text(strip_control_codes(name)) for name in of[-len(names) :]
+        )  # text, never markup
         table.add_row(*cells, added.brief, *_means(added), style=style)
 
     for (suite, _), episodes in tasks.items():

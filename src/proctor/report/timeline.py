@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from proctor.runs.journal import EpisodeRow
+from proctor.runs.journal import EpisodeRecord
 
 
 @dataclass(frozen=True)
-class Span:
+class WorkerSpan:
     """The time one episode held a worker, opening its simulator included."""
 
     start_s: float
@@ -22,7 +22,7 @@ class Span:
 class Timeline:
     """The spans of the episodes, in the order of the rows, and the worked time they lie in."""
 
-    spans: list[Span]
+    spans: list[WorkerSpan]
     breaks: list[float]
     """Where a session ended and the next one went on."""
     total_s: float
@@ -30,9 +30,9 @@ class Timeline:
     """Each session's length times its workers: all the time there was."""
 
 
-def make_timeline(rows: Sequence[EpisodeRow], sessions: Sequence[float]) -> Timeline:
+def make_timeline(rows: Sequence[EpisodeRecord], sessions: Sequence[float]) -> Timeline:
     """Lay out all episodes, session after session without the gaps between them."""
-    spans = [Span(0.0, 0.0)] * len(rows)
+    spans = [WorkerSpan(0.0, 0.0)] * len(rows)
     breaks: list[float] = []
     offset = worker_s = 0.0
     for members in _by_session(rows, sessions):
@@ -42,14 +42,14 @@ def make_timeline(rows: Sequence[EpisodeRow], sessions: Sequence[float]) -> Time
         end = max(rows[place].end_time for place in members)
         for place in members:
             row = rows[place]
-            spans[place] = Span(offset + _began(row) - begin, row.end_time - _began(row))
+            spans[place] = WorkerSpan(offset + _began(row) - begin, row.end_time - _began(row))
         worker_s += (end - begin) * len({rows[place].worker for place in members})
         offset += end - begin
         breaks.append(offset)
     return Timeline(spans, breaks[:-1], offset, worker_s)
 
 
-def time_spent(rows: Sequence[EpisodeRow], timeline: Timeline) -> dict[str, float]:
+def time_spent(rows: Sequence[EpisodeRecord], timeline: Timeline) -> dict[str, float]:
     """Return the workers' seconds by what they went to; they add up to all there was."""
     spent = dict.fromkeys(("open", "simulate", "render", "wait", "other"), 0.0)
     for row, span in zip(rows, timeline.spans, strict=True):
@@ -88,7 +88,7 @@ def limit_of(spent: Mapping[str, float], timeline: Timeline, infer_s: float) -> 
     return Limit(min(1.0, busy_s / timeline.worker_s), min(1.0, infer_s / timeline.total_s))
 
 
-def _by_session(rows: Sequence[EpisodeRow], sessions: Sequence[float]) -> list[list[int]]:
+def _by_session(rows: Sequence[EpisodeRecord], sessions: Sequence[float]) -> list[list[int]]:
     """Return the places of the rows that each session ran; one from before all is the first's."""
     members: list[list[int]] = [[] for _ in sessions or (0.0,)]
     for place, row in enumerate(rows):
@@ -97,6 +97,6 @@ def _by_session(rows: Sequence[EpisodeRow], sessions: Sequence[float]) -> list[l
     return members
 
 
-def _began(row: EpisodeRow) -> float:
+def _began(row: EpisodeRecord) -> float:
     """Return when the worker turned to the episode: its clock starts once the simulator is open."""
     return row.start_time - (row.open_s or 0.0)

@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from proctor.definition import flatten
 from proctor.errors import ProctorError, UsageError
+from proctor.fingerprint import flatten
+from proctor.report.formatting import date, facts, number, significant
 from proctor.report.page_data import RunContent, read_run
 from proctor.report.reproduce import resume_command, train_command
-from proctor.report.shown import date, facts, number, significant
 from proctor.report.status import status_of
 from proctor.runs.folder import RUN_FILE
 from proctor.runs.training import (
     CHECKPOINTS,
     EVALUATIONS,
-    HeldOut,
-    Played,
-    Trained,
+    EvaluationLogRow,
+    TrainingLogRow,
     TrainingRecord,
+    ValidationLogRow,
     read_lines,
     read_training,
 )
@@ -36,9 +36,9 @@ class TrainingContent:
     """What a training's folder holds."""
 
     record: TrainingRecord
-    trained: list[Trained]
-    held_out: list[HeldOut]
-    played: list[Played]
+    trained: list[TrainingLogRow]
+    held_out: list[ValidationLogRow]
+    played: list[EvaluationLogRow]
     checkpoints: dict[str, int]
     """The step of each checkpoint that is there by its name, ``best`` and ``last`` too."""
     pages: dict[int, str]
@@ -56,7 +56,7 @@ class TrainingContent:
         return steps if isinstance(steps, int) else None
 
     @property
-    def best(self) -> Played | None:
+    def best(self) -> EvaluationLogRow | None:
         """The checkpoint that succeeds most; of equals the newest."""
         rated = [line for line in self.played if line.pc_success is not None]
         return max(rated, key=lambda line: (line.pc_success or 0.0, line.step), default=None)
@@ -72,12 +72,12 @@ def read_training_folder(folder: Path) -> TrainingContent:
     if record is None:
         raise UsageError(f"{folder} is not the folder of a training (it has no train.json)")
     lines = read_lines(folder)
-    played = {line.step: line for line in lines if isinstance(line, Played)}
+    played = {line.step: line for line in lines if isinstance(line, EvaluationLogRow)}
     runs = {path.name: path for path in _listed(folder / EVALUATIONS) if path.name.isdecimal()}
     return TrainingContent(
         record=record,
-        trained=[line for line in lines if isinstance(line, Trained)],
-        held_out=[line for line in lines if isinstance(line, HeldOut)],
+        trained=[line for line in lines if isinstance(line, TrainingLogRow)],
+        held_out=[line for line in lines if isinstance(line, ValidationLogRow)],
         played=[played[step] for step in sorted(played)],
         checkpoints=_checkpoints(folder / CHECKPOINTS),
         pages={int(name): name for name, path in runs.items() if (path / RUN_FILE).is_file()},
@@ -145,7 +145,7 @@ def training_data(
     }
 
 
-def _curves(lines: Sequence[Trained]) -> dict[str, Any]:
+def _curves(lines: Sequence[TrainingLogRow]) -> dict[str, Any]:
     """Return what was read as columns; where there are too many, the means of some each."""
     each = max(1, -(-len(lines) // _MOST_POINTS))
     groups = [lines[start : start + each] for start in range(0, len(lines), each)]
@@ -169,7 +169,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return significant(sum(known) / len(known)) if known else None
 
 
-def _evaluation(line: Played, training: TrainingContent) -> dict[str, Any]:
+def _evaluation(line: EvaluationLogRow, training: TrainingContent) -> dict[str, Any]:
     rate, ends = line.pc_success, line.interval
     return {
         "step": line.step,
@@ -220,7 +220,7 @@ def _seconds_left(training: TrainingContent) -> float | None:
     return max(0, training.planned - training.step) * training.trained[-1].step_s
 
 
-def _time(lines: Sequence[Trained]) -> dict[str, Any]:
+def _time(lines: Sequence[TrainingLogRow]) -> dict[str, Any]:
     """Return what the time of all steps was spent on."""
     total_s = waiting_s = samples = 0.0
     before = 0

@@ -8,25 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from proctor.runs.journal import EpisodeRow
-from proctor.stats.rates import Worlds
+from proctor.runs.journal import EpisodeRecord
+from proctor.stats.rates import WorldCounts
 from proctor.types import EpisodeSpec
 
 
 def planned_repeats(plan: Iterable[EpisodeSpec]) -> str | None:
     """Say that the plan repeats worlds, if it does."""
     specs = list(plan)
-    return _repeats("planned episodes", len(specs), Worlds(spec.world_key for spec in specs))
+    return _repeats("planned episodes", len(specs), WorldCounts(spec.world_key for spec in specs))
 
 
-def world_warnings(rows: Sequence[EpisodeRow]) -> list[str]:
+def world_warnings(rows: Sequence[EpisodeRecord]) -> list[str]:
     """Return what must be known of a run's worlds to read its rates: a line each, often none."""
     done = [row for row in rows if row.outcome.counts]
-    repeats = _repeats("episodes", len(done), Worlds(row.world_key for row in done))
+    repeats = _repeats("episodes", len(done), WorldCounts(row.world_key for row in done))
     return [line for line in (repeats, _equal_digests(done)) if line is not None]
 
 
-def _repeats(what: str, episodes: int, worlds: Worlds) -> str | None:
+def _repeats(what: str, episodes: int, worlds: WorldCounts) -> str | None:
     if worlds.distinct == episodes:
         return None
     return (
@@ -35,13 +35,13 @@ def _repeats(what: str, episodes: int, worlds: Worlds) -> str | None:
     )
 
 
-def _equal_digests(rows: Iterable[EpisodeRow]) -> str | None:
+def _equal_digests(rows: Iterable[EpisodeRecord]) -> str | None:
     """Say that different worlds of a task came out alike, with an example.
 
     They may have done so by right: some environments are meant to start and go alike, others are
     so small that episodes coincide. Who reads the rate should know either way.
     """
-    alike: dict[tuple[str, int, str], dict[str, EpisodeRow]] = {}  # by task and digest, by world
+    alike: dict[tuple[str, int, str], dict[str, EpisodeRecord]] = {}  # by task and digest, by world
     for row in rows:
         if row.digest is not None:
             key = (row.suite, row.task_id, row.digest)

@@ -15,14 +15,14 @@ from typing import Annotated, Any
 
 import msgspec
 
-from proctor.definition import PROTOCOL_FORMAT, changed_fields, flatten, in_words
-from proctor.errors import NotWritten, RunFolderError, UsageError
-from proctor.machine import clock
-from proctor.machine.files import read_plain, sync
-from proctor.machine.locks import CLAIM_FILE, LOCK_FILE, take_lock
+from proctor.errors import RunFolderError, UsageError, WriteFailed
+from proctor.fingerprint import PROTOCOL_FORMAT, changed_fields, describe_changes, flatten
 from proctor.runs.journal import read_journal
 from proctor.runs.obstacles import refuse_what_is_in_the_way
 from proctor.runs.records import RECORD_FORMAT, PlannedTask, Seconds, refuse_newer
+from proctor.system import clock
+from proctor.system.files import read_regular_file, sync
+from proctor.system.locks import CLAIM_FILE, LOCK_FILE, take_lock
 
 RUN_FILE = "run.json"
 EVAL_INFO_FILE = "eval_info.json"
@@ -131,7 +131,7 @@ class RunFolder:
         path = self.path / RUN_FILE
         try:
             # Not msgspec's own reader: a path that is no UTF-8 is written as a lone surrogate.
-            plain = json.loads(read_plain(path), parse_constant=_no_number)
+            plain = json.loads(read_regular_file(path), parse_constant=_no_number)
             _refuse_newer_formats(plain, path)
             written = msgspec.convert(plain, type=_Written)
         except (FileNotFoundError, NotADirectoryError):
@@ -258,8 +258,8 @@ def _check_same_episodes(path: Path, earlier: RunRecord, now: RunRecord) -> None
     changed = changed_fields(earlier.protocol, now.protocol)
     if changed:
         raise UsageError(
-            f"--resume: the episodes in {path} are defined differently ({in_words(changed)}); "
-            "choose another --output_dir"
+            f"--resume: the episodes in {path} are defined differently "
+            f"({describe_changes(changed)}); choose another --output_dir"
         )
 
 
@@ -293,5 +293,5 @@ def write_whole(path: Path, text: str) -> None:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
         if isinstance(error, OSError):
-            raise NotWritten(path, error) from error
+            raise WriteFailed(path, error) from error
         raise

@@ -13,9 +13,9 @@ from pathlib import Path
 import msgspec
 
 from proctor.errors import RunFolderError
-from proctor.machine.files import MOST_LINES, read_plain
 from proctor.runs.records import RECORD_FORMAT, Number, Seconds, Whole, refuse_newer
-from proctor.types import EpisodeKey, EpisodeResult, EpisodeSpec, Outcome, WorldKey, usual_world
+from proctor.system.files import MOST_LINES, read_regular_file
+from proctor.types import EpisodeKey, EpisodeResult, EpisodeSpec, Outcome, WorldKey, default_world
 
 JOURNAL_FILE = "episodes.jsonl"
 VIDEO_FOLDER = "videos"
@@ -26,7 +26,7 @@ _LONGEST_NAME = 200
 
 
 @dataclass(slots=True)
-class EpisodeRow:
+class EpisodeRecord:
     """One line of the journal. What was not measured is None, never zero."""
 
     suite: str
@@ -61,11 +61,11 @@ class EpisodeRow:
 
     def __post_init__(self) -> None:
         if not self.world:
-            self.world = usual_world(self.seed, self.init_state)
+            self.world = default_world(self.seed, self.init_state)
 
     def disagreement(self, spec: EpisodeSpec) -> str | None:
         """Say in what this is no record of ``spec``, which has its key; None where it is one."""
-        usual = usual_world(spec.seed, spec.init_state)  # what older journals are taken to say
+        usual = default_world(spec.seed, spec.init_state)  # what older journals are taken to say
         parts = (
             ("task", self.task, (spec.task.name,)),
             ("seed", self.seed, (spec.seed,)),
@@ -102,7 +102,7 @@ def video_path(key: EpisodeKey) -> str:
     return f"{VIDEO_FOLDER}/{_file_name(suite)}_{task_id}/episode_{index}.mp4"
 
 
-def take_path(key: EpisodeKey) -> str:
+def staged_episode_path(key: EpisodeKey) -> str:
     """Return the one place for an episode's take, relative to the run folder."""
     suite, task_id, index = key
     return f"{TAKES_FOLDER}/{_file_name(suite)}_{task_id}/episode_{index}"
@@ -125,12 +125,12 @@ def videos_in(folder: Path) -> frozenset[str]:
     return frozenset(path.relative_to(folder).as_posix() for path in found)
 
 
-def row_of(result: EpisodeResult) -> EpisodeRow:
+def row_of(result: EpisodeResult) -> EpisodeRecord:
     """Turn a result into its journal line."""
     spec, times = result.spec, result.timings
     ran = result.outcome.counts
     measured = ran and result.measured
-    return EpisodeRow(
+    return EpisodeRecord(
         suite=spec.task.suite,
         task=spec.task.name,
         task_id=spec.task.task_id,
@@ -170,7 +170,7 @@ class _Formatted(msgspec.Struct):
 class JournalContent:
     """What a journal holds: its episodes, each once, and the numbers of lines nobody can read."""
 
-    rows: list[EpisodeRow]
+    rows: list[EpisodeRecord]
     damaged: list[int]
 
 
@@ -186,7 +186,7 @@ def read_journal(folder: Path) -> JournalContent:
     """
     content = read_lines(folder / JOURNAL_FILE)
     whole = content[: content.rfind(b"\n") + 1]
-    rows: dict[EpisodeKey, EpisodeRow] = {}
+    rows: dict[EpisodeKey, EpisodeRecord] = {}
     damaged = []
     for number, line in enumerate(io.BytesIO(whole), start=1):
         row, written = _decoded(line)
@@ -203,10 +203,10 @@ def read_journal(folder: Path) -> JournalContent:
     return JournalContent(list(rows.values()), damaged)
 
 
-def _decoded(line: bytes) -> tuple[EpisodeRow | None, int]:
+def _decoded(line: bytes) -> tuple[EpisodeRecord | None, int]:
     """Return the episode of a line, None where it is none of ours; and the line's format."""
     with contextlib.suppress(*_UNREADABLE):
-        row = msgspec.json.decode(line, type=EpisodeRow)
+        row = msgspec.json.decode(line, type=EpisodeRecord)
         return row, row.format
     with contextlib.suppress(*_UNREADABLE):
         return None, msgspec.json.decode(line, type=_Formatted).format
@@ -220,14 +220,14 @@ def read_lines(path: Path) -> bytes:
         RunFolderError: it is there but is no plain file, or cannot be read.
     """
     try:
-        return read_plain(path, MOST_LINES)
+        return read_regular_file(path, MOST_LINES)
     except FileNotFoundError:
         return b""
     except OSError as error:
         raise RunFolderError(f"cannot read {path}: {error.strerror}") from None
 
 
-def cut_torn_line(folder: Path) -> None:
+def truncate_partial_line(folder: Path) -> None:
     """Remove a last line that was cut short, so that the next one starts on its own."""
     path = folder / JOURNAL_FILE
     content = read_lines(path)

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from proctor.runs.journal import EpisodeRow
+from proctor.runs.journal import EpisodeRecord
 
 _COMPARED = ("outcome", "steps", "sum_reward", "max_reward", "success_at_end", "digest")
 _COMPARED_ROUGHLY = ("outcome", "sum_reward", "max_reward")
@@ -19,8 +19,8 @@ did on a GPU, whose sums of rewards moved by up to 0.1% from batches of 14 to 1 
 class Replayed:
     """One episode as it was recorded and as it came out now."""
 
-    recorded: EpisodeRow
-    again: EpisodeRow
+    recorded: EpisodeRecord
+    again: EpisodeRecord
     exact: bool = True
     """Whether it should be the same bit by bit; else outcome and returns count, these roughly."""
 

@@ -10,8 +10,8 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 
 from proctor.errors import UsageError
-from proctor.machine.files import MOST_LINES, read_plain
 from proctor.runs.records import Number, Seconds
+from proctor.system.files import MOST_LINES, read_regular_file
 
 RECORD_FILE, LOG_FILE = "train.json", "log.jsonl"
 CHECKPOINTS, EVALUATIONS = "checkpoints", "eval"
@@ -43,7 +43,7 @@ class TrainingRecord:
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainingLogRow:
     """The steps since the line before: means, but for ``step`` and ``lr``."""
 
     step: _Step
@@ -62,7 +62,7 @@ class Trained:
 
 
 @dataclass(frozen=True)
-class HeldOut:
+class ValidationLogRow:
     """The loss on episodes that are not trained on."""
 
     step: _Step
@@ -70,7 +70,7 @@ class HeldOut:
 
 
 @dataclass(frozen=True)
-class Played:
+class EvaluationLogRow:
     """A checkpoint's evaluation; ``problem`` says why there is no rate."""
 
     step: _Step
@@ -94,8 +94,12 @@ class _Kind:
     kind: str
 
 
-Line: TypeAlias = Trained | HeldOut | Played
-_KINDS: dict[str, type[Line]] = {"train": Trained, "held_out": HeldOut, "evaluation": Played}
+Line: TypeAlias = TrainingLogRow | ValidationLogRow | EvaluationLogRow
+_KINDS: dict[str, type[Line]] = {
+    "train": TrainingLogRow,
+    "held_out": ValidationLogRow,
+    "evaluation": EvaluationLogRow,
+}
 
 
 def read_training(folder: Path) -> TrainingRecord | None:
@@ -106,7 +110,7 @@ def read_training(folder: Path) -> TrainingRecord | None:
     """
     file = folder / RECORD_FILE
     try:
-        found = msgspec.json.decode(read_plain(file), type=TrainingRecord)
+        found = msgspec.json.decode(read_regular_file(file), type=TrainingRecord)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -127,7 +131,7 @@ def read_lines(folder: Path) -> list[Line]:
         OSError: there is a log, and it cannot be read.
     """
     try:
-        texts = read_plain(folder / LOG_FILE, MOST_LINES).splitlines()
+        texts = read_regular_file(folder / LOG_FILE, MOST_LINES).splitlines()
     except FileNotFoundError:
         return []
     records: list[Line] = []

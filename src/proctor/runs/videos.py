@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 
 from proctor.errors import RunFolderError
-from proctor.machine.files import UNFINISHED, read_plain
 from proctor.runs.journal import VIDEO_FOLDER
+from proctor.system.files import UNFINISHED, read_regular_file
 
 WARNINGS_FILE = f"{VIDEO_FOLDER}/warnings.json"
 
@@ -27,7 +27,7 @@ def read_warnings(folder: Path) -> dict[str, str]:
     """
     path = folder / WARNINGS_FILE
     try:
-        return msgspec.json.decode(read_plain(path), type=dict[str, str])
+        return msgspec.json.decode(read_regular_file(path), type=dict[str, str])
     except FileNotFoundError:
         return {}
     except OSError as error:

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import AsyncIterable, AsyncIterator
 from typing import Any
 
-from proctor.errors import WireError
-from proctor.serving.limits import Limits
+from proctor.errors import ProtocolError
+from proctor.serving.limits import ServerLimits
 
 MOST_CALLS = 4
 """Of one connection. A robot has two open: one sends observations, one asks for actions."""
@@ -24,7 +24,7 @@ class OpenCalls:
     gRPC itself only bounds their number in all: silent calls of one client would block the port.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: ServerLimits) -> None:
         self._idle_s, self._most_waiting = limits.idle_s, limits.most_guests
         self._calls: Counter[str] = Counter()
         self._waiting: dict[asyncio.Timeout, None] = {}
@@ -65,7 +65,7 @@ class OpenCalls:
         """
         async for message in self.messages(received):
             return message
-        raise WireError("the call has no message")
+        raise ProtocolError("the call has no message")
 
     async def _next(self, source: AsyncIterator[bytes], deadline: asyncio.Timeout) -> bytes:
         self._waiting[deadline] = None

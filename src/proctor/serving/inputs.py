@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from proctor.errors import UsageError, WireError, one_line
+from proctor.errors import ProtocolError, UsageError, strip_control_codes
 from proctor.features import STATE, Array, Feature, FeatureKind
 from proctor.policies.remote.names import is_wrist
-from proctor.wire.records import Ask
+from proctor.protocols.inference_messages import InferenceRequest
 
 Parts = tuple[tuple[str, int], ...]
 """Names and sizes of what a state consists of, in its order."""
@@ -22,7 +22,7 @@ class Inputs:
 
     features: Mapping[str, Feature]
     n_obs_steps: int
-    needs_instruction: bool = False
+    language_conditioned: bool = False
     parts: Parts = ()
     """Of the state, as the user declares them (--state_parts)."""
 
@@ -58,34 +58,36 @@ class Inputs:
         ours = self.state_key
         return found if ours is None else found | {ours: state}
 
-    def rows(self, ask: Ask, aliases: Mapping[str, str]) -> dict[str, Array]:
+    def rows(self, ask: InferenceRequest, aliases: Mapping[str, str]) -> dict[str, Array]:
         """Return what the policy looks at.
 
         Raises:
             WireError: something is missing or has another shape; with what is wanted.
         """
-        if self.needs_instruction and not (ask.prompt or ask.episode):
-            raise WireError("the policy needs an instruction: send a prompt")
+        if self.language_conditioned and not (ask.prompt or ask.episode):
+            raise ProtocolError("the policy needs an instruction: send a prompt")
         return {key: self._row(key, ask, aliases.get(key, key)) for key in self.features}
 
-    def _row(self, key: str, ask: Ask, alias: str) -> Array:
+    def _row(self, key: str, ask: InferenceRequest, alias: str) -> Array:
         feature = self.features[key]
         name = key if key in ask.observation else alias
         if name not in ask.observation:
             wanted = f"{feature.dtype} {list(feature.shape)}"
             also = "" if alias == key else f" (or {alias!r})"
-            sent = one_line(", ".join(ask.observation), 300) or "nothing"
-            raise WireError(f"the policy wants {key!r}{also}, {wanted}; the client sends {sent}")
+            sent = strip_control_codes(", ".join(ask.observation), 300) or "nothing"
+            raise ProtocolError(
+                f"the policy wants {key!r}{also}, {wanted}; the client sends {sent}"
+            )
         values = ask.observation[name]
         shape = (self.n_obs_steps, *feature.shape) if ask.history else feature.shape
         if values.shape != shape:
             wanted = f"{feature.dtype} {list(shape)}"
             got = f"{values.dtype} {list(values.shape)}"
-            raise WireError(f"the policy wants {name!r} as {wanted}, the client sends {got}")
+            raise ProtocolError(f"the policy wants {name!r} as {wanted}, the client sends {got}")
         if feature.kind is FeatureKind.VISUAL and values.dtype != np.uint8:
-            raise WireError(f"{name!r} is {values.dtype}; pictures are sent as uint8, 0 to 255")
+            raise ProtocolError(f"{name!r} is {values.dtype}; pictures are sent as uint8, 0 to 255")
         if values.dtype.kind == "f" and not np.isfinite(values).all():
-            raise WireError(f"{name!r} holds NaN or infinite numbers")
+            raise ProtocolError(f"{name!r} holds NaN or infinite numbers")
         return values.astype(feature.dtype, copy=False)
 
 

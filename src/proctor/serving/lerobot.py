@@ -1,6 +1,6 @@
 """LeRobot's conversation: a robot sends observations and asks for actions, over gRPC.
 
-Its pickles are read by a reader that makes nothing but records (``wire/pickles``).
+Its pickles are read by a reader that makes nothing but records (``protocols/pickle_reader``).
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from proctor.errors import ProctorError, WireError, one_line
-from proctor.machine.loopback import REFUSAL
-from proctor.machine.optional import LOAD_ERRORS, import_failure
+from proctor.errors import ProctorError, ProtocolError, strip_control_codes
+from proctor.protocols import lerobot
+from proctor.protocols.inference_messages import Protocol
+from proctor.protocols.msgpack_arrays import pack
+from proctor.protocols.preauth import PRE_AUTH
 from proctor.serving.calls import MOST_CALLS, ClientSilent, OpenCalls
-from proctor.serving.counter import Counter
+from proctor.serving.client_registry import ClientRegistry, RegisteredClient
 from proctor.serving.grpc_bridge import Call, GrpcServer, Handler
-from proctor.serving.heard import Client, Heard
-from proctor.serving.limits import Limits, Opened, cannot_serve
-from proctor.wire import lerobot
-from proctor.wire.packing import pack
-from proctor.wire.preauth import PRE_AUTH
-from proctor.wire.records import Protocol
+from proctor.serving.limits import OpenEndpoint, ServerLimits, cannot_serve
+from proctor.serving.service import PolicyService
+from proctor.system.loopback import REFUSAL
+from proctor.system.optional import LOAD_ERRORS, import_failure
 
 try:
     import grpc
@@ -36,16 +36,16 @@ _ROOM = 2**16
 
 
 @dataclass
-class _Robot(Client):
+class _Robot(RegisteredClient):
     """A robot: what it asked to play, and the newest observation that nobody has answered."""
 
-    setup: lerobot.Setup | None = None
-    newest: asyncio.Queue[lerobot.Observed] = field(
+    setup: lerobot.PolicySetup | None = None
+    newest: asyncio.Queue[lerobot.TimedObservation] = field(
         default_factory=lambda: asyncio.Queue(maxsize=1)
     )
 
 
-async def listen(counter: Counter, port: int, limits: Limits) -> Opened:
+async def listen(service: PolicyService, port: int, limits: ServerLimits) -> OpenEndpoint:
     """Listen on ``port`` (0: any free one).
 
     Raises:
@@ -53,7 +53,7 @@ async def listen(counter: Counter, port: int, limits: Limits) -> Opened:
     """
     server = GrpcServer(
         lerobot.SERVICE,
-        _Service(counter, limits).handlers(),
+        _Service(service, limits).handlers(),
         [
             ("grpc.max_receive_message_length", limits.most_bytes + _ROOM),
             ("grpc.max_send_message_length", limits.most_bytes + _ROOM),
@@ -69,10 +69,10 @@ async def listen(counter: Counter, port: int, limits: Limits) -> Opened:
     if not bound:
         raise cannot_serve(limits.host, port, "it is taken, or none of this machine's")
     server.start()
-    return Opened(bound, server.close)
+    return OpenEndpoint(bound, server.close)
 
 
-def _credentials(limits: Limits) -> Any | None:
+def _credentials(limits: ServerLimits) -> Any | None:
     if limits.tls is None:
         return None
     limits.context()  # says what is wrong with the files
@@ -81,10 +81,10 @@ def _credentials(limits: Limits) -> Any | None:
 
 
 class _Service:
-    def __init__(self, counter: Counter, limits: Limits) -> None:
-        self._counter, self._limits = counter, limits
+    def __init__(self, service: PolicyService, limits: ServerLimits) -> None:
+        self._service, self._limits = service, limits
         self._calls = OpenCalls(limits)
-        self._robots: Heard[_Robot] = Heard(counter.desk, limits, _Robot)
+        self._robots: ClientRegistry[_Robot] = ClientRegistry(service.batcher, limits, _Robot)
 
     def handlers(self) -> dict[str, Handler]:
         """Return what answers each method.
@@ -126,7 +126,7 @@ class _Service:
                 said = "the client was silent for too long (--idle_s), or others needed the place"
                 context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, said)
             except ProctorError as error:
-                said = one_line(str(error))
+                said = strip_control_codes(str(error))
                 print(f"lerobot {context.peer()}: {said}", file=sys.stderr, flush=True)
                 context.abort(grpc.StatusCode.INVALID_ARGUMENT, said)
 
@@ -135,22 +135,25 @@ class _Service:
     async def _ready(self, request: bytes, context: Call) -> bytes:
         robot = self._robots.client(context.peer())
         robot.newest = asyncio.Queue(maxsize=1)
-        for guest in robot.guests:
-            self._counter.desk.end_episode(guest)
-        about = pack(self._counter.about.tree())
+        for session in robot.sessions:
+            self._service.batcher.end_episode(session)
+        about = pack(self._service.about.tree())
         context.send_initial_metadata(((lerobot.ABOUT_HEADER, about),))
         return b""
 
     async def _set_up(self, request: bytes, context: Call) -> bytes:
         robot = self._robots.client(context.peer())
         robot.setup = lerobot.decode_setup(request)
-        wanted, ours = robot.setup.path, self._counter.about.policy
-        print(one_line(f"lerobot {context.peer()} wants {wanted}: plays {ours}"), file=sys.stderr)
+        wanted, ours = robot.setup.path, self._service.about.policy
+        print(
+            strip_control_codes(f"lerobot {context.peer()} wants {wanted}: plays {ours}"),
+            file=sys.stderr,
+        )
         return b""
 
     async def _observe(self, parts: AsyncIterator[bytes], context: Call) -> bytes:
         robot = self._robots.client(context.peer())
-        gathered = lerobot.Parts(self._limits.most_bytes)
+        gathered = lerobot.ObservationAssembler(self._limits.most_bytes)
         async for part in self._calls.messages(parts):
             observed = gathered.add(part)
             if observed is not None:
@@ -166,11 +169,11 @@ class _Service:
         except TimeoutError:
             return b""  # nothing was seen: nothing is done
         setup = robot.setup
-        ask = lerobot.ask_of(observed, setup or lerobot.Setup("", ""))
+        ask = lerobot.decode_request(observed, setup or lerobot.PolicySetup("", ""))
         if setup is None and ask.episode is None:
-            raise WireError("observations come after SendPolicyInstructions")
-        (guest,) = self._counter.desk.seated(robot.guests, 1)
-        actions = (await self._counter.answer(guest, ask, {})).actions
+            raise ProtocolError("observations come after SendPolicyInstructions")
+        (session,) = self._service.batcher.seated(robot.sessions, 1)
+        actions = (await self._service.answer(session, ask, {})).actions
         if ask.episode is not None or setup is None:
             return lerobot.encode_own_actions(actions)
         return lerobot.encode_actions(actions[: setup.actions_per_chunk], observed, _FPS)

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from proctor.errors import UsageError
-from proctor.machine.loopback import LOOPBACK, is_own_origin, is_own_request
-from proctor.wire.packing import MOST_BYTES
+from proctor.protocols.msgpack_arrays import MOST_BYTES
+from proctor.system.loopback import LOOPBACK, is_own_origin, is_own_request
 
 ROOM_BYTES = 4 * 2**20
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenEndpoint:
     """A door that is open."""
 
     port: int
@@ -48,7 +48,7 @@ def bound_socket(host: str, port: int) -> socket.socket:
 
 
 @dataclass(frozen=True)
-class Limits:
+class ServerLimits:
     """What a server allows."""
 
     host: str = "127.0.0.1"

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from proctor.errors import ProctorError, WireError, one_line
-from proctor.serving.counter import Counter
-from proctor.serving.websocket import Line, Talk
-from proctor.wire import openpi
+from proctor.errors import ProctorError, ProtocolError, strip_control_codes
+from proctor.protocols import openpi
+from proctor.serving.service import PolicyService
+from proctor.serving.websocket import ClientConnection, WebSocketHandler
 
 
-def talk(counter: Counter) -> Talk:
+def handler(service: PolicyService) -> WebSocketHandler:
     """Return the protocol, for a policy."""
-    aliases = counter.inputs.aliases(openpi.CAMERAS, openpi.STATE)
+    aliases = service.inputs.aliases(openpi.CAMERAS, openpi.STATE)
 
-    async def hold(line: Line) -> None:
-        await line.say(openpi.encode_metadata(counter.about))
-        with counter.guest() as guest:
+    async def hold(line: ClientConnection) -> None:
+        await line.say(openpi.encode_metadata(service.about))
+        with service.session() as session:
             while True:
                 frame = await line.hear()
                 try:
                     if isinstance(frame, str):
-                        raise WireError("questions come in binary frames")
-                    answered = await counter.answer(guest, openpi.decode_ask(frame), aliases)
+                        raise ProtocolError("questions come in binary frames")
+                    answered = await service.answer(session, openpi.decode_request(frame), aliases)
                 except ProctorError as error:
-                    await line.say(one_line(str(error)))
+                    await line.say(strip_control_codes(str(error)))
                     continue
                 timing = {"infer_ms": answered.act_s * 1e3, "wait_ms": answered.wait_s * 1e3}
                 await line.say(openpi.encode_reply(answered.actions, timing))
 
-    return Talk(hold, {openpi.HEALTH_PATH: lambda: "OK\n"})
+    return WebSocketHandler(hold, {openpi.HEALTH_PATH: lambda: "OK\n"})

@@ -11,9 +11,9 @@ from collections.abc import Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from proctor.serving.counter import Counter
-from proctor.serving.limits import Limits, Opened, bound_socket
-from proctor.wire.records import Protocol
+from proctor.protocols.inference_messages import Protocol
+from proctor.serving.limits import OpenEndpoint, ServerLimits, bound_socket
+from proctor.serving.service import PolicyService
 
 PORTS = {
     Protocol.OPENPI: 8000,
@@ -36,53 +36,55 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Door:
+class Endpoint:
     """A protocol and its port; 0: any free one."""
 
     protocol: Protocol
     port: int
 
 
-async def _open(door: Door, counter: Counter, limits: Limits) -> Opened:
+async def _open(endpoint: Endpoint, service: PolicyService, limits: ServerLimits) -> OpenEndpoint:
     """Open a door; each protocol is imported when it is asked for.
 
     Raises:
         UsageError: its port is taken, or a library is missing.
     """
-    match door.protocol:
+    match endpoint.protocol:
         case Protocol.OPENPI:
             from proctor.serving import openpi
             from proctor.serving.websocket import listen
 
-            return await listen(openpi.talk(counter), door.port, limits)
+            return await listen(openpi.handler(service), endpoint.port, limits)
         case Protocol.VLA_EVAL:
             from proctor.serving import vla_eval
             from proctor.serving.websocket import listen
 
-            return await listen(vla_eval.talk(counter, limits), door.port, limits)
+            return await listen(vla_eval.handler(service, limits), endpoint.port, limits)
         case Protocol.GROOT:
             from proctor.serving import groot, zeromq
 
-            return await zeromq.listen(groot.talk(counter, limits), door.port, limits)
+            return await zeromq.listen(groot.handler(service, limits), endpoint.port, limits)
         case Protocol.LEROBOT:
             from proctor.serving import lerobot
 
-            return await lerobot.listen(counter, door.port, limits)
+            return await lerobot.listen(service, endpoint.port, limits)
 
 
-def check_free(doors: Sequence[Door], limits: Limits) -> None:
+def check_free(endpoints: Sequence[Endpoint], limits: ServerLimits) -> None:
     """Refuse ports that are taken: before a policy is read, which may take minutes.
 
     Raises:
         UsageError: naming the port.
     """
     with contextlib.ExitStack() as held:
-        for door in doors:
-            held.enter_context(bound_socket(limits.host, door.port))
+        for endpoint in endpoints:
+            held.enter_context(bound_socket(limits.host, endpoint.port))
 
 
 @contextlib.contextmanager
-def serving(doors: Sequence[Door], counter: Counter, limits: Limits) -> Iterator[list[str]]:
+def serving(
+    endpoints: Sequence[Endpoint], service: PolicyService, limits: ServerLimits
+) -> Iterator[list[str]]:
     """Serve at all doors, in a thread; yields their addresses, as clients of ours take them.
 
     Raises:
@@ -92,15 +94,15 @@ def serving(doors: Sequence[Door], counter: Counter, limits: Limits) -> Iterator
     loop.set_exception_handler(_LoopErrors())
     thread = threading.Thread(target=loop.run_forever, name="proctor-serving", daemon=True)
     thread.start()
-    opened: list[Opened] = []
+    opened: list[OpenEndpoint] = []
 
     def done(work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, loop).result(_START_S)
 
     try:
-        for door in doors:
-            opened.append(done(_open(door, counter, limits)))
-        yield [_address(d, o.port, limits) for d, o in zip(doors, opened, strict=True)]
+        for endpoint in endpoints:
+            opened.append(done(_open(endpoint, service, limits)))
+        yield [_address(d, o.port, limits) for d, o in zip(endpoints, opened, strict=True)]
     finally:
         for one in opened:
             done(one.close())
@@ -142,8 +144,8 @@ async def _end_talks() -> None:
     await asyncio.gather(*rest, return_exceptions=True)
 
 
-def _address(door: Door, port: int, limits: Limits) -> str:
-    encrypted = limits.tls is not None and door.protocol is not Protocol.GROOT
-    scheme = _SCHEMES[door.protocol] + ("s" if encrypted else "")
+def _address(endpoint: Endpoint, port: int, limits: ServerLimits) -> str:
+    encrypted = limits.tls is not None and endpoint.protocol is not Protocol.GROOT
+    scheme = _SCHEMES[endpoint.protocol] + ("s" if encrypted else "")
     host = f"[{limits.host}]" if ":" in limits.host else limits.host
     return f"{scheme}://{host}:{port}"

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from proctor.errors import one_line
-from proctor.machine.loopback import REFUSAL
-from proctor.machine.optional import LOAD_ERRORS, import_failure
-from proctor.serving.limits import Limits, Opened, bound_socket, cannot_serve
+from proctor.errors import strip_control_codes
+from proctor.serving.limits import OpenEndpoint, ServerLimits, bound_socket, cannot_serve
+from proctor.system.loopback import REFUSAL
+from proctor.system.optional import LOAD_ERRORS, import_failure
 
 try:
     from websockets.asyncio.server import ServerConnection, serve
@@ -29,11 +29,11 @@ _OPEN_S, _CLOSE_S = 10.0, 1.0
 _MAX_FRAGMENTS, _MAX_TEXT = 4096, 2**16
 """Fragments of a message, and characters of a text that are kept."""
 _WORDS = {"Api-Key", "Bearer"}
-Hold = Callable[["Line"], Awaitable[None]]
+Hold = Callable[["ClientConnection"], Awaitable[None]]
 
 
 @dataclass(frozen=True)
-class Talk:
+class WebSocketHandler:
     """A protocol over WebSockets: who holds a conversation, and what is asked by plain HTTP."""
 
     hold: Hold
@@ -41,11 +41,11 @@ class Talk:
     """By path: JSON, or a text."""
 
 
-class GuestLeft(Exception):
+class ClientDisconnected(Exception):
     """Whoever was on the line is gone, or was silent for too long."""
 
 
-class Line:
+class ClientConnection:
     """A connection to one guest."""
 
     def __init__(self, connection: ServerConnection, idle_s: float) -> None:
@@ -98,7 +98,7 @@ class Line:
                 parts.append(part)
             if fragments > _MAX_FRAGMENTS:
                 self._socket.transport.abort()
-                raise GuestLeft
+                raise ClientDisconnected
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     @contextlib.contextmanager
@@ -107,43 +107,45 @@ class Line:
         try:
             yield
         except (ConnectionClosed, OSError):
-            raise GuestLeft from None
+            raise ClientDisconnected from None
         finally:
             self._waits_since = None
 
 
-async def listen(talk: Talk, port: int, limits: Limits) -> Opened:
+async def listen(handler: WebSocketHandler, port: int, limits: ServerLimits) -> OpenEndpoint:
     """Listen on ``port`` (0: any free one) and hold a conversation with everyone who may come.
 
     Raises:
         UsageError: the port is taken, or the address is none of this machine's.
     """
-    guests: set[ServerConnection] = set()
+    sessions: set[ServerConnection] = set()
 
-    async def hold(guest: ServerConnection) -> None:
-        guests.add(guest)
-        line = Line(guest, limits.idle_s)
+    async def hold(session: ServerConnection) -> None:
+        sessions.add(session)
+        line = ClientConnection(session, limits.idle_s)
         try:
-            with contextlib.suppress(GuestLeft):
-                await talk.hold(line)
+            with contextlib.suppress(ClientDisconnected):
+                await handler.hold(line)
         except Exception as error:
-            print(one_line(f"a guest was left alone: {error!r}"), file=sys.stderr)
+            print(strip_control_codes(f"a guest was left alone: {error!r}"), file=sys.stderr)
             raise
         finally:
             line.leave()
-            guests.discard(guest)
+            sessions.discard(session)
 
-    def answer(guest: ServerConnection, request: Request) -> Response | None:
+    def answer(session: ServerConnection, request: Request) -> Response | None:
         told = request.headers
         if limits.is_foreign(told.get_all("Host"), told.get_all("Origin")):
-            return guest.respond(http.HTTPStatus.FORBIDDEN, f"{REFUSAL}\n")
+            return session.respond(http.HTTPStatus.FORBIDDEN, f"{REFUSAL}\n")
         path = urlsplit(request.path).path
-        if path in talk.pages:
-            return _page(guest, talk.pages[path]())
+        if path in handler.pages:
+            return _page(session, handler.pages[path]())
         if not limits.admits(_key_in(request)):
-            return guest.respond(http.HTTPStatus.UNAUTHORIZED, "the API key is missing or wrong\n")
-        if len(guests) >= limits.most_guests:
-            return guest.respond(http.HTTPStatus.SERVICE_UNAVAILABLE, "too many connections\n")
+            return session.respond(
+                http.HTTPStatus.UNAUTHORIZED, "the API key is missing or wrong\n"
+            )
+        if len(sessions) >= limits.most_guests:
+            return session.respond(http.HTTPStatus.SERVICE_UNAVAILABLE, "too many connections\n")
         return None
 
     try:
@@ -167,7 +169,7 @@ async def listen(talk: Talk, port: int, limits: Limits) -> Opened:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(server.wait_closed(), _CLOSE_S)
 
-    return Opened(server.sockets[0].getsockname()[1], close)
+    return OpenEndpoint(server.sockets[0].getsockname()[1], close)
 
 
 def _page(line: ServerConnection, said: Mapping[str, Any] | str) -> Response:

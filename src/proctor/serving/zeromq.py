@@ -8,9 +8,9 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 
-from proctor.errors import WireError, one_line
-from proctor.serving.limits import Limits, Opened, bound_socket, cannot_serve
-from proctor.wire import zmtp
+from proctor.errors import ProtocolError, strip_control_codes
+from proctor.protocols import zmtp
+from proctor.serving.limits import OpenEndpoint, ServerLimits, bound_socket, cannot_serve
 
 _OPEN_S = 10.0
 _BUFFER = 2**20
@@ -36,7 +36,7 @@ class Conversation:
 
 
 @dataclass(frozen=True)
-class Talk:
+class ZmqHandler:
     """A protocol of requests and replies."""
 
     hold: Callable[[], contextlib.AbstractContextManager[Conversation]]
@@ -53,7 +53,7 @@ class _GuestLeft(Exception):
 def _leaving() -> Iterator[None]:
     try:
         yield
-    except (WireError, OSError, EOFError):  # a time that is over is one of the second
+    except (ProtocolError, OSError, EOFError):  # a time that is over is one of the second
         raise _GuestLeft from None
 
 
@@ -64,12 +64,12 @@ class _Line:
         self,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
-        limits: Limits,
+        limits: ServerLimits,
         unknown: asyncio.Semaphore,
     ) -> None:
         self._reader, self._writer = reader, writer
         self._most_bytes, self._idle_s = limits.most_bytes, limits.idle_s
-        self._heard: asyncio.Queue[bytes | WireError | None] = asyncio.Queue(1)
+        self._heard: asyncio.Queue[bytes | ProtocolError | None] = asyncio.Queue(1)
         self._unknown = unknown
         """The places for large requests of clients that have not shown the key."""
         self._has_place = False
@@ -89,14 +89,14 @@ class _Line:
                 flags = await self._flags()
                 zmtp.check_ready(await self._command(await self._size(flags.size_bytes)))
 
-    async def read(self, talk: Conversation) -> None:
+    async def read(self, handler: Conversation) -> None:
         """Read requests ahead of who hears them, one at most, so that heartbeats are answered."""
         with contextlib.suppress(_GuestLeft), _leaving():
             while True:
-                await self._heard.put(await self._request(talk))
+                await self._heard.put(await self._request(handler))
         await self._heard.put(None)
 
-    def heed_key(self, talk: Conversation) -> None:
+    def heed_key(self, handler: Conversation) -> None:
         """Give the place back of a client that has shown the key, and hang up on one that has not.
 
         Raises:
@@ -104,7 +104,7 @@ class _Line:
         """
         if self._has_place:
             self.give_place()
-            if not talk.is_known:
+            if not handler.is_known:
                 raise _GuestLeft
 
     def give_place(self) -> None:
@@ -113,7 +113,7 @@ class _Line:
             self._has_place = False
             self._unknown.release()
 
-    async def hear(self) -> bytes | WireError:
+    async def hear(self) -> bytes | ProtocolError:
         """Return the next request, or what is wrong with it.
 
         Raises:
@@ -137,7 +137,7 @@ class _Line:
                 self._writer.write(zmtp.encode_reply(reply))
                 await self._writer.drain()
 
-    async def _request(self, talk: Conversation) -> bytes | WireError:
+    async def _request(self, handler: Conversation) -> bytes | ProtocolError:
         """Read a message to its end, and keep what a request may have."""
         kept: list[bytes] = []
         parts, total, more = 0, 0, True
@@ -150,16 +150,16 @@ class _Line:
             parts, total, more = parts + 1, total + size, flags.more
             if parts > _MOST_PARTS:
                 await self._heard.put(_no_request(f"more than {_MOST_PARTS}"))
-                raise WireError("it does not end")
+                raise ProtocolError("it does not end")
             if parts <= _PARTS and total <= self._most_bytes:
-                async with self._place(talk, size):
+                async with self._place(handler, size):
                     kept.append(b"".join([piece async for piece in self._pieces(size)]))
             else:
                 kept.clear()
                 async for _ in self._pieces(size):
                     pass
         if total > self._most_bytes:
-            return WireError(
+            return ProtocolError(
                 f"the request is of {total} bytes, at most {self._most_bytes} are taken "
                 "(--max_message_mb)"
             )
@@ -168,9 +168,9 @@ class _Line:
         return kept[1]
 
     @contextlib.asynccontextmanager
-    async def _place(self, talk: Conversation, size: int) -> AsyncIterator[None]:
+    async def _place(self, handler: Conversation, size: int) -> AsyncIterator[None]:
         """Let a client without the key wait for its turn to send much, and send it soon."""
-        if talk.is_known or size <= _SMALL_BYTES:
+        if handler.is_known or size <= _SMALL_BYTES:
             yield
             return
         async with asyncio.timeout(_OPEN_S):
@@ -187,7 +187,7 @@ class _Line:
 
     async def _command(self, size: int) -> bytes:
         if size > zmtp.MOST_COMMAND:
-            raise WireError(f"a command of {size} bytes")
+            raise ProtocolError(f"a command of {size} bytes")
         return await self._reader.readexactly(size)
 
     async def _heed(self, command: bytes) -> None:
@@ -196,7 +196,7 @@ class _Line:
             self._commands, self._commands_since = 0, now
         self._commands += 1
         if self._commands > _MAX_COMMANDS:
-            raise WireError("too many commands")
+            raise ProtocolError("too many commands")
         pong = zmtp.pong(command)
         if pong is not None:
             self._writer.write(pong)
@@ -213,37 +213,37 @@ class _Line:
             yield piece
 
 
-def _no_request(parts: str) -> WireError:
-    return WireError(f"a request is one part behind an empty one, as REQ sends it, not {parts}")
+def _no_request(parts: str) -> ProtocolError:
+    return ProtocolError(f"a request is one part behind an empty one, as REQ sends it, not {parts}")
 
 
-async def listen(talk: Talk, port: int, limits: Limits) -> Opened:
+async def listen(handler: ZmqHandler, port: int, limits: ServerLimits) -> OpenEndpoint:
     """Listen on ``port`` (0: any free one) and answer everyone who may come.
 
     Raises:
         UsageError: the port is taken, or the address is none of this machine's.
     """
-    guests: set[asyncio.StreamWriter] = set()
+    sessions: set[asyncio.StreamWriter] = set()
     unknown = asyncio.Semaphore(_MAX_UNKNOWN)
 
     async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(guests) >= 2 * limits.most_guests:
+        if len(sessions) >= 2 * limits.most_guests:
             writer.transport.abort()
             return
-        crowded = len(guests) >= limits.most_guests
-        guests.add(writer)
+        crowded = len(sessions) >= limits.most_guests
+        sessions.add(writer)
         line = _Line(reader, writer, limits, unknown)
         try:
             with contextlib.suppress(_GuestLeft):
                 await line.greet()
-                with _turned_away(talk) if crowded else talk.hold() as conversation:
-                    await _converse(line, conversation, talk)
+                with _turned_away(handler) if crowded else handler.hold() as conversation:
+                    await _converse(line, conversation, handler)
         except Exception as error:
-            print(one_line(f"a guest was left alone: {error!r}"), file=sys.stderr)
+            print(strip_control_codes(f"a guest was left alone: {error!r}"), file=sys.stderr)
             raise
         finally:
             line.give_place()
-            guests.discard(writer)
+            sessions.discard(writer)
             writer.transport.abort()
 
     try:
@@ -255,13 +255,13 @@ async def listen(talk: Talk, port: int, limits: Limits) -> Opened:
 
     async def close() -> None:
         server.close()
-        for guest in list(guests):
-            guest.transport.abort()
+        for session in list(sessions):
+            session.transport.abort()
 
-    return Opened(server.sockets[0].getsockname()[1], close)
+    return OpenEndpoint(server.sockets[0].getsockname()[1], close)
 
 
-async def _converse(line: _Line, conversation: Conversation, talk: Talk) -> None:
+async def _converse(line: _Line, conversation: Conversation, handler: ZmqHandler) -> None:
     """Answer requests, or say what is wrong with them.
 
     Raises:
@@ -272,9 +272,9 @@ async def _converse(line: _Line, conversation: Conversation, talk: Talk) -> None
         refused = 0
         while refused < _MAX_REFUSED:
             request = await line.hear()
-            if isinstance(request, WireError):
+            if isinstance(request, ProtocolError):
                 refused += 1
-                await line.say(talk.refuse(str(request)))
+                await line.say(handler.refuse(str(request)))
             else:
                 await line.say(await conversation.answer(request))
                 refused = 0 if conversation.is_known else refused + 1
@@ -285,8 +285,8 @@ async def _converse(line: _Line, conversation: Conversation, talk: Talk) -> None
 
 
 @contextlib.contextmanager
-def _turned_away(talk: Talk) -> Iterator[Conversation]:
+def _turned_away(handler: ZmqHandler) -> Iterator[Conversation]:
     async def answer(request: bytes) -> bytes:
-        return talk.refuse("too many connections (--max_connections)")
+        return handler.refuse("too many connections (--max_connections)")
 
     yield Conversation(answer, is_known=False)

@@ -19,53 +19,57 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from proctor.stats.rates import Interval, Worlds, wilson_interval
+from proctor.stats.rates import Interval, WorldCounts, wilson_interval
 
 _HALVINGS = 50
 
 
 @dataclass(frozen=True)
-class Watch:
+class AnytimeInterval:
     """A rule that could stop the run watched this rate; ``width``: how narrow it was to become."""
 
     width: float | None = None
 
 
 @dataclass(frozen=True)
-class Watched:
+class MonitoredRates:
     """How the rates of a run were watched. None: its number of episodes was fixed in advance."""
 
-    overall: Watch | None = None
-    task: Watch | None = None
-    group: Watch | None = None
+    overall: AnytimeInterval | None = None
+    task: AnytimeInterval | None = None
+    group: AnytimeInterval | None = None
 
 
-NOT_WATCHED = Watched()
+NOT_WATCHED = MonitoredRates()
 
 
-def watched(resolved: Mapping[str, Any]) -> Watched:
+def monitored_rates(resolved: Mapping[str, Any]) -> MonitoredRates:
     """Return how a run with these settings was watched."""
     settings = resolved.get("eval")
     rule = settings.get("stop_when") if isinstance(settings, Mapping) else None
     rule = "never" if rule is None else str(rule).strip()
-    anyhow = Watch()
+    anyhow = AnytimeInterval()
     if rule == "never":
         against = resolved.get("against") is not None
-        return Watched(anyhow, anyhow, anyhow) if against else NOT_WATCHED
+        return MonitoredRates(anyhow, anyhow, anyhow) if against else NOT_WATCHED
     name, _, number = rule.partition("<")
     try:
         width = float(number)
     except ValueError:
         width = math.nan
     if not 0 < width < 1:  # no rule of ours
-        return Watched(anyhow, anyhow, anyhow)
+        return MonitoredRates(anyhow, anyhow, anyhow)
     if name.strip() == "task_ci_width":
-        return Watched(anyhow, Watch(width), anyhow)
-    return Watched(Watch(width), anyhow, anyhow)
+        return MonitoredRates(anyhow, AnytimeInterval(width), anyhow)
+    return MonitoredRates(AnytimeInterval(width), anyhow, anyhow)
 
 
 def rate_interval(
-    successes: int, n: int, worlds: Worlds, first: tuple[int, int], watch: Watch | None
+    successes: int,
+    n: int,
+    worlds: WorldCounts,
+    first: tuple[int, int],
+    watch: AnytimeInterval | None,
 ) -> Interval | None:
     """Return a rate's 95% interval, which allows for worlds that repeat; None of no episodes.
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Self
 
-from proctor.stats.anytime import Watch, rate_interval
-from proctor.stats.rates import Interval, Worlds, rate_text
+from proctor.stats.anytime import AnytimeInterval, rate_interval
+from proctor.stats.rates import Interval, WorldCounts, rate_text
 from proctor.types import Outcome, WorldKey
 
 
@@ -22,15 +22,17 @@ class Counts:
     errors: int = 0
     ended: int = 0
     """Of which nobody says whether they are successes."""
-    worlds: Worlds = field(default_factory=Worlds)
+    worlds: WorldCounts = field(default_factory=WorldCounts)
     """From which the completed episodes started."""
-    watch: Watch | None = None
+    watch: AnytimeInterval | None = None
     """How a rule watches the rate, if one does which may stop the run."""
     first_successes: int = 0
     """Where only the first completed episode of every world counts."""
 
     @classmethod
-    def of(cls, ended: Iterable[tuple[Outcome, WorldKey]] = (), watch: Watch | None = None) -> Self:
+    def of(
+        cls, ended: Iterable[tuple[Outcome, WorldKey]] = (), watch: AnytimeInterval | None = None
+    ) -> Self:
         """Count episodes that have ended before."""
         counts = cls(watch=watch)
         for outcome, world in ended:

@@ -19,7 +19,7 @@ LEAST_ALPHA = 1e-9
 """Of a test: far below, 1 - alpha cannot be told from 1."""
 
 
-class Worlds:
+class WorldCounts:
     """Counts the different worlds that episodes started from, and what those episodes are worth.
 
     Episodes of one world resemble each other; at worst they are copies. If they are, the rate
@@ -87,7 +87,7 @@ def clopper_pearson_interval(successes: int, n: int, confidence: float = 0.95) -
 
 
 @dataclass(frozen=True)
-class Average:
+class AverageRate:
     """A rate averaged over tasks, and its standard error when tasks are what was sampled."""
 
     rate: float
@@ -95,7 +95,7 @@ class Average:
     """None with one task: the spread between tasks cannot be known."""
 
 
-def macro_average(tasks: Sequence[tuple[int, int]]) -> Average | None:
+def macro_average(tasks: Sequence[tuple[int, int]]) -> AverageRate | None:
     """Return the mean of the tasks' rates, every task counting the same.
 
     Args:
@@ -104,15 +104,15 @@ def macro_average(tasks: Sequence[tuple[int, int]]) -> Average | None:
     return mean_over_tasks([successes / n for successes, n in tasks if n])
 
 
-def mean_over_tasks(values: Sequence[float]) -> Average | None:
+def mean_over_tasks(values: Sequence[float]) -> AverageRate | None:
     """Return the mean of one value per task, with the standard error of that mean."""
     if not values:
         return None
     stderr = stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
-    return Average(fmean(values), stderr)
+    return AverageRate(fmean(values), stderr)
 
 
-def micro_average(tasks: Sequence[tuple[int, int]]) -> Average | None:
+def micro_average(tasks: Sequence[tuple[int, int]]) -> AverageRate | None:
     """Return the rate over all episodes, with a standard error clustered by task.
 
     Episodes of one task resemble each other, so they tell less than as many independent ones:
@@ -124,9 +124,9 @@ def micro_average(tasks: Sequence[tuple[int, int]]) -> Average | None:
         return None
     rate = sum(successes for successes, _ in tasks) / total
     if len(tasks) == 1:
-        return Average(rate, None)
+        return AverageRate(rate, None)
     spread = sum((successes - n * rate) ** 2 for successes, n in tasks)
-    return Average(rate, math.sqrt(len(tasks) / (len(tasks) - 1) * spread) / total)
+    return AverageRate(rate, math.sqrt(len(tasks) / (len(tasks) - 1) * spread) / total)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -144,7 +144,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def rate_text(
-    successes: int, n: int, worlds: Worlds | None = None, interval: Interval | None = None
+    successes: int, n: int, worlds: WorldCounts | None = None, interval: Interval | None = None
 ) -> str:
     """Return ``71.3% [67.0, 75.3] n=450``, or ``n/a`` when nothing was measured.
 

@@ -22,7 +22,7 @@ from proctor.types import EpisodeKey, Outcome, WorldKey
 NEVER = "never"
 
 
-class Heard(NamedTuple):
+class EpisodeOutcome(NamedTuple):
     """How an episode ended, and where it had begun."""
 
     key: EpisodeKey
@@ -30,7 +30,7 @@ class Heard(NamedTuple):
     outcome: Outcome
 
 
-Round = Sequence[Heard]
+Round = Sequence[EpisodeOutcome]
 """The episodes of one index, of every task."""
 
 
@@ -95,7 +95,7 @@ class PairedTest:
     copy of the first: on every world one bet is made.
     """
 
-    def __init__(self, reference: Iterable[Heard], name: str, alpha: float) -> None:
+    def __init__(self, reference: Iterable[EpisodeOutcome], name: str, alpha: float) -> None:
         self._left: dict[WorldKey, dict[EpisodeKey, Outcome]] = {}  # worlds without a bet
         for key, world, outcome in reference:
             self._left.setdefault(world, {})[key] = outcome

@@ -9,21 +9,21 @@ from typing import Any
 
 import yaml
 
-from proctor.definition import flatten
-from proctor.errors import UsageError, one_line
-from proctor.machine.hub import HUB_ID
+from proctor.errors import UsageError, strip_control_codes
+from proctor.fingerprint import flatten
 from proctor.policies.lerobot.adapter import ADAPTER_CONFIG
 from proctor.policies.lerobot.location import read_json
 from proctor.report.reproduce import run_command, train_command
 from proctor.runs.folder import RunFolder, RunRecord
-from proctor.runs.training import EVALUATIONS, Played, read_lines, read_training
+from proctor.runs.training import EVALUATIONS, EvaluationLogRow, read_lines, read_training
+from proctor.system.hub import HUB_ID
 from proctor.training.checkpoints import AVERAGED
 
 _NOT_SAID = ("output_dir", "policy.path")
 
 
 @dataclass(frozen=True)
-class Policy:
+class PolicyCard:
     """A policy of a training, on its way to the Hub."""
 
     run: Path
@@ -38,7 +38,7 @@ class Policy:
         return int(self.folder.parent.name)
 
 
-def card_of(policy: Policy, tags: Sequence[str], licence: str | None) -> str:
+def card_of(policy: PolicyCard, tags: Sequence[str], licence: str | None) -> str:
     """Return the text of the page.
 
     Raises:
@@ -91,12 +91,12 @@ def _what(kind: str, head: Mapping[str, Any]) -> str:
     return f"An adapter of {_code(base)} ({kind})" if base else f"A policy of type {_code(kind)}"
 
 
-def _evaluation(policy: Policy, *, averaged: bool) -> str:
+def _evaluation(policy: PolicyCard, *, averaged: bool) -> str:
     """Say the rate with its interval, and what exactly it is the rate of."""
     none = "It was not evaluated."
     if averaged != (policy.folder.name == AVERAGED):
         return none
-    lines = [line for line in read_lines(policy.run) if isinstance(line, Played)]
+    lines = [line for line in read_lines(policy.run) if isinstance(line, EvaluationLogRow)]
     played = {line.step: line for line in lines if line.pc_success is not None}
     found = played.get(policy.step)
     run = policy.run / EVALUATIONS / policy.folder.parent.name
@@ -120,7 +120,7 @@ def _evaluation(policy: Policy, *, averaged: bool) -> str:
     return f"{_table(facts)}{chosen}\nThe same episodes again:\n\n{_block(command)}"
 
 
-def _rate(played: Played) -> str:
+def _rate(played: EvaluationLogRow) -> str:
     ends = "" if played.interval is None else " [{:.1f}, {:.1f}]".format(*played.interval)
     return f"{played.pc_success:.1f}%{ends} n={played.episodes}"
 
@@ -141,9 +141,9 @@ def _table(facts: Mapping[str, Any]) -> str:
 
 
 def _code(value: Any) -> str:
-    plain = one_line(str(value), 300).replace("`", "'").replace("|", "/")
+    plain = strip_control_codes(str(value), 300).replace("`", "'").replace("|", "/")
     return f"`{plain}`"
 
 
 def _block(command: str) -> str:
-    return f"```\n{one_line(command, 4000).replace('```', '')}\n```"
+    return f"```\n{strip_control_codes(command, 4000).replace('```', '')}\n```"

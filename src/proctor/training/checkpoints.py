@@ -20,7 +20,7 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from proctor.errors import RunFolderError, UsageError
-from proctor.machine.files import sync, sync_folder
+from proctor.system.files import sync, sync_folder
 
 LAST, BEST = "last", "best"
 PRETRAINED, AVERAGED, STATE = "pretrained_model", "pretrained_model_ema", "training_state"

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from proctor.errors import ProctorError, TrainingError, what_happened
-from proctor.policies.runtime.hearing import Hearing
-from proctor.training.sampler import Order
+from proctor.errors import ProctorError, TrainingError, summarize_traceback
+from proctor.policies.runtime.instruction_encoder import InstructionEncoder
+from proctor.training.sampler import BatchOrder
 
 if TYPE_CHECKING:
     from proctor.datasets.reading.dataset import Dataset
@@ -36,14 +36,17 @@ class Loading:
     start_method: str
 
 
-class Samples(torch.utils.data.Dataset[Batch]):
+class TrainingSamples(torch.utils.data.Dataset[Batch]):
     """A dataset as the loader's processes see it: what a network needs, as tensors."""
 
     def __init__(
-        self, dataset: Dataset | Stream, shapes: Mapping[str, tuple[int, ...]], hearing: Hearing
+        self,
+        dataset: Dataset | Stream,
+        shapes: Mapping[str, tuple[int, ...]],
+        instruction_encoder: InstructionEncoder,
     ) -> None:
         self._dataset = dataset
-        self._hearing = hearing
+        self._instruction_encoder = instruction_encoder
         self._shapes = dict(shapes)
         """Of each feature in one sample, its axis of time first."""
 
@@ -70,9 +73,9 @@ class Samples(torch.utils.data.Dataset[Batch]):
         batch = {key: _tensor(found[key], shape) for key, shape in self._shapes.items()}
         masks = [key for key in found if key.endswith(IS_PAD)]
         batch |= {key: torch.from_numpy(found[key]) for key in masks}
-        seen = {key: batch[key] for key in self._hearing.needs}
+        seen = {key: batch[key] for key in self._instruction_encoder.needs}
         try:
-            told = self._hearing([str(task) for task in found["task"]], seen)
+            told = self._instruction_encoder([str(task) for task in found["task"]], seen)
         except ProctorError as error:
             return error
         return _handed_over(batch | {key: torch.from_numpy(rows) for key, rows in told.items()})
@@ -104,7 +107,11 @@ def _tensor(values: Any, shape: tuple[int, ...]) -> Tensor:
 
 
 def batches(
-    samples: Samples, order: Order, steps: range, loading: Loading, device: torch.device
+    samples: TrainingSamples,
+    order: BatchOrder,
+    steps: range,
+    loading: Loading,
+    device: torch.device,
 ) -> Iterator[Batch]:
     """Yield the batches of ``steps``, on ``device``, in the order of the steps.
 
@@ -127,7 +134,11 @@ def batches(
 
 
 def _loader(
-    samples: Samples, order: Order, steps: range, loading: Loading, device: torch.device
+    samples: TrainingSamples,
+    order: BatchOrder,
+    steps: range,
+    loading: Loading,
+    device: torch.device,
 ) -> DataLoader[Any]:
     return DataLoader(
         samples,
@@ -144,7 +155,7 @@ def _loader(
 def _without_room(error: Exception) -> TrainingError:
     """Say why loader processes could not be started, or could not hand a batch over."""
     if os.strerror(errno.ENOSPC) not in str(error):
-        return TrainingError(f"loader processes do not work: {what_happened(str(error))}")
+        return TrainingError(f"loader processes do not work: {summarize_traceback(str(error))}")
     return TrainingError(
         "no space left in /dev/shm, where loader processes hand batches over: give it more "
         "(docker run --shm-size=8g), take a smaller --batch_size or --prefetch_factor, or "
@@ -163,7 +174,9 @@ def _checked(loader: Iterator[Any]) -> Iterator[Batch]:
         except StopIteration:
             return
         except RuntimeError as error:  # torch's word for a process that was killed
-            raise TrainingError(f"a loader process is gone: {what_happened(str(error))}") from error
+            raise TrainingError(
+                f"a loader process is gone: {summarize_traceback(str(error))}"
+            ) from error
         if isinstance(found, ProctorError):
             raise found
         yield found

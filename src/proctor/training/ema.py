@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from proctor.config.training_sections import EmaSettings
 from proctor.errors import UsageError
 from proctor.policies.runtime.network import Network
-from proctor.training.sharding import part_here, spread_as
+from proctor.training.sharding import local_shard, shard_like
 
 
 def decay_at(settings: EmaSettings, update: int) -> float:
@@ -30,7 +30,7 @@ def decay_at(settings: EmaSettings, update: int) -> float:
     return max(settings.min_decay, min(rising, settings.max_decay))
 
 
-class Average:
+class WeightAverage:
     """The averages of all parameters, in their order."""
 
     def __init__(self, settings: EmaSettings, parameters: Iterable[nn.Parameter]) -> None:
@@ -43,8 +43,8 @@ class Average:
         """Move every average towards its parameter."""
         self.updates += 1
         share = 1 - decay_at(self.settings, self.updates)
-        now = [part_here(parameter.detach()) for parameter in parameters]
-        torch._foreach_lerp_([part_here(weight) for weight in self.weights], now, share)
+        now = [local_shard(parameter.detach()) for parameter in parameters]
+        torch._foreach_lerp_([local_shard(weight) for weight in self.weights], now, share)
 
     def weights_of(self, network: Network) -> dict[str, Tensor]:
         """Return the state of ``network`` with the averages as its parameters."""
@@ -81,6 +81,6 @@ class Average:
         if [tuple(w.shape) for w in found] != [tuple(w.shape) for w in self.weights]:
             raise UsageError(f"{where} holds averages of another network's weights")
         self.weights = [
-            spread_as(w.to(old.device, old.dtype), old)
+            shard_like(w.to(old.device, old.dtype), old)
             for w, old in zip(found, self.weights, strict=True)
         ]

@@ -23,13 +23,10 @@ from typing import Any
 import msgspec
 
 from proctor.config.training import TrainConfig
-from proctor.definition import defining, flatten, short, without_secrets
-from proctor.errors import NotWritten, RunFolderError, UsageError
-from proctor.machine.files import MOST_LINES, read_plain, write_whole
-from proctor.machine.locks import take_lock
-from proctor.machine.system import git_commit, torch_machine, usable_cores, versions
+from proctor.errors import RunFolderError, UsageError, WriteFailed
+from proctor.fingerprint import defining_fields, flatten, short_value, without_secrets
 from proctor.runs.folder import is_unused, remove_if_unused
-from proctor.runs.kept import saying_what_is_kept
+from proctor.runs.kept_work import explaining_kept_work
 from proctor.runs.training import (
     CHECKPOINTS,
     LOG_FILE,
@@ -37,8 +34,11 @@ from proctor.runs.training import (
     TrainingRecord,
     read_training,
 )
+from proctor.system.files import MOST_LINES, atomic_write, read_regular_file
+from proctor.system.locks import take_lock
+from proctor.system.platform_info import git_commit, torch_machine, usable_cores, versions
 from proctor.training.checkpoints import Checkpoints
-from proctor.training.meter import Reading
+from proctor.training.metrics import Metrics
 
 _AVERAGED = "ema.use_for_eval"
 _HELD_OUT = (
@@ -143,7 +143,7 @@ class TrainingFolder:
         except OSError as error:
             raise RunFolderError(f"cannot write {self.path}: {error.strerror}") from None
         try:
-            with saying_what_is_kept(self._kept):
+            with explaining_kept_work(self._kept):
                 self._write(config, given, learnt_from)
                 if (self.path / CHECKPOINTS).is_dir():
                     self.checkpoints().tidy()
@@ -186,9 +186,9 @@ class TrainingFolder:
         )
         text = json.dumps(asdict(record), indent=2)
         try:
-            write_whole(self.path / RECORD_FILE, text.encode())
+            atomic_write(self.path / RECORD_FILE, text.encode())
         except OSError as error:
-            raise NotWritten(self.path / RECORD_FILE, error) from error
+            raise WriteFailed(self.path / RECORD_FILE, error) from error
 
     def log(self, line: Mapping[str, Any]) -> None:
         """Append a line.
@@ -200,7 +200,7 @@ class TrainingFolder:
             with (self.path / LOG_FILE).open("a") as file:
                 file.write(json.dumps(line) + "\n")
         except OSError as error:
-            raise NotWritten(self.path / LOG_FILE, error) from error
+            raise WriteFailed(self.path / LOG_FILE, error) from error
 
     def forget_after(self, step: int) -> None:
         """Drop the lines of steps that will be taken again.
@@ -211,9 +211,9 @@ class TrainingFolder:
         kept = [text for text, line in self._logged() if line.step <= step]
         try:
             if (self.path / LOG_FILE).exists():
-                write_whole(self.path / LOG_FILE, b"".join(text + b"\n" for text in kept))
+                atomic_write(self.path / LOG_FILE, b"".join(text + b"\n" for text in kept))
         except OSError as error:
-            raise NotWritten(self.path / LOG_FILE, error) from error
+            raise WriteFailed(self.path / LOG_FILE, error) from error
 
     def set_aside_after(self, step: int, places: Sequence[str]) -> list[str]:
         """Rename what lies in ``places`` of later steps, which another run will take.
@@ -246,7 +246,7 @@ class TrainingFolder:
     def _logged(self) -> list[tuple[bytes, _Line]]:
         """Return the lines of the log; one that was cut by a kill is left out."""
         try:
-            texts = read_plain(self.path / LOG_FILE, MOST_LINES).splitlines()
+            texts = read_regular_file(self.path / LOG_FILE, MOST_LINES).splitlines()
         except FileNotFoundError:
             return []
         except OSError as error:
@@ -266,8 +266,8 @@ def _told(config: TrainConfig) -> dict[str, Any]:
         for section, names in (("env", ("task", "task_ids")), ("eval", ("n_episodes", "episodes")))
     }
     return {
-        "env": defining(config.env) | which["env"],
-        "eval": defining(config.eval) | which["eval"],
+        "env": defining_fields(config.env) | which["env"],
+        "eval": defining_fields(config.eval) | which["eval"],
         "seed": config.seed,
     }
 
@@ -275,7 +275,7 @@ def _told(config: TrainConfig) -> dict[str, Any]:
 def _changed(was: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """Say what differs of what both say."""
     changed = [name for name in now if name in was and was[name] != now[name]]
-    return "; ".join(f"--{n} was {short(was[n])}, now {short(now[n])}" for n in changed)
+    return "; ".join(f"--{n} was {short_value(was[n])}, now {short_value(now[n])}" for n in changed)
 
 
 def _free(path: Path) -> Path:
@@ -284,7 +284,7 @@ def _free(path: Path) -> Path:
     return next(name for name in names if not name.exists())
 
 
-def reading_line(reading: Reading) -> dict[str, Any]:
+def reading_line(reading: Metrics) -> dict[str, Any]:
     """Return a reading as a line of the log; what is no number (no update yet) is null."""
     told = {"kind": "train", **asdict(reading)}
     return {

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from proctor.config.training import TrainConfig
-from proctor.errors import TrainingError, UsageError, what_happened
+from proctor.errors import TrainingError, UsageError, summarize_traceback
 from proctor.policies.runtime.network import Network
 from proctor.training.data import Batch
-from proctor.training.together import Together
+from proctor.training.distributed import DistributedContext
 
 Losing = tuple[Tensor, dict[str, Tensor]]
 Compute = Callable[[Batch, Batch], Losing]
@@ -30,7 +30,7 @@ _WARM_UP = 3
 
 
 def one_graph(
-    config: TrainConfig, network: Network, device: torch.device, together: Together
+    config: TrainConfig, network: Network, device: torch.device, distributed: DistributedContext
 ) -> bool:
     """Whether a training computes by a graph: where it can, unless told otherwise.
 
@@ -40,7 +40,7 @@ def one_graph(
     reasons = {
         "it is for CUDA devices": device.type != "cuda",
         f"{type(network).__name__} cannot be recorded": not network.recordable,
-        "several processes train together": not together.alone,
+        "several processes train together": not distributed.alone,
         "gradients are accumulated": config.accumulation > 1,
         "pictures are changed at random": config.dataset.image_transforms.enable,
         "the network is compiled": config.accelerator.compile.enabled,
@@ -119,7 +119,7 @@ class OneGraph:
                 loss, parts = self._compute(held, drawn)
         except RuntimeError as error:
             raise TrainingError(
-                f"a step cannot be recorded as a CUDA graph: {what_happened(str(error))}; "
+                f"a step cannot be recorded as a CUDA graph: {summarize_traceback(str(error))}; "
                 f"go on without: {_FLAG}=false"
             ) from error
         return _Recorded(graph, held, drawn, loss.detach(), parts)

@@ -15,12 +15,12 @@ from proctor.errors import TrainingError
 from proctor.policies.runtime.compiled import (
     INDUCTOR,
     compile_parts,
-    in_one_line,
+    compiler_errors_in_one_line,
     require_compiler,
 )
 from proctor.policies.runtime.network import Network
+from proctor.training.distributed import DistributedContext
 from proctor.training.sharding import shard
-from proctor.training.together import Together
 
 _FLAG = "--accelerator.compile.enabled"
 
@@ -29,7 +29,11 @@ class Learner:
     """A network's loss; its gradients are averaged over the processes as they come to be."""
 
     def __init__(
-        self, network: Network, config: TrainConfig, together: Together, device: torch.device
+        self,
+        network: Network,
+        config: TrainConfig,
+        distributed: DistributedContext,
+        device: torch.device,
     ) -> None:
         """Make the loss ready; weights that are to be spread over processes are from here on.
 
@@ -45,8 +49,8 @@ class Learner:
         shares = config.parallelism.dp_shard
         self.sharded = shares > 1
         if self.sharded:
-            shard(self._loss, device, together.share.of // shares, shares)
-        elif not together.alone:
+            shard(self._loss, device, distributed.share.of // shares, shares)
+        elif not distributed.alone:
             self._loss = _averaged(self._loss, device)
 
     def __call__(
@@ -57,7 +61,7 @@ class Learner:
         Raises:
             TrainingError: torch.compile cannot compile the network.
         """
-        with in_one_line(_FLAG, TrainingError) if self._compiled else nullcontext():
+        with compiler_errors_in_one_line(_FLAG, TrainingError) if self._compiled else nullcontext():
             found: tuple[Tensor, dict[str, Tensor]] = self._loss(inputs, draws)
         return found
 

@@ -23,7 +23,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from proctor.config.lerobot_training import lerobot_file
+from proctor.config.lerobot_training import lerobot_train_config
 from proctor.config.training_sections import Precision
 from proctor.errors import UsageError
 from proctor.features import ACTION
@@ -32,28 +32,28 @@ from proctor.policies.lerobot.saving import write_parts
 from proctor.policies.runtime.chunk_policy import as_float
 from proctor.policies.runtime.network import Network
 from proctor.policies.runtime.numerics import step_numerics, training_numerics
+from proctor.training.augmentation import augment, plan_augmentation
 from proctor.training.checkpoints import AVERAGED, PRETRAINED, STATE, Checkpoints
 from proctor.training.data import Batch, batches
-from proctor.training.draws import Draws
-from proctor.training.ema import Average
+from proctor.training.ema import WeightAverage
 from proctor.training.graph import OneGraph, one_graph
 from proctor.training.learner import Learner
-from proctor.training.meter import Meter, Reading
+from proctor.training.metrics import Metrics, MetricTracker
 from proctor.training.optim import clip_gradients, groups_of, make_optimizer, make_scheduler
-from proctor.training.pictures import changed, plan
+from proctor.training.rng import RngStreams
 from proctor.training.sampler import ALONE
-from proctor.training.setup import Setup
-from proctor.training.sharding import gathered
-from proctor.training.state import Batching, Learning, Snapshot, read_state, write_state
+from proctor.training.setup import TrainingSetup
+from proctor.training.sharding import gather_state
+from proctor.training.state import Batching, Snapshot, TrainerState, read_state, write_state
 
 _FUSED = ("cuda", "cpu")
 """Where one kernel updates all weights: on a CPU in a quarter to a half of the time."""
 
 
-class Watcher(Protocol):
+class TrainingCallback(Protocol):
     """Who is told how a training goes."""
 
-    def logged(self, reading: Reading) -> None:
+    def logged(self, reading: Metrics) -> None:
         """The steps since the last reading are done."""
 
     def validated(self, step: int, loss: float) -> None:
@@ -67,40 +67,40 @@ class Watcher(Protocol):
 class Trainer:
     """One training, somewhere between its first and its last step."""
 
-    setup: Setup
-    learning: Learning
+    setup: TrainingSetup
+    trainer_state: TrainerState
     preprocess: Pipeline
     learner: Learner
     graph: OneGraph | None = None
     """Computes losses and gradients in one go, where it can."""
 
     @staticmethod
-    def begin(setup: Setup, resumed: Path | None = None) -> Trainer:
+    def begin(setup: TrainingSetup, resumed: Path | None = None) -> Trainer:
         """Return a training before its first step, or where the checkpoint ``resumed`` left off.
 
         Raises:
             UsageError: the checkpoint is not of this training.
         """
         config, network = setup.config, setup.parts.network
-        learner = Learner(network, config, setup.together, setup.device)  # spreads the weights
-        groups = groups_of(setup.recipe, network)
-        optimizer = make_optimizer(setup.recipe, groups, fused=setup.device.type in _FUSED)
-        scheduler = make_scheduler(setup.recipe, optimizer, config.steps)
-        average = Average(config.ema, network.parameters()) if config.ema.enable else None
-        learning = Learning(optimizer, scheduler, average, setup.recipe.separate)
+        learner = Learner(network, config, setup.distributed, setup.device)  # spreads the weights
+        groups = groups_of(setup.optimization, network)
+        optimizer = make_optimizer(setup.optimization, groups, fused=setup.device.type in _FUSED)
+        scheduler = make_scheduler(setup.optimization, optimizer, config.steps)
+        average = WeightAverage(config.ema, network.parameters()) if config.ema.enable else None
+        trainer_state = TrainerState(optimizer, scheduler, average, setup.optimization.separate)
         if resumed is not None:
-            read_state(resumed / STATE, learning)
-            _check_collected(learning.step, config.accumulation)
+            read_state(resumed / STATE, trainer_state)
+            _check_collected(trainer_state.step, config.accumulation)
         preprocess = setup.parts.preprocessor.on(setup.device)
-        trainer = Trainer(setup, learning, preprocess, learner)
-        if one_graph(config, network, setup.device, setup.together):
+        trainer = Trainer(setup, trainer_state, preprocess, learner)
+        if one_graph(config, network, setup.device, setup.distributed):
             trainer.graph = OneGraph(trainer.learn, list(network.parameters()), setup.device)
         return trainer
 
     @property
     def done(self) -> bool:
         """Whether no step is left."""
-        return self.learning.step >= self.setup.config.steps
+        return self.trainer_state.step >= self.setup.config.steps
 
     def fill_caches(self, told: Callable[[str, int, int], None]) -> None:
         """Decode what a cache is to keep, one process after the other, if anybody will look at it.
@@ -109,45 +109,45 @@ class Trainer:
             UsageError: the dataset cannot be read, or the cache not be written.
         """
         if not self.done:
-            with self.setup.together.one_by_one():
+            with self.setup.distributed.one_by_one():
                 self.setup.fill_caches(told)
 
-    def run(self, checkpoints: Checkpoints, watcher: Watcher | None) -> None:
+    def run(self, checkpoints: Checkpoints, watcher: TrainingCallback | None) -> None:
         """Take all steps that are left; without a watcher, nothing is written or validated.
 
         Raises:
             TrainingError: the loss is no number any more, or a loader process is gone.
             RunFolderError: the disk does not take a checkpoint.
         """
-        setup, learning, config = self.setup, self.learning, self.setup.config
-        meter = Meter(setup.device, setup.together)
-        steps = range(learning.step, config.steps)
+        setup, trainer_state, config = self.setup, self.trainer_state, self.setup.config
+        tracker = MetricTracker(setup.device, setup.distributed)
+        steps = range(trainer_state.step, config.steps)
         feed = batches(setup.samples, setup.order, steps, setup.loading, setup.device)
         setup.parts.network.train()
         with training_numerics(setup.device, deterministic=config.cudnn_deterministic):
-            for batch in meter.waiting_for(feed):
-                self.step(batch, meter)
-                step = learning.step
+            for batch in tracker.waiting_for(feed):
+                self.step(batch, tracker)
+                step = trainer_state.step
                 if step % config.log_freq == 0 or step == config.steps:
-                    reading = meter.read(step, self.rate)
+                    reading = tracker.read(step, self.rate)
                     if watcher is not None:
                         watcher.logged(reading)
                 if config.eval_steps and step % config.eval_steps == 0:
-                    with meter.aside():
+                    with tracker.aside():
                         self.validate(watcher)
                 if config.saves_after(step):
-                    meter.check(step)
-                    with meter.aside():
+                    tracker.check(step)
+                    with tracker.aside():
                         self.save(checkpoints, watcher)
 
-    def validate(self, watcher: Watcher | None) -> None:
+    def validate(self, watcher: TrainingCallback | None) -> None:
         """Tell the loss on held-out episodes; with weights that are spread, all compute it."""
         if watcher is not None or self.learner.sharded:
             loss = self.held_out_loss()
             if watcher is not None:
-                watcher.validated(self.learning.step, loss)
+                watcher.validated(self.trainer_state.step, loss)
 
-    def save(self, checkpoints: Checkpoints, watcher: Watcher | None) -> None:
+    def save(self, checkpoints: Checkpoints, watcher: TrainingCallback | None) -> None:
         """Write a checkpoint; what is spread over processes, these bring together.
 
         Raises:
@@ -155,36 +155,40 @@ class Trainer:
         """
         if watcher is None and not self.learner.sharded:
             return
-        learning, network, keep = self.learning, self.setup.parts.network, watcher is not None
-        weights = {PRETRAINED: gathered(network.state_dict(), keep=keep)}
-        if learning.average is not None:
-            averages = learning.average.weights_of(network)
-            weights[AVERAGED] = gathered(averages, keep=keep)
-        snapshot = learning.snapshot(keep=keep)
+        trainer_state, network, keep = (
+            self.trainer_state,
+            self.setup.parts.network,
+            watcher is not None,
+        )
+        weights = {PRETRAINED: gather_state(network.state_dict(), keep=keep)}
+        if trainer_state.average is not None:
+            averages = trainer_state.average.weights_of(network)
+            weights[AVERAGED] = gather_state(averages, keep=keep)
+        snapshot = trainer_state.snapshot(keep=keep)
         if watcher is not None:
-            path = checkpoints.save(learning.step, partial(self.write, weights, snapshot))
-            watcher.saved(learning.step, path)
+            path = checkpoints.save(trainer_state.step, partial(self.write, weights, snapshot))
+            watcher.saved(trainer_state.step, path)
 
-    def step(self, batch: Batch, meter: Meter) -> None:
+    def step(self, batch: Batch, tracker: MetricTracker) -> None:
         """Learn from one batch."""
-        setup, learning = self.setup, self.learning
+        setup, trainer_state = self.setup, self.trainer_state
         network = setup.parts.network
-        updates = (learning.step + 1) % setup.config.accumulation == 0
-        draws = self.drawn(network, learning.step, len(batch[ACTION]))
-        seen = self.changed_at_random(batch, learning.step)
+        updates = (trainer_state.step + 1) % setup.config.accumulation == 0
+        draws = self.drawn(network, trainer_state.step, len(batch[ACTION]))
+        seen = self.changed_at_random(batch, trainer_state.step)
         with (
             step_numerics(setup.device),
-            setup.draws.in_layers(learning.step, setup.device),
+            setup.draws.in_layers(trainer_state.step, setup.device),
             self.learner.collecting(last=updates),
         ):
             loss, parts = (self.graph or self.learn)(seen, draws)
-        learning.step += 1
+        trainer_state.step += 1
         norm = self.update(network) if updates else None
-        if learning.scheduler is not None:
+        if trainer_state.scheduler is not None:
             with warnings.catch_warnings():  # of schedules that move on between two updates
                 warnings.simplefilter("ignore", UserWarning)
-                learning.scheduler.step()
-        meter.note(len(batch[ACTION]), loss, parts, norm)
+                trainer_state.scheduler.step()
+        tracker.note(len(batch[ACTION]), loss, parts, norm)
 
     def learn(self, batch: Batch, draws: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the loss of a batch and its parts; its gradients are collected at the weights."""
@@ -198,14 +202,14 @@ class Trainer:
         inputs = self.preprocess({key: as_float(value) for key, value in batch.items()})
         precision = setup.config.accelerator.mixed_precision
         with torch.autocast(setup.device.type, torch.bfloat16, enabled=precision is Precision.BF16):
-            together = network.training or self.learner.sharded
-            return self.learner(inputs, draws) if together else network.loss(inputs, draws)
+            distributed = network.training or self.learner.sharded
+            return self.learner(inputs, draws) if distributed else network.loss(inputs, draws)
 
     def drawn(self, network: Network, step: int, rows: int) -> Batch:
         """Return what the loss of a step is drawn, on the device."""
         setup = self.setup
-        share = setup.together.share if network.training else ALONE
-        drawn = Draws(setup.config.seed, share).for_loss(network, step, rows)
+        share = setup.distributed.share if network.training else ALONE
+        drawn = RngStreams(setup.config.seed, share).for_loss(network, step, rows)
         if setup.device.type == "cuda":  # else the copy would wait for all that is computing
             drawn = {name: value.pin_memory() for name, value in drawn.items()}
         return {name: value.to(setup.device, non_blocking=True) for name, value in drawn.items()}
@@ -218,26 +222,26 @@ class Trainer:
         found, transforms = dict(batch), settings.transforms()
         for key in [key for key, value in batch.items() if value.dtype == torch.uint8]:
             generator = self.setup.draws.for_pictures(key, step)
-            what = plan(settings, len(found[key]), generator)
-            found[key] = changed(as_float(found[key]), transforms, what)
+            what = plan_augmentation(settings, len(found[key]), generator)
+            found[key] = augment(as_float(found[key]), transforms, what)
         return found
 
     def update(self, network: Network) -> Tensor:
         """Change the weights by the gradients that were collected; return these's norm."""
-        learning, parameters = self.learning, list(network.parameters())
-        norm = clip_gradients(parameters, self.setup.recipe.clip_norm)
-        learning.optimizer.step()
+        trainer_state, parameters = self.trainer_state, list(network.parameters())
+        norm = clip_gradients(parameters, self.setup.optimization.clip_norm)
+        trainer_state.optimizer.step()
         if self.graph is None:  # it writes over them where they are
-            learning.optimizer.zero_grad(set_to_none=True)
-        network.updated(learning.step)
-        if learning.average is not None:
-            learning.average.update(parameters)
+            trainer_state.optimizer.zero_grad(set_to_none=True)
+        network.updated(trainer_state.step)
+        if trainer_state.average is not None:
+            trainer_state.average.update(parameters)
         return norm
 
     @property
     def rate(self) -> float:
         """The learning rate of the first group."""
-        return float(self.learning.optimizer.param_groups[0]["lr"])
+        return float(self.trainer_state.optimizer.param_groups[0]["lr"])
 
     @torch.no_grad()
     def held_out_loss(self) -> float:
@@ -260,8 +264,11 @@ class Trainer:
     ) -> None:
         """Write the files of a checkpoint into an empty folder."""
         setup, parts = self.setup, self.setup.parts
-        recipe = {"optimizer": setup.recipe.optimizer, "scheduler": setup.recipe.schedule}
-        told = json.dumps(lerobot_file(setup.config, parts.config, recipe), indent=4)
+        optimization = {
+            "optimizer": setup.optimization.optimizer,
+            "scheduler": setup.optimization.schedule,
+        }
+        told = json.dumps(lerobot_train_config(setup.config, parts.config, optimization), indent=4)
         for name, tensors in weights.items():
             (folder / name).mkdir()
             write_parts(parts, folder / name, weights=tensors)
@@ -269,7 +276,7 @@ class Trainer:
         batching = Batching(
             setup.config.batch_size,
             setup.config.accumulation,
-            setup.together.share.of,
+            setup.distributed.share.of,
             setup.config.parallelism.dp_shard,
         )
         write_state(folder / STATE, snapshot, setup.draws.generators(snapshot.step), batching)

@@ -11,20 +11,22 @@ import torch
 from proctor.config.training import TrainConfig
 from proctor.errors import UsageError
 from proctor.features import ACTION
-from proctor.policies.fit import policy_keys
+from proctor.policies.compatibility import policy_keys
 from proctor.policies.lerobot.checkpoint import FOLLOWED
 from proctor.policies.lerobot.pipelines import disagreements, fine_tuned
 from proctor.policies.lerobot.processors import Normalize, Stats
 from proctor.policies.lerobot.step_reader import check_stats
-from proctor.policies.runtime.chunk_policy import Parts
-from proctor.training.material import Material
+from proctor.policies.runtime.chunk_policy import LoadedCheckpoint
+from proctor.training.dataset_selection import DatasetSelection
 
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 
 
-def dataset_stats(config: TrainConfig, material: Material, rename_map: Mapping[str, str]) -> Stats:
+def dataset_stats(
+    config: TrainConfig, selection: DatasetSelection, rename_map: Mapping[str, str]
+) -> Stats:
     """Return the dataset's statistics under the policy's names, of what the policy is given."""
-    source = material.source
+    source = selection.source
     stats: Stats = {
         name: {
             k: torch.from_numpy(np.array(value, dtype=np.float32))
@@ -40,7 +42,7 @@ def dataset_stats(config: TrainConfig, material: Material, rename_map: Mapping[s
     return stats
 
 
-def with_stats(parts: Parts, stats: Stats) -> Parts:
+def with_stats(parts: LoadedCheckpoint, stats: Stats) -> LoadedCheckpoint:
     """Return the parts as they normalise by the dataset, how config.json says."""
     pipelines = parts.preprocessor, parts.postprocessor
     odd = disagreements(parts.config, *pipelines)
@@ -50,7 +52,7 @@ def with_stats(parts: Parts, stats: Stats) -> Parts:
     return replace(parts, preprocessor=before, postprocessor=after, notes=told)
 
 
-def check_resumed(parts: Parts) -> Parts:
+def check_resumed(parts: LoadedCheckpoint) -> LoadedCheckpoint:
     """Refuse processors that do not undo behind the network what they do before it.
 
     Raises:
@@ -72,7 +74,7 @@ def check_resumed(parts: Parts) -> Parts:
     return replace(parts, notes=(*parts.notes, *(notes if odd else ())))
 
 
-def require_stats(parts: Parts, material: Material) -> None:
+def require_stats(parts: LoadedCheckpoint, selection: DatasetSelection) -> None:
     """Refuse a dataset without the statistics that the policy normalises by.
 
     Raises:
@@ -82,9 +84,9 @@ def require_stats(parts: Parts, material: Material) -> None:
     for key in features:
         if parts.preprocessor.lacks_stats(key):
             raise UsageError(
-                f"{material.source.name} has no statistics of {key} to normalise it by "
+                f"{selection.source.name} has no statistics of {key} to normalise it by "
                 "(proctor data stats works them out)"
             )
     for step in (*parts.preprocessor.steps, *parts.postprocessor.steps):
         if isinstance(step, Normalize):
-            check_stats(step, f"the statistics of {material.source.name}")
+            check_stats(step, f"the statistics of {selection.source.name}")

@@ -35,11 +35,11 @@ from proctor.policies.lerobot.presets import (
     ScheduleSettings,
     TrainingPreset,
     check_amounts,
-    said,
+    set_fields,
     shared,
 )
 from proctor.policies.runtime.network import SHARE_OF_RATE, Network
-from proctor.training.sharding import whole
+from proctor.training.sharding import full_tensor
 
 Multiplier = Callable[[int], float]
 _CLASSES: dict[str, Callable[..., torch.optim.Optimizer]] = {
@@ -56,7 +56,7 @@ OTHER = "other"
 
 
 @dataclass(frozen=True)
-class Recipe:
+class OptimizationSettings:
     """How weights are changed, every field said."""
 
     optimizer: dict[str, Any]
@@ -88,7 +88,7 @@ class Recipe:
 
 def resolve(
     preset: TrainingPreset | None, optimizer: OptimizerSettings, schedule: ScheduleSettings
-) -> Recipe:
+) -> OptimizationSettings:
     """Join a policy's preset (None: it is not to be used) with what was given by hand, which wins.
 
     Raises:
@@ -101,19 +101,21 @@ def resolve(
             "--optimizer.type is missing: --use_policy_training_preset=false leaves all to you "
             f"(choose {', '.join(OPTIMIZERS)})"
         )
-    preset_of = said(start.schedule or ScheduleSettings())
-    planned = shared(preset_of, schedule.type, SCHEDULES) | said(schedule)
-    recipe = Recipe(
+    preset_of = set_fields(start.schedule or ScheduleSettings())
+    planned = shared(preset_of, schedule.type, SCHEDULES) | set_fields(schedule)
+    optimization = OptimizationSettings(
         _complete(
             "optimizer",
-            shared(said(start.optimizer), kind, OPTIMIZERS) | said(optimizer) | {"type": kind},
+            shared(set_fields(start.optimizer), kind, OPTIMIZERS)
+            | set_fields(optimizer)
+            | {"type": kind},
             OPTIMIZERS,
         ),
         _complete("scheduler", planned, SCHEDULES) if planned else None,
     )
-    check_amounts("optimizer", recipe.optimizer)
-    check_amounts("scheduler", recipe.schedule or {})
-    return recipe
+    check_amounts("optimizer", optimization.optimizer)
+    check_amounts("scheduler", optimization.schedule or {})
+    return optimization
 
 
 def _complete(
@@ -131,13 +133,13 @@ def _complete(
     return whole
 
 
-def groups_of(recipe: Recipe, network: Network) -> list[dict[str, Any]]:
+def groups_of(optimization: OptimizationSettings, network: Network) -> list[dict[str, Any]]:
     """Return what is trained, in groups with rates of their own, as torch's optimisers take it.
 
     Raises:
         UsageError: the optimiser names a part that the network does not have.
     """
-    kind, settings = recipe.optimizer["type"], recipe.optimizer
+    kind, settings = optimization.optimizer["type"], optimization.optimizer
     grouped_by_family = optimizer_groups(kind)
     if grouped_by_family is not None:
         made: list[dict[str, Any]] = grouped_by_family(settings, network)
@@ -181,14 +183,14 @@ def _by_part(settings: dict[str, Any], network: Network) -> list[dict[str, Any]]
 
 
 def make_optimizer(
-    recipe: Recipe, groups: list[dict[str, Any]], *, fused: bool
+    optimization: OptimizationSettings, groups: list[dict[str, Any]], *, fused: bool
 ) -> torch.optim.Optimizer:
     """Return the optimiser of ``groups``; ``fused`` updates all weights in one kernel.
 
     Raises:
         UsageError: it takes no such numbers.
     """
-    settings = dict(recipe.optimizer)
+    settings = dict(optimization.optimizer)
     make = _CLASSES[settings.pop("type")]
     for name in ("grad_clip_norm", "optimizer_groups", *_OF_SOFT_PROMPTS):
         settings.pop(name, None)
@@ -200,11 +202,13 @@ def make_optimizer(
         raise UsageError(f"--optimizer.*: {error}") from None
 
 
-def make_scheduler(recipe: Recipe, optimizer: torch.optim.Optimizer, steps: int) -> LambdaLR | None:
+def make_scheduler(
+    optimization: OptimizationSettings, optimizer: torch.optim.Optimizer, steps: int
+) -> LambdaLR | None:
     """Return what sets the learning rates of every step; None where they stay as they are."""
-    if recipe.schedule is None:
+    if optimization.schedule is None:
         return None
-    return LambdaLR(optimizer, multiplier(recipe.schedule, steps))
+    return LambdaLR(optimizer, multiplier(optimization.schedule, steps))
 
 
 def multiplier(schedule: dict[str, Any], steps: int) -> Multiplier:
@@ -281,4 +285,4 @@ _SCHEDULES: dict[str, Callable[[dict[str, Any], int], Multiplier]] = {
 
 def clip_gradients(parameters: Iterable[nn.Parameter], norm: float) -> Tensor:
     """Scale the gradients down to ``norm`` where theirs is larger; return what it was."""
-    return whole(nn.utils.clip_grad_norm_(parameters, norm))
+    return full_tensor(nn.utils.clip_grad_norm_(parameters, norm))

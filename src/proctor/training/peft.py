@@ -18,15 +18,15 @@ from torch import nn
 
 from proctor.config.peft import ALL_LINEAR, PeftSettings
 from proctor.config.training import TrainConfig
-from proctor.errors import UsageError, one_line
-from proctor.machine.optional import LOAD_ERRORS, import_failure
+from proctor.errors import UsageError, strip_control_codes
 from proctor.policies.lerobot.adapter import Adapter, AdapterConfig, adapter_names
-from proctor.policies.lerobot.location import Located
+from proctor.policies.lerobot.location import CheckpointFolder
 from proctor.policies.lerobot.pretrained import PretrainedConfig
 from proctor.policies.lerobot.weights import check_tensor
-from proctor.policies.runtime.chunk_policy import Parts
+from proctor.policies.runtime.chunk_policy import LoadedCheckpoint
 from proctor.policies.runtime.network import Network
-from proctor.training.draws import Draws
+from proctor.system.optional import LOAD_ERRORS, import_failure
+from proctor.training.rng import RngStreams
 
 _ADAPTABLE = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.MultiheadAttention)
 _MOST_NAMED = 12
@@ -34,7 +34,9 @@ _FREEZING = ("freeze_", "train_")
 """Begins the names of policies' fields that say which of their weights are learnt."""
 
 
-def adapted(config: TrainConfig, parts: Parts, base: Located | None) -> Parts:
+def adapted(
+    config: TrainConfig, parts: LoadedCheckpoint, base: CheckpointFolder | None
+) -> LoadedCheckpoint:
     """Return the parts with an adapter in the network, where one is asked for or there already.
 
     ``base`` is the checkpoint that --policy.path names; None where a training is resumed.
@@ -64,7 +66,7 @@ def adapted(config: TrainConfig, parts: Parts, base: Located | None) -> Parts:
             f"{parts.network.unadaptable}; train it whole"
         )
     lora = _new(config.peft, parts.network, parts.prefix)
-    with Draws(config.seed).for_weights():
+    with RngStreams(config.seed).for_weights():
         _put_in(parts, lora, empty=False)
     # A link such as checkpoints/last names another policy tomorrow.
     local = base.commit is None
@@ -169,7 +171,7 @@ def _told(lora: Any) -> dict[str, Any]:
     return said | listed | {"peft_type": str(lora.peft_type.value), "inference_mode": True}
 
 
-def _put_in(parts: Parts, lora: Any, *, empty: bool) -> None:
+def _put_in(parts: LoadedCheckpoint, lora: Any, *, empty: bool) -> None:
     """Replace layers of the network by adapted ones; ``empty``: their weights come later.
 
     Raises:
@@ -181,7 +183,7 @@ def _put_in(parts: Parts, lora: Any, *, empty: bool) -> None:
             warnings.simplefilter("ignore")
             _library().PeftModel(_named(network, parts.prefix), lora, low_cpu_mem_usage=empty)
     except (ValueError, TypeError) as error:
-        reason = one_line(str(error).partition("\n")[0].rstrip("."), 300)
+        reason = strip_control_codes(str(error).partition("\n")[0].rstrip("."), 300)
         what = "--peft.target_modules" if parts.adapter is None else parts.adapter.where
         raise UsageError(f"{what}: {reason}; there are {known}") from None
     for module in network.modules():

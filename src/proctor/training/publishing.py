@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from proctor.config.flags import decode
-from proctor.errors import HubUnreachable, ProctorError, UsageError, one_line
-from proctor.machine.hub import HUB_ID, hub_api, in_our_words, refusals
-from proctor.training.card import Policy, card_of
+from proctor.errors import HubUnreachable, ProctorError, UsageError, strip_control_codes
+from proctor.system.hub import HUB_ID, explaining_hub_errors, explaining_refusals, hub_api
+from proctor.training.card import PolicyCard, card_of
 from proctor.training.checkpoints import AVERAGED, BEST, PRETRAINED, Checkpoints
 from proctor.training.folder import TrainingFolder
 
@@ -73,8 +73,8 @@ def publication_of(settings: Mapping[str, Any]) -> Publication | None:
         raise UsageError("--policy.push_to_hub needs --policy.repo_id=USER/NAME, where it goes")
     if not HUB_ID.fullmatch(asked.repo_id):
         raise UsageError(
-            f"--policy.repo_id: {one_line(asked.repo_id, 100)!r} is no id on the Hub; write it "
-            "like me/policy"
+            f"--policy.repo_id: {strip_control_codes(asked.repo_id, 100)!r} is no id on the "
+            "Hub; write it like me/policy"
         )
     if str(settings.get("save_checkpoint", "true")).lower() == "false":
         raise UsageError("--policy.push_to_hub uploads a checkpoint; leave out --save_checkpoint")
@@ -107,7 +107,7 @@ def check(asked: Publication, base: str | None) -> None:
 @contextmanager
 def _speaking(repo: str) -> Iterator[None]:
     try:
-        with in_our_words(repo, None), refusals(repo):
+        with explaining_hub_errors(repo, None), explaining_refusals(repo):
             yield
     except HubUnreachable:
         raise HubUnreachable(
@@ -127,14 +127,14 @@ def publish(folder: TrainingFolder, asked: Publication) -> list[str]:
     said = []
     for name, repo in repos.items():
         try:
-            address = _upload(Policy(folder.path, chosen / name, repo), asked)
+            address = _upload(PolicyCard(folder.path, chosen / name, repo), asked)
         except ProctorError as error:
             again = (
                 f"proctor train --resume {shlex.quote(f'--output_dir={folder.path}')} {asked.flags}"
             )
             said.append(
-                f"warning: {repo} was not uploaded: {one_line(str(error))}; the policy is whole in "
-                f"{chosen / name}; to upload it: {again}"
+                f"warning: {repo} was not uploaded: {strip_control_codes(str(error))}; "
+                f"the policy is whole in {chosen / name}; to upload it: {again}"
             )
         else:
             said.append(f"uploaded: {address} (step {int(chosen.name):,})")
@@ -147,7 +147,7 @@ def chosen_checkpoint(checkpoints: Checkpoints) -> Path | None:
     return best.resolve() if best.is_dir() else checkpoints.newest()
 
 
-def _upload(policy: Policy, asked: Publication) -> str:
+def _upload(policy: PolicyCard, asked: Publication) -> str:
     """Make the repository what the policy's folder is, and return its address.
 
     Raises:

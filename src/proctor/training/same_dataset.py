@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from proctor.errors import UsageError
-from proctor.machine.files import nearby
 from proctor.runs.training import RECORD_FILE, read_training
+from proctor.system.files import display_path
 from proctor.training.checkpoints import PRETRAINED
 
 if TYPE_CHECKING:
-    from proctor.training.material import Material
+    from proctor.training.dataset_selection import DatasetSelection
 
 _UNKNOWN = (
     "this training does not say which dataset it was begun with, so that is not checked: other "
@@ -22,7 +22,9 @@ _UNKNOWN = (
 )
 
 
-def dataset_record(material: Material, resumed: Path | None) -> tuple[dict[str, Any], list[str]]:
+def dataset_record(
+    selection: DatasetSelection, resumed: Path | None
+) -> tuple[dict[str, Any], list[str]]:
     """Return the identity that ``train.json`` keeps, and notes for the user.
 
     ``resumed`` is the checkpoint that the training goes on from.
@@ -34,13 +36,13 @@ def dataset_record(material: Material, resumed: Path | None) -> tuple[dict[str, 
 
     record = None if resumed is None else read_training(resumed.parent.parent)
     if resumed is not None and record is not None and record.dataset is not None:
-        _check_same(record.dataset, resumed, material)
+        _check_same(record.dataset, resumed, selection)
         return record.dataset, []
     notes = [] if resumed is None else [_UNKNOWN]
-    return asdict(identity_of(material.source)), notes
+    return asdict(identity_of(selection.source)), notes
 
 
-def _check_same(recorded: dict[str, Any], resumed: Path, material: Material) -> None:
+def _check_same(recorded: dict[str, Any], resumed: Path, selection: DatasetSelection) -> None:
     """Refuse other contents. Appended episodes are no matter where they are not trained on."""
     from proctor.datasets.reading.identity import DatasetIdentity, identity_of
 
@@ -49,14 +51,14 @@ def _check_same(recorded: dict[str, Any], resumed: Path, material: Material) -> 
     except msgspec.ValidationError as error:
         where = resumed.parent.parent / RECORD_FILE
         raise UsageError(f"{where}: dataset is not what a training writes: {error}") from None
-    differences = known.differences(identity_of(material.source, known.episodes))
-    last = max((*material.trained_on, *material.held_out), default=0)
+    differences = known.differences(identity_of(selection.source, known.episodes))
+    last = max((*selection.trained_on, *selection.held_out), default=0)
     if not differences and last >= known.episodes:
-        more = len(material.source.episodes) - known.episodes
+        more = len(selection.source.episodes) - known.episodes
         differences = [f"{more:,} episodes were added to its {known.episodes:,}"]
     if differences:
         raise UsageError(
-            f"{material.source.name} is not the dataset that this training was begun with: "
+            f"{selection.source.name} is not the dataset that this training was begun with: "
             f"{'; '.join(differences)}; give the old one with --dataset.root, or learn from this "
-            f"one in another --output_dir with --policy.path={nearby(resumed / PRETRAINED)}"
+            f"one in another --output_dir with --policy.path={display_path(resumed / PRETRAINED)}"
         )

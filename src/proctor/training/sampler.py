@@ -21,14 +21,14 @@ Frames = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Share:
+class ProcessShare:
     """What one of several processes that train together learns from: of each step, its part."""
 
     rank: int = 0
     of: int = 1
 
 
-ALONE = Share()
+ALONE = ProcessShare()
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Position:
 
 
 @dataclass(frozen=True)
-class Order:
+class BatchOrder:
     """All batches of a run, one after the other, without end.
 
     Of several processes each takes one batch of every step. Then the last step of an epoch has as
@@ -51,7 +51,7 @@ class Order:
     batch_size: int
     seed: int
     shuffled: bool = True
-    share: Share = ALONE
+    share: ProcessShare = ALONE
     tasks: Frames | None = None
     """The task of every frame, by number, where all tasks are to come equally often."""
     streamed: Callable[[int], Iterator[int]] | None = None

@@ -11,19 +11,23 @@ import torch
 
 from proctor import plugins
 from proctor.benchmarks.base import interface_of
-from proctor.config.idle import idle_in_training, idle_without_pictures, idle_without_preset
-from proctor.config.lerobot_training import of_checkpoint
+from proctor.config.lerobot_training import checkpoint_overrides
 from proctor.config.training import TrainConfig
-from proctor.definition import Use
+from proctor.config.unused_flags import (
+    unused_in_training,
+    unused_without_images,
+    unused_without_preset,
+)
 from proctor.errors import UsageError, did_you_mean
 from proctor.features import ACTION, ENVIRONMENT_STATE, STATE, Feature, FeatureKind, Interface
+from proctor.fingerprint import ConfigUse
+from proctor.policies.compatibility import check_compatible, check_instructions
 from proctor.policies.control_check import (
     action_range,
     fps_notes,
     range_notes,
     refuse_disjoint,
 )
-from proctor.policies.fit import check_fit, check_instructed
 from proctor.policies.latency import check_lasting
 from proctor.policies.lerobot.action_names import following_names, naming_actions
 from proctor.policies.lerobot.checkpoint import (
@@ -38,42 +42,42 @@ from proctor.policies.lerobot.pipelines import (
     demonstrated_actions,
 )
 from proctor.policies.lerobot.pretrained import PretrainedConfig
-from proctor.policies.runtime.chunk_policy import Parts
+from proctor.policies.runtime.chunk_policy import LoadedCheckpoint
 from proctor.policies.runtime.runner import pick_device
 from proctor.training.checkpoints import PRETRAINED
-from proctor.training.data import Loading, Samples
-from proctor.training.draws import Draws
+from proctor.training.data import Loading, TrainingSamples
+from proctor.training.dataset_selection import DatasetSelection, select_dataset
+from proctor.training.distributed import ALONE_HERE, DistributedContext
 from proctor.training.graph import one_graph
 from proctor.training.learner import check_compiler
-from proctor.training.material import Material, look_up_material
 from proctor.training.normalization import (
     check_resumed,
     dataset_stats,
     require_stats,
     with_stats,
 )
-from proctor.training.optim import Recipe, groups_of, resolve
+from proctor.training.optim import OptimizationSettings, groups_of, resolve
 from proctor.training.peft import adapted, settings_of
+from proctor.training.rng import RngStreams
 from proctor.training.same_dataset import dataset_record
-from proctor.training.sampler import Order
-from proctor.training.together import ALONE_HERE, Together
+from proctor.training.sampler import BatchOrder
 
 
 @dataclass(frozen=True)
-class Setup:
+class TrainingSetup:
     """All that stays as it is while a training runs, but for the weights inside ``parts``."""
 
     config: TrainConfig
-    parts: Parts
-    recipe: Recipe
+    parts: LoadedCheckpoint
+    optimization: OptimizationSettings
     device: torch.device
-    samples: Samples
-    order: Order
-    held_out: tuple[Samples, Order] | None
+    samples: TrainingSamples
+    order: BatchOrder
+    held_out: tuple[TrainingSamples, BatchOrder] | None
     """What the loss is watched on, beside what is trained on."""
     dataset: dict[str, Any]
     """The identity of the dataset, as train.json keeps it."""
-    together: Together = ALONE_HERE
+    distributed: DistributedContext = ALONE_HERE
 
     def fill_caches(self, told: Callable[[str, int, int], None]) -> None:
         """Decode what a cache is to keep, before any process waits for a picture of it.
@@ -92,9 +96,9 @@ class Setup:
             self.held_out[0].close()
 
     @property
-    def draws(self) -> Draws:
+    def draws(self) -> RngStreams:
         """All that is random."""
-        return Draws(self.config.seed, self.together.share)
+        return RngStreams(self.config.seed, self.distributed.share)
 
     @property
     def loading(self) -> Loading:
@@ -112,31 +116,31 @@ class Setup:
 
 
 def prepare(
-    config: TrainConfig, resumed: Path | None = None, together: Together = ALONE_HERE
-) -> Setup:
+    config: TrainConfig, resumed: Path | None = None, distributed: DistributedContext = ALONE_HERE
+) -> TrainingSetup:
     """Make everything; ``resumed`` is the checkpoint to go on from.
 
     Raises:
         UsageError: what cannot be, before anything is written.
     """
-    said = (*config.notes, *idle_in_training(config))
-    together.check(config.parallelism)
-    device = together.device(pick_device(_asked_device(config)))
+    said = (*config.notes, *unused_in_training(config))
+    distributed.check(config.parallelism)
+    device = distributed.device(pick_device(_asked_device(config)))
     check_compiler(config.accelerator.compile, device)
-    material = look_up_material(config)
-    dataset, about_dataset = dataset_record(material, resumed)
-    parts = _parts(config, material, device, resumed)
+    selection = select_dataset(config)
+    dataset, about_dataset = dataset_record(selection, resumed)
+    parts = _parts(config, selection, device, resumed)
     if parts.adapter is not None:
         config = replace(config, peft=settings_of(parts.adapter))
     parts.network.equip(parts.preprocessor.steps)  # refuses steps that it cannot follow
-    one_graph(config, parts.network, device, together)  # refuses where it is asked for in vain
-    about_control = _check_played(config, parts, material)
+    one_graph(config, parts.network, device, distributed)  # refuses where it is asked for in vain
+    about_control = _check_played(config, parts, selection)
     about_texts: list[str] = []
-    if parts.config.is_told:
-        material.require_words(parts.config.type)
-        about_texts = material.check_texts(parts, resumed=resumed is not None)
+    if parts.config.language_conditioned:
+        selection.require_words(parts.config.type)
+        about_texts = selection.check_texts(parts, resumed=resumed is not None)
     preset = parts.config.training_preset() if config.use_policy_training_preset else None
-    recipe = resolve(preset, config.optimizer, config.scheduler)
+    optimization = resolve(preset, config.optimizer, config.scheduler)
     parts = replace(
         parts,
         notes=(
@@ -146,32 +150,34 @@ def prepare(
             *about_texts,
             *parts.notes,
             *_remarks(config, parts),
-            *recipe.remarks,
+            *optimization.remarks,
         ),
     )
-    groups_of(recipe, parts.network)  # refuses what it cannot be used on
-    trained_on, order = material.samples(parts, material.trained_on)
-    return Setup(
+    groups_of(optimization, parts.network)  # refuses what it cannot be used on
+    trained_on, order = selection.samples(parts, selection.trained_on)
+    return TrainingSetup(
         config,
         parts,
-        recipe,
+        optimization,
         device,
         trained_on,
-        replace(order, share=together.share),
-        material.judged_by(parts) if config.eval_steps else None,
+        replace(order, share=distributed.share),
+        selection.judged_by(parts) if config.eval_steps else None,
         dataset,
-        together,
+        distributed,
     )
 
 
-def _remarks(config: TrainConfig, parts: Parts) -> list[str]:
+def _remarks(config: TrainConfig, parts: LoadedCheckpoint) -> list[str]:
     """Return what a user should hear of the policy's training and of flags that say nothing."""
-    blind = [] if parts.config.cameras else idle_without_pictures(config)
-    idle = [*blind, *idle_without_preset(config, parts.config)]
+    blind = [] if parts.config.cameras else unused_without_images(config)
+    idle = [*blind, *unused_without_preset(config, parts.config)]
     return [*idle, *parts.network.remarks_on_training(config.steps)]
 
 
-def _check_played(config: TrainConfig, parts: Parts, material: Material) -> list[str]:
+def _check_played(
+    config: TrainConfig, parts: LoadedCheckpoint, selection: DatasetSelection
+) -> list[str]:
     """Refuse a policy that ``--env`` cannot be played by, before hours are spent on it.
 
     Returns notes on demonstrations that were recorded otherwise than it is controlled.
@@ -180,16 +186,16 @@ def _check_played(config: TrainConfig, parts: Parts, material: Material) -> list
         return []
     benchmark = plugins.find_benchmark(config.env.type).maker(config.env)()
     interface, renames = interface_of(benchmark), parts.preprocessor.rename_map
-    played = parts.config.made_for(interface, renames, Use.EVALUATION)
-    check_fit(played.features, interface, renames)
-    if played.is_told:
-        check_instructed(played.type, benchmark.name, benchmark.tasks())
+    played = parts.config.made_for(interface, renames, ConfigUse.EVALUATION)
+    check_compatible(played.features, interface, renames)
+    if played.language_conditioned:
+        check_instructions(played.type, benchmark.name, benchmark.tasks())
     check_lasting(replace(played, latency_steps=config.eval.latency_steps))
-    actions = action_range(material.source.stats.get(ACTION, {}))
+    actions = action_range(selection.source.stats.get(ACTION, {}))
     if demonstrated_actions(parts.postprocessor) is None:  # a step behind it changes their units
         actions = None
     refuse_disjoint(actions, interface)
-    return [*fps_notes(material.source.info.fps, interface), *range_notes(actions, interface)]
+    return [*fps_notes(selection.source.info.fps, interface), *range_notes(actions, interface)]
 
 
 def _asked_device(config: TrainConfig) -> str:
@@ -200,13 +206,15 @@ def _asked_device(config: TrainConfig) -> str:
 
 
 def _parts(
-    config: TrainConfig, material: Material, device: torch.device, resumed: Path | None
-) -> Parts:
+    config: TrainConfig, selection: DatasetSelection, device: torch.device, resumed: Path | None
+) -> LoadedCheckpoint:
     """Return the policy to train: the resumed one, a checkpoint's, or one with new weights."""
-    policy, interface = config.policy, material.interface
+    policy, interface = config.policy, selection.interface
     base = None
     if resumed is not None:  # its statistics are part of it
-        parts = check_resumed(read_checkpoint(resumed / PRETRAINED, {}, interface, Use.TRAINING))
+        parts = check_resumed(
+            read_checkpoint(resumed / PRETRAINED, {}, interface, ConfigUse.TRAINING)
+        )
     elif isinstance(policy, PretrainedConfig):
         if config.dataset.inputs is not None:
             raise UsageError(
@@ -214,14 +222,14 @@ def _parts(
                 "before; leave it out"
             )
         base = locate(policy.path, policy.revision)
-        changes, notes = of_checkpoint(policy.overrides, type(read_config(base.folder)[1]))
-        parts = read_checkpoint(base.folder, changes, interface, Use.TRAINING)
+        changes, notes = checkpoint_overrides(policy.overrides, type(read_config(base.folder)[1]))
+        parts = read_checkpoint(base.folder, changes, interface, ConfigUse.TRAINING)
         parts = replace(parts, notes=(*parts.notes, *notes))
-        parts = with_stats(parts, dataset_stats(config, material, parts.preprocessor.rename_map))
-        parts = _named(parts, material.action_names)
-        require_stats(parts, material)
+        parts = with_stats(parts, dataset_stats(config, selection, parts.preprocessor.rename_map))
+        parts = _named(parts, selection.action_names)
+        require_stats(parts, selection)
     else:
-        parts = _new_parts(config, material, device)
+        parts = _new_parts(config, selection, device)
     parts.network.begin_training()
     parts = adapted(config, parts, base)
     made_for = replace(parts.config, device=device.type, push_to_hub=False)
@@ -230,21 +238,23 @@ def _parts(
     return replace(parts, config=made_for)
 
 
-def _new_parts(config: TrainConfig, material: Material, device: torch.device) -> Parts:
+def _new_parts(
+    config: TrainConfig, selection: DatasetSelection, device: torch.device
+) -> LoadedCheckpoint:
     plugin = plugins.find_policy(config.policy.type)
     policy = config.policy
     if not isinstance(plugin, CheckpointPlugin) or not isinstance(policy, CheckpointConfig):
         raise UsageError(f"--policy.type={policy.type} has no weights to train")
     if policy.rename_map:
         raise UsageError("--rename_map is for policies from checkpoints (--policy.path)")
-    action = Feature(FeatureKind.ACTION, (material.interface.action.size,), "float32")
+    action = Feature(FeatureKind.ACTION, (selection.interface.action.size,), "float32")
     policy = replace(
         policy,
         device=device.type,
-        input_features=inputs_of(material.interface, config.dataset.inputs),
+        input_features=inputs_of(selection.interface, config.dataset.inputs),
         output_features={ACTION: action},
     )
-    policy = naming_actions(policy, material.action_names)
+    policy = naming_actions(policy, selection.action_names)
     policy.validate()
     weights = getattr(policy, "pretrained_backbone_weights", None)
     if policy.cameras and weights is not None:
@@ -253,13 +263,13 @@ def _new_parts(config: TrainConfig, material: Material, device: torch.device) ->
             "downloaded; add --policy.pretrained_backbone_weights=null to train the image encoder "
             "from nothing, or start from a checkpoint with --policy.path=DIR"
         )
-    stats = dataset_stats(config, material, {})
+    stats = dataset_stats(config, selection, {})
     before, after = default_pipelines(policy, stats, stats)
-    with Draws(config.seed).for_weights():
+    with RngStreams(config.seed).for_weights():
         network = built_network(plugin, policy)
     network.begin()
-    parts = Parts(policy, network, plugin.prefix, before, after)
-    require_stats(parts, material)
+    parts = LoadedCheckpoint(policy, network, plugin.prefix, before, after)
+    require_stats(parts, selection)
     return parts
 
 
@@ -281,7 +291,7 @@ def inputs_of(interface: Interface, asked: list[str] | None) -> dict[str, Featur
     return offered if asked is None else {key: offered[key] for key in asked}
 
 
-def _named(parts: Parts, actions: Sequence[str] | None) -> Parts:
+def _named(parts: LoadedCheckpoint, actions: Sequence[str] | None) -> LoadedCheckpoint:
     """Return the parts as they are for actions of other names: grippers are told by them."""
     before, after = following_names(parts.preprocessor, parts.postprocessor, actions)
     config = naming_actions(parts.config, actions)

@@ -46,19 +46,19 @@ def _units(module: nn.Module) -> list[nn.Module]:
     return list(dict.fromkeys(reversed(found)))
 
 
-def whole(value: Tensor) -> Tensor:
+def full_tensor(value: Tensor) -> Tensor:
     """Return all of a tensor, for which all processes must ask."""
     gather = getattr(value, "full_tensor", None)
     return value if gather is None else gather()
 
 
-def part_here(value: Tensor) -> Tensor:
+def local_shard(value: Tensor) -> Tensor:
     """Return what this process holds of a tensor: the same memory."""
     local = getattr(value, "to_local", None)
     return value if local is None else local()
 
 
-def spread_as(value: Tensor, like: Tensor) -> Tensor:
+def shard_like(value: Tensor, like: Tensor) -> Tensor:
     """Return a whole tensor as ``like`` is spread, if it is."""
     if not hasattr(like, "full_tensor") or not value.dim():
         return value
@@ -68,16 +68,16 @@ def spread_as(value: Tensor, like: Tensor) -> Tensor:
     return distribute_tensor(value.to(like.device), mesh, places, src_data_rank=None)
 
 
-def gathered(values: Any, *, keep: bool) -> Any:
+def gather_state(values: Any, *, keep: bool) -> Any:
     """Return tensors, in dicts and lists, whole; None for those that are not to be kept here.
 
     All processes must ask for it. What is not spread is returned as it is.
     """
     if isinstance(values, dict):
-        return {key: gathered(value, keep=keep) for key, value in values.items()}
+        return {key: gather_state(value, keep=keep) for key, value in values.items()}
     if isinstance(values, list):
-        return [gathered(value, keep=keep) for value in values]
+        return [gather_state(value, keep=keep) for value in values]
     if not isinstance(values, Tensor) or not hasattr(values, "full_tensor"):
         return values
-    found = whole(values)
+    found = full_tensor(values)
     return found.cpu() if keep else None

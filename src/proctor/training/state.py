@@ -23,10 +23,10 @@ from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 
 from proctor.errors import UsageError
-from proctor.machine.files import read_plain
 from proctor.policies.lerobot.tensor_file import read_tensors
-from proctor.training.ema import Average
-from proctor.training.sharding import gathered, spread_as
+from proctor.system.files import read_regular_file
+from proctor.training.ema import WeightAverage
+from proctor.training.sharding import gather_state, shard_like
 
 STEP_FILE = "training_step.json"
 OPTIMIZER_FILE, GROUPS_FILE = "optimizer_state.safetensors", "optimizer_param_groups.json"
@@ -38,12 +38,12 @@ SCHEDULER_FILE, RNG_FILE, EMA_FILE = (
 
 
 @dataclass
-class Learning:
+class TrainerState:
     """All that changes from step to step, beside the weights themselves."""
 
     optimizer: torch.optim.Optimizer
     scheduler: LambdaLR | None
-    average: Average | None
+    average: WeightAverage | None
     separate: bool = False
     """Whether files hold every group as an optimiser of its own."""
     step: int = 0
@@ -59,16 +59,16 @@ class Learning:
         scheduler, average = self.scheduler, self.average
         return Snapshot(
             self.step,
-            gathered(self.optimizer.state_dict(), keep=keep),
+            gather_state(self.optimizer.state_dict(), keep=keep),
             None if scheduler is None else scheduler.state_dict(),
-            None if average is None else gathered(average.state(), keep=keep),
+            None if average is None else gather_state(average.state(), keep=keep),
             self.separate,
         )
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What ``Learning`` is at one moment, as files hold it."""
+    """What ``TrainerState`` is at one moment, as files hold it."""
 
     step: int
     optimizer: dict[str, Any]
@@ -162,30 +162,30 @@ def _read_step(folder: Path) -> _Step:
     return found
 
 
-def read_state(folder: Path, learning: Learning) -> None:
-    """Bring ``learning`` to where the files left off; they may be LeRobot's.
+def read_state(folder: Path, trainer_state: TrainerState) -> None:
+    """Bring ``trainer_state`` to where the files left off; they may be LeRobot's.
 
     Raises:
         UsageError: a file is missing, damaged, or of another network or optimiser.
     """
-    _load_optimizer(folder, learning)
-    if learning.scheduler is not None:
+    _load_optimizer(folder, trainer_state)
+    if trainer_state.scheduler is not None:
         file = folder / SCHEDULER_FILE
         try:
-            learning.scheduler.load_state_dict(_read(file, dict[str, Any]))
-            _follow(learning.scheduler)
+            trainer_state.scheduler.load_state_dict(_read(file, dict[str, Any]))
+            _follow(trainer_state.scheduler)
         except (KeyError, TypeError, ValueError) as error:
             raise UsageError(f"{file} is not what a training writes: {error!r}") from None
-    if learning.average is not None:
+    if trainer_state.average is not None:
         file = folder / EMA_FILE
         try:  # tensors and numbers only: a pickle of anything else is refused by torch
             state = torch.load(file, map_location="cpu", weights_only=True)
         except (OSError, RuntimeError, pickle.UnpicklingError, EOFError) as error:
             reason = str(error).partition("\n")[0]
             raise UsageError(f"{file} holds no averages that can be read: {reason}") from None
-        learning.average.load(state, str(file))
+        trainer_state.average.load(state, str(file))
     found = _read_step(folder)
-    learning.step, learning.processes = found.step, found.num_processes
+    trainer_state.step, trainer_state.processes = found.step, found.num_processes
 
 
 def _follow(scheduler: LambdaLR) -> None:
@@ -201,10 +201,10 @@ def _follow(scheduler: LambdaLR) -> None:
         group["lr"] = rate
 
 
-def _load_optimizer(folder: Path, learning: Learning) -> None:
-    optimizer = learning.optimizer
+def _load_optimizer(folder: Path, trainer_state: TrainerState) -> None:
+    optimizer = trainer_state.optimizer
     ours = optimizer.state_dict()["param_groups"]
-    read = _read_separate if learning.separate else _read_moments
+    read = _read_separate if trainer_state.separate else _read_moments
     groups, state = read(folder, ours)
     # How the update is computed is this machine's business; what is computed, the file's.
     for group, own in zip(groups, ours, strict=True):
@@ -214,7 +214,7 @@ def _load_optimizer(folder: Path, learning: Learning) -> None:
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
     for number, weight in enumerate(weights):
         values = state.get(number, {})
-        state[number] = {name: spread_as(value, weight) for name, value in values.items()}
+        state[number] = {name: shard_like(value, weight) for name, value in values.items()}
     try:
         optimizer.load_state_dict({"state": state, "param_groups": groups})
     except (ValueError, KeyError, TypeError) as error:
@@ -265,7 +265,7 @@ def _check_shapes(optimizer: torch.optim.Optimizer, file: Path) -> None:
 
 def _read(file: Path, kind: Any) -> Any:
     try:
-        return msgspec.json.decode(read_plain(file), type=kind)
+        return msgspec.json.decode(read_regular_file(file), type=kind)
     except OSError as error:
         raise UsageError(f"cannot read {file}: {error.strerror}") from None
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:

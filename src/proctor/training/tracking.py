@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+from proctor.callbacks.wandb import WandbSession, staging
 from proctor.config.training import TrainConfig
-from proctor.definition import without_secrets
-from proctor.machine.variables import variables_set
-from proctor.recorders.wandb import WandbSession, staging
+from proctor.fingerprint import without_secrets
 from proctor.runs.journal import videos_in
-from proctor.runs.training import Played
+from proctor.runs.training import EvaluationLogRow
+from proctor.system.environment import environment_set
 from proctor.training.checkpoints import PRETRAINED
-from proctor.training.meter import Reading
-from proctor.training.setup import Setup
+from proctor.training.metrics import Metrics
+from proctor.training.setup import TrainingSetup
 
 _WEIGHTS = ("model.safetensors", "adapter_model.safetensors", "adapter_config.json")
 """Of which a checkpoint has the first or the others; of an adapter the config goes along."""
@@ -27,9 +27,9 @@ class TrainingLog(WandbSession):
     axes: ClassVar[Mapping[str, str]] = {"train/*": "train/steps", "eval/*": "eval/steps"}
     job_type = "train_eval"
 
-    def __init__(self, setup: Setup, folder: Path) -> None:
+    def __init__(self, setup: TrainingSetup, folder: Path) -> None:
         config = setup.config
-        self._samples = config.batch_size * setup.together.share.of
+        self._samples = config.batch_size * setup.distributed.share.of
         self._frames, self._on_gpu = len(setup.order.frames), setup.device.type == "cuda"
         self._with_weights = not config.wandb.disable_artifact
         self._group = re.sub(r"[^\w.-]", "_", "-".join(tags_of(config)))[:100]
@@ -37,12 +37,12 @@ class TrainingLog(WandbSession):
         told = without_secrets(config, config.as_dict())
         super().__init__(config.wandb, folder, told, tags=tags, chosen_id=config.wandb.run_id)
 
-    def trained(self, reading: Reading) -> None:
+    def trained(self, reading: Metrics) -> None:
         """Log a reading."""
         figures = self.figures(reading)
         self.do(lambda run: run.log(figures))
 
-    def figures(self, reading: Reading) -> dict[str, float]:
+    def figures(self, reading: Metrics) -> dict[str, float]:
         """Return a reading by LeRobot's names; a batch waited for is its time of loading data."""
         samples = reading.step * self._samples
         figures = {
@@ -66,7 +66,7 @@ class TrainingLog(WandbSession):
         """Log a loss on held-out episodes."""
         self.do(lambda run: run.log({"eval/steps": step, "eval/eval_loss": loss}))
 
-    def examined(self, result: Played, folder: Path) -> None:
+    def examined(self, result: EvaluationLogRow, folder: Path) -> None:
         """Log the rate of a checkpoint and one video of its evaluation, which is in ``folder``."""
         if result.pc_success is None:
             return
@@ -92,7 +92,7 @@ class TrainingLog(WandbSession):
             return  # --keep_last has removed it since
         if len(there) > 1:
             there.append(policy / "config.json")
-        with variables_set(staging(self._folder / "wandb")):
+        with environment_set(staging(self._folder / "wandb")):
             artifact = wandb.Artifact(f"{self._group}-{step:06d}", type="model")
             for file in there:
                 artifact.add_file(str(file))

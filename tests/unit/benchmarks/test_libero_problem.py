@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from proctor.benchmarks.libero.expert import can_do
+from proctor.benchmarks.libero.expert import has_skills
 from proctor.benchmarks.libero.problem import Goal, Problem, Relation, read_problem
 from proctor.benchmarks.libero.scene import COLUMNS, ROWS, Scene
 
@@ -56,8 +56,8 @@ def test_goals_things_and_regions_are_read_and_what_the_scene_lacks_is_left_out(
 
 def test_the_expert_fills_a_drawer_only_if_it_stands_open(tmp_path: Path) -> None:
     goal = "(In akita_black_bowl_1 white_cabinet_1_bottom_region)"
-    assert not can_do(problem_of(tmp_path, goal))
-    assert can_do(problem_of(tmp_path, goal, init="(Open white_cabinet_1_bottom_region)"))
+    assert not has_skills(problem_of(tmp_path, goal))
+    assert has_skills(problem_of(tmp_path, goal, init="(Open white_cabinet_1_bottom_region)"))
 
 
 def test_a_scene_keeps_what_it_saw_when_the_array_is_written_again(tmp_path: Path) -> None:

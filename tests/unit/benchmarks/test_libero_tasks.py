@@ -15,7 +15,7 @@ from proctor.benchmarks.libero import benchmark as libero
 from proctor.benchmarks.libero import tasks as libero_tasks
 from proctor.benchmarks.libero import versions
 from proctor.benchmarks.libero.benchmark import Horizons, Libero, LiberoConfig
-from proctor.benchmarks.mujoco.pictures import ObservationType
+from proctor.benchmarks.mujoco.render_config import ObservationType
 from proctor.errors import MissingExtra, UsageError
 from proctor.evaluation.plan import make_plan
 

@@ -10,7 +10,7 @@ import pytest
 from proctor.cli import main
 from proctor.datasets.format.info_file import read_info
 from proctor.datasets.format.tasks import read_tasks
-from proctor.machine import files
+from proctor.system import files
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "data" / "datasets"
 CAMERA = "observation.images.top"

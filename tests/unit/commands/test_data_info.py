@@ -10,7 +10,7 @@ from rich.console import Console
 
 from proctor.cli import main
 from proctor.report.dataset_facts import read_facts
-from proctor.report.dataset_tables import Room, duration, facts_tables, size_text
+from proctor.report.dataset_tables import TableSize, duration, facts_tables, size_text
 from tests.unit.datasets.damage import (
     EPISODES,
     INFO,
@@ -63,7 +63,7 @@ def test_a_terminal_is_not_too_narrow_and_lists_are_cut(tmp_path: Path) -> None:
     facts = read_facts(copy_of(VIDEO, tmp_path, json_with(INFO, longer)))
     console = Console(width=60, force_terminal=True, color_system=None)
     with console.capture() as shown:
-        for table in facts_tables(facts, Room(60, 1)):
+        for table in facts_tables(facts, TableSize(60, 1)):
             console.print(table)
     lines = shown.get().splitlines()
     assert max(map(len, lines)) <= 60

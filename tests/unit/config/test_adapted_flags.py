@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from proctor.benchmarks.gym.success import Moment, Source, SuccessRule, parse_success
+from proctor.benchmarks.gym.success import SuccessInputs, SuccessRule, SuccessSource, parse_success
 from proctor.cli import main
 from proctor.config.builder import benchmark_config_from
 from proctor.errors import UsageError
@@ -114,17 +114,17 @@ def test_nothing_of_them_is_imported_to_read_their_flags() -> None:
 @pytest.mark.parametrize(
     ("text", "rule"),
     [
-        ("terminated", SuccessRule(Source.TERMINATED)),
-        ("info.is_success", SuccessRule(Source.INFO, path=("is_success",))),
-        ("info.a.b", SuccessRule(Source.INFO, path=("a", "b"))),
-        ("info.score>=0.5", SuccessRule(Source.INFO, path=("score",), least=0.5)),
-        ("reward >= -1e-3", SuccessRule(Source.REWARD, least=-1e-3)),
-        ("return>=200", SuccessRule(Source.RETURN, least=200)),
-        ("truncated", SuccessRule(Source.TRUNCATED)),
-        ("none", SuccessRule(Source.NONE)),
-        ("at_end", SuccessRule(Source.INFO, path=("is_success",), at_end=True)),
-        ("info.won at_end", SuccessRule(Source.INFO, path=("won",), at_end=True)),
-        ("reward>=1, at_end", SuccessRule(Source.REWARD, least=1, at_end=True)),
+        ("terminated", SuccessRule(SuccessSource.TERMINATED)),
+        ("info.is_success", SuccessRule(SuccessSource.INFO, path=("is_success",))),
+        ("info.a.b", SuccessRule(SuccessSource.INFO, path=("a", "b"))),
+        ("info.score>=0.5", SuccessRule(SuccessSource.INFO, path=("score",), least=0.5)),
+        ("reward >= -1e-3", SuccessRule(SuccessSource.REWARD, least=-1e-3)),
+        ("return>=200", SuccessRule(SuccessSource.RETURN, least=200)),
+        ("truncated", SuccessRule(SuccessSource.TRUNCATED)),
+        ("none", SuccessRule(SuccessSource.NONE)),
+        ("at_end", SuccessRule(SuccessSource.INFO, path=("is_success",), at_end=True)),
+        ("info.won at_end", SuccessRule(SuccessSource.INFO, path=("won",), at_end=True)),
+        ("reward>=1, at_end", SuccessRule(SuccessSource.REWARD, least=1, at_end=True)),
     ],
 )
 def test_success_is_read_from_words(text: str, rule: SuccessRule) -> None:
@@ -171,7 +171,7 @@ def test_every_rule_judges_a_step_or_the_end(
 
 def judged(rule: str, **moment: Any) -> bool | None:
     nothing: dict[str, Any] = {"reward": 0.0, "total": 0.0, "terminated": False, "ended": False}
-    return parse_success(rule).judge(Moment(**{**nothing, "info": {}, **moment}))
+    return parse_success(rule).judge(SuccessInputs(**{**nothing, "info": {}, **moment}))
 
 
 def test_random_actions_keep_to_the_bounds_of_each_dimension() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from proctor.benchmarks.base import BenchmarkConfig
 from proctor.config.base import RunConfig, plugin_section
-from proctor.config.builder import Switches, build, own_flags
+from proctor.config.builder import BooleanFlags, build, own_flags
 from proctor.config.evaluation import EvalConfig
 from proctor.config.flags import split_argv
 from proctor.config.help import flags_help
@@ -106,18 +106,18 @@ def test_the_help_of_a_second_config_has_its_own_flags_and_the_plug_ins() -> Non
 
 def test_switches_are_the_bool_fields_of_the_config_and_its_plug_ins() -> None:
     words = ["--env.type", "fake", "--env.endless", "--resume", "--optimizer.fused", "word"]
-    positional, given = split_argv(words, Switches(MadeUpTraining, words))
+    positional, given = split_argv(words, BooleanFlags(MadeUpTraining, words))
     assert positional == ["word"]
     assert given == {
         "env.type": "fake", "env.endless": "true", "resume": "true", "optimizer.fused": "true",
     }  # fmt: skip
     bools = {flag.name for flag in own_flags(EvalConfig) if flag.inner is bool}
     assert {"resume", "live", "eval.strict", "wandb.enable"} <= bools
-    assert all(name in Switches(EvalConfig, []) for name in bools)
+    assert all(name in BooleanFlags(EvalConfig, []) for name in bools)
 
 
 def test_a_switch_of_a_plug_in_that_only_a_file_names_is_known_too() -> None:
-    switches = Switches(EvalConfig, ["--resume"])
+    switches = BooleanFlags(EvalConfig, ["--resume"])
     assert "trust_remote_code" in switches
     assert "env.trust_remote_code" in switches
     assert "policy.compile" in switches
@@ -127,8 +127,8 @@ def test_a_switch_of_a_plug_in_that_only_a_file_names_is_known_too() -> None:
 
 def test_a_flag_of_the_plug_in_that_is_named_is_what_that_one_declares() -> None:
     name = f"{__name__}:make_counting"
-    assert "policy.compile" not in Switches(EvalConfig, [f"--policy.type={name}"])
-    assert "policy.compile" not in Switches(EvalConfig, ["--policy.type", name])
+    assert "policy.compile" not in BooleanFlags(EvalConfig, [f"--policy.type={name}"])
+    assert "policy.compile" not in BooleanFlags(EvalConfig, ["--policy.type", name])
 
 
 def test_an_alias_stands_for_the_field_that_declares_it() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from proctor.benchmarks.fake import Fault
-from proctor.config.builder import Switches, build, own_flags
+from proctor.config.builder import BooleanFlags, build, own_flags
 from proctor.config.evaluation import EvalConfig
 from proctor.config.flags import flags_of, read_config_file, split_argv
 from proctor.config.help import help_lines
@@ -38,7 +38,7 @@ def test_a_flag_without_its_value_is_refused(words: list[str]) -> None:
 def test_a_switch_that_is_misspelt_is_suggested() -> None:
     words = ["--resum", "--output_dir=x"]
     with pytest.raises(UsageError, match=r"unknown flag --resum; did you mean --resume\?"):
-        split_argv(words, Switches(EvalConfig, words))
+        split_argv(words, BooleanFlags(EvalConfig, words))
     with pytest.raises(UsageError, match=r"unknown flag --unpair; did you mean --unpaired\?"):
         split_argv(["a", "b", "--unpair"], {"unpaired"})
 
@@ -211,9 +211,9 @@ def test_every_flag_has_a_line_of_meaning() -> None:
     from proctor import plugins
 
     flags = own_flags(EvalConfig)
-    for name in plugins.known("benchmarks"):
+    for name in plugins.known_plugins("benchmarks"):
         flags += flags_of(plugins.find_benchmark(name).config, "env.")
-    for name in plugins.known("policies"):
+    for name in plugins.known_plugins("policies"):
         flags += flags_of(plugins.find_policy(name).config, "policy.")
     missing = [flag.name for flag in flags if not flag.help and not flag.name.endswith(".type")]
     assert missing == []

@@ -12,16 +12,16 @@ from typing import Any, get_type_hints
 import pytest
 
 from proctor import plugins
-from proctor.benchmarks.mujoco.pictures import ObservationType
+from proctor.benchmarks.mujoco.render_config import ObservationType
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
-from proctor.config.lerobot_training import ours
+from proctor.config.lerobot_training import drop_lerobot_settings
 from proctor.config.recording import RecordConfig
 from proctor.config.training import TrainConfig
-from proctor.definition import Use
 from proctor.errors import UsageError
 from proctor.evaluation.run import default_folder
 from proctor.features import STATE
+from proctor.fingerprint import ConfigUse
 from proctor.policies.lerobot.families import FAMILIES, family
 from proctor.policies.lerobot.overrides import idle_overrides, override
 
@@ -96,7 +96,7 @@ def test_every_flag_of_a_benchmark_is_done_or_taken_with_a_note(benchmark: str) 
 
 
 def test_a_benchmark_of_lerobots_that_is_not_there_says_what_to_use() -> None:
-    absent = FLAGS["env"].keys() - plugins.known("benchmarks")
+    absent = FLAGS["env"].keys() - plugins.known_plugins("benchmarks")
     assert absent, "all of them are there: the list of what to use can go"
     for name in absent:
         with pytest.raises(UsageError, match=rf"--env\.type={name} is not there: .*(use|--env\.)"):
@@ -138,13 +138,13 @@ def test_a_training_is_read_from_lerobots_file_whatever_policy_it_is_of(kind: st
     told = {"type": kind} | FLAGS["policy"][kind]
     if "rtc_config" in told:
         told["rtc_config"] = {"enabled": False}
-    settings = ours({"policy": told, "dataset": {"repo_id": "a/b"}})
+    settings = drop_lerobot_settings({"policy": told, "dataset": {"repo_id": "a/b"}})
     built: Any = build(TrainConfig, settings)
     assert built.policy.type == kind
     if kind in ("smolvla", "xvla"):
         wrong = {"smolvla": {"prefix_length": 3}, "xvla": {"dtype": "bfloat16"}}[kind]
         with pytest.raises(UsageError, match=r"--policy\.(prefix_length|dtype)="):
-            ours({"policy": told | wrong})
+            drop_lerobot_settings({"policy": told | wrong})
 
 
 @pytest.mark.parametrize("kind", CHECKPOINTS)
@@ -167,7 +167,7 @@ def test_so_are_those_of_a_checkpoint_whose_type_is_read_later(kind: str) -> Non
 def _is_a_field(config: Any, overrides: dict[str, Any]) -> bool:
     """Whether a checkpoint takes the flag; what it says of the rest of the config is no matter."""
     try:
-        override(config, overrides, Use.EVALUATION)
+        override(config, overrides, ConfigUse.EVALUATION)
     except UsageError as error:
         return "has no --policy" not in str(error)
     return True

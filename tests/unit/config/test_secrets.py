@@ -15,8 +15,8 @@ from proctor.commands.eval_several import evaluate_several, variants_of
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
 from proctor.config.serving import ServeConfig
-from proctor.definition import API_KEY_VARIABLE
 from proctor.errors import EXIT_INTERRUPTED, UsageError
+from proctor.fingerprint import API_KEY_VARIABLE
 from proctor.policies.remote.config import RemoteConfig, look
 from tests.unit.wire.serving import served
 

@@ -10,7 +10,7 @@ import pytest
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
 from proctor.config.help import flags_help
-from proctor.config.lerobot_training import FOREIGN, lerobot_file, ours
+from proctor.config.lerobot_training import FOREIGN, drop_lerobot_settings, lerobot_train_config
 from proctor.config.training import TrainConfig
 from proctor.config.training_sections import Precision
 from proctor.errors import UsageError
@@ -35,7 +35,7 @@ def test_a_missing_policy_is_answered_with_those_that_can_be_trained() -> None:
 
 
 def test_lerobots_own_file_is_read_as_it_was_meant():
-    config = build(TrainConfig, ours(LEROBOTS))
+    config = build(TrainConfig, drop_lerobot_settings(LEROBOTS))
     assert (config.steps, config.batch_size, config.save_freq, config.seed) == (4, 4, 2, 1000)
     assert config.dataset.root == Path("demo_ds2")
     assert config.optimizer.lr == 1e-5
@@ -62,12 +62,12 @@ def test_the_defaults_are_lerobots():
 @pytest.mark.parametrize("name", FOREIGN)
 def test_what_lerobot_alone_does_is_refused_with_a_reason_and_its_default_is_not(name):
     known = FOREIGN[name]
-    assert ours({name: known.values[0]}) == {}
-    assert ours({name: str(known.values[0]).lower()}) == {}
+    assert drop_lerobot_settings({name: known.values[0]}) == {}
+    assert drop_lerobot_settings({name: str(known.values[0]).lower()}) == {}
     assert known.reason
     if name != "dataset.return_uint8":  # there is no third
         with pytest.raises(UsageError, match=f"^--{name}=7: ") as refused:
-            ours({name: "7"})
+            drop_lerobot_settings({name: "7"})
         assert known.reason in str(refused.value)
 
 
@@ -75,11 +75,13 @@ def test_what_lerobot_alone_does_is_refused_with_a_reason_and_its_default_is_not
 def test_a_field_of_what_is_not_there_is_refused_with_the_reason(name):
     section = name.partition(".")[0]
     with pytest.raises(UsageError, match=f"^--{section}=x: {FOREIGN[section].reason}"):
-        ours({name: "x"})
+        drop_lerobot_settings({name: "x"})
 
 
 def test_older_names_and_nulls_are_read_as_lerobot_reads_them():
-    found = ours({"eval_freq": 5, "policy.pretrained_backbone_weights": "null", "scheduler": None})
+    found = drop_lerobot_settings(
+        {"eval_freq": 5, "policy.pretrained_backbone_weights": "null", "scheduler": None}
+    )
     assert found == {"env_eval_freq": 5, "policy.pretrained_backbone_weights": None}
 
 
@@ -91,14 +93,14 @@ def test_what_we_write_has_no_key_that_lerobot_does_not_know():
     action = {"action": Feature(FeatureKind.ACTION, (2,), "float32")}
     policy = ActConfig(input_features=features, output_features=action)
     recipe = {"optimizer": LEROBOTS["optimizer"], "scheduler": None}
-    written = json.loads(json.dumps(lerobot_file(config, policy, recipe)))
+    written = json.loads(json.dumps(lerobot_train_config(config, policy, recipe)))
     assert written.keys() <= LEROBOTS.keys()
     for section in ("dataset", "eval", "policy"):
         assert written[section].keys() <= LEROBOTS[section].keys(), section
     assert "accelerator" not in written  # LeRobot 0.6.1 has none
     other = build(TrainConfig, {**LEAST, "accelerator.mixed_precision": "bf16"})
     assert other.accelerator.mixed_precision is Precision.BF16
-    assert lerobot_file(other, policy, recipe)["accelerator"]["mixed_precision"] == "bf16"
+    assert lerobot_train_config(other, policy, recipe)["accelerator"]["mixed_precision"] == "bf16"
 
 
 def test_flags_of_training_are_none_of_an_evaluation_and_the_other_way_round():
@@ -161,10 +163,10 @@ def test_an_adapter_is_asked_for_as_in_lerobot():
     assert not plain.peft.active
     section = {"target_modules": ["a", "b"], "full_training_modules": None, "method_type": "LORA"}
     section |= {"init_type": None, "r": 16, "lora_alpha": None}
-    lerobots = build(TrainConfig, ours({**adapts, "peft": section}))
+    lerobots = build(TrainConfig, drop_lerobot_settings({**adapts, "peft": section}))
     flags = build(TrainConfig, {**adapts, "peft.target_modules": "[a, b]"})
     assert lerobots.peft.told() == flags.peft.told() == section
-    assert build(TrainConfig, ours({**adapts, "peft": None})).peft == plain.peft
+    assert build(TrainConfig, drop_lerobot_settings({**adapts, "peft": None})).peft == plain.peft
     regex = build(TrainConfig, {**adapts, "peft.target_modules": r".*\.layers\.\d{1,2}\.linear1"})
     assert regex.peft.targets == r".*\.layers\.\d{1,2}\.linear1"
     with pytest.raises(UsageError, match=r"--ema\.enable is for weights"):

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from proctor.datasets.format.episodes import EpisodeRow, read_episodes, write_episodes
+from proctor.datasets.format.episodes import EpisodeMetadata, read_episodes, write_episodes
 from proctor.datasets.format.info import DEFAULT_FEATURES, Info, data_file, video_file
 from proctor.datasets.format.info_file import read_info, write_info
 from proctor.datasets.format.schema import arrow_schema
@@ -100,7 +100,7 @@ def make_numbers(root: Path, lengths: list[int], per_file: int = 2) -> Path:
     )
     rows, start = [], 0
     for e, n in enumerate(lengths):
-        rows.append(EpisodeRow(e, ("a",), n, (0, e // per_file), start, start + n, {}))
+        rows.append(EpisodeMetadata(e, ("a",), n, (0, e // per_file), start, start + n, {}))
         start += n
     for file in range(-(-len(lengths) // per_file)):
         table = pa.concat_tables(
@@ -115,7 +115,7 @@ def make_numbers(root: Path, lengths: list[int], per_file: int = 2) -> Path:
     return root
 
 
-def _frames(info: Info, row: EpisodeRow) -> pa.Table:
+def _frames(info: Info, row: EpisodeMetadata) -> pa.Table:
     frame = np.arange(row.length)
     index = row.from_index + frame
     columns = {

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 
 from proctor.cli import main
-from proctor.datasets.check import check, mend
-from proctor.datasets.checks.findings import Level, ranges
+from proctor.datasets.check import check, repair
+from proctor.datasets.checks.findings import FindingLevel, ranges
 from proctor.datasets.format.info_file import read_info
 from proctor.datasets.format.tasks import read_tasks
 from proctor.datasets.writer import DatasetWriter
@@ -311,18 +311,18 @@ def test_what_follows_from_the_rest_is_mended(name: str, tmp_path: Path) -> None
     root = copy_of(VIDEO, tmp_path, damage)
     (finding,) = check(root).findings
     assert finding.mend == f"proctor data check {root} --mend"
-    assert len(mend(root)) == 1
+    assert len(repair(root)) == 1
     assert check(root).findings == ()
     assert read_info(root) == read_info(VIDEO)
     assert read_tasks(root, read_info(root)) == ("push the block", "lift the cup")
-    assert mend(root) == []
+    assert repair(root) == []
 
 
 def test_tasks_whose_numbers_are_lost_are_not_mended_by_guessing(tmp_path: Path) -> None:
     root = copy_of(VIDEO, tmp_path, column_with(TASKS, "task_index", entry(1, 5)))
     before = (root / TASKS).read_bytes()
     with pytest.raises(DatasetError, match="only who made them can tell"):
-        mend(root)
+        repair(root)
     assert (root / TASKS).read_bytes() == before
 
 
@@ -427,7 +427,7 @@ def test_findings_as_json_are_for_scripts(
     said = json.loads(capsys.readouterr().out)
     assert (said["version"], said["errors"], said["decoded"]) == ("v3.0", 1, False)
     assert said["findings"][0] == {
-        "level": Level.ERROR.value,
+        "level": FindingLevel.ERROR.value,
         "kind": "data.missing",
         "what": "no such file",
         "where": f"{DATA}, episodes 0, 1, 2",

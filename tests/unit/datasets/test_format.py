@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from proctor.datasets.format.episodes import (
-    EpisodeRow,
-    Span,
+    EpisodeMetadata,
+    VideoSpan,
     read_episode_stats,
     read_episodes,
     write_episodes,
@@ -204,14 +204,14 @@ def test_episodes_are_what_lerobot_wrote() -> None:
     root = GOLDEN / "video3ep"
     episodes = read_episodes(root, read_info(root))
     assert [row.length for row in episodes] == [12, 7, 9]
-    assert episodes[1] == EpisodeRow(
+    assert episodes[1] == EpisodeMetadata(
         index=1,
         tasks=("lift the cup",),
         length=7,
         data=(0, 0),
         from_index=12,
         to_index=19,
-        videos={TOP: Span(0, 0, 1.2, 1.9)},
+        videos={TOP: VideoSpan(0, 0, 1.2, 1.9)},
     )
 
 
@@ -315,7 +315,7 @@ def test_older_versions_are_read_as_they_lie(copied: Path, version: str) -> None
     assert read_tasks(copied, info) == ("push the block", "lift the cup")
     row = read_episodes(copied, info)[2]
     assert (row.length, row.from_index, row.to_index, row.data) == (9, 19, 28, (0, 2))
-    assert row.videos == {TOP: Span(0, 2, 0.0, 0.9)}
+    assert row.videos == {TOP: VideoSpan(0, 2, 0.0, 0.9)}
     found = video_file(copied, info, TOP, 0, 2)
     assert found == copied / f"videos/chunk-000/{TOP}/episode_000002.mp4"
     assert read_episode_stats(copied, info) == []

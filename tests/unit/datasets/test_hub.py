@@ -15,7 +15,7 @@ from proctor.cli import main
 from proctor.datasets import hub as hub_module
 from proctor.datasets.edit import operations
 from proctor.datasets.edit.build import edit
-from proctor.datasets.edit.place import same_folder
+from proctor.datasets.edit.destination import in_place_destination
 from proctor.datasets.format.info_file import read_info
 from proctor.datasets.hub import pull, push
 from proctor.errors import UsageError
@@ -118,7 +118,7 @@ def test_the_tag_moves_and_files_that_are_gone_go(root: Path, hub: FakeHub) -> N
     (root / "videos/observation.images.top/chunk-000/file-001.mp4").write_bytes(b"more")
     push(root, "me/demos", hub=hub)
     (root / "videos/observation.images.top/chunk-000/file-001.mp4").unlink()
-    edit(root, same_folder(root), lambda s: operations.delete(s, [0]))
+    edit(root, in_place_destination(root), lambda s: operations.delete(s, [0]))
     hub.commits[-1]["notes.txt"] = b"of somebody else"
     push(root, "me/demos", hub=hub)
     assert hub.tags == {"v3.0": str(len(hub.commits) - 1)}

@@ -10,11 +10,11 @@ import pytest
 
 from proctor import datasets
 from proctor.datasets.check import check
-from proctor.datasets.checks.findings import Level
+from proctor.datasets.checks.findings import FindingLevel
 from proctor.datasets.edit import operations
 from proctor.datasets.edit.build import build, edit
-from proctor.datasets.edit.place import new_folder, same_folder
-from proctor.datasets.edit.recipe import open_source
+from proctor.datasets.edit.destination import in_place_destination, new_destination
+from proctor.datasets.edit.edit_plan import open_source
 from proctor.datasets.format.episode_stats import read_episode_stats
 from proctor.datasets.format.info_file import read_info
 from proctor.datasets.format.tables import read_stats
@@ -86,10 +86,10 @@ def test_recording_writes_the_deviations_of_the_data(recorded: Path) -> None:
 
 def test_check_names_the_feature_and_the_episodes_whose_deviations_are_off(lerobots: Path) -> None:
     whole, each = sorted(check(lerobots).findings, key=lambda finding: finding.level.value)
-    assert (whole.level, whole.kind) == (Level.ERROR, "stats.differ")
+    assert (whole.level, whole.kind) == (FindingLevel.ERROR, "stats.differ")
     assert f"{STATE}: std of component 0 is 0.5" in whole.what
     assert "(6 episodes)" in whole.what
-    assert (each.level, each.kind) == (Level.WARNING, "stats.episodes")
+    assert (each.level, each.kind) == (FindingLevel.WARNING, "stats.episodes")
     assert "episodes 0, 1, 2, 3, 4 and 1 more" in each.where
 
 
@@ -97,14 +97,14 @@ def test_a_deviation_that_is_slightly_off_is_a_warning(recorded: Path) -> None:
     said = read_stats(recorded)[STATE]["std"] * [1.05, 1, 1]
     json_with(STATS, lambda stats: stats[STATE].update(std=said.tolist()))(recorded)
     (finding,) = check(recorded).findings
-    assert (finding.level, finding.kind) == (Level.WARNING, "stats.differ")
+    assert (finding.level, finding.kind) == (FindingLevel.WARNING, "stats.differ")
 
 
 def test_a_mean_that_is_off_by_many_deviations_is_an_error(recorded: Path) -> None:
     said = read_stats(recorded)[STATE]["mean"] + [1, 0, 0]
     json_with(STATS, lambda stats: stats[STATE].update(mean=said.tolist()))(recorded)
     (finding,) = check(recorded).findings
-    assert (finding.level, finding.kind) == (Level.ERROR, "stats.differ")
+    assert (finding.level, finding.kind) == (FindingLevel.ERROR, "stats.differ")
 
 
 def test_what_float32_leaves_of_a_constants_deviation_is_no_finding(recorded: Path) -> None:
@@ -114,21 +114,27 @@ def test_what_float32_leaves_of_a_constants_deviation_is_no_finding(recorded: Pa
 
 
 def test_data_stats_mends_the_deviations(lerobots: Path) -> None:
-    edit(lerobots, same_folder(lerobots), lambda s: operations.recount(s, pictures=False))
+    edit(
+        lerobots,
+        in_place_destination(lerobots),
+        lambda s: operations.recompute_statistics(s, pictures=False),
+    )
     assert_stds_of_the_data(lerobots)
     assert check(lerobots).findings == ()
 
 
 def deleted(root: Path, out: Path) -> None:
-    build(operations.delete(open_source(root), [1]), new_folder(out))
+    build(operations.delete(open_source(root), [1]), new_destination(out))
 
 
 def split(root: Path, out: Path) -> None:
-    build(operations.split(open_source(root), {"train": 0.5, "val": 0.5})["val"], new_folder(out))
+    build(
+        operations.split(open_source(root), {"train": 0.5, "val": 0.5})["val"], new_destination(out)
+    )
 
 
 def merged(root: Path, out: Path) -> None:
-    build(operations.merge([open_source(root), open_source(root)]), new_folder(out))
+    build(operations.merge([open_source(root), open_source(root)]), new_destination(out))
 
 
 @pytest.mark.parametrize("make", [deleted, split, merged])

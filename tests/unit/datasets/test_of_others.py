@@ -17,18 +17,18 @@ import pytest
 from proctor import datasets
 from proctor.datasets.check import check
 from proctor.datasets.edit.build import edit
-from proctor.datasets.edit.operations import delete, merge, recount, select
-from proctor.datasets.edit.place import new_folder
-from proctor.datasets.edit.recipe import open_source
+from proctor.datasets.edit.destination import new_destination
+from proctor.datasets.edit.edit_plan import open_source
+from proctor.datasets.edit.operations import delete, merge, recompute_statistics, select
 from proctor.datasets.format.episode_stats import read_episode_stats
 from proctor.datasets.format.info_file import read_info
 from proctor.datasets.format.tables import read_stats
 from proctor.datasets.frames.encoder import CODECS, VideoEncoder
-from proctor.datasets.frames.pictures import decode_pictures
+from proctor.datasets.frames.images import decode_images
 from proctor.datasets.frames.video import FrameReader, FrameRequest
 from proctor.datasets.writer import DatasetWriter
 from proctor.errors import DatasetError, UsageError
-from proctor.machine import files
+from proctor.system import files
 from tests.unit.datasets.making import copied
 from tests.unit.datasets.writing.toy import AXES, FAST
 
@@ -75,7 +75,11 @@ def test_rows_of_an_episode_that_was_given_up_are_not_taken_for_the_next(root: P
     pq.write_table(pa.concat_tables([table, given_up]), root / TABLE)
     with pytest.raises(DatasetError, match="has 2 rows that are of no episode; run: proctor data"):
         DatasetWriter.resume(root)
-    edit(root, new_folder(root.with_name("mended")), lambda source: recount(source, pictures=False))
+    edit(
+        root,
+        new_destination(root.with_name("mended")),
+        lambda source: recompute_statistics(source, pictures=False),
+    )
     with DatasetWriter.resume(root.with_name("mended")) as writer:
         record(writer, 3, 2)
     frames = datasets.open(root.with_name("mended"), episodes=[3]).batch([0, 1])
@@ -103,7 +107,7 @@ def test_episodes_that_lie_in_files_by_turns_are_gone_on_with(root: Path) -> Non
 def test_what_is_no_number_has_no_place_among_quantiles_and_stops_nobody(root: Path) -> None:
     gaps = [[math.nan, step] for step in range(8)] + [[math.nan, math.inf]]
     set_column(root, "action", gaps)
-    edit(root, new_folder(root.with_name("fewer")), lambda source: delete(source, [0]))
+    edit(root, new_destination(root.with_name("fewer")), lambda source: delete(source, [0]))
     of_fewer = read_stats(root.with_name("fewer"))["action"]
     assert np.isnan(of_fewer["q50"][0])
     assert 4 <= of_fewer["q50"][1] <= 5  # of 2 to 7: a gap in one component costs no other
@@ -121,7 +125,7 @@ def test_statistics_of_tasks_that_an_edit_left_behind_are_worked_out_again(root:
         table = table.set_column(place, table.schema.field(place), pa.array([[7.0]] * 3))
     pq.write_table(table, path)
     out = root.with_name("fewer")
-    edit(root, new_folder(out), lambda source: delete(source, [0]))
+    edit(root, new_destination(out), lambda source: delete(source, [0]))
     found = [stats["task_index"] for stats in read_episode_stats(out, read_info(out))]
     assert [[stats[name].item() for name in ("min", "max", "mean")] for stats in found] == [
         [0, 0, 0],
@@ -139,7 +143,11 @@ def test_episodes_of_which_pixels_were_counted_weigh_no_more_than_others(tmp_pat
     pq.write_table(table.set_column(place, table.schema.field(place), counts), path)
     found = []
     for root in (plain, streamed):
-        edit(root, new_folder(tmp_path / f"{root.name}_fewer"), lambda source: delete(source, [0]))
+        edit(
+            root,
+            new_destination(tmp_path / f"{root.name}_fewer"),
+            lambda source: delete(source, [0]),
+        )
         with DatasetWriter.resume(root) as writer:
             resumed = writer._totals.stats()[TOP]
         found.append((read_stats(tmp_path / f"{root.name}_fewer")[TOP], resumed))
@@ -170,7 +178,9 @@ def test_a_frame_that_is_missing_before_an_episode_does_not_shift_its_pictures(
             if step % 3 == 2:
                 writer.end_episode()
     without_frame(tmp_path / f"all/videos/{TOP}/chunk-000/file-000.mp4", 1)
-    made = edit(tmp_path / "all", new_folder(tmp_path / "one"), lambda source: select(source, [1]))
+    made = edit(
+        tmp_path / "all", new_destination(tmp_path / "one"), lambda source: select(source, [1])
+    )
     assert made.again == {TOP: [0]}
     shades = datasets.open(tmp_path / "one").batch([0, 1, 2])[TOP].mean(axis=(1, 2, 3))
     assert np.abs(shades - [60, 80, 100]).max() < 5
@@ -192,7 +202,7 @@ def test_distances_of_16_bits_are_not_read_as_shades_of_8() -> None:
     picture = av.VideoFrame.from_ndarray(shades, format="gray16be")
     content = b"".join(map(bytes, (*encoder.encode(picture), *encoder.encode(None))))
     with pytest.raises(DatasetError, match="here: a picture is of 16 bits: distances in tables"):
-        decode_pictures("here", [content], (2, 4, 1))
+        decode_images("here", [content], (2, 4, 1))
 
 
 def test_one_number_is_written_with_the_axis_that_lerobot_asks_for(tmp_path: Path) -> None:

@@ -17,7 +17,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from proctor import datasets
-from proctor.datasets.format.episodes import Span, read_episode_stats, read_episodes, write_episodes
+from proctor.datasets.format.episodes import (
+    VideoSpan,
+    read_episode_stats,
+    read_episodes,
+    write_episodes,
+)
 from proctor.datasets.format.info import VIDEO_PATH
 from proctor.datasets.format.info_file import read_info, write_info
 from proctor.datasets.frames.depth import DepthEncoder, DepthScale, DepthUnit
@@ -278,7 +283,7 @@ def test_depth_is_read_in_millimetres(tmp_path: Path) -> None:
     block = scale.info_block(16, 16, 10, DepthUnit.METRE)
     camera = {"dtype": "video", "shape": [16, 16, 1], "names": ["height", "width", "channels"]}
     rows = [
-        replace(row, videos={key: Span(0, 0, row.from_index / 10, row.to_index / 10)})
+        replace(row, videos={key: VideoSpan(0, 0, row.from_index / 10, row.to_index / 10)})
         for row in read_episodes(root, info)
     ]
     write_episodes(root, rows, [{}, {}], 0, 0)

@@ -14,8 +14,8 @@ import pytest
 from proctor import datasets
 from proctor.datasets.cache_settings import FrameCacheSettings
 from proctor.datasets.edit.build import edit
+from proctor.datasets.edit.destination import in_place_destination
 from proctor.datasets.edit.operations import delete
-from proctor.datasets.edit.place import same_folder
 from proctor.errors import DatasetError
 from tests.unit.datasets.making import GOLDEN, TOP, change, copied, make_numbers
 
@@ -195,7 +195,7 @@ def test_a_dataset_that_is_edited_while_it_is_read_shows_no_other_episodes_pictu
         root = copied("video3ep", tmp_path / str(gone))
         dataset = datasets.open(root, episodes=[1])
         dataset.batch([0], ["timestamp", "task_index", "episode_index"])  # no video is open yet
-        edit(root, same_folder(root), lambda source, gone=gone: delete(source, [gone]))
+        edit(root, in_place_destination(root), lambda source, gone=gone: delete(source, [gone]))
         if stays:  # where it lay
             np.testing.assert_array_equal(dataset.batch([0], [TOP])[TOP], expected)
         else:

@@ -11,11 +11,11 @@ import pytest
 
 from proctor import datasets
 from proctor.datasets.edit.build import edit
+from proctor.datasets.edit.destination import in_place_destination
 from proctor.datasets.edit.operations import set_tasks
-from proctor.datasets.edit.place import same_folder
 from proctor.datasets.format.tables import read_stats, write_stats
 from proctor.datasets.format.tasks import write_tasks
-from proctor.datasets.reader import look_up
+from proctor.datasets.reader import open_handle
 from proctor.datasets.stream import open_stream
 from proctor.datasets.writer import DatasetWriter
 from proctor.errors import DatasetError
@@ -53,7 +53,7 @@ def drawers(tmp_path: Path) -> Path:
 
 def rename_tasks(root: Path) -> None:
     """Give episodes 0 and 1 another task: CLOSE becomes task 0, and PULL task 1."""
-    edit(root, same_folder(root), lambda source: set_tasks(source, {0: PULL, 1: PULL}))
+    edit(root, in_place_destination(root), lambda source: set_tasks(source, {0: PULL, 1: PULL}))
 
 
 def tasks_of(dataset) -> list[str]:
@@ -85,14 +85,14 @@ def test_an_edit_between_two_columns_is_noticed(drawers):
 
 
 def test_an_edit_between_metadata_and_frames_is_noticed(drawers):
-    catalogue = look_up(drawers)
+    catalogue = open_handle(drawers)
     rename_tasks(drawers)
     with pytest.raises(DatasetError, match="was edited while it was read"):
         catalogue.frames()[0]
 
 
 def test_statistics_of_an_edited_dataset_are_not_taken(drawers, tmp_path):
-    source = look_up(drawers).source
+    source = open_handle(drawers).source
     shutil.rmtree(drawers)
     record(drawers, [OPEN, OPEN, CLOSE, CLOSE], seed=1)
     with pytest.raises(DatasetError, match="was edited while it was read"):

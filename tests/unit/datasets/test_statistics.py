@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from proctor.datasets.format.tables import as_stats
-from proctor.datasets.numbers.spread import Spread, Totals
+from proctor.datasets.numbers.quantiles import RunningStatistics, StreamingQuantiles
 from proctor.datasets.numbers.statistics import (
     QUANTILES,
     FeatureStats,
     PixelCounts,
     aggregate,
-    numbers_stats,
+    array_stats,
     sampled_frames,
 )
 from proctor.features import Array
@@ -27,12 +27,12 @@ GOLDEN: dict[str, Any] = json.loads(
 )
 
 
-def recipe(name: str, shape: tuple[int, ...], low: float = -1, high: float = 1) -> Array:
+def edit_plan(name: str, shape: tuple[int, ...], low: float = -1, high: float = 1) -> Array:
     waves = np.sin(np.arange(np.prod(shape)) * 1.7 + zlib.crc32(name.encode()) % 977)
     return ((waves + 1) / 2 * (high - low) + low).reshape(shape).astype(np.float32)
 
 
-EPISODES = (recipe("ep1", (40, 3)), recipe("ep2", (25, 3), -3, 5))
+EPISODES = (edit_plan("ep1", (40, 3)), edit_plan("ep2", (25, 3), -3, 5))
 
 
 def as_lists(stats: FeatureStats) -> dict[str, list[Any]]:
@@ -47,9 +47,9 @@ def picture_stats(pictures: Array) -> FeatureStats:
 
 
 def totals_of(episodes: list[Array]) -> FeatureStats:
-    totals = Totals()
+    totals = RunningStatistics()
     for values in episodes:
-        totals.add({"x": numbers_stats(values)}, {"x": values}, {})
+        totals.add({"x": array_stats(values)}, {"x": values}, {})
     return totals.stats()["x"]
 
 
@@ -66,11 +66,11 @@ def assert_as_lerobots(stats: FeatureStats, golden: dict[str, list[Any]]) -> Non
 
 @pytest.mark.parametrize("which", [0, 1])
 def test_the_numbers_of_one_episode_are_lerobots(which: int) -> None:
-    assert_as_lerobots(numbers_stats(EPISODES[which]), GOLDEN["stats"][f"ep{which + 1}"])
+    assert_as_lerobots(array_stats(EPISODES[which]), GOLDEN["stats"][f"ep{which + 1}"])
 
 
 def test_a_scalars_statistics_have_one_entry() -> None:
-    assert_as_lerobots(numbers_stats(EPISODES[0][:, 0]), GOLDEN["stats_scalar"])
+    assert_as_lerobots(array_stats(EPISODES[0][:, 0]), GOLDEN["stats_scalar"])
 
 
 AROUND = [(500, 0.01), (2013, 0.05), (5000, 0.2), (1e5, 5), (-300, 0.02)]
@@ -90,7 +90,7 @@ def test_deviations_around_a_large_mean_are_those_of_the_data(
     mean: float, deviation: float
 ) -> None:
     episodes = float32_around(mean, deviation)
-    each = [{"x": numbers_stats(values)} for values in episodes]
+    each = [{"x": array_stats(values)} for values in episodes]
     for values, stats in zip(episodes, each, strict=True):
         exact = values.astype(np.float64)
         np.testing.assert_allclose(stats["x"]["std"], exact.std(axis=0), rtol=1e-12)
@@ -103,7 +103,7 @@ def test_deviations_around_a_large_mean_are_those_of_the_data(
 def test_merging_uses_float64_whatever_a_dataset_holds() -> None:
     episodes = float32_around(2013, 0.05)
     parts = [
-        {"x": {n: v.astype(np.float32) for n, v in numbers_stats(values).items() if n != "count"}}
+        {"x": {n: v.astype(np.float32) for n, v in array_stats(values).items() if n != "count"}}
         for values in episodes
     ]
     for part, values in zip(parts, episodes, strict=True):
@@ -115,7 +115,7 @@ def test_merging_uses_float64_whatever_a_dataset_holds() -> None:
 
 
 def test_whole_numbers_in_a_file_do_not_cut_those_of_later_episodes() -> None:
-    totals = Totals()
+    totals = RunningStatistics()
     for low in (0, 0.75):
         said = {name: [low] for name in ("min", "max", "mean", "std")} | {"count": [4]}
         totals.add(as_stats(Path("stats.json"), {"x": said}), {}, {})
@@ -127,25 +127,25 @@ def test_one_grey_level_has_no_deviation() -> None:
 
 
 def test_integers_and_booleans_count_as_floats_that_hold_them() -> None:
-    flags = numbers_stats(np.array([False, True, True, False]))
+    flags = array_stats(np.array([False, True, True, False]))
     assert flags["mean"].tolist() == [0.5]
     assert flags["q01"].tolist() == [-1.000000013351432e-10]  # float32's, as in LeRobot's files
-    assert numbers_stats(np.arange(12))["q01"].tolist() == [-1e-10]
+    assert array_stats(np.arange(12))["q01"].tolist() == [-1e-10]
 
 
 def test_a_feature_of_several_axes_is_reduced_to_its_last() -> None:
     values = np.arange(24, dtype=np.float32).reshape(2, 4, 3)
-    stats = numbers_stats(values)
+    stats = array_stats(values)
     assert stats["min"].tolist() == [0, 1, 2]
     assert stats["max"].tolist() == [21, 22, 23]
     assert stats["count"].tolist() == [2]
 
 
 def test_one_frame_has_no_deviation_and_its_quantiles_are_itself() -> None:
-    stats = numbers_stats(np.array([[2.0, 3.0]], np.float32))
+    stats = array_stats(np.array([[2.0, 3.0]], np.float32))
     assert stats["std"].tolist() == [0, 0]
     assert all(stats[name].tolist() == [2, 3] for name in QUANTILES)
-    table = numbers_stats(np.array([[[1, 5], [3, 5]]]))  # of two axes: its rows are pooled
+    table = array_stats(np.array([[[1, 5], [3, 5]]]))  # of two axes: its rows are pooled
     assert table["std"].tolist() == [1, 0]
 
 
@@ -188,7 +188,7 @@ def test_large_pictures_are_thinned_and_long_episodes_sampled() -> None:
 
 
 def test_episodes_are_aggregated_as_lerobot_does() -> None:
-    parts = [{"x": numbers_stats(values)} for values in EPISODES]
+    parts = [{"x": array_stats(values)} for values in EPISODES]
     merged = aggregate(parts)["x"]
     for name, expected in GOLDEN["stats"]["aggregated"].items():
         assert merged[name].tolist() == pytest.approx(expected, rel=1e-7)  # its input was float32
@@ -216,14 +216,14 @@ def test_quantiles_of_a_single_episode_stay_lerobots() -> None:
 
 @pytest.mark.parametrize("value", [0.0, -3.25, 1e-30, 7e20])
 def test_a_number_that_never_changes_is_all_its_quantiles(value: float) -> None:
-    spread = Spread()
+    spread = StreamingQuantiles()
     spread.add(np.array([value, value]))
     spread.add(np.array([value]))
     assert spread.quantiles() == pytest.approx([value] * len(QUANTILES), rel=1e-12)
 
 
 def test_a_range_that_explodes_keeps_every_count() -> None:
-    spread = Spread()
+    spread = StreamingQuantiles()
     for value in (1e-300, 1.0, -1e12, 1e300):
         spread.add(np.array([value]))
     assert spread.n == 4
@@ -238,7 +238,7 @@ def dark_and_bright() -> tuple[Array, Array]:
 
 
 def test_quantiles_of_pictures_are_those_of_their_pixels() -> None:
-    totals = Totals()
+    totals = RunningStatistics()
     for pictures in dark_and_bright():
         counts = PixelCounts()
         for picture in pictures:
@@ -250,7 +250,7 @@ def test_quantiles_of_pictures_are_those_of_their_pixels() -> None:
 
 
 def test_pixels_that_nobody_counted_are_guessed_from_the_episodes_quantiles() -> None:
-    totals = Totals()
+    totals = RunningStatistics()
     for pictures in dark_and_bright():
         totals.add({"camera": picture_stats(pictures)}, {}, {"camera": None})
     stats = totals.stats()["camera"]

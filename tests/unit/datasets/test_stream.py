@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from proctor.datasets.reader import open as open_dataset
-from proctor.datasets.reading.stream_files import Folder
+from proctor.datasets.reading.stream_files import LocalFiles
 from proctor.datasets.stream import Stream, StreamOptions, open_stream
 from proctor.errors import DatasetError, UsageError
 from tests.unit.datasets.making import GOLDEN, TOP, copied, make_numbers, turn_old
@@ -39,7 +39,7 @@ def films(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-class Counting(Folder):
+class Counting(LocalFiles):
     """A folder that notes what is asked of it, and which of its files are out now."""
 
     def __init__(self, root: Path) -> None:
@@ -59,7 +59,7 @@ class Counting(Folder):
 
 
 def streamed(root: Path, **options: Any) -> Stream:
-    return Stream(Folder(root), StreamOptions(**options))
+    return Stream(LocalFiles(root), StreamOptions(**options))
 
 
 def order(stream: Stream) -> list[int]:
@@ -126,7 +126,7 @@ def test_a_stream_goes_on_where_another_one_stopped(numbers: Path, read: int) ->
     before = [
         int(item["index"]) for item in itertools.islice(itertools.chain(stopped, stopped), read)
     ]
-    resumed = Stream(Folder(numbers), StreamOptions(seed=5, buffer=6), stopped.state())
+    resumed = Stream(LocalFiles(numbers), StreamOptions(seed=5, buffer=6), stopped.state())
     after: list[int] = []
     while len(before) + len(after) < len(both):
         after += order(resumed)
@@ -207,14 +207,14 @@ def test_what_cannot_be_is_said_in_one_line(numbers: Path, films: Path, tmp_path
         streamed(numbers, episodes=[9])
     state = streamed(numbers, seed=1).state()
     with pytest.raises(UsageError, match="another stream"):
-        Stream(Folder(numbers), StreamOptions(seed=2), state)
+        Stream(LocalFiles(numbers), StreamOptions(seed=2), state)
     for known, fits in (("", True), ("0" * 16, False)):  # of an older Proctor, of other episodes
         other = replace(state, episodes=known)
         with contextlib.nullcontext() if fits else pytest.raises(UsageError, match="of other ep"):
-            Stream(Folder(numbers), StreamOptions(seed=1), other)
+            Stream(LocalFiles(numbers), StreamOptions(seed=1), other)
     assert streamed(numbers, episodes=[0, 1]).state() != streamed(numbers, episodes=[0, 2]).state()
     with pytest.raises(UsageError, match="no position 99"):
-        Stream(Folder(numbers), StreamOptions(seed=1), replace(state, position=99))
+        Stream(LocalFiles(numbers), StreamOptions(seed=1), replace(state, position=99))
     with pytest.raises(UsageError, match="buffer"):
         streamed(numbers, buffer=0)
     with pytest.raises(UsageError, match="no such folder"):

@@ -10,9 +10,9 @@ import pytest
 
 from proctor import datasets
 from proctor.datasets.edit.build import build, edit
+from proctor.datasets.edit.destination import new_destination
+from proctor.datasets.edit.edit_plan import open_source
 from proctor.datasets.edit.operations import delete, merge
-from proctor.datasets.edit.place import new_folder
-from proctor.datasets.edit.recipe import open_source
 from proctor.datasets.format.info_file import read_info
 from proctor.errors import DatasetError, UsageError
 from tests.unit.datasets.making import change, make_numbers
@@ -65,10 +65,10 @@ def test_a_column_that_numbers_nothing_is_refused(tmp_path: Path) -> None:
 
 def test_edits_keep_them_and_datasets_of_other_subtasks_are_not_merged(tmp_path: Path) -> None:
     root = with_subtasks(tmp_path / "set", WORDS)
-    edit(root, new_folder(tmp_path / "fewer"), lambda source: delete(source, [0]))
+    edit(root, new_destination(tmp_path / "fewer"), lambda source: delete(source, [0]))
     assert datasets.open(tmp_path / "fewer")[0]["subtask"] == "reach"
     both = merge([open_source(root), open_source(tmp_path / "fewer")])
-    build(both, new_folder(tmp_path / "both"))
+    build(both, new_destination(tmp_path / "both"))
     assert datasets.open(tmp_path / "both")[8]["subtask"] == "grasp"
     other = with_subtasks(tmp_path / "other", [*WORDS[:2], "drop"])
     with pytest.raises(UsageError, match=r"differ in meta/subtasks\.parquet"):

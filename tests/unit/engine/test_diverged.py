@@ -16,8 +16,8 @@ from proctor.config.evaluation import EvalConfig
 from proctor.evaluation.audit import audit
 from proctor.evaluation.run import Evaluation, prepare, run_evaluation
 from proctor.features import Array
-from proctor.runs.journal import EpisodeRow
-from proctor.types import Outcome, Step, Task
+from proctor.runs.journal import EpisodeRecord
+from proctor.types import Outcome, StepResult, Task
 from tests.conftest import digests
 
 POLICYS = ["raise", "nan", "shape", "segfault", "exit", "hang"]
@@ -25,7 +25,7 @@ MACHINES = ["memory", "kill", "stop"]
 BROKEN = ("point", 0, 1)
 
 
-def the_broken(evaluation: Evaluation) -> EpisodeRow:
+def the_broken(evaluation: Evaluation) -> EpisodeRecord:
     """Return the episode that was made to break; all others are whole."""
     rows = {row.key: row for row in evaluation.rows}
     broken = rows.pop(BROKEN)
@@ -87,7 +87,7 @@ class Drifting(FakeSim):
         super().__init__(config, task)
         self._marks = Path(str(config.break_once_in))
 
-    def step(self, action: Array) -> Step:
+    def step(self, action: Array) -> StepResult:
         step = super().step(action)
         tries = len(list(self._marks.iterdir()))
         if self._index == 1 and self._steps == 3 + tries:

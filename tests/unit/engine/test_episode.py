@@ -12,7 +12,7 @@ from proctor.evaluation.run import Evaluation
 from proctor.report.summary import tally
 from proctor.runs.effort import read_effort
 from proctor.runs.journal import row_of
-from proctor.types import EpisodeSpec, Outcome, Step
+from proctor.types import EpisodeSpec, Outcome, StepResult
 from tests.run_folders import episode as episode_row
 
 
@@ -150,9 +150,9 @@ def test_the_digest_sees_the_world_an_episode_started_in(monkeypatch: pytest.Mon
 class GoesOn(FakeSim):
     """A simulator that is solved after steps 3 and 4, and goes on as if it were not."""
 
-    def step(self, action: Any) -> Step:
+    def step(self, action: Any) -> StepResult:
         super().step(action)
-        return Step(reward=0.0, success=self._steps in (3, 4), terminated=False)
+        return StepResult(reward=0.0, success=self._steps in (3, 4), terminated=False)
 
 
 def test_steps_to_success_end_with_the_first_one_where_the_world_goes_on() -> None:

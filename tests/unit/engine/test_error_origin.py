@@ -16,13 +16,13 @@ import pytest
 from proctor.benchmarks.base import BenchmarkPlugin
 from proctor.benchmarks.fake import Fake, FakeConfig, FakeSim
 from proctor.benchmarks.guarded_sim import GuardedSim, proctor_code
+from proctor.callbacks.staged_episodes import OpenEpisode, RecordingOptions
 from proctor.engine.episode import Window
 from proctor.errors import SimulatorFault, WorkerError
 from proctor.evaluation.run import Evaluation
 from proctor.features import Array, Observation
-from proctor.recorders.takes import OpenTake, Recording
-from proctor.runs.journal import EpisodeRow
-from proctor.types import EpisodeSpec, Outcome, Step, Task
+from proctor.runs.journal import EpisodeRecord
+from proctor.types import EpisodeSpec, Outcome, StepResult, Task
 
 MakeRun = Callable[..., Evaluation]
 BROKEN = ("point", 0, 1)
@@ -65,7 +65,7 @@ class BreakingSim(FakeSim):
         if self._where == where and (self._index, self._steps) == (1, 3):
             fail(self._how)
 
-    def step(self, action: Array) -> Step:
+    def step(self, action: Array) -> StepResult:
         step = super().step(action)
         self._break_in("step")
         with proctor_code():
@@ -86,7 +86,9 @@ class BreakingBenchmark(Fake):
     """The fake benchmark with that simulator; it may break the recorder of its worker instead."""
 
     _config: BreakingConfig
-    preload = ("proctor.datasets.writing.take",)  # else a busy machine takes its import for a hang
+    preload = (
+        "proctor.datasets.writing.staged_episode",
+    )  # else a busy machine takes its import for a hang
 
     def make_sim(self, task: Task) -> FakeSim:
         if self._config.where == "recorder":
@@ -97,21 +99,21 @@ class BreakingBenchmark(Fake):
 def _break_the_recorder(how: str) -> None:
     """Have the recording of every second episode in this process break at its third frame."""
 
-    def begin(self: Recording, spec: EpisodeSpec) -> OpenTake:
+    def begin(self: RecordingOptions, spec: EpisodeSpec) -> OpenEpisode:
         self.forget(spec.key)
-        return (BreakingTake if spec.index == 1 else OpenTake)(self, spec)
+        return (BreakingTake if spec.index == 1 else OpenEpisode)(self, spec)
 
     BreakingTake.how = how
-    Recording.begin = begin  # type: ignore[method-assign]
+    RecordingOptions.begin = begin  # type: ignore[method-assign]
 
 
-class BreakingTake(OpenTake):
+class BreakingTake(OpenEpisode):
     """A recorded episode whose third frame cannot be encoded."""
 
     how = ""
     _frames = 0
 
-    def add(self, seen: Observation, wanted: Array, step: Step) -> None:
+    def add(self, seen: Observation, wanted: Array, step: StepResult) -> None:
         self._frames += 1
         if self._frames == 3:
             fail(self.how)
@@ -121,7 +123,7 @@ class BreakingTake(OpenTake):
 BREAKING = BenchmarkPlugin(BreakingConfig, BreakingBenchmark, "breaks as it is told")
 
 
-def broken(run: MakeRun, where: str, how: str, **flags: Any) -> EpisodeRow:
+def broken(run: MakeRun, where: str, how: str, **flags: Any) -> EpisodeRecord:
     """Return the episode that broke; all others are whole."""
     evaluation = run(
         env__type=f"{HERE}:BREAKING",

@@ -11,18 +11,24 @@ import numpy as np
 import pytest
 
 from proctor.benchmarks.fake import Fake, FakeConfig
-from proctor.engine.chunks import blaming
+from proctor.callbacks.base import Callback
+from proctor.engine.chunks import blame_policy
 from proctor.engine.engine import Engine, EngineSetup
-from proctor.engine.inference import Answer, Attempt, Request, Requests, ThreadInference
+from proctor.engine.inference import (
+    ActionReply,
+    ActionRequest,
+    ActionRequestBatch,
+    EpisodeAttempt,
+    ThreadInference,
+)
 from proctor.engine.replicated import ReplicatedInference
-from proctor.engine.scheduler import Bounds, Scheduler
+from proctor.engine.scheduler import Scheduler, SchedulerLimits
 from proctor.engine.worker import WorkerSetup
 from proctor.errors import PolicyError, UsageError
 from proctor.evaluation.run import Evaluation
 from proctor.features import Array, Feature, Interface
 from proctor.policies.base import Batch, Policy, PolicyConfig, PolicyPlugin, PolicySpec
 from proctor.policies.scripted.random import RandomConfig, RandomPolicy
-from proctor.recorders.base import Recorder
 from proctor.types import EpisodeResult, EpisodeSpec
 from tests.conftest import digests
 
@@ -62,11 +68,13 @@ class Asked:
         self.thread = ThreadInference(self.policy, BENCHMARK.action)
         self.thread.attach(self.answered.set)
 
-    def attempt(self, index: int) -> Attempt:
-        return Attempt(BENCHMARK.spec(BENCHMARK.tasks()[0], index, 0))
+    def attempt(self, index: int) -> EpisodeAttempt:
+        return EpisodeAttempt(BENCHMARK.spec(BENCHMARK.tasks()[0], index, 0))
 
-    def answer(self, attempt: Attempt | None = None) -> Answer:
-        ticket = self.thread.submit(Requests([Request(attempt or self.attempt(0), 0)], {}))
+    def answer(self, attempt: EpisodeAttempt | None = None) -> ActionReply:
+        ticket = self.thread.submit(
+            ActionRequestBatch([ActionRequest(attempt or self.attempt(0), 0)], {})
+        )
         assert self.answered.wait(10)
         taken = self.thread.take()
         assert taken is not None
@@ -132,7 +140,10 @@ def test_a_policy_that_cannot_end_an_episode_is_heard_of() -> None:
 
 def test_what_a_policy_refuses_is_one_line_and_what_breaks_it_has_a_traceback() -> None:
     for raised in (UsageError("words are another model's"), IndexError("out of range")):
-        with pytest.raises(PolicyError, match=str(raised)) as said, blaming(Told(), "at step 0"):
+        with (
+            pytest.raises(PolicyError, match=str(raised)) as said,
+            blame_policy(Told(), "at step 0"),
+        ):
             raise raised
         assert (said.value.__cause__ is None) == isinstance(raised, UsageError)
 
@@ -236,13 +247,13 @@ def test_a_chunk_without_an_action_is_refused(run: Callable[..., Evaluation]) ->
         run(policy__type="tests.unit.engine.test_inference:EMPTY", eval__n_episodes=4)
 
 
-class Kept(Recorder):
+class Kept(Callback):
     """Keeps results."""
 
     def __init__(self) -> None:
         self.results: list[EpisodeResult] = []
 
-    def episode_ended(self, result: EpisodeResult) -> None:
+    def on_episode_end(self, result: EpisodeResult) -> None:
         self.results.append(result)
 
 
@@ -257,9 +268,13 @@ def test_two_batches_are_in_flight_at_once_where_there_are_two_policies() -> Non
     replicas = [ThreadInference(Meeting(), BENCHMARK.action) for _ in range(2)]
     inference = ReplicatedInference(replicas)
     assert inference.capacity == 2
-    attempts = [Attempt(BENCHMARK.spec(BENCHMARK.tasks()[0], index, 0)) for index in range(2)]
-    tickets = [inference.submit(Requests([Request(one, 0)], {})) for one in attempts]
-    taken: dict[Any, Answer] = {}
+    attempts = [
+        EpisodeAttempt(BENCHMARK.spec(BENCHMARK.tasks()[0], index, 0)) for index in range(2)
+    ]
+    tickets = [
+        inference.submit(ActionRequestBatch([ActionRequest(one, 0)], {})) for one in attempts
+    ]
+    taken: dict[Any, ActionReply] = {}
     deadline = time.monotonic() + 20
     while len(taken) < 2 and time.monotonic() < deadline:
         answer = inference.take()
@@ -309,7 +324,7 @@ def played(benchmark: Fake, policies: list[Policy]) -> dict[Any, str | None]:
     )
     specs = [benchmark.spec(task, i, 1000) for task in benchmark.tasks() for i in range(5)]
     kept = Kept()
-    with Engine(setup, Scheduler(specs, Bounds(max_batch=3))) as engine:
+    with Engine(setup, Scheduler(specs, SchedulerLimits(max_batch=3))) as engine:
         engine.run([kept])
     inference.close()
     return {result.spec.key: result.digest for result in kept.results}

@@ -13,7 +13,7 @@ import pytest
 
 from proctor.benchmarks.fake import Fake, FakeConfig
 from proctor.cli import main
-from proctor.engine.latency import Backlog
+from proctor.engine.action_queue import ActionQueue
 from proctor.errors import PolicyError, UsageError
 from proctor.evaluation.run import Evaluation
 from proctor.features import ENVIRONMENT_STATE, Array, Interface
@@ -28,10 +28,10 @@ SPEC = FAKE.spec(FAKE.tasks()[0], 0, 1)
 
 def played(latency: int, lengths: Sequence[int]) -> list[list[tuple[int, int]]]:
     """Play chunks of these lengths; every action is (asked at step, place in its chunk)."""
-    backlog, step, stretches = Backlog(SPEC, latency), 0, []
+    action_queue, step, stretches = ActionQueue(SPEC, latency), 0, []
     for length in lengths:
         chunk = np.array([(step, place) for place in range(length)], np.float32)
-        stretch = backlog.next_actions(chunk)
+        stretch = action_queue.next_actions(chunk)
         stretches.append([(int(asked), int(place)) for asked, place in stretch])
         step += len(stretch)
     return stretches

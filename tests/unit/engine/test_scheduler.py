@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proctor.engine.scheduler import Bounds, Scheduler
+from proctor.engine.scheduler import Scheduler, SchedulerLimits
 from proctor.types import EpisodeSpec, Task
 
 
@@ -23,7 +23,7 @@ def specs(counts: list[int]) -> list[EpisodeSpec]:
 class Simulation:
     """Drives a scheduler with workers that do whatever the drawn choices say."""
 
-    def __init__(self, scheduler: Scheduler, n_workers: int, bounds: Bounds) -> None:
+    def __init__(self, scheduler: Scheduler, n_workers: int, bounds: SchedulerLimits) -> None:
         self.scheduler = scheduler
         self.bounds = bounds
         self.free = set(range(n_workers))
@@ -99,7 +99,7 @@ def test_every_episode_ends_exactly_once_in_any_order_of_events(
     max_attempts: int,
     choices: list[int],
 ) -> None:
-    bounds = Bounds(max_batch, max_parallel_tasks, max_attempts)
+    bounds = SchedulerLimits(max_batch, max_parallel_tasks, max_attempts)
     plan = specs(counts)
     world = Simulation(Scheduler(plan, bounds), n_workers, bounds)
     for choice in choices:
@@ -117,7 +117,7 @@ def test_every_episode_ends_exactly_once_in_any_order_of_events(
 
 
 def test_requests_are_answered_longest_waiting_first() -> None:
-    scheduler = Scheduler(specs([4]), Bounds(max_batch=2))
+    scheduler = Scheduler(specs([4]), SchedulerLimits(max_batch=2))
     for worker in range(4):
         scheduler.assign(worker)
     for worker in (2, 0, 3, 1):
@@ -127,7 +127,7 @@ def test_requests_are_answered_longest_waiting_first() -> None:
 
 
 def test_a_worker_stays_with_its_task_while_episodes_of_it_are_left() -> None:
-    scheduler = Scheduler(specs([3, 3]), Bounds(max_batch=1))
+    scheduler = Scheduler(specs([3, 3]), SchedulerLimits(max_batch=1))
     seen = []
     for _ in range(6):
         spec = scheduler.assign(0)
@@ -138,7 +138,7 @@ def test_a_worker_stays_with_its_task_while_episodes_of_it_are_left() -> None:
 
 
 def test_workers_spread_over_tasks_and_then_help_with_the_last() -> None:
-    scheduler = Scheduler(specs([2, 4]), Bounds(max_batch=1))
+    scheduler = Scheduler(specs([2, 4]), SchedulerLimits(max_batch=1))
     first, second = scheduler.assign(0), scheduler.assign(1)
     assert first is not None
     assert second is not None
@@ -149,7 +149,7 @@ def test_workers_spread_over_tasks_and_then_help_with_the_last() -> None:
 
 
 def test_a_broken_worker_does_not_stay_in_the_batch() -> None:
-    scheduler = Scheduler(specs([2]), Bounds(max_batch=4))
+    scheduler = Scheduler(specs([2]), SchedulerLimits(max_batch=4))
     scheduler.assign(0)
     scheduler.assign(1)
     scheduler.request(0)
@@ -160,7 +160,7 @@ def test_a_broken_worker_does_not_stay_in_the_batch() -> None:
 
 @pytest.mark.parametrize("max_attempts", [1, 3])
 def test_an_episode_that_keeps_breaking_is_given_up_after_its_attempts(max_attempts: int) -> None:
-    scheduler = Scheduler(specs([1]), Bounds(max_batch=1, max_attempts=max_attempts))
+    scheduler = Scheduler(specs([1]), SchedulerLimits(max_batch=1, max_attempts=max_attempts))
     for attempt in range(1, max_attempts + 1):
         assert scheduler.assign(0) is not None
         _, again = scheduler.fail(0)
@@ -171,7 +171,7 @@ def test_an_episode_that_keeps_breaking_is_given_up_after_its_attempts(max_attem
 def test_one_parallel_task_means_the_second_opens_only_when_the_first_is_closed_everywhere() -> (
     None
 ):
-    scheduler = Scheduler(specs([2, 1]), Bounds(max_batch=1, max_parallel_tasks=1))
+    scheduler = Scheduler(specs([2, 1]), SchedulerLimits(max_batch=1, max_parallel_tasks=1))
     scheduler.assign(0)
     scheduler.assign(1)
     scheduler.finish(1)
@@ -186,7 +186,7 @@ def test_one_parallel_task_means_the_second_opens_only_when_the_first_is_closed_
 
 
 def test_an_episode_that_is_added_again_is_as_good_as_new() -> None:
-    scheduler = Scheduler(specs([1]), Bounds(max_batch=1, max_attempts=1))
+    scheduler = Scheduler(specs([1]), SchedulerLimits(max_batch=1, max_attempts=1))
     spec = scheduler.assign(0)
     scheduler.finish(0)
     assert scheduler.done
@@ -197,7 +197,7 @@ def test_an_episode_that_is_added_again_is_as_good_as_new() -> None:
 
 
 def test_a_worker_that_is_fed_keeps_its_task_until_nothing_more_of_it_is_to_be_had() -> None:
-    scheduler = Scheduler(specs([1, 3]), Bounds(max_batch=1, fed=True))
+    scheduler = Scheduler(specs([1, 3]), SchedulerLimits(max_batch=1, fed=True))
     spec = scheduler.assign(0, of=("suite", 0))
     assert spec is not None
     scheduler.finish(0)
@@ -217,7 +217,7 @@ def test_a_worker_that_is_fed_keeps_its_task_until_nothing_more_of_it_is_to_be_h
 
 
 def test_nothing_is_refused_that_has_come_meanwhile() -> None:
-    scheduler = Scheduler(specs([1, 1]), Bounds(max_batch=1, fed=True))
+    scheduler = Scheduler(specs([1, 1]), SchedulerLimits(max_batch=1, fed=True))
     spec = scheduler.assign(0)
     assert spec is not None
     scheduler.finish(0)
@@ -231,7 +231,7 @@ def test_nothing_is_refused_that_has_come_meanwhile() -> None:
 
 
 def test_one_that_waits_for_more_of_its_task_is_not_asked_to_close_it() -> None:
-    bounds = Bounds(max_batch=1, max_parallel_tasks=1, fed=True)
+    bounds = SchedulerLimits(max_batch=1, max_parallel_tasks=1, fed=True)
     scheduler = Scheduler(specs([1, 1]), bounds)
     scheduler.assign(0)
     scheduler.finish(0)

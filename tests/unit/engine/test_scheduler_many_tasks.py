@@ -8,15 +8,15 @@ from collections.abc import Iterable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proctor.engine.ranking import Ranking, TaskKey
-from proctor.engine.scheduler import Bounds, Scheduler
+from proctor.engine.scheduler import Scheduler, SchedulerLimits
+from proctor.engine.task_order import TaskKey, TaskOrder
 from proctor.types import EpisodeSpec, Task
 
 
 class Reference:
     """What the scheduler promises, by looking at all queues at every decision."""
 
-    def __init__(self, specs: Iterable[EpisodeSpec], bounds: Bounds) -> None:
+    def __init__(self, specs: Iterable[EpisodeSpec], bounds: SchedulerLimits) -> None:
         self.bounds = bounds
         self.queues: dict[TaskKey, deque[EpisodeSpec]] = {}
         self.running: dict[int, EpisodeSpec] = {}
@@ -103,7 +103,7 @@ def episodes_of(task: int, n: int) -> list[EpisodeSpec]:
     counts=st.lists(st.integers(0, 6), min_size=1, max_size=12),
     later=st.lists(st.tuples(st.integers(0, 14), st.integers(0, 4)), max_size=4),
     bounds=st.builds(
-        Bounds,
+        SchedulerLimits,
         max_batch=st.just(1),
         max_parallel_tasks=st.integers(0, 3),
         max_attempts=st.integers(1, 3),
@@ -116,7 +116,7 @@ def episodes_of(task: int, n: int) -> list[EpisodeSpec]:
 def test_decisions_are_those_of_looking_at_every_task(
     counts: list[int],
     later: list[tuple[int, int]],
-    bounds: Bounds,
+    bounds: SchedulerLimits,
     n_workers: int,
     events: list[tuple[int, int]],
 ) -> None:
@@ -156,15 +156,15 @@ def test_decisions_are_those_of_looking_at_every_task(
 def test_a_ranking_gives_the_lowest_and_of_equals_the_first(
     changes: list[tuple[int, int | None, set[int]]],
 ) -> None:
-    ranking = Ranking()
+    task_order = TaskOrder()
     ranks: dict[TaskKey, int | None] = {}
     for number, rank, others in changes:
-        ranking.put(("suite", number), rank)
+        task_order.put(("suite", number), rank)
         ranks[("suite", number)] = rank
         besides = [("suite", other) for other in others]
         left = [(r, list(ranks).index(t), t) for t, r in ranks.items() if r is not None]
         left = [entry for entry in left if entry[2] not in besides]
-        assert ranking.first(besides) == (min(left)[2] if left else None)
+        assert task_order.first(besides) == (min(left)[2] if left else None)
 
 
 class Counting(deque[EpisodeSpec]):
@@ -180,7 +180,7 @@ class Counting(deque[EpisodeSpec]):
 def looks_of_a_run(n_tasks: int, n_episodes: int, *, interleave: bool) -> float:
     """Return how often queues are looked at per episode of a run by two workers."""
     plan = [spec for task in range(n_tasks) for spec in episodes_of(task, n_episodes)]
-    scheduler = Scheduler(plan, Bounds(max_batch=1, interleave=interleave))
+    scheduler = Scheduler(plan, SchedulerLimits(max_batch=1, interleave=interleave))
     for task, queue in scheduler._queues.items():
         scheduler._queues[task] = Counting(queue)
     Counting.looks = 0
@@ -200,8 +200,8 @@ def test_a_decision_looks_at_as_many_queues_with_2000_tasks_as_with_20() -> None
 
 
 def test_the_ranking_does_not_grow_with_the_episodes_of_a_task() -> None:
-    scheduler = Scheduler(episodes_of(0, 5000), Bounds(max_batch=1))
+    scheduler = Scheduler(episodes_of(0, 5000), SchedulerLimits(max_batch=1))
     while not scheduler.done:
         scheduler.assign(0)
         scheduler.finish(0)
-    assert len(scheduler._ranking._heap) < 5
+    assert len(scheduler._task_order._heap) < 5

@@ -20,17 +20,17 @@ import pytest
 
 from proctor.benchmarks.base import BenchmarkPlugin
 from proctor.benchmarks.fake import Fake, FakeConfig, FakeSim
+from proctor.callbacks.base import Callback, close_all
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
-from proctor.engine.arena import Arena
-from proctor.engine.channel import make_line
+from proctor.engine.channel import make_channel
 from proctor.engine.forking import ensure_fork_server
 from proctor.engine.in_process import InProcessPool
-from proctor.engine.messages import Begin, Broken, Report, Started
+from proctor.engine.messages import Report, StartEpisode, WorkerFailed, WorkerReady
 from proctor.engine.pool import ProcessPool
+from proctor.engine.shared_memory import ObservationBuffer
 from proctor.engine.worker import WorkerSetup
 from proctor.evaluation.run import Evaluation, prepare, run_evaluation
-from proctor.recorders.base import Recorder, close_all
 from proctor.types import EpisodeResult, Task
 
 TAME = partial(Fake, FakeConfig())
@@ -56,7 +56,7 @@ def open_descriptors() -> int:
 
 
 def test_waking_a_closed_pool_writes_into_no_ones_file(tmp_path: Path) -> None:
-    pool = ProcessPool(WorkerSetup(TAME), Arena(1, {}, 1), 60.0)
+    pool = ProcessPool(WorkerSetup(TAME), ObservationBuffer(1, {}, 1), 60.0)
     pool.close()
     files = [(tmp_path / str(i)).open("wb", buffering=0) for i in range(20)]
     pool.wake()  # as the policy's thread does when it has answered after Ctrl-C
@@ -66,21 +66,23 @@ def test_waking_a_closed_pool_writes_into_no_ones_file(tmp_path: Path) -> None:
 
 
 def test_a_stopped_worker_holds_up_no_order_and_is_killed_by_the_watchdog() -> None:
-    pool = ProcessPool(WorkerSetup(TAME), Arena(1, {}, 1), 0.5)
+    pool = ProcessPool(WorkerSetup(TAME), ObservationBuffer(1, {}, 1), 0.5)
     pool.start(0)
-    assert poll_until_reported(pool) == [(0, Started())]
+    assert poll_until_reported(pool) == [(0, WorkerReady())]
     pid = pool._slots[0].process.pid
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)
     rescue = threading.Timer(10.0, os.kill, (pid, signal.SIGKILL))  # else a failure would hang
     rescue.start()
     spec = Fake(FakeConfig()).spec(Fake(FakeConfig()).tasks()[0], 0, 0)
-    pool.send(0, Begin(spec, actions=np.zeros((500_000, 2), np.float32)))  # more than a pipe takes
+    pool.send(
+        0, StartEpisode(spec, actions=np.zeros((500_000, 2), np.float32))
+    )  # more than a pipe takes
     ((slot, report),) = poll_until_reported(pool)
     rescue.cancel()
     pool.close()
     assert slot == 0
-    assert isinstance(report, Broken)
+    assert isinstance(report, WorkerFailed)
     assert report.reason == "no sign of life for 0.5 s; killed"
 
 
@@ -93,11 +95,13 @@ class SlowStart(Fake):
 
 
 def test_a_worker_that_starts_slowly_is_not_taken_for_one_that_hangs() -> None:
-    pool = ProcessPool(WorkerSetup(partial(SlowStart, FakeConfig())), Arena(1, {}, 1), 0.3)
+    pool = ProcessPool(
+        WorkerSetup(partial(SlowStart, FakeConfig())), ObservationBuffer(1, {}, 1), 0.3
+    )
     pool.start(0)
     reports = poll_until_reported(pool)
     pool.close()
-    assert reports == [(0, Started())]
+    assert reports == [(0, WorkerReady())]
 
 
 def test_a_terminal_that_hangs_up_ends_neither_fork_server_nor_resource_tracker() -> None:
@@ -116,7 +120,7 @@ def test_a_terminal_that_hangs_up_ends_neither_fork_server_nor_resource_tracker(
 
 
 def test_a_message_longer_than_the_line_takes_arrives_whole_and_one_cut_short_never() -> None:
-    ours, theirs = make_line()
+    ours, theirs = make_channel()
     large = np.arange(1_000_000)
     ours.post("small")
     ours.post(large)
@@ -141,7 +145,7 @@ def test_a_message_longer_than_the_line_takes_arrives_whole_and_one_cut_short_ne
     ours.close()
 
 
-class Listener(Recorder):
+class Listener(Callback):
     """A recorder that does what it is told when episodes end or it is closed."""
 
     def __init__(
@@ -151,7 +155,7 @@ class Listener(Recorder):
     ) -> None:
         self._on_episode, self._on_close = on_episode, on_close
 
-    def episode_ended(self, result: EpisodeResult) -> None:
+    def on_episode_end(self, result: EpisodeResult) -> None:
         self._on_episode(result)
 
     def close(self) -> None:
@@ -251,12 +255,14 @@ def test_simulators_that_fail_to_close_are_all_asked_to_and_leak_no_descriptor(
 
 
 def test_a_pool_closes_all_its_simulators_whatever_becomes_of_the_first() -> None:
-    pool = InProcessPool(WorkerSetup(partial(NeverClosesBenchmark, FakeConfig())), Arena(2, {}, 1))
+    pool = InProcessPool(
+        WorkerSetup(partial(NeverClosesBenchmark, FakeConfig())), ObservationBuffer(2, {}, 1)
+    )
     spec = Fake(FakeConfig()).spec(Fake(FakeConfig()).tasks()[0], 0, 0)
     NeverCloses.closed = 0
     for slot in (0, 1):
         pool.start(slot)
-        pool.send(slot, Begin(spec))
+        pool.send(slot, StartEpisode(spec))
     with pytest.raises(RuntimeError):
         pool.close()
     assert NeverCloses.closed == 2
@@ -273,9 +279,9 @@ class StickyPool(ProcessPool):
 
 
 def test_a_pool_that_has_trouble_with_one_worker_ends_the_others_and_keeps_no_descriptor() -> None:
-    arena = Arena(2, {}, 1)
+    buffer = ObservationBuffer(2, {}, 1)
     descriptors = open_descriptors()
-    pool = StickyPool(WorkerSetup(TAME), arena, 60.0)
+    pool = StickyPool(WorkerSetup(TAME), buffer, 60.0)
     for slot in (0, 1):
         pool.start(slot)
     processes = [psutil.Process(worker.process.pid) for worker in pool._slots.values()]
@@ -291,7 +297,7 @@ def test_an_engine_that_cannot_be_made_keeps_no_descriptor(
     def no_thread(*_: object) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr("proctor.evaluation.stage.ThreadInference", no_thread)
+    monkeypatch.setattr("proctor.evaluation.executor.ThreadInference", no_thread)
     descriptors = open_descriptors()
     with pytest.raises(RuntimeError, match="can't start new thread"):
         listened(tmp_path / "run")

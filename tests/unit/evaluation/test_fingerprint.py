@@ -18,15 +18,15 @@ from proctor.commands.compare import run as compare
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
 from proctor.config.sections import EvalSettings
-from proctor.definition import changed_fields, defining, in_words, is_presentation
 from proctor.errors import UsageError
 from proctor.evaluation.run import Evaluation, prepare
 from proctor.features import Array
-from proctor.machine.source_files import module_hashes, source_hashes
+from proctor.fingerprint import changed_fields, defining_fields, describe_changes, is_presentation
 from proctor.policies.base import Batch
 from proctor.policies.scripted.random import RandomConfig, RandomPolicy
 from proctor.report.page import write_page
 from proctor.runs.folder import RunFolder
+from proctor.system.source_files import module_hashes, source_hashes
 from tests.run_folders import RECORD, eight_episodes, write_run
 
 HUB_ENV = """
@@ -92,26 +92,30 @@ def test_a_setting_that_nobody_thought_of_defines_an_episode() -> None:
         new: int = 3
         batch_size: int = field(default=5, metadata={"help": "marked by the class above"})
 
-    assert defining(Later()) == {"latency_steps": None, "new": 3}
+    assert defining_fields(Later()) == {"latency_steps": None, "new": 3}
 
 
 def test_only_seed_policy_environment_and_latency_of_a_config_are_left_unmarked() -> None:
     names = [field.name for field in dataclasses.fields(EvalConfig)]
     left = [name for name in names if not is_presentation(EvalConfig, name)]
     assert left == ["policy", "env", "eval", "seed"]
-    assert defining(EvalSettings()) == {"latency_steps": None}
+    assert defining_fields(EvalSettings()) == {"latency_steps": None}
 
 
 def test_values_are_said_shortly_and_many_are_counted() -> None:
     both = {"policy.files.config.json": ("a" * 64, "b" * 64), "x": ("y" * 500, None)}
-    said = in_words(both)
+    said = describe_changes(both)
     assert said.startswith(
         "the policy's file config.json: policy.files.config.json was aaaaaaaaaaaa, now "
         "bbbbbbbbbbbb; x was 'yyy"
     )
     assert len(said) < 250
-    assert in_words({"benchmark.config.id": ("a", None)}) == "--env.id was 'a', now not said"
-    assert in_words({str(n): (1, 2) for n in range(9)}).endswith("5 was 1, now 2; and 3 more")
+    assert (
+        describe_changes({"benchmark.config.id": ("a", None)}) == "--env.id was 'a', now not said"
+    )
+    assert describe_changes({str(n): (1, 2) for n in range(9)}).endswith(
+        "5 was 1, now 2; and 3 more"
+    )
 
 
 def test_an_imported_helper_of_a_hub_environment_is_part_of_the_fingerprint(tmp_path: Path) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from proctor.callbacks import journal_writer
 from proctor.cli import main
 from proctor.datasets import writer as writer_module
 from proctor.errors import DatasetError
-from proctor.recorders import on_disk
 from proctor.runs import folder as folder_module
 from proctor.runs.journal import read_journal
 from tests.recordings import columns, record, same
@@ -64,7 +64,7 @@ def test_what_the_disk_refused_first_is_said_with_what_is_kept(
             raise refuse(number)
         return written(fd, line)
 
-    monkeypatch.setattr(on_disk.os, "write", write)
+    monkeypatch.setattr(journal_writer.os, "write", write)
     assert evaluate(run) == 2
     mend = "see to the disk" if number == errno.EROFS else "make room"
     assert capsys.readouterr().err.splitlines()[-1] == (
@@ -87,7 +87,7 @@ def test_a_journal_that_cannot_be_begun_is_one_line(
             raise refuse(errno.EDQUOT)
         return opened(path, *rest, **how)
 
-    monkeypatch.setattr(on_disk.os, "open", full)
+    monkeypatch.setattr(journal_writer.os, "open", full)
     assert evaluate(tmp_path / "run") == 2
     said = capsys.readouterr().err
     assert "Traceback" not in said
@@ -129,7 +129,7 @@ def test_a_run_folder_that_goes_away_is_said_to_be_gone(
             run.rename(tmp_path / "elsewhere")
         return written(fd, line)
 
-    monkeypatch.setattr(on_disk.os, "write", write)
+    monkeypatch.setattr(journal_writer.os, "write", write)
     assert evaluate(run) == 2
     assert f"{run} is gone with all that was in it" in capsys.readouterr().err.splitlines()[-1]
 

@@ -12,15 +12,22 @@ from typing import Any
 
 import pytest
 
+from proctor.callbacks.base import Callback
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
-from proctor.engine.fleet import Fleet
+from proctor.engine.cluster_engine import ClusterEngine
+from proctor.engine.cluster_messages import (
+    EpisodeBatch,
+    EpisodeDelivery,
+    NodeJoined,
+    NodeLost,
+    NodeReport,
+    RolloutOptions,
+)
 from proctor.engine.forking import start_fork_server
-from proctor.engine.lots import Delivery, Lost, Lot, Newcomer, News, Way
-from proctor.engine.scheduler import Bounds, Scheduler
-from proctor.evaluation.node import Node, NodeOrder
+from proctor.engine.scheduler import Scheduler, SchedulerLimits
+from proctor.evaluation.node import Node, NodeSetup
 from proctor.evaluation.run import Evaluation, _session_rules, prepare
-from proctor.recorders.base import Recorder
 from proctor.runs.journal import video_path
 from proctor.types import EpisodeResult
 
@@ -48,11 +55,11 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def order_of(
     folder: Path, settings: dict[str, Any] = SETTINGS, **changes: Any
-) -> tuple[NodeOrder, Any]:
+) -> tuple[NodeSetup, Any]:
     config = build(EvalConfig, settings | {"output_dir": str(folder / "head")})
     prepared = prepare(config)
     protocol = prepared.definition().protocol | changes
-    return NodeOrder(
+    return NodeSetup(
         config=EvalConfig,
         settings=config.as_dict(),
         rules=_session_rules(config),
@@ -62,18 +69,20 @@ def order_of(
     ), prepared
 
 
-def listen(node: Node, until: Callable[[list[News]], bool], lot: Lot | None = None) -> list[News]:
+def listen(
+    node: Node, until: Callable[[list[NodeReport]], bool], episode_batch: EpisodeBatch | None = None
+) -> list[NodeReport]:
     """Ask for news until enough is told."""
-    told: list[News] = []
+    told: list[NodeReport] = []
     end = time.monotonic() + 60
     while not told or not until(told):
         assert time.monotonic() < end
-        told.append(node.exchange(lot))
-        lot = None
+        told.append(node.exchange(episode_batch))
+        episode_batch = None
     return told
 
 
-def ended(told: list[News]) -> list[Delivery]:
+def ended(told: list[NodeReport]) -> list[EpisodeDelivery]:
     return [delivery for news in told for delivery in news.ended]
 
 
@@ -86,9 +95,9 @@ def test_a_node_plays_the_episodes_of_the_head_to_the_bit(
     try:
         opened = listen(node, lambda told: told[-1].simulators > 0)
         assert opened[-1].simulators == 2
-        lot = Lot(tuple(prepared.plan[:4]), Way({}))
-        told = listen(node, lambda told: len(ended(told)) == 4, lot)
-        more = Lot(tuple(prepared.plan[4:]), Way({}))
+        episode_batch = EpisodeBatch(tuple(prepared.plan[:4]), RolloutOptions({}))
+        told = listen(node, lambda told: len(ended(told)) == 4, episode_batch)
+        more = EpisodeBatch(tuple(prepared.plan[4:]), RolloutOptions({}))
         told += listen(node, lambda told: len(ended(told)) == 2, more)
     finally:
         node.close()
@@ -100,21 +109,21 @@ def test_a_node_plays_the_episodes_of_the_head_to_the_bit(
 class Threads:
     """A cluster of one node in this process."""
 
-    def __init__(self, order: NodeOrder) -> None:
+    def __init__(self, order: NodeSetup) -> None:
         self._order, self._nodes = order, list[Node]()
         self._caller = ThreadPoolExecutor(1)
-        self._calls: set[Future[News]] = set()
+        self._calls: set[Future[NodeReport]] = set()
 
-    def newcomers(self, besides: Collection[str]) -> list[Newcomer]:
+    def newcomers(self, besides: Collection[str]) -> list[NodeJoined]:
         if besides:
             return []
         self._nodes.append(Node(self._order, cores=2))
-        return [Newcomer("seat", "node")]
+        return [NodeJoined("seat", "node")]
 
-    def give(self, seat: str, lot: Lot | None) -> None:
-        self._calls.add(self._caller.submit(self._nodes[0].exchange, lot))
+    def give(self, seat: str, episode_batch: EpisodeBatch | None) -> None:
+        self._calls.add(self._caller.submit(self._nodes[0].exchange, episode_batch))
 
-    def poll(self, timeout_s: float) -> list[tuple[str, News | Lost]]:
+    def poll(self, timeout_s: float) -> list[tuple[str, NodeReport | NodeLost]]:
         told, self._calls = wait(self._calls, timeout_s)
         return [("seat", call.result()) for call in told]
 
@@ -124,13 +133,13 @@ class Threads:
         self._caller.shutdown()
 
 
-class Simulators(Recorder):
+class Simulators(Callback):
     """Who opened which task."""
 
     def __init__(self) -> None:
         self.opened: list[tuple[int, int]] = []
 
-    def episode_ended(self, result: EpisodeResult) -> None:
+    def on_episode_end(self, result: EpisodeResult) -> None:
         worker, task = result.worker, result.spec.task.task_id
         if next((t for w, t in reversed(self.opened) if w == worker), None) != task:
             self.opened.append((worker, task))
@@ -141,8 +150,8 @@ def test_a_simulator_stays_open_while_the_head_has_more_of_its_task(
 ) -> None:
     order, prepared = order_of(tmp_path, SETTINGS | {"eval.n_episodes": 20})
     heard = Simulators()
-    fleet = Fleet(Threads(order), tmp_path)
-    fleet.has(Scheduler(prepared.plan, Bounds(max_batch=1)), {})
+    fleet = ClusterEngine(Threads(order), tmp_path)
+    fleet.has(Scheduler(prepared.plan, SchedulerLimits(max_batch=1)), {})
     try:
         fleet.run([heard])
     finally:
@@ -151,15 +160,17 @@ def test_a_simulator_stays_open_while_the_head_has_more_of_its_task(
 
 
 def test_a_film_travels_with_its_episode_and_leaves_nothing(place: Path, tmp_path: Path) -> None:
-    from proctor.recorders.video import Camera
+    from proctor.callbacks.video import VideoCamera
 
     order, prepared = order_of(tmp_path)
     node = Node(order, cores=1)
     try:
         listen(node, lambda told: told[-1].simulators > 0)
-        camera = Camera(tmp_path / "head", tuple(prepared.benchmark.features())[:1])
+        camera = VideoCamera(tmp_path / "head", tuple(prepared.benchmark.features())[:1])
         spec = prepared.plan[0]
-        told = listen(node, lambda told: bool(ended(told)), Lot((spec,), Way({}, camera)))
+        told = listen(
+            node, lambda told: bool(ended(told)), EpisodeBatch((spec,), RolloutOptions({}, camera))
+        )
         (delivery,) = ended(told)
         assert list(delivery.files) == [video_path(spec.key)]
         assert delivery.files[video_path(spec.key)][4:8] == b"ftyp"
@@ -199,14 +210,14 @@ def test_a_policy_that_fails_is_told_with_its_kind(place: Path, tmp_path: Path) 
     settings = SETTINGS | {"policy.type": "liar:make", "output_dir": str(tmp_path / "head")}
     config = build(EvalConfig, settings)
     protocol = prepare(config).definition().protocol
-    lying = NodeOrder(
+    lying = NodeSetup(
         EvalConfig, config.as_dict(), order.rules, protocol, tmp_path, torch_threads=None
     )
     node = Node(lying, cores=1)
     try:
         listen(node, lambda told: told[-1].simulators > 0)
-        lot = Lot(tuple(prepared.plan[:1]), Way({}))
-        told = listen(node, lambda told: told[-1].failure is not None, lot)
+        episode_batch = EpisodeBatch(tuple(prepared.plan[:1]), RolloutOptions({}))
+        told = listen(node, lambda told: told[-1].failure is not None, episode_batch)
     finally:
         node.close()
     failure = told[-1].failure
@@ -244,7 +255,7 @@ def test_a_checkpoint_that_is_not_there_is_asked_for_and_plays_the_same(
     prepared = prepare(config)
     files = {file.name: file.read_bytes() for file in path.iterdir()}
     path.rename(tmp_path / "elsewhere")
-    order = NodeOrder(
+    order = NodeSetup(
         EvalConfig,
         config.as_dict(),
         _session_rules(config),
@@ -257,8 +268,8 @@ def test_a_checkpoint_that_is_not_there_is_asked_for_and_plays_the_same(
         listen(node, lambda told: told[-1].wants_checkpoint)
         node.exchange(None, files)
         listen(node, lambda told: told[-1].simulators > 0)
-        lot = Lot(tuple(prepared.plan), Way({}))
-        told = listen(node, lambda told: len(ended(told)) == 2, lot)
+        episode_batch = EpisodeBatch(tuple(prepared.plan), RolloutOptions({}))
+        told = listen(node, lambda told: len(ended(told)) == 2, episode_batch)
     finally:
         node.close()
     played = {d.result.spec.key: d.result.digest for d in ended(told)}

@@ -15,13 +15,13 @@ from proctor.benchmarks.checks import check_benchmark
 from proctor.benchmarks.fake import Fake, FakeConfig
 from proctor.cli import main
 from proctor.config.builder import build
-from proctor.config.idle import idle_in_run
 from proctor.config.recording import RecordConfig
+from proctor.config.unused_flags import unused_in_run
 from proctor.errors import PluginError, ProctorNote, ProctorWarning
 from proctor.policies.base import PolicyConfig, PolicyPlugin
 from proctor.policies.scripted.expert import ExpertPolicy
 from proctor.testing import check_sim
-from proctor.types import Step, Task
+from proctor.types import StepResult, Task
 
 HERE = "tests.unit.evaluation.test_notices"
 
@@ -132,8 +132,8 @@ def test_environments_warn_of_their_benchmark() -> None:
 )
 def test_a_recording_says_what_it_does_not_ask_for(flags: dict[str, Any], said: str) -> None:
     plain = {"policy.type": "expert", "env.type": "fake", "dataset.root": "d"}
-    assert idle_in_run(build(RecordConfig, plain)) == []
-    (line,) = idle_in_run(build(RecordConfig, plain | flags))
+    assert unused_in_run(build(RecordConfig, plain)) == []
+    (line,) = unused_in_run(build(RecordConfig, plain | flags))
     assert line.startswith(said)
 
 
@@ -180,7 +180,7 @@ class Silent(Fake):
     def make_sim(self, task: Task) -> Any:
         sim = super().make_sim(task)
         step = sim.step
-        sim.step = lambda action: Step(step(action).reward, None, False)  # type: ignore[method-assign]
+        sim.step = lambda action: StepResult(step(action).reward, None, False)  # type: ignore[method-assign]
         return sim
 
 

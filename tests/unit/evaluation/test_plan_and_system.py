@@ -8,9 +8,15 @@ import pytest
 from proctor.benchmarks.fake import Fake, FakeConfig
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
-from proctor.evaluation.plan import Load, Thinking, best_simulators, make_plan, workers_for
+from proctor.evaluation.plan import (
+    InferencePlace,
+    WorkerLoad,
+    best_simulators,
+    make_plan,
+    workers_for,
+)
 from proctor.evaluation.run import prepare
-from proctor.machine.system import cgroup_quota, usable_cores
+from proctor.system.platform_info import cgroup_quota, usable_cores
 
 
 def test_the_plan_lists_every_episode_of_every_task_with_its_seed() -> None:
@@ -25,20 +31,21 @@ GIB = 2**30
 
 @pytest.mark.parametrize(
     ("thinking", "cores", "workers"),
-    [(Thinking.BESIDE, 1, 1), (Thinking.BESIDE, 2, 2), (Thinking.BESIDE, 16, 16),
-     (Thinking.CPU, 1, 2), (Thinking.CPU, 2, 2), (Thinking.CPU, 16, 16),
-     (Thinking.ACCELERATOR, 1, 2), (Thinking.ACCELERATOR, 2, 3), (Thinking.ACCELERATOR, 16, 24),
-     (Thinking.LIGHT, 2, 2), (Thinking.LIGHT, 200, 64)],
+    [(InferencePlace.BESIDE, 1, 1), (InferencePlace.BESIDE, 2, 2), (InferencePlace.BESIDE, 16, 16),
+     (InferencePlace.CPU, 1, 2), (InferencePlace.CPU, 2, 2), (InferencePlace.CPU, 16, 16),
+     (InferencePlace.ACCELERATOR, 1, 2), (InferencePlace.ACCELERATOR, 2, 3),
+     (InferencePlace.ACCELERATOR, 16, 24),
+     (InferencePlace.LIGHT, 2, 2), (InferencePlace.LIGHT, 200, 64)],
 )  # fmt: skip
 def test_the_best_number_of_simulators_follows_the_cores_and_who_else_needs_them(
-    thinking: Thinking, cores: int, workers: int
+    thinking: InferencePlace, cores: int, workers: int
 ) -> None:
-    assert best_simulators(Load(thinking, cores, 500 * GIB)) == workers
+    assert best_simulators(WorkerLoad(thinking, cores, 500 * GIB)) == workers
 
 
 def test_no_more_simulators_are_started_by_default_than_memory_holds() -> None:
-    assert best_simulators(Load(Thinking.BESIDE, 16, GIB)) == 4
-    assert best_simulators(Load(Thinking.BESIDE, 16, GIB // 100)) == 1
+    assert best_simulators(WorkerLoad(InferencePlace.BESIDE, 16, GIB)) == 4
+    assert best_simulators(WorkerLoad(InferencePlace.BESIDE, 16, GIB // 100)) == 1
 
 
 @pytest.mark.parametrize(
@@ -48,7 +55,10 @@ def test_no_more_simulators_are_started_by_default_than_memory_holds() -> None:
 def test_the_flag_decides_and_no_simulator_is_without_an_episode(
     batch_size: int, n_episodes: int, workers: int
 ) -> None:
-    assert workers_for(batch_size, n_episodes, Load(Thinking.BESIDE, 16, 500 * GIB)) == workers
+    assert (
+        workers_for(batch_size, n_episodes, WorkerLoad(InferencePlace.BESIDE, 16, 500 * GIB))
+        == workers
+    )
 
 
 @pytest.mark.parametrize(

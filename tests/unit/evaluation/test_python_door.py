@@ -23,7 +23,7 @@ import proctor
 from proctor import PolicyFunction
 from proctor.cli import main
 from proctor.errors import UsageError
-from proctor.evaluation.plain_env import PlainEnv, _flat
+from proctor.evaluation.gym_env import GymEnv, _flat
 from proctor.evaluation.run import Evaluation
 from proctor.features import Array
 from proctor.policies.base import Batch, Placement, Policy, PolicySpec
@@ -289,7 +289,7 @@ def test_a_plain_environment_is_what_gymnasium_expects() -> None:
 def test_a_plain_environment_plays_the_episode_of_its_seed(run: Any) -> None:
     (row,) = run(policy__type="zero", eval__n_episodes=1, seed=5).rows
     env = proctor.make_env({"type": "fake"}, vector=False)["point"][0]
-    assert isinstance(env, PlainEnv)
+    assert isinstance(env, GymEnv)
     env.reset(seed=5)
     ended, info = False, {}
     while not ended:

@@ -14,32 +14,32 @@ import numpy as np
 import pytest
 
 from proctor.benchmarks.fake import FakeSim
+from proctor.callbacks import appender
+from proctor.callbacks.base import Callback
 from proctor.datasets.edit.build import edit
+from proctor.datasets.edit.destination import in_place_destination
 from proctor.datasets.edit.operations import rename_feature
-from proctor.datasets.edit.place import same_folder
 from proctor.datasets.format.info_file import read_info
 from proctor.datasets.reader import open as open_dataset
 from proctor.datasets.writer import DatasetWriter
-from proctor.datasets.writing.take import TakeWriter
+from proctor.datasets.writing.staged_episode import StagedEpisodeWriter
 from proctor.errors import PluginError, RunFolderError, UsageError
 from proctor.evaluation.run import Evaluation
 from proctor.features import Array
-from proctor.recorders import appending
-from proctor.recorders.base import Recorder
 from proctor.runs.journal import read_journal
-from proctor.types import EpisodeResult, Outcome, Step
+from proctor.types import EpisodeResult, Outcome, StepResult
 from tests.recordings import columns, episodes_of, record, same
 
 MakeRun = Callable[..., Evaluation]
 
 
-class StopAfter(Recorder):
+class StopAfter(Callback):
     """Ends a session after so many episodes, as Ctrl-C would."""
 
     def __init__(self, episodes: int) -> None:
         self._left = episodes
 
-    def episode_ended(self, result: EpisodeResult) -> None:
+    def on_episode_end(self, result: EpisodeResult) -> None:
         self._left -= 1
         if self._left == 0:
             raise KeyboardInterrupt
@@ -179,7 +179,7 @@ def test_an_episode_on_its_way_into_the_dataset_is_not_lost(
         return append(self, takes)
 
     with monkeypatch.context() as patched:
-        patched.setattr(appending, "_MOST_TAKES", 1)
+        patched.setattr(appender, "_MOST_TAKES", 1)
         patched.setattr(DatasetWriter, "append_all", breaks_down)
         with pytest.raises(KeyboardInterrupt):
             record(tmp_path / "d")
@@ -268,11 +268,11 @@ def test_recording_changes_no_episode(tmp_path: Path, run: MakeRun) -> None:
 
 
 def test_a_full_disk_is_nobodys_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(self: TakeWriter, frame: Any, task: str) -> None:
+    def full(self: StagedEpisodeWriter, frame: Any, task: str) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(TakeWriter, "add_frame", full)
+        patched.setattr(StagedEpisodeWriter, "add_frame", full)
         with pytest.raises(RunFolderError, match=r"No space left on device; .* --resume"):
             record(tmp_path / "d", eval__use_async_envs=False)
     assert journal(tmp_path / "d") == []
@@ -285,7 +285,7 @@ def test_an_unknown_success_is_never_written_as_a_failure(
     """A plug-in whose steps do not say it, though the benchmark does not announce that."""
     known = FakeSim.step
 
-    def unknown(sim: FakeSim, action: Array) -> Step:
+    def unknown(sim: FakeSim, action: Array) -> StepResult:
         return replace(known(sim, action), success=None)
 
     monkeypatch.setattr(FakeSim, "step", unknown)
@@ -351,7 +351,7 @@ def test_a_dataset_that_was_edited_since_is_refused_and_nobody_fails_for_it(tmp_
     root, few = tmp_path / "d", {"env__n_tasks": 1, "record__n_episodes": 1}
     record(root, **few)
     before = journal(root)
-    edit(root, same_folder(root), lambda s: rename_feature(s, "next.reward", "reward"))
+    edit(root, in_place_destination(root), lambda s: rename_feature(s, "next.reward", "reward"))
     with pytest.raises(UsageError, match=r"its next\.reward is not there, and float32 \[1\] is"):
         record(root, resume=True, **few | {"record__n_episodes": 2})
     assert journal(root) == before

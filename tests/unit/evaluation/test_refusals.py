@@ -171,7 +171,7 @@ def test_a_journal_from_before_worlds_were_written_down_is_resumed(
 class Listener(ZeroPolicy):
     """A policy that does nothing without words."""
 
-    spec = PolicySpec("listener", needs_instruction=True)
+    spec = PolicySpec("listener", language_conditioned=True)
 
 
 class Wordless(Fake):

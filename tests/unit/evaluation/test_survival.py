@@ -18,15 +18,15 @@ import psutil
 import pytest
 
 from proctor.benchmarks.fake import Fake, FakeConfig, FakeSim, Fault
-from proctor.engine.arena import Arena
+from proctor.callbacks.journal_writer import EffortLog
 from proctor.engine.episode import Episode, Window
 from proctor.engine.forking import start_fork_server
-from proctor.engine.messages import Started
+from proctor.engine.messages import WorkerReady
 from proctor.engine.pool import ProcessPool
+from proctor.engine.shared_memory import ObservationBuffer
 from proctor.engine.worker import WorkerSetup
 from proctor.errors import RunFolderError, WorkerError
 from proctor.features import Feature, FeatureKind
-from proctor.recorders.on_disk import EffortLog
 from proctor.runs.folder import write_whole
 from proctor.runs.journal import read_journal
 from proctor.runs.records import Pulse
@@ -98,11 +98,11 @@ def test_a_fork_server_that_dies_while_it_forks_is_replaced() -> None:
         for child in psutil.Process().children()
         if child.status() != psutil.STATUS_ZOMBIE and "forkserver" in " ".join(child.cmdline())
     ]
-    pool = ProcessPool(WorkerSetup(partial(Fake, FakeConfig())), Arena(1, {}, 1), 60.0)
+    pool = ProcessPool(WorkerSetup(partial(Fake, FakeConfig())), ObservationBuffer(1, {}, 1), 60.0)
     server.suspend()  # so that it takes the request and does not answer
     threading.Timer(0.3, server.kill).start()
     pool.start(0)
-    assert pool.poll(30.0) == [(0, Started())]
+    assert pool.poll(30.0) == [(0, WorkerReady())]
     pool.close()
 
 
@@ -140,7 +140,7 @@ def test_a_pause_is_not_taken_for_a_hang(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a memfd is Linux's")
 def test_nobody_can_cut_the_shared_memory_off() -> None:
-    arena = Arena(2, STATE, n_obs_steps=1)
+    arena = ObservationBuffer(2, STATE, n_obs_steps=1)
     with Path(f"/proc/self/fd/{arena._fd}").open("r+b") as file, pytest.raises(PermissionError):
         os.ftruncate(file.fileno(), 0)
     arena.close()
@@ -149,7 +149,7 @@ def test_nobody_can_cut_the_shared_memory_off() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="a memfd is Linux's")
 def test_shared_memory_has_no_name_that_could_be_removed() -> None:
     before = set(Path("/dev/shm").iterdir())
-    arena = Arena(2, STATE, n_obs_steps=1)
+    arena = ObservationBuffer(2, STATE, n_obs_steps=1)
     assert set(Path("/dev/shm").iterdir()) <= before
     arena.close()
 

@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 
 from proctor.benchmarks.fake import Fake
+from proctor.callbacks.wandb import WandbConfig, rate_figures
 from proctor.cli import main
 from proctor.evaluation import tracking
 from proctor.evaluation.run import Evaluation
-from proctor.recorders.wandb import WandbConfig, rate_figures
 from proctor.report.page_data import page_data, read_run
 from proctor.report.summary import eval_info, tally
 from proctor.report.worlds import planned_repeats, world_warnings
-from proctor.stats.anytime import Watch
+from proctor.stats.anytime import AnytimeInterval
 from proctor.stats.counts import Counts
-from proctor.stats.rates import Worlds, rate_text, wilson_interval
+from proctor.stats.rates import WorldCounts, rate_text, wilson_interval
 from proctor.types import EpisodeSpec, Outcome, Task, WorldKey
 from tests.run_folders import RECORD, eight_episodes, episode, write_run
 
@@ -54,13 +54,13 @@ def keys(*repeats: int) -> list[WorldKey]:
 def test_equal_repeats_are_worth_their_worlds_and_unequal_ones_less(
     repeats: tuple[int, ...], distinct: int, worth: float
 ) -> None:
-    worlds = Worlds(keys(*repeats))
+    worlds = WorldCounts(keys(*repeats))
     assert worlds.distinct == distinct
     assert worlds.effective_n == pytest.approx(worth)
 
 
 def test_the_interval_of_copies_is_that_of_the_worlds_they_are_copies_of() -> None:
-    worth = Worlds(keys(*(3,) * 50)).effective_n
+    worth = WorldCounts(keys(*(3,) * 50)).effective_n
     assert wilson_interval(90, 150, effective_n=worth) == pytest.approx(wilson_interval(30, 50))
     assert wilson_interval(150, 150, effective_n=worth) == pytest.approx(wilson_interval(50, 50))
 
@@ -68,7 +68,7 @@ def test_the_interval_of_copies_is_that_of_the_worlds_they_are_copies_of() -> No
 def test_unequal_copies_are_covered_as_often_as_the_interval_says() -> None:
     rng = np.random.default_rng(0)
     repeats = np.array([2] * 20 + [1] * 30)
-    worth = Worlds(keys(*repeats)).effective_n
+    worth = WorldCounts(keys(*repeats)).effective_n
     inside = {None: 0, worth: 0}
     for _ in range(4000):
         successes = int(((rng.random(50) < 0.5) * repeats).sum())
@@ -80,8 +80,10 @@ def test_unequal_copies_are_covered_as_often_as_the_interval_says() -> None:
 
 
 def test_a_rate_names_its_worlds_where_they_are_fewer_than_its_episodes() -> None:
-    assert rate_text(90, 150, Worlds(keys(*(3,) * 50))) == "60.0% [46.2, 72.4] n=150 (50 worlds)"
-    assert rate_text(3, 4, Worlds(keys(1, 1, 1, 1))) == rate_text(3, 4)
+    assert (
+        rate_text(90, 150, WorldCounts(keys(*(3,) * 50))) == "60.0% [46.2, 72.4] n=150 (50 worlds)"
+    )
+    assert rate_text(3, 4, WorldCounts(keys(1, 1, 1, 1))) == rate_text(3, 4)
     rows = [replace(episode(0, index, Outcome.FAILURE), world="one") for index in range(3)]
     assert str(tally(rows)).endswith("n=3 (1 world)")
 
@@ -140,12 +142,12 @@ def test_wandb_is_told_the_interval_that_allows_for_a_rule_which_may_stop_the_ru
     resolved = {**RECORD.resolved, "eval": {"stop_when": "ci_width<0.5"}}
     made = SimpleNamespace(finish=lambda results, failed: None)
     monkeypatch.setattr(tracking, "WandbLog", lambda *parts: told.append(parts[3]) or made)
-    with tracking.tracked(
+    with tracking.wandb_tracking(
         WandbConfig(enable=True), tmp_path, replace(RECORD, resolved=resolved), rows
     ):
         figures = rate_figures(told[0])
     interval = figures["success/low95"], figures["success/high95"]
-    assert interval == tally(rows, Watch(0.5)).interval != tally(rows).interval
+    assert interval == tally(rows, AnytimeInterval(0.5)).interval != tally(rows).interval
 
 
 def test_different_worlds_with_one_digest_are_warned_of() -> None:
@@ -174,6 +176,6 @@ def test_the_live_line_of_a_run_that_may_stop_has_the_interval_of_its_table(
     repeated = [replace(row, world=f"w{row.episode_index % 2}") for row in eight_episodes()]
     rows = [row for row in repeated if row.outcome.counts]
     ended = [(row.outcome, row.world_key) for row in rows]
-    live, table = Counts.of(ended, Watch(width)).rate, tally(rows, Watch(width))
+    live, table = Counts.of(ended, AnytimeInterval(width)).rate, tally(rows, AnytimeInterval(width))
     assert live == table.brief
     assert Counts.of(ended).rate == tally(rows).brief != live

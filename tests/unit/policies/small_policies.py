@@ -15,15 +15,15 @@ import torch
 
 from proctor.features import ActionSpec, Feature, FeatureKind, Interface
 from proctor.policies.act.config import ActConfig
-from proctor.policies.act_words.config import ActWordsConfig
 from proctor.policies.base import Batch, Query
 from proctor.policies.diffusion.config import DiffusionConfig
+from proctor.policies.language_act.config import LanguageActConfig
 from proctor.policies.lerobot.checkpoint import build_network
 from proctor.policies.lerobot.config import CheckpointConfig, CheckpointPlugin
 from proctor.policies.lerobot.families import family
 from proctor.policies.lerobot.pipelines import default_pipelines
 from proctor.policies.lerobot.saving import write_checkpoint
-from proctor.policies.runtime.chunk_policy import ChunkPolicy, Parts
+from proctor.policies.runtime.chunk_policy import ChunkPolicy, LoadedCheckpoint
 from proctor.policies.runtime.network import Network
 from proctor.policies.tdmpc.config import TdMpcConfig
 from proctor.policies.vqbet.config import VqBetConfig
@@ -55,7 +55,7 @@ def small_act(**changes: Any) -> ActConfig:
     return ActConfig(**{**fields, **changes})
 
 
-def small_act_words(**changes: Any) -> ActWordsConfig:
+def small_language_act(**changes: Any) -> LanguageActConfig:
     fields: dict[str, Any] = {
         "input_features": INPUTS,
         "output_features": ACTION,
@@ -67,7 +67,7 @@ def small_act_words(**changes: Any) -> ActWordsConfig:
         "chunk_size": 6,
         "n_action_steps": 3,
     }
-    return ActWordsConfig(**{**fields, **changes})
+    return LanguageActConfig(**{**fields, **changes})
 
 
 def small_diffusion(**changes: Any) -> DiffusionConfig:
@@ -128,7 +128,7 @@ def small_tdmpc(**changes: Any) -> TdMpcConfig:
     return TdMpcConfig(**{**fields, **changes})
 
 
-def make_parts(config: CheckpointConfig) -> Parts:
+def make_parts(config: CheckpointConfig) -> LoadedCheckpoint:
     plugin = family(config.type)
     assert plugin is not None
     network = _drawn_once(plugin, config)
@@ -138,7 +138,7 @@ def make_parts(config: CheckpointConfig) -> Parts:
         some = torch.linspace(0.1, 0.9, int(np.prod(shape))).reshape(shape)
         stats[key] = {"mean": some, "std": some + 0.5, "min": -some, "max": some + 1}
     pre, post = default_pipelines(config, stats, stats)
-    return Parts(config, network, plugin.prefix, pre, post)
+    return LoadedCheckpoint(config, network, plugin.prefix, pre, post)
 
 
 class Kept:

@@ -15,8 +15,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from small_policies import OFFERED
 
-from proctor.definition import Use
 from proctor.errors import ProctorError, UsageError
+from proctor.fingerprint import ConfigUse
 from proctor.policies.base import Batch, Query
 from proctor.policies.lerobot.checkpoint import load_policy, read_checkpoint
 from proctor.policies.runtime.chunk_policy import ChunkPolicy
@@ -48,7 +48,7 @@ def refusal(folder: Path) -> str:
     said = str(caught.value)
     assert "\n" not in said
     with pytest.raises(UsageError):  # a training reads it with the same care
-        read_checkpoint(folder, use=Use.TRAINING)
+        read_checkpoint(folder, use=ConfigUse.TRAINING)
     return said
 
 

@@ -23,9 +23,9 @@ from tests.unit.policies.tiny_tokenizer import HALF, write_clip
 from proctor.errors import UsageError
 from proctor.features import Feature, FeatureKind
 from proctor.policies.blocks.clip_sizes import clip_sizes
-from proctor.policies.dit.config import PLUGIN, DitConfig
-from proctor.policies.dit.network import Dit
 from proctor.policies.lerobot.checkpoint import built_network, fresh_policy
+from proctor.policies.multi_task_dit.config import PLUGIN, DitConfig
+from proctor.policies.multi_task_dit.network import Dit
 
 pytestmark = pytest.mark.vla
 

@@ -12,7 +12,7 @@ from proctor.policies.lerobot.families import (
     FAMILIES,
     families,
     family_steps,
-    named,
+    import_attribute,
     optimizer_groups,
 )
 from proctor.policies.lerobot.presets import OPTIMIZERS
@@ -23,8 +23,10 @@ SHARED = Path(step_reader.__file__).parent
 
 @pytest.mark.parametrize("name", sorted(family_steps()))
 def test_a_declared_step_has_the_name_that_it_is_declared_by(name: str) -> None:
-    assert named(family_steps()[name]).registry_name == name
-    assert type(build_step({"registry_name": name}, {}, "here")) is named(family_steps()[name])
+    assert import_attribute(family_steps()[name]).registry_name == name
+    assert type(build_step({"registry_name": name}, {}, "here")) is import_attribute(
+        family_steps()[name]
+    )
 
 
 def test_a_family_step_lives_in_its_familys_folder() -> None:

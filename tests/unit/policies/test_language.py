@@ -24,9 +24,9 @@ from tests.unit.policies.small_policies import (
 from tests.unit.policies.tiny_tokenizer import PAD, VOCABULARY, rules, split, write_tokenizer
 from torch import Tensor, nn
 
-from proctor.definition import Use
 from proctor.errors import UsageError
 from proctor.features import LANGUAGE_MASK, LANGUAGE_TOKENS, NormMode
+from proctor.fingerprint import ConfigUse
 from proctor.policies.lerobot.config import CheckpointConfig
 from proctor.policies.lerobot.language import Tokenize
 from proctor.policies.lerobot.pipelines import default_pipelines, hashes_of, read_pipelines
@@ -37,15 +37,15 @@ from proctor.policies.lerobot.processors import (
     Stats,
     UsualSteps,
 )
-from proctor.policies.lerobot.relative import AbsoluteActions, RelativeActions
+from proctor.policies.lerobot.relative_actions import AbsoluteActions, RelativeActions
 from proctor.policies.lerobot.saving import write_pipeline
-from proctor.policies.lerobot.step import Step, Told
+from proctor.policies.lerobot.step import ProcessorStep, PromptInputs
 from proctor.policies.lerobot.tokenizer import TextTokenizer, Tokenizers
 from proctor.policies.pi0.steps import Pi0NewLine
 from proctor.policies.pi0_fast.steps import Pi0FastStatePrompt
 from proctor.policies.pi05.steps import Pi05StatePrompt
-from proctor.policies.runtime.chunk_policy import ChunkPolicy, Parts
-from proctor.policies.runtime.hearing import Hearing
+from proctor.policies.runtime.chunk_policy import ChunkPolicy, LoadedCheckpoint
+from proctor.policies.runtime.instruction_encoder import InstructionEncoder
 from proctor.policies.runtime.network import Network
 from proctor.policies.smolvla.steps import SmolVlaNewLine
 
@@ -71,10 +71,12 @@ class Listening(CheckpointConfig):
     most_tokens: int = 24
 
     @property
-    def is_told(self) -> bool:
+    def language_conditioned(self) -> bool:
         return True
 
-    def processing(self, usual: UsualSteps) -> tuple[Sequence[Step], Sequence[Step]]:
+    def processing(
+        self, usual: UsualSteps
+    ) -> tuple[Sequence[ProcessorStep], Sequence[ProcessorStep]]:
         words = [Pi05StatePrompt()] if self.with_state else [SmolVlaNewLine()]
         tokens = Tokenize(max_length=self.most_tokens, tokenizer_name="somebody/tiny")
         before = [usual.rename, usual.to_batch, RelativeActions(self.relative), usual.normalize]
@@ -112,8 +114,8 @@ def tokenizer(tmp_path: Path) -> Path:
     return write_tokenizer(tmp_path / "tokenizer")
 
 
-def parts_of(config: Listening) -> Parts:
-    return Parts(config, Echo(), "", *default_pipelines(config, STATS, STATS))
+def parts_of(config: Listening) -> LoadedCheckpoint:
+    return LoadedCheckpoint(config, Echo(), "", *default_pipelines(config, STATS, STATS))
 
 
 def ids(text: str) -> list[int]:
@@ -125,7 +127,7 @@ def words_of(tokens: Any) -> list[str]:
     return [by_number[int(n)] for n in tokens]
 
 
-def equipped(step: Step, folder: Path) -> Step:
+def equipped(step: ProcessorStep, folder: Path) -> ProcessorStep:
     return step.equipped(Tokenizers(given=str(folder)))
 
 
@@ -133,7 +135,7 @@ def test_words_become_tokens_of_one_length_and_the_mask_says_which_are_words(
     tokenizer: Path,
 ) -> None:
     step = equipped(Tokenize(max_length=6), tokenizer)
-    told = step.hear(Told(("push the puck", "push the red puck up the door"))).arrays
+    told = step.hear(PromptInputs(("push the puck", "push the red puck up the door"))).arrays
     assert told[LANGUAGE_TOKENS].dtype == np.int64
     assert told[LANGUAGE_MASK].dtype == np.bool_
     assert told[LANGUAGE_TOKENS][0].tolist() == ids("<s> push the puck </s> <pad>")
@@ -145,7 +147,7 @@ def test_words_become_tokens_of_one_length_and_the_mask_says_which_are_words(
 
 def test_tokens_are_filled_up_on_the_side_that_the_step_says(tokenizer: Path) -> None:
     step = equipped(Tokenize(max_length=5, padding_side="left"), tokenizer)
-    told = step.hear(Told(("push",))).arrays
+    told = step.hear(PromptInputs(("push",))).arrays
     assert told[LANGUAGE_TOKENS][0].tolist() == ids("<pad> <pad> <s> push </s>")
     assert told[LANGUAGE_MASK][0].tolist() == [False, False, True, True, True]
 
@@ -153,28 +155,28 @@ def test_tokens_are_filled_up_on_the_side_that_the_step_says(tokenizer: Path) ->
 def test_where_nothing_may_be_cut_too_many_words_are_refused(tokenizer: Path) -> None:
     step = equipped(Tokenize(max_length=4, truncation=False), tokenizer)
     with pytest.raises(UsageError, match=r"'push the puck' has 5 tokens \(at most 4\)"):
-        step.hear(Told(("push the puck",)))
+        step.hear(PromptInputs(("push the puck",)))
 
 
 @pytest.mark.parametrize("step", [SmolVlaNewLine(), Pi0NewLine()])
-def test_a_new_line_is_put_where_none_is(step: Step) -> None:
-    assert step.hear(Told(("push", "push\n"))).words == ("push\n", "push\n")
+def test_a_new_line_is_put_where_none_is(step: ProcessorStep) -> None:
+    assert step.hear(PromptInputs(("push", "push\n"))).words == ("push\n", "push\n")
 
 
 @pytest.mark.parametrize(
     ("step", "ending"), [(Pi05StatePrompt(), "Action: "), (Pi0FastStatePrompt(), "")]
 )
-def test_a_prompt_names_the_numbers_of_the_state(step: Step, ending: str) -> None:
+def test_a_prompt_names_the_numbers_of_the_state(step: ProcessorStep, ending: str) -> None:
     state = torch.tensor([[-1.5, -1.0, 0.0, 127 / 128], [2.0, 0.99, -0.999, 0.5]])
-    words = step.hear(Told((" push_the\npuck ", "pull"), {STATE: state})).words
+    words = step.hear(PromptInputs((" push_the\npuck ", "pull"), {STATE: state})).words
     assert words[0] == f"Task: push the puck, State: -1 0 128 255;\n{ending}"
     assert words[1] == f"Task: pull, State: 255 254 0 192;\n{ending}"
 
 
 def test_words_alone_are_read_once_for_all_queries(tokenizer: Path) -> None:
     parts = parts_of(Listening(tokenizer=str(tokenizer)))
-    hearing, calls = parts.hearing(Use.EVALUATION), []
-    assert hearing.needs == ()
+    instruction_encoder, calls = parts.instruction_encoder(ConfigUse.EVALUATION), []
+    assert instruction_encoder.needs == ()
 
     class Counting(TextTokenizer):
         def encode(self, text: str, *args: Any, **kwargs: Any) -> list[int]:
@@ -186,15 +188,17 @@ def test_words_alone_are_read_once_for_all_queries(tokenizer: Path) -> None:
         replace(s, tokenizer=counting) if isinstance(s, Tokenize) else s
         for s in parts.preprocessor.steps
     ]
-    hearing = Hearing(parts.config, Pipeline("policy_preprocessor", tuple(steps)))
+    instruction_encoder = InstructionEncoder(
+        parts.config, Pipeline("policy_preprocessor", tuple(steps))
+    )
     for _ in range(3):
-        hearing(["push", "pull", "push"], {})
+        instruction_encoder(["push", "pull", "push"], {})
     assert calls == ["push\n", "pull\n"]
 
 
 def test_a_policy_hears_the_words_of_each_task_and_those_given_by_hand(tokenizer: Path) -> None:
     policy = ChunkPolicy(parts_of(Listening(tokenizer=str(tokenizer))), "cpu")
-    assert policy.spec.needs_instruction
+    assert policy.spec.language_conditioned
     specs = [episode(0), episode(1)]
     tasks = [replace(specs[0].task, instruction="push"), replace(specs[1].task, instruction="open")]
     specs = [replace(s, task=t) for s, t in zip(specs, tasks, strict=True)]
@@ -203,7 +207,7 @@ def test_a_policy_hears_the_words_of_each_task_and_those_given_by_hand(tokenizer
     assert words_of(heard[0]) == ["<s>", "push", "\n", "</s>", PAD, PAD]
     assert words_of(heard[1]) == ["<s>", "open", "\n", "</s>", PAD, PAD]
     other = ChunkPolicy(parts_of(Listening(tokenizer=str(tokenizer), instruction="pull")), "cpu")
-    assert not other.spec.needs_instruction
+    assert not other.spec.language_conditioned
     actions = other.act(batch_of(other, fresh_queries(other, specs)))
     assert words_of(actions.reshape(2, 6)[0] / 2)[1] == "pull"
     for said in ({"instruction": ""}, {"instructions": {specs[0].task.name: ""}}):  # no words
@@ -214,10 +218,10 @@ def test_a_policy_hears_the_words_of_each_task_and_those_given_by_hand(tokenizer
 
 def test_a_prompt_with_the_state_is_read_for_each_query(tokenizer: Path) -> None:
     policy = ChunkPolicy(parts_of(Listening(tokenizer=str(tokenizer), with_state=True)), "cpu")
-    hearing = policy.parts.hearing(Use.EVALUATION)
-    assert hearing.needs == (STATE,)
+    instruction_encoder = policy.parts.instruction_encoder(ConfigUse.EVALUATION)
+    assert instruction_encoder.needs == (STATE,)
     raw = torch.tensor([[0.0, 0.0, -2.0, 2.0], [-2.0, 0.0, 0.0, 0.0]])
-    told = hearing(["push", "push"], {STATE: raw})[LANGUAGE_TOKENS]
+    told = instruction_encoder(["push", "push"], {STATE: raw})[LANGUAGE_TOKENS]
     prompt = "<s> Task : push , State : 128 128 0 255 ; \n Action : </s>"
     assert words_of(told[0][:16]) == prompt.split(" ")
     assert words_of(told[1][7:11]) == ["0", "128", "128", "128"]
@@ -238,10 +242,12 @@ def test_a_prompt_without_the_state_that_it_names_is_refused(tokenizer: Path) ->
 
 def test_samples_to_learn_from_hear_what_a_rollout_hears(tokenizer: Path) -> None:
     parts = parts_of(Listening(tokenizer=str(tokenizer), with_state=True))
-    hearing = pickle.loads(pickle.dumps(parts.hearing(Use.TRAINING)))  # as loader processes get it
+    instruction_encoder = pickle.loads(
+        pickle.dumps(parts.instruction_encoder(ConfigUse.TRAINING))
+    )  # as loader processes get it
     rows = {STATE: torch.rand(3, 4, generator=torch.Generator().manual_seed(0))}
-    here = parts.hearing(Use.EVALUATION)(["push", "pull", "push"], rows)
-    there = hearing(["push", "pull", "push"], rows)
+    here = parts.instruction_encoder(ConfigUse.EVALUATION)(["push", "pull", "push"], rows)
+    there = instruction_encoder(["push", "pull", "push"], rows)
     for name in (LANGUAGE_TOKENS, LANGUAGE_MASK):
         np.testing.assert_array_equal(here[name], there[name])
 
@@ -357,7 +363,7 @@ def test_tokens_that_a_policy_does_not_know_are_one_line(tokenizer: Path) -> Non
         ChunkPolicy(parts, "cpu")
 
 
-def _longer(step: Step) -> Step:
+def _longer(step: ProcessorStep) -> ProcessorStep:
     return replace(step, max_length=25) if isinstance(step, Tokenize) else step
 
 
@@ -403,7 +409,7 @@ def test_without_its_settings_a_tokenizer_cannot_fill_up(tmp_path: Path) -> None
     }
     folder = write_tokenizer(tmp_path / "filled", settings=False, padding=padding)
     step = equipped(Tokenize(max_length=4), folder)
-    assert step.hear(Told(("push",))).arrays[LANGUAGE_TOKENS][0].tolist() == [
+    assert step.hear(PromptInputs(("push",))).arrays[LANGUAGE_TOKENS][0].tolist() == [
         *ids("<s> push </s>"),
         3,
     ]
@@ -500,7 +506,9 @@ def test_without_the_library_the_extra_is_named(
 
 def test_a_policy_that_is_told_by_nobody_is_refused(tokenizer: Path) -> None:
     class Deaf(Listening):
-        def processing(self, usual: UsualSteps) -> tuple[Sequence[Step], Sequence[Step]]:
+        def processing(
+            self, usual: UsualSteps
+        ) -> tuple[Sequence[ProcessorStep], Sequence[ProcessorStep]]:
             return CheckpointConfig.processing(self, usual)
 
     with pytest.raises(UsageError, match="is told its task, and no step of it makes tokens"):

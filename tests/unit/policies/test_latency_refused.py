@@ -14,7 +14,7 @@ from proctor.policies.latency import check_lasting, check_latency
 from proctor.policies.remote.config import RemoteConfig
 from proctor.policies.remote.policy import _check_rhythm
 from proctor.policies.runtime.chunk_policy import ChunkPolicy
-from proctor.wire.records import About
+from proctor.protocols.inference_messages import ServerInfo
 
 OVER = (
     "latency_steps=3: act plays 3 actions of a chunk, which are over before the next one comes; "
@@ -71,7 +71,7 @@ def test_what_has_no_network_is_asked_itself(
 
 
 def test_a_server_says_the_same_as_a_checkpoint() -> None:
-    served = About("act", {}, 2, n_action_steps=3, remembers=True)
+    served = ServerInfo("act", {}, 2, n_action_steps=3, remembers=True)
     with pytest.raises(UsageError) as refusal:
         _check_rhythm(RemoteConfig(url="ws://here:1", latency_steps=3), served)
     assert str(refusal.value) == OVER
@@ -82,5 +82,5 @@ def test_who_recalls_its_last_answer_is_not_asked_before_that_came() -> None:
     with pytest.raises(UsageError, match=r"recalls .* not have come yet; choose at most 1, or let"):
         check_lasting(search)
     check_lasting(small.small_tdmpc(n_action_repeats=3, use_mpc=False, latency_steps=2))
-    check_latency(2, "any", 4, recalls=True)
+    check_latency(2, "any", 4, is_stateful=True)
     check_latency(0, "any", 1)

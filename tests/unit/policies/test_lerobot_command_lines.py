@@ -18,8 +18,8 @@ import torch
 from proctor import plugins
 from proctor.benchmarks.base import interface_of
 from proctor.cli import main
+from proctor.commands.arguments import split_arguments
 from proctor.commands.eval_settings import settings_from
-from proctor.commands.words import split_words
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
 from proctor.evaluation import preparing
@@ -28,7 +28,7 @@ from proctor.evaluation.run import prepare
 from proctor.features import ACTION, Array, Feature, FeatureKind
 from proctor.policies.act import network
 from proctor.policies.blocks.resnet import OUT_CHANNELS
-from proctor.policies.fit import inputs_from
+from proctor.policies.compatibility import inputs_from
 from proctor.policies.lerobot.checkpoint import load_policy
 from proctor.policies.runtime.chunk_policy import ChunkPolicy
 from proctor.runs.journal import read_journal
@@ -113,7 +113,7 @@ def words_with(checkpoint: Path, line: str) -> list[str]:
 
 def fitting_checkpoint(words: list[str], folder: Path) -> Path:
     """A small ACT for the line's benchmark, which sees what the line renames by its new name."""
-    config = build(EvalConfig, settings_from(split_words(EvalConfig, words)[1]))
+    config = build(EvalConfig, settings_from(split_arguments(EvalConfig, words)[1]))
     interface = interface_of(plugins.find_benchmark(config.env.type).make(config.env))
     renamed: Any = getattr(config.policy, "overrides", {}).get("rename_map") or "{}"
     names = json.loads(renamed)
@@ -147,7 +147,7 @@ def nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def prepared(words: list[str]) -> Prepared[EvalConfig]:
-    return prepare(build(EvalConfig, settings_from(split_words(EvalConfig, words)[1])))
+    return prepare(build(EvalConfig, settings_from(split_arguments(EvalConfig, words)[1])))
 
 
 @pytest.mark.parametrize("page", LINES)

@@ -19,16 +19,16 @@ from tests.tiny_pi import N_WORDS, RUNS, tiny_sizes
 
 from proctor import plugins
 from proctor.benchmarks.base import interface_of
-from proctor.definition import Use
 from proctor.errors import UsageError
 from proctor.evaluation.run import Evaluation
 from proctor.features import IMAGES, STATE
+from proctor.fingerprint import ConfigUse
 from proctor.policies.lerobot.checkpoint import build_network, read_checkpoint
 from proctor.policies.lerobot.config import CheckpointConfig, decode_config, encode_config
 from proctor.policies.lerobot.families import family
 from proctor.policies.lerobot.pipelines import default_pipelines
 from proctor.policies.lerobot.saving import write_checkpoint
-from proctor.policies.runtime.chunk_policy import ChunkPolicy, Parts
+from proctor.policies.runtime.chunk_policy import ChunkPolicy, LoadedCheckpoint
 from proctor.types import EpisodeSpec
 
 pytestmark = pytest.mark.vla
@@ -66,14 +66,14 @@ def small(kind: str, **changes: Any) -> CheckpointConfig:
     return made
 
 
-def parts_of(kind: str, **changes: Any) -> Parts:
+def parts_of(kind: str, **changes: Any) -> LoadedCheckpoint:
     plugin, config = family(kind), small(kind, **changes)
     assert plugin is not None
     torch.manual_seed(0)
     network = build_network(plugin, config)
     for value in network.parameters():  # biases and norms say something, too
         value.data += 0.05 * torch.randn_like(value)
-    return Parts(config, network, "model.", *default_pipelines(config, {}, {}))
+    return LoadedCheckpoint(config, network, "model.", *default_pipelines(config, {}, {}))
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "pi0_fast, drawn"])
@@ -111,7 +111,7 @@ def test_rows_that_are_said_together_end_by_themselves() -> None:
     parts = parts_of("pi0_fast", max_decoding_steps=5)
     policy = ChunkPolicy(parts, "cpu")
     batch = batch_of(policy, fresh_queries(policy, [episode(index) for index in range(3)]))
-    words = parts.hearing(Use.EVALUATION)([" ".join("ab")] * 3, newest(batch))
+    words = parts.instruction_encoder(ConfigUse.EVALUATION)([" ".join("ab")] * 3, newest(batch))
     inputs = {key: torch.from_numpy(value) for key, value in words.items()}
     inputs |= {
         "observation.image": torch.rand(3, 3, 64, 64, generator=torch.Generator().manual_seed(0))
@@ -170,13 +170,15 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str
     return checkpoint
 
 
-def parts_for(kind: str, parts: Parts) -> Parts:
+def parts_for(kind: str, parts: LoadedCheckpoint) -> LoadedCheckpoint:
     """Return parts with a whole network: the one of a policy has no heads any more."""
     plugin = family(kind)
     assert plugin is not None
     torch.manual_seed(1)
     network = build_network(plugin, parts.config)
-    return Parts(parts.config, network, "model.", parts.preprocessor, parts.postprocessor)
+    return LoadedCheckpoint(
+        parts.config, network, "model.", parts.preprocessor, parts.postprocessor
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -16,9 +16,9 @@ from small_policies import OFFERED, small_act, small_diffusion, write_small
 from proctor import plugins
 from proctor.benchmarks.base import interface_of
 from proctor.commands.audit import run as audit
-from proctor.definition import changed_fields
 from proctor.errors import UsageError
 from proctor.evaluation.run import Evaluation
+from proctor.fingerprint import changed_fields
 from proctor.policies.lerobot.checkpoint import load_policy
 from proctor.policies.lerobot.saving import write_checkpoint
 from proctor.policies.runtime.runner import numerics

@@ -11,7 +11,12 @@ from small_policies import ACTION, IMAGE, INPUTS, OFFERED, STATE, offering, smal
 from proctor.errors import SpecMismatch
 from proctor.features import ActionSpec, Feature, FeatureKind
 from proctor.policies.act.config import ActConfig
-from proctor.policies.fit import check_cameras, check_fit, check_offered, inputs_from
+from proctor.policies.compatibility import (
+    check_cameras,
+    check_compatible,
+    check_offered,
+    inputs_from,
+)
 from proctor.policies.lerobot.config import decode_config, encode_config
 
 WRIST = "observation.images.wrist"
@@ -19,13 +24,13 @@ WRIST = "observation.images.wrist"
 
 def mismatch(config, interface, rename_map=None) -> str:
     with pytest.raises(SpecMismatch) as caught:
-        check_fit(config.features, interface, rename_map or {})
+        check_compatible(config.features, interface, rename_map or {})
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
 def test_a_fitting_policy_passes():
-    check_fit(small_act().features, OFFERED, {})
+    check_compatible(small_act().features, OFFERED, {})
 
 
 def test_another_action_size():
@@ -60,7 +65,7 @@ def test_one_camera_too_many():
     message = mismatch(config, interface)
     assert '--rename_map=\'{"observation.image2": "observation.images.wrist"}\'' in message
     assert "--env.camera_name_mapping" in message
-    check_fit(config.features, interface, {"observation.image2": WRIST})
+    check_compatible(config.features, interface, {"observation.image2": WRIST})
 
 
 def test_a_blind_benchmark():

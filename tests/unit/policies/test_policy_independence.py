@@ -15,15 +15,15 @@ from small_policies import (
     fresh_queries,
     make_policy,
     small_act,
-    small_act_words,
     small_diffusion,
+    small_language_act,
 )
 
 from proctor.policies.base import Query
 
 CONFIGS = {
     "act": small_act(),
-    "act, told in words": small_act_words(),
+    "language_act": small_language_act(),
     "diffusion, ddpm": small_diffusion(),
     "diffusion, ddim": small_diffusion(noise_scheduler_type="DDIM", num_inference_steps=5),
 }
@@ -36,7 +36,7 @@ def names(*slow: str) -> list[Any]:
     return [pytest.param(name, marks=marks.get(name, []), id=name) for name in CONFIGS]
 
 
-NAMES = names("diffusion, ddpm", "act, told in words")
+NAMES = names("diffusion, ddpm", "language_act")
 
 
 LONG = pytest.mark.slow

@@ -13,7 +13,7 @@ from proctor.policies.blocks.resnet import FrozenBatchNorm2d, ResNet, feature_ma
 from proctor.policies.blocks.rgb_encoder import cropped
 from proctor.policies.blocks.schedule import NoiseSchedule
 from proctor.policies.diffusion.network import Diffusion
-from proctor.policies.runtime.network import Drawn, draw
+from proctor.policies.runtime.network import NoiseSpec, draw_noise
 
 
 def training_batch(config, n_obs_steps=None):
@@ -31,19 +31,19 @@ def training_batch(config, n_obs_steps=None):
 
 
 def drawn(network):
-    return draw(network.loss_draws, torch.Generator().manual_seed(0), 2)
+    return draw_noise(network.loss_draws, torch.Generator().manual_seed(0), 2)
 
 
-@pytest.mark.parametrize("kind", [Drawn.NORMAL, Drawn.UNIFORM])
+@pytest.mark.parametrize("kind", [NoiseSpec.NORMAL, NoiseSpec.UNIFORM])
 def test_what_a_network_declares_is_drawn_by_rows_and_by_the_generator_alone(kind):
-    declared = {"first": (kind, (3,)), "second": (Drawn.NORMAL, ())}
-    found, again = (draw(declared, torch.Generator().manual_seed(7), 5) for _ in range(2))
+    declared = {"first": (kind, (3,)), "second": (NoiseSpec.NORMAL, ())}
+    found, again = (draw_noise(declared, torch.Generator().manual_seed(7), 5) for _ in range(2))
     assert {name: tuple(values.shape) for name, values in found.items()} == {
         "first": (5, 3),
         "second": (5,),
     }
     assert all(torch.equal(found[name], again[name]) for name in declared)
-    assert (found["first"].min() >= 0) == (kind is Drawn.UNIFORM)
+    assert (found["first"].min() >= 0) == (kind is NoiseSpec.UNIFORM)
 
 
 @pytest.mark.parametrize("height", [64, 65, 96, 97, 224, 480])

@@ -149,7 +149,7 @@ def test_the_hub_is_asked_for_the_revision(tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.snapshot_download", download)
     found = hub.locate("someone/policy", "v2")
     assert asked == [("someone/policy", "v2")]
-    assert found == hub.Located(folder, commit="abc123")
+    assert found == hub.CheckpointFolder(folder, commit="abc123")
 
 
 class FakeGraph:

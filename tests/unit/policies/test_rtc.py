@@ -16,16 +16,23 @@ from proctor import plugins
 from proctor.benchmarks.base import interface_of
 from proctor.errors import UsageError
 from proctor.evaluation.run import Evaluation
-from proctor.policies.blocks.rtc import HAS_LEFT, LEFT_OVER, Guide, guide_of, remarks_on, strength
-from proctor.policies.lerobot.rtc_config import Rtc, read_rtc
+from proctor.policies.blocks.rtc import (
+    HAS_LEFT,
+    LEFT_OVER,
+    ChunkGuidance,
+    make_guidance,
+    rtc_notes,
+    strength,
+)
+from proctor.policies.lerobot.rtc_config import RtcConfig, read_rtc
 from proctor.policies.lerobot.saving import write_checkpoint
 from proctor.policies.remote.config import RemoteConfig
 from proctor.policies.remote.policy import _check_rhythm
 from proctor.policies.smolvla.config import PLUGIN, SmolVlaConfig
-from proctor.wire.records import About
+from proctor.protocols.inference_messages import ServerInfo
 
 VLM = Path(__file__).parents[2] / "golden" / "data" / "smolvla_run" / "vlm"
-GUIDE = Guide(Rtc(execution_horizon=6), chunk=8, action=2, every=3, delay=2)
+GUIDE = ChunkGuidance(RtcConfig(execution_horizon=6), chunk=8, action=2, every=3, delay=2)
 
 
 def test_a_state_keeps_what_is_left_at_the_next_query() -> None:
@@ -41,11 +48,11 @@ def test_a_state_keeps_what_is_left_at_the_next_query() -> None:
 
 def test_nothing_leads_where_nothing_is_left_or_it_is_off() -> None:
     config = SmolVlaConfig(chunk_size=8, n_action_steps=8)
-    assert guide_of(None, config, 8) is None
-    assert guide_of(Rtc(), config, 8) is None
+    assert make_guidance(None, config, 8) is None
+    assert make_guidance(RtcConfig(), config, 8) is None
     assert read_rtc({"enabled": False}) is None
-    assert remarks_on(None, None) == remarks_on(Rtc(), GUIDE) == ()
-    assert "real-time chunking changes nothing" in remarks_on(Rtc(), None)[0]
+    assert rtc_notes(None, None) == rtc_notes(RtcConfig(), GUIDE) == ()
+    assert "real-time chunking changes nothing" in rtc_notes(RtcConfig(), None)[0]
 
 
 @pytest.mark.parametrize(
@@ -81,7 +88,7 @@ def test_a_server_that_leads_by_old_chunks_is_asked_as_often_as_it_was_told(
     flags: dict[str, Any], every: int
 ) -> None:
     asked = RemoteConfig(url="ws://here:1", **flags)
-    served = About("smolvla", {}, 2, n_action_steps=6, remembers=True)
+    served = ServerInfo("smolvla", {}, 2, n_action_steps=6, remembers=True)
     _check_rhythm(asked, served)
     _check_rhythm(asked, replace(served, asked_every=every))
     with pytest.raises(UsageError, match=r"over before the next one comes; choose at most [45]"):

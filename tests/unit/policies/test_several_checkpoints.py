@@ -15,7 +15,7 @@ from proctor.commands.eval_several import Variant, checkpoints_of, variants_of
 from proctor.errors import EXIT_INTERRUPTED, PolicyError, UsageError
 from proctor.features import ACTION, ENVIRONMENT_STATE, Feature, FeatureKind
 from proctor.report import pairing
-from proctor.report.several import TOGETHER
+from proctor.report.multi_run import TOGETHER
 from proctor.runs.journal import read_journal
 
 FAKE = ["--env.type=fake", "--eval.use_async_envs=false", "--eval.n_episodes=2", "--live=false"]

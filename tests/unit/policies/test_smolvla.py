@@ -13,13 +13,13 @@ import torch
 from safetensors.torch import save_file
 from small_policies import INPUTS, batch_of, episode, fresh_queries, offering
 
-from proctor.definition import Use
 from proctor.errors import UsageError
 from proctor.features import LANGUAGE_MASK, LANGUAGE_TOKENS, STATE, Feature, FeatureKind
+from proctor.fingerprint import ConfigUse
 from proctor.policies.lerobot.checkpoint import built_network
 from proctor.policies.lerobot.pipelines import default_pipelines
 from proctor.policies.lerobot.weights import fill
-from proctor.policies.runtime.chunk_policy import ChunkPolicy, Parts
+from proctor.policies.runtime.chunk_policy import ChunkPolicy, LoadedCheckpoint
 from proctor.policies.smolvla.config import PLUGIN, SmolVlaConfig
 from proctor.policies.smolvla.vlm import SMOLVLM2, sizes_of
 
@@ -209,10 +209,10 @@ def test_what_is_seen_may_have_any_size_and_a_robots_numbers_only_where_it_learn
     wrist = Feature(FeatureKind.VISUAL, (64, 64, 3), "uint8")
     empty = {"observation.images.empty_camera_0": wrist}
     config = small(input_features={**INPUTS, "observation.images.wrist": wrist, **empty})
-    learning = config.made_for(small_world, {}, Use.TRAINING)
+    learning = config.made_for(small_world, {}, ConfigUse.TRAINING)
     shapes = {key: feature.shape for key, feature in learning.input_features.items()}
     assert shapes == {STATE: (5,), "observation.image": (24, 40, 3)}
-    acting = config.made_for(small_world, {}, Use.EVALUATION)
+    acting = config.made_for(small_world, {}, ConfigUse.EVALUATION)
     assert acting.input_features[STATE].shape == (4,)
     assert acting.input_features["observation.image"].shape == (24, 40, 3)
     assert "observation.images.wrist" in acting.input_features, "an eye that is missed is refused"
@@ -243,8 +243,8 @@ def policy() -> ChunkPolicy:
     made = built_network(PLUGIN, config)
     stats = {STATE: {"mean": torch.zeros(4), "std": torch.ones(4)}}
     stats["action"] = {"mean": torch.zeros(3), "std": torch.ones(3)}
-    return ChunkPolicy(Parts(config, made, PLUGIN.prefix, *default_pipelines(config, stats, stats)),
-                       "cpu")  # fmt: skip
+    pipelines = default_pipelines(config, stats, stats)
+    return ChunkPolicy(LoadedCheckpoint(config, made, PLUGIN.prefix, *pipelines), "cpu")
 
 
 @pytest.mark.vla
@@ -265,7 +265,7 @@ def test_batches_of_1_3_and_8_with_words_of_all_lengths_give_the_same_bits(polic
 
 @pytest.mark.vla
 def test_it_asks_for_an_instruction_and_hears_it(policy):
-    assert policy.spec.needs_instruction
+    assert policy.spec.language_conditioned
     one, other = (
         replace(s, task=replace(s.task, instruction=words))
         for s, words in ((episode(0), "open it"), (episode(0), "close it"))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.unit.policies.tiny_tokenizer import rules, split
 
-from proctor.errors import UsageError, one_line
+from proctor.errors import UsageError, strip_control_codes
 from proctor.policies.lerobot.tokenizer import TextTokenizer
 from proctor.policies.lerobot.tokenizer_patterns import KNOWN_PATTERNS
 from proctor.policies.lerobot.tokenizer_rules import MATCHED_LETTERS, check_rules, patterns_in
@@ -60,7 +60,7 @@ def test_an_unknown_pattern_is_refused_in_one_line(pattern: str, part: str) -> N
         TextTokenizer(files(**{part: rule}), "here")
     told = str(refused.value)
     assert told.startswith("here/tokenizer.json: the regular expression ")
-    assert repr(one_line(pattern, 60)) in told
+    assert repr(strip_control_codes(pattern, 60)) in told
     assert len(told) < 250
     assert told.isprintable()
 

@@ -26,7 +26,7 @@ from proctor.errors import UsageError
 from proctor.features import Feature, FeatureKind, NormMode
 from proctor.policies.base import Query
 from proctor.policies.runtime.chunk_policy import ChunkPolicy
-from proctor.policies.runtime.network import draw, gumbel
+from proctor.policies.runtime.network import draw_noise, gumbel
 from proctor.policies.tdmpc.network import MEAN, TdMpc
 from proctor.policies.vqbet.codes import VqVae
 
@@ -87,7 +87,7 @@ def test_a_search_finds_better_plans_than_a_thousand_tries(monkeypatch):
         return -((plans - best) ** 2).sum((1, 3))
 
     monkeypatch.setattr(network, "worth", worth)
-    drawn = draw(network.draws, torch.Generator().manual_seed(0), 2)
+    drawn = draw_noise(network.draws, torch.Generator().manual_seed(0), 2)
     plan, mean = network.plan(torch.zeros(2, 6), torch.zeros(2, 3, 3), drawn)
     tries = 2 * torch.rand(2, 3, 1000, 3, generator=torch.Generator().manual_seed(1)) - 1
     for found in (plan, mean):

@@ -26,7 +26,7 @@ from proctor.policies.lerobot.config import decode_config, encode_config
 from proctor.policies.lerobot.language import Tokenize
 from proctor.policies.lerobot.pipelines import default_pipelines
 from proctor.policies.lerobot.saving import write_checkpoint
-from proctor.policies.runtime.chunk_policy import ChunkPolicy, Parts
+from proctor.policies.runtime.chunk_policy import ChunkPolicy, LoadedCheckpoint
 from proctor.policies.xvla.config import PLUGIN, XVlaConfig
 from proctor.policies.xvla.network import XVla, fitted
 from proctor.policies.xvla.steps import ImageScale
@@ -59,12 +59,12 @@ def test_a_state_that_is_cut_is_said_to_be() -> None:
 
 
 @pytest.fixture(scope="module")
-def parts() -> Parts:
+def parts() -> LoadedCheckpoint:
     torch.manual_seed(0)
-    return Parts(small(), XVla(small()), "model.", *default_pipelines(small(), {}, {}))
+    return LoadedCheckpoint(small(), XVla(small()), "model.", *default_pipelines(small(), {}, {}))
 
 
-def test_batches_of_1_3_and_8_give_the_same_bits(parts: Parts) -> None:
+def test_batches_of_1_3_and_8_give_the_same_bits(parts: LoadedCheckpoint) -> None:
     policy = ChunkPolicy(parts, "cpu")
     specs = [episode(index) for index in range(8)]
     alone = [policy.act(batch_of(policy, fresh_queries(policy, [spec]))) for spec in specs]
@@ -77,7 +77,7 @@ def test_batches_of_1_3_and_8_give_the_same_bits(parts: Parts) -> None:
     assert len({chunk.tobytes() for chunk in alone}) == len(alone)
 
 
-def test_other_words_are_other_actions(parts: Parts) -> None:
+def test_other_words_are_other_actions(parts: LoadedCheckpoint) -> None:
     policy = ChunkPolicy(parts, "cpu")
     spec = episode(0)
     other = replace(spec, task=replace(spec.task, instruction="leave it"))
@@ -133,9 +133,9 @@ def test_load_scheduler_latency_and_resume_change_no_episode(
     assert digests(late) != digests(alone)
 
 
-def test_weights_under_florences_first_names_are_the_same(parts: Parts) -> None:
+def test_weights_under_florences_first_names_are_the_same(parts: LoadedCheckpoint) -> None:
     state = parts.network.state_dict()
-    found = parts.network.adopt(under_first_names(state))
+    found = parts.network.remap_state_dict(under_first_names(state))
     assert found.keys() == state.keys()
     for name, value in found.items():
         torch.testing.assert_close(value, state[name], rtol=0, atol=0)
@@ -177,7 +177,7 @@ def test_a_kind_of_robot_that_there_is_not_is_refused_in_one_line(
         assert str(refused.value) == said
 
 
-def test_padding_by_the_batch_is_refused_for_it_is_read(parts: Parts) -> None:
+def test_padding_by_the_batch_is_refused_for_it_is_read(parts: LoadedCheckpoint) -> None:
     steps = [
         replace(step, padding="longest") if isinstance(step, Tokenize) else step
         for step in parts.preprocessor.steps
@@ -186,7 +186,7 @@ def test_padding_by_the_batch_is_refused_for_it_is_read(parts: Parts) -> None:
         parts.network.equip(steps)
 
 
-def test_too_many_tokens_and_pictures_scaled_twice_are_refused(parts: Parts) -> None:
+def test_too_many_tokens_and_pictures_scaled_twice_are_refused(parts: LoadedCheckpoint) -> None:
     steps = [
         replace(step, max_length=13) if isinstance(step, Tokenize) else step
         for step in parts.preprocessor.steps

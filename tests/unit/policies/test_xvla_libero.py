@@ -58,14 +58,16 @@ def test_it_loads_and_acts_in_poses_on_pictures_of_any_size(checkpoint: Path) ->
         key: drawn.integers(0, 256, (3, 1, 64, 64, 3), dtype=np.uint8) for key in (IMAGE, WRIST)
     }
     turn = np.eye(3).ravel()
-    seen[STATE] = np.stack([poses.seen(drawn.normal(size=3), turn) for _ in range(3)])[:, None]
+    seen[STATE] = np.stack([poses.encode_pose(drawn.normal(size=3), turn) for _ in range(3)])[
+        :, None
+    ]
     queries = [Query(spec, 0, policy.new_episode(spec)) for spec in specs]
     actions = policy.act(Batch(queries, seen))
     assert actions.shape == (3, policy.spec.n_action_steps, interface.action.size)
     assert np.isfinite(actions).all()
     grippers = actions[..., [9, 19]]
     assert ((grippers > 0) & (grippers < 1)).all()
-    assert poses.said(actions[0, 0]).shape == (7,)
+    assert poses.decode_pose_action(actions[0, 0]).shape == (7,)
     alone = policy.act(Batch(queries[:1], {key: value[:1] for key, value in seen.items()}))
     np.testing.assert_array_equal(alone[0], actions[0])
 
@@ -83,12 +85,14 @@ def test_poses_are_turned_into_the_rotation_that_lerobot_plays() -> None:
     drawn = np.random.default_rng(1)
     for _ in range(50):
         pose = drawn.normal(size=20).astype(np.float32)
-        vector, expected = poses.said(pose)[3:6], axis_angles(pose[3:9])
+        vector, expected = poses.decode_pose_action(pose)[3:6], axis_angles(pose[3:9])
         np.testing.assert_allclose(matrix_of(vector), matrix_of(expected), atol=1e-4)
-        assert poses.said(pose)[6] == (1.0 if pose[9] > 0.5 else -1.0)
+        assert poses.decode_pose_action(pose)[6] == (1.0 if pose[9] > 0.5 else -1.0)
     turn = matrix_of(np.array([0.3, -0.2, 1.1]))
     np.testing.assert_allclose(
-        poses.said(poses.seen(np.ones(3), turn.ravel()))[:6], [1, 1, 1, 0.3, -0.2, 1.1], atol=1e-5
+        poses.decode_pose_action(poses.encode_pose(np.ones(3), turn.ravel()))[:6],
+        [1, 1, 1, 0.3, -0.2, 1.1],
+        atol=1e-5,
     )
 
 

@@ -15,7 +15,7 @@ from proctor.benchmarks.base import BenchmarkPlugin
 from proctor.benchmarks.fake import Fake, FakeConfig, FakeSim
 from proctor.evaluation.run import Evaluation
 from proctor.features import Array
-from proctor.types import EpisodeSpec, Step, Task
+from proctor.types import EpisodeSpec, StepResult, Task
 
 ROOT = Path(__file__).resolve().parents[3]
 NAMED = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
@@ -49,7 +49,7 @@ class WatchedSim(FakeSim):
         self._left = spec.task.max_steps
         super().reset(spec)
 
-    def step(self, action: Array) -> Step:
+    def step(self, action: Array) -> StepResult:
         assert not self._over, "stepped past the end"
         step = super().step(action)
         self._left -= 1

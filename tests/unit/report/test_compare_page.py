@@ -17,7 +17,7 @@ from proctor.report.comparison import Criteria, compare_all
 from proctor.report.latency_curve import latency_curves
 from proctor.report.pairing import load_run
 from proctor.runs.folder import RunRecord
-from proctor.runs.journal import EpisodeRow
+from proctor.runs.journal import EpisodeRecord
 from proctor.types import Outcome
 from tests.run_folders import RECORD, eight_episodes, episode, infected, write_run
 
@@ -32,7 +32,7 @@ def run_of(folder: Path, outcomes: Sequence[Outcome], record: RunRecord = RECORD
     return write_run(folder, rows, replace(record, planned_episodes=len(rows)))
 
 
-def film(folder: Path, row: EpisodeRow) -> None:
+def film(folder: Path, row: EpisodeRecord) -> None:
     video = folder / row.video
     video.parent.mkdir(parents=True, exist_ok=True)
     video.write_bytes(b"")

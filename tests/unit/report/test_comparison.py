@@ -15,7 +15,7 @@ from proctor.report.comparison import Comparison, Criteria, compare_all
 from proctor.report.comparison_table import comparison_lines
 from proctor.report.pairing import RunResults, paired_outcomes
 from proctor.runs.folder import RunRecord
-from proctor.runs.journal import EpisodeRow, row_of
+from proctor.runs.journal import EpisodeRecord, row_of
 from proctor.types import EpisodeResult, EpisodeSpec, Outcome, Task
 
 ALPHA = 0.05
@@ -28,7 +28,7 @@ LETTERS = {
 }
 
 
-def rows(task: str, outcomes: str, seed: int = 1000, suite: str = "suite") -> list[EpisodeRow]:
+def rows(task: str, outcomes: str, seed: int = 1000, suite: str = "suite") -> list[EpisodeRecord]:
     """Return episodes of a task that ended so: by the first letter of each."""
     of_task = Task(suite, sum(map(ord, task)), task, "do it", 10, 10)
     return [
@@ -37,7 +37,7 @@ def rows(task: str, outcomes: str, seed: int = 1000, suite: str = "suite") -> li
     ]
 
 
-def a_run(name: str, *tasks: Sequence[EpisodeRow], **protocol: Any) -> RunResults:
+def a_run(name: str, *tasks: Sequence[EpisodeRecord], **protocol: Any) -> RunResults:
     content = {"benchmark": {"type": "fake", "horizon": 50}, "policy": {"type": name}, "seed": 1000}
     record = RunRecord({}, {}, {**content, **protocol}, {}, {}, [0.0])
     return RunResults(Path(name), record, [row for task in tasks for row in task], [])
@@ -365,7 +365,9 @@ def test_the_gate_is_corrected_for_the_number_of_runs() -> None:
     assert not any(one.is_worse for one in among)
 
 
-def drawn(rng: np.random.Generator, rates: Sequence[float], n: int, seed: int) -> list[EpisodeRow]:
+def drawn(
+    rng: np.random.Generator, rates: Sequence[float], n: int, seed: int
+) -> list[EpisodeRecord]:
     of_all = []
     for i, rate in enumerate(rates):
         outcomes = "".join("s" if won else "f" for won in rng.random(n) < rate)

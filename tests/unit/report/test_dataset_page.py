@@ -16,7 +16,7 @@ import pytest
 from proctor.cli import main
 from proctor.report.dataset_data import dataset_data
 from proctor.report.dataset_facts import read_facts
-from proctor.report.dataset_page import Bounds, write_dataset_page
+from proctor.report.dataset_page import PageLimits, write_dataset_page
 from proctor.report.dataset_site import DatasetSite
 from proctor.report.serve import PageServer
 from tests.served import serving
@@ -169,7 +169,7 @@ def test_pictures_stand_for_videos_where_asked_and_where_there_are_none(tmp_path
 def test_the_file_is_no_larger_than_it_may_be(room: int, tmp_path: Path) -> None:
     facts = read_facts(IMAGES)
     sizes = []
-    for bounds in (Bounds(0, as_pictures=True), Bounds(room, as_pictures=True)):
+    for bounds in (PageLimits(0, as_pictures=True), PageLimits(room, as_pictures=True)):
         write_dataset_page(facts, tmp_path / "page.html", [0], bounds)
         sizes.append((tmp_path / "page.html").stat().st_size)
     assert sizes[1] - sizes[0] <= room

@@ -8,24 +8,24 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from proctor.report.several import NamedRun, runs_table
+from proctor.report.multi_run import NamedRun, runs_table
 from proctor.report.tables import results_table, table_console
-from proctor.runs.journal import EpisodeRow
-from proctor.stats.anytime import Watch, Watched
+from proctor.runs.journal import EpisodeRecord
+from proctor.stats.anytime import AnytimeInterval, MonitoredRates
 from proctor.types import Outcome
 from tests.run_folders import eight_episodes, episode
 
 LONG = "pick_up_the_black_bowl_between_the_plate_and_the_ramekin_and_place_it_on_the_plate"
 
 
-def long_names() -> list[EpisodeRow]:
+def long_names() -> list[EpisodeRecord]:
     return [
         replace(row, suite="libero_spatial", task=f"{LONG}_{row.task_id}")
         for row in eight_episodes()
     ]
 
 
-def drawn(rows: list[EpisodeRow], width: int) -> list[str]:
+def drawn(rows: list[EpisodeRecord], width: int) -> list[str]:
     screen = io.StringIO()
     console = Console(file=screen, width=width)
     console.print(results_table(rows, width=width))
@@ -72,7 +72,7 @@ def test_a_group_that_is_called_as_a_task_of_another_counts_its_own_episodes_onl
     alone = [episode(0, index, won, suite="push-v3") for index in range(2)]
     of_ten = [episode(0, 0, lost, suite="mt10"), episode(1, 0, lost, suite="mt10")]
     rows = [replace(row, task="push-v3") if row.task_id == 0 else row for row in alone + of_ten]
-    rule = Watched(group=Watch(), task=Watch(0.9))
+    rule = MonitoredRates(group=AnytimeInterval(), task=AnytimeInterval(0.9))
     screen = io.StringIO()
     console = Console(file=screen, width=120)
     console.print(runs_table([NamedRun("one", rows[::-1], rule)], 120))

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from proctor.evaluation.run import Evaluation
-from proctor.machine import clock
 from proctor.report.timeline import make_timeline
 from proctor.runs.folder import RunFolder
 from proctor.runs.journal import read_journal
+from proctor.system import clock
 
 DAY = 86400.0
 

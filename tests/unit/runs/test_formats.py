@@ -11,10 +11,10 @@ import pytest
 
 from proctor.cli import main
 from proctor.errors import RunFolderError
-from proctor.machine.system import versions
 from proctor.report.served_pages import list_page, live_page
 from proctor.runs.folder import RunFolder
 from proctor.runs.journal import JOURNAL_FILE, read_journal
+from proctor.system.platform_info import versions
 from tests.run_folders import eight_episodes, write_run
 
 DATA = Path(__file__).with_name("data")

@@ -16,9 +16,9 @@ import pytest
 
 from proctor.errors import FolderInUse, RunFolderError
 from proctor.evaluation.run import Evaluation
-from proctor.machine.locks import CLAIM_FILE, in_use, take_lock, try_lock
 from proctor.runs.folder import RunFolder
 from proctor.runs.journal import read_journal
+from proctor.system.locks import CLAIM_FILE, in_use, take_lock, try_lock
 from tests.unit.commands.test_shell import QUICK_RUN, proctor_where_nothing_locks
 
 
@@ -163,7 +163,7 @@ def test_a_disk_that_cannot_sync_is_no_reason_to_stop(
         raise OSError(errno.EINVAL, "Invalid argument")
 
     monkeypatch.setattr(os, "fsync", cannot)
-    monkeypatch.setattr("proctor.recorders.on_disk._SYNC_EVERY_S", 0.0)
+    monkeypatch.setattr("proctor.callbacks.journal_writer._SYNC_EVERY_S", 0.0)
     assert run().complete
 
 
@@ -175,8 +175,8 @@ def test_a_journal_that_the_disk_does_not_take_is_one_line_that_says_what_is_kep
         raise OSError(errno.EIO, "Input/output error")
 
     with monkeypatch.context() as patch:
-        patch.setattr("proctor.recorders.on_disk._SYNC_EVERY_S", every_s)
-        patch.setattr("proctor.recorders.on_disk.sync", failing)
+        patch.setattr("proctor.callbacks.journal_writer._SYNC_EVERY_S", every_s)
+        patch.setattr("proctor.callbacks.journal_writer.sync", failing)
         with pytest.raises(RunFolderError) as raised:
             run(output_dir=str(tmp_path / "run"))
     assert str(raised.value) == (

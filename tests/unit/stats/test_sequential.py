@@ -14,16 +14,23 @@ import numpy as np
 import pytest
 from scipy import integrate
 
-from proctor.engine.scheduler import Bounds, Scheduler
+from proctor.callbacks.early_stopping import EarlyStopping
+from proctor.engine.scheduler import Scheduler, SchedulerLimits
 from proctor.errors import UsageError
 from proctor.evaluation.run import Evaluation
-from proctor.recorders.stopper import Stopper
 from proctor.report.page_data import page_data, read_run
 from proctor.runs.folder import RunFolder
 from proctor.runs.journal import JOURNAL_FILE, read_journal
-from proctor.stats.anytime import Watch, anytime_interval, watched
+from proctor.stats.anytime import AnytimeInterval, anytime_interval, monitored_rates
 from proctor.stats.rates import wilson_interval
-from proctor.stats.stopping import CIWidth, Heard, PairedTest, StopRule, evidence, parse_stop_rule
+from proctor.stats.stopping import (
+    CIWidth,
+    EpisodeOutcome,
+    PairedTest,
+    StopRule,
+    evidence,
+    parse_stop_rule,
+)
 from proctor.types import EpisodeKey, EpisodeResult, EpisodeSpec, Outcome, Task
 from tests.conftest import digests
 
@@ -40,15 +47,15 @@ def plan(n_tasks: int, n_episodes: int) -> list[EpisodeSpec]:
     return [EpisodeSpec(task, index, index) for task in tasks for index in range(n_episodes)]
 
 
-def heard(outcomes: Mapping[EpisodeKey, Outcome], n_worlds: int = 10**6) -> list[Heard]:
+def heard(outcomes: Mapping[EpisodeKey, Outcome], n_worlds: int = 10**6) -> list[EpisodeOutcome]:
     """Say how episodes ended; those whose indices differ by ``n_worlds`` start alike."""
     return [
-        Heard((suite, task, i), (suite, task, str(i % n_worlds)), ended)
+        EpisodeOutcome((suite, task, i), (suite, task, str(i % n_worlds)), ended)
         for (suite, task, i), ended in outcomes.items()
     ]
 
 
-def verdict(test: PairedTest, rounds: Iterator[Sequence[Heard]]) -> str:
+def verdict(test: PairedTest, rounds: Iterator[Sequence[EpisodeOutcome]]) -> str:
     """Look after every round and stop at the first decision."""
     for episodes in rounds:
         test.round_ended(episodes)
@@ -107,15 +114,19 @@ def test_counting_episodes_as_they_end_would_favour_successes_and_rounds_do_not(
     rng = np.random.default_rng(4)
     specs, naive, fair = plan(1, 32), 0, 0
     for _ in range(300):
-        reference = [Heard(spec.key, spec.world_key, outcome(rng.random() < 0.5)) for spec in specs]
+        reference = [
+            EpisodeOutcome(spec.key, spec.world_key, outcome(rng.random() < 0.5)) for spec in specs
+        ]
         results = [result(spec, outcome(rng.random() < 0.5)) for spec in specs]
         as_they_end = sorted(results, key=lambda one: (one.outcome is LOST, rng.random()))
-        rounds = ([Heard(one.spec.key, one.spec.world_key, one.outcome)] for one in as_they_end)
+        rounds = (
+            [EpisodeOutcome(one.spec.key, one.spec.world_key, one.outcome)] for one in as_they_end
+        )
         naive += verdict(PairedTest(reference, "A", ALPHA), rounds) in ("better", "worse")
-        stopper = Stopper(specs, [PairedTest(reference, "A", ALPHA)])
+        early_stopping = EarlyStopping(specs, [PairedTest(reference, "A", ALPHA)])
         for one in as_they_end:
-            stopper.episode_ended(one)
-        fair += str(stopper.decision).startswith(("better", "worse"))
+            early_stopping.on_episode_end(one)
+        fair += str(early_stopping.decision).startswith(("better", "worse"))
     assert naive > 0.2 * 300
     assert fair <= ALPHA * 300
 
@@ -164,7 +175,7 @@ class Rounds:
         self.heard: list[dict[EpisodeKey, Outcome]] = []
         self._enough = enough
 
-    def round_ended(self, episodes: Sequence[Heard]) -> None:
+    def round_ended(self, episodes: Sequence[EpisodeOutcome]) -> None:
         self.heard.append({one.key: one.outcome for one in episodes})
 
     @property
@@ -174,20 +185,20 @@ class Rounds:
 
 def test_rules_hear_whole_rounds_in_order_and_nothing_after_their_decision() -> None:
     specs, rule = plan(2, 4), Rounds(enough=2)
-    stopper = Stopper(specs, [rule])
+    early_stopping = EarlyStopping(specs, [rule])
     first, second = specs[:4], specs[4:]
     for spec in [*first, second[1]]:
-        stopper.episode_ended(result(spec, WON))
+        early_stopping.on_episode_end(result(spec, WON))
     assert rule.heard == []
-    assert not stopper.decided
-    stopper.episode_ended(result(second[0], LOST))
+    assert not early_stopping.decided
+    early_stopping.on_episode_end(result(second[0], LOST))
     assert [set(heard) for heard in rule.heard] == [
         {("suite", 0, 0), ("suite", 1, 0)},
         {("suite", 0, 1), ("suite", 1, 1)},
     ]
     assert rule.heard[0] == {("suite", 0, 0): WON, ("suite", 1, 0): LOST}
-    assert stopper.decision == "enough"
-    stopper.episode_ended(result(second[2], LOST))
+    assert early_stopping.decision == "enough"
+    early_stopping.on_episode_end(result(second[2], LOST))
     assert len(rule.heard) == 2
 
 
@@ -304,15 +315,15 @@ def robbins(successes: int, n: int) -> tuple[float, float]:
 
 
 def test_what_watched_a_run_is_read_from_its_settings() -> None:
-    assert watched({"eval": {"stop_when": "never"}, "against": None}).overall is None
-    assert watched({}).overall is None
-    one = watched({"eval": {"stop_when": " ci_width < 0.1"}})
+    assert monitored_rates({"eval": {"stop_when": "never"}, "against": None}).overall is None
+    assert monitored_rates({}).overall is None
+    one = monitored_rates({"eval": {"stop_when": " ci_width < 0.1"}})
     assert (one.overall and one.overall.width, one.task and one.task.width) == (0.1, None)
-    each = watched({"eval": {"stop_when": "task_ci_width<0.2"}, "against": "there"})
+    each = monitored_rates({"eval": {"stop_when": "task_ci_width<0.2"}, "against": "there"})
     assert (each.overall and each.overall.width, each.task and each.task.width) == (None, 0.2)
-    assert watched({"eval": {"stop_when": "never"}, "against": "there"}).overall is not None
+    assert monitored_rates({"eval": {"stop_when": "never"}, "against": "there"}).overall is not None
     for text in ("ci_width<-1", "ci_width<nan", "soon", ["x"], 7):  # a run.json by somebody else
-        assert watched({"eval": {"stop_when": text}}).overall == Watch()
+        assert monitored_rates({"eval": {"stop_when": text}}).overall == AnytimeInterval()
 
 
 @pytest.mark.parametrize("text", ["ci_width<0.05", " ci_width < 5e-2 ", "task_ci_width<0.2"])
@@ -344,7 +355,7 @@ def test_an_unknown_stop_rule_is_one_line_with_examples(text: str, message: str)
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_interleaved_tasks_stay_within_three_episodes_of_each_other(workers: int) -> None:
-    scheduler = Scheduler(plan(3, 9), Bounds(max_batch=1, interleave=True))
+    scheduler = Scheduler(plan(3, 9), SchedulerLimits(max_batch=1, interleave=True))
     started = Counter({0: 0, 1: 0, 2: 0})
     has_open: dict[int, int] = {}
     opened = 0
@@ -361,7 +372,7 @@ def test_interleaved_tasks_stay_within_three_episodes_of_each_other(workers: int
 
 
 def test_a_worker_per_task_keeps_its_simulator_while_interleaving() -> None:
-    scheduler = Scheduler(plan(2, 3), Bounds(max_batch=2, interleave=True))
+    scheduler = Scheduler(plan(2, 3), SchedulerLimits(max_batch=2, interleave=True))
     kept: dict[int, set[int]] = {0: set(), 1: set()}
     for _ in range(3):
         for worker in kept:
@@ -374,7 +385,7 @@ def test_a_worker_per_task_keeps_its_simulator_while_interleaving() -> None:
 
 
 def test_a_stop_completes_the_rounds_that_have_begun_and_no_other() -> None:
-    scheduler = Scheduler(plan(2, 3), Bounds(max_batch=1))
+    scheduler = Scheduler(plan(2, 3), SchedulerLimits(max_batch=1))
     scheduler.assign(0)
     scheduler.finish_rounds()
     other = scheduler.assign(1)
@@ -446,7 +457,7 @@ def test_a_resume_completes_the_rounds_that_earlier_sessions_began_and_no_other(
 def test_a_stop_in_a_resumed_session_completes_what_others_began() -> None:
     specs = [spec for spec in plan(2, 6) if spec.key != ("suite", 0, 3)]
     left = [spec for spec in specs if spec.index > 1]  # an earlier session left one of round 3
-    scheduler = Scheduler(left, Bounds(max_batch=1, interleave=True, begun=3))
+    scheduler = Scheduler(left, SchedulerLimits(max_batch=1, interleave=True, begun=3))
     assert scheduler.assign(0) is not None
     scheduler.finish_rounds()
     scheduler.finish(0)
@@ -460,7 +471,7 @@ def test_a_stop_in_a_resumed_session_completes_what_others_began() -> None:
 
 def test_no_round_begins_before_those_of_earlier_sessions_have_ended() -> None:
     left = [spec for spec in plan(2, 4) if spec.index > 0 or spec.task.task_id == 1]
-    scheduler = Scheduler(left, Bounds(max_batch=2, interleave=True, begun=0))
+    scheduler = Scheduler(left, SchedulerLimits(max_batch=2, interleave=True, begun=0))
     first = scheduler.assign(0)
     assert first is not None
     assert first.key == ("suite", 1, 0)
@@ -627,11 +638,11 @@ def test_a_run_without_a_stop_rule_keeps_no_episode_in_mind() -> None:
     specs = plan(1, 10_000)
     tracemalloc.start()
     try:
-        stopper = Stopper(specs, [])
+        early_stopping = EarlyStopping(specs, [])
         for spec in specs:
-            stopper.hear(spec.key, WON)
+            early_stopping.add(spec.key, WON)
         kept_bytes, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert not stopper.decided
+    assert not early_stopping.decided
     assert kept_bytes < 10_000

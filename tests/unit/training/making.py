@@ -15,7 +15,7 @@ pytest.importorskip("torch", reason="training needs torch: pip install 'proctor[
 pytest.importorskip("pyarrow", reason="datasets need pyarrow: pip install 'proctor[dataset]'")
 
 from proctor.datasets.writer import DatasetWriter
-from proctor.machine.files import sha256_of
+from proctor.system.files import sha256_of
 
 FEATURES = {
     "observation.state": {"dtype": "float32", "shape": [2], "names": None},
@@ -34,8 +34,8 @@ SMALL_ACT = {
     "policy.latent_dim": 4,
     "policy.device": "cpu",
 }
-SMALL_ACT_WORDS = {
-    "policy.type": "act_words",
+SMALL_LANGUAGE_ACT = {
+    "policy.type": "language_act",
     "policy.chunk_size": 4,
     "policy.n_action_steps": 4,
     "policy.dim_model": 16,

@@ -21,7 +21,7 @@ from safetensors.torch import load_file  # noqa: E402
 
 from proctor.policies.base import Batch, Query  # noqa: E402
 from proctor.policies.lerobot.checkpoint import read_checkpoint  # noqa: E402
-from proctor.policies.runtime.chunk_policy import ChunkPolicy, Parts  # noqa: E402
+from proctor.policies.runtime.chunk_policy import ChunkPolicy, LoadedCheckpoint  # noqa: E402
 from proctor.types import EpisodeSpec, Task  # noqa: E402
 
 pytestmark = pytest.mark.vla
@@ -59,7 +59,7 @@ def adapt(seen: Path, base: Path, output: Path, targets: str | None) -> Path:
     return output / LAST
 
 
-def chunks(parts: Parts) -> np.ndarray:
+def chunks(parts: LoadedCheckpoint) -> np.ndarray:
     policy = ChunkPolicy(parts, "cpu")
     drawn = np.random.default_rng(0)
     specs = [EpisodeSpec(Task("s", n, f"t{n}", f"do {n}", 9, 9), n, 0) for n in range(3)]
@@ -85,5 +85,5 @@ def test_two_steps_of_an_adapter_are_saved_loaded_and_played_as_they_were_learnt
         "env__episode_length": 5, "env__endless": True, "eval__n_episodes": 3,
         "eval__use_async_envs": False,
     }  # fmt: skip
-    alone, together = (run(eval__batch_size=size, **play) for size in (1, 3))
-    assert digests(together) == digests(alone)
+    alone, distributed = (run(eval__batch_size=size, **play) for size in (1, 3))
+    assert digests(distributed) == digests(alone)

@@ -147,7 +147,7 @@ def test_a_finished_training_that_is_resumed_decodes_nothing_and_starts_no_loade
     assert main(["train", *words(root, tmp_path / "run", SMALL_ACT, FEW)]) == 0
     before = files_of(tmp_path / "run/checkpoints/000002")
     monkeypatch.setattr("proctor.training.data.DataLoader", None)
-    monkeypatch.setattr("proctor.training.setup.Setup.fill_caches", None)
+    monkeypatch.setattr("proctor.training.setup.TrainingSetup.fill_caches", None)
     again = ["--resume", f"--output_dir={tmp_path / 'run'}", "--num_workers=2"]
     assert main(["train", *again, "--dataset.cache=ram"]) == 0
     assert "step 2: nothing is left to train" in capfd.readouterr().err

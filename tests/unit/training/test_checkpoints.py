@@ -19,10 +19,10 @@ from proctor.policies.act.network import Act  # noqa: E402
 from proctor.policies.lerobot.config import decode_config  # noqa: E402
 from proctor.policies.lerobot.presets import OptimizerSettings, ScheduleSettings  # noqa: E402
 from proctor.training.checkpoints import Checkpoints, checkpoint_of  # noqa: E402
-from proctor.training.draws import Draws  # noqa: E402
-from proctor.training.ema import Average, decay_at  # noqa: E402
+from proctor.training.ema import WeightAverage, decay_at  # noqa: E402
 from proctor.training.optim import make_optimizer, make_scheduler, resolve  # noqa: E402
-from proctor.training.state import Batching, Learning, read_state, write_state  # noqa: E402
+from proctor.training.rng import RngStreams  # noqa: E402
+from proctor.training.state import Batching, TrainerState, read_state, write_state  # noqa: E402
 
 LEROBOT = Path(__file__).parents[2] / "golden/data/checkpoints/act_train_run_meta"
 NOTHING = (OptimizerSettings(), ScheduleSettings())
@@ -95,11 +95,11 @@ def test_a_config_that_lies_in_no_checkpoint_is_refused(tmp_path):
     assert checkpoint_of(file) == tmp_path.resolve()
 
 
-def learning_of(weights, preset, ema=None, steps=100) -> Learning:
-    recipe = resolve(preset, *NOTHING)
-    optimizer = make_optimizer(recipe, [{"params": weights}], fused=False)
-    average = None if ema is None else Average(ema, weights)
-    return Learning(optimizer, make_scheduler(recipe, optimizer, steps), average)
+def learning_of(weights, preset, ema=None, steps=100) -> TrainerState:
+    optimization = resolve(preset, *NOTHING)
+    optimizer = make_optimizer(optimization, [{"params": weights}], fused=False)
+    average = None if ema is None else WeightAverage(ema, weights)
+    return TrainerState(optimizer, make_scheduler(optimization, optimizer, steps), average)
 
 
 def test_a_state_is_read_back_to_the_bit(tmp_path):
@@ -107,22 +107,22 @@ def test_a_state_is_read_back_to_the_bit(tmp_path):
 
     preset = DiffusionConfig(scheduler_warmup_steps=3).training_preset()
     weights = [torch.nn.Parameter(torch.arange(4.0)), torch.nn.Parameter(torch.ones(2, 3))]
-    learning = learning_of(weights, preset, EmaSettings(enable=True))
+    trainer_state = learning_of(weights, preset, EmaSettings(enable=True))
     for _ in range(5):
         for weight in weights:
             weight.grad = weight.detach() / 3 + 1
-        learning.optimizer.step()
-        learning.scheduler.step()
-        learning.average.update(weights)
-        learning.step += 1
-    write_state(tmp_path / "state", learning.snapshot(), Draws(1).generators(5), BATCH)
+        trainer_state.optimizer.step()
+        trainer_state.scheduler.step()
+        trainer_state.average.update(weights)
+        trainer_state.step += 1
+    write_state(tmp_path / "state", trainer_state.snapshot(), RngStreams(1).generators(5), BATCH)
     fresh = learning_of(
         [w.detach().clone().requires_grad_() for w in weights], preset, EmaSettings(enable=True)
     )
     read_state(tmp_path / "state", fresh)
     assert fresh.step == 5
-    assert fresh.scheduler.state_dict() == learning.scheduler.state_dict()
-    write_state(tmp_path / "again", fresh.snapshot(), Draws(1).generators(5), BATCH)
+    assert fresh.scheduler.state_dict() == trainer_state.scheduler.state_dict()
+    write_state(tmp_path / "again", fresh.snapshot(), RngStreams(1).generators(5), BATCH)
     for file in (tmp_path / "state").iterdir():
         assert (tmp_path / "again" / file.name).read_bytes() == file.read_bytes(), file.name
 
@@ -136,7 +136,7 @@ def test_more_steps_go_on_at_the_rate_of_the_longer_schedule(tmp_path):
         done.optimizer.step()
         done.scheduler.step()
     assert done.optimizer.param_groups[0]["lr"] == 0.0
-    write_state(tmp_path / "state", done.snapshot(), Draws(1).generators(4), BATCH)
+    write_state(tmp_path / "state", done.snapshot(), RngStreams(1).generators(4), BATCH)
     read_state(tmp_path / "state", more)
     assert more.optimizer.param_groups[0]["lr"] == pytest.approx(0.05)  # half of the cosine
     (tmp_path / "state/scheduler_state.json").write_text('{"base_lrs": [1], "last_epoch": "x"}')
@@ -148,10 +148,10 @@ def test_the_files_are_those_of_lerobots_own_run(tmp_path):
     """LeRobot's 4-step ACT run: parameter groups, and the names and shapes of its generators."""
     raw = json.loads((LEROBOT / "pretrained_model/config.json").read_text())
     network = Act(decode_config(raw, ActConfig, "golden"))
-    recipe = resolve(network.config.training_preset(), *NOTHING)
-    optimizer = make_optimizer(recipe, network.parameter_groups(), fused=False)
-    learning = Learning(optimizer, None, None, step=4)
-    write_state(tmp_path / "state", learning.snapshot(), Draws(1000).generators(4), BATCH)
+    optimization = resolve(network.config.training_preset(), *NOTHING)
+    optimizer = make_optimizer(optimization, network.parameter_groups(), fused=False)
+    trainer_state = TrainerState(optimizer, None, None, step=4)
+    write_state(tmp_path / "state", trainer_state.snapshot(), RngStreams(1000).generators(4), BATCH)
     ours, theirs = tmp_path / "state", LEROBOT / "training_state"
     for name, more in (("optimizer_param_groups.json", None), ("training_step.json", BY_ONE)):
         found, expected = (json.loads((run / name).read_text()) for run in (ours, theirs))
@@ -168,21 +168,21 @@ def test_generators_that_are_written_are_states_that_can_be_set():
 
     import numpy as np
 
-    states = Draws(3).generators(7)
+    states = RngStreams(3).generators(7)
     words = tuple(states["py_rng_state"].tolist())
     random.Random().setstate((states["py_rng_version"].item(), words, None))
     torch.Generator().set_state(states["torch_rng_state"])
     key = states["np_rng_state_values"].numpy().astype(np.uint32)
     np.random.RandomState().set_state(("MT19937", key, states["np_rng_state_index"].item()))
-    assert not torch.equal(Draws(3).generators(8)["py_rng_state"], states["py_rng_state"])
+    assert not torch.equal(RngStreams(3).generators(8)["py_rng_state"], states["py_rng_state"])
 
 
 def test_a_state_of_another_network_is_refused(tmp_path):
     preset = ActConfig().training_preset()
-    learning = learning_of([torch.nn.Parameter(torch.ones(2))], preset)
-    learning.optimizer.param_groups[0]["params"][0].grad = torch.ones(2)
-    learning.optimizer.step()
-    write_state(tmp_path / "state", learning.snapshot(), Draws(1).generators(1), BATCH)
+    trainer_state = learning_of([torch.nn.Parameter(torch.ones(2))], preset)
+    trainer_state.optimizer.param_groups[0]["params"][0].grad = torch.ones(2)
+    trainer_state.optimizer.step()
+    write_state(tmp_path / "state", trainer_state.snapshot(), RngStreams(1).generators(1), BATCH)
     more = [torch.nn.Parameter(torch.ones(2)), torch.nn.Parameter(torch.ones(2))]
     with pytest.raises(UsageError, match="is of another network"):
         read_state(tmp_path / "state", learning_of(more, preset))
@@ -193,14 +193,14 @@ def test_a_state_of_another_network_is_refused(tmp_path):
 @pytest.mark.parametrize("name", ["training_step.json", "optimizer_param_groups.json"])
 @pytest.mark.parametrize("text", ["", "[", '{"step": -1}', '{"step": "x"}', "null"])
 def test_a_damaged_state_is_one_line(tmp_path, name, text):
-    learning = learning_of([torch.nn.Parameter(torch.ones(2))], ActConfig().training_preset())
-    write_state(tmp_path / "state", learning.snapshot(), Draws(1).generators(1), BATCH)
+    trainer_state = learning_of([torch.nn.Parameter(torch.ones(2))], ActConfig().training_preset())
+    write_state(tmp_path / "state", trainer_state.snapshot(), RngStreams(1).generators(1), BATCH)
     (tmp_path / "state" / name).write_text(text)
     with pytest.raises(UsageError, match=name):
-        read_state(tmp_path / "state", learning)
+        read_state(tmp_path / "state", trainer_state)
     (tmp_path / "state" / name).unlink()
     with pytest.raises(UsageError, match="No such file"):
-        read_state(tmp_path / "state", learning)
+        read_state(tmp_path / "state", trainer_state)
 
 
 def test_averages_begin_as_a_copy_and_then_follow():
@@ -210,7 +210,7 @@ def test_averages_begin_as_a_copy_and_then_follow():
     assert decay_at(EmaSettings(decay=0.5, update_after_step=3), 4) == 0.0
     assert decay_at(EmaSettings(decay=0.5, update_after_step=3), 5) == 0.5
     weight = torch.nn.Parameter(torch.zeros(1))
-    average = Average(EmaSettings(decay=0.75), [weight])
+    average = WeightAverage(EmaSettings(decay=0.75), [weight])
     for value in (4.0, 8.0):
         weight.data.fill_(value)
         average.update([weight])
@@ -227,11 +227,11 @@ def test_a_pickle_that_is_no_average_runs_nothing(tmp_path):
         def __reduce__(self):
             return (Path(tmp_path / "ran").touch, ())
 
-    learning = learning_of(
+    trainer_state = learning_of(
         [torch.nn.Parameter(torch.ones(2))], ActConfig().training_preset(), EmaSettings(enable=True)
     )
-    write_state(tmp_path / "state", learning.snapshot(), Draws(1).generators(1), BATCH)
+    write_state(tmp_path / "state", trainer_state.snapshot(), RngStreams(1).generators(1), BATCH)
     (tmp_path / "state/ema_state.pt").write_bytes(pickle.dumps(Evil(), protocol=2))
     with pytest.raises(UsageError, match="holds no averages"):
-        read_state(tmp_path / "state", learning)
+        read_state(tmp_path / "state", trainer_state)
     assert not (tmp_path / "ran").exists()

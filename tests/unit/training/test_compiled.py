@@ -12,7 +12,7 @@ from .making import RUN, SMALL_ACT, files_of, words
 torch = pytest.importorskip("torch")
 
 from proctor.cli import main  # noqa: E402
-from proctor.config.lerobot_training import ours  # noqa: E402
+from proctor.config.lerobot_training import drop_lerobot_settings  # noqa: E402
 
 FEW = {"steps": 2, "save_freq": 1, "log_freq": 1, "policy.dropout": 0.0, "policy.use_vae": "false"}
 FAST = {"accelerator.compile.enabled": "true", "accelerator.compile.backend": "eager"}
@@ -86,4 +86,4 @@ def test_what_cannot_be_compiled_ends_the_run_in_one_line(numbers, tmp_path, mon
     ],
 )
 def test_lerobots_flags_of_single_policies_mean_the_same_here(given, expected):
-    assert ours(given) == expected
+    assert drop_lerobot_settings(given) == expected

@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 
 from proctor.cli import main
 from proctor.config.builder import build
-from proctor.config.lerobot_training import ours
+from proctor.config.lerobot_training import drop_lerobot_settings
 from proctor.config.training import TrainConfig
 from proctor.training.setup import prepare
 
@@ -24,7 +24,7 @@ SPLIT = {"dataset.eval_split": 0.5, "eval_steps": 4}
 def judged(root: Path, *settings: dict) -> list[list[int]]:
     """Return the samples of a held-out loss, by their place among all that are held out."""
     given = dict(word[2:].split("=", 1) for word in words(root, root / "run", SMALL_ACT, *settings))
-    setup = prepare(build(TrainConfig, ours(given)))
+    setup = prepare(build(TrainConfig, drop_lerobot_settings(given)))
     assert setup.held_out is not None
     order = setup.held_out[1]
     return [batch.tolist() for batch in order.batches(0, order.batches_per_epoch)]

@@ -19,7 +19,7 @@ from proctor.policies.act.config import ActConfig  # noqa: E402
 from proctor.policies.lerobot.presets import OptimizerSettings, ScheduleSettings  # noqa: E402
 from proctor.policies.runtime.network import Network  # noqa: E402
 from proctor.training.optim import groups_of, make_optimizer, multiplier, resolve  # noqa: E402
-from proctor.training.state import Batching, Learning, read_state, write_state  # noqa: E402
+from proctor.training.state import Batching, TrainerState, read_state, write_state  # noqa: E402
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden/data/optimizers.json").read_text())
 KINDS = ("xvla-adamw", "multi_adam")
@@ -48,18 +48,18 @@ class Three(Network):
         return []
 
 
-def begun(kind: str, network: Network) -> Learning:
+def begun(kind: str, network: Network) -> TrainerState:
     settings = OptimizerSettings(type=kind, **GOLDEN[kind]["settings"])
-    recipe = resolve(None, settings, ScheduleSettings())
-    optimizer = make_optimizer(recipe, groups_of(recipe, network), fused=False)
-    return Learning(optimizer, None, None, recipe.separate)
+    optimization = resolve(None, settings, ScheduleSettings())
+    optimizer = make_optimizer(optimization, groups_of(optimization, network), fused=False)
+    return TrainerState(optimizer, None, None, optimization.separate)
 
 
-def stepped(learning: Learning, network: Network, times: int = 1) -> None:
+def stepped(trainer_state: TrainerState, network: Network, times: int = 1) -> None:
     for _ in range(times):
-        learning.optimizer.zero_grad()
+        trainer_state.optimizer.zero_grad()
         network.loss({}, {})[0].backward()
-        learning.optimizer.step()
+        trainer_state.optimizer.step()
 
 
 def written(folder: Path) -> dict:
@@ -74,11 +74,11 @@ def written(folder: Path) -> dict:
 @pytest.mark.parametrize("kind", KINDS)
 def test_weights_and_files_are_lerobots_and_a_resumed_run_goes_on_alike(kind, tmp_path):
     network, golden = Three(), GOLDEN[kind]
-    learning = begun(kind, network)
-    stepped(learning, network, 2)
+    trainer_state = begun(kind, network)
+    stepped(trainer_state, network, 2)
     for name, expected in golden["weights"].items():
         torch.testing.assert_close(network.get_parameter(name), torch.tensor(expected))
-    write_state(tmp_path / "state", learning.snapshot(), {"any": torch.zeros(1)}, Batching(1))
+    write_state(tmp_path / "state", trainer_state.snapshot(), {"any": torch.zeros(1)}, Batching(1))
     found = written(tmp_path / "state")
     assert found.keys() == golden["files"].keys()
     for name, expected in golden["files"].items():
@@ -92,7 +92,7 @@ def test_weights_and_files_are_lerobots_and_a_resumed_run_goes_on_alike(kind, tm
     again.load_state_dict(network.state_dict())
     resumed = begun(kind, again)
     read_state(tmp_path / "state", resumed)
-    stepped(learning, network)
+    stepped(trainer_state, network)
     stepped(resumed, again)
     assert all(
         torch.equal(*pair) for pair in zip(again.parameters(), network.parameters(), strict=True)
@@ -107,8 +107,8 @@ def test_the_annealing_schedule_is_lerobots():
 
 def test_soft_prompts_may_start_at_a_rate_for_their_warm_up():
     settings = OptimizerSettings(type="xvla-adamw", lr=0.01, soft_prompt_warmup_lr_scale=0.02)
-    recipe = resolve(None, settings, ScheduleSettings())
-    rates = {group["name"]: group["lr"] for group in groups_of(recipe, Three())}
+    optimization = resolve(None, settings, ScheduleSettings())
+    rates = {group["name"]: group["lr"] for group in groups_of(optimization, Three())}
     assert rates == pytest.approx({"vlm": 0.001, "soft_prompts": 0.0002, "other": 0.01})
 
 
@@ -121,9 +121,9 @@ def test_soft_prompts_may_start_at_a_rate_for_their_warm_up():
 )
 def test_a_group_that_cannot_be_is_refused_by_its_name(groups, told):
     settings = OptimizerSettings(type="multi_adam", optimizer_groups=groups)
-    recipe = resolve(ActConfig().training_preset(), settings, ScheduleSettings())
+    optimization = resolve(ActConfig().training_preset(), settings, ScheduleSettings())
     with pytest.raises(UsageError) as refused:
-        groups_of(recipe, Three())
+        groups_of(optimization, Three())
     assert told in str(refused.value)
 
 

@@ -64,15 +64,15 @@ def test_learning_rates_are_lerobots(golden, schedule, steps):
 
 
 def test_acts_preset_is_the_one_of_lerobots_run():
-    recipe = resolve(ActConfig().training_preset(), *NOTHING)
-    assert recipe.optimizer == json.loads(TRAINED.read_text())["optimizer"]
-    assert recipe.schedule is None
-    assert make_scheduler(recipe, an_optimizer(recipe), 100) is None
+    optimization = resolve(ActConfig().training_preset(), *NOTHING)
+    assert optimization.optimizer == json.loads(TRAINED.read_text())["optimizer"]
+    assert optimization.schedule is None
+    assert make_scheduler(optimization, an_optimizer(optimization), 100) is None
 
 
 def test_diffusions_preset_is_adam_and_a_cosine():
-    recipe = resolve(DiffusionConfig().training_preset(), *NOTHING)
-    assert recipe.optimizer == {
+    optimization = resolve(DiffusionConfig().training_preset(), *NOTHING)
+    assert optimization.optimizer == {
         "type": "adam",
         "lr": 1e-4,
         "weight_decay": 1e-6,
@@ -80,20 +80,20 @@ def test_diffusions_preset_is_adam_and_a_cosine():
         "betas": [0.95, 0.999],
         "eps": 1e-8,
     }
-    assert recipe.schedule == {"type": "diffuser", "num_warmup_steps": 500, "name": "cosine"}
+    assert optimization.schedule == {"type": "diffuser", "num_warmup_steps": 500, "name": "cosine"}
 
 
 def test_what_is_given_by_hand_wins_over_the_preset():
     by_hand = OptimizerSettings(lr=3e-4), ScheduleSettings(num_warmup_steps=7)
-    recipe = resolve(DiffusionConfig().training_preset(), *by_hand)
-    assert recipe.optimizer["lr"] == 3e-4
-    assert recipe.optimizer["betas"] == [0.95, 0.999]
-    assert recipe.schedule == {"type": "diffuser", "num_warmup_steps": 7, "name": "cosine"}
+    optimization = resolve(DiffusionConfig().training_preset(), *by_hand)
+    assert optimization.optimizer["lr"] == 3e-4
+    assert optimization.optimizer["betas"] == [0.95, 0.999]
+    assert optimization.schedule == {"type": "diffuser", "num_warmup_steps": 7, "name": "cosine"}
 
 
 def test_another_type_keeps_what_it_shares_with_the_preset():
-    recipe = resolve(ActConfig().training_preset(), OptimizerSettings(type="sgd"), NOTHING[1])
-    assert recipe.optimizer == {
+    optimization = resolve(ActConfig().training_preset(), OptimizerSettings(type="sgd"), NOTHING[1])
+    assert optimization.optimizer == {
         "type": "sgd",
         "lr": 1e-5,
         "weight_decay": 1e-4,
@@ -106,8 +106,8 @@ def test_another_type_keeps_what_it_shares_with_the_preset():
 
 def test_another_schedule_keeps_what_it_shares_with_the_preset():
     preset = DiffusionConfig(scheduler_warmup_steps=4).training_preset()
-    recipe = resolve(preset, NOTHING[0], ScheduleSettings(type="constant_with_warmup"))
-    assert recipe.schedule == {"type": "constant_with_warmup", "num_warmup_steps": 4}
+    optimization = resolve(preset, NOTHING[0], ScheduleSettings(type="constant_with_warmup"))
+    assert optimization.schedule == {"type": "constant_with_warmup", "num_warmup_steps": 4}
 
 
 @pytest.mark.parametrize(
@@ -133,30 +133,34 @@ def test_what_cannot_be_is_refused_by_its_flag(optimizer, schedule, told):
 def test_without_the_preset_all_is_left_to_the_user():
     with pytest.raises(UsageError, match=r"--optimizer\.type is missing"):
         resolve(None, *NOTHING)
-    recipe = resolve(None, OptimizerSettings(type="adamw", lr=0.1), NOTHING[1])
-    assert recipe.optimizer["lr"] == 0.1
-    assert recipe.optimizer["weight_decay"] == 0.01
+    optimization = resolve(None, OptimizerSettings(type="adamw", lr=0.1), NOTHING[1])
+    assert optimization.optimizer["lr"] == 0.1
+    assert optimization.optimizer["weight_decay"] == 0.01
 
 
-def an_optimizer(recipe):
+def an_optimizer(optimization):
     weight = torch.nn.Parameter(torch.ones(2))
-    return make_optimizer(recipe, [{"params": [weight]}, {"params": [], "lr": 0.5}], fused=False)
+    return make_optimizer(
+        optimization, [{"params": [weight]}, {"params": [], "lr": 0.5}], fused=False
+    )
 
 
 def test_numbers_that_an_optimiser_does_not_take_are_one_line():
-    recipe = resolve(ActConfig().training_preset(), OptimizerSettings(betas=[1.5, 1.0]), NOTHING[1])
+    optimization = resolve(
+        ActConfig().training_preset(), OptimizerSettings(betas=[1.5, 1.0]), NOTHING[1]
+    )
     with pytest.raises(UsageError, match="Invalid beta parameter at index 0"):
-        an_optimizer(recipe)
+        an_optimizer(optimization)
 
 
 def test_a_schedule_moves_every_group_by_its_own_rate():
-    recipe = resolve(
+    optimization = resolve(
         DiffusionConfig(scheduler_warmup_steps=4).training_preset(),
         OptimizerSettings(lr=0.1),
         NOTHING[1],
     )
-    optimizer = an_optimizer(recipe)
-    scheduler = make_scheduler(recipe, optimizer, 100)
+    optimizer = an_optimizer(optimization)
+    scheduler = make_scheduler(optimization, optimizer, 100)
     assert [group["lr"] for group in optimizer.param_groups] == [0.0, 0.0]
     optimizer.step()
     scheduler.step()
@@ -168,17 +172,22 @@ def test_gradients_are_scaled_down_and_their_norm_is_told():
     weight.grad = torch.tensor([3.0, 4.0])
     assert clip_gradients([weight], 1.0) == 5.0
     assert weight.grad.norm() == pytest.approx(1.0, rel=1e-4)
-    recipe = resolve(
+    optimization = resolve(
         ActConfig().training_preset(), OptimizerSettings(grad_clip_norm=0.0), NOTHING[1]
     )
-    assert recipe.clip_norm == math.inf
+    assert optimization.clip_norm == math.inf
 
 
 def test_a_share_of_the_rate_is_one_of_the_rate_that_was_given_by_hand() -> None:
     slow = {"params": [], SHARE_OF_RATE: 0.1}
     network: Any = SimpleNamespace(parameter_groups=lambda: [{"params": []}, slow])
-    recipe = resolve(DiffusionConfig().training_preset(), OptimizerSettings(lr=3.0), NOTHING[1])
-    assert groups_of(recipe, network) == [{"params": []}, {"params": [], "lr": pytest.approx(0.3)}]
+    optimization = resolve(
+        DiffusionConfig().training_preset(), OptimizerSettings(lr=3.0), NOTHING[1]
+    )
+    assert groups_of(optimization, network) == [
+        {"params": []},
+        {"params": [], "lr": pytest.approx(0.3)},
+    ]
 
 
 def test_a_schedule_that_names_another_rate_than_the_optimisers_says_what_becomes_of_it() -> None:
@@ -187,6 +196,6 @@ def test_a_schedule_that_names_another_rate_than_the_optimisers_says_what_become
         (1e-4, []),
         (1e-3, ["rises to 0.001 (--optimizer.lr) and falls to 2.5e-05"]),
     ):
-        recipe = resolve(None, OptimizerSettings(type="adam", lr=rate), decay)
-        assert len(recipe.remarks) == len(said)
-        assert all(words in line for words, line in zip(said, recipe.remarks, strict=True))
+        optimization = resolve(None, OptimizerSettings(type="adam", lr=rate), decay)
+        assert len(optimization.remarks) == len(said)
+        assert all(words in line for words, line in zip(said, optimization.remarks, strict=True))

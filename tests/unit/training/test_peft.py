@@ -15,10 +15,10 @@ pytestmark = pytest.mark.vla  # peft imports transformers, which takes longer th
 from safetensors.torch import load_file  # noqa: E402
 
 from proctor.cli import main  # noqa: E402
-from proctor.definition import Use  # noqa: E402
+from proctor.fingerprint import ConfigUse  # noqa: E402
 from proctor.policies.lerobot.checkpoint import read_checkpoint  # noqa: E402
-from proctor.policies.lerobot.location import Located  # noqa: E402
-from proctor.policies.runtime.chunk_policy import Parts  # noqa: E402
+from proctor.policies.lerobot.location import CheckpointFolder  # noqa: E402
+from proctor.policies.runtime.chunk_policy import LoadedCheckpoint  # noqa: E402
 from proctor.training import loop  # noqa: E402
 from proctor.training.peft import adapted  # noqa: E402
 
@@ -45,7 +45,7 @@ def kill_at(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
     untouched = loop.Trainer.update
 
     def update(self, network):
-        if self.learning.step == step:
+        if self.trainer_state.step == step:
             raise Killed
         return untouched(self, network)
 
@@ -113,13 +113,15 @@ def test_a_killed_adaptation_ends_with_the_same_bits_and_is_read_as_it_learnt(
     assert (found - plain).abs().max() > 1e-3
 
 
-def as_trained(folder: Path) -> Parts:
+def as_trained(folder: Path) -> LoadedCheckpoint:
     """Return a policy with peft's own layers in its network, as a resumed training has it."""
     from proctor.config.builder import build
     from proctor.config.training import TrainConfig
 
     config = build(TrainConfig, {"policy.path": str(folder), "dataset.repo_id": "a/b"})
-    return adapted(config, read_checkpoint(folder, use=Use.TRAINING), Located(folder))
+    return adapted(
+        config, read_checkpoint(folder, use=ConfigUse.TRAINING), CheckpointFolder(folder)
+    )
 
 
 @pytest.mark.slow

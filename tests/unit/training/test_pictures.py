@@ -13,7 +13,7 @@ from safetensors.torch import load_file  # noqa: E402
 
 from proctor.config.image_transforms import ImageTransformSettings, Transform  # noqa: E402
 from proctor.errors import UsageError  # noqa: E402
-from proctor.training.pictures import affine, apply, changed, plan  # noqa: E402
+from proctor.training.augmentation import affine, apply, augment, plan_augmentation  # noqa: E402
 
 MADE = load_file(Path(__file__).parents[2] / "golden/data/image_transforms.safetensors")
 """By torchvision 0.25, two pictures of 12x16."""
@@ -44,9 +44,9 @@ def test_turning_and_moving_is_torchvisions():
 
 def test_all_observed_steps_of_a_sample_are_changed_alike():
     settings = ImageTransformSettings(enable=True)
-    what = plan(settings, 5, torch.Generator().manual_seed(0))
+    what = plan_augmentation(settings, 5, torch.Generator().manual_seed(0))
     image = torch.rand(5, 1, 3, 8, 8).expand(5, 2, 3, 8, 8)
-    found = changed(image, settings.transforms(), what)
+    found = augment(image, settings.transforms(), what)
     assert torch.equal(found[:, 0], found[:, 1])
     assert not torch.equal(found, image)
     assert 0 <= found.min() <= found.max() <= 1
@@ -55,7 +55,7 @@ def test_all_observed_steps_of_a_sample_are_changed_alike():
 
 def test_three_of_six_are_chosen_each_as_often_and_in_the_order_listed():
     settings = ImageTransformSettings(enable=True)
-    what = plan(settings, 6000, torch.Generator().manual_seed(0))
+    what = plan_augmentation(settings, 6000, torch.Generator().manual_seed(0))
     counts = Counter(kind for kind, rows, _ in what.rounds for _ in rows)
     assert sum(counts.values()) == 3 * 6000
     assert all(abs(n - 3000) < 200 for n in counts.values())
@@ -69,7 +69,9 @@ def test_three_of_six_are_chosen_each_as_often_and_in_the_order_listed():
 
 def test_a_plan_is_the_generators_alone():
     settings = ImageTransformSettings(enable=True, random_order=True)
-    plans = [plan(settings, 4, torch.Generator().manual_seed(seed)) for seed in (1, 1, 2)]
+    plans = [
+        plan_augmentation(settings, 4, torch.Generator().manual_seed(seed)) for seed in (1, 1, 2)
+    ]
     told = [[(kind, rows.tolist()) for kind, rows, _ in one.rounds] for one in plans]
     assert told[0] == told[1] != told[2]
 

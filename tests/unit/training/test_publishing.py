@@ -23,7 +23,7 @@ from proctor.config.builder import build
 from proctor.config.training import TrainConfig
 from proctor.errors import UsageError
 from proctor.training import publishing
-from proctor.training.card import Policy, card_of
+from proctor.training.card import PolicyCard, card_of
 from proctor.training.publishing import check, publication_of
 
 PUSH = {"policy.push_to_hub": "true", "policy.repo_id": "me/policy"}
@@ -166,7 +166,7 @@ def test_a_card_states_the_evaluation_and_what_it_is_of(tmp_path):
     folder = run / "checkpoints/000200/pretrained_model"
     folder.mkdir()
     (folder / "config.json").write_text('{"type": "act"}')
-    card = card_of(Policy(run, folder, "me/policy"), [], "mit")
+    card = card_of(PolicyCard(run, folder, "me/policy"), [], "mit")
     record = json.loads((run / "eval/000200/run.json").read_text())
     assert "| success | `87.5% [52.9, 97.8] n=8` |" in card
     assert f"| protocol | `{record['fingerprint']}` |" in card
@@ -185,7 +185,7 @@ def test_a_card_says_nothing_that_markup_would_make_of_a_name(tmp_path):
     folder = run / "checkpoints/000200/pretrained_model"
     folder.mkdir()
     (folder / "config.json").write_text('{"type": "act"}')
-    card = card_of(Policy(run, folder, "me/policy"), [], None)
+    card = card_of(PolicyCard(run, folder, "me/policy"), [], None)
     assert "\x1b" not in card
     assert card.count("\n---\n") == 1
     assert "\n# b" not in card

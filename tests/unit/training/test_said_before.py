@@ -12,7 +12,7 @@ import pytest
 
 from proctor.benchmarks.fake import Fake
 
-from .making import FEATURES, RUN, SMALL_ACT, SMALL_ACT_WORDS, words, write_numbers
+from .making import FEATURES, RUN, SMALL_ACT, SMALL_LANGUAGE_ACT, words, write_numbers
 from .test_train import train
 from .test_vqbet_tdmpc_training import REWARD, SMALL_TDMPC
 
@@ -33,10 +33,10 @@ def test_who_learns_by_words_is_not_taught_without(
     (name,) = set(table.column_names) - {"task_index"}
     mute = pa.array([" " if words == "task 1" else words for words in table[name].to_pylist()])
     pq.write_table(table.set_column(table.column_names.index(name), name, mute), file)
-    train(*words(root, tmp_path / "run", SMALL_ACT_WORDS, ONE), expect=2)
-    assert "no words say what episode 1 shows, and act_words learns" in capsys.readouterr().err
+    train(*words(root, tmp_path / "run", SMALL_LANGUAGE_ACT, ONE), expect=2)
+    assert "no words say what episode 1 shows, and language_act learns" in capsys.readouterr().err
     one = {"dataset.exclude_episodes": "[1]"}
-    train(*words(root, tmp_path / "one", SMALL_ACT_WORDS, ONE, one))
+    train(*words(root, tmp_path / "one", SMALL_LANGUAGE_ACT, ONE, one))
     train(*words(root, tmp_path / "deaf", SMALL_ACT, ONE))
 
 
@@ -127,7 +127,7 @@ def test_who_is_told_its_task_is_not_trained_for_tasks_that_say_nothing(
     mute = lambda self: [replace(task, instruction="") for task in tasks(self)]  # noqa: E731
     monkeypatch.setattr(Fake, "tasks", mute)
     how = {"env.type": "fake"}
-    train(*words(numbers, tmp_path / "run", SMALL_ACT_WORDS, ONE, how), expect=2)
+    train(*words(numbers, tmp_path / "run", SMALL_LANGUAGE_ACT, ONE, how), expect=2)
     assert "needs an instruction, fake has none for point-0" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 

@@ -15,10 +15,10 @@ pytest.importorskip("torch")
 
 from proctor.cli import main
 from proctor.datasets.edit.build import edit
+from proctor.datasets.edit.destination import in_place_destination
 from proctor.datasets.edit.operations import delete, set_tasks
-from proctor.datasets.edit.place import same_folder
 from proctor.datasets.format.tables import read_stats, write_stats
-from proctor.datasets.reader import look_up
+from proctor.datasets.reader import open_handle
 from proctor.datasets.reading.identity import DatasetIdentity, identity_of
 from proctor.datasets.writer import DatasetWriter
 
@@ -76,7 +76,7 @@ def test_another_dataset_of_as_many_frames_is_refused(copies, capsys):
             frame = {k: np.full(e["shape"], at, np.float32) for k, e in FEATURES.items()}
             writer.add_frame(frame, "task 0")
         writer.end_episode()
-    edit(data, same_folder(data), lambda source: delete(source, [0]))
+    edit(data, in_place_destination(data), lambda source: delete(source, [0]))
     before = (run / "train.json").read_bytes()
     assert resume(data, run) == 2
     assert f"--policy.path={run}/checkpoints/000002/pretrained_model" in refused(capsys)
@@ -113,7 +113,7 @@ def test_a_streamed_training_knows_its_dataset_too(copies, begun, tmp_path):
 
 
 def identity(root: Path, episodes: int | None = None) -> DatasetIdentity:
-    return identity_of(look_up(root).source, episodes)
+    return identity_of(open_handle(root).source, episodes)
 
 
 def test_what_differs_is_named(begun, tmp_path):
@@ -124,7 +124,7 @@ def test_what_differs_is_named(begun, tmp_path):
     }.items():
         data = tmp_path / name.replace(" ", "_")
         shutil.copytree(begun[0], data)
-        edit(data, same_folder(data), change)
+        edit(data, in_place_destination(data), change)
         assert known.differences(identity(data)) == [name]
     other = write_numbers(tmp_path / "lengths", (9, 8, 7))
     assert known.differences(identity(other)) == ["its episodes are of other lengths"]

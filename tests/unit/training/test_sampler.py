@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("torch", reason="training needs torch: pip install 'proctor[torch]'")
 
 from proctor.errors import UsageError
-from proctor.training.sampler import Order, split_episodes, usable_frames
+from proctor.training.sampler import BatchOrder, split_episodes, usable_frames
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "data" / "misc.json").read_text())[
     "sampler"
@@ -21,10 +21,10 @@ GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "data" / "misc.json"
 
 
 @pytest.fixture
-def order() -> Order:
+def order() -> BatchOrder:
     lengths = [end - start for start, end in zip(GOLDEN["from"], GOLDEN["to"], strict=True)]
     frames = usable_frames(lengths, GOLDEN["drop_n_last_frames"])
-    return Order(frames, batch_size=4, seed=GOLDEN["seed"])
+    return BatchOrder(frames, batch_size=4, seed=GOLDEN["seed"])
 
 
 def test_the_frames_are_lerobots(order):
@@ -73,14 +73,14 @@ def test_the_last_episodes_of_every_task_are_held_out():
 
 
 def test_an_epoch_holds_every_frame_once():
-    order = Order(np.arange(1000), batch_size=64, seed=3)
+    order = BatchOrder(np.arange(1000), batch_size=64, seed=3)
     assert sorted(order.epoch(5)) == list(range(1000))
     assert order.epoch(5).tolist() != order.epoch(6).tolist()
 
 
 def test_tasks_come_equally_often_where_that_is_asked_for():
     tasks = np.array([0] * 30 + [1] * 6 + [2] * 3)
-    order = Order(np.arange(39) + 100, batch_size=13, seed=5, tasks=tasks)
+    order = BatchOrder(np.arange(39) + 100, batch_size=13, seed=5, tasks=tasks)
     for epoch in (0, 1):
         frames = order.epoch(epoch)
         assert np.bincount(tasks[frames - 100]).tolist() == [13, 13, 13]
@@ -94,11 +94,11 @@ def test_more_loader_processes_than_cores_are_no_warning_of_torch(order, monkeyp
     import torch
     from torch.utils.data import dataloader
 
-    from proctor.training.data import Loading, Samples, batches
+    from proctor.training.data import Loading, TrainingSamples, batches
 
     monkeypatch.setattr(dataloader, "_MultiProcessingDataLoaderIter", lambda loader: iter(()))
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0})
-    samples = Samples(None, {}, lambda words: {})  # type: ignore[arg-type]
+    samples = TrainingSamples(None, {}, lambda words: {})  # type: ignore[arg-type]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert not list(

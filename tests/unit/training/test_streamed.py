@@ -17,12 +17,12 @@ from proctor.cli import main
 from proctor.config.builder import build
 from proctor.config.training import TrainConfig
 from proctor.features import ACTION
-from proctor.training.setup import Setup, prepare
+from proctor.training.setup import TrainingSetup, prepare
 
 STREAMED = {"dataset.streaming": "true", "num_workers": 0}
 
 
-def a_setup(numbers, settings: dict) -> Setup:
+def a_setup(numbers, settings: dict) -> TrainingSetup:
     asked = words(numbers, numbers, SMALL_DIFFUSION, RUN, settings, {"policy.push_to_hub": "false"})
     return prepare(build(TrainConfig, dict(word[2:].split("=", 1) for word in asked)))
 

@@ -11,7 +11,7 @@ import pytest
 from proctor.cli import main
 from proctor.datasets.writer import DatasetWriter
 
-from .making import RUN, SMALL_ACT_WORDS, words
+from .making import RUN, SMALL_LANGUAGE_ACT, words
 from .test_train import train
 
 ONE = RUN | {"steps": 1, "save_freq": 1}
@@ -39,7 +39,7 @@ def plus_and_minus(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def trained(plus_and_minus: Path, tmp_path: Path) -> Path:
-    train(*words(plus_and_minus, tmp_path / "run", SMALL_ACT_WORDS, ONE))
+    train(*words(plus_and_minus, tmp_path / "run", SMALL_LANGUAGE_ACT, ONE))
     return tmp_path / "run"
 
 

@@ -20,8 +20,8 @@ pytest.importorskip("wandb", reason="W&B is not installed (proctor[wandb])")
 from proctor.cli import main  # noqa: E402
 from proctor.config.builder import build  # noqa: E402
 from proctor.config.training import TrainConfig  # noqa: E402
-from proctor.runs.training import Played  # noqa: E402
-from proctor.training.together import Together  # noqa: E402
+from proctor.runs.training import EvaluationLogRow  # noqa: E402
+from proctor.training.distributed import DistributedContext  # noqa: E402
 from proctor.training.tracking import TrainingLog, tags_of  # noqa: E402
 
 OFFLINE = {"wandb.enable": "true", "wandb.mode": "offline"}
@@ -78,12 +78,12 @@ def test_an_evaluation_is_logged_with_its_interval_and_a_video(tmp_path):
     setup = SimpleNamespace(
         config=config,
         device=torch.device("cpu"),
-        together=Together(),
+        distributed=DistributedContext(),
         order=SimpleNamespace(frames=[0, 1]),
     )
     log = TrainingLog(setup, tmp_path)
-    log.examined(Played(4, 50.0, (20.0, 80.0), 8, avg_sum_reward=1.5, eval_s=3.0), run)
-    log.examined(Played(8, problem="it broke"), run)
+    log.examined(EvaluationLogRow(4, 50.0, (20.0, 80.0), 8, avg_sum_reward=1.5, eval_s=3.0), run)
+    log.examined(EvaluationLogRow(8, problem="it broke"), run)
     log.end(failed=True)
     (session,) = logged(tmp_path)
     (line,) = session.history

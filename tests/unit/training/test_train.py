@@ -12,8 +12,8 @@ import pytest
 from .making import (
     RUN,
     SMALL_ACT,
-    SMALL_ACT_WORDS,
     SMALL_DIFFUSION,
+    SMALL_LANGUAGE_ACT,
     files_of,
     words,
     write_numbers,
@@ -26,7 +26,7 @@ from proctor.policies.lerobot.checkpoint import read_checkpoint  # noqa: E402
 from proctor.training import loop  # noqa: E402
 from proctor.training.checkpoints import Checkpoints  # noqa: E402
 
-FAMILIES = {"act": SMALL_ACT, "act_words": SMALL_ACT_WORDS, "diffusion": SMALL_DIFFUSION}
+FAMILIES = {"act": SMALL_ACT, "language_act": SMALL_LANGUAGE_ACT, "diffusion": SMALL_DIFFUSION}
 
 
 class Killed(BaseException):
@@ -42,7 +42,7 @@ def kill_at(monkeypatch, step: int) -> None:
     untouched = loop.Trainer.update
 
     def update(self, network):
-        if self.learning.step == step:
+        if self.trainer_state.step == step:
             raise Killed
         return untouched(self, network)
 
@@ -50,7 +50,7 @@ def kill_at(monkeypatch, step: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("family", "ema"), [("act", True), ("act_words", False), ("diffusion", False)]
+    ("family", "ema"), [("act", True), ("language_act", False), ("diffusion", False)]
 )
 def test_a_killed_run_ends_with_the_bits_of_an_undisturbed_one(
     numbers, tmp_path, monkeypatch, family, ema
@@ -188,7 +188,7 @@ def test_a_loss_that_is_no_number_ends_the_run_before_it_is_saved(
 
     def loss(self, batch, draws):
         found, parts = untouched(self, batch, draws)
-        if self.learning.step < 4:
+        if self.trainer_state.step < 4:
             return found, parts
         return (found * float("nan") if what == "loss" else found * 1e38 * 1e38), parts
 

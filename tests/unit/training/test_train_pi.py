@@ -19,7 +19,7 @@ import torch
 from safetensors.torch import load_file
 
 from proctor.policies.lerobot.checkpoint import read_checkpoint
-from proctor.policies.lerobot.relative import AbsoluteActions, RelativeActions
+from proctor.policies.lerobot.relative_actions import AbsoluteActions, RelativeActions
 
 needs_peft()
 

@@ -77,8 +77,8 @@ def test_the_batch_size_the_scheduler_and_a_resume_change_nothing(run, trained):
     }
     alone = run(eval__batch_size=1, **policy)
     for size, scheduler in ((3, "continuous"), (8, "continuous"), (8, "lockstep")):
-        together = run(eval__batch_size=size, eval__scheduler=scheduler, **policy)
-        assert digests(together) == digests(alone)
+        distributed = run(eval__batch_size=size, eval__scheduler=scheduler, **policy)
+        assert digests(distributed) == digests(alone)
     part = run(**policy | {"eval__n_episodes": 1})
     rest = run(output_dir=str(part.path), resume=True, **policy)
     assert digests(rest) == digests(alone)

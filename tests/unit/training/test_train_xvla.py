@@ -67,8 +67,8 @@ def test_from_nothing_to_a_policy_that_plays_killed_or_not(
         "env__episode_length": 5, "env__endless": True, "eval__n_episodes": 3,
         "eval__use_async_envs": False,
     }  # fmt: skip
-    alone, together = (run(eval__batch_size=size, **play) for size in (1, 3))
-    assert digests(together) == digests(alone)
+    alone, distributed = (run(eval__batch_size=size, **play) for size in (1, 3))
+    assert digests(distributed) == digests(alone)
     other = run(policy__instruction="something else", **play)
     assert digests(other) != digests(alone)
 

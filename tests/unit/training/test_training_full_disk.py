@@ -17,11 +17,11 @@ from torch.utils.data import dataloader  # noqa: E402
 
 from proctor.cli import main  # noqa: E402
 from proctor.errors import TrainingError  # noqa: E402
-from proctor.machine import files  # noqa: E402
 from proctor.runs import folder as run_folder  # noqa: E402
+from proctor.system import files  # noqa: E402
 from proctor.training import data  # noqa: E402
 from proctor.training.checkpoints import Checkpoints  # noqa: E402
-from proctor.training.sampler import Order  # noqa: E402
+from proctor.training.sampler import BatchOrder  # noqa: E402
 
 FEW = RUN | {"steps": 2, "save_freq": 1, "log_freq": 1}
 
@@ -108,11 +108,11 @@ def test_a_batch_that_cannot_be_handed_over_is_one_line(monkeypatch):
 
     monkeypatch.setattr(data.torch.utils.data, "get_worker_info", lambda: "a loader process")
     monkeypatch.setattr(torch.Tensor, "share_memory_", share)
-    found = data.Samples(Frames(), {"action": (2,)}, Deaf()).__getitems__([0, 1])
+    found = data.TrainingSamples(Frames(), {"action": (2,)}, Deaf()).__getitems__([0, 1])
     with pytest.raises(TrainingError, match=r"no space left in /dev/shm.*--num_workers=0"):
         list(data._checked(iter([found])))
     monkeypatch.undo()
-    assert data.Samples(Frames(), {"action": (2,)}, Deaf()).__getitems__([0, 1])[
+    assert data.TrainingSamples(Frames(), {"action": (2,)}, Deaf()).__getitems__([0, 1])[
         "action"
     ].shape == (2, 2)
 
@@ -122,6 +122,6 @@ def test_loader_processes_that_find_no_room_to_begin_are_one_line(monkeypatch):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(dataloader, "_MultiProcessingDataLoaderIter", full)
-    order, loading = Order(np.arange(12), batch_size=4, seed=0), data.Loading(1, 1, "spawn")
+    order, loading = BatchOrder(np.arange(12), batch_size=4, seed=0), data.Loading(1, 1, "spawn")
     with pytest.raises(TrainingError, match="no space left in /dev/shm"):
         list(data.batches(Frames(), order, range(2), loading, torch.device("cpu")))

@@ -33,7 +33,7 @@ def test_a_broken_training_has_the_page_of_its_last_checkpoint(numbers, tmp_path
     untouched = loop.Trainer.update
 
     def update(self, network):
-        if self.learning.step == 6:
+        if self.trainer_state.step == 6:
             raise KeyboardInterrupt if interrupted else RuntimeError
         return untouched(self, network)
 

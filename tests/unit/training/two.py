@@ -21,7 +21,7 @@ from pathlib import Path
 import torch
 
 from proctor.cli import main
-from proctor.training.together import joined
+from proctor.training.distributed import process_group
 
 IMPORTED_LATER = (
     "torch._dynamo", "torch.distributed.fsdp", "proctor.training.setup", "proctor.training.loop",
@@ -30,7 +30,7 @@ IMPORTED_LATER = (
 
 
 def train(asked: Path) -> int:
-    with joined():
+    with process_group():
         return max(main(["train", *words]) for words in json.loads(asked.read_text()))
 
 

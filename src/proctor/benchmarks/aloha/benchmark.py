@@ -8,21 +8,21 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from proctor.benchmarks.base import SEED_RULE, BenchmarkPlugin, ListedTasks, Sim
-from proctor.benchmarks.mujoco.pictures import DrawnConfig
-from proctor.benchmarks.selection import each_once, names_in, require_positive, tasks_of_suite
+from proctor.benchmarks.mujoco.render_config import RenderedConfig
+from proctor.benchmarks.selection import require_positive, split_names, tasks_of_suite, unique_tasks
 from proctor.errors import MissingExtra, UsageError, did_you_mean
 from proctor.features import IMAGES, STATE, ActionSpec, Expert, Feature, FeatureKind
-from proctor.foreign import Foreign
-from proctor.machine.gl import gl_variables
+from proctor.lerobot_flags import LerobotFlag
+from proctor.system.gl import gl_variables
 from proctor.types import Task
 
 TOP = IMAGES + "top"
 FPS = 50
-LEROBOT = {"fps": Foreign((FPS,), f"ALOHA is controlled {FPS} times a second; see --video.fps")}
+LEROBOT = {"fps": LerobotFlag((FPS,), f"ALOHA is controlled {FPS} times a second; see --video.fps")}
 """Its flags in LeRobot that are none here."""
 
 
-class TaskRow(NamedTuple):
+class AlohaTask(NamedTuple):
     """One task as gym-aloha registers it and LeRobot's datasets word it."""
 
     name: str
@@ -30,8 +30,8 @@ class TaskRow(NamedTuple):
 
 
 TASKS = (
-    TaskRow("AlohaInsertion-v0", "Insert the peg into the socket."),
-    TaskRow(
+    AlohaTask("AlohaInsertion-v0", "Insert the peg into the socket."),
+    AlohaTask(
         "AlohaTransferCube-v0",
         "Pick up the cube with the right arm and transfer it to the left arm.",
     ),
@@ -40,7 +40,7 @@ _GROUPS = {"aloha": TASKS, **{row.name: (row,) for row in TASKS}}
 
 
 @dataclass
-class AlohaConfig(DrawnConfig):
+class AlohaConfig(RenderedConfig):
     """Flags of ALOHA."""
 
     type: str = field(default="aloha", metadata={"help": "which benchmark"})
@@ -65,7 +65,7 @@ class Aloha(ListedTasks):
     def __init__(self, config: AlohaConfig) -> None:
         require_positive("episode_length", config.episode_length)
         self._config, self._pictures = config, config.pictures()
-        self._tasks = each_once(_selected_tasks(config))
+        self._tasks = unique_tasks(_selected_tasks(config))
 
     def features(self) -> dict[str, Feature]:
         """Return the picture from above and the arms' joints."""
@@ -109,7 +109,7 @@ class Aloha(ListedTasks):
 
 def _selected_tasks(config: AlohaConfig) -> Iterator[Task]:
     """Yield the tasks of all groups that are named."""
-    for item in names_in(config.task, flag="task"):
+    for item in split_names(config.task, flag="task"):
         suite = item.removeprefix("gym_aloha/")
         if suite not in _GROUPS:
             hint = did_you_mean(suite, _GROUPS) or f" (choose {', '.join(_GROUPS)})"

@@ -9,15 +9,15 @@ import numpy as np
 
 from proctor.benchmarks.guarded_sim import proctor_code
 from proctor.benchmarks.mujoco.log import log_mujoco_warnings
-from proctor.benchmarks.mujoco.pictures import Pictures
+from proctor.benchmarks.mujoco.render_config import RenderSettings
 from proctor.benchmarks.mujoco.rendering import CameraRenderer
-from proctor.benchmarks.mujoco.world import mujoco_world
+from proctor.benchmarks.mujoco.world import world_state
 from proctor.features import IMAGES, STATE, Array, Observation
-from proctor.machine.variables import variables_set
-from proctor.types import EpisodeSpec, Step
+from proctor.system.environment import environment_set
+from proctor.types import EpisodeSpec, StepResult
 
 # Else dm_control loads GL, with a backend of its own choice, which we never use.
-with variables_set({"MUJOCO_GL": "disable"}):
+with environment_set({"MUJOCO_GL": "disable"}):
     from dm_control.mujoco import Physics
     from dm_control.rl.control import Environment
     from gym_aloha.constants import ASSETS_DIR, DT
@@ -61,7 +61,7 @@ _TASKS: dict[str, Any] = {"AlohaInsertion-v0": _Insertion, "AlohaTransferCube-v0
 class AlohaSim:
     """Two arms and their objects. dm_control's reset clears all of MuJoCo's state."""
 
-    def __init__(self, task: str, pictures: Pictures) -> None:
+    def __init__(self, task: str, pictures: RenderSettings) -> None:
         log_mujoco_warnings()
         self._task = _TASKS[task](random=0)  # drawn from nowhere; unseeded it reads the system's
         self._physics = Physics.from_xml_path(str(ASSETS_DIR / self._task.world))
@@ -74,13 +74,13 @@ class AlohaSim:
         self._task.place_objects(spec.seed)
         self._env.reset()
 
-    def step(self, action: Array) -> Step:
+    def step(self, action: Array) -> StepResult:
         """Drive the joints towards ``action`` for 20 ms."""
         said = self._env.step(np.asarray(action, dtype=np.float32))
         with proctor_code():
             reward = float(said.reward)
             success = reward == self._task.max_reward
-            return Step(reward=reward, success=success, terminated=success)
+            return StepResult(reward=reward, success=success, terminated=success)
 
     def observe(self, keys: Sequence[str]) -> Observation:
         """Return the current observation for ``keys``; the image key renders."""
@@ -89,7 +89,7 @@ class AlohaSim:
 
     def physics(self) -> Array:
         """Return joints, speeds, and the poses of bodies and sites."""
-        return mujoco_world(self._physics.data)
+        return world_state(self._physics.data)
 
     def close(self) -> None:
         """Free the renderer and MuJoCo's model."""

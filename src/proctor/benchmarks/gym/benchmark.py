@@ -7,18 +7,24 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from proctor.benchmarks.base import SEED_RULE, BenchmarkConfig, ListedTasks, Sim
-from proctor.benchmarks.gym.memory import Memory
-from proctor.benchmarks.gym.probe import EnvFacts, Opener, Question, TaskFacts, learn
-from proctor.benchmarks.gym.success import CHOICES, DEFAULT, Source, SuccessRule, parse_success
-from proctor.benchmarks.selection import ids_in_group, names_in, require_positive
+from proctor.benchmarks.gym.carryover import Carryover
+from proctor.benchmarks.gym.probe import EnvFacts, Opener, ProbeRequest, TaskFacts, probe_env
+from proctor.benchmarks.gym.success import (
+    CHOICES,
+    DEFAULT,
+    SuccessRule,
+    SuccessSource,
+    parse_success,
+)
+from proctor.benchmarks.selection import ids_in_group, require_positive, split_names
 from proctor.errors import UsageError, did_you_mean
 from proctor.features import ActionSpec, Expert, Feature
-from proctor.machine.gl import chosen_when_imported
+from proctor.system.gl import choose_backend_on_import
 from proctor.types import Task
 
 
 @dataclass
-class AdaptedConfig(BenchmarkConfig):
+class GymAdapterConfig(BenchmarkConfig):
     """Flags of every benchmark made of gymnasium environments."""
 
     success: str = field(
@@ -37,20 +43,20 @@ class AdaptedConfig(BenchmarkConfig):
 
 _OWN_RESET = "the environment's own reset with the episode's seed"
 _RESET_RULES = {
-    Memory.NONE: _OWN_RESET,
-    Memory.CARRIES_OVER: f"a fresh environment for every episode, and {_OWN_RESET}",
-    Memory.UNSTEADY: f"a fresh environment for every episode (these differ), and {_OWN_RESET}",
+    Carryover.NONE: _OWN_RESET,
+    Carryover.CARRIES_OVER: f"a fresh environment for every episode, and {_OWN_RESET}",
+    Carryover.UNSTEADY: f"a fresh environment for every episode (these differ), and {_OWN_RESET}",
 }
 
 
-def _said_of(memory: Memory, what: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _said_of(memory: Carryover, what: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return notes and warnings for who starts a run."""
-    if memory is Memory.CARRIES_OVER:
+    if memory is Carryover.CARRIES_OVER:
         note = (
             f"{what} carries state from one episode into the next: every episode gets a fresh one"
         )
         return (note,), ()
-    if memory is Memory.UNSTEADY:
+    if memory is Carryover.UNSTEADY:
         warning = (
             f"two fresh environments of {what} play the same seed differently: no episode of it "
             "can be repeated, and rates may change with the number of workers"
@@ -60,20 +66,20 @@ def _said_of(memory: Memory, what: str) -> tuple[tuple[str, ...], tuple[str, ...
 
 
 def _said_of_success(text: str, rule: SuccessRule) -> str:
-    whole_episode = rule.at_end or rule.source in (Source.TRUNCATED, Source.RETURN)
+    whole_episode = rule.at_end or rule.source in (SuccessSource.TRUNCATED, SuccessSource.RETURN)
     if not rule.judges:
         return "not judged"
     return f"{text} (judged at the end)" if whole_episode else f"{text} at any step"
 
 
-class Adapted(ListedTasks):
+class GymAdapter(ListedTasks):
     """Gymnasium environments as a benchmark."""
 
     preload: tuple[str, ...] = ("gymnasium", "proctor.benchmarks.gym.sim")
     expert_inputs: tuple[str, ...] = ()
 
     def __init__(
-        self, name: str, config: AdaptedConfig, opener: Opener, facts: EnvFacts | None
+        self, name: str, config: GymAdapterConfig, opener: Opener, facts: EnvFacts | None
     ) -> None:
         if config.episode_length is not None:
             require_positive("episode_length", config.episode_length)
@@ -82,7 +88,7 @@ class Adapted(ListedTasks):
         self._opener = opener
         self._rule: SuccessRule = parse_success(config.success)
         self.judged = self._rule.judges
-        self.facts = facts or learn(Question(opener, self._rule, config.episode_length))
+        self.facts = facts or probe_env(ProbeRequest(opener, self._rule, config.episode_length))
         """What was learnt of the environments here, or by the parent for its workers."""
         self.action: ActionSpec = self.facts.action
         self.distributions = self.facts.distributions
@@ -115,10 +121,10 @@ class Adapted(ListedTasks):
         from proctor.benchmarks.gym.sim import GymSim
 
         def open_env() -> Any:
-            with chosen_when_imported():  # in a worker it is set already, by preflight
+            with choose_backend_on_import():  # in a worker it is set already, by preflight
                 return self._opener.task(task.suite, task.task_id)
 
-        return GymSim(open_env, self._rule, fresh=self.facts.memory is not Memory.NONE)
+        return GymSim(open_env, self._rule, fresh=self.facts.memory is not Carryover.NONE)
 
     def expert(self, task: Task) -> Expert:
         """There is none."""
@@ -129,7 +135,7 @@ class Adapted(ListedTasks):
         suites: dict[str, list[TaskFacts]] = {}
         for facts in self.facts.tasks:
             suites.setdefault(facts.suite, []).append(facts)
-        wanted = names_in(self._config.task, flag="task") if self._config.task else list(suites)
+        wanted = split_names(self._config.task, flag="task") if self._config.task else list(suites)
         chosen: list[TaskFacts] = []
         for suite in dict.fromkeys(wanted):
             if suite not in suites:

@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from proctor.benchmarks.gym.memory import Memory
+from proctor.benchmarks.gym.carryover import Carryover
 from proctor.benchmarks.gym.success import SuccessRule
-from proctor.errors import UsageError, what_happened
+from proctor.errors import UsageError, summarize_traceback
 from proctor.features import ActionSpec, Feature
 
 _LIMIT_S = 300
-_CHILD = "proctor.benchmarks.gym.looking"
+_CHILD = "proctor.benchmarks.gym.env_inspection"
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class EnvFacts:
     features: dict[str, Feature]
     action: ActionSpec
     distributions: tuple[str, ...]
-    memory: Memory = Memory.NONE
+    memory: Carryover = Carryover.NONE
     """The worst of what its environments keep of earlier episodes."""
     variables: dict[str, str] = field(default_factory=dict)
     """What has to be set before its modules are imported: MUJOCO_GL, where it uses MuJoCo."""
@@ -79,14 +79,14 @@ class EnvFacts:
 
 
 @dataclass(frozen=True)
-class Refused:
+class ProbeRefusal:
     """Why there are no facts, in one line."""
 
     text: str
 
 
 @dataclass(frozen=True)
-class Question:
+class ProbeRequest:
     """What is asked of the other process."""
 
     opener: Opener
@@ -94,7 +94,7 @@ class Question:
     episode_length: int | None
 
 
-def learn(question: Question) -> EnvFacts:
+def probe_env(question: ProbeRequest) -> EnvFacts:
     """Open the environments in another process, look at them, play until success is judged.
 
     Raises:
@@ -117,8 +117,8 @@ def learn(question: Question) -> EnvFacts:
         except subprocess.TimeoutExpired:
             raise UsageError(f"{what} did not open and play within {_LIMIT_S} s") from None
         if done.returncode == 0:
-            found: EnvFacts | Refused = pickle.loads(answer.read_bytes())  # noqa: S301  our own
-            if isinstance(found, Refused):
+            found: EnvFacts | ProbeRefusal = pickle.loads(answer.read_bytes())  # noqa: S301  our own
+            if isinstance(found, ProbeRefusal):
                 raise UsageError(found.text)
             return found
     raise UsageError(f"{what} cannot be opened: {_cause_of_death(done.returncode, done.stderr)}")
@@ -127,5 +127,5 @@ def learn(question: Question) -> EnvFacts:
 def _cause_of_death(code: int, stderr: str) -> str:
     """Say how a process ended that could not say so itself."""
     how = f"ended with code {code}" if code >= 0 else f"was killed by {signal.Signals(-code).name}"
-    said = f" ({what_happened(stderr)})" if stderr.strip() else ""
+    said = f" ({summarize_traceback(stderr)})" if stderr.strip() else ""
     return f"its process {how}{said}"

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from proctor.benchmarks.base import BenchmarkPlugin
-from proctor.benchmarks.gym.benchmark import Adapted, AdaptedConfig
+from proctor.benchmarks.gym.benchmark import GymAdapter, GymAdapterConfig
 from proctor.benchmarks.gym.probe import EnvFacts, OpenedTask
 from proctor.errors import MissingExtra, UsageError, did_you_mean
-from proctor.machine.source_files import module_hashes
-from proctor.machine.user_code import import_named, search_here
+from proctor.system.source_files import module_hashes
+from proctor.system.user_code import import_named, search_here
 
 _PACKAGES = {
     "gymnasium_robotics": (
@@ -33,7 +33,7 @@ _NO_TIME_LIMIT = -1
 
 
 @dataclass
-class GymConfig(AdaptedConfig):
+class GymConfig(GymAdapterConfig):
     """Flags of gymnasium environments."""
 
     type: str = field(default="gym", metadata={"help": "which benchmark"})
@@ -127,7 +127,7 @@ def _offers_pictures(registered: Any) -> bool:
     return metadata is None and ("render_mode" in parameters or takes_all)
 
 
-class Gym(Adapted):
+class Gym(GymAdapter):
     """One registered environment."""
 
     def __init__(self, config: GymConfig, facts: EnvFacts | None) -> None:
@@ -141,7 +141,7 @@ class Gym(Adapted):
         return {**super().protocol(), "files": module_hashes(self._package)}
 
 
-def make(config: GymConfig, facts: EnvFacts | None = None) -> Adapted:
+def make(config: GymConfig, facts: EnvFacts | None = None) -> GymAdapter:
     """Make the benchmark of one registered environment; without ``facts`` it is opened first.
 
     Raises:
@@ -154,7 +154,7 @@ def make(config: GymConfig, facts: EnvFacts | None = None) -> Adapted:
     return Gym(config, facts)
 
 
-def learn_once(config: GymConfig) -> EnvFacts:
+def probe_once(config: GymConfig) -> EnvFacts:
     """Return what workers need to know of the environment."""
     return make(config).facts
 
@@ -163,5 +163,5 @@ PLUGIN = BenchmarkPlugin(
     config=GymConfig,
     make=make,
     summary="any registered gymnasium environment (--env.id)",
-    learn=learn_once,
+    learn=probe_once,
 )

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from proctor.benchmarks.guarded_sim import proctor_code
-from proctor.benchmarks.gym.spaces import entries_of, numbers_in, to_env_action
-from proctor.benchmarks.gym.success import Moment, SuccessRule
+from proctor.benchmarks.gym.spaces import flatten_numbers, observation_entries, to_env_action
+from proctor.benchmarks.gym.success import SuccessInputs, SuccessRule
 from proctor.errors import WorkerError
 from proctor.features import FILM, Array, Observation
-from proctor.machine.generators import WHILE_OPENING, seed_generators
-from proctor.machine.gl import gl_variables
-from proctor.types import EpisodeSpec, Step
+from proctor.system.generators import WHILE_OPENING, seed_generators
+from proctor.system.gl import gl_variables
+from proctor.types import EpisodeSpec, StepResult
 
 _QUIET_PYGAME = {"PYGAME_HIDE_SUPPORT_PROMPT": "1", "SDL_VIDEODRIVER": "dummy"}
 """Many environments draw by pygame, which greets, and looks for a screen it does not need."""
@@ -34,7 +34,9 @@ class GymSim:
         self._env = open_env()
         self._used = False
         self._rule = rule
-        self._entries = {entry.key: entry for entry in entries_of(self._env.observation_space)}
+        self._entries = {
+            entry.key: entry for entry in observation_entries(self._env.observation_space)
+        }
         self._seen: Any = None
         self._steps = self._horizon = 0
         self._return = 0.0
@@ -52,7 +54,7 @@ class GymSim:
         self._steps, self._horizon = 0, spec.task.max_steps
         self._return, self._judged = 0.0, not self._rule.judges
 
-    def step(self, action: Array) -> Step:
+    def step(self, action: Array) -> StepResult:
         """Take one step; the environment's own end, of either kind, ends the episode."""
         with proctor_code():
             given = to_env_action(self._env.action_space, action)
@@ -62,16 +64,16 @@ class GymSim:
 
     def _judged_step(
         self, reward: float, terminated: bool, truncated: bool, info: dict[str, Any]
-    ) -> Step:
+    ) -> StepResult:
         """Return a step that the environment took, with the success rule's verdict."""
         self._steps += 1
         self._return += reward
         over = terminated or truncated
         ended = over or self._steps >= self._horizon
-        success = self._verdict(Moment(reward, self._return, terminated, ended, info))
-        return Step(reward=reward, success=success, terminated=over)
+        success = self._verdict(SuccessInputs(reward, self._return, terminated, ended, info))
+        return StepResult(reward=reward, success=success, terminated=over)
 
-    def _verdict(self, moment: Moment) -> bool | None:
+    def _verdict(self, moment: SuccessInputs) -> bool | None:
         """Return whether the task is solved; None where no rule says so.
 
         Raises:
@@ -101,7 +103,7 @@ class GymSim:
     def physics(self) -> Array:
         """Return all numbers of the last observation: what else there is, nobody can see."""
         with proctor_code():
-            return numbers_in(self._env.observation_space, self._seen)
+            return flatten_numbers(self._env.observation_space, self._seen)
 
     def close(self) -> None:
         """Close the environment."""

@@ -30,7 +30,7 @@ _NAMES = {
 
 
 @dataclass(frozen=True)
-class Entry:
+class ObservationEntry:
     """One feature and where it stands in the environment's observation."""
 
     key: str
@@ -46,7 +46,7 @@ class Entry:
         return np.array(seen, dtype=self.feature.dtype).reshape(self.feature.shape)
 
 
-def entries_of(space: Space[Any]) -> list[Entry]:
+def observation_entries(space: Space[Any]) -> list[ObservationEntry]:
     """Return what an environment with this observation space offers.
 
     Raises:
@@ -58,23 +58,23 @@ def entries_of(space: Space[Any]) -> list[Entry]:
     return [_entry(_key(path), path, part) for path, part in _parts(space) if not _is_text(part)]
 
 
-def numbers_in(space: Space[Any], observation: Any) -> Array:
+def flatten_numbers(space: Space[Any], observation: Any) -> Array:
     """Return every number of an observation, float64; texts have none."""
-    if not holds_text(space):
+    if not has_text(space):
         return np.asarray(spaces.flatten(space, observation), dtype=np.float64)
     parts = _parts(space) if isinstance(space, spaces.Dict) else ()
     shown = [(path, part) for path, part in parts if not _is_text(part)]
-    numbers = [numbers_in(part, _at(observation, path)) for path, part in shown]
+    numbers = [flatten_numbers(part, _at(observation, path)) for path, part in shown]
     return np.concatenate([np.empty(0), *numbers])
 
 
-def holds_text(space: Space[Any]) -> bool:
+def has_text(space: Space[Any]) -> bool:
     """Whether an observation of this space has a text in it."""
     parts = _parts(space) if isinstance(space, spaces.Dict) else [((), space)]
     return any(_is_text(part) for _, part in parts)
 
 
-def texts_in(space: Space[Any], observation: Any) -> tuple[str, ...]:
+def collect_texts(space: Space[Any], observation: Any) -> tuple[str, ...]:
     """Return every text of an observation."""
     if not isinstance(space, spaces.Dict):
         return (str(observation),) if _is_text(space) else ()
@@ -144,16 +144,18 @@ def _key(path: tuple[str, ...]) -> str:
     return _OBSERVATION + ".".join(path).removeprefix(_OBSERVATION)
 
 
-def _entry(key: str, path: tuple[str, ...], space: Space[Any]) -> Entry:
+def _entry(key: str, path: tuple[str, ...], space: Space[Any]) -> ObservationEntry:
     if _is_image(space):
-        return Entry(key, Feature(FeatureKind.VISUAL, space.shape or (), "uint8"), path, space)
+        return ObservationEntry(
+            key, Feature(FeatureKind.VISUAL, space.shape or (), "uint8"), path, space
+        )
     if not space.is_np_flattenable:
         where = ".".join(path) or "the observation"
         raise UsageError(f"{where} is a {type(space).__name__} space, which has no fixed size")
     whole = isinstance(space, spaces.Box) and len(space.shape) > 0
     shape = space.shape if whole and space.shape else (spaces.flatdim(space),)
     kind = FeatureKind.ENV if key == _NAMES["environment_state"] else FeatureKind.STATE
-    return Entry(key, Feature(kind, shape, "float32"), path, space)
+    return ObservationEntry(key, Feature(kind, shape, "float32"), path, space)
 
 
 def _is_image(space: Space[Any]) -> bool:

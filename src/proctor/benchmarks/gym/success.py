@@ -19,7 +19,7 @@ CHOICES = (
 )
 
 
-class Source(Enum):
+class SuccessSource(Enum):
     """Where a step says whether the task is solved."""
 
     INFO = "info"
@@ -34,7 +34,7 @@ class Source(Enum):
 
 
 @dataclass(frozen=True)
-class Moment:
+class SuccessInputs:
     """What a step of an environment gave, as far as success may depend on it."""
 
     reward: float
@@ -50,7 +50,7 @@ class Moment:
 class SuccessRule:
     """How to tell from a step whether the task is solved."""
 
-    source: Source
+    source: SuccessSource
     path: tuple[str, ...] = ()
     """The key inside info, level by level."""
     least: float | None = None
@@ -60,27 +60,27 @@ class SuccessRule:
     @property
     def judges(self) -> bool:
         """Whether it says anything."""
-        return self.source is not Source.NONE
+        return self.source is not SuccessSource.NONE
 
-    def judge(self, moment: Moment) -> bool | None:
+    def judge(self, moment: SuccessInputs) -> bool | None:
         """Return whether the task is solved; None where info does not say, or the rule is none."""
         solved = self._judge(moment)
         if solved is None or moment.ended or not self.at_end:
             return solved
         return False
 
-    def _judge(self, moment: Moment) -> bool | None:
+    def _judge(self, moment: SuccessInputs) -> bool | None:
         least = 0.0 if self.least is None else self.least
         match self.source:
-            case Source.TERMINATED:
+            case SuccessSource.TERMINATED:
                 return moment.terminated
-            case Source.TRUNCATED:
+            case SuccessSource.TRUNCATED:
                 return moment.ended and not moment.terminated
-            case Source.REWARD:
+            case SuccessSource.REWARD:
                 return moment.reward >= least
-            case Source.RETURN:
+            case SuccessSource.RETURN:
                 return moment.ended and moment.total >= least
-            case Source.NONE:
+            case SuccessSource.NONE:
                 return None
         value: Any = moment.info
         for name in self.path:
@@ -115,14 +115,14 @@ def parse_success(text: str) -> SuccessRule:
 
 def _parse(rule: str, text: str) -> SuccessRule:
     if rule in ("terminated", "truncated", "none"):
-        return SuccessRule(Source(rule))
+        return SuccessRule(SuccessSource(rule))
     key = re.fullmatch(r"info((?:\.[^.\s>]+)+)\s*(?:>=\s*(\S+))?", rule)
     if key:
         path = tuple(key[1].split(".")[1:])
-        return SuccessRule(Source.INFO, path, None if key[2] is None else _number(key[2]))
+        return SuccessRule(SuccessSource.INFO, path, None if key[2] is None else _number(key[2]))
     sum_or_step = re.fullmatch(r"(reward|return)\s*>=\s*(\S+)", rule)
     if sum_or_step:
-        return SuccessRule(Source(sum_or_step[1]), least=_number(sum_or_step[2]))
+        return SuccessRule(SuccessSource(sum_or_step[1]), least=_number(sum_or_step[2]))
     raise UsageError(f"--env.success: {text!r} is not a rule (choose {CHOICES})")
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from proctor.benchmarks.libero.tasks import STANDARD_SUITES
 from proctor.errors import UsageError
-from proctor.machine.files import sha256_of
+from proctor.system.files import sha256_of
 
 VARIABLE = "PROCTOR_LIBERO_ASSETS"
 HUB_REPO = "lerobot/libero-assets"

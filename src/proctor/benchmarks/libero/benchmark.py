@@ -11,7 +11,7 @@ from typing import Any
 from proctor.benchmarks.base import SEED_RULE, BenchmarkPlugin, ListedTasks, Sim
 from proctor.benchmarks.libero.assets import changed_files, find_assets
 from proctor.benchmarks.libero.download import download_assets
-from proctor.benchmarks.libero.expert import LiberoExpert, can_do
+from proctor.benchmarks.libero.expert import LiberoExpert, has_skills
 from proctor.benchmarks.libero.problem import Problem, read_problem
 from proctor.benchmarks.libero.scene import COLUMNS, POSE_NUMBERS, ROWS
 from proctor.benchmarks.libero.tasks import (
@@ -24,20 +24,20 @@ from proctor.benchmarks.libero.tasks import (
     task_names,
 )
 from proctor.benchmarks.libero.versions import check_versions, version_warnings
-from proctor.benchmarks.mujoco.pictures import DrawnConfig, ObservationType
+from proctor.benchmarks.mujoco.render_config import ObservationType, RenderedConfig
 from proctor.benchmarks.selection import (
+    cameras_by_key,
     check_cameras,
     image_key,
-    keyed_cameras,
-    names_in,
     require_positive,
+    split_names,
     tasks_of_suite,
 )
-from proctor.definition import NAMES, PRESENTATION
 from proctor.errors import UsageError, did_you_mean
 from proctor.features import ENVIRONMENT_STATE, STATE, ActionSpec, Expert, Feature, FeatureKind
-from proctor.foreign import Foreign
-from proctor.machine.gl import gl_variables
+from proctor.fingerprint import NAMES, PRESENTATION
+from proctor.lerobot_flags import LerobotFlag
+from proctor.system.gl import gl_variables
 from proctor.types import EpisodeSpec, Task
 
 FPS = 20
@@ -63,14 +63,18 @@ class ControlMode(Enum):
 
 
 LEROBOT = {
-    "fps": Foreign((FPS,), f"LIBERO's robot is controlled {FPS} times a second"),
-    "init_states": Foreign(
+    "fps": LerobotFlag((FPS,), f"LIBERO's robot is controlled {FPS} times a second"),
+    "init_states": LerobotFlag(
         (True,),
         "episodes start from LIBERO's init states, as published numbers do; --eval.episodes "
         "chooses among them",
     ),
-    "hard_reset": Foreign(None, "every reset gives the bits of a new environment's, and is soft"),
-    "is_libero_plus": Foreign((False,), "LIBERO-plus is not there; these are LIBERO's own tasks"),
+    "hard_reset": LerobotFlag(
+        None, "every reset gives the bits of a new environment's, and is soft"
+    ),
+    "is_libero_plus": LerobotFlag(
+        (False,), "LIBERO-plus is not there; these are LIBERO's own tasks"
+    ),
 }
 """Its flags in LeRobot that are none here."""
 HORIZONS = {
@@ -89,7 +93,7 @@ _MEANINGS = {
 
 
 @dataclass
-class LiberoConfig(DrawnConfig):
+class LiberoConfig(RenderedConfig):
     """Flags of LIBERO."""
 
     type: str = field(default="libero", metadata={"help": "which benchmark"})
@@ -263,7 +267,7 @@ class Libero(ListedTasks):
 
 
 def _expert_can(suite: str, name: str) -> bool:
-    return can_do(_problem(suite, name))
+    return has_skills(_problem(suite, name))
 
 
 @cache
@@ -274,11 +278,11 @@ def _problem(suite: str, name: str) -> Problem:
 
 def _camera_keys(config: LiberoConfig) -> dict[str, str]:
     """Return feature key -> camera; ``agentview_image`` and ``agentview`` are one camera."""
-    cameras = [_bare(name) for name in names_in(config.camera_name, flag="camera_name")]
+    cameras = [_bare(name) for name in split_names(config.camera_name, flag="camera_name")]
     renamed = {_bare(name): new for name, new in (config.camera_name_mapping or {}).items()}
     check_cameras("libero", cameras, CAMERAS, renamed)
     names = _DEFAULT_NAMES | renamed
-    return keyed_cameras([image_key(names.get(camera, camera)) for camera in cameras], cameras)
+    return cameras_by_key([image_key(names.get(camera, camera)) for camera in cameras], cameras)
 
 
 def _bare(camera: str) -> str:
@@ -289,7 +293,7 @@ def _selected_tasks(config: LiberoConfig) -> list[Task]:
     """Return the tasks of all named suites, each suite once."""
     named = dict.fromkeys(
         suite
-        for name in names_in(config.task, flag="task")
+        for name in split_names(config.task, flag="task")
         for suite in (STANDARD_SUITES if name == ALL else (name,))
     )
     tasks: list[Task] = []

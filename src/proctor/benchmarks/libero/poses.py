@@ -18,13 +18,13 @@ _CLOSED = 0.5
 _NEVER_ZERO = 1e-6
 
 
-def seen(position: Array, matrix: Array) -> Array:
+def encode_pose(position: Array, matrix: Array) -> Array:
     """Return a pose, float32 [20], of a position and a rotation matrix; the gripper is not."""
     columns = matrix.reshape(3, 3)[:, :2].T.ravel()
     return np.concatenate([position, columns, np.zeros(POSE_NUMBERS - 9)]).astype(np.float32)
 
 
-def said(pose: Array) -> Array:
+def decode_pose_action(pose: Array) -> Array:
     """Return the action of 7 numbers, xyz, rotation vector and gripper, for a pose [20].
 
     Columns that are not quite of length 1 or at right angles become the nearest that are, the first

@@ -26,7 +26,7 @@ POSE_NUMBERS = 20
 
 
 @dataclass(frozen=True)
-class Part:
+class SceneObject:
     """One row of the table."""
 
     position: Array
@@ -60,16 +60,16 @@ class Scene:
         self._table = table.copy()
 
     @property
-    def hand(self) -> Part:
+    def hand(self) -> SceneObject:
         """The hand; its joint is the gap between the fingers."""
         return self._part(0)
 
-    def __getitem__(self, name: str) -> Part:
+    def __getitem__(self, name: str) -> SceneObject:
         return self._part(self._row_of[name])
 
-    def _part(self, row: int) -> Part:
+    def _part(self, row: int) -> SceneObject:
         numbers = self._table[row]
-        return Part(
+        return SceneObject(
             numbers[0:3], rotation(numbers[3:7]), float(numbers[7]), numbers[8:11], numbers[11:14]
         )
 

@@ -17,12 +17,12 @@ from proctor.benchmarks.libero import poses
 from proctor.benchmarks.libero.problem import read_problem
 from proctor.benchmarks.libero.state import WorldState
 from proctor.benchmarks.libero.world import global_randomness, make_world
-from proctor.benchmarks.mujoco.pictures import Pictures
+from proctor.benchmarks.mujoco.render_config import RenderSettings
 from proctor.benchmarks.mujoco.rendering import CameraRenderer, release_pages
-from proctor.benchmarks.mujoco.world import mujoco_world
+from proctor.benchmarks.mujoco.world import world_state
 from proctor.features import ENVIRONMENT_STATE, STATE, Array, Observation
-from proctor.machine.gl import can_render
-from proctor.types import EpisodeSpec, Step
+from proctor.system.gl import can_render
+from proctor.types import EpisodeSpec, StepResult
 
 SETTLE_STEPS = 10
 SETTLE_ACTION = np.array([0, 0, 0, 0, 0, 0, -1], np.float32)
@@ -44,7 +44,7 @@ class LiberoWorld:
     assets: Path
     init_states: Array  # float64 [states, 1 + nq + nv]
     camera_of: dict[str, str]
-    pictures: Pictures
+    pictures: RenderSettings
     absolute: bool
     in_poses: bool = False
     """Whether the hand's pose is seen and said in 20 numbers."""
@@ -86,18 +86,18 @@ class LiberoSim:
             self._step(SETTLE_ACTION)
         self._env.robots[0].controller.use_delta = not self._world.absolute
 
-    def step(self, action: Array) -> Step:
+    def step(self, action: Array) -> StepResult:
         """Advance the world by one action (robosuite clips it)."""
         with proctor_code():
-            given = poses.said(action) if self._world.in_poses else action
+            given = poses.decode_pose_action(action) if self._world.in_poses else action
         return self._step(given)
 
-    def _step(self, action: Array) -> Step:
+    def _step(self, action: Array) -> StepResult:
         self._substep = 0
         with self._physics.within_step():
             _, reward, success, _ = self._env.step(np.asarray(action, np.float32))
         with proctor_code():
-            return Step(reward=float(reward), success=bool(success), terminated=bool(success))
+            return StepResult(reward=float(reward), success=bool(success), terminated=bool(success))
 
     def observe(self, keys: Sequence[str]) -> Observation:
         """Return the current observation for ``keys``; image keys render."""
@@ -106,7 +106,7 @@ class LiberoSim:
 
     def physics(self) -> Array:
         """Return joints, speeds, and the poses of bodies and sites."""
-        return mujoco_world(self._env.sim.data._data)
+        return world_state(self._env.sim.data._data)
 
     def close(self) -> None:
         """Free the renderer and the model."""
@@ -209,7 +209,7 @@ class _Seen:
         Which is one substep later, and what LeRobot shows X-VLA.
         """
         position = self._kept.site_xpos[self._robot.eef_site_id]
-        return poses.seen(position, np.asarray(self._robot.controller.ee_ori_mat))
+        return poses.encode_pose(position, np.asarray(self._robot.controller.ee_ori_mat))
 
     @contextmanager
     def shown(self) -> Iterator[Any]:

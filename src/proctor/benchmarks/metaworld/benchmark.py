@@ -17,17 +17,16 @@ from proctor.benchmarks.metaworld.sim import (
     MetaworldSim,
 )
 from proctor.benchmarks.metaworld.tasks import SPLITS, TASKS
-from proctor.benchmarks.mujoco.pictures import DrawnConfig
+from proctor.benchmarks.mujoco.render_config import RenderedConfig
 from proctor.benchmarks.selection import (
+    cameras_by_key,
     check_cameras,
-    each_once,
     image_key,
-    keyed_cameras,
-    names_in,
     require_positive,
+    split_names,
     tasks_of_suite,
+    unique_tasks,
 )
-from proctor.definition import NAMES
 from proctor.errors import MissingExtra, UsageError, did_you_mean
 from proctor.features import (
     ENVIRONMENT_STATE,
@@ -40,16 +39,17 @@ from proctor.features import (
     FeatureKind,
     Observation,
 )
-from proctor.foreign import Foreign
-from proctor.machine.gl import gl_variables
+from proctor.fingerprint import NAMES
+from proctor.lerobot_flags import LerobotFlag
+from proctor.system.gl import gl_variables
 from proctor.types import Task
 
 FPS = 80
 CAMERAS = ("corner", "corner2", "corner3", "corner4", "topview", "behindGripper", "gripperPOV")
 
 LEROBOT = {
-    "fps": Foreign((FPS,), f"Meta-World is controlled {FPS} times a second; see --video.fps"),
-    "multitask_eval": Foreign(None, "--env.task names the tasks to play, one or several"),
+    "fps": LerobotFlag((FPS,), f"Meta-World is controlled {FPS} times a second; see --video.fps"),
+    "multitask_eval": LerobotFlag(None, "--env.task names the tasks to play, one or several"),
 }
 """Its flags in LeRobot that are none here."""
 _ROWS = {row.name: row for row in TASKS}
@@ -57,7 +57,7 @@ _GROUPS = {"mt50": tuple(_ROWS), **SPLITS}
 
 
 @dataclass
-class MetaworldConfig(DrawnConfig):
+class MetaworldConfig(RenderedConfig):
     """Flags of Meta-World."""
 
     type: str = field(default="metaworld", metadata={"help": "which benchmark"})
@@ -89,7 +89,7 @@ class Metaworld(ListedTasks):
         require_positive("episode_length", config.episode_length)
         self._config, self._pictures = config, config.pictures()
         self._camera_of = _camera_keys(config)
-        self._tasks = each_once(_selected_tasks(config))
+        self._tasks = unique_tasks(_selected_tasks(config))
 
     def features(self) -> dict[str, Feature]:
         """Return the cameras' images, the 4 numbers of the hand, and all 39 of the world."""
@@ -149,12 +149,12 @@ class _Script:
 
 def _camera_keys(config: MetaworldConfig) -> dict[str, str]:
     """Return feature key -> camera, in the configured order."""
-    cameras = names_in(config.camera_name, flag="camera_name")
+    cameras = split_names(config.camera_name, flag="camera_name")
     renamed = config.camera_name_mapping or {}
     check_cameras("metaworld", cameras, CAMERAS, renamed)
     default = {cameras[0]: IMAGE} if len(cameras) == 1 else {}
     keys = [image_key(renamed.get(camera) or default.get(camera, camera)) for camera in cameras]
-    return keyed_cameras(keys, cameras)
+    return cameras_by_key(keys, cameras)
 
 
 def _camera_protocol(camera: str) -> dict[str, Any]:
@@ -167,7 +167,7 @@ def _camera_protocol(camera: str) -> dict[str, Any]:
 
 def _selected_tasks(config: MetaworldConfig) -> Iterator[Task]:
     """Yield the tasks of all groups that are named."""
-    for item in names_in(config.task, flag="task"):
+    for item in split_names(config.task, flag="task"):
         suite, names = _group(item)
         rows = [(name, _ROWS[name].instruction) for name in names]
         yield from tasks_of_suite(suite, rows, config.task_ids, config.episode_length, FPS)

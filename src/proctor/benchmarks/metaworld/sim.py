@@ -10,11 +10,11 @@ import numpy as np
 
 from proctor.benchmarks.guarded_sim import proctor_code
 from proctor.benchmarks.mujoco.log import log_mujoco_warnings
-from proctor.benchmarks.mujoco.pictures import Pictures
+from proctor.benchmarks.mujoco.render_config import RenderSettings
 from proctor.benchmarks.mujoco.rendering import CameraRenderer
-from proctor.benchmarks.mujoco.world import mujoco_world
+from proctor.benchmarks.mujoco.world import world_state
 from proctor.features import ENVIRONMENT_STATE, STATE, Array, Observation
-from proctor.types import EpisodeSpec, Step, Task
+from proctor.types import EpisodeSpec, StepResult, Task
 
 # LeRobot moves this one camera closer; every public Meta-World checkpoint was trained on that view.
 MOVED_CAMERAS = {"corner2": (0.75, 0.075, 0.7)}
@@ -26,7 +26,7 @@ TURNED_CAMERAS = frozenset({"corner", "corner2", "corner3", "corner4"})
 class MetaworldSim:
     """One Meta-World environment whose resets forget everything that came before."""
 
-    def __init__(self, task: Task, camera_of: dict[str, str], pictures: Pictures) -> None:
+    def __init__(self, task: Task, camera_of: dict[str, str], pictures: RenderSettings) -> None:
         self._env = _make_env(task)
         self._pictures = pictures
         self._camera_of = camera_of
@@ -41,13 +41,13 @@ class MetaworldSim:
         self._env.seed(spec.seed)
         self._numbers, _ = self._env.reset()
 
-    def step(self, action: Array) -> Step:
+    def step(self, action: Array) -> StepResult:
         """Advance the world by one action (Meta-World clips it)."""
         # float32 as the action space says: a double would move the hand by other last bits.
         self._numbers, reward, _, _, info = self._env.step(np.asarray(action, dtype=np.float32))
         with proctor_code():
             success = bool(info["success"])
-            return Step(reward=float(reward), success=success, terminated=success)
+            return StepResult(reward=float(reward), success=success, terminated=success)
 
     def observe(self, keys: Sequence[str]) -> Observation:
         """Return the current observation for ``keys``; image keys render."""
@@ -56,7 +56,7 @@ class MetaworldSim:
 
     def physics(self) -> Array:
         """Return joints, speeds, and the poses of bodies and sites."""
-        return mujoco_world(self._env.data)
+        return world_state(self._env.data)
 
     def close(self) -> None:
         """Free the renderer and the environment."""

@@ -8,9 +8,9 @@ import mmap
 from collections.abc import Sequence
 from typing import Any
 
-from proctor.benchmarks.mujoco.pictures import Pictures
+from proctor.benchmarks.mujoco.render_config import RenderSettings
 from proctor.features import Array
-from proctor.machine.gl import _chosen_backend
+from proctor.system.gl import _chosen_backend
 
 _GL_MODULES = {"egl": "mujoco.egl", "osmesa": "mujoco.osmesa", "cgl": "mujoco.cgl"}
 
@@ -18,7 +18,9 @@ _GL_MODULES = {"egl": "mujoco.egl", "osmesa": "mujoco.osmesa", "cgl": "mujoco.cg
 class CameraRenderer:
     """Pictures of one MuJoCo world at one size. Owns a GL context until closed."""
 
-    def __init__(self, model: Any, pictures: Pictures, hidden_groups: Sequence[int] = ()) -> None:
+    def __init__(
+        self, model: Any, pictures: RenderSettings, hidden_groups: Sequence[int] = ()
+    ) -> None:
         import mujoco
 
         _bind_gl_context(_chosen_backend())

@@ -9,7 +9,7 @@ import numpy as np
 from proctor.features import Array
 
 
-def mujoco_world(data: Any) -> Array:
+def world_state(data: Any) -> Array:
     """Return all that moves and all that a reset places, of an MjData: float64, a copy.
 
     Joints do not tell everything: fixtures and goals are placed by changing the model, and show in

@@ -10,8 +10,7 @@ from enum import Enum
 from typing import Any
 
 from proctor.benchmarks.base import BenchmarkConfig, BenchmarkPlugin, ListedTasks, Sim
-from proctor.benchmarks.selection import ids_in_group, names_in, require_positive
-from proctor.definition import PRESENTATION
+from proctor.benchmarks.selection import ids_in_group, require_positive, split_names
 from proctor.errors import MissingExtra, UsageError
 from proctor.features import (
     ENVIRONMENT_STATE,
@@ -23,11 +22,12 @@ from proctor.features import (
     Feature,
     FeatureKind,
 )
-from proctor.foreign import Foreign
+from proctor.fingerprint import PRESENTATION
+from proctor.lerobot_flags import LerobotFlag
 from proctor.types import Task
 
 FPS = 10
-LEROBOT = {"fps": Foreign((FPS,), f"PushT is controlled {FPS} times a second; see --video.fps")}
+LEROBOT = {"fps": LerobotFlag((FPS,), f"PushT is controlled {FPS} times a second; see --video.fps")}
 """Its flags in LeRobot that are none here."""
 
 _SUITE, _TASK = "pusht", "PushT-v0"
@@ -98,7 +98,7 @@ class PushT(ListedTasks):
             "episode_length",
         ):
             require_positive(name, getattr(config, name))
-        for name in names_in(config.task, flag="task"):
+        for name in split_names(config.task, flag="task"):
             if name.removeprefix("gym_pusht/") not in (_SUITE, _TASK):
                 raise UsageError(f"pusht has no task {name!r} (choose {_TASK})")
         ids_in_group(_SUITE, 1, config.task_ids)

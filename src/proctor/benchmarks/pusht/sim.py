@@ -10,7 +10,7 @@ import numpy as np
 
 from proctor.benchmarks.guarded_sim import proctor_code
 from proctor.features import ENVIRONMENT_STATE, FILM, IMAGE, STATE, Array, Observation
-from proctor.types import EpisodeSpec, Step
+from proctor.types import EpisodeSpec, StepResult
 
 os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
 
@@ -45,12 +45,12 @@ class PushTSim:
         self._env._last_action = None  # drawn in videos, and kept by gym-pusht's reset
         self._env.reset(seed=spec.seed)
 
-    def step(self, action: Array) -> Step:
+    def step(self, action: Array) -> StepResult:
         """Pull the finger towards ``action`` for a tenth of a second."""
         _, reward, terminated, _, info = self._env.step(np.asarray(action, dtype=np.float32))
         with proctor_code():
             solved = bool(info["is_success"])
-            return Step(float(reward), success=solved, terminated=bool(terminated))
+            return StepResult(float(reward), success=solved, terminated=bool(terminated))
 
     def observe(self, keys: Sequence[str]) -> Observation:
         """Return the current observation for ``keys``; image keys draw."""

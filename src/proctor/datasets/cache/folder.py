@@ -20,15 +20,15 @@ import msgspec
 
 from proctor.datasets.cache_settings import GB
 from proctor.errors import DatasetError
-from proctor.machine.files import read_plain, write_whole
-from proctor.machine.locks import LOCK_FILE, Lock, knows_no_locks, try_lock
+from proctor.system.files import atomic_write, read_regular_file
+from proctor.system.locks import LOCK_FILE, Lock, lacks_locks, try_lock
 
 FORMAT = 1
 _CARD, _USE, _GONE = "entry.json", "use.lock", ".gone-"
 _PATIENCE_S = 60.0
 
 
-class Card(msgspec.Struct, frozen=True, omit_defaults=True):
+class CacheEntryInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     """What an entry is, for people and for counting."""
 
     dataset: str
@@ -41,11 +41,11 @@ class Card(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 @dataclass(frozen=True)
-class Entry:
+class CacheEntry:
     """An entry as it lies there."""
 
     name: str
-    card: Card
+    card: CacheEntryInfo
     nbytes: int
     """On the disk, now."""
     used_at: float
@@ -54,14 +54,14 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class OpenEntry:
+class CacheEntryHandle:
     """An entry that this process uses: it is not removed until it is released."""
 
     folder: Path
     lock: Lock
 
 
-def open_entry(folder: Path, name: str, card: Card, most_bytes: int) -> OpenEntry:
+def open_entry(folder: Path, name: str, card: CacheEntryInfo, most_bytes: int) -> CacheEntryHandle:
     """Begin to use entry ``name``, which is made if there is none; others go where it has no room.
 
     Raises:
@@ -80,14 +80,14 @@ def open_entry(folder: Path, name: str, card: Card, most_bytes: int) -> OpenEntr
         place.mkdir(exist_ok=True)
         known = _read_card(place)
         if known is None or known.planned_bytes < card.planned_bytes:
-            write_whole(place / _CARD, msgspec.json.encode(card))
+            atomic_write(place / _CARD, msgspec.json.encode(card))
         lock = try_lock(place / _USE, shared=True)
         assert lock is not None, "it is taken alone under the lock that we hold only"
         os.utime(place / _CARD)
-        return OpenEntry(place, lock)
+        return CacheEntryHandle(place, lock)
 
 
-def identity(path: Path) -> str:
+def file_identity(path: Path) -> str:
     """Return what tells a file from any other, and from itself once it was written to.
 
     The time of its last change of any kind cannot be set: a copy that keeps all else differs in it.
@@ -99,7 +99,7 @@ def identity(path: Path) -> str:
     return f"{found.st_ino} {found.st_size} {found.st_mtime_ns} {found.st_ctime_ns}"
 
 
-def list_entries(folder: Path) -> list[Entry]:
+def list_entries(folder: Path) -> list[CacheEntry]:
     """Return what is cached, the least recently used first.
 
     Raises:
@@ -113,7 +113,7 @@ def list_entries(folder: Path) -> list[Entry]:
 
 def remove_entries(
     folder: Path, names: Sequence[str] | None = None
-) -> tuple[list[Entry], list[Entry]]:
+) -> tuple[list[CacheEntry], list[CacheEntry]]:
     """Remove entries, or all; return those that were and those that stay because they are in use.
 
     Raises:
@@ -147,7 +147,7 @@ def _locked(folder: Path) -> Iterator[list[Path]]:
         finally:
             lock.release()
     except OSError as error:
-        if knows_no_locks(error):
+        if lacks_locks(error):
             raise DatasetError(
                 f"the file system of {folder} knows no locks, which a shared cache needs: choose "
                 "another with --dataset.cache_dir, or --dataset.cache=ram"
@@ -172,7 +172,7 @@ def _wait_for(path: Path) -> Lock:
     return lock
 
 
-def _entries(folder: Path) -> list[Entry]:
+def _entries(folder: Path) -> list[CacheEntry]:
     found = []
     for place in folder.iterdir():
         card = None if place.name.startswith(".") else _read_card(place)
@@ -182,11 +182,13 @@ def _entries(folder: Path) -> list[Entry]:
         if lock is not None:
             lock.release()
         used_at = (place / _CARD).stat().st_mtime
-        found.append(Entry(place.name, card, _size(place), used_at, lock is None))
+        found.append(CacheEntry(place.name, card, _size(place), used_at, lock is None))
     return sorted(found, key=lambda entry: entry.used_at)
 
 
-def _make_room(folder: Path, name: str, card: Card, most_bytes: int, gone: list[Path]) -> None:
+def _make_room(
+    folder: Path, name: str, card: CacheEntryInfo, most_bytes: int, gone: list[Path]
+) -> None:
     """Remove what was not used longest until ``card`` has room beside what stays."""
     _set_strays_aside(folder, gone)
     others = [entry for entry in _entries(folder) if entry.name != name]
@@ -221,10 +223,10 @@ def _set_aside(folder: Path, name: str, gone: list[Path]) -> None:
     gone.append(aside)
 
 
-def _read_card(place: Path) -> Card | None:
+def _read_card(place: Path) -> CacheEntryInfo | None:
     """Return what an entry says of itself; None where it says nothing, or is of another format."""
     try:
-        card = msgspec.json.decode(read_plain(place / _CARD), type=Card)
+        card = msgspec.json.decode(read_regular_file(place / _CARD), type=CacheEntryInfo)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None
     return card if card.format == FORMAT else None

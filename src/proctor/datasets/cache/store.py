@@ -21,11 +21,11 @@ from typing import Protocol
 
 import numpy as np
 
-from proctor.datasets.cache.folder import OpenEntry
+from proctor.datasets.cache.folder import CacheEntryHandle
 from proctor.errors import DatasetError
 from proctor.features import Array
-from proctor.machine.files import read_plain, sync
-from proctor.machine.locks import Lock, try_lock
+from proctor.system.files import read_regular_file, sync
+from proctor.system.locks import Lock, try_lock
 
 _FRAMES, _DONE = "frames.bin", "done.bin"
 _NAME = "proctor-frames"
@@ -36,7 +36,7 @@ STRIPES = 64
 
 
 @dataclass(frozen=True)
-class Layout:
+class FrameLayout:
     """How many pictures there are, and of what shape."""
 
     shape: tuple[int, int, int]
@@ -88,7 +88,7 @@ class Store(Protocol):
 
 
 @dataclass(frozen=True)
-class Memory:
+class ProcessMemory:
     """Memory of a process that others can find while it lives: two of its open files."""
 
     process: int
@@ -102,7 +102,7 @@ class RamStore:
     It is gone with the last of them. Only on Linux is it shared by those that were not forked.
     """
 
-    def __init__(self, layout: Layout, memory: Memory | None = None) -> None:
+    def __init__(self, layout: FrameLayout, memory: ProcessMemory | None = None) -> None:
         sizes = max(1, layout.frames * layout.picture_bytes), max(1, layout.episodes)
         self.memory, (frames, done) = _shared(sizes, memory)
         self._frames = layout.view(frames)
@@ -144,8 +144,8 @@ class RamStore:
 
 
 def _shared(
-    sizes: tuple[int, int], memory: Memory | None
-) -> tuple[Memory | None, tuple[mmap.mmap, mmap.mmap]]:
+    sizes: tuple[int, int], memory: ProcessMemory | None
+) -> tuple[ProcessMemory | None, tuple[mmap.mmap, mmap.mmap]]:
     """Return memory of ``sizes``, that of another process if it is there still, and its name."""
     if not hasattr(os, "memfd_create"):
         return None, (mmap.mmap(-1, sizes[0]), mmap.mmap(-1, sizes[1]))
@@ -155,10 +155,10 @@ def _shared(
         for fd, size in zip(files, sizes, strict=True):
             os.ftruncate(fd, size)
     maps = mmap.mmap(files[0], sizes[0]), mmap.mmap(files[1], sizes[1])
-    return Memory(os.getpid(), files[0], files[1]), maps
+    return ProcessMemory(os.getpid(), files[0], files[1]), maps
 
 
-def _found(memory: Memory) -> list[int]:
+def _found(memory: ProcessMemory) -> list[int]:
     """Open the files of another process; none where it is gone and its number another's."""
     files = [Path(f"/proc/{memory.process}/fd/{fd}") for fd in (memory.frames, memory.done)]
     try:
@@ -188,7 +188,7 @@ def _one_line(folder: Path) -> Iterator[None]:
 class DiskStore:
     """Files that all processes share."""
 
-    def __init__(self, layout: Layout, entry: OpenEntry) -> None:
+    def __init__(self, layout: FrameLayout, entry: CacheEntryHandle) -> None:
         self._layout, self._entry = layout, entry
         nbytes = max(1, layout.frames * layout.picture_bytes)
         with _one_line(entry.folder):
@@ -244,7 +244,7 @@ class DiskStore:
 def done_episodes(folder: Path, episodes: int) -> Array:
     """Return which episodes are complete in an entry, if there is one; whoever opens it looks."""
     try:
-        return np.flatnonzero(_said(read_plain(folder / _DONE), episodes))
+        return np.flatnonzero(_said(read_regular_file(folder / _DONE), episodes))
     except OSError:
         return np.empty(0, np.int64)
 

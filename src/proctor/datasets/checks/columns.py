@@ -9,28 +9,36 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from proctor.datasets.checks.findings import Finding, Level, Mends
+from proctor.datasets.checks.findings import DatasetFinding, FindingLevel, RepairCommands
 from proctor.datasets.format.info import DEFAULT_FEATURES, Info
 
 
-def check_schema(info: Info, schema: pa.Schema, where: str, mends: Mends) -> Iterator[Finding]:
+def check_schema(
+    info: Info, schema: pa.Schema, where: str, mends: RepairCommands
+) -> Iterator[DatasetFinding]:
     """Check that every feature has its column, of its type, and every column its feature."""
     for key in info.columns:
         mend = "" if key in DEFAULT_FEATURES else mends.without_feature(key)
         if key not in schema.names:
             what = f"no column {key}, which info.json declares"
-            yield Finding(Level.ERROR, "columns.missing", what, where, mend)
+            yield DatasetFinding(FindingLevel.ERROR, "columns.missing", what, where, mend)
             continue
         found = schema.field(key).type
         if (wrong := _misfit(info, key, found)) is not None:
-            yield Finding(Level.ERROR, "columns.type", f"column {key} {wrong}", where, mend)
+            yield DatasetFinding(
+                FindingLevel.ERROR, "columns.type", f"column {key} {wrong}", where, mend
+            )
         elif (wide := _other_width(info.dtype(key), _innermost(found))) is not None:
             what = f"column {key} {wide}"
-            yield Finding(Level.WARNING, "columns.width", what, where, mends.rewritten())
+            yield DatasetFinding(
+                FindingLevel.WARNING, "columns.width", what, where, mends.rewritten()
+            )
     for name in schema.names:
         if name not in info.columns:
             what = f"column {name} is not declared in info.json: LeRobot refuses the table"
-            yield Finding(Level.ERROR, "columns.undeclared", what, where, mends.rewritten())
+            yield DatasetFinding(
+                FindingLevel.ERROR, "columns.undeclared", what, where, mends.rewritten()
+            )
 
 
 def _misfit(info: Info, key: str, found: pa.DataType) -> str | None:

@@ -11,12 +11,17 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from proctor.datasets.checks.findings import Finding, Level, Mends, episodes_text
+from proctor.datasets.checks.findings import (
+    DatasetFinding,
+    FindingLevel,
+    RepairCommands,
+    episodes_text,
+)
 from proctor.datasets.checks.table import EpisodeTable
 from proctor.datasets.format.info import EPISODES_PATH, INFO_FILE, Info
-from proctor.datasets.format.tables import read_lines, read_table, texts_of
+from proctor.datasets.format.tables import read_lines, read_table, text_column
 from proctor.datasets.format.tasks import OLD_TASKS_FILE, TASKS_FILE
-from proctor.errors import DatasetError, one_line
+from proctor.errors import DatasetError, strip_control_codes
 
 _INDEX_NAMES = ("task", "__index_level_0__")
 """What pandas calls the column of names; the second when whoever wrote it did not name it."""
@@ -65,7 +70,7 @@ def read_task_table(root: Path, info: Info) -> TaskTable:
         column = next((name for name in _INDEX_NAMES if name in table.column_names), None)
         if column is None or "task_index" not in table.column_names:
             raise DatasetError(f"{path} has no columns task and task_index")
-        names = [text for chunk in table[column].chunks for text in texts_of(path, chunk)]
+        names = [text for chunk in table[column].chunks for text in text_column(path, chunk)]
         indices = table["task_index"].to_pylist()
         is_index = column in _pandas_index(path)
     if not all(isinstance(index, int) for index in indices) or not all(
@@ -85,28 +90,28 @@ def _pandas_index(path: Path) -> list[str]:
         return []
 
 
-def check_tasks(info: Info, tasks: TaskTable, mends: Mends) -> Iterator[Finding]:
+def check_tasks(info: Info, tasks: TaskTable, mends: RepairCommands) -> Iterator[DatasetFinding]:
     """Check that LeRobot would find the same task for every frame as is meant."""
     where = OLD_TASKS_FILE if info.is_v2 else TASKS_FILE
-    error = Level.ERROR
+    error = FindingLevel.ERROR
     if not tasks.is_index:
         what = "pandas is not told that task is the index: LeRobot would return numbers for tasks"
-        yield Finding(error, "tasks.index", what, where, mends.check())
+        yield DatasetFinding(error, "tasks.index", what, where, mends.check())
     if sorted(tasks.indices) != list(range(len(tasks.indices))):
         what = f"task_index is not 0 to {len(tasks.indices) - 1}, each once"
-        yield Finding(error, "tasks.numbers", what, where)
+        yield DatasetFinding(error, "tasks.numbers", what, where)
     elif not tasks.in_order and not info.is_v2:
         what = "rows are not in the order of task_index, by which LeRobot looks tasks up"
-        yield Finding(error, "tasks.order", what, where, mends.check())
+        yield DatasetFinding(error, "tasks.order", what, where, mends.check())
     if len(set(tasks.names)) < len(tasks.names):
         twice = next(name for name in tasks.names if tasks.names.count(name) > 1)
-        what = f"task {one_line(twice, 80)!r} is there more than once"
-        yield Finding(Level.WARNING, "tasks.twice", what, where, mends.rewritten())
+        what = f"task {strip_control_codes(twice, 80)!r} is there more than once"
+        yield DatasetFinding(FindingLevel.WARNING, "tasks.twice", what, where, mends.rewritten())
 
 
 def check_totals(
-    info: Info, table: EpisodeTable, tasks: TaskTable | None, mends: Mends
-) -> Iterator[Finding]:
+    info: Info, table: EpisodeTable, tasks: TaskTable | None, mends: RepairCommands
+) -> Iterator[DatasetFinding]:
     """Check the totals of info.json against the tables; ``table`` has all rows there are."""
     counted = table.first(info.total_episodes)
     if len(table) < info.total_episodes:
@@ -118,7 +123,9 @@ def check_totals(
             "readers leave them out"
         )
         where = f"{table.written_in[info.total_episodes]}, {episodes_text(beyond)}"
-        yield Finding(Level.WARNING, "episodes.beyond", what, where, mends.rewritten())
+        yield DatasetFinding(
+            FindingLevel.WARNING, "episodes.beyond", what, where, mends.rewritten()
+        )
     lengths_hold = (counted.to_index - counted.from_index == counted.length).all()
     if lengths_hold and int(counted.length.sum()) != info.total_frames:
         yield _total("total_frames", info.total_frames, int(counted.length.sum()), mends)
@@ -126,12 +133,14 @@ def check_totals(
         yield _total("total_tasks", info.total_tasks, len(tasks.names), mends)
 
 
-def _total(name: str, said: int, found: int, mends: Mends) -> Finding:
+def _total(name: str, said: int, found: int, mends: RepairCommands) -> DatasetFinding:
     what = f"{name} is {said}, the tables have {found}"
-    return Finding(Level.ERROR, "info.totals", what, INFO_FILE, mends.check())
+    return DatasetFinding(FindingLevel.ERROR, "info.totals", what, INFO_FILE, mends.check())
 
 
-def check_episodes(table: EpisodeTable, tasks: TaskTable | None, mends: Mends) -> Iterator[Finding]:
+def check_episodes(
+    table: EpisodeTable, tasks: TaskTable | None, mends: RepairCommands
+) -> Iterator[DatasetFinding]:
     """Check the rows of episodes against each other and against the tasks."""
     yield from _numbering(table)
     if empty := table.numbers(np.flatnonzero(table.length <= 0)):
@@ -146,7 +155,7 @@ def check_episodes(table: EpisodeTable, tasks: TaskTable | None, mends: Mends) -
     yield from _places(table, mends)
 
 
-def _gaps(table: EpisodeTable, mends: Mends) -> Iterator[Finding]:
+def _gaps(table: EpisodeTable, mends: RepairCommands) -> Iterator[DatasetFinding]:
     before = np.concatenate([[0], table.to_index[:-1]])
     rows = np.flatnonzero(table.from_index != before)
     if len(rows):
@@ -154,10 +163,10 @@ def _gaps(table: EpisodeTable, mends: Mends) -> Iterator[Finding]:
         verb = "overlap" if begins < ended else "leave a gap"
         what = f"frames {verb}: it begins at {begins}, the one before ends at {ended}"
         where = _place(table, table.numbers(rows))
-        yield Finding(Level.ERROR, "episodes.gap", what, where, mends.rewritten())
+        yield DatasetFinding(FindingLevel.ERROR, "episodes.gap", what, where, mends.rewritten())
 
 
-def _places(table: EpisodeTable, mends: Mends) -> Iterator[Finding]:
+def _places(table: EpisodeTable, mends: RepairCommands) -> Iterator[DatasetFinding]:
     """Check that rows name the file they are in, by which LeRobot's tools that edit find them."""
     if table.says_written_in is None:
         return
@@ -171,30 +180,32 @@ def _places(table: EpisodeTable, mends: Mends) -> Iterator[Finding]:
     if moved:
         what = "meta/episodes/* names another file than it is in: LeRobot's tools that edit fail"
         where = _place(table, table.numbers(moved))
-        yield Finding(Level.WARNING, "episodes.place", what, where, mends.rewritten())
+        yield DatasetFinding(FindingLevel.WARNING, "episodes.place", what, where, mends.rewritten())
 
 
-def _numbering(table: EpisodeTable) -> Iterator[Finding]:
+def _numbering(table: EpisodeTable) -> Iterator[DatasetFinding]:
     expected = np.arange(len(table))
     if not np.array_equal(table.episode, expected):
         row = int(np.flatnonzero(table.episode != expected)[0])
         what = f"episode_index of row {row} is {int(table.episode[row])}: not 0, 1, 2 ... in order"
-        yield Finding(Level.ERROR, "episodes.numbers", what, table.written_in[row])
+        yield DatasetFinding(FindingLevel.ERROR, "episodes.numbers", what, table.written_in[row])
 
 
-def _task_names(table: EpisodeTable, known: set[str], mends: Mends) -> Iterator[Finding]:
+def _task_names(
+    table: EpisodeTable, known: set[str], mends: RepairCommands
+) -> Iterator[DatasetFinding]:
     unknown = [
         (row, name) for row, names in enumerate(table.tasks) for name in names if name not in known
     ]
     if unknown:
-        what = f"its task {one_line(unknown[0][1], 80)!r} is not among the tasks"
+        what = f"its task {strip_control_codes(unknown[0][1], 80)!r} is not among the tasks"
         where = _place(table, table.numbers(sorted({row for row, _ in unknown})))
-        yield Finding(Level.ERROR, "tasks.unknown", what, where, mends.rewritten())
+        yield DatasetFinding(FindingLevel.ERROR, "tasks.unknown", what, where, mends.rewritten())
 
 
-def _wrong(table: EpisodeTable, kind: str, what: str, episodes: list[int]) -> Finding:
+def _wrong(table: EpisodeTable, kind: str, what: str, episodes: list[int]) -> DatasetFinding:
     where = _place(table, episodes)
-    return Finding(Level.ERROR, kind, what, where, leave_out=tuple(episodes))
+    return DatasetFinding(FindingLevel.ERROR, kind, what, where, leave_out=tuple(episodes))
 
 
 def _place(table: EpisodeTable, episodes: list[int]) -> str:

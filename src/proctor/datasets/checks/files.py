@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from proctor.datasets.checks.findings import Finding, Level, Mends
+from proctor.datasets.checks.findings import DatasetFinding, FindingLevel, RepairCommands
 from proctor.datasets.checks.table import EpisodeTable
 from proctor.datasets.format.info import Info, data_file, video_file
-from proctor.machine.files import UNFINISHED
+from proctor.system.files import UNFINISHED
 
 _NAMED = 3
 
 
-def check_files(root: Path, info: Info, table: EpisodeTable, mends: Mends) -> Iterator[Finding]:
+def check_files(
+    root: Path, info: Info, table: EpisodeTable, mends: RepairCommands
+) -> Iterator[DatasetFinding]:
     """Check that every table and video belongs to an episode, and that nothing is unfinished."""
     named = {
         data_file(root, info, int(chunk), int(file))
@@ -33,14 +35,14 @@ def check_files(root: Path, info: Info, table: EpisodeTable, mends: Mends) -> It
     if any(path.is_file() for path in pictures.rglob("*")):  # LeRobot leaves the folder itself
         what = "pictures of a take that was never finished: no reader looks at them"
         mend = mends.remove([pictures])
-        yield Finding(Level.WARNING, "files.unfinished", what, "images", mend)
+        yield DatasetFinding(FindingLevel.WARNING, "files.unfinished", what, "images", mend)
 
 
-def _orphaned(root: Path, paths: list[Path], mends: Mends) -> Iterator[Finding]:
+def _orphaned(root: Path, paths: list[Path], mends: RepairCommands) -> Iterator[DatasetFinding]:
     if not paths:
         return
     names = [path.relative_to(root).as_posix() for path in paths[:_NAMED]]
     more = f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
     what = "no episode is in this file" if len(paths) == 1 else "no episode is in these files"
     where = ", ".join(names) + more
-    yield Finding(Level.WARNING, "files.orphaned", what, where, mends.remove(paths))
+    yield DatasetFinding(FindingLevel.WARNING, "files.orphaned", what, where, mends.remove(paths))

@@ -13,7 +13,7 @@ _NAMED = 5
 _MOST_REMOVED = 20
 
 
-class Level(Enum):
+class FindingLevel(Enum):
     """Whether a finding fails a check."""
 
     ERROR = "error"
@@ -23,10 +23,10 @@ class Level(Enum):
 
 
 @dataclass(frozen=True)
-class Finding:
+class DatasetFinding:
     """One thing that is wrong, however many episodes it is wrong in."""
 
-    level: Level
+    level: FindingLevel
     kind: str
     """A name that stays, for scripts: ``video.short``."""
     what: str
@@ -39,7 +39,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Mends:
+class RepairCommands:
     """The commands that mend the dataset in ``root``."""
 
     root: Path
@@ -76,7 +76,9 @@ class Mends:
         return shlex.join(["rm", *folders, "--", *map(str, paths)])
 
 
-def with_mends(findings: Sequence[Finding], mends: Mends, n_episodes: int) -> list[Finding]:
+def with_repairs(
+    findings: Sequence[DatasetFinding], mends: RepairCommands, n_episodes: int
+) -> list[DatasetFinding]:
     """Return the findings, those that some episodes have with one command that leaves all out."""
     broken = sorted({episode for finding in findings for episode in finding.leave_out})
     if len(broken) >= n_episodes:

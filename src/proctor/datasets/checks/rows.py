@@ -12,12 +12,17 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from proctor.datasets.checks.columns import check_schema, numbers_of
-from proctor.datasets.checks.findings import Finding, Level, Mends, episodes_text
-from proctor.datasets.checks.measured import Measured
+from proctor.datasets.checks.findings import (
+    DatasetFinding,
+    FindingLevel,
+    RepairCommands,
+    episodes_text,
+)
+from proctor.datasets.checks.measured_statistics import MeasuredStatistics
 from proctor.datasets.checks.table import EpisodeTable, Whole
 from proctor.datasets.format.info import DEFAULT_FEATURES, Info, data_file
 from proctor.datasets.format.tables import open_table, read_table
-from proctor.errors import DatasetError, one_line
+from proctor.errors import DatasetError, strip_control_codes
 
 _TOLERANCE_S = 1e-4
 """What LeRobot allows between a timestamp and the frame it picks."""
@@ -32,8 +37,8 @@ class RowCheck:
     info: Info
     table: EpisodeTable
     n_tasks: int | None
-    mends: Mends
-    measured: dict[str, Measured] = field(default_factory=dict)
+    mends: RepairCommands
+    measured: dict[str, MeasuredStatistics] = field(default_factory=dict)
     """Of every feature of numbers, what its statistics should say."""
     is_whole: bool = True
     """Whether every episode's rows are there and no others, so that they can be measured."""
@@ -43,7 +48,7 @@ class RowCheck:
     _file_of: dict[int, str] = field(default_factory=dict)
     _seen: set[int] = field(default_factory=set)
 
-    def run(self) -> Iterator[Finding]:
+    def run(self) -> Iterator[DatasetFinding]:
         """Yield what is wrong; afterwards ``measured`` is complete."""
         places: dict[Path, list[int]] = {}
         for row, (chunk, file) in enumerate(zip(self.table.chunk, self.table.file, strict=True)):
@@ -74,7 +79,7 @@ class RowCheck:
     def _name(self, path: Path) -> str:
         return path.relative_to(self.root).as_posix()
 
-    def _unreadable(self, path: Path, rows: list[int], error: DatasetError) -> Finding:
+    def _unreadable(self, path: Path, rows: list[int], error: DatasetError) -> DatasetFinding:
         episodes = [int(self.table.episode[row]) for row in rows]
         self._seen.update(episodes)
         missing = not path.exists()
@@ -82,7 +87,7 @@ class RowCheck:
         where = f"{self._name(path)}, {episodes_text(episodes)}"
         kind = "data.missing" if missing else "data.unreadable"
         self.is_whole = False
-        return Finding(Level.ERROR, kind, reason, where, leave_out=tuple(episodes))
+        return DatasetFinding(FindingLevel.ERROR, kind, reason, where, leave_out=tuple(episodes))
 
     def _file(self, path: Path, schema: pa.Schema, rows: list[int], position: int) -> int:
         """Look at one file and return how many rows it has."""
@@ -190,7 +195,7 @@ class RowCheck:
                 said = self.info.entry(key)["shape"]
                 self._meet("rows.shape", first, f"{what}, not {said}", mend)
                 continue
-            measured = self.measured.setdefault(key, Measured.empty(len(self.table)))
+            measured = self.measured.setdefault(key, MeasuredStatistics.empty(len(self.table)))
             for row in measured.add(values, starts, kept):
                 self._meet("rows.finite", int(self.table.episode[row]), f"{key} is not finite")
 
@@ -211,7 +216,7 @@ class RowCheck:
         if mend:
             self._mends[kind] = mend
 
-    def _summed_up(self) -> Iterator[Finding]:
+    def _summed_up(self) -> Iterator[DatasetFinding]:
         """Return one finding a kind, in the words of the first episode it was met in."""
         if not _MISPLACED.isdisjoint(self._met):
             self.is_whole = False
@@ -220,10 +225,10 @@ class RowCheck:
             episodes = sorted({episode for episode, _ in met})
             first, what = min(met)
             where = f"{self._file_of.get(first, 'data')}, {episodes_text(episodes)}"
-            level = Level.WARNING if kind == "rows.beyond" else Level.ERROR
+            level = FindingLevel.WARNING if kind == "rows.beyond" else FindingLevel.ERROR
             mend = self._mends.get(kind, "")
             leave_out = () if mend else tuple(episodes)
-            yield Finding(level, kind, what, where, mend, leave_out)
+            yield DatasetFinding(level, kind, what, where, mend, leave_out)
 
 
 def _schema(path: Path) -> pa.Schema:
@@ -249,7 +254,9 @@ def _counted(path: Path, table: pa.Table, name: str) -> npt.NDArray[np.generic]:
     try:
         found = numbers_of(table[name])
     except ValueError as error:
-        raise DatasetError(f"{path}: column {name} holds {one_line(str(error), 80)}") from None
+        raise DatasetError(
+            f"{path}: column {name} holds {strip_control_codes(str(error), 80)}"
+        ) from None
     if found.size != table.num_rows or found.dtype.kind not in "iufb":
         raise DatasetError(f"{path}: column {name} is not one number in every row")
     return found.reshape(-1)

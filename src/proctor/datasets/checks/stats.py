@@ -10,8 +10,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from proctor.datasets.checks.findings import Finding, Level, Mends, episodes_text
-from proctor.datasets.checks.measured import Measured
+from proctor.datasets.checks.findings import (
+    DatasetFinding,
+    FindingLevel,
+    RepairCommands,
+    episodes_text,
+)
+from proctor.datasets.checks.measured_statistics import MeasuredStatistics
 from proctor.datasets.format.info import DEFAULT_FEATURES, Info
 
 Stats = Mapping[str, Mapping[str, npt.NDArray[Any]]]
@@ -32,13 +37,13 @@ _OF_SAMPLING = 0.06
 
 
 def check_stats(
-    info: Info, stats: Stats, measured: Mapping[str, Measured], mends: Mends
-) -> Iterator[Finding]:
+    info: Info, stats: Stats, measured: Mapping[str, MeasuredStatistics], mends: RepairCommands
+) -> Iterator[DatasetFinding]:
     """Check the statistics of the whole dataset; what only counts frames is not looked at."""
     for key in info.features:
         if key in DEFAULT_FEATURES or info.dtype(key) in ("string", "language"):
             continue
-        level = Level.ERROR
+        level = FindingLevel.ERROR
         what = _missing(key, stats) or _misshapen(info, key, stats[key]) or _disorder(stats[key])
         if what is None and key in measured and measured[key].is_whole:
             difference = _difference(stats[key], measured[key].overall())
@@ -48,16 +53,21 @@ def check_stats(
         if what is not None:
             kind = "stats.missing" if key not in stats else "stats.differ"
             mend = mends.stats(pictures=key in info.cameras)
-            yield Finding(level, kind, f"{key}: {what}", STATS_FILE, mend)
+            yield DatasetFinding(level, kind, f"{key}: {what}", STATS_FILE, mend)
     for key in stats:
         if key not in info.features:
             what = f"{key}: the dataset has no such feature"
-            yield Finding(Level.WARNING, "stats.unknown", what, STATS_FILE, mends.stats())
+            yield DatasetFinding(
+                FindingLevel.WARNING, "stats.unknown", what, STATS_FILE, mends.stats()
+            )
 
 
 def check_episode_stats(
-    per_episode: Sequence[Stats], measured: Mapping[str, Measured], where: str, mends: Mends
-) -> Iterator[Finding]:
+    per_episode: Sequence[Stats],
+    measured: Mapping[str, MeasuredStatistics],
+    where: str,
+    mends: RepairCommands,
+) -> Iterator[DatasetFinding]:
     """Check the statistics of each episode, of which tools that edit make those of the whole."""
     for key, of_data in measured.items():
         wrong: list[int] = []
@@ -71,12 +81,14 @@ def check_episode_stats(
                 wrong.append(row)
         if wrong:
             place = f"{where}, {episodes_text(wrong)}"
-            yield Finding(Level.WARNING, "stats.episodes", f"{key}: {first}", place, mends.stats())
+            yield DatasetFinding(
+                FindingLevel.WARNING, "stats.episodes", f"{key}: {first}", place, mends.stats()
+            )
 
 
 def check_camera(
-    key: str, stats: Stats, seen: npt.NDArray[np.float64], mends: Mends
-) -> Iterator[Finding]:
+    key: str, stats: Stats, seen: npt.NDArray[np.float64], mends: RepairCommands
+) -> Iterator[DatasetFinding]:
     """Check a camera's mean against ``seen``, the mean of decoded frames by channel, 0 to 1."""
     if key not in stats or "mean" not in stats[key]:
         return
@@ -84,7 +96,7 @@ def check_camera(
     if said.shape == seen.shape and (np.abs(said - seen) > _OF_SAMPLING).any():
         what = f"{key}: mean is {_shown(said)}, its pictures have {_shown(seen)}"
         mend = mends.stats(pictures=True)
-        yield Finding(Level.ERROR, "stats.differ", what, STATS_FILE, mend)
+        yield DatasetFinding(FindingLevel.ERROR, "stats.differ", what, STATS_FILE, mend)
 
 
 def _missing(key: str, stats: Stats) -> str | None:
@@ -126,7 +138,7 @@ class _Difference:
     """What statistics say that the data do not have."""
 
     what: str
-    level: Level = Level.ERROR
+    level: FindingLevel = FindingLevel.ERROR
 
 
 def _difference(
@@ -142,13 +154,13 @@ def _difference(
             return _Difference(f"{name} is {_shown(value)}, the data have {_shown(found[name])}")
         off = np.abs(value - found[name])
         allowed, misleading = _limits(name, found)
-        for limit, level in ((misleading, Level.ERROR), (allowed, Level.WARNING)):
+        for limit, level in ((misleading, FindingLevel.ERROR), (allowed, FindingLevel.WARNING)):
             (wrong,) = (off > limit).nonzero()
             if len(wrong):
                 first = wrong[0]
                 of = f" of component {first}" if len(value) > 1 else ""
                 what = f"{name}{of} is {value[first]:.7g}, the data have {found[name][first]:.7g}"
-                if level is Level.ERROR:
+                if level is FindingLevel.ERROR:
                     return _Difference(what)
                 warning = warning or _Difference(what, level)
     return warning

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from proctor.datasets.format.episodes import OLD_EPISODES_FILE, Spans
+from proctor.datasets.format.episodes import OLD_EPISODES_FILE, VideoSpans
 from proctor.datasets.format.info import Info, episode_files
-from proctor.datasets.format.tables import read_lines, read_table, texts_of
+from proctor.datasets.format.tables import read_lines, read_table, text_column
 from proctor.errors import DatasetError
 
 Whole = npt.NDArray[np.int64]
@@ -41,7 +41,7 @@ class EpisodeTable:
     from_index: Whole
     to_index: Whole
     tasks: Sequence[tuple[str, ...]]
-    spans: dict[str, Spans]
+    spans: dict[str, VideoSpans]
     written_in: Sequence[str]
     """The file that holds the row."""
     says_written_in: Sequence[tuple[Any, Any]] | None
@@ -57,7 +57,7 @@ class EpisodeTable:
             **{name: getattr(self, name)[:n] for name, _ in _COLUMNS},
             tasks=self.tasks[:n],
             spans={
-                key: Spans(span.chunk[:n], span.file[:n], span.from_s[:n], span.to_s[:n])
+                key: VideoSpans(span.chunk[:n], span.file[:n], span.from_s[:n], span.to_s[:n])
                 for key, span in self.spans.items()
             },
             written_in=self.written_in[:n],
@@ -93,7 +93,7 @@ def _from_parquet(root: Path, info: Info) -> EpisodeTable:
         **{ours: columns[name].astype(np.int64) for ours, name in _COLUMNS},
         tasks=[tasks for path, table in tables for tasks in _task_lists(path, table)],
         spans={
-            key: Spans(
+            key: VideoSpans(
                 columns[chunk].astype(np.int64), columns[file].astype(np.int64),
                 columns[begin].astype(np.float64), columns[end].astype(np.float64),
             )
@@ -122,7 +122,7 @@ def _task_lists(path: Path, table: pa.Table) -> list[tuple[str, ...]]:
         raise DatasetError(f"{path} has no column tasks of lists")
     found: list[tuple[str, ...]] = []
     for chunk in table["tasks"].chunks:
-        words = texts_of(path, chunk.values)
+        words = text_column(path, chunk.values)
         for start, end in itertools.pairwise(chunk.offsets.to_numpy().tolist()):
             found.append(tuple(str(word) for word in words[start:end]))
     return found
@@ -147,7 +147,9 @@ def _from_lines(root: Path, info: Info) -> EpisodeTable:
     episode = np.array([row["episode_index"] for row in rows], np.int64)
     length = np.array([row["length"] for row in rows], np.int64)
     ends = np.cumsum(length)
-    whole_file = Spans(episode // info.chunks_size, episode, np.zeros(len(rows)), length / info.fps)
+    whole_file = VideoSpans(
+        episode // info.chunks_size, episode, np.zeros(len(rows)), length / info.fps
+    )
     return EpisodeTable(
         episode=episode,
         length=length,

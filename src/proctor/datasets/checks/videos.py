@@ -8,10 +8,15 @@ from pathlib import Path
 
 import numpy as np
 
-from proctor.datasets.checks.decoded import Colours, decode_all
-from proctor.datasets.checks.findings import Finding, Level, Mends, episodes_text
+from proctor.datasets.checks.decoding import MeanColours, decode_all
+from proctor.datasets.checks.findings import (
+    DatasetFinding,
+    FindingLevel,
+    RepairCommands,
+    episodes_text,
+)
 from proctor.datasets.checks.table import EpisodeTable
-from proctor.datasets.format.episodes import Spans
+from proctor.datasets.format.episodes import VideoSpans
 from proctor.datasets.format.info import Info, video_file
 from proctor.datasets.frames.video import VideoFacts, probe
 from proctor.errors import DatasetError
@@ -27,7 +32,7 @@ class VideoCheck:
     root: Path
     info: Info
     table: EpisodeTable
-    mends: Mends
+    mends: RepairCommands
 
     def files(self) -> dict[tuple[str, Path], list[int]]:
         """Return, by camera and file, the rows of the episodes in it."""
@@ -38,7 +43,7 @@ class VideoCheck:
                 found.setdefault((key, path), []).append(row)
         return found
 
-    def spans(self, key: str, path: Path, rows: list[int]) -> Iterator[Finding]:
+    def spans(self, key: str, path: Path, rows: list[int]) -> Iterator[DatasetFinding]:
         """Check where the table says that episodes lie in a file, without looking at the file."""
         spans, frame_s = self.table.spans[key], 1 / self.info.fps
         taken = spans.to_s[rows] - spans.from_s[rows]
@@ -66,11 +71,11 @@ class VideoCheck:
             yield self._finding("video.overlap", what, path, over)
         if apart:
             what = "there are frames before it in the file that belong to no episode"
-            yield self._finding("video.gap", what, path, apart, Level.WARNING)
+            yield self._finding("video.gap", what, path, apart, FindingLevel.WARNING)
 
     def facts(
         self, key: str, path: Path, rows: list[int]
-    ) -> tuple[VideoFacts | None, list[Finding]]:
+    ) -> tuple[VideoFacts | None, list[DatasetFinding]]:
         """Check what a file's header says; None where it cannot be opened."""
         if not path.is_file():
             return None, [self._lost(key, "video.missing", "no such file", path, rows)]
@@ -89,7 +94,9 @@ class VideoCheck:
             found.append(self._finding("video.fps", what, path, []))
         return facts, found
 
-    def length(self, key: str, path: Path, rows: list[int], frames: int) -> Iterator[Finding]:
+    def length(
+        self, key: str, path: Path, rows: list[int], frames: int
+    ) -> Iterator[DatasetFinding]:
         """Check that a file of so many frames holds all its episodes, and nothing after them."""
         last = {row: self._frames(self.table.spans[key], row)[1] for row in rows}
         if short := [row for row in rows if last[row] > frames]:
@@ -97,9 +104,11 @@ class VideoCheck:
             yield self._finding("video.short", what, path, short)
         elif frames > max(last.values()):
             what = f"{frames - max(last.values())} frames at its end belong to no episode"
-            yield self._finding("video.long", what, path, [], Level.WARNING)
+            yield self._finding("video.long", what, path, [], FindingLevel.WARNING)
 
-    def decoded(self, key: str, path: Path, rows: list[int], colours: Colours) -> Iterator[Finding]:
+    def decoded(
+        self, key: str, path: Path, rows: list[int], colours: MeanColours
+    ) -> Iterator[DatasetFinding]:
         """Decode a file and say in which episodes frames are missing or broken."""
         spans = {row: self._frames(self.table.spans[key], row) for row in rows}
         shown = np.concatenate([np.arange(first, end) for first, end in spans.values()])
@@ -117,12 +126,12 @@ class VideoCheck:
             what = f"frame {int(next(iter(hurt.values())))} cannot be decoded{said}"
             yield self._finding("video.undecodable", what, path, list(hurt))
 
-    def _frames(self, spans: Spans, row: int) -> tuple[int, int]:
+    def _frames(self, spans: VideoSpans, row: int) -> tuple[int, int]:
         """Return the frames of a file that an episode is, first and end."""
         first = round(float(spans.from_s[row]) * self.info.fps)
         return first, first + int(self.table.length[row])
 
-    def _lost(self, key: str, kind: str, what: str, path: Path, rows: list[int]) -> Finding:
+    def _lost(self, key: str, kind: str, what: str, path: Path, rows: list[int]) -> DatasetFinding:
         """Return the finding of a file of which nothing is left; without it goes the camera."""
         finding = self._finding(kind, what, path, rows)
         if len(rows) < len(self.table):
@@ -130,11 +139,16 @@ class VideoCheck:
         return replace(finding, mend=self.mends.without_feature(key), leave_out=())
 
     def _finding(
-        self, kind: str, what: str, path: Path, rows: list[int], level: Level = Level.ERROR
-    ) -> Finding:
+        self,
+        kind: str,
+        what: str,
+        path: Path,
+        rows: list[int],
+        level: FindingLevel = FindingLevel.ERROR,
+    ) -> DatasetFinding:
         episodes = self.table.numbers(rows)
         where = path.relative_to(self.root).as_posix()
         if episodes:
             where += f", {episodes_text(episodes)}"
-        leave_out = tuple(episodes) if level is Level.ERROR else ()
-        return Finding(level, kind, what, where, leave_out=leave_out)
+        leave_out = tuple(episodes) if level is FindingLevel.ERROR else ()
+        return DatasetFinding(level, kind, what, where, leave_out=leave_out)

@@ -6,10 +6,10 @@ import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
-from proctor.datasets.edit.recipe import Recipe
+from proctor.datasets.edit.edit_plan import EditPlan
 from proctor.datasets.format.info import VERSION
 from proctor.datasets.hub import CARD_FILE, card_head
-from proctor.machine.files import read_plain
+from proctor.system.files import read_regular_file
 from proctor.version import __version__
 
 _MOST_BYTES = 2**16
@@ -18,19 +18,19 @@ _EDGE = "---\n"
 """Around what the Hub reads, at the top."""
 
 
-def merged_card(recipe: Recipe, name: str) -> str:
-    """Return the card of the dataset ``name`` that ``recipe`` makes of several."""
+def merged_card(edit_plan: EditPlan, name: str) -> str:
+    """Return the card of the dataset ``name`` that ``edit_plan`` makes of several."""
     return f"""\
 {card_head(name)}
 Put together by Proctor {__version__} of these datasets, in this order, as LeRobotDataset {VERSION}:
 
-{chr(10).join(_parts(recipe))}
+{chr(10).join(_parts(edit_plan))}
 """
 
 
-def _parts(recipe: Recipe) -> Iterator[str]:
+def _parts(edit_plan: EditPlan) -> Iterator[str]:
     """Yield lines on every dataset: how many episodes are its, and its own card as a quotation."""
-    for source, kept in itertools.groupby(recipe.kept, lambda kept: kept.source):
+    for source, kept in itertools.groupby(edit_plan.kept, lambda kept: kept.source):
         yield f"- `{source.root.name}`, {len(list(kept))} episodes"
         for line in _own_words(source.root / CARD_FILE):
             yield f"  > {line}".rstrip()
@@ -39,7 +39,7 @@ def _parts(recipe: Recipe) -> Iterator[str]:
 def _own_words(path: Path) -> list[str]:
     """Return the lines of a card without what the Hub reads of it; none where there is none."""
     try:
-        said = read_plain(path, _MOST_BYTES).decode()
+        said = read_regular_file(path, _MOST_BYTES).decode()
     except (OSError, UnicodeDecodeError):
         return []
     if said.startswith(_EDGE):

@@ -6,15 +6,15 @@ import os
 import shutil
 from pathlib import Path
 
-from proctor.datasets.writing.workshop import WORKSHOP
-from proctor.machine.locks import CLAIM_FILE, LOCK_FILE
+from proctor.datasets.writing.staging import WORKSHOP
+from proctor.system.locks import CLAIM_FILE, LOCK_FILE
 
 _MADE_ANEW = ("data", "videos", "images", LOCK_FILE, CLAIM_FILE, WORKSHOP, ".cache")
 _MADE_ANEW_IN_META = ("info.json", "stats.json", "tasks", "episodes")
 """What of a dataset an edit writes itself, or (pictures of an unfinished take) leaves out."""
 
 
-def take_over(path: Path, into: Path, *, linked: bool) -> None:
+def link_or_copy(path: Path, into: Path, *, linked: bool) -> None:
     """Put the file ``path`` at ``into`` too: ``linked``, where it can be, else a copy of it."""
     into.parent.mkdir(parents=True, exist_ok=True)
     if linked and not path.is_symlink():
@@ -27,7 +27,7 @@ def take_over(path: Path, into: Path, *, linked: bool) -> None:
     shutil.copyfile(path, into)
 
 
-def take_over_the_rest(root: Path, into: Path, *, linked: bool) -> None:
+def copy_other_files(root: Path, into: Path, *, linked: bool) -> None:
     """Put there what is no part of the format: the card, notes, tables of others."""
     for path in root.iterdir():
         if path.name == "meta":
@@ -40,7 +40,7 @@ def take_over_the_rest(root: Path, into: Path, *, linked: bool) -> None:
 
 def _take_over_all(path: Path, into: Path, *, linked: bool) -> None:
     if path.is_file():
-        take_over(path, into, linked=linked)
+        link_or_copy(path, into, linked=linked)
     elif path.is_dir():
         for inner in path.iterdir():
             _take_over_all(inner, into / inner.name, linked=linked)

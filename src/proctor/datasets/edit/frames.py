@@ -11,15 +11,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from proctor.datasets.edit.files import take_over
-from proctor.datasets.edit.recipe import FileNumber, Kept, Part, Recipe, grouped
+from proctor.datasets.edit.edit_plan import EditPlan, FileNumber, FileSegment, KeptEpisode, grouped
+from proctor.datasets.edit.files import link_or_copy
 from proctor.datasets.format.info import data_file
 from proctor.datasets.format.schema import arrow_schema
-from proctor.datasets.format.tables import UNREADABLE, damaged, open_table, refuse_absurd
-from proctor.datasets.numbers.columns import as_numbers
-from proctor.datasets.numbers.statistics import counted_features
-from proctor.datasets.writing.places import numbered
-from proctor.errors import DatasetError, one_line
+from proctor.datasets.format.tables import (
+    UNREADABLE,
+    damaged_table_error,
+    open_table,
+    refuse_oversized,
+)
+from proctor.datasets.numbers.columns import column_to_array
+from proctor.datasets.numbers.statistics import features_with_stats
+from proctor.datasets.writing.file_allocation import file_number
+from proctor.errors import DatasetError, strip_control_codes
 from proctor.features import Array
 
 RENEWED = ("episode_index", "index", "task_index")
@@ -27,7 +32,7 @@ RENEWED = ("episode_index", "index", "task_index")
 
 
 @dataclass(frozen=True)
-class Numbering:
+class FrameNumbering:
     """Where the frames of each kept episode are taken from, and what they are called now."""
 
     rows: tuple[slice, ...]
@@ -41,11 +46,11 @@ class Numbering:
     """``index`` of each episode's first frame."""
 
 
-Heard = Callable[[Part, Mapping[str, Array]], None]
+Heard = Callable[[FileSegment, Mapping[str, Array]], None]
 """Is told the numbers [frames, ...] of a part's episodes, the renewed ones too."""
 
 
-def number(recipe: Recipe, parts: Sequence[Part]) -> Numbering:
+def number_frames(edit_plan: EditPlan, parts: Sequence[FileSegment]) -> FrameNumbering:
     """Find the rows of all kept episodes and number frames and tasks anew.
 
     Raises:
@@ -57,20 +62,20 @@ def number(recipe: Recipe, parts: Sequence[Part]) -> Numbering:
         path = _path_of(part)
         table = _read(path, ["episode_index", "task_index"])
         of_frame, tasks = (
-            as_numbers(path, part.source.info, name, table[name]).astype(np.int64)
+            column_to_array(path, part.source.info, name, table[name]).astype(np.int64)
             for name in ("episode_index", "task_index")
         )
         for place in part.places:
-            found = _rows_of(path, recipe.kept[place], of_frame)
+            found = _rows_of(path, edit_plan.kept[place], of_frame)
             rows.append(found)
             old_tasks.append(tasks[found])
-    words, new_tasks = _number_tasks(recipe.kept, old_tasks)
-    lengths = [kept.row.length for kept in recipe.kept]
+    words, new_tasks = _number_tasks(edit_plan.kept, old_tasks)
+    lengths = [kept.row.length for kept in edit_plan.kept]
     starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])
-    return Numbering(tuple(rows), tuple(old_tasks), new_tasks, words, tuple(map(int, starts)))
+    return FrameNumbering(tuple(rows), tuple(old_tasks), new_tasks, words, tuple(map(int, starts)))
 
 
-def _rows_of(path: Path, kept: Kept, of_frame: Array) -> slice:
+def _rows_of(path: Path, kept: KeptEpisode, of_frame: Array) -> slice:
     """Return where the rows of an episode lie in its file."""
     found = np.flatnonzero(of_frame == kept.row.index)
     if len(found) != kept.row.length or found[-1] - found[0] != len(found) - 1:
@@ -82,7 +87,7 @@ def _rows_of(path: Path, kept: Kept, of_frame: Array) -> slice:
 
 
 def _number_tasks(
-    kept: Sequence[Kept], old: Sequence[Array]
+    kept: Sequence[KeptEpisode], old: Sequence[Array]
 ) -> tuple[tuple[str, ...], tuple[Array, ...]]:
     """Return all tasks that frames still have, and each frame's: in their old order, new ones last.
 
@@ -116,7 +121,11 @@ def _number_tasks(
 
 
 def write_frames(
-    recipe: Recipe, parts: Sequence[Part], numbering: Numbering, into: Path, heard: Heard
+    edit_plan: EditPlan,
+    parts: Sequence[FileSegment],
+    numbering: FrameNumbering,
+    into: Path,
+    heard: Heard,
 ) -> list[FileNumber]:
     """Write the tables of the result; return which file each episode is in.
 
@@ -126,71 +135,77 @@ def write_frames(
         DatasetError: a table is damaged or has other columns than its dataset says.
         OSError: a file cannot be written.
     """
-    info = recipe.info
+    info = edit_plan.info
     groups = grouped(parts, _path_of, info.data_files_size_in_mb)
     files: list[FileNumber] = []
     for position, group in enumerate(groups):
-        file = numbered(info, position)
+        file = file_number(info, position)
         path = data_file(into, info, *file)
-        if len(group) == 1 and _is_same(recipe, group[0], numbering):
-            take_over(_path_of(group[0]), path, linked=recipe.linked)
-            table = _renewed(recipe, group[0], numbering, _counted_columns(recipe))
-            heard(group[0], _numbers_of(recipe, group[0], table))
+        if len(group) == 1 and _is_same(edit_plan, group[0], numbering):
+            link_or_copy(_path_of(group[0]), path, linked=edit_plan.linked)
+            table = _renewed(edit_plan, group[0], numbering, _counted_columns(edit_plan))
+            heard(group[0], _numbers_of(edit_plan, group[0], table))
         else:
-            _write(recipe, group, numbering, path, heard)
+            _write(edit_plan, group, numbering, path, heard)
         files += [file] * sum(len(part.places) for part in group)
     return files
 
 
-def _path_of(part: Part) -> Path:
+def _path_of(part: FileSegment) -> Path:
     return data_file(part.source.root, part.source.info, *part.file)
 
 
-def _is_same(recipe: Recipe, part: Part, numbering: Numbering) -> bool:
+def _is_same(edit_plan: EditPlan, part: FileSegment, numbering: FrameNumbering) -> bool:
     """Tell whether the file of a part is, row by row, what the result needs."""
     if not part.whole or part.source.info.is_v2:
         return False
     for place in part.places:
-        row = recipe.kept[place].row
+        row = edit_plan.kept[place].row
         moved = row.index != place or row.from_index != numbering.starts[place]
         if moved or not np.array_equal(numbering.old_tasks[place], numbering.new_tasks[place]):
             return False
     path = _path_of(part)
     file = open_table(path)
-    schema, wanted = pq.read_schema(path), arrow_schema(recipe.info)
-    lengths = sum(recipe.kept[place].row.length for place in part.places)
+    schema, wanted = pq.read_schema(path), arrow_schema(edit_plan.info)
+    lengths = sum(edit_plan.kept[place].row.length for place in part.places)
     return (
         file.metadata.num_rows == lengths
-        and not any(recipe.source_key(name) != name for name in wanted.names)
+        and not any(edit_plan.source_key(name) != name for name in wanted.names)
         and schema.names == wanted.names
         and all(schema.field(name).type == wanted.field(name).type for name in wanted.names)
     )
 
 
 def _write(
-    recipe: Recipe, group: Sequence[Part], numbering: Numbering, path: Path, heard: Heard
+    edit_plan: EditPlan,
+    group: Sequence[FileSegment],
+    numbering: FrameNumbering,
+    path: Path,
+    heard: Heard,
 ) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    schema = arrow_schema(recipe.info)
+    schema = arrow_schema(edit_plan.info)
     with pq.ParquetWriter(path, schema, compression="snappy") as writer:
         for part in group:
-            table = _renewed(recipe, part, numbering, schema.names)
-            heard(part, _numbers_of(recipe, part, table))
+            table = _renewed(edit_plan, part, numbering, schema.names)
+            heard(part, _numbers_of(edit_plan, part, table))
             start = 0
             for place in part.places:
-                length = recipe.kept[place].row.length
+                length = edit_plan.kept[place].row.length
                 writer.write_table(table.slice(start, length), row_group_size=length)
                 start += length
 
 
-def _renewed(recipe: Recipe, part: Part, numbering: Numbering, keys: Sequence[str]) -> pa.Table:
+def _renewed(
+    edit_plan: EditPlan, part: FileSegment, numbering: FrameNumbering, keys: Sequence[str]
+) -> pa.Table:
     """Return the frames of a part as they stand in the result."""
     path = _path_of(part)
-    names = {key: recipe.source_key(key) for key in keys}
+    names = {key: edit_plan.source_key(key) for key in keys}
     table = _read(path, [name for key, name in names.items() if key not in RENEWED])
     spans = [numbering.rows[place] for place in part.places]
     table = pa.concat_tables([table.slice(s.start, s.stop - s.start) for s in spans])
-    schema = arrow_schema(recipe.info)
+    schema = arrow_schema(edit_plan.info)
     columns = {}
     for key, name in names.items():
         column: Any = (
@@ -202,7 +217,7 @@ def _renewed(recipe: Recipe, part: Part, numbering: Numbering, keys: Sequence[st
     return pa.table(columns, schema=pa.schema([schema.field(key) for key in names]))
 
 
-def _renewed_numbers(part: Part, numbering: Numbering, key: str) -> Array:
+def _renewed_numbers(part: FileSegment, numbering: FrameNumbering, key: str) -> Array:
     found = []
     for place in part.places:
         n = len(numbering.new_tasks[place])
@@ -224,20 +239,23 @@ def _cast(path: Path, column: Any, kind: pa.DataType, name: str) -> Any:
         return column.cast(kind)
     except pa.ArrowException as error:
         raise DatasetError(
-            f"{path}: {name} is not what meta/info.json says ({one_line(str(error), 200)})"
+            f"{path}: {name} is not what meta/info.json says "
+            f"({strip_control_codes(str(error), 200)})"
         ) from None
 
 
-def _counted_columns(recipe: Recipe) -> list[str]:
+def _counted_columns(edit_plan: EditPlan) -> list[str]:
     """Return the columns that are numbers."""
-    counted = set(counted_features(recipe.info.features))
-    return [key for key in recipe.info.columns if key in counted - set(recipe.info.image_keys)]
+    counted = set(features_with_stats(edit_plan.info.features))
+    return [
+        key for key in edit_plan.info.columns if key in counted - set(edit_plan.info.image_keys)
+    ]
 
 
-def _numbers_of(recipe: Recipe, part: Part, table: pa.Table) -> dict[str, Array]:
+def _numbers_of(edit_plan: EditPlan, part: FileSegment, table: pa.Table) -> dict[str, Array]:
     path = _path_of(part)
-    keys = _counted_columns(recipe)
-    return {key: as_numbers(path, recipe.info, key, table[key]) for key in keys}
+    keys = _counted_columns(edit_plan)
+    return {key: column_to_array(path, edit_plan.info, key, table[key]) for key in keys}
 
 
 def _read(path: Path, names: Sequence[str]) -> pa.Table:
@@ -246,8 +264,8 @@ def _read(path: Path, names: Sequence[str]) -> pa.Table:
     missing = [name for name in names if name not in file.schema_arrow.names]
     if missing:
         raise DatasetError(f"{path} has no column {missing[0]}, which meta/info.json names")
-    refuse_absurd(path, file.metadata, names)
+    refuse_oversized(path, file.metadata, names)
     try:
         return pq.ParquetFile(path).read(columns=list(names)).select(list(names))
     except UNREADABLE as error:
-        raise damaged(path, error) from None
+        raise damaged_table_error(path, error) from None

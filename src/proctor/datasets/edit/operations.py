@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from proctor.datasets.edit.recipe import Kept, Recipe, Source, result_info
+from proctor.datasets.edit.edit_plan import EditPlan, KeptEpisode, SourceDataset, result_info
 from proctor.datasets.format.info import DEFAULT_FEATURES, Info
 from proctor.datasets.format.tasks import SUBTASK_INDEX, SUBTASKS_FILE, read_subtasks
 from proctor.datasets.frames.depth import DepthScale, DepthUnit
@@ -17,7 +17,7 @@ _OF_THE_ENCODER = ("info", "video_info", "fps")
 """What of a feature may differ between datasets that are merged."""
 
 
-def delete(source: Source, episodes: Iterable[int]) -> Recipe:
+def delete(source: SourceDataset, episodes: Iterable[int]) -> EditPlan:
     """Return the dataset without ``episodes``.
 
     Raises:
@@ -30,21 +30,23 @@ def delete(source: Source, episodes: Iterable[int]) -> Recipe:
         raise UsageError(
             f"these are all {len(source.rows)} episodes of {source.root}: nothing would be left"
         )
-    return Recipe(result_info(source.info), tuple(Kept(source, row) for row in kept))
+    return EditPlan(result_info(source.info), tuple(KeptEpisode(source, row) for row in kept))
 
 
-def select(source: Source, episodes: Sequence[int]) -> Recipe:
+def select(source: SourceDataset, episodes: Sequence[int]) -> EditPlan:
     """Return a dataset of ``episodes``, in this order.
 
     Raises:
         UsageError: it has no such episode.
     """
     _check_episodes(source, episodes)
-    kept = tuple(Kept(source, source.rows[episode]) for episode in episodes)
-    return Recipe(result_info(source.info), kept)
+    kept = tuple(KeptEpisode(source, source.rows[episode]) for episode in episodes)
+    return EditPlan(result_info(source.info), kept)
 
 
-def split(source: Source, splits: Mapping[str, float | Sequence[int]]) -> dict[str, Recipe]:
+def split(
+    source: SourceDataset, splits: Mapping[str, float | Sequence[int]]
+) -> dict[str, EditPlan]:
     """Return a dataset for each name: of so large a share of the episodes, or of these episodes.
 
     Shares follow each other in the order given; the last takes what rounding leaves.
@@ -76,7 +78,9 @@ def _are_shares(splits: Mapping[str, float | Sequence[int]]) -> bool:
     return all(shares)
 
 
-def _by_share(source: Source, splits: Mapping[str, float | Sequence[int]]) -> dict[str, list[int]]:
+def _by_share(
+    source: SourceDataset, splits: Mapping[str, float | Sequence[int]]
+) -> dict[str, list[int]]:
     shares = {
         name: float(share) for name, share in splits.items() if isinstance(share, int | float)
     }
@@ -93,7 +97,7 @@ def _by_share(source: Source, splits: Mapping[str, float | Sequence[int]]) -> di
     return chosen
 
 
-def merge(sources: Sequence[Source]) -> Recipe:
+def merge(sources: Sequence[SourceDataset]) -> EditPlan:
     """Return one dataset of all episodes of several, one after the other.
 
     Raises:
@@ -104,13 +108,13 @@ def merge(sources: Sequence[Source]) -> Recipe:
     first = sources[0]
     for other in sources[1:]:
         _check_alike(first, other)
-    kept = tuple(Kept(source, row) for source in sources for row in source.rows)
+    kept = tuple(KeptEpisode(source, row) for source in sources for row in source.rows)
     if not kept:
         raise UsageError("there is no episode in any of them")
-    return Recipe(result_info(first.info), kept)
+    return EditPlan(result_info(first.info), kept)
 
 
-def _check_alike(one: Source, other: Source) -> None:
+def _check_alike(one: SourceDataset, other: SourceDataset) -> None:
     """Refuse datasets that cannot be one.
 
     Raises:
@@ -156,7 +160,7 @@ def _what_pixels_are(info: Info, key: str) -> str:
     return f"{scale.nearest} to {scale.furthest} m ({curve}, in {unit.value})"
 
 
-def rename_feature(source: Source, old: str, new: str) -> Recipe:
+def rename_feature(source: SourceDataset, old: str, new: str) -> EditPlan:
     """Return the dataset with feature ``old`` called ``new``.
 
     Raises:
@@ -171,7 +175,7 @@ def rename_feature(source: Source, old: str, new: str) -> Recipe:
     return replace(_all_of(source, features), called={new: old})
 
 
-def remove_features(source: Source, keys: Sequence[str]) -> Recipe:
+def remove_features(source: SourceDataset, keys: Sequence[str]) -> EditPlan:
     """Return the dataset without some features.
 
     Raises:
@@ -183,7 +187,7 @@ def remove_features(source: Source, keys: Sequence[str]) -> Recipe:
     return _all_of(source, features)
 
 
-def set_tasks(source: Source, tasks: Mapping[int, str]) -> Recipe:
+def set_tasks(source: SourceDataset, tasks: Mapping[int, str]) -> EditPlan:
     """Return the dataset with all frames of some episodes told to do something else.
 
     Raises:
@@ -192,11 +196,13 @@ def set_tasks(source: Source, tasks: Mapping[int, str]) -> Recipe:
     _check_episodes(source, tasks)
     if any(not task.strip() for task in tasks.values()):
         raise UsageError("a task cannot be empty: it is what a policy is told")
-    kept = tuple(Kept(source, row, tasks.get(row.index)) for row in source.rows)
+    kept = tuple(KeptEpisode(source, row, tasks.get(row.index)) for row in source.rows)
     return replace(_all_of(source, source.info.features), kept=kept)
 
 
-def to_video(source: Source, codec: Codec, episodes: Sequence[int] | None = None) -> Recipe:
+def to_video(
+    source: SourceDataset, codec: Codec, episodes: Sequence[int] | None = None
+) -> EditPlan:
     """Return the dataset, or some episodes of it, with pictures of its tables as videos.
 
     Raises:
@@ -204,11 +210,11 @@ def to_video(source: Source, codec: Codec, episodes: Sequence[int] | None = None
     """
     if not source.info.image_keys:
         raise UsageError(f"{source.root} has no pictures in its tables: they are videos already")
-    recipe = _encoded(source, source.info.image_keys, codec)
-    return recipe if episodes is None else replace(recipe, kept=select(source, episodes).kept)
+    edit_plan = _encoded(source, source.info.image_keys, codec)
+    return edit_plan if episodes is None else replace(edit_plan, kept=select(source, episodes).kept)
 
 
-def reencode(source: Source, keys: Sequence[str], codec: Codec) -> Recipe:
+def reencode(source: SourceDataset, keys: Sequence[str], codec: Codec) -> EditPlan:
     """Return the dataset with the videos of ``keys`` encoded again; of no keys: all but depth's.
 
     Raises:
@@ -227,7 +233,7 @@ def reencode(source: Source, keys: Sequence[str], codec: Codec) -> Recipe:
     return _encoded(source, chosen, codec)
 
 
-def _encoded(source: Source, keys: Sequence[str], codec: Codec) -> Recipe:
+def _encoded(source: SourceDataset, keys: Sequence[str], codec: Codec) -> EditPlan:
     features = dict(source.info.features)
     for key in keys:
         height, width, channels = source.info.shape(key)
@@ -242,14 +248,14 @@ def _encoded(source: Source, keys: Sequence[str], codec: Codec) -> Recipe:
     return replace(_all_of(source, features), codecs=dict.fromkeys(keys, codec))
 
 
-def recount(source: Source, *, pictures: bool) -> Recipe:
+def recompute_statistics(source: SourceDataset, *, pictures: bool) -> EditPlan:
     """Return the dataset with its statistics worked out again; of cameras only if ``pictures``."""
     info = source.info
     left = {key for key in info.cameras if not pictures or info.is_depth(key)}
     return replace(_all_of(source, info.features), recounted=frozenset(info.features.keys() - left))
 
 
-def convert(source: Source) -> Recipe:
+def convert(source: SourceDataset) -> EditPlan:
     """Return a dataset of version 2.x as it is, in today's version.
 
     Raises:
@@ -260,14 +266,14 @@ def convert(source: Source) -> Recipe:
     return _all_of(source, source.info.features)
 
 
-def _all_of(source: Source, features: dict[str, dict[str, Any]]) -> Recipe:
+def _all_of(source: SourceDataset, features: dict[str, dict[str, Any]]) -> EditPlan:
     if not source.rows:
         raise UsageError(f"{source.root} has no episodes")
     info = result_info(replace(source.info, features=features))
-    return Recipe(info, tuple(Kept(source, row) for row in source.rows))
+    return EditPlan(info, tuple(KeptEpisode(source, row) for row in source.rows))
 
 
-def _check_episodes(source: Source, episodes: Iterable[int]) -> None:
+def _check_episodes(source: SourceDataset, episodes: Iterable[int]) -> None:
     n = len(source.rows)
     for episode in episodes:
         if not 0 <= episode < n:
@@ -275,7 +281,7 @@ def _check_episodes(source: Source, episodes: Iterable[int]) -> None:
             raise UsageError(f"{source.root} has no episode {episode} ({has})")
 
 
-def _check_own_feature(source: Source, key: str, done: str) -> None:
+def _check_own_feature(source: SourceDataset, key: str, done: str) -> None:
     own = [name for name in source.info.features if name not in DEFAULT_FEATURES]
     if key in DEFAULT_FEATURES:
         raise UsageError(f"{key} is part of every dataset and cannot be {done}")

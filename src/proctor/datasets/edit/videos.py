@@ -9,18 +9,18 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 
-from proctor.datasets.edit.files import take_over
-from proctor.datasets.edit.pictures import codec_of, encode, pictures_of
-from proctor.datasets.edit.recipe import (
+from proctor.datasets.edit.edit_plan import (
     MB,
+    EditPlan,
     FileNumber,
-    Kept,
-    Part,
-    Recipe,
+    FileSegment,
+    KeptEpisode,
+    file_segments,
     grouped,
-    parts_of,
 )
-from proctor.datasets.format.episodes import EpisodeRow, Span
+from proctor.datasets.edit.files import link_or_copy
+from proctor.datasets.edit.images import encode, episode_images, recorded_camera_codec
+from proctor.datasets.format.episodes import EpisodeMetadata, VideoSpan
 from proctor.datasets.format.info import video_file
 from proctor.datasets.frames.packets import (
     DifferentStreams,
@@ -29,19 +29,19 @@ from proctor.datasets.frames.packets import (
     splice,
     stream_kind,
 )
-from proctor.datasets.writing.places import numbered
+from proctor.datasets.writing.file_allocation import file_number
 from proctor.features import Array
-from proctor.machine.system import usable_cores
+from proctor.system.platform_info import usable_cores
 
 _PIECES = ".pieces"
 """A folder of the result while it is made."""
 
 
 @dataclass
-class Filmed:
+class WrittenVideos:
     """The videos of one camera, as they were written."""
 
-    spans: list[Span] = field(default_factory=list)
+    spans: list[VideoSpan] = field(default_factory=list)
     """Where each episode lies."""
     again: list[int] = field(default_factory=list)
     """Episodes of the result that could not be copied and were encoded again."""
@@ -49,16 +49,16 @@ class Filmed:
     """How often each level was seen in each episode [C, 256], where all of them were encoded."""
 
 
-def write_videos(recipe: Recipe, key: str, into: Path) -> Filmed:
+def write_videos(edit_plan: EditPlan, key: str, into: Path) -> WrittenVideos:
     """Write the videos of camera ``key``; files that stay as they are are taken over.
 
     Raises:
         DatasetError: a video is missing, damaged or shorter than its episodes.
         OSError: a file cannot be written.
     """
-    writing = _Writing(recipe, key, into)
+    writing = _Writing(edit_plan, key, into)
     try:
-        return writing.encoded() if key in recipe.codecs else writing.copied()
+        return writing.encoded() if key in edit_plan.codecs else writing.copied()
     finally:
         shutil.rmtree(into / _PIECES, ignore_errors=True)
 
@@ -66,34 +66,34 @@ def write_videos(recipe: Recipe, key: str, into: Path) -> Filmed:
 class _Writing:
     """The videos of one camera, file by file."""
 
-    def __init__(self, recipe: Recipe, key: str, into: Path) -> None:
-        self._recipe, self._key, self._into = recipe, key, into
-        self._name = recipe.source_key(key)
+    def __init__(self, edit_plan: EditPlan, key: str, into: Path) -> None:
+        self._edit_plan, self._key, self._into = edit_plan, key, into
+        self._name = edit_plan.source_key(key)
         self._n_files = 0
-        self._filmed = Filmed()
+        self._filmed = WrittenVideos()
 
-    def copied(self) -> Filmed:
+    def copied(self) -> WrittenVideos:
         """Copy packets."""
 
-        def file_of(row: EpisodeRow) -> FileNumber:
+        def file_of(row: EpisodeMetadata) -> FileNumber:
             return row.videos[self._name].chunk, row.videos[self._name].file
 
-        parts = parts_of(self._recipe, file_of)
-        for group in grouped(parts, self._path_of, self._recipe.info.video_files_size_in_mb):
+        parts = file_segments(self._edit_plan, file_of)
+        for group in grouped(parts, self._path_of, self._edit_plan.info.video_files_size_in_mb):
             if len(group) == 1 and group[0].whole:
                 self._take_over(group[0])
             else:
                 self._copy([place for part in group for place in part.places])
         return self._filmed
 
-    def encoded(self) -> Filmed:
+    def encoded(self) -> WrittenVideos:
         """Encode every episode, several side by side, then put them together as packets."""
-        limit = self._recipe.info.video_files_size_in_mb * MB
+        limit = self._edit_plan.info.video_files_size_in_mb * MB
         pieces: list[Path] = []
         filled = 0
         with ThreadPoolExecutor(min(8, usable_cores())) as threads:
             try:
-                encoding = threads.map(self._encode, range(len(self._recipe.kept)))
+                encoding = threads.map(self._encode, range(len(self._edit_plan.kept)))
                 for place, levels in enumerate(encoding):
                     self._filmed.levels.append(levels)
                     size = self._piece(place).stat().st_size
@@ -109,8 +109,8 @@ class _Writing:
         return self._filmed
 
     def _encode(self, place: int) -> Array:
-        kept, codec = self._recipe.kept[place], self._recipe.codecs[self._key]
-        pictures = pictures_of(kept, self._name)
+        kept, codec = self._edit_plan.kept[place], self._edit_plan.codecs[self._key]
+        pictures = episode_images(kept, self._name)
         return encode(pictures, self._piece(place), codec, kept.source.info.fps)
 
     def _join(self, pieces: Sequence[Path]) -> None:
@@ -118,18 +118,18 @@ class _Writing:
         for path in pieces:
             path.unlink()
 
-    def _take_over(self, part: Part) -> None:
+    def _take_over(self, part: FileSegment) -> None:
         """Let a whole file be one of the result's."""
-        file = numbered(self._recipe.info, self._n_files)
+        file = file_number(self._edit_plan.info, self._n_files)
         self._n_files += 1
-        take_over(self._path_of(part), self._path(file), linked=self._recipe.linked)
+        link_or_copy(self._path_of(part), self._path(file), linked=self._edit_plan.linked)
         for place in part.places:
-            old = self._recipe.kept[place].row.videos[self._name]
-            self._filmed.spans.append(Span(*file, old.from_s, old.to_s))
+            old = self._edit_plan.kept[place].row.videos[self._name]
+            self._filmed.spans.append(VideoSpan(*file, old.from_s, old.to_s))
 
     def _copy(self, places: Sequence[int]) -> None:
         """Write a file, or several where the pieces do not fit together."""
-        pieces = [self._piece_of(self._recipe.kept[place]) for place in places]
+        pieces = [self._piece_of(self._edit_plan.kept[place]) for place in places]
         try:
             self._splice(pieces)
         except NotAtKeyFrame:
@@ -137,17 +137,17 @@ class _Writing:
 
     def _cut(self, place: int) -> Piece:
         """Return an episode as a file of its own, encoded again if it cannot be copied."""
-        kept, path = self._recipe.kept[place], self._piece(place)
+        kept, path = self._edit_plan.kept[place], self._piece(place)
         try:
             splice([self._piece_of(kept)], path)
         except NotAtKeyFrame:
-            codec = codec_of(kept.source.info, self._name)
-            encode(pictures_of(kept, self._name), path, codec, kept.source.info.fps)
+            codec = recorded_camera_codec(kept.source.info, self._name)
+            encode(episode_images(kept, self._name), path, codec, kept.source.info.fps)
             self._filmed.again.append(place)
         return Piece(path)
 
     def _splice(self, pieces: Sequence[Piece]) -> None:
-        file = numbered(self._recipe.info, self._n_files)
+        file = file_number(self._edit_plan.info, self._n_files)
         try:
             times = splice(pieces, self._path(file))
         except DifferentStreams:
@@ -155,18 +155,18 @@ class _Writing:
                 self._splice(list(alike))
             return
         self._n_files += 1
-        self._filmed.spans += [Span(*file, start, end) for start, end in times]
+        self._filmed.spans += [VideoSpan(*file, start, end) for start, end in times]
 
     def _path(self, file: FileNumber) -> Path:
-        return video_file(self._into, self._recipe.info, self._key, *file)
+        return video_file(self._into, self._edit_plan.info, self._key, *file)
 
-    def _path_of(self, part: Part) -> Path:
+    def _path_of(self, part: FileSegment) -> Path:
         return video_file(part.source.root, part.source.info, self._name, *part.file)
 
     def _piece(self, place: int) -> Path:
         return self._into / _PIECES / f"{place}.mp4"
 
-    def _piece_of(self, kept: Kept) -> Piece:
+    def _piece_of(self, kept: KeptEpisode) -> Piece:
         """Return the frames of an episode, where they lie in its source."""
         span, info = kept.row.videos[self._name], kept.source.info
         path = video_file(kept.source.root, info, self._name, span.chunk, span.file)

@@ -14,7 +14,7 @@ from proctor.datasets.format.tables import (
     UNREADABLE,
     Stats,
     as_stats,
-    damaged,
+    damaged_table_error,
     read_lines,
     read_table,
 )
@@ -77,7 +77,7 @@ def _read_rows(path: Path) -> list[Stats]:
     try:
         values = {name: rows_of(table[name]) for name in names}
     except UNREADABLE as error:
-        raise damaged(path, error) from None
+        raise damaged_table_error(path, error) from None
     stats = []
     for row in range(len(table) if names else 0):
         plain: dict[str, dict[str, Any]] = {}

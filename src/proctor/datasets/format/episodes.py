@@ -21,15 +21,15 @@ from proctor.datasets.format.episode_stats import (
     stats_columns,
 )
 from proctor.datasets.format.info import Info, episode_files, episodes_file
-from proctor.datasets.format.tables import Stats, read_lines, read_table, texts_of, write_table
-from proctor.errors import DatasetError, one_line
+from proctor.datasets.format.tables import Stats, read_lines, read_table, text_column, write_table
+from proctor.errors import DatasetError, strip_control_codes
 from proctor.features import Array
 
 __all__ = [
-    "EpisodeRow",
+    "EpisodeMetadata",
     "Episodes",
-    "Span",
-    "Spans",
+    "VideoSpan",
+    "VideoSpans",
     "read_episode_stats",
     "read_episodes",
     "write_episodes",
@@ -55,7 +55,7 @@ _MOST = 2**40
 
 
 @dataclass(frozen=True)
-class Span:
+class VideoSpan:
     """Where an episode lies in a camera's videos: which file, and seconds [from, to) of it."""
 
     chunk: int
@@ -65,7 +65,7 @@ class Span:
 
 
 @dataclass(frozen=True)
-class EpisodeRow:
+class EpisodeMetadata:
     """One episode. Its frames are rows [from_index, to_index) of the dataset."""
 
     index: int
@@ -75,11 +75,11 @@ class EpisodeRow:
     """Chunk and file of its table; in v2.x, where each has its own, the file is the episode."""
     from_index: int
     to_index: int
-    videos: dict[str, Span]
+    videos: dict[str, VideoSpan]
 
 
 @dataclass(frozen=True)
-class Spans:
+class VideoSpans:
     """The spans of all episodes in one camera's videos, as columns."""
 
     chunk: Array
@@ -99,15 +99,15 @@ class Episodes:
     from_index: Array
     to_index: Array
     tasks: Sequence[tuple[str, ...]]
-    videos: dict[str, Spans]
+    videos: dict[str, VideoSpans]
     ranges: dict[str, Array] = field(default_factory=dict)
     """Each episode's least and greatest actions and states, where its row has them."""
 
     def __len__(self) -> int:
         return len(self.index)
 
-    def __getitem__(self, i: int) -> EpisodeRow:
-        return EpisodeRow(
+    def __getitem__(self, i: int) -> EpisodeMetadata:
+        return EpisodeMetadata(
             index=int(self.index[i]),
             tasks=self.tasks[i],
             length=int(self.length[i]),
@@ -115,12 +115,14 @@ class Episodes:
             from_index=int(self.from_index[i]),
             to_index=int(self.to_index[i]),
             videos={
-                key: Span(int(s.chunk[i]), int(s.file[i]), float(s.from_s[i]), float(s.to_s[i]))
+                key: VideoSpan(
+                    int(s.chunk[i]), int(s.file[i]), float(s.from_s[i]), float(s.to_s[i])
+                )
                 for key, s in self.videos.items()
             },
         )
 
-    def __iter__(self) -> Iterator[EpisodeRow]:
+    def __iter__(self) -> Iterator[EpisodeMetadata]:
         return (self[i] for i in range(len(self)))
 
 
@@ -149,7 +151,9 @@ def _read_v3(root: Path, info: Info) -> Episodes:
             **{ours: columns[name] for ours, name in _PLAIN},
             tasks=tasks,
             videos={
-                key: Spans(**{ours: columns[f"videos/{key}/{name}"] for ours, name, _ in _SPAN})
+                key: VideoSpans(
+                    **{ours: columns[f"videos/{key}/{name}"] for ours, name, _ in _SPAN}
+                )
                 for key in info.video_keys
             },
             ranges=_ranges(table),
@@ -177,7 +181,7 @@ def _rows(root: Path, info: Info, names: Sequence[str]) -> pa.Table:
     try:
         return pa.concat_tables(tables, promote_options="permissive")[: info.total_episodes]
     except pa.ArrowException as error:
-        reason = one_line(str(error), 200)
+        reason = strip_control_codes(str(error), 200)
         raise DatasetError(
             f"{root / 'meta/episodes'}: files of different columns: {reason}"
         ) from None
@@ -194,7 +198,7 @@ def _task_lists(root: Path, column: pa.ChunkedArray) -> list[tuple[str, ...]]:
     lists: list[tuple[str, ...]] = []
     shared: dict[tuple[str, ...], tuple[str, ...]] = {}
     for chunk in column.chunks:
-        words = texts_of(root / "meta/episodes", chunk.values)
+        words = text_column(root / "meta/episodes", chunk.values)
         starts = chunk.offsets.to_numpy().tolist()
         for start, end in itertools.pairwise(starts):
             found = tuple(str(word) for word in words[start:end])
@@ -250,7 +254,7 @@ def _read_v2(root: Path, info: Info) -> Episodes:
     index = np.array([line[0] for line in lines], np.int64)
     length = np.array([line[1] for line in lines], np.int64)
     ends = np.cumsum(length)
-    spans = Spans(index // info.chunks_size, index, np.zeros(len(index)), length / info.fps)
+    spans = VideoSpans(index // info.chunks_size, index, np.zeros(len(index)), length / info.fps)
     return _counted(
         path,
         Episodes(
@@ -268,7 +272,9 @@ def _read_v2(root: Path, info: Info) -> Episodes:
 
 def _count(path: Path, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _MOST:
-        raise DatasetError(f"{path}: {one_line(repr(value), 60)} is no number of an episode")
+        raise DatasetError(
+            f"{path}: {strip_control_codes(repr(value), 60)} is no number of an episode"
+        )
     return value
 
 
@@ -277,7 +283,7 @@ def _texts(path: Path, value: Any) -> tuple[str, ...]:
         return ()
     if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
         raise DatasetError(
-            f"{path}: tasks are {one_line(repr(value), 60)}, expected a list of texts"
+            f"{path}: tasks are {strip_control_codes(repr(value), 60)}, expected a list of texts"
         )
     return tuple(value)
 
@@ -292,7 +298,7 @@ def _counted(where: Path, episodes: Episodes) -> Episodes:
 
 def write_episodes(
     root: Path,
-    rows: Sequence[EpisodeRow],
+    rows: Sequence[EpisodeMetadata],
     stats_per_episode: Sequence[Stats],
     chunk: int,
     file: int,

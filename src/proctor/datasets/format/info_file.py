@@ -20,8 +20,8 @@ from proctor.datasets.format.info import (
     VERSIONS,
     Info,
 )
-from proctor.errors import DatasetError, one_line
-from proctor.machine.files import read_plain, write_whole
+from proctor.errors import DatasetError, strip_control_codes
+from proctor.system.files import atomic_write, read_regular_file
 
 _NUMBERS = re.compile(r"bool|float(16|32|64)|u?int(8|16|32|64)")
 _COUNTS = (re.compile(r"u?int(8|16|32|64)"), re.compile(r"float(16|32|64)|u?int(8|16|32|64)"))
@@ -49,13 +49,13 @@ def read_info(root: Path) -> Info:
     if not root.is_dir():
         raise DatasetError(f"{root}: no such folder")
     try:
-        found = json.loads(read_plain(path, _MOST_INFO_BYTES))
+        found = json.loads(read_regular_file(path, _MOST_INFO_BYTES))
     except FileNotFoundError:
         raise DatasetError(f"{root} is not a dataset: it has no {INFO_FILE}") from None
     except OSError as error:
         raise DatasetError(f"{path}: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:  # ValueError: also bytes that are no text
-        raise DatasetError(f"{path} is not JSON: {one_line(str(error), 200)}") from None
+        raise DatasetError(f"{path} is not JSON: {strip_control_codes(str(error), 200)}") from None
     if not isinstance(found, dict):
         raise DatasetError(f"{path} is not a dataset's: expected a JSON object")
     return _checked(path, found)
@@ -87,15 +87,15 @@ def write_info(root: Path, info: Info) -> None:
     }
     content = json.dumps(said, indent=4, ensure_ascii=False).encode()
     _checked(path, json.loads(content))
-    write_whole(path, content)
+    atomic_write(path, content)
 
 
 def _checked(path: Path, said: dict[str, Any]) -> Info:
     version = said.get("codebase_version")
     if version not in VERSIONS:
         raise DatasetError(
-            f"{path}: version {one_line(repr(version), 80)} is not one of those that are read "
-            f"({', '.join(VERSIONS)})"
+            f"{path}: version {strip_control_codes(repr(version), 80)} is not one of those that "
+            f"are read ({', '.join(VERSIONS)})"
         )
     fps = said.get("fps")
     if isinstance(fps, float) and fps.is_integer():  # as some v2.x files have it
@@ -131,7 +131,7 @@ def _checked(path: Path, said: dict[str, Any]) -> Info:
 
 def _whole(path: Path, name: str, value: Any, *, least: int = 0, most: int = _MOST) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        shown = one_line(repr(value), 60)
+        shown = strip_control_codes(repr(value), 60)
         raise DatasetError(f"{path}: {name} is {shown}, expected a number from {least} to {most}")
     return value
 
@@ -151,7 +151,7 @@ def _features(path: Path, found: Any) -> dict[str, dict[str, Any]]:
 
 
 def _check_feature(path: Path, key: str, entry: Any) -> None:
-    where = f"{path}: feature {one_line(repr(key), 80)}"
+    where = f"{path}: feature {strip_control_codes(repr(key), 80)}"
     if (
         not 0 < len(key) <= _LONGEST_NAME
         or _NO_NAME.search(key)
@@ -163,9 +163,13 @@ def _check_feature(path: Path, key: str, entry: Any) -> None:
         raise DatasetError(f"{where} is not an object")
     dtype, shape, names = entry.get("dtype"), entry.get("shape"), entry.get("names")
     if not isinstance(dtype, str) or not (dtype in _OTHERS or _NUMBERS.fullmatch(dtype)):
-        raise DatasetError(f"{where} has dtype {one_line(repr(dtype), 60)}, which is not known")
+        raise DatasetError(
+            f"{where} has dtype {strip_control_codes(repr(dtype), 60)}, which is not known"
+        )
     if not isinstance(shape, list) or len(shape) > 5:
-        raise DatasetError(f"{where} has shape {one_line(repr(shape), 60)}, expected 1 to 5 sizes")
+        raise DatasetError(
+            f"{where} has shape {strip_control_codes(repr(shape), 60)}, expected 1 to 5 sizes"
+        )
     size = 1
     for side in shape:
         size *= _whole(path, f"a side of {key}", side, least=1, most=_MOST_NUMBERS)
@@ -188,7 +192,9 @@ def _is_axes(names: Any) -> bool:
 
 def _template(path: Path, name: str, template: Any, version: str) -> str:
     """Return a template that cannot lead out, fill memory or read attributes."""
-    bad = DatasetError(f"{path}: {name} is {one_line(repr(template), 120)}, which leads nowhere")
+    bad = DatasetError(
+        f"{path}: {name} is {strip_control_codes(repr(template), 120)}, which leads nowhere"
+    )
     if not isinstance(template, str) or len(template) > _LONGEST_TEMPLATE:
         raise bad
     try:

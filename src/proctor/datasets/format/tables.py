@@ -14,9 +14,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from proctor.datasets.format.arrow import pa, pq
-from proctor.errors import DatasetError, one_line
+from proctor.errors import DatasetError, strip_control_codes
 from proctor.features import Array
-from proctor.machine.files import read_plain, write_whole
+from proctor.system.files import atomic_write, read_regular_file
 
 Stats: TypeAlias = dict[str, dict[str, Array]]
 """Of a feature: min, max, mean, std, count, q01 ... Of cameras, shape (channels, 1, 1)."""
@@ -47,11 +47,11 @@ def open_table(path: Path) -> pq.ParquetFile:
         ]
         file = pq.ParquetFile(path, metadata=meta, read_dictionary=texts, memory_map=True)
     except UNREADABLE as error:
-        raise damaged(path, error) from None
+        raise damaged_table_error(path, error) from None
     names = file.schema_arrow.names
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise DatasetError(f"{path}: column {one_line(repr(twice), 80)} is there twice")
+        raise DatasetError(f"{path}: column {strip_control_codes(repr(twice), 80)} is there twice")
     return file
 
 
@@ -78,7 +78,7 @@ def read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
     file = open_table(path)
     names = file.schema_arrow.names
     wanted = names if columns is None else [name for name in names if name in set(columns)]
-    refuse_absurd(path, file.metadata, wanted)
+    refuse_oversized(path, file.metadata, wanted)
     return pa.table(read_parts(path, file, wanted))
 
 
@@ -103,7 +103,7 @@ def read_parts(
             chunks = [chunk for part in parts for chunk in part[name].chunks]
             found[name] = pa.chunked_array(chunks, None if chunks else schema.field(name).type)
     except UNREADABLE as error:
-        raise damaged(path, error) from None
+        raise damaged_table_error(path, error) from None
     return {name: found[name] for name in columns}
 
 
@@ -115,7 +115,7 @@ def _has_texts_inside(kind: pa.DataType) -> bool:
     )
 
 
-def refuse_absurd(path: Path, meta: pq.FileMetaData, columns: Sequence[str]) -> None:
+def refuse_oversized(path: Path, meta: pq.FileMetaData, columns: Sequence[str]) -> None:
     """Refuse a table that would fill more memory than a file of its size can mean.
 
     Raises:
@@ -133,7 +133,7 @@ def refuse_absurd(path: Path, meta: pq.FileMetaData, columns: Sequence[str]) -> 
         raise DatasetError(f"{path} is damaged: {filled} bytes in a file of {size}")
 
 
-def texts_of(path: Path, array: pa.Array) -> list[Any]:
+def text_column(path: Path, array: pa.Array) -> list[Any]:
     """Return the values of a column of texts; what is said often is held once.
 
     Raises:
@@ -143,7 +143,7 @@ def texts_of(path: Path, array: pa.Array) -> list[Any]:
     try:
         words = list((array.dictionary if is_coded else array).to_pylist())
     except UNREADABLE as error:
-        raise damaged(path, error) from None
+        raise damaged_table_error(path, error) from None
     if not is_coded:
         return words
     codes = array.indices.fill_null(len(words)).to_numpy(zero_copy_only=False)
@@ -151,10 +151,10 @@ def texts_of(path: Path, array: pa.Array) -> list[Any]:
     return [words[code] for code in codes]
 
 
-def damaged(path: Path, error: BaseException) -> DatasetError:
+def damaged_table_error(path: Path, error: BaseException) -> DatasetError:
     """Return what is said of a table that pyarrow cannot read."""
     return DatasetError(
-        f"{path} is cut or damaged: {one_line(str(error) or type(error).__name__, 200)}"
+        f"{path} is cut or damaged: {strip_control_codes(str(error) or type(error).__name__, 200)}"
     )
 
 
@@ -164,7 +164,7 @@ def write_table(path: Path, *tables: pa.Table) -> None:
     with pq.ParquetWriter(sink, tables[0].schema, compression="snappy") as writer:
         for table in tables:
             writer.write_table(table, row_group_size=max(1, len(table)))
-    write_whole(path, sink.getvalue())
+    atomic_write(path, sink.getvalue())
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
@@ -174,7 +174,7 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
         DatasetError: it is missing or a line is no object.
     """
     try:
-        content = read_plain(path, 2**30)
+        content = read_regular_file(path, 2**30)
     except FileNotFoundError:
         raise DatasetError(f"{path} is missing") from None
     except OSError as error:
@@ -199,13 +199,13 @@ def read_stats(root: Path) -> Stats:
     """
     path = root / STATS_FILE
     try:
-        found = json.loads(read_plain(path))
+        found = json.loads(read_regular_file(path))
     except FileNotFoundError:
         return {}
     except OSError as error:
         raise DatasetError(f"{path}: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:
-        raise DatasetError(f"{path} is not JSON: {one_line(str(error), 200)}") from None
+        raise DatasetError(f"{path} is not JSON: {strip_control_codes(str(error), 200)}") from None
     return as_stats(path, found)
 
 
@@ -236,4 +236,4 @@ def write_stats(root: Path, stats: Stats) -> None:
         key: {name: np.asarray(value).tolist() for name, value in entry.items()}
         for key, entry in stats.items()
     }
-    write_whole(root / STATS_FILE, json.dumps(plain, indent=4, ensure_ascii=False).encode())
+    atomic_write(root / STATS_FILE, json.dumps(plain, indent=4, ensure_ascii=False).encode())

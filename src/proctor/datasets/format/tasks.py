@@ -9,8 +9,8 @@ from typing import Any
 
 from proctor.datasets.format.arrow import pa
 from proctor.datasets.format.info import Info
-from proctor.datasets.format.tables import read_lines, read_table, texts_of, write_table
-from proctor.errors import DatasetError, one_line
+from proctor.datasets.format.tables import read_lines, read_table, text_column, write_table
+from proctor.errors import DatasetError, strip_control_codes
 
 TASKS_FILE, OLD_TASKS_FILE = "meta/tasks.parquet", "meta/tasks.jsonl"
 SUBTASKS_FILE = "meta/subtasks.parquet"
@@ -55,7 +55,7 @@ def _read_words(path: Path, name: str) -> tuple[str, ...]:
     if f"{name}_index" not in table.column_names or table.num_columns < 2:
         raise DatasetError(f"{path} has no columns {name}_index and {name}")
     words = next(column for column in table.column_names if column != f"{name}_index")
-    texts = [text for chunk in table[words].chunks for text in texts_of(path, chunk)]
+    texts = [text for chunk in table[words].chunks for text in text_column(path, chunk)]
     pairs = zip(table[f"{name}_index"].to_pylist(), texts, strict=True)
     found = _by_number(path, name, pairs)
     if len(found) != len(texts):
@@ -69,7 +69,7 @@ def _by_number(path: Path, name: str, pairs: Iterable[tuple[Any, Any]]) -> tuple
     for index, word in pairs:
         is_one = isinstance(index, int) and isinstance(word, str) and 0 <= index < _MOST_TASKS
         if not is_one or index in words:
-            shown = one_line(repr(index), 40)
+            shown = strip_control_codes(repr(index), 40)
             raise DatasetError(f"{path}: {name}_index {shown} is none, or twice")
         words[index] = word
     return tuple(words.get(i, "") for i in range(max(words, default=-1) + 1))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from proctor.datasets.frames.encoder import require_av
-from proctor.errors import DatasetError, one_line
+from proctor.errors import DatasetError, strip_control_codes
 from proctor.features import Array
 
 _MOST_PIXELS = 2**26
@@ -103,17 +103,17 @@ def open_video(path: Path) -> Iterator[tuple[Any, Any]]:
     try:
         yield container, stream
     except av.FFmpegError as error:
-        raise damaged(path, error) from None
+        raise damaged_video_error(path, error) from None
     finally:
         container.close()
 
 
-def damaged(path: Path, error: Exception) -> DatasetError:
+def damaged_video_error(path: Path, error: Exception) -> DatasetError:
     """Return what to say of a video that FFmpeg stumbles over."""
     said = getattr(error, "strerror", None) or str(error)
     return DatasetError(
-        f"{path} is not a video that can be read ({one_line(said, 200)}): it is cut short or "
-        "damaged; get it again, or leave out its episodes"
+        f"{path} is not a video that can be read ({strip_control_codes(said, 200)}): it is "
+        "cut short or damaged; get it again, or leave out its episodes"
     )
 
 
@@ -129,7 +129,7 @@ def _open(path: Path) -> tuple[Any, Any]:
     except FileNotFoundError:
         raise DatasetError(f"there is no video {path}; the dataset is not complete") from None
     except (av.FFmpegError, OSError) as error:
-        raise damaged(path, error) from None
+        raise damaged_video_error(path, error) from None
     try:
         if not container.streams.video:
             raise DatasetError(f"{path} has no video in it")
@@ -154,7 +154,7 @@ def _check(path: Path, stream: Any) -> None:
         )
 
 
-class Decoder:
+class VideoDecoder:
     """One open video, and where in it we are."""
 
     def __init__(self, path: Path) -> None:
@@ -184,7 +184,7 @@ class Decoder:
         try:
             frame = self._nearest(wanted_s)
         except av.FFmpegError as error:
-            raise damaged(self.path, error) from None
+            raise damaged_video_error(self.path, error) from None
         away_s = float("inf") if frame is None else abs(frame.time - wanted_s)
         if away_s > tolerance_s:
             at = "there is none at all" if frame is None else f"the nearest is at {frame.time:g} s"

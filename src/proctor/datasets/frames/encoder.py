@@ -14,7 +14,7 @@ import numpy as np
 
 from proctor.errors import DatasetError, MissingExtra, did_you_mean
 from proctor.features import Array
-from proctor.machine.files import UNFINISHED, publish
+from proctor.system.files import UNFINISHED, publish
 
 _QUIET_X265 = "log-level=error:info=0"
 _WIDE_ENOUGH_FOR_X265 = 64

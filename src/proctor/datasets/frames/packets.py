@@ -12,7 +12,7 @@ from typing import Any
 from proctor.datasets.frames.decoder import open_video
 from proctor.datasets.frames.encoder import discard
 from proctor.errors import DatasetError
-from proctor.machine.files import UNFINISHED, publish
+from proctor.system.files import UNFINISHED, publish
 
 _OFF_S = 1e-3
 """More than times are rounded by, and less than a frame is shown."""

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-from proctor.datasets.frames.decoder import Decoder, Pixels, open_video
+from proctor.datasets.frames.decoder import Pixels, VideoDecoder, open_video
 from proctor.errors import DatasetError
 from proctor.features import Array
-from proctor.machine.system import usable_cores
+from proctor.system.platform_info import usable_cores
 
 TOLERANCE_S = 1e-4
 """How far from the time asked for a frame may lie, as in LeRobot."""
@@ -96,7 +96,7 @@ class FrameReader:
     max_open: int = 32
     threads: int = field(default_factory=lambda: min(8, usable_cores()))
     tolerance_s: float = TOLERANCE_S
-    _idle: OrderedDict[int, Decoder] = field(init=False, repr=False)
+    _idle: OrderedDict[int, VideoDecoder] = field(init=False, repr=False)
     """Least recently used first."""
     _executor: ThreadPoolExecutor | None = field(init=False, repr=False)
 
@@ -173,12 +173,12 @@ class FrameReader:
                     out[place] = picture
 
     @contextlib.contextmanager
-    def _borrowed(self, path: Path) -> Iterator[Decoder]:
+    def _borrowed(self, path: Path) -> Iterator[VideoDecoder]:
         """Yield a decoder of ``path`` that nobody else uses; after an error it is not kept."""
         with self._lock:
             known = next((key for key, idle in self._idle.items() if idle.path == path), None)
             decoder = None if known is None else self._idle.pop(known)
-        decoder = decoder or Decoder(path)
+        decoder = decoder or VideoDecoder(path)
         try:
             yield decoder
         except BaseException:

@@ -13,8 +13,14 @@ import numpy as np
 import pyarrow as pa
 
 from proctor.datasets.format.info import Info
-from proctor.datasets.format.tables import UNREADABLE, damaged, open_table, read_parts, texts_of
-from proctor.errors import DatasetError, one_line
+from proctor.datasets.format.tables import (
+    UNREADABLE,
+    damaged_table_error,
+    open_table,
+    read_parts,
+    text_column,
+)
+from proctor.errors import DatasetError, strip_control_codes
 from proctor.features import Array
 
 _LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
@@ -28,7 +34,7 @@ class Column(Protocol):
 
 
 @dataclass(frozen=True)
-class Numbers:
+class NumericColumn:
     """Numbers of a fixed shape; of shape (1,), one number a frame."""
 
     values: Array
@@ -39,7 +45,7 @@ class Numbers:
 
 
 @dataclass(frozen=True)
-class Texts:
+class TextColumn:
     """Texts; what is said often is held once."""
 
     codes: Array
@@ -51,7 +57,7 @@ class Texts:
 
 
 @dataclass(frozen=True)
-class Things:
+class ObjectColumn:
     """Anything else that Arrow holds (what was said to a robot, files of pictures)."""
 
     where: Path
@@ -69,7 +75,7 @@ class Things:
         try:
             found = [_with_values(self.parts[part][i].as_py()) for part, i in places]
         except UNREADABLE as error:
-            raise damaged(self.where, error) from None
+            raise damaged_table_error(self.where, error) from None
         return _nested(found, rows.shape)
 
 
@@ -111,7 +117,7 @@ def number_shape(info: Info, key: str) -> tuple[int, ...]:
     return () if shape == (1,) else shape
 
 
-def as_numbers(path: Path, info: Info, key: str, column: pa.ChunkedArray) -> Array:
+def column_to_array(path: Path, info: Info, key: str, column: pa.ChunkedArray) -> Array:
     """Return a column of a table as an array [rows, ...] of the declared type.
 
     Raises:
@@ -126,8 +132,8 @@ def as_numbers(path: Path, info: Info, key: str, column: pa.ChunkedArray) -> Arr
     except UNREADABLE as error:
         found = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
         raise DatasetError(
-            f"{path}: column {key} is {one_line(str(found), 80)}, not {info.dtype(key)} "
-            f"{list(info.shape(key))} in every row ({one_line(str(error), 120)})"
+            f"{path}: column {key} is {strip_control_codes(str(found), 80)}, not {info.dtype(key)} "
+            f"{list(info.shape(key))} in every row ({strip_control_codes(str(error), 120)})"
         ) from None
 
 
@@ -184,7 +190,7 @@ def read_columns(table: TableFile, file: Any, keys: Sequence[str]) -> dict[str, 
     return {key: part.slice(0, table.rows) for key, part in parts.items()}
 
 
-def picture_files(path: Path, key: str, array: pa.Array) -> pa.Array:
+def image_bytes(path: Path, key: str, array: pa.Array) -> pa.Array:
     """Return the bytes of the pictures of a column.
 
     Raises:
@@ -196,11 +202,13 @@ def picture_files(path: Path, key: str, array: pa.Array) -> pa.Array:
         kind = array.type
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     if not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
-        raise DatasetError(f"{path}: column {key} is {one_line(str(kind), 80)}, not pictures")
+        raise DatasetError(
+            f"{path}: column {key} is {strip_control_codes(str(kind), 80)}, not pictures"
+        )
     return array
 
 
-def joined_texts(where: Path, chunks: Iterable[pa.Array]) -> Texts:
+def concat_texts(where: Path, chunks: Iterable[pa.Array]) -> TextColumn:
     """Return the texts of several tables, in folder ``where``, as one column.
 
     Raises:
@@ -210,13 +218,13 @@ def joined_texts(where: Path, chunks: Iterable[pa.Array]) -> Texts:
     codes = [
         words.setdefault("" if text is None else str(text), len(words))
         for chunk in chunks
-        for text in texts_of(where, chunk)
+        for text in text_column(where, chunk)
     ]
-    return Texts(np.array(codes, np.int32), list(words))
+    return TextColumn(np.array(codes, np.int32), list(words))
 
 
-def joined_things(where: Path, chunks: Iterable[pa.Array]) -> Things:
+def concat_objects(where: Path, chunks: Iterable[pa.Array]) -> ObjectColumn:
     """Return what several tables, in folder ``where``, hold as one column."""
     parts = [chunk for chunk in chunks if len(chunk)]
     starts = list(itertools.accumulate((len(part) for part in parts), initial=0))[:-1]
-    return Things(where, parts, np.array(starts or [0], np.int64))
+    return ObjectColumn(where, parts, np.array(starts or [0], np.int64))

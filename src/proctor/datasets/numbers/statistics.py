@@ -33,7 +33,7 @@ _FEWEST_PICTURES, _MOST_PICTURES = 100, 10_000
 _LARGE_SIDE, _SAMPLED_SIDE = 300, 150
 
 
-def numbers_stats(values: Array) -> FeatureStats:
+def array_stats(values: Array) -> FeatureStats:
     """Return the statistics of one episode's numbers, ``values`` [frames, ...].
 
     Axes between the first and the last are pooled; integers and booleans count as the floats that
@@ -147,7 +147,7 @@ def sampled_frames(n_frames: int) -> Array:
     return np.round(np.linspace(0, n_frames - 1, n)).astype(np.int64)
 
 
-def counting_pictures(stats: FeatureStats, n_frames: int) -> FeatureStats:
+def with_image_count(stats: FeatureStats, n_frames: int) -> FeatureStats:
     """Return the statistics of a camera in an episode of ``n_frames``, with pictures as its count.
 
     LeRobot counts pixels where it encodes videos as frames come (``streaming_encoding``): beside
@@ -243,6 +243,6 @@ def _envelope(quantiles: Array, share: float) -> Array:
     return found
 
 
-def counted_features(features: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def features_with_stats(features: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return the keys of info.json's ``features`` that have statistics: all but text."""
     return [key for key, entry in features.items() if entry["dtype"] not in ("string", "language")]

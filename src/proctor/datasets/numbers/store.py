@@ -13,50 +13,55 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from proctor.datasets.cache.folder import OpenEntry
-from proctor.datasets.cache.shelf import (
-    Plan,
-    Shelf,
-    in_memory,
-    mapped,
-    on_disk,
-    pictures_on_disk,
+from proctor.datasets.cache.column_cache import (
+    ColumnCache,
+    ColumnGroup,
+    allocate_in_memory,
+    allocate_on_disk,
+    images_on_disk,
+    map_cached,
     publish,
-    unfinished_removed,
+    removing_unfinished,
 )
+from proctor.datasets.cache.folder import CacheEntryHandle
 from proctor.datasets.format.info import Info
-from proctor.datasets.format.tables import UNREADABLE, damaged, open_table, refuse_absurd
+from proctor.datasets.format.tables import (
+    UNREADABLE,
+    damaged_table_error,
+    open_table,
+    refuse_oversized,
+)
 from proctor.datasets.numbers.columns import (
     Column,
-    Numbers,
+    NumericColumn,
     TableFile,
-    as_numbers,
     check_columns,
     check_length,
-    joined_texts,
-    joined_things,
+    column_to_array,
+    concat_objects,
+    concat_texts,
+    image_bytes,
     number_shape,
-    picture_files,
     read_columns,
 )
 from proctor.errors import DatasetError
 from proctor.features import Array
-from proctor.machine.system import usable_cores
+from proctor.system.platform_info import usable_cores
 
-_Given: TypeAlias = tuple[Info, Sequence[TableFile], Shelf | None, Callable[[], None] | None]
+_Given: TypeAlias = tuple[Info, Sequence[TableFile], ColumnCache | None, Callable[[], None] | None]
 _NOT_NUMBERS = ("string", "language", "image")
 _GROWTH = 100
 """Bytes of pictures that a byte of a table may stand for."""
 
 
-class Columns:
+class FrameColumns:
     """The columns of some tables of frames, one after another: ``columns[key].take(rows)``."""
 
     def __init__(
         self,
         info: Info,
         files: Sequence[TableFile],
-        shelf: Shelf | None = None,
+        shelf: ColumnCache | None = None,
         check: Callable[[], None] | None = None,
     ) -> None:
         """Decode nothing yet; ``check`` is called after tables were read, and may refuse them."""
@@ -101,15 +106,15 @@ class Columns:
     def _decoded(self, key: str) -> dict[str, Column]:
         images = self._info.image_keys
         if key in images:
-            return {key: joined_things(self._where, self._pictures(key))}
+            return {key: concat_objects(self._where, self._pictures(key))}
         keys = [k for k in self._info.columns if k not in images]
         numbers = [k for k in keys if self._info.dtype(k) not in _NOT_NUMBERS]
-        found: dict[str, Column] = {k: Numbers(v) for k, v in self._numbers(numbers).items()}
+        found: dict[str, Column] = {k: NumericColumn(v) for k, v in self._numbers(numbers).items()}
         others = [k for k in keys if k not in numbers]
         if others:
             parts = self._each(lambda table: _open_columns(table, others))
             for other in others:
-                join = joined_texts if self._info.dtype(other) == "string" else joined_things
+                join = concat_texts if self._info.dtype(other) == "string" else concat_objects
                 chunks = (chunk for part in parts for chunk in part[other].chunks)
                 found[other] = join(self._where, chunks)
         return found
@@ -124,23 +129,25 @@ class Columns:
             key: ((self._rows, *number_shape(info, key)), np.dtype(info.dtype(key))) for key in keys
         }
         nbytes = sum(int(np.prod(shape)) * dtype.itemsize for shape, dtype in shapes.values())
-        plan = Plan(tuple(table.path for table in self._files), shapes, nbytes)
+        plan = ColumnGroup(tuple(table.path for table in self._files), shapes, nbytes)
         entry = self._entry("numbers", plan)
-        found = None if entry is None else mapped(entry.folder, plan)
+        found = None if entry is None else map_cached(entry.folder, plan)
         if found is not None:
             return found
-        columns = in_memory(plan) if entry is None else on_disk(entry.folder, plan)
+        columns = (
+            allocate_in_memory(plan) if entry is None else allocate_on_disk(entry.folder, plan)
+        )
 
         def fill(table: TableFile) -> None:
             read = _open_columns(table, keys)
             for key, values in columns.items():
                 part = values[table.start : table.start + table.rows]
-                part[...] = as_numbers(table.path, info, key, read[key])
+                part[...] = column_to_array(table.path, info, key, read[key])
 
         if entry is None:
             self._each(fill)
             return columns
-        with unfinished_removed(entry.folder, plan):
+        with removing_unfinished(entry.folder, plan):
             self._each(fill)
             return publish(entry.folder, plan, columns)
 
@@ -149,16 +156,16 @@ class Columns:
         paths = tuple(table.path for table in self._files)
         sizes = sum(path.stat().st_size for path in paths if path.exists())
         shapes = {key: ((self._rows,), np.dtype(object))}
-        entry = self._entry(f"{key} (files)", Plan(paths, shapes, sizes))
+        entry = self._entry(f"{key} (files)", ColumnGroup(paths, shapes, sizes))
         for number, table in enumerate(self._files):
             parts = _table_pictures(table, key)
             if entry is None:
                 yield from parts
             else:
                 dense = (_dense(table, part) for part in parts)
-                yield from pictures_on_disk(entry.folder, number, dense)
+                yield from images_on_disk(entry.folder, number, dense)
 
-    def _entry(self, what: str, plan: Plan) -> OpenEntry | None:
+    def _entry(self, what: str, plan: ColumnGroup) -> CacheEntryHandle | None:
         if self._shelf is None or not self._shelf.takes(plan):
             return None
         self._each(check_length)  # before anything is set aside on the word of meta/episodes
@@ -169,24 +176,24 @@ class Columns:
 
 def _open_columns(table: TableFile, keys: Sequence[str]) -> dict[str, pa.ChunkedArray]:
     file = open_table(table.path)
-    refuse_absurd(table.path, file.metadata, keys)
+    refuse_oversized(table.path, file.metadata, keys)
     return read_columns(table, file, keys)
 
 
 def _table_pictures(table: TableFile, key: str) -> Iterator[pa.Array]:
     """Yield the pictures of one table, row group by row group."""
     file = open_table(table.path)
-    refuse_absurd(table.path, file.metadata, [key])
+    refuse_oversized(table.path, file.metadata, [key])
     left = table.rows
     check_columns(table, file, [key])
     for group in range(file.num_row_groups):
         try:
             column = file.read_row_group(group, columns=[key], use_threads=False)[key]
         except UNREADABLE as error:
-            raise damaged(table.path, error) from None
+            raise damaged_table_error(table.path, error) from None
         for chunk in column.slice(0, left).chunks:
             left -= len(chunk)
-            yield picture_files(table.path, key, chunk)
+            yield image_bytes(table.path, key, chunk)
 
 
 def _dense(table: TableFile, part: pa.Array) -> pa.Array:

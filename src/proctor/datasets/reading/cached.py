@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from proctor.datasets.cache.folder import Card, identity, open_entry
+from proctor.datasets.cache.folder import CacheEntryInfo, file_identity, open_entry
 from proctor.datasets.cache.store import (
     STRIPES,
     DiskStore,
-    Layout,
-    Memory,
+    FrameLayout,
+    ProcessMemory,
     RamStore,
     Store,
     done_episodes,
@@ -33,7 +33,7 @@ from proctor.datasets.frames.decoder import Pixels
 from proctor.datasets.reading.frame_source import FrameSource
 from proctor.errors import DatasetError
 from proctor.features import Array
-from proctor.machine.system import usable_cores, usable_memory_bytes
+from proctor.system.platform_info import usable_cores, usable_memory_bytes
 
 _SHARD_BYTES = 32 * 2**20
 """Pictures that are decoded between two looks at what others have done."""
@@ -44,7 +44,7 @@ _AT_ONCE, _CORES_OF_A_SHARD = 2, 4
 
 
 @dataclass(frozen=True)
-class Kept:
+class CachedEpisodes:
     """What is to be kept: which dataset's, for people, and which of its episodes."""
 
     dataset: str
@@ -53,7 +53,7 @@ class Kept:
 
 
 def with_cache(
-    sources: Mapping[str, FrameSource], settings: FrameCacheSettings, kept: Kept
+    sources: Mapping[str, FrameSource], settings: FrameCacheSettings, kept: CachedEpisodes
 ) -> dict[str, FrameSource]:
     """Return the cameras with a cache before each, as ``settings`` say.
 
@@ -78,7 +78,7 @@ def with_cache(
     }
 
 
-def _planned(source: FrameSource, kept: Kept) -> int:
+def _planned(source: FrameSource, kept: CachedEpisodes) -> int:
     frames = int(source.lengths[kept.episodes].sum())
     return frames * int(np.prod(source.shape)) * np.dtype(source.pixels.dtype).itemsize
 
@@ -90,9 +90,9 @@ class CachedSource:
         self,
         source: FrameSource,
         settings: FrameCacheSettings,
-        kept: Kept,
+        kept: CachedEpisodes,
         camera: str,
-        memory: Memory | None = None,
+        memory: ProcessMemory | None = None,
     ) -> None:
         """Begin to use the cache of a camera; nothing is decoded yet.
 
@@ -104,7 +104,7 @@ class CachedSource:
         self._given = source, settings, kept, camera
         self._source = source
         self._identities = {
-            path: identity(path) for path in source.files(np.arange(len(source.lengths)))
+            path: file_identity(path) for path in source.files(np.arange(len(source.lengths)))
         }
         self._layout = _layout(source, settings, kept)
         self._store = self._open(memory)
@@ -189,7 +189,7 @@ class CachedSource:
         """Let go of the entry, which may then be removed."""
         self._store.close()
 
-    def _open(self, memory: Memory | None) -> Store:
+    def _open(self, memory: ProcessMemory | None) -> Store:
         source, settings, kept, camera = self._given
         if settings.cache is CacheKind.RAM:
             return RamStore(self._layout, memory)
@@ -198,8 +198,10 @@ class CachedSource:
             told.update(f"{found}\n".encode())
         name = told.hexdigest()[:24]
         there = done_episodes(settings.folder / name, len(source.lengths))
-        both = Kept(kept.dataset, np.union1d(kept.episodes, there))
-        card = Card(kept.dataset, camera, source.shape, self._layout.frames, _planned(source, both))
+        both = CachedEpisodes(kept.dataset, np.union1d(kept.episodes, there))
+        card = CacheEntryInfo(
+            kept.dataset, camera, source.shape, self._layout.frames, _planned(source, both)
+        )
         return DiskStore(self._layout, open_entry(settings.folder, name, card, settings.most_bytes))
 
     def _fill_shard(self, episodes: Array, shard: int, threads: int) -> bool:
@@ -225,18 +227,18 @@ class CachedSource:
     def _check_unchanged(self, episodes: Array) -> None:
         """Check that what was decoded is what the entry's key was made of."""
         for path in self._source.files(episodes):
-            if identity(path) != self._identities[path]:
+            if file_identity(path) != self._identities[path]:
                 raise DatasetError(
                     f"{path} was changed while its frames were decoded; open the dataset again"
                 )
 
 
-def _layout(source: FrameSource, settings: FrameCacheSettings, kept: Kept) -> Layout:
+def _layout(source: FrameSource, settings: FrameCacheSettings, kept: CachedEpisodes) -> FrameLayout:
     lengths = source.lengths
     if settings.cache is CacheKind.RAM:  # a file may have holes, memory may not
         lengths = np.where(np.isin(np.arange(len(lengths)), kept.episodes), lengths, 0)
     starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    return Layout(source.shape, source.pixels.dtype, starts)
+    return FrameLayout(source.shape, source.pixels.dtype, starts)
 
 
 def _portions(episodes: Array, lengths: Array, picture_bytes: int) -> Iterator[tuple[Array, Array]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from proctor.datasets.cache.shelf import Shelf
+from proctor.datasets.cache.column_cache import ColumnCache
 from proctor.datasets.cache_settings import FrameCacheSettings
 from proctor.datasets.format.info import data_file
 from proctor.datasets.format.tables import Stats
@@ -17,17 +17,17 @@ from proctor.datasets.format.tasks import SUBTASK_INDEX
 from proctor.datasets.frames.depth import DepthScale
 from proctor.datasets.frames.video import FrameReader
 from proctor.datasets.numbers.columns import TableFile
-from proctor.datasets.numbers.store import Columns
-from proctor.datasets.reading.cached import CachedSource, Kept, with_cache
-from proctor.datasets.reading.catalogue import Source
+from proctor.datasets.numbers.store import FrameColumns
+from proctor.datasets.reading.cached import CachedEpisodes, CachedSource, with_cache
 from proctor.datasets.reading.frame_source import FrameSource, TableSource, VideoSource
-from proctor.datasets.reading.windows import Moments
+from proctor.datasets.reading.metadata import DatasetMetadata
+from proctor.datasets.reading.windows import FrameWindows
 from proctor.errors import DatasetError
 from proctor.features import Array, Interface
 
 
 @dataclass(frozen=True)
-class Look:
+class ImageReadOptions:
     """How pictures are read."""
 
     reader: FrameReader
@@ -44,7 +44,11 @@ class Dataset:
     """
 
     def __init__(
-        self, source: Source, chosen: Array, offsets: dict[str, Array], look: Look
+        self,
+        source: DatasetMetadata,
+        chosen: Array,
+        offsets: dict[str, Array],
+        look: ImageReadOptions,
     ) -> None:
         self._source, self._image_size = source, look.size
         self.name, self.root, self.info = source.name, source.root, source.info
@@ -56,9 +60,9 @@ class Dataset:
         self._ends = np.cumsum(self._length)
         files, self._first_row = _placed(source, chosen)
         self._guard = source.guard(chosen, [file.path for file in files])
-        shelf = Shelf(source.name, look.cache)
+        shelf = ColumnCache(source.name, look.cache)
         check = None if self._guard is None else self._guard.check
-        self._tables = Columns(source.info, files, shelf, check)
+        self._tables = FrameColumns(source.info, files, shelf, check)
         self.cameras = self._cameras(look)
         """What the pictures of each camera are read through."""
 
@@ -85,7 +89,7 @@ class Dataset:
         return self._source.stats
 
     @cached_property
-    def _columns(self) -> Columns:
+    def _columns(self) -> FrameColumns:
         """The tables' columns, and every episode where the table of episodes says.
 
         Raises:
@@ -162,7 +166,7 @@ class Dataset:
             if isinstance(camera, CachedSource) and (keys is None or key in keys):
                 camera.fill(self.chosen, None if told is None else partial(told, key))
 
-    def _moments(self, positions: Sequence[int] | Array) -> Moments:
+    def _moments(self, positions: Sequence[int] | Array) -> FrameWindows:
         at = np.asarray(positions, np.int64)
         if at.ndim != 1:
             raise IndexError(f"positions must be a list of numbers, not of shape {at.shape}")
@@ -172,9 +176,9 @@ class Dataset:
         chosen = np.searchsorted(self._ends, at, side="right")
         length = self._length[chosen]
         frame = at - self._ends[chosen] + length
-        return Moments(chosen, frame, length, self._first_row[chosen])
+        return FrameWindows(chosen, frame, length, self._first_row[chosen])
 
-    def _gather(self, key: str, rows: Array, moments: Moments) -> Any:
+    def _gather(self, key: str, rows: Array, moments: FrameWindows) -> Any:
         if key not in self.cameras:
             return self._columns[key].take(rows)
         times = rows.size // len(rows) if len(rows) else 1
@@ -206,7 +210,7 @@ class Dataset:
                 f"{said[wrong[0]]:g} s at {self.info.fps} frames a second (proctor data check)"
             )
 
-    def _cameras(self, look: Look) -> dict[str, FrameSource]:
+    def _cameras(self, look: ImageReadOptions) -> dict[str, FrameSource]:
         first_row = np.full(len(self.episodes), -1)
         first_row[self.chosen] = self._first_row
         given = self.root, self.info, self.episodes
@@ -216,7 +220,7 @@ class Dataset:
             else TableSource(*given, key, self._tables, first_row, look.size)
             for key in self.info.cameras
         }
-        return with_cache(sources, look.cache, Kept(self.name, self.chosen))
+        return with_cache(sources, look.cache, CachedEpisodes(self.name, self.chosen))
 
     def _words(self, key: str, words: Sequence[str], rows: Array) -> list[str]:
         """Return what column ``key`` of ``rows`` stands for."""
@@ -229,7 +233,7 @@ class Dataset:
         return [words[i] for i in indices]
 
 
-def _placed(source: Source, chosen: Array) -> tuple[list[TableFile], Array]:
+def _placed(source: DatasetMetadata, chosen: Array) -> tuple[list[TableFile], Array]:
     """Return the tables that hold the chosen episodes, and the first row of each of these.
 
     A table holds its episodes one after another, in order; what follows them is not looked at.

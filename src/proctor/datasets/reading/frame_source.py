@@ -15,9 +15,9 @@ from proctor.datasets.format.info import Info, data_file, video_file
 from proctor.datasets.frames.decoder import Pixels
 from proctor.datasets.frames.depth import CODES
 from proctor.datasets.frames.encoder import require_av
-from proctor.datasets.frames.pictures import decode_pictures, pixels_of
+from proctor.datasets.frames.images import decode_images, pixel_format_for
 from proctor.datasets.frames.video import FrameReader, FrameRequest
-from proctor.datasets.numbers.store import Columns
+from proctor.datasets.numbers.store import FrameColumns
 from proctor.datasets.reading.staleness import StalenessGuard
 from proctor.errors import DatasetError
 from proctor.features import Array
@@ -55,7 +55,7 @@ class FrameSource(Protocol):
         """Return a text that differs wherever other pictures are made of the same files."""
 
 
-def picture_shape(info: Info, key: str, size: tuple[int, int] | None) -> tuple[int, int, int]:
+def image_shape(info: Info, key: str, size: tuple[int, int] | None) -> tuple[int, int, int]:
     """Return height, width and channels of a camera's pictures, scaled to ``size``."""
     height, width, channels = info.shape(key)
     if key in info.video_keys:
@@ -91,7 +91,7 @@ class VideoSource:
     @property
     def shape(self) -> tuple[int, int, int]:
         """Height, width and channels of a picture."""
-        return picture_shape(self.info, self.key, self.size)
+        return image_shape(self.info, self.key, self.size)
 
     @property
     def lengths(self) -> Array:
@@ -143,7 +143,7 @@ class TableSource:
     info: Info
     episodes: Episodes
     key: str
-    columns: Columns
+    columns: FrameColumns
     first_row: Array
     """Of every episode of the dataset, its first row in ``columns``; -1 where it is not read."""
     size: tuple[int, int] | None = None
@@ -151,12 +151,12 @@ class TableSource:
     @property
     def pixels(self) -> Pixels:
         """Colours."""
-        return pixels_of(self._where, self.info.shape(self.key)[2], self.size)
+        return pixel_format_for(self._where, self.info.shape(self.key)[2], self.size)
 
     @property
     def shape(self) -> tuple[int, int, int]:
         """Height, width and channels of a picture."""
-        return picture_shape(self.info, self.key, self.size)
+        return image_shape(self.info, self.key, self.size)
 
     @property
     def lengths(self) -> Array:
@@ -180,7 +180,7 @@ class TableSource:
         """Return the pictures; raises as every FrameSource."""
         files = self.columns[self.key].take(self.first_row[episodes] + frames)
         height, width, channels = self.info.shape(self.key)
-        return decode_pictures(self._where, files, (height, width, channels), self.size, threads)
+        return decode_images(self._where, files, (height, width, channels), self.size, threads)
 
     @property
     def _where(self) -> str:

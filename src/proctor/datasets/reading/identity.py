@@ -12,7 +12,7 @@ import json
 from dataclasses import dataclass
 
 from proctor.datasets.format.info import DEFAULT_FEATURES
-from proctor.datasets.reading.catalogue import Source
+from proctor.datasets.reading.metadata import DatasetMetadata
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class DatasetIdentity:
         return found
 
 
-def identity_of(source: Source, episodes: int | None = None) -> DatasetIdentity:
+def identity_of(source: DatasetMetadata, episodes: int | None = None) -> DatasetIdentity:
     """Return the identity of a dataset, or of its first ``episodes`` episodes.
 
     Raises:

@@ -7,11 +7,11 @@ import tempfile
 from pathlib import Path
 from typing import Protocol
 
-from proctor.datasets.source import Found, find, find_here
+from proctor.datasets.source import FoundDataset, find, find_local
 from proctor.errors import DatasetError
 
 
-class Files(Protocol):
+class DatasetFiles(Protocol):
     """The files of a dataset, below ``root`` once they were fetched; those of meta/ always are."""
 
     @property
@@ -37,7 +37,7 @@ class Files(Protocol):
         """Hear that nothing is needed any more."""
 
 
-class Folder:
+class LocalFiles:
     """A dataset that is here, and stays."""
 
     private = False
@@ -59,12 +59,12 @@ class Folder:
         """Leave everything."""
 
 
-class HubFolder(Folder):
+class HubFiles(LocalFiles):
     """A dataset on the Hub, of which a temporary folder has what is needed now."""
 
     private = True
 
-    def __init__(self, found: Found) -> None:
+    def __init__(self, found: FoundDataset) -> None:
         super().__init__(found.root)
         self._found = found
 
@@ -82,7 +82,9 @@ class HubFolder(Folder):
         shutil.rmtree(self.root, ignore_errors=True)
 
 
-def files_of(path_or_id: str | Path, revision: str | None, root: Path | None = None) -> Files:
+def dataset_files(
+    path_or_id: str | Path, revision: str | None, root: Path | None = None
+) -> DatasetFiles:
     """Return the files of a dataset that is here, or that are on the Hub and come one by one.
 
     ``root`` is the folder of a dataset that is named by its Hub id, if it lies there. Those of the
@@ -91,12 +93,12 @@ def files_of(path_or_id: str | Path, revision: str | None, root: Path | None = N
     Raises:
         UsageError: there is no such dataset.
     """
-    here = find_here(path_or_id, root, revision)
+    here = find_local(path_or_id, root, revision)
     if here is not None:
-        return Folder(here.root)
+        return LocalFiles(here.root)
     scratch = Path(tempfile.mkdtemp(prefix="proctor-stream-"))
     try:
-        return HubFolder(find(path_or_id, scratch, revision))
+        return HubFiles(find(path_or_id, scratch, revision))
     except BaseException:
         shutil.rmtree(scratch, ignore_errors=True)
         raise

@@ -18,7 +18,7 @@ _MOST_OFFSETS = 100_000
 
 
 @dataclass(frozen=True)
-class Moments:
+class FrameWindows:
     """The frames of a batch: where each stands in its episode, and where that begins and ends."""
 
     chosen: Array
@@ -43,7 +43,7 @@ class Moments:
         return self.first_row[:, None] + inside, wanted != inside
 
 
-def offsets_of(
+def frame_offsets(
     delta_timestamps: DeltaTimestamps | None, info: Info, tolerance_s: float
 ) -> dict[str, Array]:
     """Return seconds as numbers of frames, int64 [T] of each feature.

@@ -18,7 +18,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from proctor.datasets.format.episodes import EpisodeRow, read_episodes
+from proctor.datasets.format.episodes import EpisodeMetadata, read_episodes
 from proctor.datasets.format.info import (
     INFO_FILE,
     Info,
@@ -30,25 +30,30 @@ from proctor.datasets.format.info import (
 from proctor.datasets.format.info_file import read_info, write_info
 from proctor.datasets.format.tables import write_table
 from proctor.datasets.frames.packets import DifferentStreams, concatenate
-from proctor.datasets.writing.places import FileNumber, counted_files, joined, numbered
-from proctor.datasets.writing.workshop import WORKSHOP, lock_dataset
+from proctor.datasets.writing.file_allocation import (
+    FileNumber,
+    committed_files,
+    file_number,
+    group_by_limit,
+)
+from proctor.datasets.writing.staging import WORKSHOP, lock_dataset
 from proctor.errors import DatasetError
-from proctor.machine.files import UNFINISHED, publish, swap, sync_folder
-from proctor.machine.locks import CLAIM_FILE, LOCK_FILE, Lock
+from proctor.system.files import UNFINISHED, publish, swap, sync_folder
+from proctor.system.locks import CLAIM_FILE, LOCK_FILE, Lock
 
 _MB = 2**20
 _NOT_LINKED = ("data", "videos", LOCK_FILE, CLAIM_FILE)
 
 
 @dataclass(frozen=True)
-class Limits:
+class FileSizeLimits:
     """Bytes that files may have before the next episode goes into a new one."""
 
     data: int
     video: int
 
     @classmethod
-    def of(cls, info: Info) -> Limits:
+    def of(cls, info: Info) -> FileSizeLimits:
         """Return those that a dataset states."""
         return cls(info.data_files_size_in_mb * _MB, info.video_files_size_in_mb * _MB)
 
@@ -66,7 +71,7 @@ class _File:
 class _Made:
     """What the new folder's table of episodes will say."""
 
-    rows: list[EpisodeRow]
+    rows: list[EpisodeMetadata]
 
     def move_data(self, file: _File, place: FileNumber) -> None:
         for i in range(file.start, file.stop):
@@ -86,7 +91,7 @@ class _Made:
             self.rows[i] = replace(self.rows[i], videos=self.rows[i].videos | {key: span})
 
 
-def compact(root: Path, limits: Limits, lock: Lock) -> Lock:
+def compact(root: Path, limits: FileSizeLimits, lock: Lock) -> Lock:
     """Put the small files of the dataset in ``root`` together; return the lock that then holds.
 
     Args:
@@ -115,7 +120,7 @@ def compact(root: Path, limits: Limits, lock: Lock) -> Lock:
     try:
         _link_the_rest(root, beside)
         for number, group in enumerate(data):
-            _join_tables(beside, info, numbered(info, number), group, made)
+            _join_tables(beside, info, file_number(info, number), group, made)
         for key, groups in videos.items():
             _join_videos(beside, info, key, groups, made)
         table = _episode_table(root, len(rows))
@@ -137,7 +142,7 @@ def remove_leftovers(root: Path) -> None:
     shutil.rmtree(_beside(root), ignore_errors=True)
 
 
-def take_over_all(paths: Iterable[tuple[Path, Path]]) -> None:
+def link_or_copy_all(paths: Iterable[tuple[Path, Path]]) -> None:
     """Put each file at a second place too; once this returns a power cut leaves it there."""
     folders = set()
     for path, into in paths:
@@ -166,13 +171,13 @@ def _beside(root: Path) -> Path:
     return root.with_name(f".{root.name}.compacted")
 
 
-def _place_of(key: str) -> Callable[[EpisodeRow], FileNumber]:
+def _place_of(key: str) -> Callable[[EpisodeMetadata], FileNumber]:
     return lambda row: (row.videos[key].chunk, row.videos[key].file)
 
 
 def _files(
-    rows: Sequence[EpisodeRow],
-    place_of: Callable[[EpisodeRow], FileNumber],
+    rows: Sequence[EpisodeMetadata],
+    place_of: Callable[[EpisodeMetadata], FileNumber],
     path_of: Callable[[int, int], Path],
 ) -> Iterator[_File]:
     """Yield the files that episodes lie in, in the order of the episodes.
@@ -191,7 +196,7 @@ def _files(
 
 def _groups(files: Iterable[_File], most_bytes: int) -> list[list[_File]]:
     """Return which files become one: neighbours, as many as stay below the limit together."""
-    return joined(((file, file.path.stat().st_size) for file in files), most_bytes)
+    return group_by_limit(((file, file.path.stat().st_size) for file in files), most_bytes)
 
 
 def _join_tables(
@@ -223,7 +228,7 @@ def _join_videos(
     waiting = list(groups)
     while waiting:
         group = waiting.pop(0)
-        place = numbered(info, number)
+        place = file_number(info, number)
         into = video_file(root, info, key, *place)
         into.parent.mkdir(parents=True, exist_ok=True)
         begins = [0.0]
@@ -241,7 +246,7 @@ def _join_videos(
 
 
 def _write_episode_tables(
-    root: Path, info: Info, table: pa.Table, rows: Sequence[EpisodeRow], most_bytes: int
+    root: Path, info: Info, table: pa.Table, rows: Sequence[EpisodeMetadata], most_bytes: int
 ) -> None:
     """Write all episodes as one table, or as many as keep each below the limit."""
     table = _moved(table, rows)
@@ -249,7 +254,7 @@ def _write_episode_tables(
     while True:
         ends = [len(rows) * i // n_files for i in range(n_files + 1)]
         for number, (start, stop) in enumerate(pairwise(ends)):
-            place = numbered(info, number)
+            place = file_number(info, number)
             path = episodes_file(root, *place)
             write_table(path, _placed(table[start:stop], place))
             size = max(size, path.stat().st_size)
@@ -259,7 +264,7 @@ def _write_episode_tables(
         n_files = more
 
 
-def _moved(table: pa.Table, rows: Sequence[EpisodeRow]) -> pa.Table:
+def _moved(table: pa.Table, rows: Sequence[EpisodeMetadata]) -> pa.Table:
     """Return a table of episodes that says where their frames lie now; all else is as it was."""
     table = _with(table, "data/chunk_index", [row.data[0] for row in rows])
     table = _with(table, "data/file_index", [row.data[1] for row in rows])
@@ -284,7 +289,7 @@ def _with(table: pa.Table, name: str, values: Sequence[int] | Sequence[float]) -
 
 
 def _episode_table(root: Path, n_episodes: int) -> pa.Table:
-    tables = [pq.ParquetFile(path).read() for path in counted_files(root, n_episodes)]
+    tables = [pq.ParquetFile(path).read() for path in committed_files(root, n_episodes)]
     return pa.concat_tables(tables, promote_options="permissive")[:n_episodes].combine_chunks()
 
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from proctor.datasets.format.info import DEFAULT_FEATURES, Info
 from proctor.datasets.frames.depth import DEPTH_CODEC, DepthScale, DepthUnit
-from proctor.datasets.writing.language import EVENTS, PERSISTENT, checked_sayings
-from proctor.errors import DatasetError, did_you_mean, one_line
+from proctor.datasets.writing.language import EVENTS, PERSISTENT, check_language_column
+from proctor.errors import DatasetError, did_you_mean, strip_control_codes
 from proctor.features import Array
 
 _PNG_FORMATS = {1: "gray", 3: "rgb24", 4: "rgba"}
@@ -54,7 +54,7 @@ def _refuse_unwritable_depth(info: Info, key: str) -> None:
     was = (entry.get("info") or {}).get("video.pix_fmt") or DEPTH_CODEC.pix_fmt
     if was != DEPTH_CODEC.pix_fmt:
         raise DatasetError(
-            f"{key}: its depth is recorded as {one_line(repr(was), 40)}, and only as "
+            f"{key}: its depth is recorded as {strip_control_codes(repr(was), 40)}, and only as "
             f"{DEPTH_CODEC.pix_fmt} can it be gone on with"
         )
 
@@ -71,19 +71,19 @@ def checked_frame(info: Info, frame: Mapping[str, Any]) -> dict[str, Any]:
             raise DatasetError(f"{key} is counted by the dataset itself: leave it out of frames")
         if key not in info.features:
             raise DatasetError(
-                f"the dataset has no feature {one_line(repr(key), 80)}"
+                f"the dataset has no feature {strip_control_codes(repr(key), 80)}"
                 f"{did_you_mean(str(key), keys)} (it has {', '.join(keys)})"
             )
     missing = [key for key in keys if key not in frame]
     if missing:
         raise DatasetError(
-            f"the frame has no {missing[0]}, expected {described(info, missing[0])}"
+            f"the frame has no {missing[0]}, expected {describe_feature(info, missing[0])}"
             + (f" (and no {', '.join(missing[1:])})" if missing[1:] else "")
         )
     return {key: _checked_value(info, key, frame[key]) for key in keys}
 
 
-def described(info: Info, key: str) -> str:
+def describe_feature(info: Info, key: str) -> str:
     """Return what a feature must be, in words."""
     dtype = info.dtype(key)
     if dtype == "string":
@@ -108,14 +108,14 @@ def _checked_value(info: Info, key: str, value: Any) -> Any:
             raise DatasetError(f"{key}: expected a text, got {type(value).__name__}")
         return value
     if dtype == "language":
-        return checked_sayings(key, value, info.cameras)
+        return check_language_column(key, value, info.cameras)
     array = np.asarray(value)
     shape = info.shape(key)
     if array.shape == () and shape == (1,):
         array = array.reshape(1)
     if array.dtype != _array_dtype(info, key) or array.shape != shape:
         raise DatasetError(
-            f"{key}: expected {described(info, key)}, got {array.dtype} {list(array.shape)}"
+            f"{key}: expected {describe_feature(info, key)}, got {array.dtype} {list(array.shape)}"
         )
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         place = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from proctor.errors import DatasetError, did_you_mean, one_line
+from proctor.errors import DatasetError, did_you_mean, strip_control_codes
 
 PERSISTENT, EVENTS = "language_persistent", "language_events"
 _STYLES = {
@@ -26,7 +26,7 @@ _FIELDS = {
 }
 
 
-def checked_sayings(key: str, value: Any, cameras: tuple[str, ...]) -> list[dict[str, Any]]:
+def check_language_column(key: str, value: Any, cameras: tuple[str, ...]) -> list[dict[str, Any]]:
     """Return what a frame's column ``key`` holds, every field there; what is left out is None.
 
     Raises:
@@ -90,4 +90,4 @@ def _as_json(key: str, calls: Any) -> list[str] | None:
 
 
 def _shown(value: Any) -> str:
-    return one_line(repr(value), 60)
+    return strip_control_codes(repr(value), 60)

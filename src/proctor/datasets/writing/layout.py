@@ -13,7 +13,7 @@ from proctor.errors import DatasetError
 
 
 @dataclass(frozen=True)
-class Layout:
+class FileLayout:
     """How a dataset's files are cut; the defaults are LeRobot's."""
 
     chunks_size: int = 1000
@@ -23,7 +23,7 @@ class Layout:
 
 
 def new_info(
-    fps: int, features: Mapping[str, Mapping[str, Any]], codec: Codec, layout: Layout
+    fps: int, features: Mapping[str, Mapping[str, Any]], codec: Codec, layout: FileLayout
 ) -> Info:
     """Return what a dataset without episodes says of itself.
 

@@ -9,27 +9,27 @@ from pathlib import Path
 import numpy as np
 
 from proctor.datasets.format.episode_stats import read_episode_stats
-from proctor.datasets.format.episodes import EpisodeRow, Episodes
+from proctor.datasets.format.episodes import EpisodeMetadata, Episodes
 from proctor.datasets.format.info import DEFAULT_FEATURES, Info, data_file
 from proctor.datasets.format.tables import read_table
-from proctor.datasets.numbers.columns import as_numbers
-from proctor.datasets.numbers.spread import Totals
+from proctor.datasets.numbers.columns import column_to_array
+from proctor.datasets.numbers.quantiles import RunningStatistics
 from proctor.datasets.numbers.statistics import (
     FeatureStats,
     Stats,
-    counted_features,
-    counting_pictures,
+    array_stats,
+    features_with_stats,
     moments,
-    numbers_stats,
+    with_image_count,
 )
-from proctor.datasets.writing.entry import times
-from proctor.datasets.writing.places import FileNumber
-from proctor.datasets.writing.workshop import Workshop, believed
+from proctor.datasets.writing.episode_rows import frame_times
+from proctor.datasets.writing.file_allocation import FileNumber
+from proctor.datasets.writing.staging import StagingArea, counts_match_stats
 from proctor.errors import DatasetError
 from proctor.features import Array
 
 
-def read_totals(root: Path, info: Info, episodes: Episodes) -> Totals:
+def read_totals(root: Path, info: Info, episodes: Episodes) -> RunningStatistics:
     """Count every episode of a dataset: the same numbers as if it had just been recorded.
 
     Of pictures whose levels nobody kept, quantiles are guessed from the episodes'; ``proctor data
@@ -40,10 +40,10 @@ def read_totals(root: Path, info: Info, episodes: Episodes) -> Totals:
     """
     of_episodes = read_episode_stats(root, info)
     cameras = [key for key in info.cameras if not info.is_depth(key)]
-    workshop = Workshop(root)
-    known = counted_features(info.features)
+    workshop = StagingArea(root)
+    known = features_with_stats(info.features)
     levels = {key: workshop.read_levels(key, info.shape(key)[2]) for key in cameras}
-    totals = Totals()
+    totals = RunningStatistics()
     for rows, numbers in _tables(root, info, episodes):
         of_file: list[Stats] = []
         pixels: list[dict[str, Array | None]] = []
@@ -51,7 +51,7 @@ def read_totals(root: Path, info: Info, episodes: Episodes) -> Totals:
         for row in rows:
             stats = dict(of_episodes[row.index]) if row.index < len(of_episodes) else {}
             for key in stats.keys() & set(info.cameras):
-                stats[key] = counting_pictures(stats[key], row.length)
+                stats[key] = with_image_count(stats[key], row.length)
             for key, values in numbers.items():
                 stats[key] = _of_numbers(key, stats.get(key), values[at : at + row.length])
             of_file.append({key: stats[key] for key in known if key in stats})
@@ -74,21 +74,21 @@ def _of_numbers(key: str, old: FeatureStats | None, values: Array) -> FeatureSta
     those of frame numbers and times are right to the digits that matter.
     """
     if old is None:
-        return numbers_stats(values)
+        return array_stats(values)
     return old if key in DEFAULT_FEATURES else old | moments(values)
 
 
 def _levels_of(kept: Array, stats: FeatureStats) -> Array | None:
-    found: Array | None = kept[0] if len(kept) and believed(kept[0], stats) else None
+    found: Array | None = kept[0] if len(kept) and counts_match_stats(kept[0], stats) else None
     return found
 
 
 def _tables(
     root: Path, info: Info, episodes: Episodes
-) -> Iterator[tuple[list[EpisodeRow], dict[str, Array]]]:
+) -> Iterator[tuple[list[EpisodeMetadata], dict[str, Array]]]:
     """Yield the episodes of each table, and its features that are numbers."""
-    keys = [key for key in counted_features(info.features) if key not in info.cameras]
-    of_files: dict[FileNumber, list[EpisodeRow]] = {}
+    keys = [key for key in features_with_stats(info.features) if key not in info.cameras]
+    of_files: dict[FileNumber, list[EpisodeMetadata]] = {}
     for row in episodes:
         of_files.setdefault(row.data, []).append(row)
     for place, rows in of_files.items():
@@ -102,6 +102,6 @@ def _tables(
                 f"{shlex.quote(str(root))} --in_place"
             )
         known = [key for key in keys if key in table.column_names]
-        numbers = {key: as_numbers(path, info, key, table[key]) for key in known}
-        numbers["timestamp"] = np.concatenate([times(row.length, info.fps) for row in rows])
+        numbers = {key: column_to_array(path, info, key, table[key]) for key in known}
+        numbers["timestamp"] = np.concatenate([frame_times(row.length, info.fps) for row in rows])
         yield rows, numbers

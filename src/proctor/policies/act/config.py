@@ -112,5 +112,5 @@ PLUGIN = CheckpointPlugin(
     summary="Action Chunking with Transformers, untrained (trained: --policy.path)",
     network="proctor.policies.act.network:Act",
     prefix="model.",
-    tell_tale=frozenset({"n_vae_encoder_layers", "temporal_ensemble_coeff"}),
+    signature_fields=frozenset({"n_vae_encoder_layers", "temporal_ensemble_coeff"}),
 )

@@ -30,7 +30,7 @@ from proctor.policies.act.config import ActConfig
 from proctor.policies.act.ensemble import TemporalEnsemble
 from proctor.policies.act.transformer import Decoder, Encoder
 from proctor.policies.blocks.resnet import OUT_CHANNELS, FrozenBatchNorm2d, ResNet
-from proctor.policies.runtime.network import Drawn, Network
+from proctor.policies.runtime.network import Network, NoiseSpec
 
 LATENT = "latent"
 
@@ -50,7 +50,7 @@ class Act(Network):
         width = config.dim_model
         # In LeRobot's order: an optimiser's state on disk knows parameters by their number alone.
         if config.use_vae:
-            self.loss_draws = {LATENT: (Drawn.NORMAL, (config.latent_dim,))}
+            self.loss_draws = {LATENT: (NoiseSpec.NORMAL, (config.latent_dim,))}
             self._build_vae()
         if config.cameras:
             self.backbone = self.make_backbone()
@@ -174,7 +174,7 @@ class Act(Network):
         coeff = self.config.temporal_ensemble_coeff
         return None if coeff is None else TemporalEnsemble(coeff, self.config.chunk_size)
 
-    def settle(self, chunks: Tensor, states: list[Any]) -> Tensor:
+    def postprocess(self, chunks: Tensor, states: list[Any]) -> Tensor:
         """Return the chunks, or with temporal ensembling the one averaged action of each."""
         if self.config.temporal_ensemble_coeff is None:
             return chunks

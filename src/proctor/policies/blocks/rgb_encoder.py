@@ -12,7 +12,7 @@ from proctor.policies.blocks.layers import Layers
 from proctor.policies.blocks.resnet import OUT_CHANNELS, ResNet, feature_map_size, group_norm
 
 
-class Sees(Protocol):
+class VisionConfig(Protocol):
     """A config that says how pictures are looked at."""
 
     vision_backbone: str
@@ -28,7 +28,7 @@ class Sees(Protocol):
 class RgbEncoder(nn.Module):
     """An image becomes the mean positions of ``spatial_softmax_num_keypoints`` learned features."""
 
-    def __init__(self, config: Sees, resize: list[int] | None = None) -> None:
+    def __init__(self, config: VisionConfig, resize: list[int] | None = None) -> None:
         super().__init__()
         self.resize = resize
         self.crop = config.crop_shape

@@ -24,17 +24,17 @@ from torch import Tensor
 
 from proctor.features import Array
 from proctor.policies.lerobot.config import CheckpointConfig
-from proctor.policies.lerobot.rtc_config import Rtc
+from proctor.policies.lerobot.rtc_config import RtcConfig
 
 LEFT_OVER, HAS_LEFT = "rtc: left over", "rtc: has left"
 """What an episode's state holds for the next query: the rest of its chunk, and whether there is."""
 
 
 @dataclass(frozen=True)
-class Guide:
+class ChunkGuidance:
     """How the chunks of a policy are led; it holds nothing of any episode."""
 
-    rtc: Rtc
+    rtc: RtcConfig
     chunk: int
     """Steps of a chunk."""
     action: int
@@ -77,16 +77,18 @@ class Guide:
             state[LEFT_OVER], state[HAS_LEFT] = rest, np.float32(1)
 
 
-def guide_of(rtc: Rtc | None, config: CheckpointConfig, chunk: int) -> Guide | None:
+def make_guidance(
+    rtc: RtcConfig | None, config: CheckpointConfig, chunk: int
+) -> ChunkGuidance | None:
     """Return what leads the chunks of a policy; None where that is off, or nothing is left over."""
     delay = config.latency_steps or 0
     every = config.replan_steps - delay
     if rtc is None or every >= chunk:
         return None
-    return Guide(rtc, chunk, config.action_dim, every, delay)
+    return ChunkGuidance(rtc, chunk, config.action_dim, every, delay)
 
 
-def remarks_on(rtc: Rtc | None, guide: Guide | None) -> tuple[str, ...]:
+def rtc_notes(rtc: RtcConfig | None, guide: ChunkGuidance | None) -> tuple[str, ...]:
     """Return what a user should hear of real-time chunking that is on and changes nothing."""
     if rtc is None or guide is not None:
         return ()
@@ -96,7 +98,7 @@ def remarks_on(rtc: Rtc | None, guide: Guide | None) -> tuple[str, ...]:
     )
 
 
-def prefix_weights(rtc: Rtc, delay: int, left: int, chunk: int) -> list[float]:
+def prefix_weights(rtc: RtcConfig, delay: int, left: int, chunk: int) -> list[float]:
     """Return a weight for each of ``chunk`` steps, ``left`` of which the old one has."""
     end = min(rtc.execution_horizon, left, chunk)
     start = min(delay, end)

@@ -161,5 +161,5 @@ PLUGIN = CheckpointPlugin(
     summary="Diffusion Policy, untrained (trained: --policy.path)",
     network="proctor.policies.diffusion.network:Diffusion",
     prefix="diffusion.",
-    tell_tale=frozenset({"noise_scheduler_type", "use_film_scale_modulation"}),
+    signature_fields=frozenset({"noise_scheduler_type", "use_film_scale_modulation"}),
 )

@@ -21,7 +21,7 @@ from proctor.policies.blocks.rgb_encoder import RgbEncoder
 from proctor.policies.blocks.schedule import NoiseSchedule
 from proctor.policies.diffusion.config import DiffusionConfig
 from proctor.policies.diffusion.unet1d import UNet1d
-from proctor.policies.runtime.network import Drawn, Network
+from proctor.policies.runtime.network import Network, NoiseSpec
 
 NOISE, TIME, CROP = "noise", "time", "crop"
 
@@ -47,10 +47,10 @@ class Diffusion(Network):
         self.schedule = NoiseSchedule(config)
         n_noises = 1 + sum(step.std > 0 for step in self.schedule.steps)
         chunk = (config.horizon, config.action_dim)
-        self.draws = {NOISE: (Drawn.NORMAL, (n_noises, *chunk))}
-        self.loss_draws = {NOISE: (Drawn.NORMAL, chunk), TIME: (Drawn.UNIFORM, ())}
+        self.draws = {NOISE: (NoiseSpec.NORMAL, (n_noises, *chunk))}
+        self.loss_draws = {NOISE: (NoiseSpec.NORMAL, chunk), TIME: (NoiseSpec.UNIFORM, ())}
         if n_cameras and config.crop_shape is not None and config.crop_is_random:
-            self.loss_draws[CROP] = (Drawn.UNIFORM, (n_cameras, 2))
+            self.loss_draws[CROP] = (NoiseSpec.UNIFORM, (n_cameras, 2))
 
     def remarks_on_training(self, steps: int) -> tuple[str, ...]:
         """Say where pictures that are to be cropped are not."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from proctor.policies.lerobot.config import ConfigT
 from proctor.policies.lerobot.processors import Pipeline
-from proctor.policies.lerobot.relative import RelativeActions
+from proctor.policies.lerobot.relative_actions import RelativeActions
 
 _FIELD = "action_feature_names"
 

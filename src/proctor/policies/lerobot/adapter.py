@@ -22,8 +22,8 @@ import msgspec
 import torch
 from torch import Tensor
 
-from proctor.definition import Use
 from proctor.errors import UsageError
+from proctor.fingerprint import ConfigUse
 from proctor.policies.lerobot.limits import MOST_WIDTH
 from proctor.policies.lerobot.location import locate, read_json
 from proctor.policies.lerobot.presets import ADAPTER_INITS, ADAPTER_METHOD
@@ -180,7 +180,7 @@ class Weights:
     adapter: Adapter | None = field(default=None)
     """What was learnt beside them."""
 
-    def merging(self, use: Use) -> Callable[[Tensors], Tensors] | None:
+    def merging(self, use: ConfigUse) -> Callable[[Tensors], Tensors] | None:
         """Return what makes of the base's weights those that are used; None: they are.
 
         For a training the adapter, which is what is trained, stays apart; it is checked as well.
@@ -193,7 +193,7 @@ class Weights:
             merged(base)
             return base
 
-        return checked if use is Use.TRAINING else merged
+        return checked if use is ConfigUse.TRAINING else merged
 
 
 def read_weights(folder: Path, *, adapted: bool) -> Weights:

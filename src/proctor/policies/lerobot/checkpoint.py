@@ -13,9 +13,9 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from proctor.definition import Use
 from proctor.errors import UsageError
-from proctor.machine.optional import LOAD_ERRORS, import_failure
+from proctor.fingerprint import ConfigUse
+from proctor.system.optional import LOAD_ERRORS, import_failure
 
 try:
     import safetensors  # noqa: F401  by what reads weights
@@ -24,15 +24,15 @@ except LOAD_ERRORS as error:
     raise import_failure(error, "torch", "torch") from None
 
 from proctor.features import ACTION, ActionSpec, Feature, FeatureKind, Interface
-from proctor.foreign import idle_note
-from proctor.policies.control_check import action_range, fps_notes, range_notes
-from proctor.policies.fit import (
+from proctor.lerobot_flags import unused_note
+from proctor.policies.compatibility import (
     EMPTY_CAMERA,
     check_cameras,
-    check_fit,
+    check_compatible,
     inputs_from,
     offered_key,
 )
+from proctor.policies.control_check import action_range, fps_notes, range_notes
 from proctor.policies.lerobot.adapter import BASE, read_weights
 from proctor.policies.lerobot.config import (
     CheckpointConfig,
@@ -40,7 +40,7 @@ from proctor.policies.lerobot.config import (
     decode_config,
     is_saved,
 )
-from proctor.policies.lerobot.families import families, family, named, unknown_family
+from proctor.policies.lerobot.families import families, family, import_attribute, unknown_family
 from proctor.policies.lerobot.location import locate, read_json
 from proctor.policies.lerobot.overrides import idle_overrides, override
 from proctor.policies.lerobot.pipelines import (
@@ -48,17 +48,17 @@ from proctor.policies.lerobot.pipelines import (
     demonstrated_actions,
     describing,
     disagreements,
+    features_without_stats,
     has_pipelines,
     hashes_of,
     pipeline_files,
     read_pipelines,
     require_stats,
-    unmeasured,
 )
 from proctor.policies.lerobot.tensor_file import FileStates, hash_file
 from proctor.policies.lerobot.trained_fps import trained_fps
 from proctor.policies.lerobot.weights import Undrawn, fill, split_legacy
-from proctor.policies.runtime.chunk_policy import ChunkPolicy, Parts
+from proctor.policies.runtime.chunk_policy import ChunkPolicy, LoadedCheckpoint
 from proctor.policies.runtime.network import Network
 
 NEWEST_LEROBOT = "0.6"
@@ -96,7 +96,7 @@ def stated_config(folder: Path, overrides: Mapping[str, Any]) -> CheckpointConfi
     Raises:
         UsageError: it cannot be read, or not be changed so.
     """
-    return override(read_config(folder)[1], overrides, Use.EVALUATION)
+    return override(read_config(folder)[1], overrides, ConfigUse.EVALUATION)
 
 
 def stated_interface(path: str, revision: str | None, overrides: Mapping[str, Any]) -> Interface:
@@ -122,8 +122,8 @@ def read_checkpoint(
     folder: Path,
     overrides: Mapping[str, Any] | None = None,
     interface: Interface | None = None,
-    use: Use = Use.EVALUATION,
-) -> Parts:
+    use: ConfigUse = ConfigUse.EVALUATION,
+) -> LoadedCheckpoint:
     """Read and check everything in ``folder``; the interface is checked before the weights.
 
     ``overrides`` may hold the flags of ``use``.
@@ -136,7 +136,7 @@ def read_checkpoint(
     plugin, stated, notes = read_config(folder)
     idle = [f"--policy.{name}" for name in idle_overrides(stated, overrides or {}, use)]
     if idle:
-        notes.append(idle_note(idle, "how the policy is trained"))
+        notes.append(unused_note(idle, "how the policy is trained"))
     config = override(stated, overrides or {}, use)
     weights = read_weights(folder, adapted=config.use_peft)
     tensors = weights.tensors
@@ -146,16 +146,16 @@ def read_checkpoint(
         tensors, inputs, outputs = split_legacy(tensors, config)
         require_stats(folder, config, inputs, outputs)
         pre, post = default_pipelines(config, inputs, outputs, legacy_in=folder)
-    raw = unmeasured(config, pre, post)
-    if raw and use is Use.EVALUATION:  # a training takes the dataset's
+    raw = features_without_stats(config, pre, post)
+    if raw and use is ConfigUse.EVALUATION:  # a training takes the dataset's
         notes.append(f"{folder} has no statistics for {', '.join(raw)}: used as they come")
     odd = disagreements(config, pre, post)
-    if odd and use is Use.EVALUATION:
+    if odd and use is ConfigUse.EVALUATION:
         notes.append(f"{folder}: in config.json {'; '.join(odd)}: {FOLLOWED}")
     pre = pre.renaming(config.rename_map)
     if interface is not None:
         given, config = config, config.made_for(interface, pre.rename_map, use)
-        check_fit(config.features, interface, pre.rename_map, use)
+        check_compatible(config.features, interface, pre.rename_map, use)
         pre, post = (describing(pipeline, config.features) for pipeline in (pre, post))
         lost = [key for key in given.input_features if key not in config.input_features]
         if lost:
@@ -172,14 +172,16 @@ def read_checkpoint(
         notes.append(f"{weights.file}: {len(unused)} tensors are of no use, such as {unused[0]}")
     states.check(name for name in files if not name.startswith(BASE))
     hashes = {name: found.result() for name, found in files.items()} | hashes_of(pre)
-    learning = weights.adapter if use is Use.TRAINING else None
+    learning = weights.adapter if use is ConfigUse.TRAINING else None
     told = tuple(notes)
-    return Parts(config, network, plugin.prefix, pre, post, hashes, told, adapter=learning)
+    return LoadedCheckpoint(
+        config, network, plugin.prefix, pre, post, hashes, told, adapter=learning
+    )
 
 
 def build_network(plugin: CheckpointPlugin, config: CheckpointConfig) -> Network:
     """Build the network of a family, on torch's current default device."""
-    network: Network = named(plugin.network)(config)
+    network: Network = import_attribute(plugin.network)(config)
     return network
 
 
@@ -208,7 +210,7 @@ def read_config(folder: Path) -> tuple[CheckpointPlugin, CheckpointConfig, list[
     kind = raw.get("type")
     if kind is None:
         known = families()
-        matching = [name for name, plugin in known.items() if plugin.tell_tale <= raw.keys()]
+        matching = [name for name, plugin in known.items() if plugin.signature_fields <= raw.keys()]
         if len(matching) != 1:
             raise UsageError(f"{file} states no type (we know {', '.join(known)})")
         kind = matching[0]
@@ -241,11 +243,11 @@ def fresh_policy(
             config, input_features=inputs_from(interface), output_features={ACTION: action}
         )
     config.validate()
-    check_fit(config.features, interface, config.rename_map or {})
+    check_compatible(config.features, interface, config.rename_map or {})
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         network = built_network(plugin, config)
     pre, post = default_pipelines(config, {}, {})
     pre = pre.renaming(config.rename_map)
-    parts = Parts(config, network, plugin.prefix, pre, post)
+    parts = LoadedCheckpoint(config, network, plugin.prefix, pre, post)
     return ChunkPolicy(parts, config.device or "auto")

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, get_type_hints
 
 import msgspec
 
-from proctor.definition import PRESENTATION, Use, defining, only_for
 from proctor.errors import UsageError
 from proctor.features import (
     ACTION,
@@ -24,15 +23,16 @@ from proctor.features import (
     Interface,
     NormMode,
 )
+from proctor.fingerprint import PRESENTATION, ConfigUse, defining_fields, only_for
 from proctor.policies.base import PolicyConfig, PolicyPlugin
 from proctor.policies.latency import check_lasting
 from proctor.policies.lerobot.feature_json import decode_features, encode_features, version_tuple
 from proctor.policies.lerobot.limits import check_camera, check_sizes, check_vector
-from proctor.policies.lerobot.presets import Samples, TrainingPreset
+from proctor.policies.lerobot.presets import SampleWindows, TrainingPreset
 
 if TYPE_CHECKING:
     from proctor.policies.lerobot.processors import UsualSteps
-    from proctor.policies.lerobot.step import Step
+    from proctor.policies.lerobot.step import ProcessorStep
 
 FEATURES = ("input_features", "output_features")
 """The fields that hold features."""
@@ -43,12 +43,12 @@ NOT_A_FLAG = {"hidden": True}
 """Field metadata: stands in config.json, and no run has a use for it."""
 
 
-def of_training(help_text: str) -> dict[str, Any]:
+def training_field(help_text: str) -> dict[str, Any]:
     """Return the metadata of a field of config.json that only a training has a use for."""
-    return {"help": help_text} | only_for(Use.TRAINING)
+    return {"help": help_text} | only_for(ConfigUse.TRAINING)
 
 
-_EVALUATION = only_for(Use.EVALUATION)
+_EVALUATION = only_for(ConfigUse.EVALUATION)
 
 
 def run_flag(help_text: str) -> dict[str, Any]:
@@ -76,12 +76,12 @@ class CheckpointConfig(PolicyConfig):
     )
     use_peft: bool = field(default=False, metadata=NOT_A_FLAG)
     push_to_hub: bool = field(
-        default=False, metadata=of_training("upload the best or last checkpoint to repo_id")
+        default=False, metadata=training_field("upload the best or last checkpoint to repo_id")
     )
-    repo_id: str | None = field(default=None, metadata=of_training("Hub repository, user/name"))
-    private: bool | None = field(default=None, metadata=of_training("a private repository"))
-    tags: list[str] | None = field(default=None, metadata=of_training("more tags of its page"))
-    license: str | None = field(default=None, metadata=of_training("its licence (apache-2.0)"))
+    repo_id: str | None = field(default=None, metadata=training_field("Hub repository, user/name"))
+    private: bool | None = field(default=None, metadata=training_field("a private repository"))
+    tags: list[str] | None = field(default=None, metadata=training_field("more tags of its page"))
+    license: str | None = field(default=None, metadata=training_field("its licence (apache-2.0)"))
     pretrained_path: str | None = field(default=None, metadata=NOT_A_FLAG)
     pretrained_revision: str | None = field(default=None, metadata=NEW_IN_0_6 | NOT_A_FLAG)
 
@@ -172,7 +172,7 @@ class CheckpointConfig(PolicyConfig):
         """How many actions are played before the policy is asked again."""
         return self.n_action_steps
 
-    def made_for(self, interface: Interface, renames: Mapping[str, str], use: Use) -> Self:
+    def made_for(self, interface: Interface, renames: Mapping[str, str], use: ConfigUse) -> Self:
         """Return the config as it is for ``interface``: a policy that takes other sizes says so."""
         return self
 
@@ -184,7 +184,7 @@ class CheckpointConfig(PolicyConfig):
         return {}
 
     @property
-    def is_told(self) -> bool:
+    def language_conditioned(self) -> bool:
         """Whether the policy is told its task in words; one with a tokenizer says so here."""
         return bool(self.read(""))
 
@@ -192,7 +192,9 @@ class CheckpointConfig(PolicyConfig):
         """Return what of a text, once ``read``, reaches the network: same key, same text to it."""
         return tuple((name, array.tobytes()) for name, array in sorted(read.items()))
 
-    def processing(self, usual: UsualSteps) -> tuple[Sequence[Step], Sequence[Step]]:
+    def processing(
+        self, usual: UsualSteps
+    ) -> tuple[Sequence[ProcessorStep], Sequence[ProcessorStep]]:
         """Return the steps before and behind a new network; a checkpoint's are in its own files.
 
         A policy with steps of its own puts them among the ``usual`` ones.
@@ -200,7 +202,7 @@ class CheckpointConfig(PolicyConfig):
         before = usual.rename, usual.to_batch, usual.to_device, usual.normalize
         return before, (usual.unnormalize, usual.to_cpu)
 
-    def samples(self) -> Samples:
+    def samples(self) -> SampleWindows:
         """Return what one sample of a training is made of.
 
         Raises:
@@ -225,7 +227,7 @@ class CheckpointConfig(PolicyConfig):
         check_sizes(self, {"n_obs_steps": 64})
         if self.quantize not in (None, *QUANTIZED):
             raise UsageError(f"quantize is {self.quantize!r} (choose {', '.join(QUANTIZED)})")
-        if not self.is_told and (self.instructions or self.instruction is not None):
+        if not self.language_conditioned and (self.instructions or self.instruction is not None):
             raise UsageError(f"{self.type} is not told its task: it takes no instruction")
         for key in self.cameras:
             check_camera(key, self.input_features[key])
@@ -246,7 +248,7 @@ class CheckpointPlugin(PolicyPlugin):
     """The class of its network, as package.module:ATTRIBUTE: imported when one is built."""
     prefix: str = field(kw_only=True)
     """What stands before the network's own names in model.safetensors."""
-    tell_tale: frozenset[str] = field(kw_only=True)
+    signature_fields: frozenset[str] = field(kw_only=True)
     """Fields that only this policy's config.json has: old files do not state their type."""
     steps: Mapping[str, str] = field(kw_only=True, default_factory=dict)
     """The family's own pipeline steps: LeRobot's names, and classes as module:ATTRIBUTE."""
@@ -312,7 +314,7 @@ def encode_config(config: CheckpointConfig, for_lerobot: str) -> str:
 
 def definition_of(config: CheckpointConfig) -> dict[str, Any]:
     """Return the fields that define an episode, in the words of config.json."""
-    return defining(config) | _written_features(config)
+    return defining_fields(config) | _written_features(config)
 
 
 def _written_features(config: CheckpointConfig) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from proctor.errors import UsageError
 from proctor.policies.lerobot.presets import (
-    Samples,
+    SampleWindows,
     ScheduleSettings,
     TrainingPreset,
     adam_of,
@@ -24,9 +24,9 @@ class ChunkMixin:
     chunk_size: int
     n_action_steps: int
 
-    def samples(self) -> Samples:
+    def samples(self) -> SampleWindows:
         """Return one observation and the chunk of actions from there on."""
-        return Samples(action_steps=range(self.chunk_size))
+        return SampleWindows(action_steps=range(self.chunk_size))
 
     def check_chunk(self) -> None:
         """Refuse to execute more actions than a chunk has.
@@ -56,10 +56,10 @@ class DenoisingMixin:
     scheduler_name: str
     scheduler_warmup_steps: int
 
-    def samples(self) -> Samples:
+    def samples(self) -> SampleWindows:
         """Return the last observations, and a horizon of actions from the oldest of them on."""
         first = 1 - self.n_obs_steps
-        return Samples(
+        return SampleWindows(
             action_steps=range(first, first + self.horizon),
             observation_steps=range(first, 1),
             drop_last=self.drop_n_last_frames or 0,
@@ -116,6 +116,6 @@ class RtcMixin:
     rtc_config: dict[str, Any] | None
 
     @property
-    def recalls(self) -> bool:
+    def is_stateful(self) -> bool:
         """Whether an episode keeps state: with real-time chunking, the rest of the last chunk."""
         return read_rtc(self.rtc_config) is not None

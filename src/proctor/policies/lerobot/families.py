@@ -14,9 +14,9 @@ from proctor.policies.lerobot.config import CheckpointPlugin
 
 FAMILIES = {
     "act": "proctor.policies.act.config:PLUGIN",
-    "act_words": "proctor.policies.act_words.config:PLUGIN",
+    "language_act": "proctor.policies.language_act.config:PLUGIN",
     "diffusion": "proctor.policies.diffusion.config:PLUGIN",
-    "multi_task_dit": "proctor.policies.dit.config:PLUGIN",
+    "multi_task_dit": "proctor.policies.multi_task_dit.config:PLUGIN",
     "smolvla": "proctor.policies.smolvla.config:PLUGIN",
     "tdmpc": "proctor.policies.tdmpc.config:PLUGIN",
     "vqbet": "proctor.policies.vqbet.config:PLUGIN",
@@ -25,6 +25,9 @@ FAMILIES = {
     "pi05": "proctor.policies.pi05.config:PLUGIN",
     "pi0_fast": "proctor.policies.pi0_fast.config:PLUGIN",
 }
+
+FORMER_NAMES = {"act_words": "language_act"}
+"""Types that were renamed, with their names today: old checkpoints and run folders still load."""
 
 ELSEWHERE = frozenset(
     {
@@ -49,8 +52,9 @@ def unknown_family(kind: str) -> str:
 
 def family(name: str) -> CheckpointPlugin | None:
     """Return the family called ``name``, importing no other; None where there is none."""
+    name = FORMER_NAMES.get(name, name)
     if name in FAMILIES:
-        ours: CheckpointPlugin = named(FAMILIES[name])
+        ours: CheckpointPlugin = import_attribute(FAMILIES[name])
         return ours
     found = [entry.load() for entry in entry_points(group="proctor.policies", name=name)]
     return next((plugin for plugin in found if isinstance(plugin, CheckpointPlugin)), None)
@@ -74,10 +78,10 @@ def optimizer_groups(kind: str) -> Any:
     It is called with the optimiser's settings and the network.
     """
     places = (plugin.optimizers.get(kind) for plugin in families().values())
-    return next((named(place) for place in places if place is not None), None)
+    return next((import_attribute(place) for place in places if place is not None), None)
 
 
-def named(place: str) -> Any:
+def import_attribute(place: str) -> Any:
     """Return what ``place`` (package.module:ATTRIBUTE) names."""
     module, _, attribute = place.partition(":")
     return getattr(importlib.import_module(module), attribute)

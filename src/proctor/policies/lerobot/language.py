@@ -14,7 +14,7 @@ import numpy as np
 
 from proctor.errors import UsageError
 from proctor.features import LANGUAGE_MASK, LANGUAGE_TOKENS
-from proctor.policies.lerobot.step import OURS, Step, Told
+from proctor.policies.lerobot.step import OURS, ProcessorStep, PromptInputs
 from proctor.policies.lerobot.tokenizer import FOLDER, MOST_TOKENS, TextTokenizer, Tokenizers
 
 TASK = "task"
@@ -24,17 +24,17 @@ _TRIED = "Task: push the puck, State: 0 255;\n"
 
 
 @dataclass(frozen=True)
-class NewLine(Step):
+class NewLine(ProcessorStep):
     """Append a new line to every instruction without one; families register it by their name."""
 
-    def hear(self, told: Told) -> Told:
+    def hear(self, told: PromptInputs) -> PromptInputs:
         """Change the instructions."""
         words = (text if text.endswith("\n") else f"{text}\n" for text in told.words)
         return replace(told, words=tuple(words))
 
 
 @dataclass(frozen=True)
-class Tokenize(Step):
+class Tokenize(ProcessorStep):
     """Number the words: ``LANGUAGE_TOKENS`` int64 [B, max_length], ``LANGUAGE_MASK`` bool.
 
     Always of that length, whatever ``padding`` says: LeRobot fills up to the longest of a batch
@@ -55,7 +55,7 @@ class Tokenize(Step):
     inside: str = field(default=FOLDER, metadata=OURS)
     """The checkpoint's folder that has it, where it has."""
 
-    def hear(self, told: Told) -> Told:
+    def hear(self, told: PromptInputs) -> PromptInputs:
         """Add the numbers.
 
         Raises:
@@ -116,7 +116,7 @@ class Tokenize(Step):
         return replace(self, tokenizer=tokenizer, inside=FOLDER)  # where it is written
 
 
-def check_room(steps: Sequence[Step], most: int) -> None:
+def check_room(steps: Sequence[ProcessorStep], most: int) -> None:
     """Refuse prompts of more tokens than a network has places for.
 
     Raises:

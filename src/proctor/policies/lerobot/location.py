@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from proctor.errors import UsageError
-from proctor.machine.files import read_plain
-from proctor.machine.hub import HUB_ID, download
+from proctor.system.files import read_regular_file
+from proctor.system.hub import HUB_ID, download
 
 FILES = [
     "config.json",
@@ -25,14 +25,14 @@ FILES = [
 
 
 @dataclass(frozen=True)
-class Located:
+class CheckpointFolder:
     """A folder with a checkpoint and, if it came from the Hub, its commit."""
 
     folder: Path
     commit: str | None = None
 
 
-def locate(path: str, revision: str | None = None) -> Located:
+def locate(path: str, revision: str | None = None) -> CheckpointFolder:
     """Return the folder of a checkpoint, downloaded first where ``path`` is a Hub id.
 
     Raises:
@@ -40,9 +40,9 @@ def locate(path: str, revision: str | None = None) -> Located:
     """
     here = folder_here(path, revision)
     if here is not None:
-        return Located(here)
+        return CheckpointFolder(here)
     downloaded = download(path, revision, FILES)
-    return Located(_with_config(downloaded), commit=downloaded.name)
+    return CheckpointFolder(_with_config(downloaded), commit=downloaded.name)
 
 
 def stated_config(path: str) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def stated_config(path: str) -> dict[str, Any]:
     folder = folder_here(path) or download(path, None, FILES[:1])
     file = folder / FILES[0]
     try:
-        stated = json.loads(read_plain(file))
+        stated = json.loads(read_regular_file(file))
     except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"cannot read {file}: {error}") from None
     if not isinstance(stated, dict):
@@ -104,7 +104,7 @@ def read_json(file: Path) -> dict[str, Any]:
         UsageError: it is not there or is none.
     """
     try:
-        raw = json.loads(read_plain(file))
+        raw = json.loads(read_regular_file(file))
     except FileNotFoundError:
         raise UsageError(f"{file.parent} has no {file.name}") from None
     except OSError as error:

@@ -8,13 +8,15 @@ from typing import Any, get_type_hints
 
 import msgspec
 
-from proctor.definition import Use, is_flag
 from proctor.errors import UsageError, did_you_mean
+from proctor.fingerprint import ConfigUse, is_flag
+from proctor.parsing import parse_text
 from proctor.policies.lerobot.config import CheckpointConfig, ConfigT
-from proctor.values import parse_text
 
 
-def override(config: ConfigT, overrides: Mapping[str, Any], use: Use = Use.EVALUATION) -> ConfigT:
+def override(
+    config: ConfigT, overrides: Mapping[str, Any], use: ConfigUse = ConfigUse.EVALUATION
+) -> ConfigT:
     """Return ``config`` with the values that flags gave, checked as a whole again.
 
     Values may still be text as typed ("8", "true", "{a: b}"). Those that are not of ``use``, as
@@ -44,12 +46,12 @@ def override(config: ConfigT, overrides: Mapping[str, Any], use: Use = Use.EVALU
 
 
 def idle_overrides(
-    config: CheckpointConfig, overrides: Mapping[str, Any], use: Use = Use.EVALUATION
+    config: CheckpointConfig, overrides: Mapping[str, Any], use: ConfigUse = ConfigUse.EVALUATION
 ) -> list[str]:
     """Return the names among ``overrides`` that say how a policy is trained, where it is not."""
-    if use is not Use.EVALUATION:
+    if use is not ConfigUse.EVALUATION:
         return []
-    of_training = {f.name for f in fields(config) if f.metadata.get("only") is Use.TRAINING}
+    of_training = {f.name for f in fields(config) if f.metadata.get("only") is ConfigUse.TRAINING}
     return [name for name in overrides if name in of_training]
 
 

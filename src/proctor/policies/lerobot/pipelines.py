@@ -24,7 +24,7 @@ from proctor.policies.lerobot.processors import (
     Unnormalize,
     UsualSteps,
 )
-from proctor.policies.lerobot.step import Step, Tensors
+from proctor.policies.lerobot.step import ProcessorStep, Tensors
 from proctor.policies.lerobot.step_reader import build_step, check_stats
 from proctor.policies.lerobot.tensor_file import read_tensors
 from proctor.policies.lerobot.tokenizer import Tokenizers
@@ -58,7 +58,7 @@ def read_pipelines(
     return _ready(before, after, config, folder)
 
 
-def _made(config: CheckpointConfig) -> tuple[Sequence[Step], Sequence[Step]]:
+def _made(config: CheckpointConfig) -> tuple[Sequence[ProcessorStep], Sequence[ProcessorStep]]:
     """Return the steps of a new policy with this config, as far as its fields decide on them."""
     norm_map = config.normalization_mapping
     return config.processing(
@@ -77,7 +77,9 @@ def _usual(normalize: Normalize, unnormalize: Unnormalize, device: str) -> Usual
     )
 
 
-def _following(pipeline: Pipeline, stated: Sequence[Step], asked: Sequence[Step]) -> Pipeline:
+def _following(
+    pipeline: Pipeline, stated: Sequence[ProcessorStep], asked: Sequence[ProcessorStep]
+) -> Pipeline:
     """Return a pipeline with the settings in which what is ``asked`` for is not what is stated."""
     steps = list(pipeline.steps)
     for old, new in zip(stated, asked, strict=True):
@@ -140,14 +142,16 @@ def require_stats(folder: Path, config: CheckpointConfig, inputs: Stats, outputs
                     f"{folder} has no {PREPROCESSOR}.json, and its weights hold no statistics to "
                     f"normalise {key} by ({mode.value}): copy the checkpoint's policy_* files too"
                 )
-    if config.is_told and not inputs and not outputs:
+    if config.language_conditioned and not inputs and not outputs:
         raise UsageError(
             f"{folder} has no {PREPROCESSOR}.json, which says what a {config.type} is told: copy "
             "the checkpoint's policy_* files too"
         )
 
 
-def unmeasured(config: CheckpointConfig, before: Pipeline, after: Pipeline) -> list[str]:
+def features_without_stats(
+    config: CheckpointConfig, before: Pipeline, after: Pipeline
+) -> list[str]:
     """Return what a step, or the config where there is no step for it, normalises by nothing."""
     found = []
     for pipeline, features in (before, config.input_features), (after, config.output_features):
@@ -283,9 +287,9 @@ def _ready(
     """Return both with all that their steps need: of files, of observations and of each other."""
     if config.tokenizer is not None and not before.tells:
         raise UsageError(f"{config.type} has no tokenizer, so --policy.tokenizer says nothing")
-    if before.tells and not config.is_told:
+    if before.tells and not config.language_conditioned:
         raise UsageError(f"{config.type} is not told its task, and a step of it makes tokens")
-    if config.is_told and not (before.tells or config.read("")):
+    if config.language_conditioned and not (before.tells or config.read("")):
         raise UsageError(f"{config.type} is told its task, and no step of it makes tokens of words")
     before = before.after(replace(before, steps=())).equipped(Tokenizers(folder, config.tokenizer))
     after = after.after(before)

@@ -130,7 +130,7 @@ class ScheduleSettings:
 
 
 @dataclass(frozen=True)
-class Samples:
+class SampleWindows:
     """What a network is trained on: which steps around a frame, and from which frames."""
 
     action_steps: range
@@ -217,7 +217,7 @@ def check_amounts(section: str, settings: dict[str, Any]) -> None:
             raise UsageError(f"--{section}.{name} must be above 0")
 
 
-def said(settings: OptimizerSettings | ScheduleSettings) -> dict[str, Any]:
+def set_fields(settings: OptimizerSettings | ScheduleSettings) -> dict[str, Any]:
     """Return the fields that are said, as a file has them."""
     values = {f.name: getattr(settings, f.name) for f in fields(settings)}
     return {name: value for name, value in values.items() if value is not None}

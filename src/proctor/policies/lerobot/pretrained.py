@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from proctor.definition import PRESENTATION
 from proctor.errors import UsageError
 from proctor.features import Interface
+from proctor.fingerprint import PRESENTATION
 from proctor.policies.base import Policy, PolicyConfig, PolicyPlugin
 
 

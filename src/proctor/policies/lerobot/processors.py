@@ -23,7 +23,7 @@ from torch import Tensor
 from proctor.errors import UsageError
 from proctor.features import ACTION, ENVIRONMENT_STATE, IMAGE, STATE, Array, Feature, NormMode
 from proctor.policies.lerobot.feature_json import encode_features
-from proctor.policies.lerobot.step import OURS, Step, Tensors, Told
+from proctor.policies.lerobot.step import OURS, ProcessorStep, PromptInputs, Tensors
 
 if TYPE_CHECKING:
     from proctor.policies.lerobot.tokenizer import Tokenizers
@@ -42,7 +42,7 @@ NEEDED = {
 
 
 @dataclass(frozen=True)
-class Rename(Step):
+class Rename(ProcessorStep):
     """Give observations the names the policy knows."""
 
     registry_name: ClassVar[str] = "rename_observations_processor"
@@ -63,7 +63,7 @@ class Rename(Step):
 
 
 @dataclass(frozen=True)
-class ToBatch(Step):
+class ToBatch(ProcessorStep):
     """Put a batch axis before what has none."""
 
     registry_name: ClassVar[str] = "to_batch_processor"
@@ -79,7 +79,7 @@ class ToBatch(Step):
 
 
 @dataclass(frozen=True)
-class ToDevice(Step):
+class ToDevice(ProcessorStep):
     """Move tensors, and cast the floating ones where a dtype is given."""
 
     registry_name: ClassVar[str] = "device_processor"
@@ -103,13 +103,13 @@ class ToDevice(Step):
         if self.float_dtype not in (None, *FLOATS):
             raise UsageError(f"{where}: float_dtype is {self.float_dtype!r}")
 
-    def on(self, device: torch.device) -> Step:
+    def on(self, device: torch.device) -> ProcessorStep:
         """Where the checkpoint was trained says nothing about where it runs."""
         return replace(self, device=str(device))
 
 
 @dataclass(frozen=True)
-class Normalize(Step):
+class Normalize(ProcessorStep):
     """Bring inputs to the scale the network was trained on."""
 
     registry_name: ClassVar[str] = "normalizer_processor"
@@ -173,7 +173,7 @@ class Normalize(Step):
         """Return all statistics as ``<feature>.<statistic>``."""
         return {f"{k}.{name}": v for k, each in self.stats.items() for name, v in each.items()}
 
-    def on(self, device: torch.device) -> Step:
+    def on(self, device: torch.device) -> ProcessorStep:
         """Keep the statistics on ``device``."""
         moved = {k: {n: v.to(device) for n, v in each.items()} for k, each in self.stats.items()}
         return replace(self, stats=moved)
@@ -202,12 +202,12 @@ class Unnormalize(Normalize):
 class UsualSteps:
     """The steps that every policy has, for one and its statistics."""
 
-    rename: Step
-    to_batch: Step
-    to_device: Step
-    normalize: Step
-    unnormalize: Step
-    to_cpu: Step
+    rename: ProcessorStep
+    to_batch: ProcessorStep
+    to_device: ProcessorStep
+    normalize: ProcessorStep
+    unnormalize: ProcessorStep
+    to_cpu: ProcessorStep
 
 
 @dataclass(frozen=True)
@@ -215,7 +215,7 @@ class Pipeline:
     """Steps that are applied one after the other."""
 
     name: str
-    steps: tuple[Step, ...]
+    steps: tuple[ProcessorStep, ...]
 
     def __call__(self, tensors: Tensors) -> Tensors:
         """Return the tensors after all steps."""
@@ -233,7 +233,7 @@ class Pipeline:
         ``seen`` [B, ...], on the CPU and by the observations' own names, is what ``needs`` and, of
         samples to learn from, ``learns_from`` name.
         """
-        told = Told(tuple(words), seen)
+        told = PromptInputs(tuple(words), seen)
         for step in self.steps if self.tells else ():
             told = step.hear(told)
         return told.arrays

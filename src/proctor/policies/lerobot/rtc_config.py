@@ -17,7 +17,7 @@ HELP = "real-time chunking, as {enabled: true, execution_horizon: 10}: docs/late
 
 
 @dataclass(frozen=True)
-class Rtc:
+class RtcConfig:
     """LeRobot's fields of ``rtc_config``."""
 
     enabled: bool = True
@@ -31,7 +31,7 @@ class Rtc:
     debug_maxlen: int = 100
 
 
-def read_rtc(raw: Mapping[str, Any] | None) -> Rtc | None:
+def read_rtc(raw: Mapping[str, Any] | None) -> RtcConfig | None:
     """Return what ``rtc_config`` says; None where it is off.
 
     Raises:
@@ -39,12 +39,12 @@ def read_rtc(raw: Mapping[str, Any] | None) -> Rtc | None:
     """
     if raw is None:
         return None
-    known = Rtc.__dataclass_fields__
+    known = RtcConfig.__dataclass_fields__
     for name in raw:
         if name not in known:
             raise UsageError(f"rtc_config has no {name!r} (it has {', '.join(known)})")
     try:
-        rtc = msgspec.convert(dict(raw), Rtc, strict=False)
+        rtc = msgspec.convert(dict(raw), RtcConfig, strict=False)
     except msgspec.ValidationError as error:
         raise UsageError(f"rtc_config: {error}") from None
     if not 0 < rtc.max_guidance_weight <= 1e6:

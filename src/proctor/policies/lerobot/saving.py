@@ -21,10 +21,12 @@ from proctor.policies.lerobot.processors import (
     Pipeline,
 )
 from proctor.policies.lerobot.weights import WEIGHTS_FILE
-from proctor.policies.runtime.chunk_policy import Parts
+from proctor.policies.runtime.chunk_policy import LoadedCheckpoint
 
 
-def write_checkpoint(parts: Parts, folder: Path, for_lerobot: str = NEWEST_LEROBOT) -> None:
+def write_checkpoint(
+    parts: LoadedCheckpoint, folder: Path, for_lerobot: str = NEWEST_LEROBOT
+) -> None:
     """Write ``parts`` as a new folder that LeRobot ``for_lerobot`` (and newer) loads.
 
     The folder appears whole or not at all.
@@ -43,7 +45,7 @@ def write_checkpoint(parts: Parts, folder: Path, for_lerobot: str = NEWEST_LEROB
 
 
 def write_parts(
-    parts: Parts,
+    parts: LoadedCheckpoint,
     folder: Path,
     for_lerobot: str = NEWEST_LEROBOT,
     weights: Mapping[str, Tensor] | None = None,

@@ -15,7 +15,7 @@ from dataclasses import field
 from typing import Any
 
 from proctor.features import NormMode
-from proctor.policies.lerobot.config import NOT_A_FLAG, of_training
+from proctor.policies.lerobot.config import NOT_A_FLAG, training_field
 from proctor.policies.lerobot.rtc_config import HELP as RTC_HELP
 
 
@@ -26,7 +26,7 @@ def setting(default: Any, help_text: str) -> Any:
 
 def training_setting(default: Any, help_text: str) -> Any:
     """Declare a field of config.json that is a flag of training only."""
-    return _declared(default, of_training(help_text))
+    return _declared(default, training_field(help_text))
 
 
 def unused(default: Any) -> Any:

@@ -29,25 +29,25 @@ OURS = {"saved": False}
 
 
 @dataclass(frozen=True)
-class Told:
+class PromptInputs:
     """What a network is told, on its way through the steps: a row for each query or sample."""
 
     words: tuple[str, ...]
     """Of each row's task; a step may put others in their place."""
     seen: Tensors = field(default_factory=dict)
-    """What of the newest observation the steps asked for (``Step.needs``), [B, ...], as far
-    processed as they are; of a sample to learn from also the actions [B, T, A]."""
+    """The parts of the newest observation that steps need (``ProcessorStep.needs``), [B, ...],
+    processed so far; in training also the actions [B, T, A]."""
     arrays: dict[str, Array] = field(default_factory=dict)
     """What the network is given, by the names of its inputs: [B, ...] each."""
 
 
 @dataclass(frozen=True)
-class Step:
+class ProcessorStep:
     """One step of a pipeline: a function of named tensors, with a config and maybe statistics."""
 
     registry_name: ClassVar[str]
     tells: ClassVar[bool] = False
-    """Whether the network hears something of it: it adds to ``Told.arrays``."""
+    """Whether the network hears something of it: it adds to ``PromptInputs.arrays``."""
     artifacts: ClassVar[Mapping[str, str]] = {}
     """Settings whose files newer LeRobots keep in folders of the checkpoint, with our fields that
     name these folders."""
@@ -70,7 +70,7 @@ class Step:
         """Return the tensors after this step; the argument is left as it was."""
         return tensors
 
-    def hear(self, told: Told) -> Told:
+    def hear(self, told: PromptInputs) -> PromptInputs:
         """Return what is told after this step; what was seen is processed as all tensors are."""
         return replace(told, seen=self(told.seen)) if told.seen else told
 
@@ -86,7 +86,7 @@ class Step:
         """Return the files that it works by, by their path in a checkpoint: tokenizers."""
         return {}
 
-    def on(self, device: torch.device) -> Step:
+    def on(self, device: torch.device) -> ProcessorStep:
         """Return the step as it works on ``device``."""
         return self
 
@@ -97,7 +97,7 @@ class Step:
             UsageError: naming the setting.
         """
 
-    def equipped(self, tokenizers: Tokenizers) -> Step:
+    def equipped(self, tokenizers: Tokenizers) -> ProcessorStep:
         """Return the step with the files that it needs beside the checkpoint's own.
 
         Raises:
@@ -105,7 +105,7 @@ class Step:
         """
         return self
 
-    def after(self, earlier: Sequence[Step]) -> Step:
+    def after(self, earlier: Sequence[ProcessorStep]) -> ProcessorStep:
         """Return a step behind the network as it undoes what ``earlier``, before it, did.
 
         Raises:

@@ -11,14 +11,14 @@ from torch import Tensor
 
 from proctor.errors import UsageError
 from proctor.features import Feature
-from proctor.policies.lerobot.families import family_steps, named
+from proctor.policies.lerobot.families import family_steps, import_attribute
 from proctor.policies.lerobot.feature_json import channels_first, decode_features
 from proctor.policies.lerobot.processors import NEEDED, Normalize, Stats
-from proctor.policies.lerobot.step import Step, Tensors
+from proctor.policies.lerobot.step import ProcessorStep, Tensors
 
 _USUAL = "proctor.policies.lerobot.processors"
 _LANGUAGE = "proctor.policies.lerobot.language"
-_RELATIVE = "proctor.policies.lerobot.relative"
+_RELATIVE = "proctor.policies.lerobot.relative_actions"
 _FOLDER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,100}")
 KNOWN = {
     "rename_observations_processor": f"{_USUAL}:Rename",
@@ -33,7 +33,7 @@ KNOWN = {
 """Where each step that several families use is, by LeRobot's name for it."""
 
 
-def build_step(raw: Any, state: Tensors, where: str) -> Step:
+def build_step(raw: Any, state: Tensors, where: str) -> ProcessorStep:
     """Make a step from its JSON object and the numbers of its state file.
 
     Raises:
@@ -46,7 +46,7 @@ def build_step(raw: Any, state: Tensors, where: str) -> Step:
     config = raw.get("config") or {}
     if not isinstance(config, dict):
         raise UsageError(f"{where}, {name}: its config is no JSON object")
-    kind: type[Step] = named(known[name])
+    kind: type[ProcessorStep] = import_attribute(known[name])
     ours = {f.name for f in fields(kind) if f.metadata.get("saved", True)}
     for key in config:
         if key not in ours:
@@ -65,7 +65,7 @@ def build_step(raw: Any, state: Tensors, where: str) -> Step:
     return step
 
 
-def _folders(raw: Any, kind: type[Step], where: str) -> dict[str, str]:
+def _folders(raw: Any, kind: type[ProcessorStep], where: str) -> dict[str, str]:
     """Return the folders of the checkpoint, by our fields, that it has files of settings in."""
     try:
         folders = msgspec.convert(raw or {}, dict[str, str])

@@ -21,8 +21,8 @@ import msgspec
 import torch
 
 from proctor.errors import UsageError
-from proctor.machine.files import MOST_JSON, read_plain
 from proctor.policies.lerobot.step import Tensors
+from proctor.system.files import MOST_JSON, read_regular_file
 
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
 _METADATA = "__metadata__"
@@ -117,7 +117,7 @@ def hash_file(path: Path) -> FileHash:
     """
     found = FileHash()
     try:
-        found.add(read_plain(path))
+        found.add(read_regular_file(path))
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
     return found

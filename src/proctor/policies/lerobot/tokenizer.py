@@ -14,11 +14,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from proctor.errors import FailedToLoad, HubUnreachable, MissingExtra, UsageError, one_line
-from proctor.machine.files import read_plain
-from proctor.machine.hub import download
-from proctor.machine.optional import LOAD_ERRORS, import_failure
+from proctor.errors import (
+    FailedToLoad,
+    HubUnreachable,
+    MissingExtra,
+    UsageError,
+    strip_control_codes,
+)
 from proctor.policies.lerobot.tokenizer_rules import MATCHED_LETTERS, check_rules, patterns_in
+from proctor.system.files import read_regular_file
+from proctor.system.hub import download
+from proctor.system.optional import LOAD_ERRORS, import_failure
 
 FOLDER = "tokenizer"
 """Where a checkpoint has its own, if not beside its config.json."""
@@ -74,7 +80,9 @@ class TextTokenizer:
         else:
             side = "left" if self._said.get("truncation_side") == "left" else "right"
             self._tokenizer.enable_truncation(most, direction=side)
-        with _telling(f"{self.where}/{TOKENIZER} has no numbers for {one_line(text, 60)!r}"):
+        with _telling(
+            f"{self.where}/{TOKENIZER} has no numbers for {strip_control_codes(text, 60)!r}"
+        ):
             ids: list[int] = self._tokenizer.encode(text, add_special_tokens=specials).ids
         return ids
 
@@ -174,7 +182,7 @@ class Tokenizers:
                 return folder
         if not name or len(name) > _MOST_NAME:
             raise UsageError(f"the policy does not name its tokenizer: {_HINT}")
-        return _folder_of(name, f"the policy's tokenizer {one_line(name)}")
+        return _folder_of(name, f"the policy's tokenizer {strip_control_codes(name)}")
 
 
 def _folder_of(name: str, what: str) -> Path:
@@ -195,7 +203,7 @@ def _folder_of(name: str, what: str) -> Path:
 
 def _bytes(file: Path) -> bytes:
     try:
-        return read_plain(file)
+        return read_regular_file(file)
     except OSError as error:
         raise UsageError(f"cannot read {file}: {error.strerror}") from None
 
@@ -204,7 +212,7 @@ def _object(raw: bytes, where: str) -> dict[str, Any]:
     try:
         said = json.loads(raw, object_pairs_hook=_each_once)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{where} is not JSON: {one_line(str(error), 200)}") from None
+        raise UsageError(f"{where} is not JSON: {strip_control_codes(str(error), 200)}") from None
     if not isinstance(said, dict):
         raise UsageError(f"{where} holds no JSON object")
     return said
@@ -241,4 +249,4 @@ def _telling(what: str) -> Iterator[None]:
         # It may say so by a panic, which is no Exception.
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        raise UsageError(f"{what}: {one_line(str(error), 200)}") from None
+        raise UsageError(f"{what}: {strip_control_codes(str(error), 200)}") from None

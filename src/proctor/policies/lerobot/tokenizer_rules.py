@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from proctor.errors import UsageError, one_line
+from proctor.errors import UsageError, strip_control_codes
 from proctor.policies.lerobot.tokenizer_patterns import KNOWN_PATTERNS
 
 MATCHED_LETTERS = 2048
@@ -32,8 +32,8 @@ def check_rules(rules: Mapping[str, Any], where: str) -> None:
     for pattern in patterns_in(rules):
         if pattern not in KNOWN_PATTERNS:
             raise UsageError(
-                f"{where}: the regular expression {one_line(pattern, 60)!r} is not one of a known "
-                "tokenizer and could take for ever: refused"
+                f"{where}: the regular expression {strip_control_codes(pattern, 60)!r} is not "
+                "one of a known tokenizer and could take for ever: refused"
             )
 
 

@@ -137,7 +137,7 @@ def fill(
         UsageError: a key is missing, has the wrong shape or type, or holds NaN or infinity.
     """
     given = {key.replace("._orig_mod", "").removeprefix(prefix): t for key, t in tensors.items()}
-    given = network.adopt(given)
+    given = network.remap_state_dict(given)
     wanted = network.state_dict()
     for name, other in network.tied.items():
         found = given.get(other, given.get(name))

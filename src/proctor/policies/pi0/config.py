@@ -9,23 +9,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from proctor.definition import Use
 from proctor.errors import UsageError
 from proctor.features import IMAGES, Interface, NormMode
+from proctor.fingerprint import ConfigUse
 from proctor.policies.lerobot import shared_fields as shared
-from proctor.policies.lerobot.any_size import in_sizes_of
 from proctor.policies.lerobot.config import CheckpointConfig, CheckpointPlugin
 from proctor.policies.lerobot.config_mixins import ChunkMixin, CosineMixin, RtcMixin
 from proctor.policies.lerobot.fresh import make_fresh
+from proctor.policies.lerobot.image_size_free import with_sizes_of
 from proctor.policies.lerobot.limits import MOST_PIXELS, MOST_STEPS, MOST_WIDTH, check_sizes
-from proctor.policies.lerobot.presets import Samples
+from proctor.policies.lerobot.presets import SampleWindows
 from proctor.policies.lerobot.rtc_config import read_rtc
 from proctor.policies.lerobot.shared_fields import setting, training_setting, unused
 from proctor.policies.pi0.sizes import GEMMAS, VISION
 
 if TYPE_CHECKING:
     from proctor.policies.lerobot.processors import UsualSteps
-    from proctor.policies.lerobot.step import Step
+    from proctor.policies.lerobot.step import ProcessorStep
 
 PALIGEMMA = "google/paligemma-3b-pt-224"
 """Hub id of the family's tokenizer."""
@@ -87,16 +87,18 @@ class PiConfig(ChunkMixin, CosineMixin, RtcMixin, CheckpointConfig):
         height, width = self.image_resolution
         return height, width
 
-    def made_for(self, interface: Interface, renames: Mapping[str, str], use: Use) -> Self:
+    def made_for(self, interface: Interface, renames: Mapping[str, str], use: ConfigUse) -> Self:
         """Accept images of any size, and in training states and actions of any length too."""
-        return in_sizes_of(interface, self, renames, use)
+        return with_sizes_of(interface, self, renames, use)
 
     @property
-    def is_told(self) -> bool:
+    def language_conditioned(self) -> bool:
         """Always: its prompt holds the instruction."""
         return True
 
-    def processing(self, usual: UsualSteps) -> tuple[Sequence[Step], Sequence[Step]]:
+    def processing(
+        self, usual: UsualSteps
+    ) -> tuple[Sequence[ProcessorStep], Sequence[ProcessorStep]]:
         """Return LeRobot's steps of pi0: the prompt holds no state."""
         from proctor.policies.pi0.steps import Pi0NewLine
 
@@ -108,23 +110,23 @@ class PiConfig(ChunkMixin, CosineMixin, RtcMixin, CheckpointConfig):
         """Folder or Hub id of a new policy's tokenizer."""
         return PALIGEMMA
 
-    def tokenize(self) -> Step:
+    def tokenize(self) -> ProcessorStep:
         """Return the tokenizer step."""
         from proctor.policies.lerobot.language import Tokenize
 
         return Tokenize(max_length=self.tokenizer_max_length, tokenizer_name=self.words_by)
 
-    def relative(self) -> Step:
+    def relative(self) -> ProcessorStep:
         """Return the step that makes actions relative to the state, if enabled."""
-        from proctor.policies.lerobot.relative import RelativeActions
+        from proctor.policies.lerobot.relative_actions import RelativeActions
 
         return RelativeActions(
             self.use_relative_actions, self.relative_exclude_joints, self.action_feature_names
         )
 
-    def behind(self, usual: UsualSteps) -> Sequence[Step]:
+    def behind(self, usual: UsualSteps) -> Sequence[ProcessorStep]:
         """Return the steps after the network."""
-        from proctor.policies.lerobot.relative import AbsoluteActions
+        from proctor.policies.lerobot.relative_actions import AbsoluteActions
 
         return usual.unnormalize, AbsoluteActions(self.use_relative_actions), usual.to_cpu
 
@@ -192,7 +194,7 @@ class FlowConfig(PiConfig):
     freeze_vision_encoder: bool = shared.freeze_vision_encoder(False)
     train_expert_only: bool = training_setting(False, "freeze the vision-language model")
 
-    def samples(self) -> Samples:
+    def samples(self) -> SampleWindows:
         """Return the family's samples; the beta of the timestep distribution must be 1."""
         if self.time_sampling_beta_beta != 1:
             raise UsageError(
@@ -236,5 +238,5 @@ PLUGIN = CheckpointPlugin(
     network="proctor.policies.pi0.network:Pi0",
     prefix="model.",
     steps={"pi0_new_line_processor": "proctor.policies.pi0.steps:Pi0NewLine"},
-    tell_tale=frozenset({"paligemma_variant", "num_inference_steps"}),
+    signature_fields=frozenset({"paligemma_variant", "num_inference_steps"}),
 )

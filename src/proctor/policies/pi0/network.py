@@ -21,20 +21,20 @@ import torch.nn.functional as F  # noqa: N812 (torch's own convention)
 from torch import Tensor, nn
 
 from proctor.features import ACTION, LANGUAGE_MASK, LANGUAGE_TOKENS, STATE
-from proctor.policies.blocks.rtc import guide_of, remarks_on
+from proctor.policies.blocks.rtc import make_guidance, rtc_notes
 from proctor.policies.lerobot.rtc_config import read_rtc
 from proctor.policies.pi0 import sizes
 from proctor.policies.pi0.config import FlowConfig
 from proctor.policies.pi0.gemma import Gemma, Memory, Place, place
 from proctor.policies.pi0.paligemma import PaliGemma, among_all, padded
-from proctor.policies.pi0.seeing import Seeing
-from proctor.policies.runtime.network import Drawn
+from proctor.policies.pi0.vision_language import PrefixEncoder
+from proctor.policies.runtime.network import NoiseSpec
 
 NOISE, TIME = "noise", "time"
 _HEAD = "paligemma_with_expert.gemma_expert.lm_head.weight"
 
 
-class Seen(NamedTuple):
+class PrefixCache(NamedTuple):
     """KV cache of an encoded observation."""
 
     memory: list[Memory]
@@ -42,7 +42,7 @@ class Seen(NamedTuple):
     """False at padding, [B, P]."""
 
 
-class Flow(Seeing):
+class Flow(PrefixEncoder):
     """Flow matching of pi0 and pi0.5; attribute names are those of LeRobot's checkpoints."""
 
     config: FlowConfig
@@ -66,14 +66,14 @@ class Flow(Seeing):
         self.paligemma_with_expert = nn.ModuleDict({"paligemma": model, "gemma_expert": actor})
         self.action_in_proj = nn.Linear(config.max_action_dim, expert.width)
         self.action_out_proj = nn.Linear(expert.width, config.max_action_dim)
-        noise = (Drawn.NORMAL, (config.chunk_size, config.max_action_dim))
+        noise = (NoiseSpec.NORMAL, (config.chunk_size, config.max_action_dim))
         rtc = read_rtc(config.rtc_config)
-        self.guide = guide_of(rtc, config, config.chunk_size)
-        self.remarks = remarks_on(rtc, self.guide)
+        self.guide = make_guidance(rtc, config, config.chunk_size)
+        self.remarks = rtc_notes(rtc, self.guide)
         if self.guide is not None:
             self.recalled, self.asked_every = self.guide.recalled, self.guide.every
         self.draws = {NOISE: noise}
-        self.loss_draws = {NOISE: noise, TIME: (Drawn.UNIFORM, ())}
+        self.loss_draws = {NOISE: noise, TIME: (NoiseSpec.UNIFORM, ())}
         for part in (model.language, gemma):
             part.saves_memory = config.gradient_checkpointing
         if config.freeze_vision_encoder:
@@ -87,13 +87,13 @@ class Flow(Seeing):
         gemma: Gemma = self.paligemma_with_expert["gemma_expert"]["model"]  # type: ignore[index]
         return gemma
 
-    def adopt(self, stored: dict[str, Tensor]) -> dict[str, Tensor]:
+    def remap_state_dict(self, stored: dict[str, Tensor]) -> dict[str, Tensor]:
         """Accept openpi's parameter names too, and files without the unused heads."""
         named = {self.renamed(key): value for key, value in stored.items()}
         if _HEAD not in named:
             width, words = self.expert.size.width, sizes.VOCABULARY
             named[_HEAD] = torch.zeros(()).expand(words, width)
-        return super().adopt(named)
+        return super().remap_state_dict(named)
 
     def cast(self, dtype: torch.dtype | None) -> None:
         """Drop the unused heads in evaluation: a sixth of all weights."""
@@ -102,19 +102,19 @@ class Flow(Seeing):
             for owner in (self.vlm, self.paligemma_with_expert["gemma_expert"]):
                 owner.lm_head = None  # type: ignore[assignment]
 
-    def see(self, inputs: dict[str, Tensor]) -> Seen:
+    def see(self, inputs: dict[str, Tensor]) -> PrefixCache:
         """Encode images and prompt; return their KV cache."""
         seen = self.look(inputs)
         x, there = self.vlm.embed(seen, inputs[LANGUAGE_TOKENS], inputs[LANGUAGE_MASK])
         language = self.vlm.language
-        return Seen(language.remember(x, among_all(there, language.size)), there)
+        return PrefixCache(language.remember(x, among_all(there, language.size)), there)
 
     def chunk(self, inputs: dict[str, Tensor], draws: dict[str, Tensor]) -> Tensor:
         """Return the actions [B, T, action] from the newest observation on."""
         sampled = self.sample(inputs, self.see(inputs), draws[NOISE])
         return sampled[..., : self.config.action_dim]
 
-    def sample(self, inputs: dict[str, Tensor], seen: Seen, noise: Tensor) -> Tensor:
+    def sample(self, inputs: dict[str, Tensor], seen: PrefixCache, noise: Tensor) -> Tensor:
         """Integrate from ``noise`` to actions [B, T, A] by Euler steps from time 1 to 0."""
         steps = self.config.num_inference_steps
         # Rounded once: at the minimum period, one bit of the time changes its sine by 1e-4.
@@ -132,7 +132,7 @@ class Flow(Seeing):
             x = x - velocity / steps
         return x
 
-    def settle(self, chunks: Tensor, states: list[Any]) -> Tensor:
+    def postprocess(self, chunks: Tensor, states: list[Any]) -> Tensor:
         """Keep the rest of the chunks for the next query, with real-time chunking."""
         if self.guide is not None:
             self.guide.keep(chunks, states)
@@ -161,7 +161,12 @@ class Flow(Seeing):
         return wrong[..., : self.config.action_dim]
 
     def velocity(
-        self, inputs: dict[str, Tensor], x: Tensor, told: list[Tensor], seen: Seen, where: Place
+        self,
+        inputs: dict[str, Tensor],
+        x: Tensor,
+        told: list[Tensor],
+        seen: PrefixCache,
+        where: Place,
     ) -> Tensor:
         """Return the velocity of noisy actions [B, T, A] at the time conditioning ``told``."""
         tokens = self.tokens(inputs, x, told).to(seen.memory[0][0].dtype)
@@ -178,7 +183,7 @@ class Flow(Seeing):
         angles = times[:, None].to(exact) / periods * (2 * math.pi)
         return torch.cat([angles.sin(), angles.cos()], dim=-1).float()
 
-    def where(self, seen: Seen) -> Place:
+    def where(self, seen: PrefixCache) -> Place:
         """Return positions and mask of the expert's tokens, which attend to the whole prefix."""
         n = self.n_before + self.config.chunk_size
         own = seen.there.new_ones(n, n)

@@ -9,7 +9,7 @@ import numpy as np
 
 from proctor.features import STATE, Array
 from proctor.policies.lerobot.language import TASK, NewLine, check_task
-from proctor.policies.lerobot.step import Step, Told
+from proctor.policies.lerobot.step import ProcessorStep, PromptInputs
 
 _BIN_EDGES = np.linspace(-1, 1, 257)[:-1]
 """Lower edges of the 256 bins that a normalised state is discretised into."""
@@ -23,7 +23,7 @@ class Pi0NewLine(NewLine):
 
 
 @dataclass(frozen=True)
-class StatePrompt(Step):
+class StatePrompt(ProcessorStep):
     """Put the state, which must be normalised by then, into the prompt as bin numbers.
 
     "push" becomes "Task: push, State: 128 97;\\nAction: ".
@@ -38,7 +38,7 @@ class StatePrompt(Step):
         """The state."""
         return (STATE,)
 
-    def hear(self, told: Told) -> Told:
+    def hear(self, told: PromptInputs) -> PromptInputs:
         """Replace the instructions by prompts."""
         bins = np.digitize(told.seen[STATE].float().numpy(), _BIN_EDGES) - 1
         words = (self._prompt(text, row) for text, row in zip(told.words, bins, strict=True))

@@ -15,7 +15,7 @@ from proctor.policies.pi0.config import FlowConfig
 
 if TYPE_CHECKING:
     from proctor.policies.lerobot.processors import UsualSteps
-    from proctor.policies.lerobot.step import Step
+    from proctor.policies.lerobot.step import ProcessorStep
 
 _REMEMBERING = ("use_visual_memory", "use_proprioceptive_memory")
 """Fields of LeRobot after 0.6.1 that give the policy a history of observations."""
@@ -31,7 +31,9 @@ class Pi05Config(FlowConfig):
         VISUAL=NormMode.IDENTITY, STATE=NormMode.QUANTILES, ACTION=NormMode.QUANTILES
     )
 
-    def processing(self, usual: UsualSteps) -> tuple[Sequence[Step], Sequence[Step]]:
+    def processing(
+        self, usual: UsualSteps
+    ) -> tuple[Sequence[ProcessorStep], Sequence[ProcessorStep]]:
         """Return LeRobot's steps of pi0.5: the prompt holds the normalised state."""
         from proctor.policies.pi05.steps import Pi05StatePrompt
 
@@ -56,5 +58,5 @@ PLUGIN = CheckpointPlugin(
     steps={
         "pi05_prepare_state_tokenizer_processor_step": "proctor.policies.pi05.steps:Pi05StatePrompt"
     },
-    tell_tale=frozenset({"paligemma_variant", "num_inference_steps"}),
+    signature_fields=frozenset({"paligemma_variant", "num_inference_steps"}),
 )

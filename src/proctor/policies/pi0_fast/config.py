@@ -18,7 +18,7 @@ from proctor.policies.pi0.config import PALIGEMMA, PiConfig
 
 if TYPE_CHECKING:
     from proctor.policies.lerobot.processors import UsualSteps
-    from proctor.policies.lerobot.step import Step
+    from proctor.policies.lerobot.step import ProcessorStep
 
 _MOST_TOKENS = 4096
 _STEPS = "proctor.policies.pi0_fast.steps"
@@ -55,7 +55,9 @@ class Pi0FastConfig(PiConfig):
         """Folder or Hub id of a new policy's tokenizer."""
         return self.text_tokenizer_name
 
-    def processing(self, usual: UsualSteps) -> tuple[Sequence[Step], Sequence[Step]]:
+    def processing(
+        self, usual: UsualSteps
+    ) -> tuple[Sequence[ProcessorStep], Sequence[ProcessorStep]]:
         """Return LeRobot's steps of pi0-FAST: state in the prompt, actions as tokens."""
         from proctor.policies.pi0_fast.steps import Pi0FastStatePrompt, SayActions
 
@@ -96,5 +98,5 @@ PLUGIN = CheckpointPlugin(
         "pi0_fast_prepare_state_tokenizer_processor_step": f"{_STEPS}:Pi0FastStatePrompt",
         "action_tokenizer_processor": f"{_STEPS}:SayActions",
     },
-    tell_tale=frozenset({"paligemma_variant", "fast_skip_tokens"}),
+    signature_fields=frozenset({"paligemma_variant", "fast_skip_tokens"}),
 )

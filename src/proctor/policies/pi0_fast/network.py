@@ -17,20 +17,20 @@ import torch.nn.functional as F  # noqa: N812 (torch's own convention)
 from torch import Tensor, nn
 
 from proctor.features import ACTION_MASK, ACTION_TOKENS, LANGUAGE_MASK, LANGUAGE_TOKENS
-from proctor.policies.lerobot.step import Step
+from proctor.policies.lerobot.step import ProcessorStep
 from proctor.policies.pi0 import sizes
 from proctor.policies.pi0.gemma import Place, place
 from proctor.policies.pi0.paligemma import PaliGemma, among_all
-from proctor.policies.pi0.seeing import Seeing
+from proctor.policies.pi0.vision_language import PrefixEncoder
 from proctor.policies.pi0_fast.config import Pi0FastConfig
 from proctor.policies.pi0_fast.fast import Speech
 from proctor.policies.pi0_fast.steps import speech_of
-from proctor.policies.runtime.network import Drawn
+from proctor.policies.runtime.network import NoiseSpec
 
 CHOICE = "choice"
 
 
-class Pi0Fast(Seeing):
+class Pi0Fast(PrefixEncoder):
     """The network; attribute names are those of LeRobot's checkpoints."""
 
     config: Pi0FastConfig
@@ -45,16 +45,16 @@ class Pi0Fast(Seeing):
         model.language.saves_memory = config.gradient_checkpointing
         self.paligemma_with_expert = nn.ModuleDict({"paligemma": model})
         if config.temperature > 0:
-            self.draws = {CHOICE: (Drawn.UNIFORM, (config.max_decoding_steps,))}
+            self.draws = {CHOICE: (NoiseSpec.UNIFORM, (config.max_decoding_steps,))}
 
-    def equip(self, steps: Sequence[Step]) -> None:
+    def equip(self, steps: Sequence[ProcessorStep]) -> None:
         """Take the action tokenizer from the preprocessor steps."""
         self.speech = replace(speech_of(steps), skip=self.config.fast_skip_tokens)
 
     def chunk(self, inputs: dict[str, Tensor], draws: dict[str, Tensor]) -> Tensor:
         """Return decoded token ids [B, max_decoding_steps], padded with zeros.
 
-        ``settle`` turns them into actions.
+        ``postprocess`` turns them into actions.
         """
         return self.say(inputs, draws.get(CHOICE)).float()
 
@@ -106,7 +106,7 @@ class Pi0Fast(Seeing):
         at = torch.searchsorted(total, (choice.double() * total[:, -1])[:, None], right=True)
         return at[:, 0].clamp(max=logits.shape[-1] - 1)
 
-    def settle(self, chunks: Tensor, states: list[Any]) -> Tensor:
+    def postprocess(self, chunks: Tensor, states: list[Any]) -> Tensor:
         """Return the actions [B, n_action_steps, A] of decoded tokens."""
         shape = self.config.n_action_steps, self.config.action_dim
         strict = self.config.validate_action_token_prefix

@@ -15,7 +15,7 @@ import numpy as np
 
 from proctor.errors import UsageError
 from proctor.features import ACTION, ACTION_MASK, ACTION_TOKENS
-from proctor.policies.lerobot.step import OURS, Step, Told
+from proctor.policies.lerobot.step import OURS, ProcessorStep, PromptInputs
 from proctor.policies.lerobot.tokenizer import FOLDER as WORDS_FOLDER
 from proctor.policies.lerobot.tokenizer import MOST_TOKENS, PROCESSOR, TextTokenizer, Tokenizers
 from proctor.policies.pi0.config import PALIGEMMA
@@ -60,7 +60,7 @@ class _Pairs:
 
 
 @dataclass(frozen=True)
-class SayActions(Step):
+class SayActions(ProcessorStep):
     """Tokenize the actions of a training sample: ``ACTION_TOKENS`` int64, ``ACTION_MASK`` bool.
 
     In evaluation it does nothing; the network takes its tokenizer to decode actions.
@@ -92,7 +92,7 @@ class SayActions(Step):
         """The actions."""
         return (ACTION,)
 
-    def hear(self, told: Told) -> Told:
+    def hear(self, told: PromptInputs) -> PromptInputs:
         """Add the action tokens, if there are actions."""
         if ACTION not in told.seen:
             return told
@@ -172,7 +172,7 @@ def _scale(codes: TextTokenizer) -> _Scale:
         raise UsageError(f"{where}: {error}") from None
 
 
-def speech_of(steps: Sequence[Step]) -> Speech:
+def speech_of(steps: Sequence[ProcessorStep]) -> Speech:
     """Return the action tokenizer of the preprocessor steps.
 
     Raises:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from proctor.errors import UsageError
-from proctor.machine.loopback import LOOPBACK
-from proctor.wire.records import Protocol
+from proctor.protocols.inference_messages import Protocol
+from proctor.system.loopback import LOOPBACK
 
 _SCHEMES = {
     "ws": (Protocol.OPENPI, 8000, False),

@@ -7,11 +7,11 @@ from enum import Enum
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from proctor.definition import API_KEY_VARIABLE, PRESENTATION, secret_from
 from proctor.errors import UsageError
+from proctor.fingerprint import API_KEY_VARIABLE, PRESENTATION, secret_from
 from proctor.policies.base import PolicyConfig
 from proctor.policies.remote.address import Address, addresses_of, is_word
-from proctor.wire.records import Protocol
+from proctor.protocols.inference_messages import Protocol
 
 
 class Rotation(Enum):

@@ -51,7 +51,7 @@ def sent_size(config: RemoteConfig, size: int) -> int:
     return size + by_four
 
 
-def turned(state: Array, config: RemoteConfig) -> Array:
+def convert_rotation(state: Array, config: RemoteConfig) -> Array:
     """Return a state [..., D] with its axis-angle as the server wants it."""
     if config.rotation is Rotation.AXIS_ANGLE:
         return state
@@ -70,7 +70,7 @@ def turned(state: Array, config: RemoteConfig) -> Array:
     return joined.reshape(*state.shape[:-1], -1).astype(state.dtype)
 
 
-def played(actions: Array, gripper: Gripper) -> Array:
+def convert_gripper(actions: Array, gripper: Gripper) -> Array:
     """Return a server's actions [T, A] with the gripper as our benchmarks have it."""
     if gripper is Gripper.AS_IS:
         return actions

@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from proctor.errors import PeerLost, WireError, what_happened
+from proctor.errors import ConnectionLost, ProtocolError, summarize_traceback
 from proctor.features import Array
-from proctor.machine.optional import LOAD_ERRORS, import_failure
 from proctor.policies.remote.address import Address
-from proctor.policies.remote.link import LinkSettings, word_of
+from proctor.policies.remote.connection import ConnectionSettings, server_label
+from proctor.protocols import groot, groot_dialect
+from proctor.protocols.inference_messages import InferenceRequest, ServerInfo
+from proctor.system.optional import LOAD_ERRORS, import_failure
 from proctor.types import EpisodeSpec
-from proctor.wire import groot, groot_dialect
-from proctor.wire.records import About, Ask
 
 try:
     import zmq
@@ -27,10 +27,10 @@ _SLICE_MS = 100
 _BEAT_MS, _BEAT_TIMEOUT_MS = 2000, 10_000
 
 
-class GrootLink:
+class GrootConnection:
     """Asks over one socket. ZeroMQ hides that a server went away: its own events tell."""
 
-    def __init__(self, address: Address, settings: LinkSettings) -> None:
+    def __init__(self, address: Address, settings: ConnectionSettings) -> None:
         """Connect, and ask whether it is one of ours.
 
         Raises:
@@ -56,34 +56,34 @@ class GrootLink:
             self._meet()
         except zmq.ZMQError as error:
             self.close()
-            raise PeerLost(f"{address} cannot be reached: {error.strerror}") from None
-        except WireError:
+            raise ConnectionLost(f"{address} cannot be reached: {error.strerror}") from None
+        except ProtocolError:
             self.close()
             raise
 
     def _meet(self) -> None:
         """Ask whether it is one of ours, and somebody else's how it is to be asked."""
-        said = self._call(groot.Request(groot.ABOUT), self._settings.connect_s)
-        self.about: About | None = groot.decode_about(said)
+        said = self._call(groot.GrootRequest(groot.ABOUT), self._settings.connect_s)
+        self.about: ServerInfo | None = groot.decode_server_info(said)
         self._dialect = groot_dialect.Dialect()
         if self.about is None:
-            said = self._call(groot.Request(groot.CONFIG), self._settings.connect_s)
+            said = self._call(groot.GrootRequest(groot.CONFIG), self._settings.connect_s)
             self._dialect = groot_dialect.decode_dialect(said)
-        self.word, self.wants = word_of(said), self._dialect.wants
+        self.word, self.wants = server_label(said), self._dialect.wants
         self.remembers = self.about is None or self.about.remembers
 
     def begin(self, spec: EpisodeSpec) -> None:
         """Have the server forget what was before; N1.5 knows no such word, and says so."""
-        self._call(groot.Request(groot.RESET), self._settings.answer_s)
+        self._call(groot.GrootRequest(groot.RESET), self._settings.answer_s)
 
-    def ask(self, ask: Ask) -> Array:
+    def ask(self, ask: InferenceRequest) -> Array:
         """Return the actions that answer a question."""
         dialect = self._dialect
         asked = groot.observation(ask, dialect)
-        request = groot.Request(groot.ACT, asked, newer=dialect.newer)
+        request = groot.GrootRequest(groot.ACT, asked, newer=dialect.newer)
         reply = groot.decode_actions(self._call(request, self._settings.answer_s))
         if reply.actions is None:
-            raise WireError(f"the server says: {what_happened(reply.trouble or '')}")
+            raise ProtocolError(f"the server says: {summarize_traceback(reply.trouble or '')}")
         if len(reply.parts) > 1:
             self._settings.say(f"the actions are {', '.join(reply.parts)}, side by side")
         return reply.actions
@@ -106,7 +106,7 @@ class GrootLink:
     def _in_use(self) -> Iterator[None]:
         """Hold the socket: it is one thread's at a time, also when another wants it closed."""
         if not self._using.acquire(blocking=False):
-            raise PeerLost(f"{self._address} is not asked any more")
+            raise ConnectionLost(f"{self._address} is not asked any more")
         try:
             yield
         finally:
@@ -115,7 +115,7 @@ class GrootLink:
             else:
                 self._using.release()
 
-    def _call(self, request: groot.Request, within_s: float) -> bytes:
+    def _call(self, request: groot.GrootRequest, within_s: float) -> bytes:
         token = self._settings.api_key
         frame = groot.encode_request(replace(request, api_token=token))
         with self._in_use():
@@ -123,7 +123,7 @@ class GrootLink:
                 self._socket.send(frame, zmq.NOBLOCK)
                 return self._received(time.monotonic() + within_s)
             except zmq.ZMQError as error:
-                raise PeerLost(f"{self._address} is lost: {error.strerror}") from None
+                raise ConnectionLost(f"{self._address} is lost: {error.strerror}") from None
 
     def _received(self, until: float) -> bytes:
         poller: Any = zmq.Poller()
@@ -133,11 +133,11 @@ class GrootLink:
             ready = dict(poller.poll(_SLICE_MS))
             if self._events in ready:  # first: whoever answers behind it is another
                 self._events.recv_multipart()
-                raise PeerLost(f"{self._address} is lost: the server hung up")
+                raise ConnectionLost(f"{self._address} is lost: the server hung up")
             if self._socket in ready:
                 received: bytes = self._socket.recv()
                 return received
             if self._closing.is_set():
-                raise PeerLost(f"{self._address} is not asked any more")
+                raise ConnectionLost(f"{self._address} is not asked any more")
             if time.monotonic() >= until:
-                raise PeerLost(f"{self._address} does not answer in time")
+                raise ConnectionLost(f"{self._address} does not answer in time")

@@ -13,15 +13,15 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from proctor.errors import PeerLost, UsageError, WireError, one_line
+from proctor.errors import ConnectionLost, ProtocolError, UsageError, strip_control_codes
 from proctor.features import Array
-from proctor.machine.optional import LOAD_ERRORS, import_failure
 from proctor.policies.remote.address import Address
-from proctor.policies.remote.link import Link, LinkSettings
+from proctor.policies.remote.connection import ConnectionSettings, ServerConnection
+from proctor.protocols import lerobot
+from proctor.protocols.inference_messages import InferenceRequest, ServerInfo, server_info_from
+from proctor.protocols.msgpack_arrays import unpack
+from proctor.system.optional import LOAD_ERRORS, import_failure
 from proctor.types import EpisodeSpec
-from proctor.wire import lerobot
-from proctor.wire.packing import unpack
-from proctor.wire.records import About, Ask, about_of
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what it prints, we say in a line of our own
 try:
@@ -32,29 +32,31 @@ except LOAD_ERRORS as error:
 _ROOM = 2**16
 
 
-def dialer(setup: lerobot.Setup | None) -> Callable[[Address, LinkSettings], Link]:
+def dialer(
+    setup: lerobot.PolicySetup | None,
+) -> Callable[[Address, ConnectionSettings], ServerConnection]:
     """Return what connects: once to a server of LeRobot's, which is told to play ``setup``."""
-    shared: dict[str, _Line] = {}
+    shared: dict[str, _GrpcChannel] = {}
     lock = threading.Lock()
 
-    def dial(address: Address, settings: LinkSettings) -> Link:
+    def dial(address: Address, settings: ConnectionSettings) -> ServerConnection:
         with lock:
             known = shared.get(address.url)
             if known is not None and not known.lost:
-                return _LerobotLink(known)
-            line = _Line(address, settings, setup)
+                return _LerobotConnection(known)
+            line = _GrpcChannel(address, settings, setup)
             if line.about is None:
                 shared[address.url] = line
-            return _LerobotLink(line)
+            return _LerobotConnection(line)
 
     return dial
 
 
-class _Line:
+class _GrpcChannel:
     """One channel."""
 
     def __init__(
-        self, address: Address, settings: LinkSettings, setup: lerobot.Setup | None
+        self, address: Address, settings: ConnectionSettings, setup: lerobot.PolicySetup | None
     ) -> None:
         self._address, self._settings = address, settings
         self._steps = itertools.count(secrets.randbelow(2**31))  # others count too
@@ -73,15 +75,15 @@ class _Line:
         )
         try:
             self.about = self._meet(setup)
-        except WireError:
+        except ProtocolError:
             self.close()
             raise
 
-    def _meet(self, setup: lerobot.Setup | None) -> About | None:
+    def _meet(self, setup: lerobot.PolicySetup | None) -> ServerInfo | None:
         _, headers = self._call(lerobot.READY, b"", self._settings.connect_s)
         said = headers.get(lerobot.ABOUT_HEADER)
         if said is not None:
-            return about_of(unpack(said))
+            return server_info_from(unpack(said))
         if setup is None:
             raise UsageError(
                 f"--policy.url={self._address}: LeRobot's server loads a checkpoint itself; say "
@@ -90,7 +92,7 @@ class _Line:
         self._call(lerobot.SETUP, lerobot.encode_setup(setup), self._settings.answer_s)
         return None
 
-    def ask(self, ask: Ask) -> Array:
+    def ask(self, ask: InferenceRequest) -> Array:
         """Return the actions that answer a question."""
         answer_s = self._settings.answer_s
         with self._lock:
@@ -98,7 +100,7 @@ class _Line:
             self._call(lerobot.OBSERVE, lerobot.encode_observation(ask, step), answer_s)
             actions = lerobot.decode_actions(self._call(lerobot.ACT, b"", answer_s)[0], step)
         if actions is None:
-            raise WireError("the server gives no actions; its own log says why")
+            raise ProtocolError("the server gives no actions; its own log says why")
         return actions
 
     def close(self) -> None:
@@ -118,26 +120,26 @@ class _Line:
         try:
             reply, call = kind(path).with_call(request, timeout=within_s, metadata=headers)
         except ValueError:  # the channel is closed
-            raise PeerLost(f"{self._address} is not asked any more") from None
+            raise ConnectionLost(f"{self._address} is not asked any more") from None
         except grpc.RpcError as error:
             raise self._said(error) from None
         return reply, dict(call.initial_metadata() or ())
 
-    def _said(self, error: Any) -> WireError:
-        code, details = error.code(), one_line(str(error.details()), 300)
+    def _said(self, error: Any) -> ProtocolError:
+        code, details = error.code(), strip_control_codes(str(error.details()), 300)
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             self.lost = True
-            return PeerLost(f"{self._address} does not answer in time")
+            return ConnectionLost(f"{self._address} does not answer in time")
         if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
             self.lost = True
-            return PeerLost(f"{self._address} is lost: {details}")
-        return WireError(f"the server says: {details}")
+            return ConnectionLost(f"{self._address} is lost: {details}")
+        return ProtocolError(f"the server says: {details}")
 
 
-class _LerobotLink:
+class _LerobotConnection:
     """A line, as episodes have it."""
 
-    def __init__(self, line: _Line) -> None:
+    def __init__(self, line: _GrpcChannel) -> None:
         self._line = line
         self.about = line.about
         self.word = ""
@@ -147,7 +149,7 @@ class _LerobotLink:
     def begin(self, spec: EpisodeSpec) -> None:
         """Say nothing: the protocol has no word for it."""
 
-    def ask(self, ask: Ask) -> Array:
+    def ask(self, ask: InferenceRequest) -> Array:
         """Return the actions that answer a question."""
         return self._line.ask(ask)
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from proctor.errors import SpecMismatch, UsageError
 from proctor.features import ACTION, Feature, FeatureKind, Interface, observed_keys
-from proctor.policies.fit import check_fit, check_offered, offered_key
-from proctor.wire.records import About
+from proctor.policies.compatibility import check_compatible, check_offered, offered_key
+from proctor.protocols.inference_messages import ServerInfo
 
 _WRIST = ("wrist", "eye_in_hand", "gripper", "hand")
 
 
 @dataclass(frozen=True)
-class Vocabulary:
+class ProtocolNames:
     """What a protocol calls things: the first camera, one at the wrist, others, the state."""
 
     first: str
@@ -25,7 +25,7 @@ class Vocabulary:
 
 
 def names_for_ours(
-    about: About, interface: Interface, rename_map: Mapping[str, str]
+    about: ServerInfo, interface: Interface, rename_map: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the benchmark's keys that a server of ours wants, with its names for them.
 
@@ -34,12 +34,12 @@ def names_for_ours(
     """
     wanted = {key: seen.feature for key, seen in about.inputs.items()}
     action = Feature(FeatureKind.ACTION, (about.action_size,), "float32")
-    check_fit({**wanted, ACTION: action}, interface, rename_map)
+    check_compatible({**wanted, ACTION: action}, interface, rename_map)
     return {offered_key(key, rename_map): key for key in wanted}
 
 
 def names_for_others(
-    words: Vocabulary | None,
+    words: ProtocolNames | None,
     interface: Interface,
     inputs: Sequence[str],
     rename_map: Mapping[str, str],
@@ -89,7 +89,7 @@ def parts_of(name: str, size: int) -> list[tuple[str, slice]]:
     return found
 
 
-def _camera_name(words: Vocabulary, key: str, interface: Interface, taken: set[str]) -> str:
+def _camera_name(words: ProtocolNames, key: str, interface: Interface, taken: set[str]) -> str:
     if words.first not in taken and not is_wrist(key):
         return words.first
     if words.wrist not in taken:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from proctor.errors import WireError, what_happened
+from proctor.errors import ProtocolError, summarize_traceback
 from proctor.features import Array
 from proctor.policies.remote.address import Address
-from proctor.policies.remote.link import LinkSettings, word_of
+from proctor.policies.remote.connection import ConnectionSettings, server_label
 from proctor.policies.remote.websocket import WebSocket
+from proctor.protocols import openpi
+from proctor.protocols.inference_messages import InferenceRequest, ServerInfo
 from proctor.types import EpisodeSpec
-from proctor.wire import openpi
-from proctor.wire.records import About, Ask
 
 
-class OpenpiLink:
+class OpenpiConnection:
     """Asks over one WebSocket. The protocol knows no episodes: nothing is said of them."""
 
-    def __init__(self, address: Address, settings: LinkSettings) -> None:
+    def __init__(self, address: Address, settings: ConnectionSettings) -> None:
         """Connect and hear what the server is.
 
         Raises:
@@ -25,23 +25,23 @@ class OpenpiLink:
         self._socket = WebSocket(address, settings)
         try:
             frame = self._socket.receive(settings.connect_s)
-            self.about: About | None = openpi.decode_metadata(frame)
-            self.word = word_of(frame)
+            self.about: ServerInfo | None = openpi.decode_metadata(frame)
+            self.word = server_label(frame)
             self.wants: tuple[str, ...] = ()
             self.remembers = self.about is not None and self.about.remembers
-        except WireError:
+        except ProtocolError:
             self._socket.close()
             raise
 
     def begin(self, spec: EpisodeSpec) -> None:
         """Say nothing: the protocol has no word for it."""
 
-    def ask(self, ask: Ask) -> Array:
+    def ask(self, ask: InferenceRequest) -> Array:
         """Return the actions that answer a question."""
-        self._socket.send(openpi.encode_ask(ask), self._settings.answer_s)
+        self._socket.send(openpi.encode_request(ask), self._settings.answer_s)
         reply = openpi.decode_reply(self._socket.receive(self._settings.answer_s))
         if reply.actions is None:
-            raise WireError(f"the server says: {what_happened(reply.trouble or '')}")
+            raise ProtocolError(f"the server says: {summarize_traceback(reply.trouble or '')}")
         return reply.actions
 
     def end(self) -> None:

@@ -6,41 +6,41 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from proctor.errors import PeerLost, UsageError
+from proctor.errors import ConnectionLost, UsageError
 from proctor.features import Array, FeatureKind, Interface
-from proctor.machine.memory import keep_large_blocks
-from proctor.machine.once import Once
 from proctor.policies.base import Batch, Policy, PolicySpec, Query
 from proctor.policies.latency import check_latency
 from proctor.policies.remote.address import Address
 from proctor.policies.remote.config import RemoteConfig
+from proctor.policies.remote.connection import ConnectionSettings, ServerConnection
 from proctor.policies.remote.conventions import (
-    played,
+    convert_gripper,
+    convert_rotation,
     rotated_key,
     rotation_note,
     sent_size,
-    turned,
 )
-from proctor.policies.remote.fleet import Fleet, Seat, name_of
-from proctor.policies.remote.link import Link, LinkSettings
 from proctor.policies.remote.names import (
-    Vocabulary,
+    ProtocolNames,
     names_for_others,
     names_for_ours,
     parts_of,
 )
+from proctor.policies.remote.server_pool import EpisodeConnection, ServerPool, served_policy_name
+from proctor.protocols import groot, lerobot, openpi, vla_eval
+from proctor.protocols.inference_messages import InferenceRequest, Protocol, ServerInfo
+from proctor.system.memory import keep_large_blocks
+from proctor.system.warn_once import WarnOnce
 from proctor.types import EpisodeSpec
-from proctor.wire import groot, lerobot, openpi, vla_eval
-from proctor.wire.records import About, Ask, Protocol
 
 
 @dataclass(frozen=True)
 class _Spoken:
     """How a protocol is spoken."""
 
-    words: Vocabulary | None
+    words: ProtocolNames | None
     """None: its names are the benchmark's own."""
-    link: Callable[[Address, LinkSettings], Link]
+    link: Callable[[Address, ConnectionSettings], ServerConnection]
 
 
 class RemotePolicy(Policy):
@@ -50,15 +50,15 @@ class RemotePolicy(Policy):
         addresses = config.addresses
         keep_large_blocks()
         spoken = _spoken(config, interface)
-        once = Once()
-        settings = LinkSettings(
+        once = WarnOnce()
+        settings = ConnectionSettings(
             answer_s=config.timeout_s,
             api_key=config.api_key,
             say=lambda line: once.say(f"note: {addresses[0]}: {line}"),
         )
         self._config = config
-        self._fleet = Fleet(addresses, lambda at: spoken.link(at, settings), config.retry_s)
-        met = self._fleet.meet()
+        self._pool = ServerPool(addresses, lambda at: spoken.link(at, settings), config.retry_s)
+        met = self._pool.meet()
         self._about = _agreed(met.said, addresses)
         renames = config.rename_map or {}
         if self._about is not None:
@@ -98,15 +98,15 @@ class RemotePolicy(Policy):
             tuple(self._names),
             n_obs_steps=1 if about is None else about.n_obs_steps,
             n_action_steps=None,
-            needs_instruction=about is not None and about.needs_instruction,
+            language_conditioned=about is not None and about.language_conditioned,
             bit_exact=about is not None and about.bit_exact,
             in_flight=self._config.in_flight,
             notes=(*notes, *missing),
         )
 
-    def new_episode(self, spec: EpisodeSpec) -> Seat:
+    def new_episode(self, spec: EpisodeSpec) -> EpisodeConnection:
         """Return a seat: a connection is found when the episode first asks."""
-        return Seat(spec)
+        return EpisodeConnection(spec)
 
     def act(self, batch: Batch) -> list[Array]:
         """Ask for each query, one after the other: several are in flight by several calls."""
@@ -121,27 +121,27 @@ class RemotePolicy(Policy):
             if key not in self._parts:
                 seen[name] = values
                 continue
-            state = turned(values, self._config) if key == self._rotated else values
+            state = convert_rotation(values, self._config) if key == self._rotated else values
             seen |= {part: state[..., where] for part, where in self._parts[key]}
         prompt = query.spec.task.instruction
-        ask = Ask(seen, prompt)
+        ask = InferenceRequest(seen, prompt)
         if ours:
-            ask = Ask(seen, prompt, query.spec, query.step, history=True)
+            ask = InferenceRequest(seen, prompt, query.spec, query.step, history=True)
         try:
-            actions = self._fleet.ask(query.state, ask)
-        except PeerLost as lost:
-            raise PeerLost(
+            actions = self._pool.ask(query.state, ask)
+        except ConnectionLost as lost:
+            raise ConnectionLost(
                 f"{lost}; nobody else answered for {self._config.retry_s:g} s (--policy.retry_s)"
             ) from None
-        return played(actions[: self._config.n_action_steps], self._config.gripper)
+        return convert_gripper(actions[: self._config.n_action_steps], self._config.gripper)
 
-    def end_episode(self, state: Seat) -> None:
+    def end_episode(self, state: EpisodeConnection) -> None:
         """Give the connection back."""
-        self._fleet.end(state)
+        self._pool.end(state)
 
     def close(self) -> None:
         """Hang up."""
-        self._fleet.close()
+        self._pool.close()
 
     def protocol(self) -> dict[str, Any]:
         """Return what is known of who acts: the server's own word, the user's, or its address."""
@@ -156,7 +156,7 @@ class RemotePolicy(Policy):
         return told
 
 
-def _check_rhythm(config: RemoteConfig, about: About) -> None:
+def _check_rhythm(config: RemoteConfig, about: ServerInfo) -> None:
     """Refuse a latency that no chunk lasts for, and to ask at other times than a server expects.
 
     What it keeps of an episode may be made for a number of steps between two questions.
@@ -176,14 +176,14 @@ def _check_rhythm(config: RemoteConfig, about: About) -> None:
         )
 
 
-def _agreed(said: list[About | None], addresses: list[Address]) -> About | None:
+def _agreed(said: list[ServerInfo | None], addresses: list[Address]) -> ServerInfo | None:
     """Return what all servers say of their policy; None where they are somebody else's.
 
     Raises:
         UsageError: they do not serve the same.
     """
     if any(about != said[0] for about in said):
-        names = ", ".join(map(name_of, said))
+        names = ", ".join(map(served_policy_name, said))
         raise UsageError(
             f"--policy.url={','.join(map(str, addresses))}: not one policy everywhere ({names})"
         )
@@ -198,32 +198,32 @@ def _spoken(config: RemoteConfig, interface: Interface) -> _Spoken:
     """
     match config.addresses[0].protocol:
         case Protocol.OPENPI:
-            from proctor.policies.remote.openpi import OpenpiLink
+            from proctor.policies.remote.openpi import OpenpiConnection
 
-            return _Spoken(Vocabulary(*openpi.CAMERAS, None, openpi.STATE), OpenpiLink)
+            return _Spoken(ProtocolNames(*openpi.CAMERAS, None, openpi.STATE), OpenpiConnection)
         case Protocol.VLA_EVAL:
-            from proctor.policies.remote.vla_eval import VlaEvalLink
+            from proctor.policies.remote.vla_eval import VlaEvalConnection
 
-            words = Vocabulary(*vla_eval.CAMERAS, "images/{}", vla_eval.STATES[0])
-            return _Spoken(words, VlaEvalLink)
+            words = ProtocolNames(*vla_eval.CAMERAS, "images/{}", vla_eval.STATES[0])
+            return _Spoken(words, VlaEvalConnection)
         case Protocol.GROOT:
-            from proctor.policies.remote.groot import GrootLink
+            from proctor.policies.remote.groot import GrootConnection
 
-            words = Vocabulary(*groot.CAMERAS, "video/{}", groot.STATE_NAME)
-            return _Spoken(words, GrootLink)
+            words = ProtocolNames(*groot.CAMERAS, "video/{}", groot.STATE_NAME)
+            return _Spoken(words, GrootConnection)
         case Protocol.LEROBOT:
             from proctor.policies.remote.lerobot import dialer
 
             return _Spoken(None, dialer(_lerobot_setup(config, interface)))
 
 
-def _lerobot_setup(config: RemoteConfig, interface: Interface) -> lerobot.Setup | None:
+def _lerobot_setup(config: RemoteConfig, interface: Interface) -> lerobot.PolicySetup | None:
     """Return what LeRobot's server is told to play; None where no flag says it."""
     if config.served is None:
         return None
     names = names_for_others(None, interface, config.inputs, config.rename_map or {})
     shapes = {name: interface.features[key].shape for key, name in names.items()}
-    return lerobot.Setup(
+    return lerobot.PolicySetup(
         config.served_type or "",
         config.served,
         lerobot.features_of(shapes),

@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from proctor.errors import WireError, what_happened
+from proctor.errors import ProtocolError, summarize_traceback
 from proctor.features import Array
 from proctor.policies.remote.address import Address
-from proctor.policies.remote.link import LinkSettings, word_of
+from proctor.policies.remote.connection import ConnectionSettings, server_label
 from proctor.policies.remote.websocket import WebSocket
+from proctor.protocols import vla_eval
+from proctor.protocols.inference_messages import InferenceRequest, ServerInfo
+from proctor.protocols.vla_eval import Kind, Message
 from proctor.types import EpisodeSpec
-from proctor.wire import vla_eval
-from proctor.wire.records import About, Ask
-from proctor.wire.vla_eval import Kind, Message
 
 _MAX_HELLO = 2**18
 
 
-class VlaEvalLink:
+class VlaEvalConnection:
     """Asks over one WebSocket."""
 
-    def __init__(self, address: Address, settings: LinkSettings) -> None:
+    def __init__(self, address: Address, settings: ConnectionSettings) -> None:
         """Connect and say hello.
 
         Raises:
@@ -34,13 +34,13 @@ class VlaEvalLink:
             self._say(Kind.HELLO, vla_eval.hello())
             frame = self._socket.receive(settings.connect_s)
             if len(frame) > _MAX_HELLO:
-                raise WireError(f"the server's hello is of {len(frame)} bytes")
+                raise ProtocolError(f"the server's hello is of {len(frame)} bytes")
             answer = vla_eval.decode(frame)
-            self.about: About | None = vla_eval.heard_hello(answer, frame)
-            self.word = word_of(answer.payload)
+            self.about: ServerInfo | None = vla_eval.decode_hello(answer, frame)
+            self.word = server_label(answer.payload)
             self.wants: tuple[str, ...] = ()
             self.remembers = self.about is None or self.about.remembers
-        except WireError:
+        except ProtocolError:
             self._socket.close()
             raise
 
@@ -48,16 +48,16 @@ class VlaEvalLink:
         """Say that an episode begins."""
         self._say(Kind.EPISODE_START, vla_eval.episode(spec))
 
-    def ask(self, ask: Ask) -> Array:
+    def ask(self, ask: InferenceRequest) -> Array:
         """Return the actions that answer a question."""
         self._say(Kind.OBSERVATION, vla_eval.observation(ask))
         frame = self._socket.receive(self._settings.answer_s)
         answer = vla_eval.decode(frame)
-        reply = vla_eval.reply_of(answer, frame)
+        reply = vla_eval.decode_reply(answer, frame)
         if reply.actions is None:
-            raise WireError(f"the server says: {what_happened(reply.trouble or '')}")
+            raise ProtocolError(f"the server says: {summarize_traceback(reply.trouble or '')}")
         if answer.seq != self._seq:  # whoever waits no more has hung up: it is nobody's
-            raise WireError(f"the server answers question {answer.seq}, asked was {self._seq}")
+            raise ProtocolError(f"the server answers question {answer.seq}, asked was {self._seq}")
         return reply.actions
 
     def end(self) -> None:

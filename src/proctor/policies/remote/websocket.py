@@ -11,10 +11,10 @@ import time
 from collections import deque
 from collections.abc import Iterator
 
-from proctor.errors import PeerLost, one_line
-from proctor.machine.optional import LOAD_ERRORS, import_failure
+from proctor.errors import ConnectionLost, strip_control_codes
 from proctor.policies.remote.address import Address
-from proctor.policies.remote.link import LinkSettings
+from proctor.policies.remote.connection import ConnectionSettings
+from proctor.system.optional import LOAD_ERRORS, import_failure
 
 try:
     from websockets.client import ClientProtocol
@@ -41,7 +41,7 @@ _OF_MESSAGES = (Opcode.TEXT, Opcode.BINARY, Opcode.CONT)
 class WebSocket:
     """A connection to a server."""
 
-    def __init__(self, address: Address, settings: LinkSettings) -> None:
+    def __init__(self, address: Address, settings: ConnectionSettings) -> None:
         """Connect.
 
         Raises:
@@ -59,7 +59,7 @@ class WebSocket:
         try:
             with self._losing():
                 self._shake_hands(settings.api_key)
-        except PeerLost:
+        except ConnectionLost:
             self._socket.close()
             raise
 
@@ -158,10 +158,12 @@ class WebSocket:
         try:
             yield
         except TimeoutError:
-            raise PeerLost(f"{self._address} does not answer in time") from None
+            raise ConnectionLost(f"{self._address} does not answer in time") from None
         except (OSError, WebSocketException, EOFError) as error:
             said = str(error) or type(error).__name__
-            raise PeerLost(one_line(f"{self._address} is lost: {said}", 300)) from None
+            raise ConnectionLost(
+                strip_control_codes(f"{self._address} is lost: {said}", 300)
+            ) from None
 
 
 def _connected(address: Address, within_s: float) -> socket.socket:

@@ -12,21 +12,31 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from proctor.definition import Use
 from proctor.errors import PolicyError
 from proctor.features import ACTION, LANGUAGE_MASK, LANGUAGE_TOKENS, Array, Feature
+from proctor.fingerprint import ConfigUse
 from proctor.policies.base import Batch, Policy, PolicySpec, Query
-from proctor.policies.fit import offered_key
+from proctor.policies.compatibility import offered_key
 from proctor.policies.latency import check_latency
 from proctor.policies.lerobot.adapter import Adapter
 from proctor.policies.lerobot.config import CheckpointConfig, definition_of
 from proctor.policies.lerobot.processors import Pipeline
-from proctor.policies.runtime.compiled import compile_parts, in_one_line, require_compiler
-from proctor.policies.runtime.hearing import Hearing
-from proctor.policies.runtime.network import Network, draw
-from proctor.policies.runtime.prompts import Part, by_length, check_known, in_order, told_of
+from proctor.policies.runtime.compiled import (
+    compile_parts,
+    compiler_errors_in_one_line,
+    require_compiler,
+)
+from proctor.policies.runtime.dry_run import dry_run_steps
+from proctor.policies.runtime.instruction_encoder import InstructionEncoder
+from proctor.policies.runtime.network import Network, draw_noise
+from proctor.policies.runtime.prompts import (
+    PromptGroup,
+    by_length,
+    check_known,
+    in_order,
+    prompt_record,
+)
 from proctor.policies.runtime.quantized import quantize
-from proctor.policies.runtime.rehearsal import rehearse
 from proctor.policies.runtime.runner import (
     autocast,
     device_for,
@@ -43,7 +53,7 @@ _COMPILE = "--policy.compile"
 
 
 @dataclass(frozen=True)
-class Parts:
+class LoadedCheckpoint:
     """What a checkpoint is made of, once read and checked."""
 
     config: CheckpointConfig
@@ -59,9 +69,9 @@ class Parts:
     adapter: Adapter | None = None
     """What of the network is trained, where its own weights stay as they are."""
 
-    def hearing(self, use: Use) -> Hearing:
+    def instruction_encoder(self, use: ConfigUse) -> InstructionEncoder:
         """Return what makes of a task's words what the network is given."""
-        return Hearing(self.config, self.preprocessor, use)
+        return InstructionEncoder(self.config, self.preprocessor, use)
 
     @property
     def base(self) -> str | None:
@@ -76,15 +86,15 @@ class ChunkPolicy(Policy):
     ensembles live in the queries' states, and noise is a function of (seed, task, episode, query).
     """
 
-    def __init__(self, parts: Parts, device: str) -> None:
+    def __init__(self, parts: LoadedCheckpoint, device: str) -> None:
         config = parts.config
-        asked, recalls = config.latency_steps or 0, bool(parts.network.recalled)
-        check_latency(asked, config.type, config.replan_steps, recalls=recalls)
+        asked, is_stateful = config.latency_steps or 0, bool(parts.network.recalled)
+        check_latency(asked, config.type, config.replan_steps, is_stateful=is_stateful)
         self.parts = parts
         renames = parts.preprocessor.rename_map
-        self._hearing = parts.hearing(Use.EVALUATION)
-        rehearse(config, parts.preprocessor, parts.postprocessor, self._hearing)
-        nothing = self._hearing.of_nothing(1)
+        self._instruction_encoder = parts.instruction_encoder(ConfigUse.EVALUATION)
+        dry_run_steps(config, parts.preprocessor, parts.postprocessor, self._instruction_encoder)
+        nothing = self._instruction_encoder.of_nothing(1)
         check_known(nothing, parts.network.vocabulary)
         self._told = tuple(nothing)
         self.device, about_device = device_for(device)
@@ -93,7 +103,7 @@ class ChunkPolicy(Policy):
             inputs=tuple(offered_key(key, renames) for key in config.input_features),
             n_obs_steps=config.n_obs_steps,
             n_action_steps=config.replan_steps,
-            needs_instruction=config.is_told and config.instruction is None,
+            language_conditioned=config.language_conditioned and config.instruction is None,
             worded=tuple(config.instructions or ()),
             computes_on=self.device.type,
             rows_at_once=None if self.device.type == "cpu" else config.pad_to,
@@ -117,7 +127,7 @@ class ChunkPolicy(Policy):
             require_compiler(_COMPILE, self.device)
             compile_parts(self.network.hot_parts())
         self._behind = {key: offered_key(key, renames) for key in parts.postprocessor.needs}
-        self._kept = {*self._hearing.needs, *self._behind.values()}
+        self._kept = {*self._instruction_encoder.needs, *self._behind.values()}
         graphed = self.network.graphed
         self.runner = make_runner(self._forward, self.device, config.pad_to, graphed=graphed)
 
@@ -129,7 +139,7 @@ class ChunkPolicy(Policy):
         """Return the texts of two tasks that differ and that the network is given the same for."""
         if not self._told:
             return None
-        return self._hearing.alike(self._instruction(task) for task in tasks)
+        return self._instruction_encoder.alike(self._instruction(task) for task in tasks)
 
     def act(self, batch: Batch) -> Array:
         """Return actions [B, n_action_steps, A] in the robot's units."""
@@ -139,17 +149,17 @@ class ChunkPolicy(Policy):
             rows[DRAWN + name] = np.stack([one[name] for one in drawn])
         newest = {key: torch.tensor(rows[key][:, -1]) for key in self._kept}
         words = [self._instruction(query.spec.task) for query in batch.queries]
-        told = self._hearing(words, newest)
+        told = self._instruction_encoder(words, newest)
         check_known(told, self.network.vocabulary)
         rows |= {TOLD + name: array for name, array in told.items()}
         for name in self.network.recalled:
             rows[RECALLED + name] = np.stack([query.state[name] for query in batch.queries])
         parts = self._parts(rows)
         compiled = self.parts.config.compile
-        with in_one_line(_COMPILE, PolicyError) if compiled else nullcontext():
+        with compiler_errors_in_one_line(_COMPILE, PolicyError) if compiled else nullcontext():
             chunks = in_order(parts, [self.runner(part.rows) for part in parts])
         with torch.inference_mode():
-            settled = self.network.settle(chunks, [query.state for query in batch.queries])
+            settled = self.network.postprocess(chunks, [query.state for query in batch.queries])
             played = settled[:, : self.parts.config.replan_steps]
             seen = {key: newest[offered] for key, offered in self._behind.items()}
             actions: Array = self.postprocessor({ACTION: played, **seen})[ACTION].numpy()
@@ -168,7 +178,9 @@ class ChunkPolicy(Policy):
                 rows[DRAWN + name] = np.zeros((size, *shape), np.float32)
             for name, shape in self.network.recalled.items():
                 rows[RECALLED + name] = np.zeros((size, *shape), np.float32)
-            rows |= {TOLD + k: told for k, told in self._hearing.of_nothing(size).items()}
+            rows |= {
+                TOLD + k: told for k, told in self._instruction_encoder.of_nothing(size).items()
+            }
             return self._parts(rows)[0].rows
 
         return self.runner.warm_up(most, rows_of)
@@ -178,10 +190,10 @@ class ChunkPolicy(Policy):
         """Not where it is compiled: for every length anew, and past some lengths not at all."""
         return self.network.skips_padding and not self.parts.config.compile
 
-    def _parts(self, rows: dict[str, Array]) -> list[Part]:
+    def _parts(self, rows: dict[str, Array]) -> list[PromptGroup]:
         """Return rows as they are computed together: those with prompts of one length."""
         if not self._skips_padding:
-            return [Part(np.arange(len(next(iter(rows.values())))), rows)]
+            return [PromptGroup(np.arange(len(next(iter(rows.values())))), rows)]
         return by_length(rows, TOLD + LANGUAGE_MASK, (TOLD + LANGUAGE_TOKENS,), self.device)
 
     def _draw(self, query: Query) -> dict[str, Array]:
@@ -193,7 +205,7 @@ class ChunkPolicy(Policy):
             words = (*words, early)
         key = hashlib.blake2b(repr(words).encode(), digest_size=8).digest()
         generator = torch.Generator().manual_seed(int.from_bytes(key, "little") >> 1)
-        drawn = draw(self.network.draws, generator)
+        drawn = draw_noise(self.network.draws, generator)
         return {name: values.numpy() for name, values in drawn.items()}
 
     def _forward(self, rows: dict[str, Tensor]) -> Tensor:
@@ -217,7 +229,7 @@ class ChunkPolicy(Policy):
     def protocol(self) -> dict[str, Any]:
         """Return all that the actions are made by: files, resolved config, pipelines, numerics."""
         parts = self.parts
-        told = {"prompts": told_of(self.device)} if self._skips_padding else {}
+        told = {"prompts": prompt_record(self.device)} if self._skips_padding else {}
         return {
             "type": parts.config.type,
             "weights": "from the files" if parts.files else "untrained, drawn by torch from seed 0",

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
-from proctor.errors import ProctorError, UsageError, what_happened
+from proctor.errors import ProctorError, UsageError, summarize_traceback
 
 INDUCTOR = "inductor"
 """What torch compiles by, unless told otherwise."""
@@ -48,7 +48,7 @@ def require_compiler(flag: str, device: torch.device) -> None:
 
 
 @contextmanager
-def in_one_line(flag: str, kind: type[ProctorError]) -> Iterator[None]:
+def compiler_errors_in_one_line(flag: str, kind: type[ProctorError]) -> Iterator[None]:
     """Let what torch.compile says of itself be one line of ours.
 
     Raises:
@@ -60,5 +60,6 @@ def in_one_line(flag: str, kind: type[ProctorError]) -> Iterator[None]:
         yield
     except TorchDynamoException as error:
         raise kind(
-            f"torch.compile failed: {what_happened(str(error))}; go on without it: {flag}=false"
+            f"torch.compile failed: {summarize_traceback(str(error))}; "
+            f"go on without it: {flag}=false"
         ) from error

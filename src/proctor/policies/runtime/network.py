@@ -11,13 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from proctor.policies.lerobot.step import Step
+from proctor.policies.lerobot.step import ProcessorStep
 
 SHARE_OF_RATE = "share_of_rate"
 """Key of a parameter group: its learning rate as a multiple of the optimiser's."""
 
 
-class Drawn(Enum):
+class NoiseSpec(Enum):
     """Distribution of a random number."""
 
     NORMAL = "normal"
@@ -26,11 +26,11 @@ class Drawn(Enum):
     """In [0, 1)."""
 
 
-def draw(
-    draws: Mapping[str, tuple[Drawn, tuple[int, ...]]], generator: torch.Generator, *rows: int
+def draw_noise(
+    draws: Mapping[str, tuple[NoiseSpec, tuple[int, ...]]], generator: torch.Generator, *rows: int
 ) -> dict[str, Tensor]:
     """Sample everything declared in ``draws``, in its order, each [*rows, *shape] on the CPU."""
-    how = {Drawn.NORMAL: torch.randn, Drawn.UNIFORM: torch.rand}
+    how = {NoiseSpec.NORMAL: torch.randn, NoiseSpec.UNIFORM: torch.rand}
     return {
         name: how[kind]((*rows, *shape), generator=generator)
         for name, (kind, shape) in draws.items()
@@ -59,9 +59,9 @@ class Network(nn.Module, ABC):
     """Lines the user should see once."""
     recordable: bool = False
     """Whether ``loss`` never syncs with the host, so a CUDA graph can capture it."""
-    draws: Mapping[str, tuple[Drawn, tuple[int, ...]]] = {}
+    draws: Mapping[str, tuple[NoiseSpec, tuple[int, ...]]] = {}
     """Random numbers for each row of ``chunk``: distribution and shape."""
-    loss_draws: Mapping[str, tuple[Drawn, tuple[int, ...]]] = {}
+    loss_draws: Mapping[str, tuple[NoiseSpec, tuple[int, ...]]] = {}
     """Random numbers for each row of ``loss``."""
     recalled: Mapping[str, tuple[int, ...]] = {}
     """Inputs of ``chunk`` that come from the episode's state: names and shapes."""
@@ -84,7 +84,7 @@ class Network(nn.Module, ABC):
     tied: Mapping[str, str] = {}
     """Tied parameters, by name: a file may hold either of each pair."""
 
-    def adopt(self, stored: dict[str, Tensor]) -> dict[str, Tensor]:
+    def remap_state_dict(self, stored: dict[str, Tensor]) -> dict[str, Tensor]:
         """Return a file's tensors under our names; ``stored`` has no family prefix."""
         return stored
 
@@ -102,7 +102,7 @@ class Network(nn.Module, ABC):
     def chunk(self, inputs: dict[str, Tensor], draws: dict[str, Tensor]) -> Tensor:
         """Return normalised actions [B, T, A], the first of them for the newest observation.
 
-        Values that ``settle`` puts into the states follow them, in more rows of T.
+        Values that ``postprocess`` puts into the states follow them, in more rows of T.
         """
 
     @abstractmethod
@@ -111,7 +111,7 @@ class Network(nn.Module, ABC):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the training loss of a normalised batch, and its named terms for the log."""
 
-    def equip(self, steps: Sequence[Step]) -> None:
+    def equip(self, steps: Sequence[ProcessorStep]) -> None:
         """Take what inference needs from the preprocessor steps, such as a tokenizer."""
 
     def begin_training(self) -> None:
@@ -150,7 +150,7 @@ class Network(nn.Module, ABC):
         """Return the state of a new episode; None: stateless. With ``recalled``, a dict of it."""
         return {name: np.zeros(shape, np.float32) for name, shape in self.recalled.items()} or None
 
-    def settle(self, chunks: Tensor, states: list[Any]) -> Tensor:
+    def postprocess(self, chunks: Tensor, states: list[Any]) -> Tensor:
         """Return the actions to execute of ``chunks`` [B, T, A], on the CPU; may update states."""
         return chunks
 

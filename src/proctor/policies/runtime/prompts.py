@@ -22,7 +22,7 @@ from proctor.errors import UsageError
 from proctor.features import LANGUAGE_TOKENS, Array
 
 
-class Part(NamedTuple):
+class PromptGroup(NamedTuple):
     """Rows whose prompts have one length."""
 
     places: Array
@@ -32,7 +32,7 @@ class Part(NamedTuple):
 
 def by_length(
     rows: dict[str, Array], heard: str, others: Sequence[str], device: torch.device
-) -> list[Part]:
+) -> list[PromptGroup]:
     """Return the rows by the length that is left of their prompts, the shortest first.
 
     ``heard`` names the mask [B, most], True where words are; ``others`` what is cut like it.
@@ -44,7 +44,7 @@ def by_length(
         # As a rule there is one length, and pictures need not be copied.
         some = {name: v[places] if len(found) > 1 else v for name, v in rows.items()}
         some |= {name: some[name][:, :length] for name in (heard, *others)}
-        parts.append(Part(places, some))
+        parts.append(PromptGroup(places, some))
     return parts
 
 
@@ -62,7 +62,7 @@ def check_known(told: Mapping[str, Array], vocabulary: int | None) -> None:
         )
 
 
-def in_order(parts: Sequence[Part], made: Sequence[Tensor]) -> Tensor:
+def in_order(parts: Sequence[PromptGroup], made: Sequence[Tensor]) -> Tensor:
     """Return what was made of the rows of all parts, each where its row stood."""
     if len(made) == 1:
         return made[0]
@@ -80,6 +80,6 @@ def _lengths(heard: Array, *, one_by_one: bool) -> Array:
     return lengths
 
 
-def told_of(device: torch.device) -> str:
+def prompt_record(device: torch.device) -> str:
     """Return how long prompts are, for a run's record: it decides the last bits."""
     return "without padding" if device.type == "cpu" else "padded to half of the room, or all"

@@ -11,7 +11,7 @@ import numpy as np
 from proctor.errors import UsageError
 from proctor.features import ActionSpec, Array, Interface
 from proctor.policies.base import Batch, Policy, PolicyConfig, PolicyPlugin, PolicySpec
-from proctor.policies.fit import check_offered
+from proctor.policies.compatibility import check_offered
 from proctor.types import EpisodeSpec
 
 

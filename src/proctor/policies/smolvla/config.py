@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from proctor.definition import Use
 from proctor.errors import UsageError
 from proctor.features import Interface, NormMode
+from proctor.fingerprint import ConfigUse
 from proctor.policies.lerobot import shared_fields as shared
-from proctor.policies.lerobot.any_size import in_sizes_of
 from proctor.policies.lerobot.config import CheckpointConfig, CheckpointPlugin
 from proctor.policies.lerobot.config_mixins import ChunkMixin, CosineMixin, RtcMixin
 from proctor.policies.lerobot.fresh import make_fresh
+from proctor.policies.lerobot.image_size_free import with_sizes_of
 from proctor.policies.lerobot.limits import MOST_PIXELS, MOST_STEPS, check_sizes
 from proctor.policies.lerobot.rtc_config import read_rtc
 from proctor.policies.lerobot.shared_fields import setting, training_setting, unused
@@ -21,7 +21,7 @@ from proctor.policies.smolvla.vlm import SMOLVLM2
 
 if TYPE_CHECKING:
     from proctor.policies.lerobot.processors import UsualSteps
-    from proctor.policies.lerobot.step import Step
+    from proctor.policies.lerobot.step import ProcessorStep
 
 ALOHA_JOINTS = 14
 _MOST = {
@@ -92,16 +92,18 @@ class SmolVlaConfig(ChunkMixin, CosineMixin, RtcMixin, CheckpointConfig):
     compile_model: bool = unused(False)
     compile_mode: str = unused("max-autotune")
 
-    def made_for(self, interface: Interface, renames: Mapping[str, str], use: Use) -> Self:
+    def made_for(self, interface: Interface, renames: Mapping[str, str], use: ConfigUse) -> Self:
         """Accept images of any size, and in training states and actions of any length too."""
-        return in_sizes_of(interface, self, renames, use)
+        return with_sizes_of(interface, self, renames, use)
 
     @property
-    def is_told(self) -> bool:
+    def language_conditioned(self) -> bool:
         """Always: its prompt holds the instruction."""
         return True
 
-    def processing(self, usual: UsualSteps) -> tuple[Sequence[Step], Sequence[Step]]:
+    def processing(
+        self, usual: UsualSteps
+    ) -> tuple[Sequence[ProcessorStep], Sequence[ProcessorStep]]:
         """Return the usual steps with a tokenizer among them."""
         from proctor.policies.lerobot.language import Tokenize
         from proctor.policies.smolvla.steps import SmolVlaNewLine
@@ -174,5 +176,5 @@ PLUGIN = CheckpointPlugin(
     network="proctor.policies.smolvla.network:SmolVla",
     prefix="model.",
     steps={"smolvla_new_line_processor": "proctor.policies.smolvla.steps:SmolVlaNewLine"},
-    tell_tale=frozenset({"vlm_model_name", "expert_width_multiplier"}),
+    signature_fields=frozenset({"vlm_model_name", "expert_width_multiplier"}),
 )

@@ -21,10 +21,10 @@ import torch.nn.functional as F  # noqa: N812 (torch's own convention)
 from torch import Tensor, nn
 
 from proctor.features import ACTION, LANGUAGE_MASK, LANGUAGE_TOKENS, STATE
-from proctor.policies.blocks.rtc import guide_of, remarks_on
+from proctor.policies.blocks.rtc import make_guidance, rtc_notes
 from proctor.policies.blocks.siglip import ScaledPatchEmbeddings, SiglipEncoder
 from proctor.policies.lerobot.rtc_config import read_rtc
-from proctor.policies.runtime.network import Drawn, Network
+from proctor.policies.runtime.network import Network, NoiseSpec
 from proctor.policies.smolvla import aloha
 from proctor.policies.smolvla.config import SmolVlaConfig
 from proctor.policies.smolvla.connector import Connector
@@ -62,12 +62,12 @@ class SmolVla(Network):
         self._check_pictures(sizes.granularity)
         chunk = (config.chunk_size, config.max_action_dim)
         rtc = read_rtc(config.rtc_config)
-        self.guide = guide_of(rtc, config, config.chunk_size)
-        self.remarks = remarks_on(rtc, self.guide)
+        self.guide = make_guidance(rtc, config, config.chunk_size)
+        self.remarks = rtc_notes(rtc, self.guide)
         if self.guide is not None:
             self.recalled, self.asked_every = self.guide.recalled, self.guide.every
-        self.draws = {NOISE: (Drawn.NORMAL, chunk)}
-        self.loss_draws = {NOISE: (Drawn.NORMAL, chunk), TIME: (Drawn.UNIFORM, ())}
+        self.draws = {NOISE: (NoiseSpec.NORMAL, chunk)}
+        self.loss_draws = {NOISE: (NoiseSpec.NORMAL, chunk), TIME: (NoiseSpec.UNIFORM, ())}
         self._freeze()
 
     @property
@@ -98,7 +98,7 @@ class SmolVla(Network):
             module.requires_grad_(False)
         self.state_proj.requires_grad_(config.train_state_proj)
 
-    def adopt(self, stored: dict[str, Tensor]) -> dict[str, Tensor]:
+    def remap_state_dict(self, stored: dict[str, Tensor]) -> dict[str, Tensor]:
         """Accept files without the language-model head."""
         words, writes = (f"vlm_with_expert.vlm.{name}.weight" for name in (EMBEDDINGS, "lm_head"))
         return stored if words not in stored else {writes: stored[words], **stored}
@@ -124,7 +124,7 @@ class SmolVla(Network):
         actions = actions[..., : self.config.action_dim]
         return aloha.encoded_actions(actions) if self.config.adapt_to_pi_aloha else actions
 
-    def settle(self, chunks: Tensor, states: list[Any]) -> Tensor:
+    def postprocess(self, chunks: Tensor, states: list[Any]) -> Tensor:
         """Keep the rest of the chunks for the next queries, with real-time chunking."""
         if self.guide is not None:
             aloha_s = self.config.adapt_to_pi_aloha

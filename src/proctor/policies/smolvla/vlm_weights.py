@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from torch import nn
 
-from proctor.machine.hub import download
 from proctor.policies.lerobot.location import folder_here
 from proctor.policies.lerobot.tensor_file import read_tensors
 from proctor.policies.lerobot.weights import WEIGHTS_FILE, check_tensor
+from proctor.system.hub import download
 
 
 def load_vlm(vlm: nn.Module, name: str) -> None:

@@ -15,7 +15,7 @@ from proctor.policies.lerobot import shared_fields as shared
 from proctor.policies.lerobot.config import CheckpointConfig, CheckpointPlugin
 from proctor.policies.lerobot.fresh import make_fresh
 from proctor.policies.lerobot.limits import MOST_WIDTH, check_sizes
-from proctor.policies.lerobot.presets import OptimizerSettings, Samples, TrainingPreset
+from proctor.policies.lerobot.presets import OptimizerSettings, SampleWindows, TrainingPreset
 from proctor.policies.lerobot.shared_fields import setting, training_setting
 
 _MOST = {
@@ -94,7 +94,7 @@ class TdMpcConfig(CheckpointConfig):
         return max(self.n_action_repeats, self.n_action_steps)
 
     @property
-    def recalls(self) -> bool:
+    def is_stateful(self) -> bool:
         """Whether an episode keeps state: planning starts from the last plan."""
         return self.use_mpc
 
@@ -103,10 +103,10 @@ class TdMpcConfig(CheckpointConfig):
         """Plans evaluated per CEM iteration."""
         return self.n_gaussian_samples + self.n_pi_samples
 
-    def samples(self) -> Samples:
+    def samples(self) -> SampleWindows:
         """Return a horizon of actions and rewards, and one observation more."""
         steps = range(self.horizon)
-        return Samples(steps, observation_steps=range(self.horizon + 1), reward_steps=steps)
+        return SampleWindows(steps, observation_steps=range(self.horizon + 1), reward_steps=steps)
 
     def training_preset(self) -> TrainingPreset:
         """Return Adam with a constant learning rate."""
@@ -180,5 +180,5 @@ PLUGIN = CheckpointPlugin(
     summary="TD-MPC, untrained (trained: --policy.path)",
     network="proctor.policies.tdmpc.network:TdMpc",
     prefix="",
-    tell_tale=frozenset({"cem_iterations", "n_gaussian_samples"}),
+    signature_fields=frozenset({"cem_iterations", "n_gaussian_samples"}),
 )

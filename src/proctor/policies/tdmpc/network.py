@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from proctor.features import ACTION, REWARD, STATE
 from proctor.policies.blocks.rgb_encoder import cropped
-from proctor.policies.runtime.network import Drawn, Network, gumbel
+from proctor.policies.runtime.network import Network, NoiseSpec, gumbel
 from proctor.policies.tdmpc.config import TdMpcConfig
 from proctor.policies.tdmpc.world import World
 
@@ -57,17 +57,20 @@ class TdMpc(Network):
             self.recalled = {MEAN: plan}
             tried = (rounds, config.horizon, config.n_gaussian_samples, config.action_dim)
             self.draws = {
-                OWN: (Drawn.NORMAL, (config.horizon, own, config.action_dim)),
-                TRIED: (Drawn.NORMAL, tried),
-                LAST: (Drawn.NORMAL, (rounds, config.n_plans, config.action_dim)),
-                CHOICE: (Drawn.UNIFORM, (config.n_elites,)),
+                OWN: (NoiseSpec.NORMAL, (config.horizon, own, config.action_dim)),
+                TRIED: (NoiseSpec.NORMAL, tried),
+                LAST: (NoiseSpec.NORMAL, (rounds, config.n_plans, config.action_dim)),
+                CHOICE: (NoiseSpec.UNIFORM, (config.n_elites,)),
             }
             if judged:
-                self.draws[JUDGES] = (Drawn.UNIFORM, (rounds, N_JUDGES))
+                self.draws[JUDGES] = (NoiseSpec.UNIFORM, (rounds, N_JUDGES))
         if judged:
-            self.loss_draws = {JUDGES: (Drawn.UNIFORM, (2, N_JUDGES))}
+            self.loss_draws = {JUDGES: (NoiseSpec.UNIFORM, (2, N_JUDGES))}
         if config.cameras and config.max_random_shift_ratio > 0:
-            self.loss_draws = {**self.loss_draws, SHIFT: (Drawn.UNIFORM, (config.horizon + 1, 2))}
+            self.loss_draws = {
+                **self.loss_draws,
+                SHIFT: (NoiseSpec.UNIFORM, (config.horizon + 1, 2)),
+            }
 
     def chunk(self, inputs: dict[str, Tensor], draws: dict[str, Tensor]) -> Tensor:
         """Return the actions [B, replan_steps, A]; where they were searched for, then the mean."""
@@ -82,7 +85,7 @@ class TdMpc(Network):
         played = plan[:, : config.replan_steps].clamp(-1, 1)
         return torch.cat([played, mean], 1)
 
-    def settle(self, chunks: Tensor, states: list[Any]) -> Tensor:
+    def postprocess(self, chunks: Tensor, states: list[Any]) -> Tensor:
         """Keep the means for the next queries."""
         n = self.config.replan_steps
         if self.config.use_mpc:

@@ -22,7 +22,12 @@ from proctor.policies.lerobot.limits import (
     check_backbone,
     check_sizes,
 )
-from proctor.policies.lerobot.presets import Samples, ScheduleSettings, TrainingPreset, adam_of
+from proctor.policies.lerobot.presets import (
+    SampleWindows,
+    ScheduleSettings,
+    TrainingPreset,
+    adam_of,
+)
 from proctor.policies.lerobot.shared_fields import setting, training_setting
 
 _MOST = {
@@ -101,11 +106,11 @@ class VqBetConfig(CheckpointConfig):
         height, width = self.crop_shape or self.input_features[self.cameras[0]].shape[:2]
         return height, width
 
-    def samples(self) -> Samples:
+    def samples(self) -> SampleWindows:
         """Return the last observations, and the actions of all predicted chunks."""
         first = 1 - self.n_obs_steps
         last = self.n_action_pred_token + self.action_chunk_size - 1
-        return Samples(action_steps=range(first, last), observation_steps=range(first, 1))
+        return SampleWindows(action_steps=range(first, last), observation_steps=range(first, 1))
 
     def training_preset(self) -> TrainingPreset:
         """Return Adam: a constant rate in phase 1, then a warm-up and a cosine decay."""
@@ -154,5 +159,5 @@ PLUGIN = CheckpointPlugin(
     summary="VQ-BeT, untrained (trained: --policy.path)",
     network="proctor.policies.vqbet.network:VqBet",
     prefix="vqbet.",
-    tell_tale=frozenset({"n_action_pred_token", "vqvae_n_embed"}),
+    signature_fields=frozenset({"n_action_pred_token", "vqvae_n_embed"}),
 )

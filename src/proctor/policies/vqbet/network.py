@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from proctor.features import ACTION, STATE
 from proctor.policies.blocks.rgb_encoder import RgbEncoder
-from proctor.policies.runtime.network import Drawn, Network, gumbel
+from proctor.policies.runtime.network import Network, NoiseSpec, gumbel
 from proctor.policies.vqbet.codes import N_LAYERS, VqVae
 from proctor.policies.vqbet.config import VqBetConfig
 from proctor.policies.vqbet.gpt import Gpt
@@ -56,10 +56,10 @@ class VqBet(Network):
         stretches = starts + torch.arange(config.action_chunk_size)
         self.register_buffer("select_target_actions_indices", stretches)
         codes = (N_LAYERS, config.vqvae_n_embed)
-        self.draws = {CODES: (Drawn.UNIFORM, codes)}
-        self.loss_draws = {CODES: (Drawn.UNIFORM, (config.n_stretches, *codes))}
+        self.draws = {CODES: (NoiseSpec.UNIFORM, codes)}
+        self.loss_draws = {CODES: (NoiseSpec.UNIFORM, (config.n_stretches, *codes))}
         if config.crop_shape is not None and config.crop_is_random:
-            self.loss_draws[CROP] = (Drawn.UNIFORM, (2,))
+            self.loss_draws[CROP] = (NoiseSpec.UNIFORM, (2,))
 
     @property
     def codes(self) -> VqVae:

@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
-from proctor.definition import Use, only_for
 from proctor.errors import UsageError
 from proctor.features import IMAGES, FeatureKind, Interface, NormMode
+from proctor.fingerprint import ConfigUse, only_for
 from proctor.policies.lerobot import shared_fields as shared
-from proctor.policies.lerobot.any_size import in_sizes_of
 from proctor.policies.lerobot.config import CheckpointPlugin
 from proctor.policies.lerobot.config_mixins import ChunkMixin
 from proctor.policies.lerobot.fresh import make_fresh
+from proctor.policies.lerobot.image_size_free import with_sizes_of
 from proctor.policies.lerobot.language_config import LanguageConfig
 from proctor.policies.lerobot.limits import MOST_PIXELS, MOST_STEPS, MOST_WIDTH, check_sizes
 from proctor.policies.lerobot.presets import XVLA_ADAMW, TrainingPreset, cosine_preset
@@ -26,7 +26,7 @@ from proctor.policies.xvla.florence_config import Florence, read_florence
 
 if TYPE_CHECKING:
     from proctor.policies.lerobot.processors import UsualSteps
-    from proctor.policies.lerobot.step import Step
+    from proctor.policies.lerobot.step import ProcessorStep
 
 SIZES = {
     "ee6d": (20, 20),
@@ -66,7 +66,7 @@ class XVlaConfig(ChunkMixin, LanguageConfig):
     dtype: str | None = field(
         default="float32",
         metadata={"help": "dtype of weights and activations: float32, bfloat16, float16"}
-        | only_for(Use.EVALUATION),
+        | only_for(ConfigUse.EVALUATION),
     )
     normalization_mapping: dict[str, NormMode] = shared.normalization(
         VISUAL=NormMode.IDENTITY, STATE=NormMode.IDENTITY, ACTION=NormMode.IDENTITY
@@ -166,13 +166,15 @@ class XVlaConfig(ChunkMixin, LanguageConfig):
         """Length of the state in the network."""
         return self.max_state_dim if self.use_proprio else 0
 
-    def made_for(self, interface: Interface, renames: Mapping[str, str], use: Use) -> Self:
+    def made_for(self, interface: Interface, renames: Mapping[str, str], use: ConfigUse) -> Self:
         """Accept any robot in training, and images of any size where they are resized."""
-        if use is Use.EVALUATION and self.resize_imgs_with_padding is None:
+        if use is ConfigUse.EVALUATION and self.resize_imgs_with_padding is None:
             return self
-        return in_sizes_of(interface, self, renames, use)
+        return with_sizes_of(interface, self, renames, use)
 
-    def processing(self, usual: UsualSteps) -> tuple[Sequence[Step], Sequence[Step]]:
+    def processing(
+        self, usual: UsualSteps
+    ) -> tuple[Sequence[ProcessorStep], Sequence[ProcessorStep]]:
         """Return the usual steps with a tokenizer and X-VLA's image steps among them."""
         from proctor.policies.lerobot.language import Tokenize
         from proctor.policies.xvla.steps import AddDomain, ImageNetNormalize, ImageToFloat
@@ -264,5 +266,5 @@ PLUGIN = CheckpointPlugin(
         "xvla_rotation_6d_to_axis_angle": f"{_STEPS}:AxisAngle",
     },
     optimizers={XVLA_ADAMW: "proctor.policies.xvla.optimizer:parameter_groups"},
-    tell_tale=frozenset({"florence_config", "len_soft_prompts"}),
+    signature_fields=frozenset({"florence_config", "len_soft_prompts"}),
 )

@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from proctor.errors import UsageError
 from proctor.features import ACTION, LANGUAGE_TOKENS, STATE
 from proctor.policies.lerobot.language import Tokenize, check_room
-from proctor.policies.lerobot.step import Step
-from proctor.policies.runtime.network import Drawn, Network
+from proctor.policies.lerobot.step import ProcessorStep
+from proctor.policies.runtime.network import Network, NoiseSpec
 from proctor.policies.xvla.actions import space_of
 from proctor.policies.xvla.config import XVlaConfig
 from proctor.policies.xvla.davit import Projector, VisionTower
@@ -92,8 +92,8 @@ class XVla(Network):
         self.vlm = FlorenceEncoder(florence)
         self.transformer = SoftPromptedTransformer(_shape(config, florence))
         chunk = config.chunk_size, self.space.size
-        self.draws = {NOISE: (Drawn.NORMAL, chunk)}
-        self.loss_draws = {NOISE: (Drawn.NORMAL, chunk), TIME: (Drawn.UNIFORM, ())}
+        self.draws = {NOISE: (NoiseSpec.NORMAL, chunk)}
+        self.loss_draws = {NOISE: (NoiseSpec.NORMAL, chunk), TIME: (NoiseSpec.UNIFORM, ())}
         self.remarks = _remarks(config)
         self._freeze()
 
@@ -135,7 +135,7 @@ class XVla(Network):
         """As many as it has vectors for."""
         return self.vlm.language_model.shared.num_embeddings
 
-    def equip(self, steps: Sequence[Step]) -> None:
+    def equip(self, steps: Sequence[ProcessorStep]) -> None:
         """Check that there is such a kind of robot as the steps before the network say.
 
         Raises:
@@ -161,7 +161,7 @@ class XVla(Network):
                     f"{step.registry_name}: domain_id is {step.domain_id} (choose 0-{most - 1})"
                 )
 
-    def adopt(self, stored: dict[str, Tensor]) -> dict[str, Tensor]:
+    def remap_state_dict(self, stored: dict[str, Tensor]) -> dict[str, Tensor]:
         """Return weights by the names they have here: of files from before transformers had them.
 
         Words have two names in Florence-2, of which a file may have either.

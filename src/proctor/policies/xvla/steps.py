@@ -11,7 +11,7 @@ from torch import Tensor
 
 from proctor.errors import UsageError
 from proctor.features import ACTION, IMAGES, Array
-from proctor.policies.lerobot.step import Step, Tensors
+from proctor.policies.lerobot.step import ProcessorStep, Tensors
 
 DOMAIN = "domain_id"
 """The network's input with the domain: the kind of robot."""
@@ -20,7 +20,7 @@ _MOST_DOMAIN = 10_000
 
 
 @dataclass(frozen=True)
-class _OfImages(Step):
+class _OfImages(ProcessorStep):
     """A step that changes images: those in ``image_keys``, else all named cameras."""
 
     image_keys: list[str] | None = None
@@ -91,7 +91,7 @@ def _colour(numbers: tuple[float, ...], like: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class AddDomain(Step):
+class AddDomain(ProcessorStep):
     """Add the domain id to the inputs."""
 
     registry_name: ClassVar[str] = "xvla_add_domain_id"
@@ -114,7 +114,7 @@ class AddDomain(Step):
 
 
 @dataclass(frozen=True)
-class AxisAngle(Step):
+class AxisAngle(ProcessorStep):
     """Convert rotations of actions from 6D (two columns of a matrix) to axis-angle.
 
     [x y z, 6 of rotation, gripper, ...] to [x y z, 3 of rotation, gripper as -1 or 1].

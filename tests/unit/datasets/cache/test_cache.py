@@ -21,11 +21,11 @@ from proctor import datasets
 from proctor.cli import main
 from proctor.datasets.cache.folder import list_entries, remove_entries
 from proctor.datasets.cache_settings import CacheKind, FrameCacheSettings
-from proctor.datasets.format.episodes import Episodes, Spans
+from proctor.datasets.format.episodes import Episodes, VideoSpans
 from proctor.datasets.format.info import Info
 from proctor.datasets.frames.packets import concatenate
 from proctor.datasets.frames.video import FrameReader
-from proctor.datasets.reading.cached import CachedSource, Kept, with_cache
+from proctor.datasets.reading.cached import CachedEpisodes, CachedSource, with_cache
 from proctor.datasets.reading.frame_source import VideoSource
 from proctor.errors import DatasetError, UsageError
 from proctor.features import Array
@@ -68,7 +68,9 @@ def source_of(root: Path, **other: Any) -> VideoSource:
     ends = np.cumsum(LENGTHS)
     entry = {"dtype": "video", "shape": [32, 48, 3], "names": ["height", "width", "channels"]}
     zero = np.zeros(3, np.int64)
-    spans = Spans(zero, np.array([0, 0, 1]), np.array([0, 0.5, 0.0]), np.array([0.5, 0.8, 0.8]))
+    spans = VideoSpans(
+        zero, np.array([0, 0, 1]), np.array([0, 0.5, 0.0]), np.array([0.5, 0.8, 0.8])
+    )
     episodes = Episodes(
         np.arange(3), LENGTHS, zero, zero, ends - LENGTHS, ends, [("x",)] * 3, {KEY: spans}
     )
@@ -92,13 +94,15 @@ def settings(tmp_path: Path) -> Callable[..., FrameCacheSettings]:
 
 
 Settings = Callable[..., FrameCacheSettings]
-ALL = Kept("me/demos", np.arange(3))
+ALL = CachedEpisodes("me/demos", np.arange(3))
 EPISODES = np.array([2, 0, 1, 2, 2, 0])
 FRAMES = np.array([7, 0, 2, 0, 3, 4])
 NUMBERS = [15, 0, 7, 8, 11, 4]
 
 
-def cached(source: VideoSource, settings: FrameCacheSettings, kept: Kept = ALL) -> CachedSource:
+def cached(
+    source: VideoSource, settings: FrameCacheSettings, kept: CachedEpisodes = ALL
+) -> CachedSource:
     return CachedSource(source, settings, kept, KEY)
 
 
@@ -370,7 +374,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_decoded(
             DatasetError, match=r"frames of me/demos need 0.0 GB at 48x32, --dataset"
         ):
             with_cache(sources, settings(kind, gb=1.5 * 16 * PICTURE / 1e9), ALL)
-    fewer = Kept("me/demos", np.array([1]))
+    fewer = CachedEpisodes("me/demos", np.array([1]))
     made = with_cache(sources, settings("ram", gb=1.5 * 16 * PICTURE / 1e9), fewer)
     assert numbers(made["other"].read(np.array([1]), np.array([2]))) == [7]
     assert with_cache(sources, settings("off"), ALL) == sources

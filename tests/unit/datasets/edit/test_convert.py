@@ -11,12 +11,12 @@ import pytest
 
 from proctor.datasets.edit import operations
 from proctor.datasets.edit.build import edit
-from proctor.datasets.edit.place import new_folder, same_folder
+from proctor.datasets.edit.destination import in_place_destination, new_destination
 from proctor.datasets.format.episodes import read_episode_stats
 from proctor.datasets.format.info_file import read_info
 from proctor.datasets.format.tables import read_stats
 from proctor.errors import UsageError
-from proctor.machine import files
+from proctor.system import files
 from tests.unit.datasets.edit.test_edit import (
     assert_clean,
     assert_same_frames,
@@ -51,7 +51,7 @@ def write_stats_lines(root: Path) -> None:
 def test_the_same_frames_lie_in_one_table_and_one_video(old: Path, tmp_path: Path) -> None:
     write_stats_lines(old)
     (old / "README.md").write_text("my card")
-    edit(old, new_folder(tmp_path / "new"), operations.convert)
+    edit(old, new_destination(tmp_path / "new"), operations.convert)
     new = tmp_path / "new"
     assert_clean(new)
     assert_same_frames(items(new), golden_items())
@@ -74,7 +74,7 @@ def test_the_same_frames_lie_in_one_table_and_one_video(old: Path, tmp_path: Pat
 
 
 def test_statistics_that_old_versions_lack_are_worked_out(old: Path, tmp_path: Path) -> None:
-    edit(old, new_folder(tmp_path / "new"), operations.convert)
+    edit(old, new_destination(tmp_path / "new"), operations.convert)
     golden = GOLDEN / "video3ep"
     assert_clean(tmp_path / "new")
     found = read_stats(tmp_path / "new")
@@ -92,19 +92,19 @@ def test_a_dataset_is_converted_in_place_and_then_edited(
     root = Path(shutil.copytree(GOLDEN / "video3ep", tmp_path / "old"))
     turn_old(root, version)
     with pytest.raises(UsageError, match=f"is {version}, and edits make v3.0: choose another"):
-        edit(root, same_folder(root), lambda s: operations.delete(s, [0]))
-    edit(root, same_folder(root), operations.convert)
-    edit(root, same_folder(root), lambda s: operations.delete(s, [0]))
+        edit(root, in_place_destination(root), lambda s: operations.delete(s, [0]))
+    edit(root, in_place_destination(root), operations.convert)
+    edit(root, in_place_destination(root), lambda s: operations.delete(s, [0]))
     assert_clean(root)
     assert_same_frames(items(root), golden_items()[12:])
 
 
 def test_old_datasets_are_merged_with_new_ones(old: Path, tmp_path: Path) -> None:
     from proctor.datasets.edit.build import build
-    from proctor.datasets.edit.recipe import open_source
+    from proctor.datasets.edit.edit_plan import open_source
 
     golden = GOLDEN / "video3ep"
     merged = operations.merge([open_source(golden), open_source(old)])
-    build(merged, new_folder(tmp_path / "new"))
+    build(merged, new_destination(tmp_path / "new"))
     assert_clean(tmp_path / "new")
     assert_same_frames(items(tmp_path / "new"), golden_items() * 2)

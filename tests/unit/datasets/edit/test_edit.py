@@ -17,10 +17,10 @@ import pytest
 
 from proctor import datasets
 from proctor.datasets.check import check
-from proctor.datasets.edit import operations, recipe
+from proctor.datasets.edit import edit_plan, operations
 from proctor.datasets.edit.build import build, edit
-from proctor.datasets.edit.place import new_folder, same_folder
-from proctor.datasets.edit.recipe import Recipe, Source, open_source
+from proctor.datasets.edit.destination import in_place_destination, new_destination
+from proctor.datasets.edit.edit_plan import EditPlan, SourceDataset, open_source
 from proctor.datasets.format.episodes import read_episode_stats, write_episodes
 from proctor.datasets.format.info_file import read_info, write_info
 from proctor.datasets.format.tables import read_stats
@@ -29,7 +29,7 @@ from proctor.datasets.frames.video import probe
 from proctor.datasets.numbers.statistics import QUANTILES, aggregate
 from proctor.datasets.writer import DatasetWriter
 from proctor.errors import UsageError
-from proctor.machine import files
+from proctor.system import files
 from tests.unit.datasets.writing.toy import FAST, FEATURES, frame
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "data" / "datasets"
@@ -48,8 +48,8 @@ def source(tmp_path: Path) -> Path:
     return Path(shutil.copytree(GOLDEN / "video3ep", tmp_path / "source"))
 
 
-def made(root: Path, into: Path, make: Callable[[Source], Recipe]) -> Path:
-    edit(root, new_folder(into), make)
+def made(root: Path, into: Path, make: Callable[[SourceDataset], EditPlan]) -> Path:
+    edit(root, new_destination(into), make)
     return into
 
 
@@ -135,7 +135,7 @@ def test_a_task_that_no_episode_has_any_more_is_gone(source: Path, tmp_path: Pat
 def test_split_shares_all_episodes_in_order(source: Path, tmp_path: Path) -> None:
     recipes = operations.split(open_source(source), {"train": 0.4, "val": 0.6})
     for name, one in recipes.items():
-        build(one, new_folder(tmp_path / name))
+        build(one, new_destination(tmp_path / name))
         assert_clean(tmp_path / name)
     assert_same_frames([*items(tmp_path / "train"), *items(tmp_path / "val")], golden_items())
     assert read_info(tmp_path / "train").total_episodes == 1
@@ -143,7 +143,7 @@ def test_split_shares_all_episodes_in_order(source: Path, tmp_path: Path) -> Non
 
 def test_split_takes_lists_of_episodes(source: Path, tmp_path: Path) -> None:
     recipes = operations.split(open_source(source), {"odd": [1], "even": [2, 0]})
-    build(recipes["even"], new_folder(tmp_path / "even"))
+    build(recipes["even"], new_destination(tmp_path / "even"))
     assert_clean(tmp_path / "even")
     expected = golden_items()
     assert_same_frames(items(tmp_path / "even"), [*expected[19:], *expected[:12]])
@@ -152,7 +152,7 @@ def test_split_takes_lists_of_episodes(source: Path, tmp_path: Path) -> None:
 def test_merge_joins_tasks_by_their_words(source: Path, tmp_path: Path) -> None:
     one = made(source, tmp_path / "one", lambda s: operations.delete(s, [0, 2]))
     merged = operations.merge([open_source(one), open_source(source)])
-    build(merged, new_folder(tmp_path / "out"))
+    build(merged, new_destination(tmp_path / "out"))
     assert_clean(tmp_path / "out")
     assert open_source(tmp_path / "out").tasks == ("lift the cup", "push the block")
     assert_same_frames(items(tmp_path / "out"), [*golden_items()[12:19], *golden_items()])
@@ -168,7 +168,7 @@ def test_a_merged_dataset_has_a_card_that_quotes_those_of_its_parts(
     bare = Path(shutil.copytree(source, tmp_path / "bare"))
     (bare / "README.md").unlink(missing_ok=True)
     merged = operations.merge([open_source(one), open_source(bare)])
-    build(merged, new_folder(tmp_path / "both"))
+    build(merged, new_destination(tmp_path / "both"))
     head, _, text = (tmp_path / "both/README.md").read_text().partition("\n---\n")
     assert "- LeRobot" in head
     assert text.startswith("\n# both\n")
@@ -252,7 +252,9 @@ def test_statistics_that_are_wrong_or_missing_are_worked_out_again(
     table = pq.read_table(path)
     names = [name for name in table.column_names if not name.startswith("stats/")]
     pq.write_table(table.select(names), path)
-    out = made(source, tmp_path / "out", lambda s: operations.recount(s, pictures=True))
+    out = made(
+        source, tmp_path / "out", lambda s: operations.recompute_statistics(s, pictures=True)
+    )
     assert_clean(out)
     for found, expected in zip(read_episode_stats(out, read_info(out)), right, strict=True):
         for key in expected:
@@ -265,7 +267,7 @@ def test_statistics_that_are_wrong_or_missing_are_worked_out_again(
 
 def test_an_edit_in_place_swaps_and_leaves_nothing_beside(source: Path) -> None:
     expected = golden_items()[19:]
-    edit(source, same_folder(source), lambda s: operations.delete(s, [0, 1]))
+    edit(source, in_place_destination(source), lambda s: operations.delete(s, [0, 1]))
     assert_clean(source)
     assert_same_frames(items(source), expected)
     assert [path.name for path in source.parent.iterdir()] == ["source"]
@@ -275,7 +277,9 @@ def test_an_edit_in_place_swaps_and_leaves_nothing_beside(source: Path) -> None:
 def test_the_old_one_is_kept_beside_where_that_is_asked_for(source: Path) -> None:
     before = golden_items()
     for _ in range(2):  # twice: the older copy makes room
-        edit(source, same_folder(source, keep_old=True), lambda s: operations.delete(s, [0]))
+        edit(
+            source, in_place_destination(source, keep_old=True), lambda s: operations.delete(s, [0])
+        )
     assert read_info(source).total_episodes == 1
     assert_same_frames(items(source.with_name("source_old")), before[12:])
     assert sorted(path.name for path in source.parent.iterdir()) == ["source", "source_old"]
@@ -288,7 +292,7 @@ def test_files_that_stay_as_they_are_are_not_written_again(source: Path) -> None
     inodes = {path: path.stat().st_ino for path in (video, table, source / "README.md")}
     edit(
         source,
-        same_folder(source),
+        in_place_destination(source),
         lambda s: operations.rename_feature(s, CAMERA, "observation.image"),
     )
     renamed = source / "videos/observation.image/chunk-000/file-000.mp4"
@@ -308,10 +312,10 @@ def test_files_are_filled_up_to_their_limits(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size = next(source.glob("videos/*/*/*")).stat().st_size
-    monkeypatch.setattr(recipe, "MB", 1.5 * size)  # one and a half of the source's files
+    monkeypatch.setattr(edit_plan, "MB", 1.5 * size)  # one and a half of the source's files
     merged = operations.merge([open_source(source) for _ in range(5)])
     small = replace(merged, info=replace(merged.info, video_files_size_in_mb=2, chunks_size=1))
-    build(small, new_folder(tmp_path / "out"))
+    build(small, new_destination(tmp_path / "out"))
     assert_clean(tmp_path / "out")
     found = sorted((tmp_path / "out").glob("videos/*/*/*"))
     assert [path.parent.name for path in found] == ["chunk-000", "chunk-001", "chunk-002"]
@@ -393,7 +397,7 @@ def test_videos_that_were_encoded_differently_are_merged_side_by_side(
     other = made(toys, tmp_path / "other", lambda s: operations.reencode(s, [], CODECS["hevc"]))
     build(
         operations.merge([open_source(toys), open_source(other), open_source(toys)]),
-        new_folder(tmp_path / "out"),
+        new_destination(tmp_path / "out"),
     )
     assert_clean(tmp_path / "out")
     assert len(list((tmp_path / "out").glob("videos/*/*/*"))) == 3
@@ -411,7 +415,7 @@ def test_an_episode_that_does_not_begin_at_a_key_frame_is_encoded_again_alone(
             writer.add_frame({key: frame(i)[key] for key in features}, "all of it")
         writer.end_episode()
     cut_in_two(root, 5)
-    built = edit(root, new_folder(tmp_path / "out"), lambda s: operations.select(s, [1, 0]))
+    built = edit(root, new_destination(tmp_path / "out"), lambda s: operations.select(s, [1, 0]))
     assert built.again == {"observation.images.top": [0]}
     assert_clean(tmp_path / "out")
     assert packets(tmp_path / "out", 1) == packets(root, 0)
@@ -448,7 +452,7 @@ def cut_in_two(root: Path, at: int) -> None:
     write_info(root, replace(info, total_episodes=2, splits={"train": "0:2"}))
 
 
-REFUSED: list[tuple[Callable[[Source], Any], str]] = [
+REFUSED: list[tuple[Callable[[SourceDataset], Any], str]] = [
     (lambda s: operations.delete(s, [7]), "has no episode 7 (it has 0 to 2)"),
     (lambda s: operations.delete(s, [0, 1, 2]), "these are all 3 episodes of"),
     (lambda s: operations.split(s, {}), "split into what?"),
@@ -470,7 +474,9 @@ REFUSED: list[tuple[Callable[[Source], Any], str]] = [
 
 
 @pytest.mark.parametrize(("make", "why"), REFUSED)
-def test_what_cannot_be_is_refused_in_one_line(make: Callable[[Source], Any], why: str) -> None:
+def test_what_cannot_be_is_refused_in_one_line(
+    make: Callable[[SourceDataset], Any], why: str
+) -> None:
     with pytest.raises(UsageError) as refused:
         make(open_source(GOLDEN / "video3ep"))
     assert why in str(refused.value)
@@ -518,7 +524,7 @@ def test_a_result_does_not_lie_inside_its_source(source: Path) -> None:
 
 def test_a_folder_that_exists_is_not_written_into(source: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="exists; choose another folder"):
-        new_folder(source)
+        new_destination(source)
     (tmp_path / "empty").mkdir()
     made(source, tmp_path / "empty", lambda s: operations.delete(s, [0]))
     assert_clean(tmp_path / "empty")
@@ -535,7 +541,7 @@ def test_a_frame_without_a_task_is_refused(source: Path, tmp_path: Path) -> None
 
 
 def test_an_episode_without_frames_is_not_kept(source: Path, tmp_path: Path) -> None:
-    def with_an_empty_one(source: Source) -> Recipe:
+    def with_an_empty_one(source: SourceDataset) -> EditPlan:
         whole = operations.rename_feature(source, "action", "act")
         empty = replace(whole.kept[1], row=replace(whole.kept[1].row, length=0))
         return replace(whole, kept=(whole.kept[0], empty))
@@ -558,5 +564,5 @@ def test_statistics_of_nothing_are_not_gone_on_from(source: Path, tmp_path: Path
 def test_the_folder_one_stands_in_is_edited(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(source)
     here = Path()
-    edit(here, same_folder(here), lambda s: operations.delete(s, [0]))
+    edit(here, in_place_destination(here), lambda s: operations.delete(s, [0]))
     assert read_info(source).total_episodes == 2

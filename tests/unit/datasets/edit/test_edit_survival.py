@@ -16,21 +16,21 @@ import pytest
 from proctor import datasets
 from proctor.commands.data_edit import split_into
 from proctor.datasets.edit import build as build_module
-from proctor.datasets.edit import operations, place
+from proctor.datasets.edit import destination, operations
 from proctor.datasets.edit.build import edit
-from proctor.datasets.edit.place import new_folder, same_folder
-from proctor.datasets.edit.recipe import open_source
+from proctor.datasets.edit.destination import in_place_destination, new_destination
+from proctor.datasets.edit.edit_plan import open_source
 from proctor.datasets.format.info_file import read_info
-from proctor.datasets.writing.workshop import lock_dataset, unlock_dataset
+from proctor.datasets.writing.staging import lock_dataset, unlock_dataset
 from proctor.errors import UsageError
-from proctor.machine import files
+from proctor.system import files
 from tests.unit.datasets.making import GOLDEN
 
 KILLED_IN = """
 import os, signal, sys
 from pathlib import Path
 from proctor.datasets.edit import build, frames, operations, place, videos
-from proctor.machine import files
+from proctor.system import files
 
 def die(*args, **kwargs):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -65,7 +65,9 @@ def test_a_kill_before_the_swap_leaves_the_old_one_whole(root: Path, where: str)
     before = contents(root)
     killed_in(root, where)
     assert contents(root) == before
-    edit(root, same_folder(root), lambda s: operations.delete(s, [0]))  # and it can be done again
+    edit(
+        root, in_place_destination(root), lambda s: operations.delete(s, [0])
+    )  # and it can be done again
     assert read_info(root).total_episodes == 2
     assert [path.name for path in root.parent.iterdir()] == ["demos"]
 
@@ -75,7 +77,7 @@ def test_a_kill_after_the_swap_leaves_the_new_one_whole(root: Path) -> None:
     assert read_info(root).total_episodes == 2
     assert len(datasets.open(root)) == 16
     assert len(list(root.parent.iterdir())) == 2  # the old one, which nobody had the time to remove
-    edit(root, same_folder(root), lambda s: operations.delete(s, [0]))
+    edit(root, in_place_destination(root), lambda s: operations.delete(s, [0]))
     assert read_info(root).total_episodes == 1
     assert [path.name for path in root.parent.iterdir()] == ["demos"]
 
@@ -91,7 +93,7 @@ def test_a_kill_while_a_new_folder_is_made_leaves_no_folder_of_that_name(
     )
     assert done.returncode == -signal.SIGKILL
     assert not (tmp_path / "out").exists()
-    edit(root, new_folder(tmp_path / "out"), lambda s: operations.delete(s, [0]))
+    edit(root, new_destination(tmp_path / "out"), lambda s: operations.delete(s, [0]))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["demos", "out"]
 
 
@@ -104,11 +106,11 @@ def test_no_space_left_is_said_with_what_is_kept(
     monkeypatch.setattr(build_module, "write_stats", full)
     before = contents(root)
     with pytest.raises(UsageError) as refused:
-        edit(root, same_folder(root), lambda s: operations.delete(s, [0]))
+        edit(root, in_place_destination(root), lambda s: operations.delete(s, [0]))
     expected = f"no space left in {tmp_path} for the edited dataset; {root} is as it was"
     assert str(refused.value) == expected
     with pytest.raises(UsageError, match="nothing is left of it"):
-        edit(root, new_folder(tmp_path / "out"), lambda s: operations.delete(s, [0]))
+        edit(root, new_destination(tmp_path / "out"), lambda s: operations.delete(s, [0]))
     assert contents(root) == before
     assert [path.name for path in tmp_path.iterdir()] == ["demos"]
 
@@ -136,7 +138,7 @@ sys.exit(main(["data", "delete", sys.argv[1], "--episodes=0", "--in_place"]))
 def test_a_dataset_that_is_being_recorded_is_not_edited_in_place(root: Path) -> None:
     lock = lock_dataset(root)
     with pytest.raises(UsageError, match="is being recorded or edited by another process"):
-        edit(root, same_folder(root), lambda s: operations.delete(s, [0]))
+        edit(root, in_place_destination(root), lambda s: operations.delete(s, [0]))
     unlock_dataset(root, lock)
 
 
@@ -145,14 +147,14 @@ def test_downloads_that_others_share_are_not_edited_in_place(root: Path, tmp_pat
     (shared / "meta").mkdir(parents=True)
     (shared / "meta" / "info.json").symlink_to(root / "meta" / "info.json")
     with pytest.raises(UsageError, match="its files are links"):
-        same_folder(shared)
+        in_place_destination(shared)
 
 
 def test_a_missing_file_is_named_and_nothing_is_left(root: Path, tmp_path: Path) -> None:
     video = next(root.glob("videos/*/*/*"))
     video.unlink()
     with pytest.raises(UsageError, match=f"{video} is missing"):
-        edit(root, new_folder(tmp_path / "out"), lambda s: operations.delete(s, [0]))
+        edit(root, new_destination(tmp_path / "out"), lambda s: operations.delete(s, [0]))
     assert [path.name for path in tmp_path.iterdir()] == ["demos"]
 
 
@@ -160,10 +162,10 @@ def test_the_kernel_need_not_know_how_to_exchange_folders(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(files, "_exchange", lambda one, other: False)
-    edit(root, same_folder(root), lambda s: operations.delete(s, [0]))
+    edit(root, in_place_destination(root), lambda s: operations.delete(s, [0]))
     assert read_info(root).total_episodes == 2
     assert [path.name for path in root.parent.iterdir()] == ["demos"]
-    assert place.LOCK_FILE not in os.listdir(root)  # noqa: PTH208  the names alone
+    assert destination.LOCK_FILE not in os.listdir(root)  # noqa: PTH208  the names alone
     assert len(open_source(root).rows) == 2
 
 
@@ -177,8 +179,8 @@ def test_a_disk_that_does_not_take_the_last_name_leaves_nothing(
 
     before = contents(root)
     monkeypatch.setattr(files, "sync_folder", full)
-    monkeypatch.setattr(place, "sync_folder", full)
-    where = new_folder(tmp_path / output[0]) if output else same_folder(root)
+    monkeypatch.setattr(destination, "sync_folder", full)
+    where = new_destination(tmp_path / output[0]) if output else in_place_destination(root)
     with pytest.raises(UsageError, match=r"no space left .* (as it was|nothing is left of it)"):
         edit(root, where, lambda s: operations.delete(s, [0]))
     assert contents(root) == before
@@ -217,7 +219,7 @@ def test_a_disk_that_turns_read_only_is_one_line_and_not_its_lock(
     before = contents(root)
     monkeypatch.setattr(build_module, "write_stats", stop)
     with pytest.raises(UsageError, match=r"Read-only file system .* is as it was"):
-        edit(root, same_folder(root), lambda s: operations.delete(s, [0]))
+        edit(root, in_place_destination(root), lambda s: operations.delete(s, [0]))
     monkeypatch.undo()
     assert contents(root) == before
-    edit(root, same_folder(root), lambda s: operations.delete(s, [0]))
+    edit(root, in_place_destination(root), lambda s: operations.delete(s, [0]))

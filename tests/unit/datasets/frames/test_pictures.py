@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from proctor.datasets.frames.pictures import decode_pictures
+from proctor.datasets.frames.images import decode_images
 from proctor.datasets.writing.frame import PngEncoder
 from proctor.errors import DatasetError
 from proctor.features import Array
@@ -32,14 +32,14 @@ def files_of(wanted: Array) -> list[bytes]:
 def test_pictures_come_in_their_order_by_any_number_of_threads(threads: int) -> None:
     wanted = pictures()
     np.testing.assert_array_equal(
-        decode_pictures("here", files_of(wanted), (*SIZE, 3), None, threads), wanted
+        decode_images("here", files_of(wanted), (*SIZE, 3), None, threads), wanted
     )
 
 
 def test_a_scaled_picture_does_not_depend_on_those_beside_it() -> None:
     files = files_of(pictures())
-    together = decode_pictures("here", files, (*SIZE, 3), (3, 7), 4)
-    alone = [decode_pictures("here", [file], (*SIZE, 3), (3, 7))[0] for file in files]
+    together = decode_images("here", files, (*SIZE, 3), (3, 7), 4)
+    alone = [decode_images("here", [file], (*SIZE, 3), (3, 7))[0] for file in files]
     np.testing.assert_array_equal(together, alone)
 
 
@@ -51,10 +51,10 @@ def test_pngs_with_a_palette_and_jpegs_lie_beside_others() -> None:
         saved = io.BytesIO()
         image.fromarray(wanted[place]).convert(mode).save(saved, kind)
         files[place] = saved.getvalue()
-    found = decode_pictures("here", files, (*SIZE, 3), None, 3)
+    found = decode_images("here", files, (*SIZE, 3), None, 3)
     for place, file in enumerate(files):
         np.testing.assert_array_equal(
-            found[place], decode_pictures("here", [file], (*SIZE, 3))[0], err_msg=str(place)
+            found[place], decode_images("here", [file], (*SIZE, 3))[0], err_msg=str(place)
         )
     np.testing.assert_array_equal(found[[0, 1, 4, 6, 7, 8]], wanted[[0, 1, 4, 6, 7, 8]])
 
@@ -65,11 +65,11 @@ def test_a_damaged_one_among_many_is_refused(place: int, threads: int) -> None:
     files = files_of(pictures())
     files[place] = files[place][:60]
     with pytest.raises(DatasetError, match=r"^here: a picture is (damaged|nothing)"):
-        decode_pictures("here", files, (*SIZE, 3), None, threads)
+        decode_images("here", files, (*SIZE, 3), None, threads)
 
 
 def test_one_of_another_size_among_many_is_refused() -> None:
     files = files_of(pictures())
     files[3] = files_of(pictures()[:1, :4])[0]
     with pytest.raises(DatasetError, match="a picture is 20x4, expected 20x6"):
-        decode_pictures("here", files, (*SIZE, 3), None, 3)
+        decode_images("here", files, (*SIZE, 3), None, 3)

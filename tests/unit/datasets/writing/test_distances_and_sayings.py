@@ -12,14 +12,14 @@ import pytest
 from proctor import datasets
 from proctor.datasets.check import check
 from proctor.datasets.edit.build import edit
+from proctor.datasets.edit.destination import new_destination
 from proctor.datasets.edit.operations import delete
-from proctor.datasets.edit.place import new_folder
 from proctor.datasets.format.info import DEFAULT_FEATURES, Info
 from proctor.datasets.format.tables import read_stats
 from proctor.datasets.frames.depth import DepthScale
 from proctor.datasets.frames.video import probe
 from proctor.datasets.writer import DatasetWriter
-from proctor.datasets.writing.take import TakeWriter
+from proctor.datasets.writing.staged_episode import StagedEpisodeWriter
 from proctor.errors import DatasetError
 from proctor.features import Array
 from tests.unit.datasets.writing.toy import AXES, FAST
@@ -130,7 +130,7 @@ def test_info_json_says_what_lerobot_looks_for(recorded: Path) -> None:
 
 def test_it_is_checked_and_edited(recorded: Path, tmp_path: Path) -> None:
     assert check(recorded).findings == ()
-    place = new_folder(tmp_path / "edited")
+    place = new_destination(tmp_path / "edited")
     edit(recorded, place, lambda source: delete(source, [0]))
     before, after = datasets.open(recorded), datasets.open(tmp_path / "edited")
     assert check(tmp_path / "edited").findings == ()
@@ -161,7 +161,7 @@ def test_it_is_checked_and_edited(recorded: Path, tmp_path: Path) -> None:
 def test_what_is_neither_is_refused_and_the_take_goes_on(
     key: str, value: Any, why: str, tmp_path: Path
 ) -> None:
-    take = TakeWriter(tmp_path / "take", INFO, FAST)
+    take = StagedEpisodeWriter(tmp_path / "take", INFO, FAST)
     with pytest.raises(DatasetError, match=f"{key}: .*{why}"):
         take.add_frame(frame(0) | {key: value}, "pick")
     assert (take.length, list(tmp_path.glob("take/*.mp4*"))) == (0, [])
@@ -169,7 +169,7 @@ def test_what_is_neither_is_refused_and_the_take_goes_on(
 
 
 def test_an_episode_may_have_one_frame(tmp_path: Path) -> None:
-    take = TakeWriter(tmp_path / "take", INFO, FAST)
+    take = StagedEpisodeWriter(tmp_path / "take", INFO, FAST)
     take.add_frame(frame(0), "pick")
     assert probe(take.finish().video(FAR)).n_frames == 1
 
@@ -192,7 +192,7 @@ def test_features_that_nobody_could_read_are_refused(
 
 
 def test_depth_of_another_format_is_not_gone_on_with(recorded: Path, tmp_path: Path) -> None:
-    root = new_folder(tmp_path / "set")
+    root = new_destination(tmp_path / "set")
     edit(recorded, root, lambda source: delete(source, [0]))
     path = tmp_path / "set/meta/info.json"
     path.write_text(path.read_text().replace("gray12le", "yuv420p12le"))

@@ -23,12 +23,12 @@ from proctor.datasets.frames.encoder import Codec
 from proctor.datasets.frames.video import FrameReader, FrameRequest
 from proctor.datasets.reader import open as open_dataset
 from proctor.datasets.writer import DatasetWriter
-from proctor.datasets.writing.compaction import Limits, compact
-from proctor.datasets.writing.layout import Layout, recorded_codec
-from proctor.datasets.writing.take import TakeWriter, read_take
-from proctor.datasets.writing.workshop import lock_dataset, unlock_dataset
+from proctor.datasets.writing.compaction import FileSizeLimits, compact
+from proctor.datasets.writing.layout import FileLayout, recorded_codec
+from proctor.datasets.writing.staged_episode import StagedEpisodeWriter, read_staged_episode
+from proctor.datasets.writing.staging import lock_dataset, unlock_dataset
 from proctor.errors import DatasetError
-from proctor.machine import files
+from proctor.system import files
 from tests.unit.datasets.writing.toy import FAST, FEATURES, INFO, frame
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "data" / "datasets" / "video3ep"
@@ -111,7 +111,7 @@ def golden_again(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("golden") / "again"
     said = read_info(GOLDEN)
     features = {key: said.features[key] for key in said.features if key in _own(GOLDEN)}
-    layout = Layout(robot_type=said.robot_type)
+    layout = FileLayout(robot_type=said.robot_type)
     with DatasetWriter.create(root, said.fps, features, Codec(), layout) as writer:
         for frames, task in golden_frames():
             for values in frames:
@@ -268,7 +268,7 @@ def test_an_episode_that_was_not_ended_is_no_part_of_it(tmp_path: Path) -> None:
 def test_takes_made_elsewhere_are_appended_in_the_order_given(tmp_path: Path) -> None:
     takes = []
     for name, n in (("b", 2), ("a", 3)):
-        take = TakeWriter(tmp_path / name, INFO, FAST)
+        take = StagedEpisodeWriter(tmp_path / name, INFO, FAST)
         for i in range(n):
             take.add_frame(frame(i), name)
         takes.append(take.finish())
@@ -283,7 +283,7 @@ def test_takes_that_come_together_are_the_dataset_of_those_that_come_alone(tmp_p
     for way in ("alone", "together"):
         takes = []
         for n in (2, 3, 1):
-            take = TakeWriter(tmp_path / f"take{n}", INFO, FAST)
+            take = StagedEpisodeWriter(tmp_path / f"take{n}", INFO, FAST)
             for i in range(n):
                 take.add_frame(frame(i), f"push {n % 2}")
             takes.append(take.finish())
@@ -314,7 +314,7 @@ def test_takes_that_come_together_are_in_it_or_none_is(
     before = contents(tmp_path / "toy")
     takes = []
     for name in ("a", "b"):
-        take = TakeWriter(tmp_path / name, INFO, FAST)
+        take = StagedEpisodeWriter(tmp_path / name, INFO, FAST)
         take.add_frame(frame(5), name)
         takes.append(take.finish())
 
@@ -325,7 +325,7 @@ def test_takes_that_come_together_are_in_it_or_none_is(
         patched.setattr("proctor.datasets.writer.write_stats", full)
         with pytest.raises(DatasetError, match=r"1 finished episode kept, .* not in it yet"):
             writer.append_all(takes)
-    assert [read_take(take.folder).length for take in takes] == [1, 1]
+    assert [read_staged_episode(take.folder).length for take in takes] == [1, 1]
     writer.release()
     writer = DatasetWriter.resume(tmp_path / "toy", FAST)
     assert contents(tmp_path / "toy") == before
@@ -335,18 +335,18 @@ def test_takes_that_come_together_are_in_it_or_none_is(
 
 
 def test_a_take_of_other_features_is_refused(tmp_path: Path) -> None:
-    take = TakeWriter(tmp_path / "take", INFO, FAST)
+    take = StagedEpisodeWriter(tmp_path / "take", INFO, FAST)
     take.add_frame(frame(0), "push")
     other = {"observation.state": {"dtype": "float32", "shape": [4], "names": None}}
     writer = DatasetWriter.create(tmp_path / "toy", 10, other, FAST)
     with pytest.raises(DatasetError, match=r"recorded with other features: .* float32 \[4\]"):
         writer.append(take.finish())
-    assert read_take(tmp_path / "take").length == 1
+    assert read_staged_episode(tmp_path / "take").length == 1
 
 
 def test_files_roll_over_by_size_and_folders_by_number(tmp_path: Path) -> None:
     root = tmp_path / "toy"
-    writer = DatasetWriter.create(root, 10, FEATURES, FAST, Layout(chunks_size=2))
+    writer = DatasetWriter.create(root, 10, FEATURES, FAST, FileLayout(chunks_size=2))
     record(writer, 2, 2, 2, 2, 2)
     assert "data/chunk-002/file-000.parquet" in files_of(root)
     before = rows_of(root)
@@ -354,7 +354,7 @@ def test_files_roll_over_by_size_and_folders_by_number(tmp_path: Path) -> None:
     size = (root / "data/chunk-000/file-000.parquet").stat().st_size
     film = (root / f"videos/{TOP}/chunk-000/file-000.mp4").stat().st_size
     lock = lock_dataset(root)
-    lock = compact(root, Limits(data=int(2.5 * size), video=int(3.5 * film)), lock)
+    lock = compact(root, FileSizeLimits(data=int(2.5 * size), video=int(3.5 * film)), lock)
     unlock_dataset(root, lock)
     found = files_of(root)
     assert {name for name in found if name.startswith("data")} == {
@@ -477,7 +477,7 @@ def test_a_full_disk_loses_nothing_that_was_finished(
     root = tmp_path / "toy"
     writer = DatasetWriter.create(root, 10, FEATURES, FAST)
     record(writer, 3)
-    take = TakeWriter(tmp_path / "take", INFO, FAST)
+    take = StagedEpisodeWriter(tmp_path / "take", INFO, FAST)
     take.add_frame(frame(4), "lift")
     finished = take.finish()
     with monkeypatch.context() as full:
@@ -510,7 +510,7 @@ def test_a_disk_that_fills_while_frames_come_costs_the_open_episode(
     record(writer, 2)
     writer.add_frame(frame(0), "push")
     with monkeypatch.context() as full:
-        full.setattr(TakeWriter, "_video", _no_space)
+        full.setattr(StagedEpisodeWriter, "_video", _no_space)
         with pytest.raises(
             DatasetError, match=r"no space left; 1 finished .* open episode is lost"
         ):

@@ -20,8 +20,12 @@ from proctor.datasets.format.info_file import read_info
 from proctor.datasets.format.tasks import read_tasks
 from proctor.datasets.reader import open as open_dataset
 from proctor.datasets.writer import DatasetWriter
-from proctor.datasets.writing.take import Take, TakeWriter, read_take
-from proctor.machine import files
+from proctor.datasets.writing.staged_episode import (
+    StagedEpisode,
+    StagedEpisodeWriter,
+    read_staged_episode,
+)
+from proctor.system import files
 from tests.unit.datasets.writing.test_writer import TOP, contents, rows_of, shades
 from tests.unit.datasets.writing.toy import FAST, FEATURES, frame
 
@@ -98,7 +102,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     record(writer, 0, 1, 2, task="push")
     record(writer, 0, 1, task="push")
     for name, shade in (("take0", 4), ("take1", 6)):
-        take = TakeWriter(folder / name, writer.info, FAST)
+        take = StagedEpisodeWriter(folder / name, writer.info, FAST)
         take.add_frame({key: frame(shade)[key] for key in FEW}, "lift")
         take.add_frame({key: frame(shade + 1)[key] for key in FEW}, "lift")
         take.finish()
@@ -110,8 +114,8 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def takes_in(folder: Path) -> list[Take]:
-    return [read_take(folder / name) for name in ("take0", "take1")]
+def takes_in(folder: Path) -> list[StagedEpisode]:
+    return [read_staged_episode(folder / name) for name in ("take0", "take1")]
 
 
 EVERY = [
@@ -189,13 +193,13 @@ def test_episodes_that_somebody_heard_of_outlive_sigkill(tmp_path: Path) -> None
     heard = 0
     for _ in range(3):
         ear, said = os.pipe()
-        recorder = forked(partial(record_for_ever, root, said))
+        callback = forked(partial(record_for_ever, root, said))
         os.close(said)
         with os.fdopen(ear) as lines:
             heard = int(lines.readline())
             time.sleep(chance.uniform(0, 0.3))
-            os.kill(recorder, signal.SIGKILL)
-            os.waitpid(recorder, 0)
+            os.kill(callback, signal.SIGKILL)
+            os.waitpid(callback, 0)
             heard += len(lines.read().splitlines())
         assert check_left(root, least=heard) <= heard + 1  # one may be in that nobody heard of
     assert shades(root) == [[0, 1, 2]] * read_info(root).total_episodes

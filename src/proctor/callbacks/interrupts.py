@@ -1,0 +1,55 @@
+"""Ctrl-C that cannot get lost."""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import Any
+
+from proctor.callbacks.base import Callback
+from proctor.runs.records import Pulse
+
+_LOST_AFTER_S = 0.5
+
+
+class Interrupts(Callback):
+    """Turns signals that ask to stop into KeyboardInterrupt, and again if that was swallowed.
+
+    The handlers stay until the block ends, which is when the report is written and shown; then
+    those of before are back.
+
+    SIGHUP says that the terminal is gone (a dropped ssh); under ``nohup`` it is ignored and stays
+    so. The kernel and the shell may both send one, and the second must not stop the report: once
+    it came it is ignored, also when the block has ended.
+
+    Code of others swallows what is raised inside it: numpy's lazy import of ``numpy.random``
+    does, and so does any finaliser. A run that goes on after Ctrl-C is interrupted once more.
+    """
+
+    def __init__(self) -> None:
+        self._asked_at: float | None = None
+        self._asked_by = signal.SIGINT
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Interrupts:
+        for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signum is not signal.SIGHUP or signal.getsignal(signum) is not signal.SIG_IGN:
+                self._before[signum] = signal.signal(signum, self._interrupt)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for signum, handler in self._before.items():
+            signal.signal(signum, signal.SIG_DFL if handler is None else handler)
+
+    def _interrupt(self, signum: int, frame: Any) -> None:
+        self._asked_at, self._asked_by = time.monotonic(), signal.Signals(signum)
+        if signum == signal.SIGHUP:
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+            self._before.pop(signal.SIGHUP, None)
+        raise KeyboardInterrupt(self._asked_by)
+
+    def pulse(self, pulse: Pulse) -> None:
+        """Interrupt a run that is still alive long after it was told to stop."""
+        if self._asked_at is not None and time.monotonic() - self._asked_at > _LOST_AFTER_S:
+            self._asked_at = None
+            raise KeyboardInterrupt(self._asked_by)

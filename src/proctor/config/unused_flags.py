@@ -1,0 +1,149 @@
+"""Flags that were set and that nothing asks for, since what they belong to is off: said in a line.
+
+A value that is as by default was not set: files, LeRobot's and ours, hold every flag.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import MISSING, fields, replace
+from typing import Any
+
+from proctor.config.base import RunConfig
+from proctor.config.evaluation import EvalConfig
+from proctor.config.recording import RecordConfig
+from proctor.config.training import TrainConfig
+from proctor.datasets.cache_settings import CacheKind
+from proctor.lerobot_flags import unused_note
+from proctor.policies.lerobot.config import CheckpointConfig
+from proctor.policies.lerobot.pretrained import PretrainedConfig
+
+Idle = tuple[list[str], str]
+"""Names of flags, and why they change nothing."""
+
+
+def unused_in_training(config: TrainConfig) -> list[str]:
+    """Return a line for every reason for which flags of a training change nothing."""
+    found = _notes([*_switched_off(config), *_of_playing(config), *_of_saving(config)])
+    if config.dataset.eval_split and not config.eval_steps:
+        found.append(
+            f"--dataset.eval_split={config.dataset.eval_split:g} holds episodes out and no loss is "
+            "computed on them: add --eval_steps=N, or leave it out"
+        )
+    return found
+
+
+def unused_without_images(config: TrainConfig) -> list[str]:
+    """Return a line on flags of pictures, for a policy that looks at none."""
+    asked = [f"dataset.{name}" for name in _set(config.dataset, "image_size", "cache")]
+    asked += ["dataset.image_transforms.enable"] * config.dataset.image_transforms.enable
+    return _notes([(asked, "the policy looks at no pictures")])
+
+
+def unused_without_preset(config: TrainConfig, policy: CheckpointConfig) -> list[str]:
+    """Return a line on the fields of ``policy`` that say its preset, where that is not used."""
+    if config.use_policy_training_preset:
+        return []
+    given = [f.name for f in fields(policy) if f.name.startswith(("optimizer_", "scheduler_"))]
+    if isinstance(config.policy, PretrainedConfig):
+        given = [name for name in given if name in config.policy.overrides]
+    usual, preset = {f.name: _default(f) for f in fields(policy)}, policy.training_preset()
+    said = [  # others are asked for by the network itself
+        f"policy.{name}"
+        for name in _set(policy, *given)
+        if replace(policy, **{name: usual[name]}).training_preset() != preset
+    ]
+    return _notes([(said, "--use_policy_training_preset=false leaves it to --optimizer.*")])
+
+
+def unused_in_run(config: RunConfig) -> list[str]:
+    """Return a line for every reason for which flags of a run change nothing."""
+    found: list[Idle] = []
+    if isinstance(config, EvalConfig):
+        found += _of_evaluation(config)
+    elif isinstance(config, RecordConfig):
+        found += _of_recording(config)
+    if not config.eval.use_async_envs:
+        watched = [f"eval.{name}" for name in _set(config.eval, "watchdog_s", "draw_slots")]
+        found.append((watched, "without processes nobody waits (--eval.use_async_envs=false)"))
+    return _notes(found)
+
+
+def _of_evaluation(config: EvalConfig) -> Iterator[Idle]:
+    if not config.wandb.enable:
+        yield _changed("wandb", config.wandb), "--wandb.enable is not set"
+    if not config.video.per_task:
+        others = [name for name in _changed("video", config.video) if name != "video.episodes"]
+        yield others, "--video.episodes=0 films none"
+    if not config.live:
+        yield _set(config, "live_host", "live_port"), "--live is not set"
+    if config.against is None:
+        yield _set(config, "alpha"), "it is the level of a test, which --against makes"
+    if config.record is None:
+        yield _set(config, "record_images"), "--record is not set"
+
+
+def _of_recording(config: RecordConfig) -> Iterator[Idle]:
+    if not config.record.images:
+        kept = [f"dataset.{name}" for name in _set(config.dataset, "codec", "video")]
+        yield kept, "--record.images=false records no pictures"
+    elif config.dataset.video is False:
+        codec = [f"dataset.{name}" for name in _set(config.dataset, "codec")]
+        yield codec, "--dataset.video=false keeps pictures in the tables"
+
+
+def _switched_off(config: TrainConfig) -> Iterator[Idle]:
+    compiling, transforms = config.accelerator.compile, config.dataset.image_transforms
+    for section, settings, switch in (
+        ("ema", config.ema, "enable"),
+        ("accelerator.compile", compiling, "enabled"),
+        ("dataset.image_transforms", transforms, "enable"),
+        ("wandb", config.wandb, "enable"),
+    ):
+        if not getattr(settings, switch):
+            yield _changed(section, settings), f"--{section}.{switch} is not set"
+    if config.dataset.cache is CacheKind.OFF:
+        kept = [f"dataset.{name}" for name in _set(config.dataset, "cache_gb", "cache_dir")]
+        yield kept, "--dataset.cache is off"
+    if not config.num_workers:
+        own = _set(config, "prefetch_factor", "dataloader_multiprocessing_context")
+        yield own, "--num_workers=0 starts no process"
+
+
+def _of_playing(config: TrainConfig) -> Iterator[Idle]:
+    played = [*_changed("eval", config.eval), *_changed("video", config.video)]
+    if config.env is None:
+        yield [*_set(config, "env_eval_freq"), *played], "no --env.type is given to play in"
+    elif not config.env_eval_freq:
+        yield [*played, "env.type"], "--env_eval_freq=0 plays no checkpoint"
+    if config.env is None and config.ema.enable:
+        averaged = [f"ema.{name}" for name in _set(config.ema, "use_for_eval")]
+        yield averaged, "no --env.type is given to play in"
+
+
+def _of_saving(config: TrainConfig) -> Iterator[Idle]:
+    if not config.save_checkpoint:
+        yield _set(config, "save_freq", "keep_last", "keep_best"), "--save_checkpoint=false"
+    if not config.eval_steps:
+        yield _set(config, "max_eval_samples"), "no held-out loss is computed without --eval_steps"
+
+
+def _changed(section: str, settings: Any) -> list[str]:
+    """Name what of a section is not as by default."""
+    names = (f.name for f in fields(settings) if f.init)
+    return [f"{section}.{name}" for name in _set(settings, *names)]
+
+
+def _set(settings: Any, *names: str) -> list[str]:
+    """Return those of the names whose value is not their default."""
+    usual = {f.name: f for f in fields(settings)}
+    return [name for name in names if getattr(settings, name) != _default(usual[name])]
+
+
+def _default(field: Any) -> Any:
+    made = field.default_factory is not MISSING
+    return field.default_factory() if made else field.default
+
+
+def _notes(found: Iterable[Idle]) -> list[str]:
+    return [unused_note([f"--{name}" for name in names], why) for names, why in found if names]

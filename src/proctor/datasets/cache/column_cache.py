@@ -1,0 +1,199 @@
+"""Where decoded columns are put: in memory or, when they are large, in files that are mapped.
+
+The files lie in an entry of the cache's folder (cache_folder.py), so that they are shared by
+processes, found again later, listed and cleared with it. Each appears whole, by a rename.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from proctor.datasets.cache.folder import (
+    CacheEntryHandle,
+    CacheEntryInfo,
+    file_identity,
+    open_entry,
+)
+from proctor.datasets.cache_settings import CacheKind, FrameCacheSettings
+from proctor.errors import DatasetError
+from proctor.features import Array
+
+IN_MEMORY = 2**30
+"""Bytes of columns that are held in memory; more are mapped."""
+
+
+@dataclass(frozen=True)
+class ColumnGroup:
+    """Columns that are decoded together."""
+
+    files: tuple[Path, ...]
+    """What they are decoded from."""
+    shapes: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
+    """Of columns of numbers, the whole shape and the type."""
+    nbytes: int
+    """What they will fill, about."""
+
+    @property
+    def key(self) -> str:
+        """What they depend on, as a name."""
+        told = hashlib.sha256(repr(sorted(self.shapes.items())).encode())
+        for path in self.files:
+            told.update(f"{path.absolute()} {file_identity(path)}\n".encode())
+        return told.hexdigest()[:24]
+
+
+class ColumnCache:
+    """Gives columns their room."""
+
+    def __init__(self, dataset: str, settings: FrameCacheSettings) -> None:
+        self._dataset, self._settings = dataset, settings
+
+    def takes(self, plan: ColumnGroup) -> bool:
+        """Tell whether columns are too large for memory, and go to a folder."""
+        return plan.nbytes > IN_MEMORY and self._settings.cache is not CacheKind.RAM
+
+    def entry(self, what: str, plan: ColumnGroup) -> CacheEntryHandle:
+        """Return the folder that takes columns.
+
+        Raises:
+            DatasetError: the cache has no room for them, or cannot be used.
+        """
+        rows = max((shape[0] for shape, _ in plan.shapes.values()), default=0)
+        card = CacheEntryInfo(self._dataset, what, (len(plan.shapes), rows, 1), rows, plan.nbytes)
+        return open_entry(self._settings.folder, plan.key, card, self._settings.most_bytes)
+
+
+def allocate_in_memory(plan: ColumnGroup) -> dict[str, Array]:
+    """Return room in memory, which is used as it is filled: not on the word of a file.
+
+    Raises:
+        DatasetError: there will not be enough.
+    """
+    try:
+        return {key: np.empty(shape, dtype) for key, (shape, dtype) in plan.shapes.items()}
+    except (MemoryError, ValueError):
+        raise DatasetError(
+            f"{plan.files[0].parent}: the numbers of its frames ({plan.nbytes} bytes) do not fit "
+            "into memory"
+        ) from None
+
+
+def map_cached(folder: Path, plan: ColumnGroup) -> dict[str, Array] | None:
+    """Return the columns of numbers that are on the disk already; None where one is not."""
+    found = {}
+    for name, key in _names(plan):
+        try:
+            values = np.load(folder / f"{name}.npy", mmap_mode="r")
+        except (OSError, ValueError):
+            return None
+        shape, dtype = plan.shapes[key]
+        if values.shape != shape or values.dtype != dtype:
+            return None
+        found[key] = values
+    return found
+
+
+def allocate_on_disk(folder: Path, plan: ColumnGroup) -> dict[str, Array]:
+    """Return room in files of our own; ``publish`` gives them their names.
+
+    Raises:
+        DatasetError: the disk is full.
+    """
+    made: dict[str, Array] = {}
+    try:
+        for name, key in _names(plan):
+            shape, dtype = plan.shapes[key]
+            made[key] = np.lib.format.open_memmap(_part(folder, name), "w+", dtype, shape)
+            _take_room(_part(folder, name))
+    except OSError as error:
+        with removing_unfinished(folder, plan):
+            raise _full(folder, error) from None
+    return made
+
+
+def _take_room(path: Path) -> None:
+    """Have the disk set all of a file aside: a full one kills whoever writes to the mapping.
+
+    Raises:
+        OSError: there is not as much.
+    """
+    if sys.platform == "linux":
+        with path.open("r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+
+
+def publish(folder: Path, plan: ColumnGroup, columns: Mapping[str, Array]) -> dict[str, Array]:
+    """Give filled columns their names, and return them for reading.
+
+    Raises:
+        DatasetError: the disk is full, or somebody removed them.
+    """
+    try:
+        for name, key in _names(plan):
+            values = columns[key]
+            assert isinstance(values, np.memmap)
+            values.flush()
+            _part(folder, name).replace(folder / f"{name}.npy")
+    except OSError as error:
+        raise _full(folder, error) from None
+    found = map_cached(folder, plan)
+    if found is None:
+        raise DatasetError(f"{folder} was removed while it was filled; try again")
+    return found
+
+
+@contextlib.contextmanager
+def removing_unfinished(folder: Path, plan: ColumnGroup) -> Iterator[None]:
+    """Remove the room that was made for columns if they cannot be filled."""
+    try:
+        yield
+    finally:
+        for name, _ in _names(plan):
+            _part(folder, name).unlink(missing_ok=True)
+
+
+def images_on_disk(folder: Path, number: int, batches: Iterator[pa.Array]) -> list[pa.Array]:
+    """Write the pictures of table ``number``, unless they are there, and map them.
+
+    Raises:
+        DatasetError: the disk is full.
+    """
+    path = folder / f"pictures-{number}.arrow"
+    if not path.exists():
+        part = _part(folder, path.stem)
+        schema = pa.schema([("bytes", pa.large_binary())])
+        try:
+            with pa.OSFile(str(part), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+                for batch in batches:
+                    writer.write_batch(pa.record_batch([batch], schema=schema))
+            part.replace(path)
+        except OSError as error:
+            part.unlink(missing_ok=True)
+            raise _full(folder, error) from None
+    reader = pa.ipc.open_file(pa.memory_map(str(path)))
+    return [reader.get_batch(i).column(0) for i in range(reader.num_record_batches)]
+
+
+def _names(plan: ColumnGroup) -> Sequence[tuple[str, str]]:
+    return [(f"column-{i}", key) for i, key in enumerate(plan.shapes)]
+
+
+def _part(folder: Path, name: str) -> Path:
+    return folder / f"{name}.{os.getpid()}.part"
+
+
+def _full(folder: Path, error: OSError) -> DatasetError:
+    return DatasetError(
+        f"{folder}: decoded columns cannot be kept there ({error.strerror or error}); make room, "
+        "or choose another folder with --dataset.cache_dir"
+    )

@@ -1,0 +1,33 @@
+"""A disk that did not take something, in words."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections.abc import Iterator
+from pathlib import Path
+
+from proctor.errors import DatasetError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+@contextlib.contextmanager
+def explaining_disk_errors(root: Path, kept: str) -> Iterator[None]:
+    """Say of what the disk did not take why, and what is kept.
+
+    Raises:
+        DatasetError: instead of an OSError.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise DatasetError(
+            f"{root} cannot be written: {write_failure_reason(error)}; {kept}"
+        ) from error
+
+
+def write_failure_reason(error: OSError) -> str:
+    """Return why something was not written, in words; Arrow says the number in its text only."""
+    full = error.errno in _FULL or any(f"[errno {number}]" in str(error) for number in _FULL)
+    return "no space left" if full else error.strerror or str(error)

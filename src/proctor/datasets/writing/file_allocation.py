@@ -1,0 +1,137 @@
+"""Which files an episode gets: the next ones that nothing lies in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import pyarrow.parquet as pq
+
+from proctor.datasets.format.episodes import Episodes
+from proctor.datasets.format.info import Info, data_file, episode_files, episodes_file, video_file
+from proctor.features import Array
+
+FileNumber = tuple[int, int]
+"""The chunk and the file of a table or a video."""
+_Part = TypeVar("_Part")
+
+
+def file_number(info: Info, position: int) -> FileNumber:
+    """Return the chunk and the file of the ``position``-th file of a kind."""
+    return divmod(position, info.chunks_size)
+
+
+def group_by_limit(sized: Iterable[tuple[_Part, float]], most_bytes: float) -> list[list[_Part]]:
+    """Return which become one file: neighbours, as many as stay below the limit, one at least."""
+    groups: list[list[_Part]] = []
+    filled = 0.0
+    for part, size in sized:
+        if groups and filled + size < most_bytes:
+            groups[-1].append(part)
+            filled += size
+        else:
+            groups.append([part])
+            filled = size
+    return groups
+
+
+@dataclass(frozen=True)
+class FileAllocation:
+    """The files of episodes that came together: tables for all of them, a video for each."""
+
+    episode: int
+    """The first of them."""
+    data: FileNumber
+    episodes: FileNumber
+    videos: dict[str, list[FileNumber]]
+
+    def paths(self, root: Path, info: Info) -> list[Path]:
+        """Return the files, in the order they are removed: the reverse of how they came."""
+        return [
+            episodes_file(root, *self.episodes),
+            data_file(root, info, *self.data),
+            *(
+                video_file(root, info, key, *place)
+                for key, places in self.videos.items()
+                for place in places
+                if key in info.video_keys
+            ),
+        ]
+
+    def unused(self, root: Path, info: Info, episodes: Episodes) -> list[Path]:
+        """Return those of the files in which no episode of the dataset lies."""
+        used = {data_file(root, info, *row.data) for row in episodes}
+        used |= {
+            video_file(root, info, key, span.chunk, span.file)
+            for row in episodes
+            for key, span in row.videos.items()
+        }
+        if len(episodes):
+            used |= set(committed_files(root, len(episodes)))
+        return [path for path in self.paths(root, info) if path not in used]
+
+
+def next_allocation(root: Path, info: Info, last: FileAllocation | None, n: int) -> FileAllocation:
+    """Return the files of the ``n`` episodes after those of ``last``; none of them exists."""
+
+    def free(before: FileNumber | None, path_of: Callable[[int, int], Path]) -> FileNumber:
+        place = (0, 0) if before is None else after(before, info.chunks_size)
+        while path_of(*place).exists():
+            place = after(place, info.chunks_size)
+        return place
+
+    def films(before: FileNumber | None, path_of: Callable[[int, int], Path]) -> list[FileNumber]:
+        places: list[FileNumber] = []
+        for _ in range(n):
+            places.append(free(places[-1] if places else before, path_of))
+        return places
+
+    return FileAllocation(
+        episode=info.total_episodes,
+        data=free(last.data if last else None, partial(data_file, root, info)),
+        episodes=free(last.episodes if last else None, partial(episodes_file, root)),
+        videos={
+            key: films(last.videos[key][-1] if last else None, partial(video_file, root, info, key))
+            for key in info.video_keys
+        },
+    )
+
+
+def last_allocation(root: Path, info: Info, episodes: Episodes) -> FileAllocation | None:
+    """Return the files with the highest numbers that episodes lie in; None before the first."""
+    if not len(episodes):
+        return None
+    last = committed_files(root, len(episodes))[-1]
+    return FileAllocation(
+        episode=len(episodes) - 1,
+        data=_highest(episodes.data_chunk, episodes.data_file),
+        episodes=(int(last.parent.name.split("-")[1]), int(last.stem.split("-")[1])),
+        videos={
+            key: [_highest(episodes.videos[key].chunk, episodes.videos[key].file)]
+            for key in info.video_keys
+        },
+    )
+
+
+def after(place: FileNumber, chunks_size: int) -> FileNumber:
+    """Return the number of the file after ``place``."""
+    chunk, file = place
+    return (chunk, file + 1) if file + 1 < chunks_size else (chunk + 1, 0)
+
+
+def _highest(chunks: Array, files: Array) -> FileNumber:
+    return max(zip(chunks.tolist(), files.tolist(), strict=True))
+
+
+def committed_files(root: Path, n_episodes: int) -> list[Path]:
+    """Return the tables of episodes that hold the first ``n_episodes``; later ones do not count."""
+    found, rows = [], 0
+    for path in episode_files(root):
+        if rows >= n_episodes:
+            break
+        found.append(path)
+        rows += pq.read_metadata(path).num_rows
+    return found

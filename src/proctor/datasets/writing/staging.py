@@ -1,0 +1,180 @@
+"""What a dataset's folder holds besides the dataset, where no reader looks: ``.proctor/``.
+
+    .proctor/
+      takes/                     episodes that are being recorded
+      publishing.json            the files of episodes on their way in; gone once they are in
+      levels/<camera>.u32        how often each level was seen in an episode's sampled pictures
+
+LeRobot keeps no more of pictures than a few quantiles an episode, of which those of a dataset
+cannot be worked out. Of levels they can: [C, 256] counts an episode, in order. Somebody else may
+have edited the dataset since: counts are believed only where the episode's statistics agree.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from proctor.datasets.numbers.statistics import N_LEVELS, FeatureStats
+from proctor.datasets.writing.file_allocation import FileAllocation, FileNumber
+from proctor.errors import DatasetError, FolderInUse
+from proctor.features import Array
+from proctor.system.files import UNFINISHED, atomic_write, read_regular_file, sync_folder
+from proctor.system.locks import LOCK_FILE, Lock, take_lock
+
+WORKSHOP = ".proctor"
+_MOST = 2**40
+
+
+class StagingArea:
+    """The private folder of the dataset in ``root``."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._folder = root / WORKSHOP
+        self._publishing = self._folder / "publishing.json"
+        self.takes = self._folder / "takes"
+
+    def intend(self, places: FileAllocation) -> None:
+        """Write down which files come next, before they do."""
+        said = {
+            "episode": places.episode,
+            "data": places.data,
+            "episodes": places.episodes,
+            "videos": places.videos,
+        }
+        atomic_write(self._publishing, json.dumps(said).encode())
+
+    def intended(self) -> FileAllocation | None:
+        """Return what was on its way when somebody was killed, if anything was."""
+        try:
+            said = json.loads(read_regular_file(self._publishing))
+            return FileAllocation(
+                _whole(said["episode"]),
+                _number(said["data"]),
+                _number(said["episodes"]),
+                {key: [_number(p) for p in places] for key, places in said["videos"].items()},
+            )
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            raise DatasetError(
+                f"{self._publishing} is damaged; remove it and run: proctor data check {self._root}"
+            ) from None
+
+    def forget(self) -> None:
+        """All of it is in, or gone again."""
+        self._publishing.unlink(missing_ok=True)
+
+    def write_levels(self, key: str, episode: int, counts: Array) -> None:
+        """Keep the counts [C, 256] of an episode's pictures, after those of the ones before."""
+        path = self._levels(key)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        with path.open("r+b") as file:
+            file.truncate(episode * counts.size * 4)  # counts that are not there are zeros
+            file.seek(0, 2)
+            file.write(counts.astype("<u4").tobytes())
+
+    def read_levels(self, key: str, channels: int) -> Array:
+        """Return all counts that were kept, [episodes, C, 256]."""
+        try:
+            content = read_regular_file(self._levels(key), most=2**32)
+        except OSError:
+            return np.zeros((0, channels, N_LEVELS), np.uint32)
+        size = channels * N_LEVELS * 4
+        whole = content[: len(content) // size * size]
+        return np.frombuffer(whole, "<u4").reshape(-1, channels, N_LEVELS)
+
+    def clear(self) -> None:
+        """Remove takes that nobody finished, and files that were being written."""
+        shutil.rmtree(self.takes, ignore_errors=True)
+        for folder in ("meta", "data", "videos", WORKSHOP):
+            for part in (self._root / folder).rglob(f"*{UNFINISHED}"):
+                part.unlink(missing_ok=True)
+
+    def leave(self) -> None:
+        """Remove what only a writer needs."""
+        for folder in (self.takes, self._folder):
+            with contextlib.suppress(OSError):  # the levels stay
+                folder.rmdir()
+
+    def _levels(self, key: str) -> Path:
+        return self._folder / "levels" / f"{key}.u32"
+
+
+def counts_match_stats(counts: Array, stats: FeatureStats) -> bool:
+    """Tell whether counts of levels are those of the pictures that ``stats`` are of."""
+    total, seen = counts.sum(axis=1), counts > 0
+    if not (total > 0).all():
+        return False
+    found = {
+        "min": seen.argmax(axis=1),
+        "max": N_LEVELS - 1 - seen[:, ::-1].argmax(axis=1),
+        "mean": counts @ np.arange(N_LEVELS) / total,
+    }
+    return all(
+        np.allclose(levels / 255, stats[name].ravel(), rtol=1e-5, atol=1e-7)
+        for name, levels in found.items()
+    )
+
+
+def lock_dataset(root: Path) -> Lock:
+    """Keep other writers and editors out of ``root``.
+
+    Raises:
+        DatasetError: one is there.
+    """
+    try:
+        return take_lock(root)
+    except FolderInUse:
+        raise DatasetError(
+            f"{root} is being recorded or edited by another process; wait until it has ended"
+        ) from None
+
+
+def unlock_dataset(root: Path, lock: Lock) -> None:
+    """Let others in, and leave no trace of the lock, where the disk still lets us."""
+    with contextlib.suppress(OSError):  # a file that nobody locks keeps nobody out
+        (root / LOCK_FILE).unlink(missing_ok=True)
+    lock.release()
+
+
+def has_content(root: Path) -> bool:
+    """Tell whether a folder holds more than what a kill or a full disk left of a beginning."""
+    return any(
+        path.name not in (WORKSHOP, LOCK_FILE) and not _is_unbegun(path) for path in root.iterdir()
+    )
+
+
+def _is_unbegun(path: Path) -> bool:
+    """Tell whether it is a dataset's first folder, without its first file."""
+    if path.name != "meta" or not path.is_dir():
+        return False
+    return all(entry.name.endswith(UNFINISHED) for entry in path.iterdir())
+
+
+def make_folders(root: Path, paths: Iterable[Path]) -> None:
+    """Make the folders of files below ``root``; once this returns a power cut leaves them."""
+    for path in paths:
+        missing = [folder for folder in path.parents if root in folder.parents]
+        for folder in reversed(missing):
+            if not folder.is_dir():
+                folder.mkdir()
+                sync_folder(folder.parent)
+
+
+def _whole(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MOST:
+        raise ValueError(value)
+    return value
+
+
+def _number(value: list[object]) -> FileNumber:
+    chunk, file = value
+    return _whole(chunk), _whole(file)

@@ -1,0 +1,73 @@
+"""A simulator with a camera in front of it: the same world, and a video of every episode."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from proctor.benchmarks.base import Sim
+from proctor.callbacks.video import VideoCamera, VideoFile, side_by_side
+from proctor.features import Array, Observation
+from proctor.runs.journal import video_path
+from proctor.types import EpisodeSpec, StepResult
+
+
+class VideoSim:
+    """Films the start, every n-th step and the end; renders nothing twice."""
+
+    def __init__(self, sim: Sim, camera: VideoCamera) -> None:
+        self._sim = sim
+        self._camera = camera
+        self._video: VideoFile | None = None
+        self._seen: Observation = {}  # what has been observed of this moment
+        self._steps = 0
+
+    def reset(self, spec: EpisodeSpec) -> None:
+        """Reset, and begin a video."""
+        self._abandon()
+        self._sim.reset(spec)
+        self._spec, self._steps, self._seen = spec, 0, {}
+        self._every = self._camera.steps_apart(spec.task.fps)
+        path = self._camera.folder / video_path(spec.key)
+        self._video = VideoFile(path, self._camera, spec.task.fps)
+        self._film()
+
+    def step(self, action: Array) -> StepResult:
+        """Step, and film where it is time; the last step completes the video."""
+        step = self._sim.step(action)
+        self._steps += 1
+        self._seen = {}
+        ended = step.terminated or self._steps >= self._spec.task.max_steps
+        if ended or self._steps % self._every == 0:
+            self._film()
+        if ended and self._video is not None:
+            self._video.finish()
+            self._video = None
+        return step
+
+    def observe(self, keys: Sequence[str]) -> Observation:
+        """Return the current observation, rendering only what has not been filmed."""
+        missing = [key for key in keys if key not in self._seen]
+        if missing:
+            self._seen |= self._sim.observe(missing)
+        return {key: self._seen[key] for key in keys}
+
+    def physics(self) -> Array:
+        """Return where the world is."""
+        return self._sim.physics()
+
+    def close(self) -> None:
+        """Close the simulator; a video that is not complete is given up."""
+        try:
+            self._abandon()
+        finally:
+            self._sim.close()
+
+    def _film(self) -> None:
+        if self._video is not None:
+            pictures = self.observe(self._camera.keys)
+            self._video.add(side_by_side(list(pictures.values())))
+
+    def _abandon(self) -> None:
+        if self._video is not None:
+            self._video.abandon()
+            self._video = None

@@ -1,0 +1,197 @@
+"""Opens a benchmark as an evaluation would: its imports, one reset, one step, one picture.
+
+    python -m proctor.evaluation.smoke_test metaworld
+
+Each is tried in a process of its own, so that a crash or a hang is a finding and not the end.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+from proctor import plugins
+from proctor.benchmarks.base import Benchmark, display_keys
+from proctor.errors import MissingExtra, NoGraphics, UsageError, summarize_traceback
+from proctor.system.doctor import DoctorFinding, DoctorLevel
+from proctor.system.platform_info import (
+    usable_cores,
+)
+
+LIMIT_S = 180.0
+"""Imports from a cold disk are slow."""
+_MARK = "proctor-trial: "
+_PIXELS = 64
+_LEFT_OUT = ("fake", "hub")  # a toy; and what cannot be opened without a repository's name
+_FIELDS: dict[str, dict[str, Any]] = {"gym": {"id": "CartPole-v1", "success": "terminated"}}
+
+
+class SmokeTestOutput(Enum):
+    """What came of a trial."""
+
+    OPENED = "opened"
+    NOT_INSTALLED = "not installed"
+    LACKING = "lacking"
+    """Installed, but without files that an evaluation downloads first."""
+    BROKEN = "broken"
+
+
+@dataclass(frozen=True)
+class SmokeTestResult:
+    """What trying one benchmark has shown."""
+
+    name: str
+    found: SmokeTestOutput
+    text: str
+    fix: str = ""
+    """The command that mends it, or shows more."""
+
+
+def smoke_test_benchmarks(environment: Mapping[str, str]) -> Iterator[DoctorFinding]:
+    """Try every benchmark, as many at once as there are cores, and say what was found."""
+    yield from map(smoke_test_finding, smoke_test_all(environment, usable_cores()))
+
+
+def smoke_test_all(environment: Mapping[str, str], at_once: int) -> Iterator[SmokeTestResult]:
+    """Try every benchmark there is, so many at once; ``environment`` is set beside our own."""
+    names = [name for name in plugins.known_plugins("benchmarks") if name not in _LEFT_OUT]
+    with ThreadPoolExecutor(max(1, min(at_once, len(names)))) as threads:
+        yield from threads.map(lambda name: smoke_test_one(name, environment), names)
+
+
+def smoke_test_one(
+    name: str, environment: Mapping[str, str], limit_s: float = LIMIT_S
+) -> SmokeTestResult:
+    """Try one benchmark in a process of its own."""
+    process = subprocess.Popen(  # noqa: S603  our own words
+        [sys.executable, "-m", "proctor.evaluation.smoke_test", name],
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        start_new_session=True,  # what it starts (a try of GL) ends with it
+    )
+    try:
+        stdout, stderr = process.communicate(timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        return _broken(name, f"is not open after {limit_s:g} s")
+    finally:
+        _end(process)
+    told = [line for line in stdout.splitlines() if line.startswith(_MARK)]
+    if told and process.returncode == 0:
+        return msgspec.json.decode(told[-1].removeprefix(_MARK), type=SmokeTestResult)
+    return _broken(name, _cause_of_death(process.returncode, stderr))
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """End the process and what it has started."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def _cause_of_death(code: int, stderr: str) -> str:
+    if code < 0:
+        return f"crashes ({signal.Signals(-code).name})"
+    return summarize_traceback(stderr) if stderr.strip() else f"ends with exit code {code}"
+
+
+def _broken(name: str, text: str) -> SmokeTestResult:
+    """Return what is broken, with the command that mends it or else shows where it breaks."""
+    told, _, command = text.partition("; run: ")
+    if (
+        not command
+        and "No module named" in text
+        and plugins.plugin_module("benchmarks", name) is None
+    ):
+        command = f"pip install --upgrade 'proctor[{name}]'"
+    return SmokeTestResult(
+        name,
+        SmokeTestOutput.BROKEN,
+        told,
+        command or f"python -m proctor.evaluation.smoke_test {name}",
+    )
+
+
+def attempt(name: str) -> SmokeTestResult:
+    """Open the benchmark here. What a simulator raises is passed on."""
+    try:
+        return _opened(name)
+    except MissingExtra as error:
+        return SmokeTestResult(name, SmokeTestOutput.NOT_INSTALLED, str(error))
+    except UsageError as error:
+        return _broken(name, str(error))
+
+
+def _opened(name: str) -> SmokeTestResult:
+    start = time.perf_counter()
+    benchmark = _make(name)
+    lacking = benchmark.lacking()
+    if lacking is not None:
+        told, _, command = str(lacking).partition("; run: ")
+        return SmokeTestResult(name, SmokeTestOutput.LACKING, told, command)
+    keys, note = display_keys(benchmark.features())[:1], ""
+    try:
+        environment = benchmark.preflight(keys)
+    except NoGraphics:
+        keys, note = (), "; no picture, since nothing here renders"
+        environment = benchmark.preflight(keys)
+    os.environ.update(environment)
+    task = _play(benchmark, keys)
+    done = "opens, resets, steps" + (", draws" if keys else "")
+    return SmokeTestResult(
+        name, SmokeTestOutput.OPENED, f"{done} ({task}, {time.perf_counter() - start:.1f} s){note}"
+    )
+
+
+def _make(name: str) -> Benchmark:
+    """Make the benchmark with small pictures."""
+    plugin = plugins.find_benchmark(name)
+    known = {field.name for field in dataclasses.fields(plugin.config)}
+    small = dict.fromkeys(known & {"observation_height", "observation_width"}, _PIXELS)
+    settings: dict[str, Any] = {**_FIELDS.get(name, {}), **small}
+    return plugin.maker(plugin.config(**settings))()
+
+
+def _play(benchmark: Benchmark, keys: Sequence[str]) -> str:
+    """Reset, step and draw once in the first task; return its name."""
+    import numpy as np
+
+    task = benchmark.tasks()[0]
+    sim = benchmark.make_sim(task)
+    sim.reset(benchmark.spec(task, 0, 1000))
+    still = np.clip(np.zeros(benchmark.action.size), *benchmark.action.bounds)
+    sim.step(still.astype(np.float32))
+    sim.observe(keys)
+    sim.close()
+    return task.name
+
+
+def main() -> None:
+    """Try the benchmark that is named, and say in one line what came of it."""
+    trial = attempt(sys.argv[1])
+    print(_MARK + msgspec.json.encode(trial).decode(), flush=True)
+    os._exit(0)  # GL drivers are known to hang in an interpreter that shuts down
+
+
+if __name__ == "__main__":
+    main()
+
+
+def smoke_test_finding(trial: SmokeTestResult) -> DoctorFinding:
+    """Say whether a benchmark opens; one that is not installed is nothing to mend."""
+    levels = {SmokeTestOutput.LACKING: DoctorLevel.WARN, SmokeTestOutput.BROKEN: DoctorLevel.FAIL}
+    return DoctorFinding(levels.get(trial.found, DoctorLevel.OK), trial.name, trial.text, trial.fix)

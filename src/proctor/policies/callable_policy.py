@@ -1,0 +1,212 @@
+"""A policy that is a Python object: what ``proctor.evaluate(policy=...)`` was handed.
+
+It acts in the engine, whatever it says of itself, and stays the caller's: it is not closed.
+"""
+
+from __future__ import annotations
+
+import inspect
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from proctor.errors import UsageError
+from proctor.features import Array, Feature, Interface, observed_keys
+from proctor.fingerprint import PRESENTATION
+from proctor.policies.base import (
+    Batch,
+    Placement,
+    Policy,
+    PolicyConfig,
+    PolicyPlugin,
+    PolicySpec,
+)
+from proctor.policies.checks import check_policy
+from proctor.system.source_files import is_installed, source_hashes
+from proctor.types import EpisodeSpec
+
+TASK = "task"
+"""The key under which a function finds the instruction, as LeRobot's policies do."""
+
+
+@dataclass(frozen=True)
+class PolicyFunction:
+    """A function as a policy, and what is to be known of it.
+
+    ``call(observation)`` is given ``{key: array}`` of one moment of one episode and the instruction
+    under "task"; it returns an action [A] or a chunk [T, A]. It must remember nothing: calls of
+    many episodes come mixed. (What remembers is a ``Policy`` with ``new_episode``.)
+    """
+
+    call: Callable[[dict[str, Any]], Any]
+    inputs: Sequence[str] | None = None
+    """The keys it looks at; None: every camera and state, which are then rendered at every call."""
+    batched: bool = False
+    """Whether it takes [B, ...] of B episodes, "task" a list, and returns [B, A] or [B, T, A]."""
+    name: str = ""
+    version: str | None = None
+    """Which weights these are: a run can be resumed by whoever says the same."""
+
+
+@dataclass
+class CallableConfig(PolicyConfig):
+    """What can be written down of an object."""
+
+    type: str = "python"
+    name: str = field(default="", metadata={"help": "what the object was called"})
+    handed: Any = field(
+        default=None, compare=False, repr=False, metadata={"hidden": True} | PRESENTATION
+    )
+    """The object itself, which no flag can say."""
+
+
+def policy_name(handed: Any) -> str:
+    """Return what the object is called, for folders and tables.
+
+    Raises:
+        UsageError: it is nothing that can act.
+    """
+    if isinstance(handed, Policy):
+        return str(getattr(getattr(handed, "spec", None), "name", type(handed).__name__))
+    if isinstance(handed, type):
+        raise UsageError(
+            f"policy={handed.__name__} is a class; hand over an object, or name the class as "
+            f'policy={{"type": "{handed.__module__}:{handed.__qualname__}"}}'
+        )
+    if hasattr(handed, "select_action"):
+        raise UsageError(
+            f"policy={type(handed).__name__} keeps its episode inside itself; save it with "
+            "save_pretrained(FOLDER) and say policy=FOLDER"
+        )
+    if isinstance(handed, PolicyFunction):
+        return handed.name or policy_name(handed.call)
+    if not callable(handed):
+        raise UsageError(
+            f"policy={handed!r}: expected a name, a checkpoint's folder, settings, a Policy or a "
+            "function of an observation"
+        )
+    return str(getattr(handed, "__name__", type(handed).__name__)).strip("<>")
+
+
+def make(config: CallableConfig, interface: Interface) -> Policy:
+    """Return the object as a policy of ours.
+
+    Raises:
+        UsageError: there is none: the config comes from a run folder or a flag.
+    """
+    handed = config.handed
+    if handed is None:
+        named = f"the policy {config.name!r}" if config.name else f"--policy.type={config.type}"
+        raise UsageError(
+            f"{named} is a Python object, which no folder and no flag holds; "
+            "hand it over: proctor.evaluate(policy=OBJECT, ...)"
+        )
+    if isinstance(handed, Policy):
+        check_policy(handed)
+        return _Handed(handed)
+    if not isinstance(handed, PolicyFunction):
+        handed = PolicyFunction(handed)
+    return _Handed(_Calling(handed, interface), _code_of(handed.call))
+
+
+class _Handed(Policy):
+    """Passes every call on, but for ``close``."""
+
+    def __init__(self, policy: Policy, code: dict[str, str] | None = None) -> None:
+        self.spec = replace(policy.spec, placement=Placement.ENGINE)
+        self._policy = policy
+        self._code = _code_of(type(policy)) if code is None else code
+        self._only_this = secrets.token_hex(8)
+
+    def act(self, batch: Batch) -> Array | Sequence[Array]:
+        """Ask the object."""
+        return self._policy.act(batch)
+
+    def new_episode(self, spec: EpisodeSpec) -> Any:
+        """Ask the object."""
+        return self._policy.new_episode(spec)
+
+    def end_episode(self, state: Any) -> None:
+        """Tell the object."""
+        self._policy.end_episode(state)
+
+    def warm_up(self, features: Mapping[str, Feature], most: int) -> Iterator[None]:
+        """Let the object prepare."""
+        return self._policy.warm_up(features, most)
+
+    def protocol(self) -> dict[str, Any]:
+        """Return what the object says of itself; one that says nothing is like no other.
+
+        Its weights may be any: a run of it is then completed by nobody else.
+        """
+        said = self._policy.protocol() or {"object_id": self._only_this}
+        return {"code": self._code, **said}
+
+
+class _Calling(Policy):
+    """Calls a function for every query, or once for all."""
+
+    def __init__(self, function: PolicyFunction, interface: Interface) -> None:
+        inputs = function.inputs
+        if isinstance(inputs, str):
+            inputs = [inputs]
+        self._function = function
+        self.spec = PolicySpec(
+            policy_name(function),
+            observed_keys(interface.features) if inputs is None else tuple(inputs),
+            n_action_steps=None,
+            bit_exact=not function.batched,
+        )
+
+    def act(self, batch: Batch) -> list[Array]:
+        """Return what the function says, a chunk for each query."""
+        now = {key: values[:, -1] for key, values in batch.observations.items()}
+        tasks = [query.spec.task.instruction for query in batch.queries]
+        if self._function.batched:
+            said = _arrays(self._function.call({**now, TASK: tasks}))
+        else:
+            said = [
+                _array(self._function.call({**{k: v[row] for k, v in now.items()}, TASK: task}))
+                for row, task in enumerate(tasks)
+            ]
+        return [actions[None] if actions.ndim == 1 else actions for actions in said]
+
+    def protocol(self) -> dict[str, Any]:
+        """Return the version, if there is one."""
+        return {} if self._function.version is None else {"version": self._function.version}
+
+
+def _arrays(said: Any) -> list[Array]:
+    """Return the rows of what a batched function said: an array, a tensor or a list of them."""
+    return [_array(row) for row in (said if isinstance(said, list | tuple) else _array(said))]
+
+
+def _array(said: Any) -> Array:
+    """Return an action as an array; a tensor may be on a GPU, and part of a graph."""
+    if hasattr(said, "detach"):
+        said = said.detach().cpu()
+    return np.asarray(said, dtype=np.float32)
+
+
+def _code_of(code: Any) -> dict[str, str]:
+    """Return the hashes of the files that define an object; of what is installed, nothing."""
+    known = code if inspect.isclass(code) or inspect.isroutine(code) else type(code)
+    try:
+        file = Path(inspect.getsourcefile(known) or "")
+    except TypeError:
+        return {}
+    if not file.is_file() or is_installed(file):
+        return {}
+    inside = 0 if known.__module__ == "__main__" else known.__module__.count(".")
+    return source_hashes(file, inside + (file.stem == "__init__"))
+
+
+PLUGIN = PolicyPlugin(
+    config=CallableConfig,
+    make=make,
+    summary="an object that proctor.evaluate(policy=...) was handed; no flag can name one",
+)

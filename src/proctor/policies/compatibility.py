@@ -1,0 +1,229 @@
+"""Whether a policy and an interface fit: asked before anything starts, answered with the fix.
+
+Evaluation asks it of a benchmark; a training of a dataset, a server of whoever calls.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from proctor.errors import SpecMismatch, did_you_mean, strip_control_codes
+from proctor.features import (
+    ACTION,
+    ENVIRONMENT_STATE,
+    IMAGES,
+    STATE,
+    Feature,
+    FeatureKind,
+    Interface,
+)
+from proctor.fingerprint import ConfigUse
+from proctor.types import Task
+
+EMPTY_CAMERA = f"{IMAGES}empty_camera_"
+"""Begins the names of LeRobot's places for cameras that are not there."""
+
+
+def offered_key(key: str, rename_map: Mapping[str, str]) -> str:
+    """Return the interface's name for the policy's input ``key``."""
+    return next((old for old, new in rename_map.items() if new == key), key)
+
+
+def policy_keys(keys: Iterable[str], rename_map: Mapping[str, str]) -> dict[str, str]:
+    """Return the policy's name of each of the interface's ``keys``.
+
+    A key is left out if its name is given to another one: the policy never sees it.
+    """
+    given = set(rename_map.values())
+    return {key: rename_map.get(key, key) for key in keys if key in rename_map or key not in given}
+
+
+def check_offered(inputs: Iterable[str], interface: Interface, asker: str) -> None:
+    """Check that the interface offers every key of ``inputs``, as ``asker`` wants them.
+
+    Raises:
+        SpecMismatch: one that it does not, and what it may have been.
+    """
+    offered = interface.features
+    for key in inputs:
+        if key not in offered:
+            near = did_you_mean(key, offered) or f" (choose from: {', '.join(offered)})"
+            raise SpecMismatch(f"{asker}: {interface.name} offers no {key!r}{near}")
+
+
+def check_instructions(policy: str, benchmark: str, tasks: Iterable[Task]) -> None:
+    """Check that every task says in words what to do, where a policy is told.
+
+    Raises:
+        SpecMismatch: one does not.
+    """
+    for task in tasks:
+        if not task.instruction:
+            raise SpecMismatch(
+                f"policy {policy!r} needs an instruction, {benchmark} has none for {task.name}; "
+                "choose other tasks with --env.task"
+            )
+
+
+def read_alike_text(policy: str, texts: tuple[str, str]) -> str:
+    """Return that a policy cannot tell two texts apart, without an end of the sentence."""
+    one, other = (strip_control_codes(text, 120) for text in texts)
+    return f"{policy} reads {one!r} and {other!r} alike"
+
+
+def check_compatible(
+    wanted: Mapping[str, Feature],
+    interface: Interface,
+    rename_map: Mapping[str, str],
+    use: ConfigUse = ConfigUse.EVALUATION,
+) -> None:
+    """Check that the interface offers every input in ``wanted``, and takes the actions there.
+
+    ``rename_map`` says the policy's names for the interface's; ``use``, whose flags are named.
+
+    Raises:
+        SpecMismatch: what is missing or differs, and the flag that fixes it.
+    """
+    offered = interface.features
+    for old in rename_map:
+        if old not in offered:
+            raise SpecMismatch(
+                f"--rename_map renames {old}, which {interface.name} does not offer "
+                f"(it offers {', '.join(offered)})"
+            )
+    for key, feature in wanted.items():
+        _check_renamed(key, rename_map)
+        if key == ACTION:
+            _check_action(feature, interface)
+            continue
+        source = offered_key(key, rename_map)
+        if source not in offered or (source in rename_map and rename_map[source] != key):
+            raise SpecMismatch(_missing(key, wanted, interface, rename_map))
+        _check_shape(key, feature, offered[source], interface, use)
+
+
+def with_offered_sizes(
+    wanted: Mapping[str, Feature],
+    interface: Interface,
+    rename_map: Mapping[str, str],
+    use: ConfigUse,
+) -> dict[str, Feature]:
+    """Return ``wanted``, of a policy that fits pictures and fills up numbers, in what sizes come.
+
+    To be trained, it takes the dataset's numbers, and does without cameras that are not there while
+    one is; a camera that is only a place for one (LeRobot's ``empty_camera``) is never asked for.
+    """
+    offered, found = interface.features, dict[str, Feature]()
+    for key, feature in wanted.items():
+        source = offered.get(offered_key(key, rename_map))
+        if feature.kind is FeatureKind.VISUAL:
+            if source is not None or not key.startswith(EMPTY_CAMERA):
+                found[key] = source or feature
+        elif key == ACTION and use is ConfigUse.TRAINING:
+            found[key] = replace(feature, shape=(interface.action.size,))
+        else:
+            found[key] = source if source is not None and use is ConfigUse.TRAINING else feature
+    there = [key for key in _cameras(found) if offered_key(key, rename_map) in offered]
+    if use is ConfigUse.EVALUATION or not there:
+        return found
+    return {k: f for k, f in found.items() if f.kind is not FeatureKind.VISUAL or k in there}
+
+
+def check_cameras(
+    lost: Iterable[str],
+    used: Iterable[str],
+    interface: Interface,
+    rename_map: Mapping[str, str],
+) -> None:
+    """Refuse to leave cameras out on both sides, as LeRobot does: one may be the other.
+
+    Raises:
+        SpecMismatch: what a policy would do without (``lost``), and not look at.
+    """
+    seen = {offered_key(key, rename_map) for key in used}
+    unseen = [key for key in _cameras(interface.features) if key not in seen]
+    missing = [key for key in lost if not key.startswith(EMPTY_CAMERA)]
+    if unseen and missing:
+        mapping = json.dumps({**rename_map, unseen[0]: missing[0]})
+        raise SpecMismatch(
+            f"the policy looks at {', '.join(missing)}, which {interface.name} does not have, and "
+            f"not at its {', '.join(unseen)}: say which is which with --rename_map='{mapping}', or "
+            "leave those out (proctor data remove-feature)"
+        )
+
+
+def _check_renamed(key: str, rename_map: Mapping[str, str]) -> None:
+    """Refuse a map that gives the policy's feature ``key`` more than one source."""
+    sources = [old for old, new in rename_map.items() if new == key]
+    if key == ACTION and sources:
+        raise SpecMismatch(
+            f"--rename_map gives {sources[0]} the name {ACTION}: only observations are renamed"
+        )
+    if len(sources) > 1:
+        raise SpecMismatch(
+            f"--rename_map gives {' and '.join(sources)} the same name, {key}: keep one of them"
+        )
+
+
+def _check_action(wanted: Feature, interface: Interface) -> None:
+    if wanted.shape != (interface.action.size,):
+        raise SpecMismatch(
+            f"the policy's actions have {wanted.shape[0]} numbers, {interface.name} takes "
+            f"{interface.action.size}: it was trained for another robot or control mode"
+        )
+
+
+def _missing(
+    key: str, wanted: Mapping[str, Feature], interface: Interface, renames: Mapping[str, str]
+) -> str:
+    offered = interface.features
+    if wanted[key].kind is not FeatureKind.VISUAL:
+        return f"the policy wants {key}; {interface.name} offers only {', '.join(offered)}"
+    cameras = _cameras(offered)
+    if not cameras:
+        return f"the policy wants the camera {key}; {interface.name} offers no images"
+    taken = {offered_key(k, renames) for k in _cameras(wanted) if k != key}
+    free = [k for k in cameras if k not in taken]
+    start = f"the policy wants the camera {key}; {interface.name} offers {', '.join(cameras)}"
+    if not free:
+        return f"{start}, all of them in use: it cannot be evaluated here"
+    mapping = json.dumps({**renames, free[0]: key})
+    flag = f"--rename_map='{mapping}'"
+    return f"{start}; add {flag} (or name cameras with --env.camera_name_mapping)"
+
+
+def _cameras(features: Mapping[str, Feature]) -> list[str]:
+    return [key for key, feature in features.items() if feature.kind is FeatureKind.VISUAL]
+
+
+def _check_shape(
+    key: str, wanted: Feature, found: Feature, interface: Interface, use: ConfigUse
+) -> None:
+    if found.shape == wanted.shape:
+        return
+    if wanted.kind is FeatureKind.VISUAL:
+        height, width, _ = wanted.shape
+        shape = "x".join(map(str, found.shape[:2]))
+        scaled = f"--env.observation_height={height} --env.observation_width={width}"
+        if use is ConfigUse.TRAINING:
+            scaled = f"--dataset.image_size=[{height},{width}]"
+        raise SpecMismatch(
+            f"the policy wants {key} at {height}x{width}, {interface.name} gives {shape}; add "
+            f"{scaled}"
+        )
+    raise SpecMismatch(
+        f"the policy wants {key} with {wanted.shape[0]} numbers, {interface.name} gives "
+        f"{list(found.shape)}: it was trained for another robot or observation"
+    )
+
+
+def inputs_from(interface: Interface) -> dict[str, Feature]:
+    """Return what an untrained policy looks at: cameras and state; if blind, the world's state."""
+    offered = interface.features
+    cameras = _cameras(offered)
+    keys = [key for key in (STATE,) if key in offered] + cameras
+    if not cameras and ENVIRONMENT_STATE in offered:
+        keys.append(ENVIRONMENT_STATE)
+    return {key: offered[key] for key in keys}

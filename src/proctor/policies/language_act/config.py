@@ -1,0 +1,137 @@
+"""Config and plug-in of ACT conditioned on language: one policy for many tasks.
+
+Tasks share scenes, so images alone do not tell which task is meant. The network is in network.py.
+No torch here: `--help` reads configs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from proctor.errors import UsageError
+from proctor.features import Array, NormMode
+from proctor.fingerprint import PRESENTATION
+from proctor.policies.act.config import ActConfig
+from proctor.policies.language_act.words import NEWEST_ENCODING, TEXT_ENCODINGS, piece_weights
+from proctor.policies.lerobot import shared_fields as shared
+from proctor.policies.lerobot.config import NOT_A_FLAG, CheckpointPlugin
+from proctor.policies.lerobot.feature_json import channels_first
+from proctor.policies.lerobot.fresh import make_fresh
+from proctor.policies.lerobot.presets import OptimizerSettings, ScheduleSettings, TrainingPreset
+from proctor.policies.lerobot.shared_fields import setting, training_setting
+
+WORDS = "words"
+"""The network's input with the hashed word pieces of an instruction."""
+_MOST_SHIFT = 64
+
+
+@dataclass
+class LanguageActConfig(ActConfig):
+    """ACT's fields with defaults for many tasks trained from scratch, and its own fields."""
+
+    type: str = "language_act"
+    chunk_size: int = shared.chunk_size(20)
+    n_action_steps: int = shared.n_action_steps(10)
+    normalization_mapping: dict[str, NormMode] = shared.normalization(
+        VISUAL=NormMode.MEAN_STD,
+        STATE=NormMode.MEAN_STD,
+        ENV=NormMode.MEAN_STD,
+        ACTION=NormMode.MEAN_STD,
+    )
+    pretrained_backbone_weights: str | None = training_setting(
+        None, "null: the image encoder always starts from random weights"
+    )
+    replace_final_stride_with_dilation: bool = setting(
+        True, "stride 1 in the last stage of the image encoder: a larger feature map"
+    )
+    dim_model: int = setting(256, "width of the transformer")
+    dim_feedforward: int = setting(1024, "width of the feed-forward layers")
+    n_decoder_layers: int = setting(3, "decoder layers")
+    use_vae: bool = setting(False, "train with a VAE latent (zero in evaluation)")
+    dropout: float = shared.dropout(0.05)
+    optimizer_lr: float = shared.optimizer_lr(5e-4)
+    optimizer_weight_decay: float = shared.optimizer_weight_decay(1e-3)
+    optimizer_lr_backbone: float = shared.optimizer_lr_backbone(5e-4)
+    scheduler_warmup_steps: int = training_setting(
+        300, "warm-up steps of the learning rate; a cosine decay follows"
+    )
+    crop: list[int] | None = setting(
+        None, "crop every image to [top, left, height, width] (default: the whole image)"
+    )
+    random_shift: int = training_setting(4, "augmentation: shift images by up to so many pixels")
+    state_noise: float = training_setting(
+        0.02, "augmentation: standard deviation of noise on the normalised state"
+    )
+    word_dropout: float = training_setting(
+        0.1, "augmentation: probability that a word of the instruction is dropped"
+    )
+    text_encoding: int = field(default=NEWEST_ENCODING, metadata=NOT_A_FLAG | PRESENTATION)
+    """How words become numbers; no part of the fingerprint, since config.json is hashed."""
+
+    values_in_old_files: ClassVar[Mapping[str, Any]] = {"text_encoding": 1}
+
+    @property
+    def most_words(self) -> int:
+        """How many words and punctuation marks the network is given."""
+        return TEXT_ENCODINGS[self.text_encoding].most_words
+
+    def read(self, instruction: str) -> dict[str, Array]:
+        """Return the hashed word pieces of an instruction."""
+        return {WORDS: TEXT_ENCODINGS[self.text_encoding].read(instruction)}
+
+    def text_key(self, read: Mapping[str, Array]) -> Hashable:
+        """Return the weights of the pieces: their order is lost in the mean."""
+        return piece_weights(read[WORDS])
+
+    def training_preset(self) -> TrainingPreset:
+        """Return AdamW with a warm-up and a cosine decay."""
+        optimizer = OptimizerSettings(
+            type="adamw",
+            lr=self.optimizer_lr,
+            weight_decay=self.optimizer_weight_decay,
+            grad_clip_norm=5.0,
+            betas=[0.9, 0.999],
+            eps=1e-8,
+        )
+        schedule = ScheduleSettings(
+            type="diffuser", num_warmup_steps=self.scheduler_warmup_steps, name="cosine"
+        )
+        return TrainingPreset(optimizer, schedule)
+
+    def validate(self) -> None:
+        """Check its own fields too."""
+        if self.text_encoding not in TEXT_ENCODINGS:
+            raise UsageError(f"text_encoding is {self.text_encoding}: Proctor is too old for it")
+        super().validate()
+        if self.pretrained_backbone_weights is not None:
+            raise UsageError("language_act's image encoder has no pretrained weights (say null)")
+        if not 0 <= self.random_shift <= _MOST_SHIFT:
+            raise UsageError(f"random_shift is {self.random_shift} (choose 0-{_MOST_SHIFT})")
+        if self.crop is not None:
+            self._check_crop(self.crop)
+        if self.state_noise < 0:
+            raise UsageError(f"state_noise is {self.state_noise:g} (choose 0 or more)")
+        if not 0 <= self.word_dropout < 1:
+            raise UsageError(f"word_dropout is {self.word_dropout:g} (choose from 0 to below 1)")
+        if self.scheduler_warmup_steps < 0:
+            raise UsageError(f"scheduler_warmup_steps is {self.scheduler_warmup_steps}")
+
+    def _check_crop(self, crop: list[int]) -> None:
+        if len(crop) != 4 or min(crop[:2]) < 0 or min(crop[2:]) < 1:
+            raise UsageError(f"crop is {crop}, expected [top, left, height, width]")
+        for key in self.cameras:
+            _, height, width = channels_first(self.input_features[key])
+            if crop[0] + crop[2] > height or crop[1] + crop[3] > width:
+                raise UsageError(f"crop {crop} leads out of {key}, which is {height}x{width}")
+
+
+PLUGIN = CheckpointPlugin(
+    config=LanguageActConfig,
+    make=make_fresh,
+    summary="ACT conditioned on language, untrained (trained: --policy.path)",
+    network="proctor.policies.language_act.network:LanguageAct",
+    prefix="model.",
+    signature_fields=frozenset({"n_vae_encoder_layers", "word_dropout"}),
+)

@@ -1,0 +1,158 @@
+"""ACT conditioned on language: ACT with a sentence embedding and a FiLM image encoder.
+
+    instruction ─▶ pieces of words ─▶ embeddings ─▶ mean ─▶ MLP ─▶ sentence
+                                                                   ├─▶ a token for the encoder
+    images ─▶ trunk, each block scaled and shifted by the sentence ┘   (FiLM, Perez et al., 2018)
+
+The trunk is a ResNet without normalisation layers that trains from random weights: every block is
+initialised as the identity (De & Smith, 2020), and FiLM provides the bias. It uses the
+channels_last memory format, the fastest on GPUs. docs/training.md compares it with normalisation.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F  # noqa: N812 (torch's own convention)
+from torch import Tensor, nn
+
+from proctor.features import STATE
+from proctor.policies.act.network import Act
+from proctor.policies.blocks.resnet import BLOCKS, OUT_CHANNELS
+from proctor.policies.language_act.config import WORDS, LanguageActConfig
+from proctor.policies.language_act.words import BUCKETS
+from proctor.policies.runtime.network import NoiseSpec
+
+SENTENCE = "sentence"
+SHIFT, JITTER, HEARD = "shift", "jitter", "heard"
+WIDTHS = (64, 128, 256, OUT_CHANNELS)
+
+
+class LanguageAct(Act):
+    """The network; parameters that ACT has too keep ACT's names."""
+
+    config: LanguageActConfig
+    n_further_vectors = 1
+
+    def __init__(self, config: LanguageActConfig) -> None:
+        super().__init__(config)
+        width = config.dim_model
+        self.word_embed = nn.Embedding(BUCKETS, width, padding_idx=0)
+        self.sentence = nn.Sequential(
+            nn.LayerNorm(width), nn.Linear(width, width), nn.GELU(), nn.Linear(width, width)
+        )
+        draws = {**self.loss_draws, HEARD: (NoiseSpec.UNIFORM, (config.most_words,))}
+        if config.cameras:
+            draws[SHIFT] = (NoiseSpec.UNIFORM, (len(config.cameras), 2))
+        if config.state_dim is not None:
+            draws[JITTER] = (NoiseSpec.NORMAL, (config.state_dim,))
+        self.loss_draws = draws
+
+    def make_backbone(self) -> nn.Module:
+        """Return the language-conditioned image encoder."""
+        return Trunk(self.config)
+
+    def decode(self, inputs: dict[str, Tensor], z: Tensor) -> Tensor:
+        """Return the actions [B, T, A]; the sentence embedding is computed once."""
+        return super().decode({**inputs, SENTENCE: self.understand(inputs[WORDS])}, z)
+
+    def understand(self, words: Tensor) -> Tensor:
+        """Return the sentence embedding [B, D] of word pieces [B, words, pieces]."""
+        is_piece = (words != 0)[..., None]
+        pieces = self.word_embed(words)
+        each = (pieces * is_piece).sum(2) / is_piece.sum(2).clamp(min=1)
+        is_word = is_piece.any(2)
+        mean = (each * is_word).sum(1) / is_word.sum(1).clamp(min=1)
+        sentence: Tensor = self.sentence(mean)
+        return sentence
+
+    def vectors(self, inputs: dict[str, Tensor], z: Tensor) -> list[Tensor]:
+        """Return ACT's input tokens and the sentence embedding."""
+        return [*super().vectors(inputs, z), inputs[SENTENCE]]
+
+    def look(self, inputs: dict[str, Tensor], camera: str) -> Tensor:
+        """Return a camera's feature map, conditioned on the sentence."""
+        pictures = inputs[camera]
+        if self.config.crop is not None:
+            top, left, height, width = self.config.crop
+            pictures = pictures[..., top : top + height, left : left + width]
+        seen: Tensor = self.backbone(pictures, inputs[SENTENCE])
+        return seen
+
+    def loss(
+        self, batch: dict[str, Tensor], draws: dict[str, Tensor]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return ACT's loss; in training of an augmented batch."""
+        return super().loss(self.disturbed(batch, draws) if self.training else batch, draws)
+
+    def disturbed(self, batch: dict[str, Tensor], draws: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return an augmented batch: shifted images, noisy states, dropped words."""
+        config, out = self.config, dict(batch)
+        for number, camera in enumerate(config.cameras):
+            out[camera] = shifted(batch[camera], draws[SHIFT][:, number], config.random_shift)
+        if config.state_dim is not None:
+            out[STATE] = batch[STATE] + config.state_noise * draws[JITTER]
+        heard = draws[HEARD] >= config.word_dropout
+        out[WORDS] = batch[WORDS] * heard[..., None]
+        return out
+
+
+class Trunk(nn.Module):
+    """Images [B, 3, H, W] to a feature map [B, 512, H/16, W/16], rounded up (or H/32)."""
+
+    def __init__(self, config: LanguageActConfig) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, WIDTHS[0], 7, stride=2, padding=3, bias=False)
+        self.pool = nn.MaxPool2d(3, stride=2, padding=1)
+        last = 1 if config.replace_final_stride_with_dilation else 2
+        blocks, before = [], WIDTHS[0]
+        sizes = BLOCKS[config.vision_backbone]
+        for width, n_blocks, stride in zip(WIDTHS, sizes, (1, 2, 2, last), strict=True):
+            for number in range(n_blocks):
+                blocks.append(Block(before, width, stride if number == 0 else 1, config.dim_model))
+                before = width
+        self.blocks = nn.ModuleList(blocks)
+        nn.init.kaiming_normal_(self.stem.weight)
+
+    def forward(self, images: Tensor, sentence: Tensor) -> Tensor:
+        """Return the feature map for images and sentence embeddings [B, D]."""
+        x = self.pool(self.stem(images.contiguous(memory_format=torch.channels_last)))
+        for block in self.blocks:
+            x = block(x, sentence)
+        return F.relu(x)
+
+
+class Block(nn.Module):
+    """Residual block of two convolutions with FiLM by the sentence between them."""
+
+    def __init__(self, before: int, width: int, stride: int, told: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(before, width, 3, stride=stride, padding=1, bias=False)
+        self.film = nn.Linear(told, 2 * width)
+        self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
+        self.shortcut: nn.Module = nn.Identity()
+        if stride != 1 or before != width:
+            self.shortcut = nn.Conv2d(before, width, 1, stride=stride, bias=False)
+            nn.init.kaiming_normal_(self.shortcut.weight, nonlinearity="linear")
+        nn.init.kaiming_normal_(self.conv1.weight)
+        for begun in (self.film.weight, self.film.bias, self.conv2.weight):
+            nn.init.zeros_(begun)  # a new block is its shortcut, without conditioning
+
+    def forward(self, x: Tensor, sentence: Tensor) -> Tensor:
+        """Return [B, width, H / stride, W / stride]."""
+        scale, shift = self.film(sentence)[..., None, None].chunk(2, 1)
+        told = torch.addcmul(shift, self.conv1(F.relu(x)), 1 + scale)
+        out: Tensor = self.shortcut(x) + self.conv2(F.relu(told))
+        return out
+
+
+def shifted(images: Tensor, places: Tensor, most: int) -> Tensor:
+    """Shift each image of [B, 3, H, W] by up to ``most`` pixels; its border is repeated.
+
+    ``places`` [B, 2], from 0 to 1, give the shift down and to the right.
+    """
+    rows, height, width = len(images), images.shape[-2], images.shape[-1]
+    by = (places * (2 * most + 1)).long() - most
+    y = (torch.arange(height, device=images.device) + by[:, :1]).clamp(0, height - 1)
+    x = (torch.arange(width, device=images.device) + by[:, 1:]).clamp(0, width - 1)
+    row = torch.arange(rows, device=images.device)[:, None, None]
+    return images.permute(0, 2, 3, 1)[row, y[:, :, None], x[:, None, :]].permute(0, 3, 1, 2)

@@ -1,0 +1,225 @@
+"""Config and plug-in of LeRobot's multi-task diffusion transformer.
+
+The network is in network.py, its denoiser in transformer.py. No torch here: `--help` reads configs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from proctor.errors import UsageError
+from proctor.features import NormMode
+from proctor.policies.lerobot import shared_fields as shared
+from proctor.policies.lerobot.config import CheckpointPlugin, run_flag, training_field
+from proctor.policies.lerobot.config_mixins import DenoisingMixin
+from proctor.policies.lerobot.fresh import make_fresh
+from proctor.policies.lerobot.language_config import LanguageConfig
+from proctor.policies.lerobot.limits import (
+    MOST_LAYERS,
+    MOST_STEPS,
+    MOST_WIDTH,
+    check_choices,
+    check_sides,
+    check_sizes,
+)
+from proctor.policies.lerobot.presets import TrainingPreset
+from proctor.policies.lerobot.shared_fields import setting, training_setting
+
+if TYPE_CHECKING:
+    from proctor.policies.lerobot.processors import UsualSteps
+    from proctor.policies.lerobot.step import ProcessorStep
+
+CLIP = "openai/clip-vit-base-patch16"
+_MOST = {
+    "horizon": 512,
+    "hidden_dim": MOST_WIDTH,
+    "num_layers": MOST_LAYERS,
+    "num_heads": 1024,
+    "timestep_embed_dim": MOST_WIDTH,
+    "num_train_timesteps": MOST_STEPS,
+    "num_integration_steps": MOST_STEPS,
+    "tokenizer_max_length": 4096,
+}
+_CHOICES = {
+    "objective": ("diffusion", "flow_matching"),
+    "noise_scheduler_type": ("DDPM", "DDIM"),
+    "beta_schedule": ("squaredcos_cap_v2", "linear", "scaled_linear", "sigmoid"),
+    "prediction_type": ("epsilon", "sample"),
+    "integration_method": ("euler", "rk4"),
+    "timestep_sampling_strategy": ("beta", "uniform"),
+    "tokenizer_padding": ("max_length", "longest"),
+    "tokenizer_padding_side": ("right", "left"),
+}
+
+
+@dataclass
+class DitConfig(DenoisingMixin, LanguageConfig):
+    """The fields of multi_task_dit, in LeRobot's order and with LeRobot 0.6's defaults."""
+
+    type: str = "multi_task_dit"
+    n_obs_steps: int = shared.n_obs_steps(2)
+    horizon: int = shared.horizon(32)
+    n_action_steps: int = shared.n_action_steps(24)
+    objective: str = setting("diffusion", "diffusion or flow_matching")
+    noise_scheduler_type: str = shared.noise_scheduler_type()
+    num_train_timesteps: int = shared.num_train_timesteps()
+    beta_schedule: str = shared.beta_schedule()
+    beta_start: float = shared.beta_start()
+    beta_end: float = shared.beta_end()
+    prediction_type: str = shared.prediction_type()
+    clip_sample: bool = shared.clip_sample()
+    clip_sample_range: float = shared.clip_sample_range()
+    num_inference_steps: int | None = shared.num_inference_steps()
+    sigma_min: float = setting(0.0, "flow matching: noise level at the end of the path")
+    num_integration_steps: int = setting(100, "flow matching: integration steps")
+    integration_method: str = setting("euler", "flow matching: euler or rk4")
+    timestep_sampling_strategy: str = training_setting(
+        "beta", "flow matching: distribution of training timesteps, beta or uniform"
+    )
+    timestep_sampling_s: float = training_setting(0.999, "largest timestep of the beta strategy")
+    timestep_sampling_alpha: float = training_setting(1.5, "alpha of the beta strategy")
+    timestep_sampling_beta: float = training_setting(1.0, "beta of the beta strategy")
+    hidden_dim: int = setting(512, "width of the transformer")
+    num_layers: int = setting(6, "transformer blocks")
+    num_heads: int = setting(8, "attention heads")
+    dropout: float = training_setting(0.1, "dropout probability of the attention weights")
+    use_positional_encoding: bool = setting(
+        False, "learned position embeddings of the actions in a chunk"
+    )
+    timestep_embed_dim: int = setting(256, "length of the time embedding")
+    use_rope: bool = setting(True, "rotary position embeddings")
+    rope_base: float = setting(10000.0, "base of the rotary frequencies")
+    vision_encoder_name: str = setting(CLIP, "CLIP image encoder: a folder or a Hub id")
+    use_separate_rgb_encoder_per_camera: bool = shared.separate_encoders(False)
+    vision_encoder_lr_multiplier: float = training_setting(
+        0.1, "learning rate of the image encoder, as a multiple of optimizer_lr"
+    )
+    image_resize_shape: list[int] | None = shared.resize_shape()
+    image_crop_shape: list[int] | None = shared.crop_shape([224, 224])
+    image_crop_is_random: bool = shared.crop_is_random()
+    text_encoder_name: str = setting(CLIP, "CLIP text encoder: a folder or a Hub id")
+    tokenizer_max_length: int = shared.tokenizer_max_length(77)
+    tokenizer_padding: str = setting(
+        "max_length", "max_length or longest, for LeRobot; we always pad to tokenizer_max_length"
+    )
+    tokenizer_padding_side: str = setting("right", "padding side: right or left")
+    tokenizer_truncation: bool = setting(True, "truncate prompts above tokenizer_max_length")
+    normalization_mapping: dict[str, NormMode] = shared.normalization(
+        VISUAL=NormMode.MEAN_STD, STATE=NormMode.MIN_MAX, ACTION=NormMode.MIN_MAX
+    )
+    optimizer_lr: float = shared.optimizer_lr(2e-5)
+    optimizer_betas: list[float] = shared.optimizer_betas(0.95, 0.999)
+    optimizer_eps: float = shared.optimizer_eps()
+    optimizer_weight_decay: float = shared.optimizer_weight_decay(0.0)
+    scheduler_name: str = shared.scheduler_name()
+    scheduler_warmup_steps: int = shared.scheduler_warmup_steps(0)
+    do_mask_loss_for_padding: bool = shared.do_mask_loss_for_padding()
+    drop_n_last_frames: int | None = shared.drop_n_last_frames(None)
+    load_clip_weights: bool = field(
+        default=True,
+        metadata=run_flag("start from the pretrained weights of the CLIP encoders")
+        | training_field("start from the pretrained weights of the CLIP encoders"),
+    )
+
+    def __post_init__(self) -> None:
+        """Compute ``drop_n_last_frames``, as LeRobot stores it: no sample needs padded actions."""
+        if self.drop_n_last_frames is None:
+            self.drop_n_last_frames = self.horizon - self.n_action_steps - self.n_obs_steps + 1
+
+    @property
+    def crop(self) -> list[int] | None:
+        """Size that images are cropped to; None where images are smaller, as in LeRobot."""
+        crop = self.image_crop_shape
+        if crop is None or not self.cameras:
+            return None
+        height, width = self.image_resize_shape or self.input_features[self.cameras[0]].shape[:2]
+        return None if crop[0] > height or crop[1] > width else crop
+
+    @property
+    def encoded_size(self) -> tuple[int, int]:
+        """Height and width of the image encoder's input, after resize and crop."""
+        shape = self.input_features[self.cameras[0]].shape
+        height, width = self.crop or self.image_resize_shape or shape[:2]
+        return height, width
+
+    def processing(
+        self, usual: UsualSteps
+    ) -> tuple[Sequence[ProcessorStep], Sequence[ProcessorStep]]:
+        """Return the usual steps with a tokenizer among them."""
+        from proctor.policies.lerobot.language import Tokenize
+
+        tokens = Tokenize(
+            max_length=self.tokenizer_max_length,
+            padding_side=self.tokenizer_padding_side,
+            padding=self.tokenizer_padding,
+            truncation=self.tokenizer_truncation,
+            tokenizer_name=self.text_encoder_name,
+        )
+        before = usual.rename, usual.to_batch, tokens, usual.to_device, usual.normalize
+        return before, (usual.unnormalize, usual.to_cpu)
+
+    def training_preset(self) -> TrainingPreset:
+        """Return Adam, with the named schedule after a warm-up.
+
+        Raises:
+            UsageError: timesteps are to be sampled from a distribution that is not supported.
+        """
+        if self.timestep_sampling_strategy == "beta" and 1.0 not in (
+            self.timestep_sampling_alpha,
+            self.timestep_sampling_beta,
+        ):
+            raise UsageError(
+                "times are drawn from a beta distribution with timestep_sampling_alpha or _beta of "
+                f"1, not {self.timestep_sampling_alpha:g} and {self.timestep_sampling_beta:g}"
+            )
+        return super().training_preset()
+
+    def validate(self) -> None:
+        """Check its own rules too: names, lengths, image sizes."""
+        super().validate()
+        check_sizes(self, _MOST)
+        check_choices(self, _CHOICES)
+        check_sides(self, "image_resize_shape", "image_crop_shape")
+        self._validate_widths()
+        self.check_lengths()
+        self._validate_numbers()
+        self._validate_inputs()
+
+    def _validate_widths(self) -> None:
+        if self.hidden_dim % self.num_heads:
+            raise UsageError(f"hidden_dim is {self.hidden_dim}, no multiple of {self.num_heads}")
+        if self.use_rope and self.hidden_dim // self.num_heads % 2:
+            raise UsageError("use_rope needs heads of an even width")
+        if self.timestep_embed_dim < 4 or self.timestep_embed_dim % 2:
+            raise UsageError(
+                f"timestep_embed_dim is {self.timestep_embed_dim}, expected an even number of at "
+                "least 4"
+            )
+
+    def _validate_numbers(self) -> None:
+        if not 0 <= self.dropout < 1:
+            raise UsageError(f"dropout is {self.dropout:g} (choose from 0 to below 1)")
+        if not 0 <= self.sigma_min <= 1:
+            raise UsageError(f"sigma_min is {self.sigma_min:g} (choose from 0 to 1)")
+        for name in ("rope_base", "timestep_sampling_alpha", "timestep_sampling_beta"):
+            if not getattr(self, name) > 0:
+                raise UsageError(f"{name} is {getattr(self, name):g} (choose above 0)")
+
+    def _validate_inputs(self) -> None:
+        if self.state_dim is None:
+            raise UsageError("multi_task_dit needs observation.state as input")
+        shapes = {self.input_features[key].shape for key in self.cameras}
+        if len(shapes) > 1:
+            raise UsageError(f"multi_task_dit's cameras differ in shape: {sorted(shapes)}")
+
+
+PLUGIN = CheckpointPlugin(
+    config=DitConfig,
+    make=make_fresh,
+    summary="Multi-task diffusion transformer, untrained (trained: --policy.path)",
+    network="proctor.policies.multi_task_dit.network:Dit",
+    prefix="",
+    signature_fields=frozenset({"noise_scheduler_type", "vision_encoder_lr_multiplier"}),
+)

@@ -1,0 +1,300 @@
+"""Multi-task diffusion transformer: actions denoised under what was seen last and what was said.
+
+    state ─────────────────────────────────┐
+    images ─▶ CLIP ─▶ class token ─────────┤ of each observed step
+    words ─▶ CLIP (frozen) ─▶ projection ──┴▶ condition ─▶ transformer ─▶ noise or velocity
+                                               noisy actions ──┘  ▲
+                                                            time ─┘
+
+Two ways from noise to actions: diffusion (as Diffusion Policy's) and flow matching, which follows a
+velocity. Noise comes from outside, so a chunk is a function of observations, words and noise. B is
+the batch, T the horizon, A the action size, O the number of observed steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812 (torch's own convention)
+from torch import Tensor, nn
+
+from proctor.errors import UsageError
+from proctor.features import ACTION, LANGUAGE_MASK, LANGUAGE_TOKENS, STATE
+from proctor.policies.blocks.clip import ClipTextModel, ClipVisionModel
+from proctor.policies.blocks.clip_sizes import clip_sizes
+from proctor.policies.blocks.rgb_encoder import cropped
+from proctor.policies.blocks.schedule import NoiseSchedule
+from proctor.policies.lerobot.language import check_room
+from proctor.policies.lerobot.location import locate
+from proctor.policies.lerobot.step import ProcessorStep
+from proctor.policies.lerobot.weights import fill_part, read_stored
+from proctor.policies.multi_task_dit.config import DitConfig
+from proctor.policies.multi_task_dit.transformer import NoisePredictor
+from proctor.policies.runtime.network import SHARE_OF_RATE, Network, NoiseSpec
+
+NOISE, TIME, CROP = "noise", "time", "crop"
+_VISION = "observation_encoder.vision_encoder"
+
+
+class Dit(Network):
+    """The network; attribute names are those of LeRobot's checkpoints."""
+
+    takes_history = True
+
+    def __init__(self, config: DitConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.observation_encoder = ObservationEncoder(config)
+        self.noise_predictor = NoisePredictor(config, self.observation_encoder.size)
+        self.schedule = NoiseSchedule(config) if config.objective == "diffusion" else None
+        chunk = (config.horizon, config.action_dim)
+        steps = [] if self.schedule is None else self.schedule.steps
+        self.draws = {NOISE: (NoiseSpec.NORMAL, (1 + sum(s.std > 0 for s in steps), *chunk))}
+        self.loss_draws = {NOISE: (NoiseSpec.NORMAL, chunk), TIME: (NoiseSpec.UNIFORM, ())}
+        if config.crop is not None and config.image_crop_is_random:
+            self.loss_draws[CROP] = (NoiseSpec.UNIFORM, (len(config.cameras), 2))
+
+    @property
+    def vocabulary(self) -> int:
+        """As many as it has vectors for."""
+        return self.observation_encoder.text_encoder.text_encoder.sizes.vocab_size
+
+    def equip(self, steps: Sequence[ProcessorStep]) -> None:
+        """Check that what reads has places for all tokens."""
+        sizes = self.observation_encoder.text_encoder.text_encoder.sizes
+        check_room(steps, sizes.max_position_embeddings)
+
+    def begin(self) -> None:
+        """Take the weights of the CLIPs that are named, as LeRobot does.
+
+        Raises:
+            UsageError: they are not to be had.
+        """
+        if not self.config.load_clip_weights:
+            return
+        for part in self.observation_encoder.modules():
+            if isinstance(part, Clip):
+                part.begin()
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """Return two: the image encoder learns more slowly."""
+        trained = [(name, p) for name, p in self.named_parameters() if p.requires_grad]
+        slow = self.config.vision_encoder_lr_multiplier
+        return [
+            {"params": [p for name, p in trained if _VISION not in name]},
+            {"params": [p for name, p in trained if _VISION in name], SHARE_OF_RATE: slow},
+        ]
+
+    def chunk(self, inputs: dict[str, Tensor], draws: dict[str, Tensor]) -> Tensor:
+        """Return the actions [B, T - O + 1, A] from the newest observation on."""
+        sampled = self.sample(self.observation_encoder(inputs), draws[NOISE])
+        return sampled[:, self.config.n_obs_steps - 1 :]
+
+    def sample(self, condition: Tensor, noise: Tensor) -> Tensor:
+        """Make actions [B, T, A] of ``noise[:, 0]``; the other noises are DDPM's, in turn."""
+        told = self.noise_predictor.told(condition)
+
+        def predicted(x: Tensor, time: float) -> Tensor:
+            times = torch.full((len(x),), time, device=x.device)
+            found: Tensor = self.noise_predictor(x.to(condition.dtype), times, told).float()
+            return found
+
+        x = noise[:, 0]
+        if self.schedule is None:
+            return self._integrated(x, predicted)
+        fresh = iter(noise[:, 1:].unbind(1))
+        for step in self.schedule.steps:
+            at = predicted(x, step.t)
+            x = self.schedule.denoise(step, x, at, next(fresh) if step.std else None)
+        return x
+
+    def _integrated(self, x: Tensor, velocity: Any) -> Tensor:
+        """Follow a velocity from time 0 to 1."""
+        steps = self.config.num_integration_steps
+        times = torch.linspace(0, 1, steps + 1, device="cpu").tolist()
+        for time, after in pairwise(times):
+            by = after - time
+            first = velocity(x, time)
+            if self.config.integration_method == "euler":
+                x = x + by * first
+                continue
+            second = velocity(x + by / 2 * first, time + by / 2)
+            third = velocity(x + by / 2 * second, time + by / 2)
+            fourth = velocity(x + by * third, time + by)
+            x = x + by / 6 * (first + 2 * second + 2 * third + fourth)
+        return x
+
+    def loss(
+        self, batch: dict[str, Tensor], draws: dict[str, Tensor]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the squared error of the prediction at random times.
+
+        Padded actions count unless the config masks them.
+        """
+        actions = batch[ACTION]
+        noisy, times, target = self._question(actions, draws)
+        places = draws.get(CROP) if self.training else None
+        told = self.noise_predictor.told(self.observation_encoder(batch, places))
+        errors = F.mse_loss(self.noise_predictor(noisy, times, told), target, reduction="none")
+        if not self.config.do_mask_loss_for_padding:
+            return errors.mean(), {}
+        valid = ~batch["action_is_pad"][..., None]
+        n_valid = (valid.sum() * actions.shape[-1]).clamp(min=1)
+        return (errors * valid).sum() / n_valid, {}
+
+    def _question(self, actions: Tensor, draws: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """Return noisy actions, how noisy they are, and what is to be said of them."""
+        noise = draws[NOISE]
+        if self.schedule is not None:
+            steps = (draws[TIME] * self.config.num_train_timesteps).long()
+            noisy = self.schedule.add_noise(actions, noise, steps)
+            return noisy, steps, noise if self.schedule.predicts_noise else actions
+        times = self._times(draws[TIME])
+        t, kept = times[:, None, None], 1 - self.config.sigma_min
+        return t * actions + (1 - kept * t) * noise, times, actions - kept * noise
+
+    def _times(self, uniform: Tensor) -> Tensor:
+        """Return times [B] of flow matching: of a beta distribution, by its inverse."""
+        config = self.config
+        if config.timestep_sampling_strategy == "uniform":
+            return uniform
+        if config.timestep_sampling_beta == 1:
+            drawn = uniform ** (1 / config.timestep_sampling_alpha)
+        else:
+            drawn = 1 - (1 - uniform) ** (1 / config.timestep_sampling_beta)
+        return config.timestep_sampling_s * (1 - drawn)
+
+    def hot_parts(self) -> list[nn.Module]:
+        """Compile the transformer: it runs at every denoising step."""
+        return [self.noise_predictor]
+
+
+class ObservationEncoder(nn.Module):
+    """All that was seen and said, as one condition."""
+
+    def __init__(self, config: DitConfig) -> None:
+        super().__init__()
+        self.config = config
+        n_cameras, seen = len(config.cameras), 0
+        if n_cameras:
+            count = n_cameras if config.use_separate_rgb_encoder_per_camera else 1
+            encoders = [VisionEncoder(config) for _ in range(count)]
+            seen = n_cameras * encoders[0].size
+            if config.use_separate_rgb_encoder_per_camera:
+                self.vision_encoders = nn.ModuleList(encoders)
+            else:
+                self.vision_encoder = encoders[0]
+        self.text_encoder = TextEncoder(config)
+        self.size = config.n_obs_steps * ((config.state_dim or 0) + seen + config.hidden_dim)
+        """Numbers of a condition."""
+
+    def forward(self, inputs: dict[str, Tensor], places: Tensor | None = None) -> Tensor:
+        """Return the condition [B, size]: of each observed step state, cameras and words.
+
+        ``places`` [B, cameras, 2] says where images are cropped, from 0 to 1; None: in the middle.
+        """
+        parts = [inputs[STATE]]
+        for index, camera in enumerate(self.config.cameras):
+            images = inputs[camera]  # [B, O, 3, H, W]
+            where = (
+                None if places is None else places[:, index].repeat_interleave(images.shape[1], 0)
+            )
+            features = self._encoder(index)(images.flatten(0, 1), where)
+            parts.append(features.unflatten(0, images.shape[:2]))
+        words = self.text_encoder(inputs[LANGUAGE_TOKENS], inputs[LANGUAGE_MASK])
+        parts.append(words[:, None].expand(-1, parts[0].shape[1], -1))
+        return torch.cat(parts, -1).flatten(1)
+
+    def _encoder(self, camera: int) -> nn.Module:
+        if self.config.use_separate_rgb_encoder_per_camera:
+            return self.vision_encoders[camera]
+        return self.vision_encoder
+
+
+class Clip(nn.Module):
+    """Half of a CLIP."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    def begin(self) -> None:
+        """Take the weights of the CLIP of that name, a folder here or an id on the Hub."""
+        try:
+            folder = locate(self.name).folder
+            fill_part(self, read_stored(folder)[0], str(folder))
+        except UsageError as error:
+            raise UsageError(
+                f"a new multi_task_dit starts from {self.name}: {error}; "
+                "--policy.load_clip_weights=false starts from nothing"
+            ) from None
+
+
+class ClipVision(Clip):
+    """CLIP's encoder of images, under the name that transformers' files have for it."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.sizes = clip_sizes(name).vision_config
+        self.vision_model = ClipVisionModel(self.sizes)
+
+
+class VisionEncoder(nn.Module):
+    """Images as CLIP's class token has them."""
+
+    def __init__(self, config: DitConfig) -> None:
+        super().__init__()
+        self.resize, self.crop = config.image_resize_shape, config.crop
+        self.model = ClipVision(config.vision_encoder_name)
+        sizes = self.model.sizes
+        self.size = sizes.hidden_size
+        if config.encoded_size != (sizes.image_size, sizes.image_size):
+            height, width = config.encoded_size
+            raise ValueError(
+                f"{config.vision_encoder_name} sees {sizes.image_size}x{sizes.image_size} pixels, "
+                f"and is shown {height}x{width}: set image_resize_shape or image_crop_shape"
+            )
+
+    def forward(self, images: Tensor, places: Tensor | None) -> Tensor:
+        """Return [N, D] of images [N, 3, H, W]."""
+        if self.resize is not None:
+            images = F.interpolate(images, self.resize, mode="bilinear", antialias=True)
+        if self.crop is not None:
+            images = cropped(images, self.crop, places)
+        out: Tensor = self.model.vision_model(images)
+        return out
+
+
+class ClipText(Clip):
+    """CLIP's encoder of words, under the name that transformers' files have for it."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.sizes = clip_sizes(name).text_config
+        self.text_model = ClipTextModel(self.sizes)
+
+
+class TextEncoder(nn.Module):
+    """Words as CLIP has them, which is not trained, and what is made of them, which is."""
+
+    def __init__(self, config: DitConfig) -> None:
+        super().__init__()
+        self.text_encoder = ClipText(config.text_encoder_name)
+        sizes = self.text_encoder.sizes
+        self.projection = nn.Linear(sizes.hidden_size, config.hidden_dim)
+        self.text_encoder.requires_grad_(False)
+        if config.tokenizer_max_length > sizes.max_position_embeddings:
+            raise ValueError(
+                f"{config.text_encoder_name} reads {sizes.max_position_embeddings} tokens, and "
+                f"tokenizer_max_length is {config.tokenizer_max_length}"
+            )
+
+    def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        """Return [B, D] of tokens [B, N]."""
+        with torch.no_grad():
+            words = self.text_encoder.text_model(tokens, mask)
+        out: Tensor = self.projection(words)
+        return out

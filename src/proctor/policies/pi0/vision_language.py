@@ -1,0 +1,85 @@
+"""Base network of pi0, pi0.5 and pi0-FAST: PaliGemma, and the dtype of its weights."""
+
+from __future__ import annotations
+
+import re
+
+import torch
+from torch import Tensor, nn
+
+from proctor.policies.pi0.config import PiConfig
+from proctor.policies.pi0.paligemma import PaliGemma
+from proctor.policies.runtime.network import Network
+
+_HALVED = re.compile(
+    r"lm_head|embed_tokens|(language_model|gemma_expert\.model)\.layers\.\d+\.(self_attn|mlp)\."
+)
+"""Parameters that ``dtype`` applies to; LeRobot keeps the others in float32."""
+_MODEL = "paligemma_with_expert.paligemma."
+_HEAD, _TABLE = f"{_MODEL}lm_head.weight", f"{_MODEL}model.language_model.embed_tokens.weight"
+
+
+class PrefixEncoder(Network):
+    """A network that encodes images and prompt with PaliGemma."""
+
+    takes_history = False
+    skips_padding = True
+    config: PiConfig
+    paligemma_with_expert: nn.ModuleDict
+
+    @property
+    def vlm(self) -> PaliGemma:
+        """The vision-language model."""
+        model: PaliGemma = self.paligemma_with_expert["paligemma"]  # type: ignore[assignment]
+        return model
+
+    @property
+    def vocabulary(self) -> int:
+        """Size of the token embedding table."""
+        return self.vlm.language.embed_tokens.num_embeddings
+
+    def look(self, inputs: dict[str, Tensor]) -> list[Tensor]:
+        """Return the image tokens of every camera; missing cameras are skipped.
+
+        LeRobot encodes a black image there and masks it, which gives the same numbers.
+        """
+        cameras = [inputs[key] for key in self.config.cameras if key in inputs]
+        return self.vlm.look(cameras, self.config.side)
+
+    def remap_state_dict(self, stored: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Tie token embeddings and language-model head where a file holds only one of them."""
+        for name, other in ((_TABLE, _HEAD), (_HEAD, _TABLE)):
+            if name not in stored and other in stored:
+                stored = {**stored, name: stored[other]}
+        return stored
+
+    def cast(self, dtype: torch.dtype | None) -> None:
+        """Hold the large matrices in ``dtype``, and all else in float32."""
+        for name, tensor in [*self.named_parameters(), *self.named_buffers()]:
+            wanted = dtype or tensor.dtype
+            tensor.data = tensor.data.to(wanted if _HALVED.search(name) else torch.float32)
+
+    @property
+    def input_dtype(self) -> torch.dtype:
+        """Always float32, as the vision encoder is."""
+        return torch.float32
+
+    def remarks_on_training(self, steps: int) -> tuple[str, ...]:
+        """Return remarks on relative actions: their statistics and excluded joints."""
+        config = self.config
+        if not config.use_relative_actions:
+            return ()
+        known = config.action_feature_names is not None
+        mute = "the dataset does not name the numbers of an action: all of them are differences"
+        return (
+            "actions are learnt as differences from the state, and normalised by the dataset's "
+            "statistics of actions: work these out of differences",
+            *(() if known or not config.relative_exclude_joints else (mute,)),
+        )
+
+    def begin_training(self) -> None:
+        """Cast to the config's dtype, and untie the embeddings from the head."""
+        self.cast({"float32": torch.float32, "bfloat16": torch.bfloat16}[self.config.dtype])
+        table = self.vlm.language.embed_tokens.weight
+        if table.data_ptr() == self.vlm.lm_head.weight.data_ptr():
+            table.data = table.data.clone()

@@ -1,0 +1,324 @@
+"""GR00T's protocol: a request {endpoint, data, api_token} in MessagePack, and its reply.
+
+Endpoints: ping, reset, get_modality_config, get_action (and kill, which is refused here). N1.5
+sends the observation as data, by flat names ("video.cam", "state.arm"), and gets the actions; from
+N1.6 on data is {observation: {video: {cam: ...}, state: {...}, language: {...}}, options} and the
+reply [actions, info]. Video is uint8 [B, T, H, W, C], state float32 [B, T, D], language a list of
+lists; N1.5 leaves B out. Arrays are packed in one of two ways (``groot_arrays``): a server's
+get_modality_config tells which it knows, and a client is answered as it asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from proctor.errors import ProtocolError, strip_control_codes
+from proctor.features import ACTION, Array
+from proctor.protocols.groot_arrays import has_newer, read, tree_of
+from proctor.protocols.groot_dialect import LANGUAGE, OLD_ERROR, Dialect
+from proctor.protocols.inference_messages import (
+    InferenceReply,
+    InferenceRequest,
+    Protocol,
+    ServerInfo,
+    check_action_count,
+    episode_tree,
+    server_info_from,
+    with_episode,
+)
+from proctor.protocols.msgpack_arrays import (
+    OURS,
+    bad_frame,
+    flat,
+    pack,
+    quoted,
+    shown,
+    text_of,
+    unpack,
+)
+from proctor.protocols.msgpack_scan import Kind, Scan, ScanLimits
+from proctor.protocols.preauth import PRE_AUTH
+
+VIDEO, STATE = "video/", "state/"
+CAMERAS = ("video/image", "video/wrist_image")
+STATE_NAME = "state/state"
+PING, RESET, CONFIG, ACT, KILL = "ping", "reset", "get_modality_config", "get_action", "kill"
+ABOUT = "proctor_about"
+"""An endpoint of ours only: others answer it with an error."""
+_OLD_NAMES = {"video.": VIDEO, "state.": STATE, "annotation.": f"{LANGUAGE}annotation."}
+_BEFORE = PRE_AUTH[Protocol.GROOT]
+_ENVELOPE = ScanLimits(_BEFORE.max_values, _BEFORE.max_depth)
+_MAX_ENTRIES, _MAX_TEXT = 16, 1024
+"""Entries of a request, and bytes of their names, of the endpoint and of the token."""
+_MOST_ROWS = 1024
+_MAX_STATE = 2**18
+"""Numbers of a part, which are converted when parts are joined."""
+_AXES = {VIDEO: 5, STATE: 3}
+
+
+@dataclass(frozen=True)
+class GrootRequest:
+    """What a client wants."""
+
+    endpoint: str
+    data: Any = None
+    api_token: str | None = None
+    newer: bool = False
+    """Whether arrays are packed in the newer way."""
+
+
+@dataclass(frozen=True)
+class GrootQuery:
+    """What get_action is asked with: one question a row, in one of two dialects."""
+
+    rows: Sequence[InferenceRequest]
+    nested: bool
+    """Whether the observation was one map inside another: from N1.6 on."""
+
+
+def encode_request(request: GrootRequest) -> bytes:
+    """Return a request as a frame."""
+    told: dict[str, Any] = {"endpoint": request.endpoint}
+    if request.data is not None:
+        told["data"] = tree_of(request.data, newer=request.newer)
+    if request.api_token is not None:
+        told["api_token"] = request.api_token
+    return pack(told)
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """A request whose data are not decoded yet: all that is read before the token is checked."""
+
+    endpoint: str
+    api_token: str | None
+    data: memoryview | None
+
+
+def read_envelope(frame: bytes) -> Envelope:
+    """Return a request with its data as they came: one linear scan that builds nothing.
+
+    Raises:
+        WireError: it holds none, or is beyond the bounds.
+    """
+    found: dict[str, str | None] = {}
+    data: memoryview | None = None
+    scan = Scan(memoryview(frame), _ENVELOPE)
+    try:
+        kind, entries = scan.head()
+        if kind is not Kind.MAP or entries > _MAX_ENTRIES:
+            raise ProtocolError(f"it holds no map of at most {_MAX_ENTRIES} entries")
+        for _ in range(entries):
+            key = scan.text("a name in the request", _MAX_TEXT) or ""
+            if key in found:
+                raise ProtocolError(f"it holds {key!r} twice")
+            begins = scan.place
+            if key in ("endpoint", "api_token"):
+                found[key] = scan.text(key, _MAX_TEXT)
+                continue
+            found[key] = None
+            scan.skip()
+            if key == "data":
+                data = memoryview(frame)[begins : scan.place]
+        scan.end()
+    except ProtocolError as error:
+        raise bad_frame(str(error), frame) from None
+    if "endpoint" in found and found["endpoint"] is None:
+        raise bad_frame("endpoint is nil, not a text", frame)
+    return Envelope(found.get("endpoint") or ACT, found.get("api_token"), data)
+
+
+def decode_request(envelope: Envelope) -> GrootRequest:
+    """Return a request with its arrays; whoever calls this has checked the token.
+
+    Raises:
+        WireError: the data are none.
+    """
+    tree = None if envelope.data is None else unpack(envelope.data)
+    try:
+        data = read(tree)
+    except ProtocolError as error:
+        raise bad_frame(str(error), envelope.data or b"") from None
+    return GrootRequest(envelope.endpoint, data, envelope.api_token, has_newer(tree))
+
+
+def observation(ask: InferenceRequest, dialect: Dialect) -> dict[str, Any]:
+    """Return a question as get_action's data; one row of one moment, or to ours of more."""
+    if ask.episode is None and not dialect.nested:
+        return _flat_observation(ask, dialect)
+    told: dict[str, Any] = {"video": {}, "state": {}, "language": {}}
+    for key, values in ask.observation.items():
+        group, slash, name = key.partition("/")
+        seen = values if ask.history else _sent(values)[None]
+        if slash:
+            told.setdefault(group, {})[name] = seen[None]
+        else:  # as ours call it
+            told[key] = seen[None]
+    group, _, name = dialect.prompt.partition("/")
+    told[group][name] = [[ask.prompt]]
+    episode = episode_tree(ask)
+    options = None if episode is None else {OURS: episode}
+    return {"observation": told, "options": options}
+
+
+def _flat_observation(ask: InferenceRequest, dialect: Dialect) -> dict[str, Any]:
+    """Return a question as N1.5 is asked: of one moment, without an axis for rows."""
+    seen = {key.replace("/", ".", 1): _sent(v)[None] for key, v in ask.observation.items()}
+    return {**seen, dialect.prompt.removeprefix(LANGUAGE): [ask.prompt]}
+
+
+def _sent(values: Array) -> Array:
+    """Return an array of a type that the protocol has: pictures stay, all else is float32."""
+    return values if values.dtype == np.uint8 else values.astype(np.float32)
+
+
+def decode_query(data: Any) -> GrootQuery:
+    """Return what get_action's data ask, in either dialect.
+
+    Raises:
+        WireError: nothing that can be answered.
+    """
+    if not isinstance(data, dict):
+        raise ProtocolError(f"get_action's data are {shown(data)}, not a map")
+    nested = isinstance(data.get("observation"), dict)
+    seen = flat(data["observation"] if nested else data)
+    options = data.get("options") if nested else None
+    episode = options.get(OURS) if isinstance(options, dict) else None
+    named = {_new_name(key): value for key, value in seen.items()}
+    arrays = {key: v for key, v in named.items() if isinstance(v, np.ndarray)}
+    prompts = [v for key, v in named.items() if key.startswith(LANGUAGE)]
+    if episode is not None:  # one of ours: one row, with its whole history
+        if any(values.ndim < 2 or len(values) != 1 for values in arrays.values()):
+            raise ProtocolError("an episode's observation is of one row")
+        rows = {key: values[0] for key, values in arrays.items()}
+        return GrootQuery([with_episode(rows, _prompt(prompts, 0), episode)], nested)
+    if any(key.startswith(STATE) and v.size > _MAX_STATE for key, v in arrays.items()):
+        raise ProtocolError(f"a part of the state is of more than {_MAX_STATE} numbers")
+    batch = _batch_of(arrays)
+    asks = []
+    for row in range(batch):
+        seen = {key: _row(key, values, row) for key, values in arrays.items()}
+        asks.append(InferenceRequest(seen, _prompt(prompts, row), history=True))
+    return GrootQuery(asks, nested)
+
+
+def looking_back(ask: InferenceRequest, moments: int) -> InferenceRequest:
+    """Return a stranger's question with as many moments as the policy looks back; if it has not
+    sent so many, with the last."""
+    if all(len(values) >= moments for values in ask.observation.values()):
+        seen = {key: values[-moments:] for key, values in ask.observation.items()}
+        return replace(ask, observation=seen)
+    seen = {key: values[-1] for key, values in ask.observation.items()}
+    return replace(ask, observation=seen, history=False)
+
+
+def encode_actions(chunks: Sequence[Array], *, nested: bool, newer: bool) -> bytes:
+    """Return the chunks of all rows as a reply, in the dialect of the question."""
+    length = min(map(len, chunks))
+    actions = np.stack([chunk[:length] for chunk in chunks])
+    if nested:
+        return pack([{ACTION: tree_of(actions, newer=newer)}, {}])
+    actions = actions[0] if len(chunks) == 1 else actions
+    return pack({f"{ACTION}.{ACTION}": tree_of(actions, newer=newer)})
+
+
+def decode_actions(frame: bytes) -> InferenceReply:
+    """Return the actions [T, A] of the one row that was asked about, all parts side by side.
+
+    Raises:
+        WireError: it holds none.
+    """
+    if frame == OLD_ERROR:
+        return InferenceReply(trouble="it failed; its own log says why")
+    tree = unpack(frame)
+    try:
+        tree = read(tree)
+    except ProtocolError as error:
+        raise bad_frame(str(error), frame) from None
+    if isinstance(tree, list):
+        tree = tree[0] if tree else None
+    if isinstance(tree, dict) and "error" in tree:
+        return InferenceReply(trouble=quoted(tree["error"], 8000))
+    parts = list(tree.values()) if isinstance(tree, dict) else []
+    if not parts or not all(isinstance(part, np.ndarray) for part in parts):
+        raise bad_frame("it holds no map of actions", frame)
+    check_action_count(sum(part.size for part in parts))
+    try:
+        side_by_side = np.concatenate([_chunk_of(part) for part in parts], axis=-1)
+        return InferenceReply(side_by_side, parts=tuple(map(str, tree)))
+    except ValueError:
+        shapes = ", ".join(str(part.shape) for part in parts)
+        raise bad_frame(f"its actions do not lie side by side: {shapes}", frame) from None
+
+
+def encode_reply(said: Any) -> bytes:
+    """Return any other reply as a frame."""
+    return pack(said)
+
+
+def decode_server_info(frame: bytes) -> ServerInfo | None:
+    """Return what a server of ours says of itself; None where it is somebody else's.
+
+    Raises:
+        WireError: it says nothing at all, or that whoever asks may not.
+    """
+    tree = None if frame == OLD_ERROR else unpack(frame)
+    if not isinstance(tree, dict):
+        return None
+    error = quoted(tree.get("error", ""), 200)
+    if error.startswith("Unauthorized"):
+        raise ProtocolError(f"the server says: {strip_control_codes(error)} (--policy.api_key)")
+    return server_info_from(tree.get(OURS))
+
+
+def _chunk_of(part: Array) -> Array:
+    """Return a part of the actions as [T, D]: the batch is of one, a part may be one number."""
+    if part.ndim == 3 and len(part) == 1:
+        part = part[0]
+    return part[:, None] if part.ndim == 1 else part
+
+
+def _new_name(key: str) -> str:
+    for old, new in _OLD_NAMES.items():
+        if key.startswith(old):
+            return new + key.removeprefix(old)
+    return key
+
+
+def _batch_of(arrays: Mapping[str, Array]) -> int:
+    """Return how many rows there are: 1 where arrays have no axis for it."""
+    sizes = {
+        len(values) if values.ndim == _axes(key) else 1
+        for key, values in arrays.items()
+        if values.ndim
+    } or {1}
+    if len(sizes) > 1 or not 1 <= max(sizes) <= _MOST_ROWS:
+        raise ProtocolError(f"the observation has {sorted(sizes)} rows")
+    return sizes.pop()
+
+
+def _axes(key: str) -> int:
+    return next((axes for group, axes in _AXES.items() if key.startswith(group)), 3)
+
+
+def _row(key: str, values: Array, row: int) -> Array:
+    """Return a row's values [T, ...]."""
+    axes = _axes(key)
+    if values.ndim == axes:
+        values = values[row] if row < len(values) else values[:0]
+    if values.ndim != axes - 1 or not len(values):
+        raise ProtocolError(f"{key!r} has shape {values.shape}: not rows of moments")
+    return values
+
+
+def _prompt(found: Sequence[Any], row: int) -> str:
+    """Return a row's instruction: from a list of lists, a list, or a text for all."""
+    said = found[0] if found else ""
+    while isinstance(said, list):
+        said = said[row] if row < len(said) else (said[0] if said else "")
+        row = 0
+    return text_of(said, "the instruction")

@@ -1,0 +1,274 @@
+"""LeRobot's asynchronous inference (0.6): gRPC calls whose payloads are pickles.
+
+service transport.AsyncInference: Ready(Empty) -> Empty, SendPolicyInstructions(PolicySetup) ->
+Empty, SendObservations(stream Observation) -> Empty, GetActions(Empty) -> Actions. Messages are
+Observation{1: state, 2: data}, Actions{1: data}, PolicySetup{1: data}; a payload travels in parts
+of 2 MiB, the last marked END. A robot's observation has a number for each motor, pictures by camera
+and the task; ``lerobot_features`` of the setup says how they make features.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from proctor.errors import ProtocolError
+from proctor.features import IMAGES, Array
+from proctor.protocols.inference_messages import (
+    InferenceRequest,
+    check_action_count,
+    episode_tree,
+    with_episode,
+)
+from proctor.protocols.msgpack_arrays import MOST_BYTES, OURS, bad_frame, numbers_in, shown, text_of
+from proctor.protocols.pickle_names import Record
+from proctor.protocols.pickle_reader import load
+from proctor.protocols.pickle_writer import Tensor, dump
+from proctor.protocols.protobuf import decode_fields, encode_fields
+
+SERVICE = "transport.AsyncInference"
+READY, SETUP, OBSERVE, ACT = "Ready", "SendPolicyInstructions", "SendObservations", "GetActions"
+ABOUT_HEADER = "proctor-about-bin"
+"""What a server of ours sends along with Ready; others do not, and others' clients do not look."""
+_PART = 2 * 2**20
+_MAX_PARTS = 2048
+_BEGIN, _MIDDLE, _END = 1, 2, 3
+_TASK = "task"
+_AXES = ("height", "width", "channels")
+
+
+@dataclass(frozen=True)
+class PolicySetup:
+    """What a client asks a server to play."""
+
+    policy_type: str
+    path: str
+    features: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    actions_per_chunk: int = 50
+    device: str = "cpu"
+
+
+@dataclass(frozen=True)
+class TimedObservation:
+    """A robot's observation: when it was, and what was seen."""
+
+    timestep: int
+    timestamp: float
+    raw: Mapping[str, Any]
+
+
+def encode_setup(setup: PolicySetup) -> bytes:
+    """Return a setup as a PolicySetup."""
+    fields = {
+        "policy_type": setup.policy_type,
+        "pretrained_name_or_path": setup.path,
+        "lerobot_features": {key: dict(entry) for key, entry in setup.features.items()},
+        "actions_per_chunk": setup.actions_per_chunk,
+        "device": setup.device,
+        "rename_map": {},
+    }
+    return encode_fields({1: dump(Record("RemotePolicyConfig", fields))})
+
+
+def decode_setup(frame: bytes) -> PolicySetup:
+    """Return the setup in a PolicySetup.
+
+    Raises:
+        WireError: it holds none.
+    """
+    fields = _record(_data(frame, 1), "RemotePolicyConfig")
+    features, most = fields.get("lerobot_features"), fields.get("actions_per_chunk")
+    if not isinstance(features, dict) or type(most) is not int or most < 1:
+        raise bad_frame("the setup names no features, or no length of a chunk", frame)
+    return PolicySetup(
+        text_of(fields.get("policy_type"), "policy_type"),
+        text_of(fields.get("pretrained_name_or_path"), "pretrained_name_or_path"),
+        {key: entry for key, entry in features.items() if isinstance(entry, dict)},
+        most,
+        text_of(fields.get("device", "cpu"), "device"),
+    )
+
+
+def features_of(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, dict[str, Any]]:
+    """Return features as LeRobot states them: what a client has, by its names and shapes."""
+    told: dict[str, dict[str, Any]] = {}
+    for key, shape in shapes.items():
+        if len(shape) == 3:
+            told[key] = {"dtype": "image", "shape": tuple(shape), "names": list(_AXES)}
+        else:
+            names = [f"{key}.{place}" for place in range(shape[0])]
+            told[key] = {"dtype": "float32", "shape": tuple(shape), "names": names}
+    return told
+
+
+def raw_observation(ask: InferenceRequest) -> dict[str, Any]:
+    """Return a question as a robot's observation: a number by each name, pictures by camera."""
+    episode = episode_tree(ask)
+    if episode is not None:
+        return {**ask.observation, _TASK: ask.prompt, OURS: episode}
+    raw: dict[str, Any] = {_TASK: ask.prompt}
+    for key, values in ask.observation.items():
+        if values.ndim == 3:
+            raw[key.removeprefix(IMAGES)] = values
+        else:
+            raw |= {f"{key}.{place}": float(number) for place, number in enumerate(values)}
+    return raw
+
+
+def decode_request(observed: TimedObservation, setup: PolicySetup) -> InferenceRequest:
+    """Return the question in a robot's observation.
+
+    Raises:
+        WireError: it lacks what the setup says there is.
+    """
+    raw = dict(observed.raw)
+    prompt, episode = text_of(raw.pop(_TASK, ""), _TASK), raw.pop(OURS, None)
+    if episode is not None:
+        seen = {key: value for key, value in raw.items() if isinstance(value, np.ndarray)}
+        return with_episode(seen, prompt, episode)
+    return InferenceRequest(
+        {key: _feature(key, raw, entry) for key, entry in setup.features.items()}, prompt
+    )
+
+
+def _feature(key: str, raw: Mapping[str, Any], entry: Mapping[str, Any]) -> Array:
+    if key.startswith(IMAGES):
+        picture = raw.get(key.removeprefix(IMAGES))
+        if not isinstance(picture, np.ndarray):
+            raise ProtocolError(f"the observation has no picture for {key!r}")
+        return picture
+    names = entry.get("names")
+    listed = names if isinstance(names, list) else []
+    found = [numbers_in(raw.get(name)) for name in listed if isinstance(name, str)]
+    numbers = [value for value in found if value is not None and value.size == 1]
+    if not numbers or len(numbers) < len(listed):
+        raise ProtocolError(f"the observation has no numbers {shown(names)} for {key!r}")
+    return np.asarray([float(value.reshape(())) for value in numbers])
+
+
+def encode_observation(ask: InferenceRequest, timestep: int) -> Iterator[bytes]:
+    """Yield a question as the parts of a stream of Observation."""
+    fields = {
+        "timestamp": time.time(),
+        "timestep": timestep,
+        "observation": raw_observation(ask),
+        "must_go": True,
+    }
+    data = dump(Record("TimedObservation", fields))
+    for start in range(0, len(data), _PART):
+        last = start + _PART >= len(data)
+        state = _END if last else (_MIDDLE if start else _BEGIN)
+        yield encode_fields({1: state, 2: data[start : start + _PART]})
+
+
+class ObservationAssembler:
+    """Puts the parts of an observation together, up to a size."""
+
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        self._most, self._parts, self._size = most_bytes, list[bytes](), 0
+
+    def add(self, frame: bytes) -> TimedObservation | None:
+        """Return the observation that a part completes; None: more is to come.
+
+        Raises:
+            WireError: the part is none, or the whole is too large or none.
+        """
+        fields = decode_fields(frame)
+        state, data = fields.get(1, 0), fields.get(2, b"")
+        if state not in (_BEGIN, _MIDDLE, _END) or not isinstance(data, bytes):
+            raise bad_frame("it is no part of an observation", frame)
+        if state == _BEGIN:
+            self._parts.clear()
+            self._size = 0
+        self._parts.append(data)
+        self._size += len(data)
+        if self._size > self._most or len(self._parts) > _MAX_PARTS:
+            raise ProtocolError(
+                f"an observation is larger than {self._most} bytes, or in more than {_MAX_PARTS} "
+                "parts"
+            )
+        if state != _END:
+            return None
+        whole = b"".join(self._parts)
+        self._parts.clear()
+        self._size = 0
+        return _observed(whole)
+
+
+def _observed(data: bytes) -> TimedObservation:
+    fields = _record(data, "TimedObservation")
+    step, at, raw = (fields.get(name) for name in ("timestep", "timestamp", "observation"))
+    if type(step) is not int or not isinstance(at, float | int) or not isinstance(raw, dict):
+        raise bad_frame("the observation has no time, or shows nothing", data)
+    return TimedObservation(step, float(at), raw)
+
+
+def encode_actions(actions: Array, observed: TimedObservation, fps: float) -> bytes:
+    """Return a chunk [T, A] as Actions: each action with its time, from the observation's on."""
+    timed = [
+        Record(
+            "TimedAction",
+            {
+                "timestamp": observed.timestamp + place / fps,
+                "timestep": observed.timestep + place,
+                "action": Tensor(action),
+            },
+        )
+        for place, action in enumerate(actions)
+    ]
+    return encode_fields({1: dump(timed)})
+
+
+def encode_own_actions(actions: Array) -> bytes:
+    """Return a chunk as Actions that a client of ours reads: one array."""
+    return encode_fields({1: dump(np.asarray(actions, np.float32))})
+
+
+def decode_actions(frame: bytes, step: int | None = None) -> Array | None:
+    """Return the actions [T, A] in Actions; None where there are none, as LeRobot says of errors.
+
+    Raises:
+        WireError: it holds something else, or answers another observation than that of ``step``:
+            LeRobot's server has room for one, and somebody else's may have come in between.
+    """
+    data = decode_fields(frame).get(1, b"")
+    if not isinstance(data, bytes):
+        raise bad_frame("it is no message of actions", frame)
+    if not data:
+        return None
+    told = load(data)
+    if isinstance(told, np.ndarray):
+        check_action_count(told.size)
+        return told
+    rows = told if isinstance(told, list) else []
+    actions = [r.fields.get("action") for r in rows if isinstance(r, Record)]
+    sizes = {a.shape if isinstance(a, np.ndarray) and a.ndim == 1 else None for a in actions}
+    if not actions or len(actions) < len(rows) or len(sizes) != 1 or None in sizes:
+        raise bad_frame("it holds no actions", data)
+    first = rows[0].fields.get("timestep")
+    if step is not None and first != step:
+        raise ProtocolError(
+            f"the server answers observation {shown(first)}, asked was {step}: does another robot "
+            "or run use it?"
+        )
+    arrays = [action for action in actions if isinstance(action, np.ndarray)]
+    check_action_count(sum(action.size for action in arrays))  # a pickle may name one often
+    return np.stack(arrays)
+
+
+def _record(data: bytes, kind: str) -> Mapping[str, Any]:
+    told = load(data)
+    if not isinstance(told, Record) or told.kind != kind:
+        raise bad_frame(f"it holds no {kind}", data)
+    return told.fields
+
+
+def _data(frame: bytes, number: int) -> bytes:
+    data = decode_fields(frame).get(number)
+    if not isinstance(data, bytes):
+        raise bad_frame("it is no message with data", frame)
+    return data

@@ -1,0 +1,206 @@
+"""MessagePack and arrays that strangers sent: read whole, or refused with the first bytes shown.
+
+Nothing of what is read is called, imported or trusted for its length: an array is as long as the
+bytes that came for it, and a frame is scanned before it is decoded (``msgpack_scan``).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from proctor.errors import ProtocolError, strip_control_codes
+from proctor.features import Array
+from proctor.protocols.msgpack_scan import check_bounds
+
+MOST_BYTES = 16 * 2**20
+"""Of one message, unless a flag says otherwise: some 17 pictures of 640x480."""
+OURS = "proctor"
+"""The key under which two of ours say what the protocol has no word for."""
+_SHOWN_BYTES = 48
+_MOST_AXES = 8
+_MOST_SIDE = 2**31 - 1
+_MAX_NAMES, _MAX_NAME = 1024, 256
+"""Entries of a flat observation, and characters of a name in it."""
+_MAX_DTYPE = 8
+_SHOWN_ITEMS = 8
+_SHOWN_BITS = 64
+_NUMBERS = re.compile(r"[<>|=]?[biuf][1248]")
+_encoder = msgspec.msgpack.Encoder()
+
+
+def bad_frame(what: str, frame: bytes | memoryview) -> ProtocolError:
+    """Return the error for a frame: what is wrong with it, and how it begins."""
+    return ProtocolError(f"{strip_control_codes(what)}; it begins {bytes(frame[:_SHOWN_BYTES])!r}")
+
+
+def pack(tree: Any) -> bytes:
+    """Return a tree of maps, lists, text, numbers and bytes as MessagePack."""
+    return _encoder.encode(tree)
+
+
+def unpack(frame: bytes | memoryview) -> Any:
+    """Return the tree that ``frame`` holds, once a scan has found its size within bounds.
+
+    Raises:
+        WireError: it is no MessagePack, or too large a tree.
+    """
+    try:
+        check_bounds(frame)
+        return msgspec.msgpack.decode(frame)
+    except ProtocolError as error:
+        raise bad_frame(str(error), frame) from None
+    except (ValueError, OverflowError, msgspec.DecodeError) as error:
+        raise bad_frame(f"it is no MessagePack ({error})", frame) from None
+
+
+def unpack_map(frame: bytes) -> dict[Any, Any]:
+    """Return the map that ``frame`` holds.
+
+    Raises:
+        WireError: it holds none.
+    """
+    tree = unpack(frame)
+    if not isinstance(tree, dict):
+        raise bad_frame(f"it holds a {type(tree).__name__}, not a map", frame)
+    return tree
+
+
+def raw_bytes(values: Array) -> memoryview:
+    """Return the bytes of an array, copied only where they do not lie one after the other."""
+    return np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
+
+
+def dtype_of(named: Any) -> np.dtype[Any]:
+    """Return the type of numbers called ``named``, such as "<f4".
+
+    Raises:
+        WireError: it is no type of plain numbers.
+    """
+    if not isinstance(named, str | bytes) or len(named) > _MAX_DTYPE:
+        raise ProtocolError(f"{shown(named)} is no type of plain numbers")
+    text = named.decode("latin-1") if isinstance(named, bytes) else named
+    if not _NUMBERS.fullmatch(text):
+        raise ProtocolError(f"{shown(named)} is no type of plain numbers")
+    try:
+        return np.dtype(text)
+    except TypeError:  # such as "f1"
+        raise ProtocolError(f"{shown(named)} is no type of plain numbers") from None
+
+
+def array_of(data: Any, named: Any, shape: Any) -> Array:
+    """Return the array that ``data`` holds, as numbers of type ``named`` in ``shape``.
+
+    Raises:
+        WireError: the three do not belong together.
+    """
+    dtype = dtype_of(named)
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise ProtocolError(f"an array's data are a {type(data).__name__}, not bytes")
+    if not isinstance(shape, list | tuple) or len(shape) > _MOST_AXES:
+        raise ProtocolError(f"{shown(shape)} is no shape of an array")
+    if not all(type(side) is int and 0 <= side <= _MOST_SIDE for side in shape):
+        raise ProtocolError(f"{shown(shape)} is no shape of an array")
+    if math.prod(shape) * dtype.itemsize != len(data):
+        raise ProtocolError(f"an array of shape {list(shape)} came with {len(data)} bytes")
+    try:
+        return np.frombuffer(data, dtype).reshape(shape)
+    except ValueError as error:  # such as (0, 2147483647, 2147483647, 2147483647)
+        raise ProtocolError(f"{shown(shape)} is no shape of an array ({error})") from None
+
+
+def number_of(value: Any, named: Any) -> Array:
+    """Return one number as an array without axes.
+
+    Raises:
+        WireError: it is none, or none of that type.
+    """
+    if not isinstance(value, bool | int | float):
+        raise ProtocolError(f"{shown(value)} is no number")
+    try:
+        return np.asarray(value, dtype_of(named))
+    except (OverflowError, ValueError) as error:
+        raise ProtocolError(f"{shown(value)} is no number of that type ({error})") from None
+
+
+def text_of(value: Any, what: str) -> str:
+    """Return a text.
+
+    Raises:
+        WireError: it is none.
+    """
+    if not isinstance(value, str):
+        raise ProtocolError(f"{what} is {shown(value)}, not a text")
+    return value
+
+
+def numbers_in(value: Any) -> Array | None:
+    """Return an array, or the list or number that is meant as one; None where it is neither."""
+    if isinstance(value, np.ndarray):
+        return value
+    items = value if isinstance(value, list) else [value]
+    if not items or not all(type(item) in (int, float) for item in items):
+        return None
+    try:
+        return np.asarray(value, np.float64)
+    except OverflowError:
+        raise ProtocolError(f"{shown(value)} is no number") from None
+
+
+def flat(tree: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return maps inside maps by names with slashes: {"images": {"top": ...}} has images/top.
+
+    What two of ours say to each other stays whole. Names are counted before they are made.
+
+    Raises:
+        WireError: a key is no text, a name is too long, or there are too many.
+    """
+    found: dict[str, Any] = {}
+    _flatten(tree, "", found)
+    return found
+
+
+def _flatten(tree: Mapping[Any, Any], prefix: str, found: dict[str, Any]) -> None:
+    for key, value in tree.items():
+        if not isinstance(key, str):
+            raise ProtocolError(f"{shown(key)} is no name of an observation")
+        if len(prefix) + len(key) > _MAX_NAME:
+            raise ProtocolError(f"a name in the observation is longer than {_MAX_NAME} characters")
+        if isinstance(value, dict) and key != OURS:
+            _flatten(value, f"{prefix}{key}/", found)
+        elif len(found) >= _MAX_NAMES:
+            raise ProtocolError(f"the observation has more than {_MAX_NAMES} entries")
+        else:
+            found[f"{prefix}{key}"] = value
+
+
+def shown(value: Any) -> str:
+    """Return a value as a line can hold it; the work is bounded, whatever the value is."""
+    if isinstance(value, list | tuple):
+        items = [_shown_item(item) for item in value[:_SHOWN_ITEMS]]
+        text = f"[{', '.join(items)}{', ...' * (len(value) > _SHOWN_ITEMS)}]"
+    elif isinstance(value, dict):
+        text = f"a map of {len(value)}"
+    else:
+        text = _shown_item(value)
+    return text if len(text) <= _SHOWN_BYTES else f"{text[:_SHOWN_BYTES]}..."
+
+
+def _shown_item(value: Any) -> str:
+    if isinstance(value, str | bytes | bytearray):
+        return repr(value[:_SHOWN_BYTES])
+    if isinstance(value, int) and value.bit_length() > _SHOWN_BITS:
+        return f"a number of {value.bit_length()} bits"
+    if value is None or isinstance(value, bool | int | float):
+        return repr(value)
+    return f"a {type(value).__name__}"
+
+
+def quoted(value: Any, longest: int) -> str:
+    """Return what a peer says: the beginning of a text, or a short form of anything else."""
+    return value[:longest] if isinstance(value, str) else shown(value)

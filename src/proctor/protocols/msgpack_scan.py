@@ -1,0 +1,187 @@
+"""Bounded, linear scan of MessagePack: size and nesting are checked before anything is decoded.
+
+The scan builds nothing. It keeps one counter for each open container, at most ``depth`` of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from proctor.errors import ProtocolError
+
+
+@dataclass(frozen=True)
+class ScanLimits:
+    """The largest structure that is decoded."""
+
+    values: int = 10_000
+    """Keys and values together."""
+    depth: int = 32
+    text_bytes: int = 2**18
+    """All texts together: a wide character needs four bytes, and widens its whole text."""
+
+
+LIMITS = ScanLimits()
+
+
+class Kind(Enum):
+    """The kinds of values that the scan tells apart."""
+
+    SCALAR = "scalar"
+    TEXT = "text"
+    BINARY = "binary"
+    EXTENSION = "extension"
+    ARRAY = "array"
+    MAP = "map"
+
+
+_SCALAR, _TEXT, _BINARY, _ARRAY, _MAP = (
+    Kind.SCALAR,
+    Kind.TEXT,
+    Kind.BINARY,
+    Kind.ARRAY,
+    Kind.MAP,
+)
+"""An enumeration's members are slow to look up, and a scan does nothing else."""
+_SIZED = {
+    0xD9: (Kind.TEXT, 1), 0xDA: (Kind.TEXT, 2), 0xDB: (Kind.TEXT, 4),
+    0xC4: (Kind.BINARY, 1), 0xC5: (Kind.BINARY, 2), 0xC6: (Kind.BINARY, 4),
+    0xC7: (Kind.EXTENSION, 1), 0xC8: (Kind.EXTENSION, 2), 0xC9: (Kind.EXTENSION, 4),
+    0xDC: (Kind.ARRAY, 2), 0xDD: (Kind.ARRAY, 4), 0xDE: (Kind.MAP, 2), 0xDF: (Kind.MAP, 4),
+}  # fmt: skip
+"""First bytes that are followed by a length: what it is of, and of how many bytes."""
+_FIXED = {
+    0xC0: 0, 0xC2: 0, 0xC3: 0, 0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8,
+    0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8, 0xD4: 2, 0xD5: 3, 0xD6: 5, 0xD7: 9, 0xD8: 17,
+}  # fmt: skip
+"""First bytes of scalars and short extensions, with the bytes that follow."""
+
+
+def _head(first: int) -> tuple[Kind | None, int, int]:
+    """Return what begins with a byte: its kind, its size, and how many bytes say more of that."""
+    if first < 0x80 or first >= 0xE0:
+        return Kind.SCALAR, 0, 0
+    if first < 0xC0:
+        kind = Kind.MAP if first < 0x90 else Kind.ARRAY if first < 0xA0 else Kind.TEXT
+        return kind, first & (0x1F if kind is Kind.TEXT else 0x0F), 0
+    if first in _SIZED:
+        sized, size_bytes = _SIZED[first]
+        return sized, int(sized is Kind.EXTENSION), size_bytes  # an extension's type is a byte
+    if first in _FIXED:
+        return Kind.SCALAR, _FIXED[first], 0
+    return None, 0, 0
+
+
+_HEADS = [_head(first) for first in range(256)]
+
+
+class Scan:
+    """Reads values from ``place`` on; the limits count for everything that one scan reads."""
+
+    def __init__(self, frame: bytes | memoryview, limits: ScanLimits = LIMITS) -> None:
+        self.frame, self.place, self._size = frame, 0, len(frame)
+        self._limits = limits
+        self._values, self._text = limits.values, limits.text_bytes
+
+    def head(self) -> tuple[Kind, int]:
+        """Read the head of a value; return its kind and its length in bytes, entries or items.
+
+        Raises:
+            WireError: there is no value, or more of them than the limits allow.
+        """
+        frame, place = self.frame, self.place
+        if place >= self._size:
+            raise ProtocolError("it is no MessagePack (it is cut short)")
+        kind, size, size_bytes = _HEADS[frame[place]]
+        place += 1
+        if size_bytes:
+            size += int.from_bytes(frame[place : place + size_bytes], "big")
+            place += size_bytes
+        self.place = place
+        self._values -= 1
+        if self._values < 0:
+            raise ProtocolError(f"it holds more than {self._limits.values} values")
+        if (2 * size if kind is _MAP else size) > self._size - place:
+            raise ProtocolError("it is no MessagePack (it is cut short)")
+        if kind is _TEXT:
+            self._text -= size
+            if self._text < 0:
+                raise ProtocolError(f"its texts are longer than {self._limits.text_bytes} bytes")
+        elif kind is None:
+            raise ProtocolError(
+                f"it is no MessagePack (no value begins with {frame[place - 1]:#04x})"
+            )
+        return kind, size
+
+    def skip(self) -> None:
+        """Read one value with everything in it.
+
+        Raises:
+            WireError: it is none, its nesting or size is beyond the limits, or a map's key is
+                neither text nor bytes.
+        """
+        outer: list[tuple[int, bool]] = []
+        left, is_map, head = 1, False, self.head
+        while True:
+            while not left:
+                if not outer:
+                    return
+                left, is_map = outer.pop()
+            is_key = is_map and not left & 1
+            left -= 1
+            kind, size = head()
+            if kind is _SCALAR:
+                if is_key:
+                    raise ProtocolError("a map's key is neither text nor bytes")
+                self.place += size
+            elif kind is _TEXT or kind is _BINARY:
+                self.place += size
+            elif is_key:
+                raise ProtocolError("a map's key is neither text nor bytes")
+            elif kind is _MAP or kind is _ARRAY:
+                outer.append((left, is_map))
+                if len(outer) > self._limits.depth:
+                    raise ProtocolError(f"it is nested deeper than {self._limits.depth} levels")
+                is_map = kind is _MAP
+                left = 2 * size if is_map else size
+            else:
+                self.place += size
+
+    def text(self, what: str, longest: int) -> str | None:
+        """Read a text of at most ``longest`` bytes, or nil, which is None.
+
+        Raises:
+            WireError: it is something else, or longer.
+        """
+        if self.frame[self.place : self.place + 1] == b"\xc0":
+            self.skip()
+            return None
+        kind, size = self.head()
+        if kind is not Kind.TEXT or size > longest:
+            raise ProtocolError(f"{what} is not a text of at most {longest} bytes")
+        begins, self.place = self.place, self.place + size
+        try:
+            return bytes(self.frame[begins : self.place]).decode()
+        except UnicodeDecodeError:
+            raise ProtocolError(f"{what} is not UTF-8") from None
+
+    def end(self) -> None:
+        """Check that nothing follows.
+
+        Raises:
+            WireError: there is more.
+        """
+        if self.place != len(self.frame):
+            raise ProtocolError("it is no MessagePack (something follows its end)")
+
+
+def check_bounds(frame: bytes | memoryview, limits: ScanLimits = LIMITS) -> None:
+    """Check that a frame is one value of MessagePack within the limits.
+
+    Raises:
+        WireError: it is not.
+    """
+    scan = Scan(frame, limits)
+    scan.skip()
+    scan.end()

@@ -1,0 +1,76 @@
+"""The .npy format, as arrays travel in GR00T's messages. The header is read in one pass."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from proctor.errors import ProtocolError
+from proctor.features import Array
+from proctor.protocols.msgpack_arrays import array_of, raw_bytes, shown
+
+_MAGIC = b"\x93NUMPY"
+_LENGTHS = {1: "<H", 2: "<I", 3: "<I"}
+"""By major version: how the header's length is written."""
+_MAX_HEADER_BYTES = 1000
+_MAX_SIDE_DIGITS = 10
+
+
+def write_npy(values: Array) -> bytes:
+    """Return an array as the bytes of a .npy file."""
+    shape = f"({', '.join(map(str, values.shape))}{',' * (values.ndim == 1)})"
+    told = f"{{'descr': '{values.dtype.str}', 'fortran_order': False, 'shape': {shape}, }}"
+    head = told.ljust(-(-(len(told) + 11) // 64) * 64 - 11) + "\n"  # numpy begins the numbers at 64
+    magic = _MAGIC + b"\x01\x00"
+    return b"".join([magic, struct.pack("<H", len(head)), head.encode(), raw_bytes(values)])
+
+
+def read_npy(data: Any) -> Array:
+    """Return the array in the bytes of a .npy file, as a view of them.
+
+    Raises:
+        WireError: they are none, or the array is not as long as its header says.
+    """
+    if not isinstance(data, bytes) or not data.startswith(_MAGIC) or len(data) < 12:
+        raise ProtocolError("an array's .npy has no header")
+    length = _LENGTHS.get(data[6])
+    if length is None:
+        raise ProtocolError(f"an array's .npy is of version {data[6]}, which is not read")
+    begins = 8 + struct.calcsize(length)
+    ends = begins + struct.unpack_from(length, data, 8)[0]
+    if ends > min(len(data), begins + _MAX_HEADER_BYTES):
+        raise ProtocolError("an array's .npy is cut short, or its header is too long")
+    header = data[begins:ends]
+    try:
+        dtype, fortran_order, shape = _read_header(header.decode("latin-1"))
+    except ProtocolError:
+        raise ProtocolError(f"an array's .npy begins with {shown(header)}") from None
+    numbers = memoryview(data)[ends:]
+    if fortran_order:
+        return array_of(numbers, dtype, shape[::-1]).T
+    return array_of(numbers, dtype, shape)
+
+
+def _read_header(text: str) -> tuple[str, bool, tuple[int, ...]]:
+    """Return dtype, order and shape of a header as numpy writes it."""
+    dtype, text = _between(text, "{'descr': '", "'")
+    order, text = _between(text, ", 'fortran_order': ", ",")
+    sides, text = _between(text, " 'shape': (", ")")
+    if text.rstrip(" \n") not in (", }", ",}", "}") or order not in ("True", "False"):
+        raise ProtocolError("no header")
+    parts = [side.strip(" ") for side in sides.split(",")]
+    if parts[-1] == "":
+        parts.pop()
+    if not all(part.isascii() and part.isdigit() for part in parts):
+        raise ProtocolError("no header")
+    if any(len(part) > _MAX_SIDE_DIGITS for part in parts):
+        raise ProtocolError("no header")
+    return dtype, order == "True", tuple(map(int, parts))
+
+
+def _between(text: str, before: str, after: str) -> tuple[str, str]:
+    """Return what stands between two marks at the beginning, and what follows them."""
+    found, mark, rest = text.removeprefix(before).partition(after)
+    if not text.startswith(before) or not mark:
+        raise ProtocolError("no header")
+    return found, rest

@@ -1,0 +1,134 @@
+"""openpi's protocol: bare maps in MessagePack, arrays as maps with keys of bytes.
+
+On connecting, the server sends a map about itself. Then question and answer alternate:
+{observation/image: uint8 [H, W, 3], observation/state: float [D], prompt: text} and
+{actions: float [T, A], server_timing: {...}}. A text frame instead is the server's traceback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from proctor.errors import ProtocolError
+from proctor.features import Array
+from proctor.protocols.inference_messages import (
+    InferenceReply,
+    InferenceRequest,
+    ServerInfo,
+    episode_tree,
+    server_info_from,
+    with_episode,
+)
+from proctor.protocols.msgpack_arrays import (
+    OURS,
+    array_of,
+    bad_frame,
+    flat,
+    number_of,
+    numbers_in,
+    pack,
+    raw_bytes,
+    text_of,
+    unpack_map,
+)
+
+CAMERAS = ("observation/image", "observation/wrist_image")
+STATE = "observation/state"
+PROMPT = "prompt"
+HEALTH_PATH = "/healthz"
+_ACTIONS, _TIMING = "actions", "server_timing"
+_ARRAY, _NUMBER = b"__ndarray__", b"__npgeneric__"
+
+
+def encode_request(ask: InferenceRequest) -> bytes:
+    """Return a question as a frame."""
+    tree: dict[str, Any] = {key: _tree_of(values) for key, values in ask.observation.items()}
+    tree[PROMPT] = ask.prompt
+    episode = episode_tree(ask)
+    return pack(tree if episode is None else {**tree, OURS: episode})
+
+
+def decode_request(frame: bytes) -> InferenceRequest:
+    """Return the question in a frame.
+
+    Raises:
+        WireError: it holds none.
+    """
+    told = flat(_map_of(frame))
+    prompt = told.pop(PROMPT, "")
+    episode = told.pop(OURS, None)
+    arrays = {key: numbers_in(value) for key, value in told.items()}
+    seen = {key: values for key, values in arrays.items() if values is not None}
+    return with_episode(seen, text_of(prompt, PROMPT), episode)
+
+
+def encode_reply(actions: Array, timing: Mapping[str, float]) -> bytes:
+    """Return actions as a frame; ``timing`` in milliseconds."""
+    return pack({_ACTIONS: _tree_of(actions), _TIMING: dict(timing)})
+
+
+def decode_reply(frame: bytes | str) -> InferenceReply:
+    """Return the actions in a frame, or the traceback that a text frame is.
+
+    Raises:
+        WireError: it holds neither.
+    """
+    if isinstance(frame, str):
+        return InferenceReply(trouble=frame)
+    actions = _map_of(frame).get(_ACTIONS)
+    if not isinstance(actions, np.ndarray):
+        raise bad_frame(f"it holds no array called {_ACTIONS!r}", frame)
+    return InferenceReply(actions)
+
+
+def encode_metadata(about: ServerInfo) -> bytes:
+    """Return what the server says first."""
+    said = {"policy": about.policy, "action_horizon": about.n_action_steps}
+    return pack({**said, OURS: about.tree()})
+
+
+def decode_metadata(frame: bytes | str) -> ServerInfo | None:
+    """Return what a server of ours says first; None where it is somebody else's.
+
+    Raises:
+        WireError: it is no map.
+    """
+    if isinstance(frame, str):
+        raise bad_frame("the server begins with a text", frame[:100].encode("utf-8", "replace"))
+    return server_info_from(_map_of(frame).get(OURS))
+
+
+def _map_of(frame: bytes) -> dict[Any, Any]:
+    tree = unpack_map(frame)
+    try:
+        found = _read(tree)
+    except ProtocolError as error:
+        raise bad_frame(str(error), frame) from None
+    if not isinstance(found, dict):
+        raise bad_frame("it holds an array, not a map", frame)
+    return found
+
+
+def _tree_of(values: Array) -> dict[bytes, Any]:
+    return {
+        _ARRAY: True,
+        b"data": raw_bytes(values),
+        b"dtype": values.dtype.str,
+        b"shape": values.shape,
+    }
+
+
+def _read(tree: Any) -> Any:
+    """Return a tree with arrays in it; the reader of MessagePack has bounded how deep it is."""
+    if isinstance(tree, list):
+        return [_read(item) for item in tree]
+    if not isinstance(tree, dict):
+        return tree
+    if _ARRAY in tree:
+        return array_of(tree.get(b"data"), tree.get(b"dtype"), tree.get(b"shape"))
+    if _NUMBER in tree:
+        return number_of(tree.get(b"data"), tree.get(b"dtype"))
+    return {key: _read(value) for key, value in tree.items()}

@@ -1,0 +1,306 @@
+"""A machine for the opcodes that LeRobot's pickles are made of, with a budget.
+
+Steps, marks and texts are counted while it reads. Opcodes that call, import or change anything
+else than the few names of ``pickle_names`` are not in it, nor are sets, which hash what they hold.
+"""
+
+from __future__ import annotations
+
+import pickle
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from proctor.errors import ProtocolError
+from proctor.features import Array
+from proctor.protocols.msgpack_arrays import array_of
+from proctor.protocols.pickle_budget import Budget
+from proctor.protocols.pickle_names import STORAGE_CALL, Name, RecordShell, Shell, Storage, named
+
+_MAX_MARKS = 64
+_MAX_LINE = 1024
+_MAX_INT_BYTES = 16
+_LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
+
+
+class Machine:
+    """Runs one pickle from ``place`` on."""
+
+    def __init__(self, data: bytes, budget: Budget, place: int = 0, *, inner: bool = False):
+        self._data, self._budget, self.place = data, budget, place
+        self._inner = inner
+        """Whether it reads a tensor's storage, which holds neither bytes nor another storage."""
+        self._stack: list[Any] = []
+        self._marks: list[list[Any]] = []
+        self._memo: dict[int, Any] = {}
+
+    def run(self) -> Any:
+        """Return what the pickle leaves on its stack."""
+        data, step = self._data, self._budget.step
+        while True:
+            step()
+            opcode = data[self.place]
+            self.place += 1
+            if opcode == _STOP:
+                return self._stack.pop()
+            if opcode not in _DISPATCH:
+                raise ProtocolError(f"a pickle has opcode {opcode:#04x}, which is refused")
+            do, detail = _DISPATCH[opcode]
+            do(self, detail)
+
+    def _constant(self, make: Callable[[], Any]) -> None:
+        self._stack.append(make())
+
+    def _number(self, form: str) -> None:
+        self._stack.append(self._unpacked(form))
+
+    def _text(self, form: str) -> None:
+        size = self._unpacked(form)
+        self._budget.charge_text(size)
+        self._stack.append(self._take(size).decode("utf-8", "surrogatepass"))
+
+    def _bytes(self, form: str) -> None:
+        if self._inner:
+            raise ProtocolError("a tensor's storage names bytes")
+        self._stack.append(self._take(self._unpacked(form)))
+
+    def _integer(self, form: str) -> None:
+        size = self._unpacked(form)
+        if size > _MAX_INT_BYTES:
+            raise ProtocolError(f"a pickle has a number of {size} bytes")
+        self._stack.append(int.from_bytes(self._take(size), "little", signed=True))
+
+    def _small_tuple(self, size: int) -> None:
+        items = self._stack[-size:]
+        if len(items) < size:
+            raise ProtocolError("a pickle takes more from its stack than there is")
+        self._stack[-size:] = [tuple(items)]
+
+    def _put(self, form: str) -> None:
+        self._memo[self._unpacked(form)] = self._stack[-1]
+
+    def _get(self, form: str) -> None:
+        self._stack.append(self._memo[self._unpacked(form)])
+
+    def _memoize(self, _: Any) -> None:
+        self._memo[len(self._memo)] = self._stack[-1]
+
+    def _skip(self, size: int) -> None:
+        self._take(size)
+
+    def _integer_line(self, booleans: bool) -> None:
+        line = self._line()
+        if booleans and line in (b"00", b"01"):
+            self._stack.append(line == b"01")
+            return
+        number = int(line.removesuffix(b"L"))
+        if number.bit_length() > 8 * _MAX_INT_BYTES:
+            raise ProtocolError(f"a pickle has a number of {number.bit_length()} bits")
+        self._stack.append(number)
+
+    def _float_line(self, _: Any) -> None:
+        self._stack.append(float(self._line()))
+
+    def _text_line(self, _: Any) -> None:
+        line = self._line()
+        self._budget.charge_text(len(line))
+        self._stack.append(line.decode("raw-unicode-escape"))
+
+    def _put_line(self, _: Any) -> None:
+        self._memo[int(self._line())] = self._stack[-1]
+
+    def _get_line(self, _: Any) -> None:
+        self._stack.append(self._memo[int(self._line())])
+
+    def _mark(self, _: Any) -> None:
+        if len(self._marks) >= _MAX_MARKS:
+            raise ProtocolError(f"a pickle is nested deeper than {_MAX_MARKS} marks")
+        self._marks.append(self._stack)
+        self._stack = []
+
+    def _pop(self, _: Any) -> None:
+        self._stack.pop()
+
+    def _pop_mark(self, _: Any) -> None:
+        self._since_mark()
+
+    def _collect(self, make: Callable[[list[Any]], Any]) -> None:
+        """Make something of all that was pushed since the mark."""
+        items = self._since_mark()
+        self._stack.append(make(items))
+
+    def _append(self, several: bool) -> None:
+        items = self._since_mark() if several else [self._stack.pop()]
+        self._top(list).extend(items)
+
+    def _set_items(self, several: bool) -> None:
+        items = self._since_mark() if several else [self._stack.pop(-2), self._stack.pop()]
+        self._top(dict).update(_pairs(items))
+
+    def _global_line(self, _: Any) -> None:
+        module, name = self._line().decode(), self._line().decode()
+        self._stack.append(named(module, name))
+
+    def _global(self, _: Any) -> None:
+        name, module = self._stack.pop(), self._stack.pop()
+        if not isinstance(module, str) or not isinstance(name, str):
+            raise ProtocolError("a pickle names something by what is no text")
+        self._stack.append(named(module, name))
+
+    def _reduce(self, _: Any) -> None:
+        args, name = self._stack.pop(), self._stack.pop()
+        self._stack.append(self._called(name, args))
+
+    def _new_record(self, _: Any) -> None:
+        _, made = self._stack.pop(), self._stack.pop()
+        if not isinstance(made, Name) or made.record is None:
+            raise ProtocolError("a pickle makes an object of what is refused")
+        self._stack.append(RecordShell(made.record))
+
+    def _build(self, _: Any) -> None:
+        state = self._stack.pop()
+        self._top(Shell).set(state)
+
+    def _persistent(self, _: Any) -> None:
+        self._stack.append(_storage_type(self._stack.pop()))
+
+    def _called(self, name: Any, args: Any) -> Any:
+        """Return what one of our own functions makes of ``args``."""
+        if not isinstance(name, Name) or not isinstance(args, tuple):
+            raise ProtocolError("a pickle calls what is refused")
+        if name.machine_call is not None:
+            return self._called_here(name.machine_call, args)
+        if name.call is None:
+            raise ProtocolError("a pickle calls what is refused")
+        return name.call(*args)
+
+    def _called_here(self, name: tuple[str, str], args: tuple[Any, ...]) -> Any:
+        if name == STORAGE_CALL:
+            if self._inner or len(args) != 1 or not isinstance(args[0], bytes):
+                raise ProtocolError("a tensor's storage is no bytes")
+            return _storage(args[0], self._budget)
+        text, coding = (*args, "latin1")[:2]
+        if not isinstance(text, str) or coding not in ("latin1", "latin-1"):
+            raise ProtocolError("a pickle encodes what is no text")
+        self._budget.charge_text(len(text))
+        return text.encode("latin-1", "replace")
+
+    def _top(self, kind: type) -> Any:
+        if not isinstance(self._stack[-1], kind):
+            raise ProtocolError(
+                f"a pickle takes a {type(self._stack[-1]).__name__} for something else"
+            )
+        return self._stack[-1]
+
+    def _since_mark(self) -> list[Any]:
+        items, self._stack = self._stack, self._marks.pop()
+        return items
+
+    def _take(self, size: int) -> bytes:
+        if size < 0 or size > len(self._data) - self.place:
+            raise ProtocolError("a pickle is cut short")
+        self.place += size
+        return self._data[self.place - size : self.place]
+
+    def _unpacked(self, form: str) -> Any:
+        return struct.unpack(form, self._take(_SIZES[form]))[0]
+
+    def _line(self) -> bytes:
+        ends = self._data.find(b"\n", self.place, self.place + _MAX_LINE)
+        if ends < 0:
+            raise ProtocolError(f"a pickle has a line of more than {_MAX_LINE} bytes")
+        line, self.place = self._data[self.place : ends], ends + 1
+        return line
+
+
+def _pairs(items: list[Any]) -> dict[str, Any]:
+    """Return a dictionary of keys and values in turn; keys are texts, which are cheap to hash."""
+    if len(items) % 2 or not all(type(key) is str for key in items[::2]):
+        raise ProtocolError("a pickle has a dictionary whose keys are not texts")
+    return dict(zip(items[::2], items[1::2], strict=True))
+
+
+def _storage_type(told: Any) -> Storage:
+    """Return which numbers a storage holds."""
+    if isinstance(told, tuple) and len(told) > 1 and isinstance(told[1], Name):
+        kind = told[1].storage
+        if kind is not None:
+            return Storage(kind)
+    raise ProtocolError("a pickle points to what is not in it")
+
+
+def _storage(data: bytes, budget: Budget) -> Array:
+    """Return the numbers in what torch writes of a storage: five pickles, a count, raw bytes."""
+    place, found = 0, []
+    for _ in range(5):
+        machine = Machine(data, budget, place, inner=True)
+        found.append(machine.run())
+        place = machine.place
+    magic, numbers = found[0], found[3]
+    if type(magic) is not int or magic != _LEGACY_MAGIC or not isinstance(numbers, Storage):
+        raise ProtocolError("a tensor's storage is of a kind that is not read")
+    rest = memoryview(data)[place + 8 :]
+    dtype = np.dtype(numbers.dtype)
+    if struct.unpack_from("<q", data, place)[0] * dtype.itemsize != len(rest):
+        raise ProtocolError("a tensor's storage is not as long as it says")
+    return array_of(rest, numbers.dtype, (len(rest) // dtype.itemsize,))
+
+
+_STOP = pickle.STOP[0]
+_SIZES = {form: struct.calcsize(form) for form in ("<B", "<H", "<I", "<Q", "<i", ">d")}
+_OPCODES: dict[bytes, tuple[Callable[[Machine, Any], None], Any]] = {
+    pickle.NONE: (Machine._constant, lambda: None),
+    pickle.NEWTRUE: (Machine._constant, lambda: True),
+    pickle.NEWFALSE: (Machine._constant, lambda: False),
+    pickle.EMPTY_LIST: (Machine._constant, list),
+    pickle.EMPTY_DICT: (Machine._constant, dict),
+    pickle.EMPTY_TUPLE: (Machine._constant, tuple),
+    pickle.BININT: (Machine._number, "<i"),
+    pickle.BININT1: (Machine._number, "<B"),
+    pickle.BININT2: (Machine._number, "<H"),
+    pickle.BINFLOAT: (Machine._number, ">d"),
+    pickle.LONG1: (Machine._integer, "<B"),
+    pickle.LONG4: (Machine._integer, "<i"),
+    pickle.SHORT_BINUNICODE: (Machine._text, "<B"),
+    pickle.BINUNICODE: (Machine._text, "<I"),
+    pickle.BINUNICODE8: (Machine._text, "<Q"),
+    pickle.SHORT_BINBYTES: (Machine._bytes, "<B"),
+    pickle.BINBYTES: (Machine._bytes, "<I"),
+    pickle.BINBYTES8: (Machine._bytes, "<Q"),
+    pickle.BYTEARRAY8: (Machine._bytes, "<Q"),
+    pickle.TUPLE1: (Machine._small_tuple, 1),
+    pickle.TUPLE2: (Machine._small_tuple, 2),
+    pickle.TUPLE3: (Machine._small_tuple, 3),
+    pickle.BINPUT: (Machine._put, "<B"),
+    pickle.LONG_BINPUT: (Machine._put, "<I"),
+    pickle.BINGET: (Machine._get, "<B"),
+    pickle.LONG_BINGET: (Machine._get, "<I"),
+    pickle.MEMOIZE: (Machine._memoize, None),
+    pickle.PROTO: (Machine._skip, 1),
+    pickle.FRAME: (Machine._skip, 8),
+    pickle.INT: (Machine._integer_line, True),
+    pickle.LONG: (Machine._integer_line, False),
+    pickle.FLOAT: (Machine._float_line, None),
+    pickle.UNICODE: (Machine._text_line, None),
+    pickle.PUT: (Machine._put_line, None),
+    pickle.GET: (Machine._get_line, None),
+    pickle.MARK: (Machine._mark, None),
+    pickle.POP: (Machine._pop, None),
+    pickle.POP_MARK: (Machine._pop_mark, None),
+    pickle.TUPLE: (Machine._collect, tuple),
+    pickle.LIST: (Machine._collect, list),
+    pickle.DICT: (Machine._collect, _pairs),
+    pickle.APPEND: (Machine._append, False),
+    pickle.APPENDS: (Machine._append, True),
+    pickle.SETITEM: (Machine._set_items, False),
+    pickle.SETITEMS: (Machine._set_items, True),
+    pickle.GLOBAL: (Machine._global_line, None),
+    pickle.STACK_GLOBAL: (Machine._global, None),
+    pickle.REDUCE: (Machine._reduce, None),
+    pickle.NEWOBJ: (Machine._new_record, None),
+    pickle.BUILD: (Machine._build, None),
+    pickle.BINPERSID: (Machine._persistent, None),
+}
+_DISPATCH = {opcode[0]: does for opcode, does in _OPCODES.items()}

@@ -1,0 +1,180 @@
+"""The few names that LeRobot's pickles are made of, and what each stands for while it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from proctor.errors import ProtocolError
+from proctor.features import Array
+from proctor.protocols.msgpack_arrays import array_of, shown
+
+_RECORDS = ("TimedObservation", "TimedAction", "RemotePolicyConfig")
+_STORAGES = {
+    "FloatStorage": "<f4",
+    "DoubleStorage": "<f8",
+    "HalfStorage": "<f2",
+    "LongStorage": "<i8",
+    "IntStorage": "<i4",
+    "ByteStorage": "<u1",
+    "BoolStorage": "<b1",
+}
+_MAX_AXES = 8
+STORAGE_CALL = ("torch.storage", "_load_from_bytes")
+"""Read by the machine itself: its argument is a series of pickles."""
+TEXT_CALL = ("_codecs", "encode")
+"""How pickles before protocol 3 write bytes."""
+
+
+@dataclass
+class Record:
+    """An object of LeRobot's: the name of its class and its fields."""
+
+    kind: str
+    fields: Mapping[str, Any]
+
+
+class Shell:
+    """What a name in a pickle stands for while it is read."""
+
+    def set(self, state: Any) -> None:
+        """Take the state that the pickle gives it."""
+        raise ProtocolError("a pickle gives a state to what has none")
+
+    def value(self) -> Any:
+        """Return what it has become."""
+        raise ProtocolError("a pickle leaves something unfinished")
+
+
+class RecordShell(Shell):
+    """A record without its fields yet."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.state: dict[str, Any] = {}
+
+    def set(self, state: Any) -> None:
+        """Take the fields."""
+        if not isinstance(state, dict):
+            raise ProtocolError(f"a {self.kind} has no fields")
+        self.state = state
+
+    def value(self) -> Record:
+        """Return the record."""
+        return Record(self.kind, self.state)
+
+
+class _Dtype(Shell):
+    def __init__(self, *args: Any) -> None:
+        self.name = args[0] if args else None
+
+    def set(self, state: Any) -> None:
+        order = state[1] if isinstance(state, tuple) and len(state) > 1 else None
+        if order in ("<", ">") and isinstance(self.name, str):
+            self.name = order + self.name.lstrip("<>=|")
+
+
+class _ArrayShell(Shell):
+    def __init__(self, *args: Any) -> None:
+        self.array: Array | None = None
+
+    def set(self, state: Any) -> None:
+        if not isinstance(state, tuple) or len(state) != 5:
+            raise ProtocolError("an array has no state")
+        _, shape, dtype, fortran, data = state
+        self.array = _array(data, dtype, shape, fortran=fortran is True)
+
+    def value(self) -> Array:
+        if self.array is None:
+            raise ProtocolError("an array has no numbers")
+        return self.array
+
+
+@dataclass(frozen=True)
+class Storage(Shell):
+    """Which numbers a tensor's storage holds."""
+
+    dtype: str
+
+
+def _array(data: Any, dtype: Any, shape: Any, *, fortran: bool = False) -> Array:
+    named = dtype.name if isinstance(dtype, _Dtype) else dtype
+    if isinstance(shape, int):
+        shape = (shape,)
+    if fortran and isinstance(shape, tuple | list):
+        return array_of(data, named, tuple(reversed(shape))).T
+    return array_of(data, named, shape)
+
+
+def _scalar(dtype: Any, data: Any = b"") -> Array:
+    return _array(data, dtype, ())
+
+
+def _frombuffer(data: Any, dtype: Any, shape: Any, order: Any = "C") -> Array:
+    return _array(data, dtype, shape, fortran=order == "F")
+
+
+def _tensor(storage: Any, offset: Any, size: Any, stride: Any, *rest: Any) -> Array:
+    """Return a tensor's numbers; what does not lie one after the other is not read."""
+    if not isinstance(storage, np.ndarray) or not isinstance(offset, int) or offset < 0:
+        raise ProtocolError("a tensor has no storage")
+    sides = size if isinstance(size, tuple) else ()
+    if len(sides) > _MAX_AXES or not all(_is_side(side, storage.size) for side in sides):
+        raise ProtocolError(f"{shown(size)} is no shape of a tensor")
+    dense = tuple(int(np.prod(sides[axis + 1 :])) for axis in range(len(sides)))
+    count = dense[0] * sides[0] if sides else 1
+    if count > 1 and stride != dense:
+        raise ProtocolError("a tensor whose numbers do not lie one after the other is not read")
+    if offset + count > storage.size:
+        raise ProtocolError("a tensor is larger than its storage")
+    return storage[offset : offset + count].reshape(sides)
+
+
+def _is_side(value: Any, most: int) -> bool:
+    return type(value) is int and 0 <= value <= most
+
+
+_CALLS: dict[tuple[str, str], Callable[..., Any]] = {
+    ("numpy", "dtype"): _Dtype,
+    ("numpy._core.multiarray", "_reconstruct"): _ArrayShell,
+    ("numpy.core.multiarray", "_reconstruct"): _ArrayShell,
+    ("numpy._core.multiarray", "scalar"): _scalar,
+    ("numpy.core.multiarray", "scalar"): _scalar,
+    ("numpy._core.numeric", "_frombuffer"): _frombuffer,
+    ("numpy.core.numeric", "_frombuffer"): _frombuffer,
+    ("collections", "OrderedDict"): lambda *args: {},
+    ("torch._utils", "_rebuild_tensor_v2"): _tensor,
+}
+
+
+@dataclass(frozen=True)
+class Name:
+    """A name in a pickle that may be called, or made an object of."""
+
+    call: Callable[..., Any] | None = None
+    machine_call: tuple[str, str] | None = None
+    """A call that the machine makes itself, for it has its budget."""
+    record: str | None = None
+    storage: str | None = None
+
+
+def named(module: str, name: str) -> Name:
+    """Return what a name stands for.
+
+    Raises:
+        WireError: it is none of LeRobot's.
+    """
+    if module.partition(".")[0] == "lerobot" and name in _RECORDS:
+        return Name(record=name)
+    if (module, name) in _CALLS:
+        return Name(call=_CALLS[module, name])
+    if (module, name) in (STORAGE_CALL, TEXT_CALL):
+        return Name(machine_call=(module, name))
+    if module == "torch" and name in _STORAGES:
+        return Name(storage=_STORAGES[name])
+    if (module, name) == ("numpy", "ndarray"):
+        return Name()
+    raise ProtocolError(f"a pickle asks for {module}.{name}, which is refused")

@@ -1,0 +1,82 @@
+"""What must be known of two runs before their difference is believed: a line each, often none."""
+
+from __future__ import annotations
+
+from proctor.report.pairing import PairedSides, RunResults, worlds_of
+from proctor.report.protocol_differences import changed_protocol
+from proctor.report.stopped import round_warnings
+from proctor.runs.journal import JOURNAL_FILE, EpisodeRecord
+from proctor.types import EpisodeKey, Outcome
+
+
+def comparison_warnings(a: RunResults, b: RunResults, *, paired: bool) -> list[str]:
+    """Name what differs besides the policy, and what is missing, unreadable or was never played."""
+    lines = [line for run in (a, b) for line in _of_one(run)]
+    lines += _copies(a, b) + _overlap(a, b, paired=paired)
+    return lines + changed_protocol(a.record.protocol, b.record.protocol, seeds=paired)
+
+
+def pairing_warnings(sides: PairedSides) -> list[str]:
+    """Say what was left out of a comparison because of the worlds that episodes start from."""
+    lines = []
+    if sides.unlike:
+        lines.append(
+            f"{sides.unlike} episodes of the same task, seed and init state are left out: the runs "
+            "say that they start from different worlds"
+        )
+    if sides.repeated_a or sides.repeated_b:
+        lines.append(
+            f"{sides.repeated_a} episodes of A and {sides.repeated_b} of B are left out: they "
+            "start from a world that another one counts for"
+        )
+    return lines
+
+
+def _of_one(run: RunResults) -> list[str]:
+    lines = []
+    if run.damaged:
+        numbers = ", ".join(map(str, run.damaged))
+        lines.append(f"{run.path}: skipped unreadable lines of {JOURNAL_FILE}: {numbers}")
+    if run.stopped is not None:
+        lines.append(
+            f"{run.path} stopped itself early ({run.stopped}): p-values and intervals here do "
+            "not allow for that"
+        )
+        lines += [f"{run.path}: {line}" for line in round_warnings(run.rows, run.record.resolved)]
+        return lines
+    planned = run.record.planned_episodes
+    if planned is not None and len(run.rows) < planned:
+        is_so = "is still running" if run.running else "is unfinished"
+        how = "wait for its end" if run.running else "--resume completes it"
+        lines.append(
+            f"{run.path} {is_so} ({len(run.rows)} of {planned} episodes): what is there ended "
+            f"first, as successes do, so the difference is not to be trusted; {how}"
+        )
+    return lines
+
+
+def _copies(a: RunResults, b: RunResults) -> list[str]:
+    """Say that episodes were copied from one folder to the other: no two begin and end alike."""
+    in_a = {_played(row) for row in a.rows if row.end_time}
+    copied = sum(_played(row) in in_a for row in b.rows)
+    if not copied:
+        return []
+    return [
+        f"{copied} of {len(b.rows)} episodes of B are copies of A's, played at the same moment: "
+        "they are one result, and no evidence that the runs are alike"
+    ]
+
+
+def _played(row: EpisodeRecord) -> tuple[EpisodeKey, float, float, Outcome, str | None]:
+    return (row.key, row.start_time, row.end_time, row.outcome, row.digest)
+
+
+def _overlap(a: RunResults, b: RunResults, *, paired: bool) -> list[str]:
+    """Say that the runs' worlds overlap where they should be the same, or all be different."""
+    of_a, of_b = worlds_of(a, b)
+    shared = len(of_a & of_b)
+    apart = paired and (of_a <= of_b or of_b <= of_a)
+    if not shared or apart:
+        return []
+    so = "only those are compared" if paired else "they are no separate samples: p is too large"
+    return [f"the runs share {shared} of {len(of_a)} worlds in A and {len(of_b)} in B: {so}"]

@@ -1,0 +1,81 @@
+"""Several runs in one table: checkpoints of a training, or seeds of one policy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from proctor.errors import strip_control_codes
+from proctor.report.summary import Tally, by_group, by_task, tally
+from proctor.report.tables import fitted
+from proctor.runs.journal import EpisodeRecord
+from proctor.stats.anytime import NOT_WATCHED, MonitoredRates
+
+_MOST_COLUMNS = 6
+"""Of tasks or groups beside the rate of all; more are for the comparison's page."""
+TOGETHER = "together"
+
+
+@dataclass(frozen=True)
+class NamedRun:
+    """A run as it is called among others, and its episodes."""
+
+    name: str
+    rows: Sequence[EpisodeRecord]
+    watched: MonitoredRates = NOT_WATCHED
+    """How a rule that could stop it watched its rates."""
+
+
+def runs_table(runs: Sequence[NamedRun], width: int, *, pooled: bool = False) -> RenderableType:
+    """Return a row for each run: its rate over all episodes, and for a few tasks or groups each.
+
+    ``pooled``: they are runs of one policy from different seeds, and a last row counts all of them.
+    """
+    together = sorted((row for run in runs for row in run.rows), key=lambda row: row.key)
+    parts = _parts(together)
+    names = [] if parts is None else parts.names
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("run", overflow="fold")
+    table.add_column("success [95% interval]", no_wrap=True)
+    for name in names:
+        table.add_column(strip_control_codes(name), no_wrap=True)
+
+    def add(run: NamedRun, style: str | None = None) -> None:
+        added = [] if parts is None else [parts.of(name, run) for name in names]
+        cells = [part.brief.partition(" n=")[0] for part in added]
+        overall = tally(run.rows, run.watched.overall).brief
+        table.add_row(Text(strip_control_codes(run.name)), overall, *cells, style=style)
+
+    for run in runs:
+        add(run)
+    if pooled and all(run.watched == NOT_WATCHED for run in runs):  # else no interval holds
+        table.add_section()
+        add(NamedRun(TOGETHER, together), style="bold")
+    return fitted(table, width)
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What has a column each: tasks, or groups of them. A group may be called as a task is."""
+
+    names: list[str]
+    are_groups: bool
+
+    def of(self, name: str, run: NamedRun) -> Tally:
+        """Return what the episodes of one part of a run add up to."""
+        if self.are_groups:
+            return tally((row for row in run.rows if row.suite == name), run.watched.group)
+        return tally((row for row in run.rows if row.task == name), run.watched.task)
+
+
+def _parts(rows: Sequence[EpisodeRecord]) -> _Parts | None:
+    """Return tasks where they are few and of different names, else groups; None: too many."""
+    tasks = [own[0].task for own in by_task(rows).values()]
+    for parts in (_Parts(tasks, are_groups=False), _Parts(list(by_group(rows)), are_groups=True)):
+        if 1 < len(set(parts.names)) == len(parts.names) <= _MOST_COLUMNS:
+            return parts
+    return None

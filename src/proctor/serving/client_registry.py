@@ -1,0 +1,53 @@
+"""Clients that are known by a name only, where a protocol does not show its connections."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from proctor.serving.batcher import ClientSession, RequestBatcher
+from proctor.serving.limits import ServerLimits
+
+
+@dataclass
+class RegisteredClient:
+    """Somebody; the guests that it asks for, and when it was heard last."""
+
+    sessions: list[ClientSession] = field(default_factory=list)
+    heard_at: float = 0.0
+
+
+ClientT = TypeVar("ClientT", bound=RegisteredClient)
+
+
+class ClientRegistry(Generic[ClientT]):
+    """All that were heard lately; the one silent for longest makes room for another."""
+
+    def __init__(
+        self, batcher: RequestBatcher, limits: ServerLimits, make: Callable[[], ClientT]
+    ) -> None:
+        self._batcher, self._limits, self._make = batcher, limits, make
+        self._known: OrderedDict[str, ClientT] = OrderedDict()
+
+    def client(self, name: str) -> ClientT:
+        """Return who said something."""
+        now = time.monotonic()
+        if name not in self._known:
+            self._known[name] = self._make()
+        client = self._known[name]
+        client.heard_at = now
+        self._known.move_to_end(name)
+        while len(self._known) > self._limits.most_guests or self._first_is_silent(now):
+            self._forget(self._known.popitem(last=False)[1])
+        return client
+
+    def _first_is_silent(self, now: float) -> bool:
+        return now - next(iter(self._known.values())).heard_at > self._limits.idle_s
+
+    def _forget(self, client: ClientT) -> None:
+        for session in client.sessions:
+            self._batcher.leave(session)
+        client.sessions.clear()

@@ -1,0 +1,203 @@
+"""Files that someone else may have put there: only plain ones are read, and none too large.
+
+And folders that take each other's place, so that a kill at any moment leaves one of the two whole.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+import stat
+import sys
+from pathlib import Path
+
+from proctor.errors import UsageError
+
+MOST_JSON = 64 * 2**20
+"""Bytes of a file of settings or results."""
+MOST_LINES = 2 * 2**30
+"""Bytes of a journal: as many episodes as a run may have, each with a long error."""
+
+
+UNFINISHED = ".part"
+"""What the name of a file ends with until it is complete."""
+
+
+_CANNOT_SYNC = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP)
+
+
+def display_path(path: Path) -> Path:
+    """Return ``path`` as people see it: from the current folder, where it lies below it."""
+    here = Path.cwd()
+    return path.relative_to(here) if path != here and path.is_relative_to(here) else path
+
+
+def require_utf8(path: Path) -> None:
+    """Refuse a place for a dataset whose absolute path is not UTF-8, which Arrow cannot open.
+
+    Raises:
+        UsageError: naming the path.
+    """
+    try:
+        str(path.absolute()).encode()
+    except UnicodeEncodeError:
+        raise UsageError(
+            f"{path.absolute()}: the path is not UTF-8, so no dataset can be written there; "
+            "choose another folder"
+        ) from None
+
+
+def sync(fd: int) -> None:
+    """Wait until what was written is on the disk; a file system that cannot say is not asked again.
+
+    Raises:
+        OSError: the disk did not take it.
+    """
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        if error.errno not in _CANNOT_SYNC:
+            raise
+
+
+def publish(unfinished: Path, path: Path) -> None:
+    """Give a complete file its name; once this returns it has it after a power cut too.
+
+    Raises:
+        OSError: the disk did not take it.
+    """
+    with unfinished.open("rb") as file:
+        sync(file.fileno())
+    unfinished.replace(path)
+    sync_folder(path.parent)
+
+
+def read_regular_file(path: Path, most: int = MOST_JSON) -> bytes:
+    """Return the bytes of a plain file of at most ``most`` bytes.
+
+    Raises:
+        OSError: there is none; it is a folder, a pipe that nobody writes to or a device that never
+            ends; it is larger; or it cannot be read.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe would wait for its writer
+    with os.fdopen(fd, "rb") as file:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "not a plain file", str(path))
+        if found.st_size > most:
+            raise OSError(errno.EFBIG, f"{found.st_size} bytes, expected at most {most}", str(path))
+        return file.read(found.st_size)  # not ``most``: that much would be set aside at once
+
+
+def atomic_write(path: Path, content: bytes) -> None:
+    """Put ``content`` at ``path`` so that a reader, or a kill, sees all of the old or of the new.
+
+    Raises:
+        OSError: it cannot be written; what was there is untouched.
+    """
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with part.open("wb") as file:
+            file.write(content)
+            file.flush()
+            sync(file.fileno())
+        part.replace(path)
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file's content, in hex digits.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+_CANNOT_EXCHANGE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP)
+_AT_FDCWD, _EXCHANGE = -100, 2
+
+
+def swap(one: Path, other: Path) -> None:
+    """Let two folders beside each other take each other's name, and wait until the disk knows.
+
+    Where the kernel can it is one step, which is seen done or not done. Elsewhere it is three
+    renames: a kill between them may leave ``one`` without a folder, until ``recover_swap``.
+
+    Raises:
+        OSError: they cannot be renamed, or the disk did not take it; both are as they were.
+    """
+    _swap_names(one, other)
+    try:
+        for parent in {one.parent, other.parent}:
+            sync_folder(parent)
+    except OSError:
+        _swap_names(one, other)
+        raise
+
+
+def _swap_names(one: Path, other: Path) -> None:
+    if not _exchange(one, other):
+        aside = _aside(one)
+        one.rename(aside)
+        try:
+            other.rename(one)
+        except OSError:
+            aside.rename(one)
+            raise
+        aside.rename(other)
+
+
+def recover_swap(one: Path) -> None:
+    """Undo or finish a swap of ``one`` that was killed between its renames.
+
+    What it was is put back where nothing took its place, and removed where something did.
+    """
+    if not one.absolute().name:  # the root of all folders
+        return
+    one = one.resolve()  # a link is led to what was swapped
+    aside = _aside(one)
+    if not aside.is_dir():
+        return
+    if one.exists():
+        shutil.rmtree(aside)
+    else:
+        aside.rename(one)
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the names in ``folder`` are on the disk."""
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        sync(fd)
+    finally:
+        os.close(fd)
+
+
+def _aside(folder: Path) -> Path:
+    whole = folder.absolute()  # "." has no name
+    return whole.with_name(f".{whole.name}.swapped")
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Exchange two names in one step; False where this system or file system cannot."""
+    if sys.platform != "linux":
+        return False
+    import ctypes
+
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if rename is None:
+        return False
+    if rename(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in _CANNOT_EXCHANGE:
+        return False
+    raise OSError(number, os.strerror(number), str(one), None, str(other))

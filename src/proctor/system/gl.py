@@ -1,0 +1,143 @@
+"""Which GL backend this machine draws with, and the variables that choose it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import sys
+from collections.abc import Iterator, Sequence
+
+from proctor.errors import NoGraphics
+from proctor.system.gl_probe import OFF, GlProbe, probe_backends
+
+_CLEARLY_FASTER = 1.5
+"""How many times faster a later candidate must draw to be taken. The backend is part of what
+defines a run's episodes, so noise must not change it; and a GPU's lead grows with the scene."""
+
+
+def find_gl_backend() -> str | None:
+    """Return the fastest GL backend that really renders on this machine, or None.
+
+    ``MUJOCO_GL`` is obeyed when set: it alone is tried.
+    """
+    best = fastest(probe_backends(gl_candidates()))
+    return None if best is None else best.backend
+
+
+def fastest(probes: Sequence[GlProbe]) -> GlProbe | None:
+    """Return the probe to render with: the first that works, unless another is clearly faster."""
+    best: GlProbe | None = None
+    for probe in probes:
+        if probe.works and (best is None or _clearly_faster(probe, best)):
+            best = probe
+    return best
+
+
+def describe_choice() -> str | None:
+    """Return in one line what was chosen by speed, None when there was nothing to choose."""
+    probes = probe_backends(gl_candidates())
+    best = fastest(probes)
+    if wanted_backend() or best is None:
+        return None
+    others = [_named(probe) for probe in probes if probe.works and probe is not best]
+    if not others:
+        return f"rendering with {best.backend}"
+    return f"rendering with {best.backend} ({best.frame_time} a frame; {', '.join(others)})"
+
+
+def gl_variables(*, needed: bool) -> dict[str, str]:
+    """Return the variables that make a process render, or not load GL at all when not ``needed``.
+
+    Raises:
+        NoGraphics: rendering is needed and no backend works.
+    """
+    if not needed:
+        return {"MUJOCO_GL": "disable"}
+    return {"MUJOCO_GL": _backend_or_raise()}
+
+
+@contextlib.contextmanager
+def choose_backend_on_import() -> Iterator[None]:
+    """Have a backend chosen for this process should MuJoCo be imported in here.
+
+    MuJoCo and dm_control read ``MUJOCO_GL`` while they are imported. One that is set is obeyed;
+    where nothing renders it is switched off: an environment may be played without pictures.
+    """
+    finder = _BeforeMujoco()
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+
+
+class _BeforeMujoco:
+    """Is asked for every module first, and finds none."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        """Choose a backend, should this be MuJoCo."""
+        if name in ("mujoco", "dm_control") and not wanted_backend():
+            try:
+                os.environ.update(gl_variables(needed=True))
+            except NoGraphics:
+                os.environ.update(gl_variables(needed=False))
+
+
+def can_render() -> bool:
+    """Return whether this process may render: whether ``gl_variables`` was told that it will."""
+    return wanted_backend() not in OFF
+
+
+def gl_candidates() -> tuple[str, ...]:
+    """Return the backends to try, best first; only ``MUJOCO_GL`` when it is set."""
+    wanted = wanted_backend()
+    return (wanted,) if wanted else platform_backends()
+
+
+def platform_backends() -> tuple[str, ...]:
+    """Return the backends that MuJoCo has on this platform, best first."""
+    return ("cgl",) if platform.system() == "Darwin" else ("egl", "osmesa", "glfw")
+
+
+def wanted_backend() -> str:
+    """Return what ``MUJOCO_GL`` asks for, or an empty string."""
+    return os.environ.get("MUJOCO_GL", "").lower().strip()
+
+
+def _clearly_faster(probe: GlProbe, best: GlProbe) -> bool:
+    if probe.frame_ms is None or best.frame_ms is None:
+        return False
+    if probe.device and probe.device == best.device:
+        return False  # two ways to the same device: what differs is noise
+    return probe.frame_ms * _CLEARLY_FASTER < best.frame_ms
+
+
+def _named(probe: GlProbe) -> str:
+    return f"{probe.backend} {probe.frame_time}"
+
+
+def _backend_or_raise() -> str:
+    backend = find_gl_backend()
+    if backend is None:
+        probes = probe_backends(gl_candidates())
+        tried = "; ".join(f"{probe.backend}: {probe.error}" for probe in probes)
+        wanted, known = wanted_backend(), platform_backends()
+        if wanted and wanted not in known:
+            raise NoGraphics(
+                f"MUJOCO_GL is set to {wanted}, which renders nothing here; unset it, or choose "
+                f"{', '.join(known)}"
+            )
+        source = "MUJOCO_GL is set to" if wanted else "tried"
+        way_out = "unset MUJOCO_GL to try all there are, or " if wanted else ""
+        raise NoGraphics(
+            f"nothing on this machine can render images ({source} {tried}); {way_out}"
+            "run: apt-get install libegl1 libgl1-mesa-dri (or libosmesa6)"
+        )
+    return backend
+
+
+def _chosen_backend() -> str:
+    """Return the backend of this process without probing again what preflight has chosen."""
+    wanted = wanted_backend()
+    return wanted if wanted and wanted not in OFF else _backend_or_raise()

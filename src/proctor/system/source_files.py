@@ -1,0 +1,98 @@
+"""Which files a piece of somebody's code is made of: its own, and what it imports from beside it.
+
+Found in the text, without running it: no process has to import it to know what it would run.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+
+from proctor.system.files import MOST_JSON, read_regular_file, sha256_of
+
+_MOST_FILES = 5_000
+_INSTALLED = ("site-packages", "dist-packages")
+
+
+def source_hashes(file: Path, package_depth: int = 0) -> dict[str, str]:
+    """Return the SHA-256 of ``file`` and of every local file it imports, by their paths.
+
+    ``package_depth`` is how many dots its module's name has: imports are looked for from the folder
+    that many above its own. Of an installed package, only its own files count: the others have
+    versions. What is imported by a name that is computed is not found.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    root = file.absolute().parents[package_depth]
+    own = file.absolute().relative_to(root).parts[0]
+    installed = is_installed(root)
+    found: dict[Path, None] = {}
+    packages = [folder / "__init__.py" for folder in file.absolute().parents[:package_depth]]
+    waiting = [file.absolute(), *(path for path in packages if path.is_file())]
+    while waiting and len(found) < _MOST_FILES:
+        current = waiting.pop()
+        if current in found:
+            continue
+        found[current] = None
+        for imported in _imported(current, root):
+            if not installed or imported.relative_to(root).parts[0] == own:
+                waiting.append(imported)
+    return {path.relative_to(root).as_posix(): sha256_of(path) for path in sorted(found)}
+
+
+def module_hashes(name: str) -> dict[str, str]:
+    """Return the same of a module that is not installed; of one that is, nothing: it has a version.
+
+    The module is not imported.
+    """
+    top = importlib.util.find_spec(name.partition(".")[0]) if name else None
+    if top is None or (top.origin is None and not top.submodule_search_locations):
+        return {}
+    inside = top.submodule_search_locations
+    root = Path(next(iter(inside))).parent if inside else Path(str(top.origin)).parent
+    place = root.joinpath(*name.split("."))
+    for file in (place.with_name(f"{place.name}.py"), place / "__init__.py"):
+        if file.is_file() and not is_installed(file):
+            return source_hashes(file, len(file.relative_to(root).parts) - 1)
+    return {}
+
+
+def is_installed(path: Path) -> bool:
+    """Whether a file was put there by an installer."""
+    return any(part in _INSTALLED for part in path.parts)
+
+
+def _imported(file: Path, root: Path) -> Iterator[Path]:
+    """Yield the files below ``root`` that the imports in ``file`` lead to."""
+    if file.suffix != ".py":
+        return
+    try:
+        tree = ast.parse(read_regular_file(file, MOST_JSON))
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return  # whoever imports it will say so
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield from _modules(root, root, alias.name)
+        elif isinstance(node, ast.ImportFrom):
+            start = root if node.level == 0 else file.parents[node.level - 1]
+            for alias in node.names:
+                yield from _modules(start, root, ".".join(filter(None, (node.module, alias.name))))
+
+
+def _modules(start: Path, root: Path, name: str) -> Iterator[Path]:
+    """Yield the file of every package on the way of a dotted name, and of the module it ends in."""
+    if not start.is_relative_to(root):
+        return
+    place = start
+    for part in name.split("."):
+        if (place / "__init__.py").is_file() and place != root:
+            yield place / "__init__.py"
+        if (place / f"{part}.py").is_file():
+            yield place / f"{part}.py"
+        place = place / part
+    if (place / "__init__.py").is_file():
+        yield place / "__init__.py"

@@ -1,0 +1,237 @@
+"""What is learnt from: a dataset, which of its episodes, and at which size it is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from proctor.config.training import TrainConfig
+from proctor.errors import UsageError
+from proctor.features import ACTION, REWARD, Interface
+from proctor.fingerprint import ConfigUse
+from proctor.policies.compatibility import offered_key, read_alike_text
+from proctor.policies.runtime.chunk_policy import LoadedCheckpoint
+from proctor.training.data import TrainingSamples
+from proctor.training.sampler import BatchOrder, Frames, split_episodes, usable_frames
+
+if TYPE_CHECKING:
+    from proctor.datasets.reader import DatasetHandle
+    from proctor.datasets.reading.dataset import ImageReadOptions
+    from proctor.datasets.reading.metadata import DatasetMetadata
+    from proctor.datasets.stream import Stream
+
+
+@dataclass(frozen=True)
+class DatasetSelection:
+    """A dataset whose metadata were read, and what of it is for which purpose."""
+
+    config: TrainConfig
+    source: DatasetMetadata
+    """What the metadata say."""
+    catalogue: DatasetHandle | None
+    """Of a dataset that is here; None: it is streamed."""
+    trained_on: tuple[int, ...]
+    """Episodes."""
+    held_out: tuple[int, ...]
+
+    @cached_property
+    def interface(self) -> Interface:
+        """What a policy may look at."""
+        return self.source.interface(self.config.dataset.size)
+
+    @property
+    def action_names(self) -> tuple[str, ...] | None:
+        """What the numbers of an action are called; None: nobody says."""
+        return self.source.info.feature(ACTION).names
+
+    def require_words(self, policy: str) -> None:
+        """Refuse to teach by words where there are none: evaluations refuse such tasks, too.
+
+        Raises:
+            UsageError: an episode that nothing is said of.
+        """
+        if all(words.strip() for words in self.source.tasks):
+            return
+        known = {words for words in self.source.tasks if words.strip()}
+        for episode in (*self.trained_on, *self.held_out):
+            if not known.issuperset(self.source.episodes.tasks[episode] or ("",)):
+                raise UsageError(
+                    f"{self.source.name}: no words say what episode {episode} shows, and {policy} "
+                    "learns by words; give it some (proctor data set-task), or leave it out "
+                    "(--dataset.exclude_episodes)"
+                )
+
+    def check_texts(self, parts: LoadedCheckpoint, *, resumed: bool) -> list[str]:
+        """Return a warning where the policy of ``parts`` reads two different texts as one.
+
+        Raises:
+            UsageError: it does, its encoding of texts is our own, and it is not ``resumed``.
+        """
+        tasks = self.source.episodes.tasks
+        of_episodes = (tasks[episode] for episode in (*self.trained_on, *self.held_out))
+        texts = dict.fromkeys(text for of_one in of_episodes for text in of_one or ())
+        pair = parts.instruction_encoder(ConfigUse.EVALUATION).alike(texts)
+        if pair is None:
+            return []
+        alike = f"{self.source.name}: {read_alike_text(parts.config.type, pair)}"
+        if resumed or not parts.config.read(""):
+            return [f"warning: {alike}, so it cannot learn one task apart from the other"]
+        raise UsageError(f"{alike}; give one other words (proctor data set-task)")
+
+    def samples(
+        self, parts: LoadedCheckpoint, episodes: Sequence[int]
+    ) -> tuple[TrainingSamples, BatchOrder]:
+        """Return what the policy of ``parts`` learns from ``episodes``, and in which order.
+
+        Raises:
+            UsageError: they cannot be read, or leave nothing to learn from.
+        """
+        config, deltas = self.config, _deltas(parts, self.source.info.fps)
+        if REWARD in deltas and REWARD not in self.source.info.features:
+            raise UsageError(
+                f"{self.source.name} has no {REWARD}, which {parts.config.type} learns from "
+                f"(proctor record --record.extra={REWARD} keeps it)"
+            )
+        lengths = self.source.episodes.length[list(episodes)].tolist()
+        frames = usable_frames(lengths, parts.config.samples().drop_last)
+        order = BatchOrder(frames, config.batch_size, config.seed)
+        shapes, instruction_encoder = _shapes(parts), parts.instruction_encoder(ConfigUse.TRAINING)
+        if self.catalogue is None:
+            stream = _open_stream(config, episodes, deltas)
+            return TrainingSamples(stream, shapes, instruction_encoder), replace(
+                order, streamed=stream.order
+            )
+        dataset = self.catalogue.frames(episodes, deltas, _look(config))
+        if config.dataset.balance_tasks:
+            order = replace(order, tasks=self._tasks(episodes)[frames])
+        return TrainingSamples(dataset, shapes, instruction_encoder), order
+
+    def judged_by(self, parts: LoadedCheckpoint) -> tuple[TrainingSamples, BatchOrder]:
+        """Return what the loss is watched on: held-out samples in their order, each once.
+
+        Where there are to be no more than some, the first of every task, as many of each.
+
+        Raises:
+            UsageError: they cannot be read, or leave nothing to be judged by.
+        """
+        samples, order = self.samples(parts, self.held_out)
+        frames, most = order.frames, self.config.max_eval_samples
+        if most:
+            tasks = self._tasks(self.held_out)[frames]
+            each = max(1, most // len(np.unique(tasks)))
+            first = [np.flatnonzero(tasks == task)[:each] for task in np.unique(tasks)]
+            frames = frames[np.sort(np.concatenate(first))]
+        return samples, replace(order, frames=frames, shuffled=False, tasks=None)
+
+    def _tasks(self, episodes: Sequence[int]) -> Frames:
+        """Return the task of every frame of ``episodes``, which lie one by one, by its number."""
+        of = self.source.episodes
+        numbers = {name: number for number, name in enumerate(self.source.tasks)}
+        first = [numbers.get((of.tasks[e] or ("",))[0], -1) for e in episodes]
+        return np.repeat(np.asarray(first, np.int64), of.length[list(episodes)])
+
+
+def _look(config: TrainConfig) -> ImageReadOptions:
+    from proctor.datasets.frames.video import FrameReader
+    from proctor.datasets.reading.dataset import ImageReadOptions
+
+    reader = FrameReader(tolerance_s=config.tolerance_s)
+    return ImageReadOptions(reader, config.dataset.size, config.dataset)
+
+
+def _open_stream(
+    config: TrainConfig, episodes: Sequence[int], deltas: dict[str, list[float]]
+) -> Stream:
+    """Open a stream of ``episodes``, which fetches its files by itself and for itself."""
+    from proctor.datasets.stream import StreamOptions, open_stream
+
+    given = config.dataset
+    options = StreamOptions(
+        episodes=episodes,
+        delta_timestamps=deltas,
+        tolerance_s=config.tolerance_s,
+        seed=config.seed,
+        image_size=given.size,
+    )
+    return open_stream(given.name, revision=given.revision, options=options, root=given.root)
+
+
+def select_dataset(config: TrainConfig) -> DatasetSelection:
+    """Read the dataset's metadata, once, and choose its episodes.
+
+    Raises:
+        UsageError: there is no such dataset or episode.
+    """
+    catalogue = None if config.dataset.streaming else _catalogue(config)
+    source = _streamed_source(config) if catalogue is None else catalogue.source
+    episodes = source.episodes
+    chosen = _chosen_episodes(config, source.name, len(episodes))
+    tasks = [(episodes.tasks[episode][:1] or ("",))[0] for episode in chosen]
+    kept, held_out = split_episodes(tasks, config.dataset.eval_split)
+    return DatasetSelection(
+        config,
+        source,
+        catalogue,
+        tuple(chosen[i] for i in kept),
+        tuple(chosen[i] for i in held_out),
+    )
+
+
+def _catalogue(config: TrainConfig) -> DatasetHandle:
+    from proctor.datasets.reader import open_handle
+
+    given = config.dataset
+    return open_handle(given.name, given.root, given.revision)
+
+
+def _streamed_source(config: TrainConfig) -> DatasetMetadata:
+    from proctor.datasets.stream import open_stream
+
+    given = config.dataset
+    stream = open_stream(given.name, revision=given.revision, root=given.root)
+    try:
+        source = replace(stream.source, name=given.name)
+        _ = source.stats, source.ranges  # read while the files are there
+        return source
+    finally:
+        stream.close()
+
+
+def _chosen_episodes(config: TrainConfig, name: str, n: int) -> list[int]:
+    given = config.dataset
+    for field in ("episodes", "exclude_episodes"):
+        for episode in getattr(given, field) or ():
+            if not 0 <= episode < n:
+                raise UsageError(f"--dataset.{field}: {name} has no episode {episode} (it has {n})")
+    if given.episodes is not None:
+        return sorted(set(given.episodes))
+    return [episode for episode in range(n) if episode not in set(given.exclude_episodes or ())]
+
+
+def _shapes(parts: LoadedCheckpoint) -> dict[str, tuple[int, ...]]:
+    """Return the shape of every feature in one sample, by the dataset's names."""
+    samples, renames = parts.config.samples(), parts.preprocessor.rename_map
+    time = () if samples.observation_steps is None else (len(samples.observation_steps),)
+    shapes = {
+        offered_key(key, renames): (*time, *feature.shape)
+        for key, feature in parts.config.input_features.items()
+    }
+    if samples.reward_steps is not None:
+        shapes[REWARD] = (len(samples.reward_steps),)
+    return shapes | {ACTION: (len(samples.action_steps), parts.config.action_dim)}
+
+
+def _deltas(parts: LoadedCheckpoint, fps: int) -> dict[str, list[float]]:
+    """Return the moments that samples are made of, in seconds from their frame."""
+    samples = parts.config.samples()
+    deltas = {ACTION: [step / fps for step in samples.action_steps]}
+    if samples.observation_steps is not None:
+        seen = [step / fps for step in samples.observation_steps]
+        deltas |= {key: seen for key in _shapes(parts) if key not in (ACTION, REWARD)}
+    if samples.reward_steps is not None:
+        deltas[REWARD] = [step / fps for step in samples.reward_steps]
+    return deltas

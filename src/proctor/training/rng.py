@@ -1,0 +1,87 @@
+"""What is random in a training: a function of (seed, step), never of what was drawn before.
+
+So a resumed run draws what the undisturbed one draws, whatever else ran in the process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from proctor.policies.runtime.network import Network, draw_noise
+from proctor.training.sampler import ALONE, ProcessShare
+
+
+@dataclass(frozen=True)
+class RngStreams:
+    """Everything that one training draws; of several processes, each for its own share."""
+
+    seed: int
+    share: ProcessShare = ALONE
+
+    def for_loss(self, network: Network, step: int, rows: int) -> dict[str, Tensor]:
+        """Draw what the network declares for the loss of a step's batch, on the CPU.
+
+        Several processes draw what one would that has all their rows, and take their part.
+        """
+        first = self.share.rank * rows
+        drawn = draw_noise(network.loss_draws, self._generator("loss", step), rows * self.share.of)
+        return {name: value[first : first + rows] for name, value in drawn.items()}
+
+    def for_pictures(self, camera: str, step: int) -> torch.Generator:
+        """Return what a camera's pictures of a step are changed by."""
+        return self._generator(f"pictures of {camera}{self._own}", step)
+
+    @contextmanager
+    def in_layers(self, step: int, device: torch.device) -> Iterator[None]:
+        """Let what layers draw themselves, such as dropout, be the step's too.
+
+        Layers know no generator but torch's own, which is put back as it was.
+        """
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            torch.manual_seed(self._key(f"layers{self._own}", step))
+            yield
+
+    @contextmanager
+    def for_weights(self) -> Iterator[None]:
+        """Let a network that is built inside begin with this training's weights."""
+        with torch.random.fork_rng([]):
+            torch.manual_seed(self.seed)
+            yield
+
+    def generators(self, step: int) -> dict[str, Tensor]:
+        """Return states for Python's, numpy's and torch's generator, as LeRobot stores them.
+
+        We need none of them to go on; LeRobot does, and finds the same after every resume.
+        """
+        key = self._key("generators", step)
+        version, words, _ = random.Random(key).getstate()  # noqa: S311  no secret
+        state = np.random.RandomState(key % 2**32).get_state(legacy=False)
+        inner = state["state"]
+        return {
+            "py_rng_version": torch.tensor([version]),
+            "py_rng_state": torch.tensor(words),
+            "np_rng_state_values": torch.from_numpy(inner["key"].astype(np.int64)),
+            "np_rng_state_index": torch.tensor([int(inner["pos"])]),
+            "np_rng_has_gauss": torch.tensor([0]),
+            "np_rng_cached_gaussian": torch.tensor([0.0]),
+            "torch_rng_state": self._generator("generators", step).get_state(),
+        }
+
+    @property
+    def _own(self) -> str:
+        return f" {self.share.rank}" if self.share.rank else ""
+
+    def _generator(self, what: str, step: int) -> torch.Generator:
+        return torch.Generator().manual_seed(self._key(what, step))
+
+    def _key(self, what: str, step: int) -> int:
+        words = repr((what, self.seed, step)).encode()
+        return int.from_bytes(hashlib.blake2b(words, digest_size=8).digest(), "little") >> 1

@@ -1,0 +1,126 @@
+"""Takes go into a dataset in order, several at a time, and none after one that failed."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from proctor.callbacks import appender as appender_module
+from proctor.callbacks.appender import Appender
+from proctor.datasets.writing.staged_episode import StagedEpisode
+from proctor.errors import RunFolderError
+from proctor.types import EpisodeKey
+
+KEYS: list[EpisodeKey] = [("suite", 0, index) for index in range(200)]
+
+
+class Dataset:
+    """A writer and a ledger that remember; the writer waits until it is let."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.groups: list[list[int]] = []
+        self.noted: list[EpisodeKey] = []
+        self.let = threading.Event()
+        self.let.set()
+        self.fails = False
+
+    def append_all(self, takes: list[StagedEpisode]) -> int:
+        self.let.wait(20)
+        if self.fails:
+            raise OSError(28, "No space left on device")
+        self.groups.append([take.length for take in takes])
+        assert len(self.noted) == sum(map(len, self.groups))  # written down before they are in
+        return 0
+
+    def add(self, *keys: EpisodeKey) -> None:
+        self.noted += keys
+
+    def take_of(self, key: EpisodeKey) -> Path:
+        folder = self.folder / str(key[2])
+        folder.mkdir()
+        (folder / "take.json").write_text(json.dumps({"length": key[2] + 1, "tasks": ["push"]}))
+        (folder / "frames.arrow").write_bytes(bytes(1000))
+        return folder
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Dataset:
+    return Dataset(tmp_path)
+
+
+@pytest.fixture
+def appender(dataset: Dataset) -> Appender:
+    recording: Any = SimpleNamespace(folder=dataset.folder, take_of=dataset.take_of)
+    writer: Any = dataset
+    return Appender(writer, recording, dataset)
+
+
+def put(appender: Appender, *keys: EpisodeKey) -> None:
+    for key in keys:
+        appender.put(key)
+        appender.go_on()
+
+
+def lengths(dataset: Dataset) -> list[int]:
+    return [length for group in dataset.groups for length in group]
+
+
+def test_takes_go_in_order_and_many_at_once(dataset: Dataset, appender: Appender) -> None:
+    put(appender, *KEYS[:100])
+    appender.flush()
+    assert lengths(dataset) == list(range(1, 101))
+    assert dataset.noted == KEYS[:100]
+    assert len(dataset.groups) < 10
+    assert max(map(len, dataset.groups)) <= 32
+    appender.rest()
+
+
+def test_a_take_that_is_alone_does_not_wait_for_ever(
+    dataset: Dataset, appender: Appender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(appender, KEYS[0])
+    assert appender._going is None
+    monkeypatch.setattr(appender_module, "_PATIENCE_S", -1.0)
+    appender.go_on()
+    appender.rest()
+    assert dataset.groups == [[1]]
+
+
+def test_nobody_waits_while_takes_go_in(dataset: Dataset, appender: Appender) -> None:
+    dataset.let.clear()
+    put(appender, *KEYS[:70])  # hangs here if it does
+    assert dataset.groups == []
+    dataset.let.set()
+    appender.flush()
+    assert lengths(dataset) == list(range(1, 71))
+    appender.rest()
+
+
+def test_no_more_is_held_in_memory_than_is_said(
+    dataset: Dataset, appender: Appender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(appender_module, "_MOST_BYTES", 2500)
+    put(appender, *KEYS[:5])
+    appender.flush()
+    assert dataset.groups == [[1, 2], [3, 4], [5]]
+    appender.rest()
+
+
+def test_a_failure_is_said_once_and_nothing_comes_after_it(
+    dataset: Dataset, appender: Appender
+) -> None:
+    dataset.fails = True
+    put(appender, *KEYS[:40])
+    with pytest.raises(RunFolderError, match=r"No space left on device; .* --resume"):
+        appender.flush()
+    dataset.fails = False
+    put(appender, *KEYS[40:80])
+    appender.flush()
+    appender.rest()
+    assert dataset.groups == []

@@ -1,0 +1,66 @@
+"""Signals that ask to stop: heard while a command runs, and left as they were after it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from proctor.callbacks import interrupts
+from proctor.callbacks.interrupts import Interrupts
+from proctor.runs.records import Pulse
+
+PULSE = Pulse(elapsed_s=4.0, steps=50, batches=0, batched_requests=0)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@pytest.fixture(autouse=True)
+def _handlers() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_each_of_them_interrupts_and_is_named(number: signal.Signals) -> None:
+    with Interrupts(), pytest.raises(KeyboardInterrupt) as stop:
+        os.kill(os.getpid(), number)
+    assert stop.value.args == (number,)
+
+
+def test_the_handlers_of_before_are_back_after_it_however_it_ends() -> None:
+    before = [signal.getsignal(number) for number in SIGNALS]
+    with Interrupts():
+        assert all(signal.getsignal(n) not in before for n in SIGNALS)
+    assert [signal.getsignal(number) for number in SIGNALS] == before
+    with pytest.raises(ValueError, match="no"), Interrupts():
+        raise ValueError("no")
+    assert [signal.getsignal(number) for number in SIGNALS] == before
+
+
+def test_a_hang_up_that_came_is_ignored_from_then_on() -> None:
+    with Interrupts(), pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGHUP)
+    os.kill(os.getpid(), signal.SIGHUP)  # the shell's, after the kernel's
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+
+
+def test_under_nohup_a_hang_up_stays_ignored() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with Interrupts():
+        os.kill(os.getpid(), signal.SIGHUP)
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+
+
+def test_one_that_somebody_swallowed_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interrupts, "_LOST_AFTER_S", 0.0)
+    with Interrupts() as heard:
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(KeyboardInterrupt) as stop:
+            heard.pulse(PULSE)
+        heard.pulse(PULSE)  # once
+    assert stop.value.args == (signal.SIGTERM,)

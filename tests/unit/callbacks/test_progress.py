@@ -1,0 +1,71 @@
+"""What is shown while a run goes on: on a terminal, and in a log."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from proctor.benchmarks.fake import Fake, FakeConfig
+from proctor.callbacks import progress
+from proctor.callbacks.progress import FilmingProgress, Progress, ProgressLine
+from proctor.runs.journal import row_of
+from proctor.runs.records import Pulse
+from proctor.types import EpisodeResult, EpisodeSpec, Outcome
+
+PULSE = Pulse(elapsed_s=4.0, steps=50, batches=0, batched_requests=0)
+
+
+def plan(n_tasks: int, n_episodes: int) -> list[EpisodeSpec]:
+    fake = Fake(FakeConfig(n_tasks=n_tasks))
+    return [fake.spec(task, index, 1000) for task in fake.tasks() for index in range(n_episodes)]
+
+
+def ended(spec: EpisodeSpec, outcome: Outcome, at: float = 0.0) -> EpisodeResult:
+    return EpisodeResult(spec, outcome, ended_at=at)
+
+
+def test_a_log_says_nothing_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "_PLAIN_EVERY_S", 0.0)
+    log = io.StringIO()
+    filming = FilmingProgress(1, Console(file=log))
+    for _ in range(8):
+        filming.pulse(PULSE)
+    filming.on_episode_end(ended(plan(1, 1)[0], Outcome.FAILURE))
+    filming.close()
+    assert log.getvalue() == "filming 0/1  starting\nfilming 1/1  done in 0:04\n"
+
+
+def test_every_task_that_goes_on_has_a_line_the_newest_first() -> None:
+    specs = plan(3, 2)
+    shown = Progress(specs, [row_of(ended(specs[0], Outcome.SUCCESS))], Console(file=io.StringIO()))
+    assert shown.below() == ["  point-0  1/2  100.0% [20.7, 100.0] n=1"]
+    shown.on_episode_end(ended(specs[2], Outcome.FAILURE, at=5.0))
+    assert [line.split()[:2] for line in shown.below()] == [["point-1", "1/2"], ["point-0", "1/2"]]
+    shown.on_episode_end(ended(specs[3], Outcome.ERROR, at=6.0))
+    assert [line.split()[:2] for line in shown.below()] == [["point-0", "1/2"], ["point-1", "2/2"]]
+    assert shown.line().endswith("1/3 tasks done")
+
+
+def test_a_run_of_one_task_needs_no_second_line() -> None:
+    specs = plan(1, 2)
+    shown = Progress(specs, [row_of(ended(specs[0], Outcome.SUCCESS))], Console(file=io.StringIO()))
+    assert shown.below() == []
+    assert "tasks" not in shown.line()
+
+
+def test_long_names_and_many_tasks_stay_inside_the_screen() -> None:
+    specs = plan(40, 1)
+    screen = Console(file=io.StringIO(), width=30, height=10)
+    shown = Progress(specs, [row_of(ended(spec, Outcome.SUCCESS)) for spec in specs], screen)
+    assert len(shown.below()) == 7
+
+
+def test_the_lines_below_are_redrawn_on_a_terminal() -> None:
+    screen = io.StringIO()
+    line = ProgressLine(Console(file=screen, force_terminal=True, width=60))
+    line.show("1/2  success n/a", ["  push-v3  1/2"])
+    line.close("2/2  success n/a")
+    assert "push-v3" not in screen.getvalue().splitlines()[-1]
+    assert "2/2" in screen.getvalue()

@@ -1,0 +1,187 @@
+"""ACT that is told its task in words: what it hears, and what that changes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from small_policies import batch_of, episode, make_parts, make_policy, small_act, small_language_act
+
+from proctor.benchmarks.metaworld.tasks import TASKS
+from proctor.errors import UsageError
+from proctor.fingerprint import ConfigUse
+from proctor.policies.base import Query
+from proctor.policies.language_act.config import LanguageActConfig
+from proctor.policies.language_act.network import HEARD, JITTER, SHIFT, shifted
+from proctor.policies.language_act.words import piece_weights, word_pieces
+from proctor.policies.lerobot.config import decode_config, encode_config
+from proctor.policies.runtime.network import draw_noise
+
+
+def told(words: str, **changes: object) -> np.ndarray:
+    """Return the actions of one policy for one observation, its task being put in ``words``."""
+    policy = make_policy(small_language_act(**changes))
+    spec = episode(0)
+    spec = replace(spec, task=replace(spec.task, instruction=words))
+    return policy.act(batch_of(policy, [Query(spec, 0, None)]))
+
+
+def pieces(words: str) -> set[int]:
+    return set(word_pieces(words).flatten().tolist()) - {0}
+
+
+def test_words_of_one_stem_share_pieces_and_others_do_not():
+    assert pieces("push") & pieces("Pushing!")
+    assert not pieces("push") & pieces("reach")
+    assert len(pieces("Push the puck") & pieces("push, the PUCK.")) >= 6
+
+
+FIRST_ENCODING_OF_PUSH = [219, 2189, 2234, 1556, 3366, 0]
+PLEASE = " ".join(["please"] * 70)
+DIFFERENT = [
+    ("move the arm by +x", "move the arm by -x"),
+    ("set the dial to -3", "set the dial to 3"),
+    ("set it to - 3", "set it to -3"),
+    ("press A", "press a"),
+    ("put the red cup on the blue plate", "put the blue cup on the red plate"),
+    ("go", "go go"),
+    ("把桌子上的红色杯子放进左边的盘子里", "把桌子上的红色杯子放进右边的盘子里"),
+    ("\N{WHITE LEFT POINTING BACKHAND INDEX}", "\N{WHITE RIGHT POINTING BACKHAND INDEX}"),
+    (f"{PLEASE} open", f"{PLEASE} close"),
+    ("", "?"),
+    ("\ud800", "\ud801"),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), DIFFERENT)
+def test_different_texts_are_different_to_the_network(one, other):
+    assert piece_weights(word_pieces(one)) != piece_weights(word_pieces(other))
+
+
+def test_different_texts_are_different_actions():
+    assert not np.array_equal(told("move by +x"), told("move by -x"))
+    assert not np.array_equal(told("red on blue"), told("blue on red"))
+
+
+def test_white_space_alone_makes_no_other_text():
+    np.testing.assert_array_equal(word_pieces(" push  the\npuck "), word_pieces("push the puck"))
+
+
+def test_hearing_names_two_texts_that_are_the_same_to_the_network():
+    old, new = (
+        make_parts(small_language_act(text_encoding=version)).instruction_encoder(
+            ConfigUse.EVALUATION
+        )
+        for version in (1, 2)
+    )
+    for one, other in DIFFERENT:
+        assert new.alike(["press", one, other]) is None
+    assert old.alike(["press", "by +x", "by -x"]) == ("by +x", "by -x")
+    assert old.alike(["red on blue", "blue on red"]) == ("red on blue", "blue on red")
+    assert old.alike(["push", "push", " push ", "pull"]) is None
+
+
+def test_a_checkpoint_of_the_first_encoding_reads_as_it_did():
+    raw = json.loads(encode_config(small_language_act(), "0.6.1"))
+    assert decode_config(raw, LanguageActConfig, "config.json").text_encoding == 2
+    del raw["text_encoding"]  # as all were before there was a second one
+    old = decode_config(raw, LanguageActConfig, "config.json")
+    assert json.loads(encode_config(old, "0.6.1"))["text_encoding"] == 1
+    read = old.read("Push, the +x!")["words"]
+    assert read.shape == (32, 12)
+    assert read[0, :6].tolist() == FIRST_ENCODING_OF_PUSH
+    np.testing.assert_array_equal(read, old.read("push the x")["words"])
+
+
+def test_an_encoding_of_the_future_is_refused():
+    with pytest.raises(UsageError, match="text_encoding is 3"):
+        small_language_act(text_encoding=3).validate()
+
+
+def test_metaworlds_instructions_are_told_apart():
+    heard = {row.instruction: piece_weights(word_pieces(row.instruction)) for row in TASKS}
+    assert len(set(heard.values())) == len(heard) == 49  # push and push-back have the same words
+
+
+def test_other_words_are_other_actions():
+    push = told("push the puck")
+    np.testing.assert_array_equal(push, told(" push the  puck"))
+    assert not np.array_equal(push, told("reach the goal"))
+
+
+def test_words_given_by_hand_win_over_the_tasks_own():
+    push, name = told("push the puck"), episode(0).task.name
+    np.testing.assert_array_equal(told("reach", instruction="push the puck"), push)
+    by_name = {name: "push the puck"}
+    both = told("reach", instruction="pull", instructions=by_name)
+    np.testing.assert_array_equal(both, push)
+
+
+def test_words_given_by_hand_are_part_of_the_protocol():
+    given = make_policy(small_language_act(instruction="push")).protocol()
+    assert given != make_policy(small_language_act()).protocol()
+
+
+def test_a_policy_that_is_not_told_takes_no_words():
+    with pytest.raises(UsageError, match="act is not told its task"):
+        small_act(instruction="push").validate()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("random_shift", -1), ("state_noise", -0.1), ("word_dropout", 1.0)]
+)
+def test_what_cannot_be_is_named(field, value):
+    with pytest.raises(UsageError, match=field):
+        small_language_act(**{field: value}).validate()
+
+
+def test_only_the_part_of_a_picture_that_counts_is_looked_at():
+    policy = make_policy(small_language_act(crop=[8, 4, 16, 16]))
+    seen = batch_of(policy, [Query(episode(0), 0, None)])
+    camera = next(key for key, value in seen.observations.items() if value.dtype == np.uint8)
+    inside, outside = (
+        replace(seen, observations={**seen.observations, camera: seen.observations[camera].copy()})
+        for _ in range(2)
+    )
+    outside.observations[camera][:, :, :8] += 100
+    inside.observations[camera][:, :, 8:24, 4:20] += 100
+    np.testing.assert_array_equal(policy.act(outside), policy.act(seen))
+    assert not np.array_equal(policy.act(inside), policy.act(seen))
+
+
+@pytest.mark.parametrize("crop", [[0, 0, 0, 8], [-1, 0, 8, 8], [0, 0, 8], [8, 0, 1000, 8]])
+def test_a_part_that_is_none_is_refused(crop):
+    with pytest.raises(UsageError, match=r"crop"):
+        small_language_act(crop=crop).validate()
+
+
+def test_only_a_training_disturbs_what_is_seen_and_heard():
+    config = small_language_act(dropout=0.0)
+    network = make_parts(config).network
+    generator = torch.Generator().manual_seed(0)
+    words = torch.from_numpy(word_pieces("push the puck"))
+    batch = {
+        "observation.state": torch.randn(2, 4, generator=generator),
+        "observation.image": torch.rand(2, 3, 64, 64, generator=generator),
+        "words": words.expand(2, *words.shape),
+        "action": torch.randn(2, 6, 3, generator=generator),
+        "action_is_pad": torch.zeros(2, 6, dtype=torch.bool),
+    }
+    one, other = (draw_noise(network.loss_draws, generator, 2) for _ in range(2))
+    assert set(one) == {SHIFT, JITTER, HEARD}
+    with torch.no_grad():
+        network.eval()
+        assert network.loss(batch, one)[0] == network.loss(batch, other)[0]
+        network.train()
+        assert network.loss(batch, one)[0] != network.loss(batch, other)[0]
+
+
+def test_pictures_are_moved_each_by_its_own_draw_and_their_border_is_drawn_out():
+    picture = torch.arange(25.0).reshape(1, 1, 5, 5)
+    moved = shifted(torch.cat([picture] * 2), torch.tensor([[0.5, 0.5], [0.999, 0.0]]), most=1)
+    np.testing.assert_array_equal(moved[0], picture[0])
+    below = np.concatenate([picture[0, 0, 1:], picture[0, 0, -1:]])  # one row further down
+    np.testing.assert_array_equal(moved[1, 0], np.concatenate([below[:, :1], below[:, :-1]], 1))

@@ -1,0 +1,52 @@
+"""Questions of many, answered together."""
+
+from __future__ import annotations
+
+import queue
+import threading
+
+import numpy as np
+import pytest
+
+from proctor.features import Array
+from proctor.policies.base import Batch, Policy, PolicySpec
+from proctor.protocols.inference_messages import InferenceRequest
+from proctor.serving.batcher import BatchedReply, RequestBatcher
+
+
+class Counting(Policy):
+    """Notes how many it is asked about at once; its first call waits until it may go on."""
+
+    def __init__(self, rows_at_once: int | None) -> None:
+        self.spec = PolicySpec("counting", ("x",), rows_at_once=rows_at_once)
+        self.sizes: list[int] = []
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def act(self, batch: Batch) -> Array:
+        self.sizes.append(len(batch.queries))
+        self.begun.set()
+        assert self.go_on.wait(10)
+        return np.zeros((len(batch.queries), 1, 2), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("rows_at_once", "most", "sizes"),
+    [(None, 64, [1, 7]), (3, 64, [1, 3, 3, 1]), (3, 2, [1, 2, 2, 2, 1])],
+)
+def test_no_more_are_answered_at_once_than_are_computed_at_once_or_asked_for(
+    rows_at_once: int | None, most: int, sizes: list[int]
+) -> None:
+    policy = Counting(rows_at_once)
+    batcher = RequestBatcher(policy, policy.act, most=most, seed=0)
+    heard: queue.SimpleQueue[object] = queue.SimpleQueue()
+    try:
+        for number in range(8):
+            batcher.ask(
+                batcher.enter(), InferenceRequest({}), {"x": np.zeros(2, np.float32)}, heard.put
+            )
+            assert policy.begun.wait(10), number  # the first is being answered, the others wait
+        policy.go_on.set()
+        assert all(isinstance(heard.get(timeout=10), BatchedReply) for _ in range(8))
+    finally:
+        batcher.close()
+    assert policy.sizes == sizes

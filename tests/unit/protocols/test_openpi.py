@@ -1,0 +1,297 @@
+"""openpi, in both directions: the same episodes as in process, and peers that misbehave."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+import urllib.request
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from proctor.cli import main
+from proctor.commands.serve import opened
+from proctor.config.builder import build
+from proctor.config.serving import ServeConfig
+from proctor.errors import ConnectionLost, PolicyError, ProtocolError, UsageError
+from proctor.evaluation.run import Evaluation
+from proctor.policies.remote.address import addresses_of
+from proctor.policies.remote.connection import ConnectionSettings
+from proctor.policies.remote.openpi import OpenpiConnection
+from proctor.policies.remote.websocket import WebSocket
+from proctor.protocols import openpi
+from proctor.protocols.inference_messages import InferenceRequest
+from proctor.protocols.msgpack_arrays import pack
+from proctor.serving.server import serving
+from tests.conftest import digests
+from tests.unit.wire.serving import odd_openpi, peer, served
+
+Run = Callable[..., Evaluation]
+STEADY = "tests.unit.wire.serving:STEADY"
+
+
+@pytest.fixture
+def here(run: Run) -> Run:
+    """Evaluate with all simulators in this process: nothing has to be started."""
+    return lambda **flags: run(eval__use_async_envs=False, **flags)
+
+
+def remote(url: str) -> dict[str, Any]:
+    return {"policy__type": "remote", "policy__url": url}
+
+
+def zeros(frame: bytes) -> bytes:
+    openpi.decode_request(frame)
+    return openpi.encode_reply(np.zeros((3, 2), np.float32), {})
+
+
+def link(url: str, **settings: Any) -> OpenpiConnection:
+    return OpenpiConnection(addresses_of(url, None)[0], ConnectionSettings(**settings))
+
+
+def test_episodes_are_the_same_bits_as_in_process(here: Run) -> None:
+    inputs = ["observation.image", "observation.state"]
+    with served(policy__n_obs_steps=2, policy__inputs=inputs) as (url, service):
+        over_the_wire = here(**remote(url))
+    assert digests(over_the_wire) == digests(here(policy__n_action_steps=4))
+    assert service.health()["answered"] > 4
+
+
+def test_many_requests_are_in_flight_and_answered_together(run: Run) -> None:
+    with served(policy__type=STEADY) as (url, service):
+        run(**remote(url), eval__batch_size=4, eval__n_episodes=8, env__episode_length=10)
+    assert service.batcher.batches < service.batcher.answered
+
+
+def test_two_servers_share_the_work_and_one_that_is_lost_costs_nothing(here: Run) -> None:
+    with served(policy__type=STEADY) as (first, one):
+        here = partial(here, env__episode_length=6)
+        alone = here(**remote(first))
+        with served(policy__type=STEADY) as (second, two):
+            both = here(**remote(f"{first},{second}"))
+            assert counter_of(one)
+            assert counter_of(two)
+        after = here(**remote(f"{second},{first}"), policy__retry_s=5)
+    assert digests(alone) == digests(both) == digests(after)
+
+
+def counter_of(service: Any) -> int:
+    return int(service.health()["answered"])
+
+
+def test_a_server_that_vanishes_in_the_middle_is_waited_for(here: Run) -> None:
+    answered = []
+
+    def answer(say: Any, frame: bytes) -> None:
+        answered.append(1)
+        if len(answered) == 5:
+            raise ConnectionResetError
+        say(zeros(frame))
+
+    with odd_openpi(answer) as url:
+        evaluation = here(**remote(url), env__episode_length=12)
+    assert len(evaluation.rows) == 4
+    assert len(answered) == 17
+
+
+def test_a_silent_server_ends_the_run_with_one_line(here: Run) -> None:
+    flags = {"policy__timeout_s": 0.2, "policy__retry_s": 0.1}
+    with (
+        odd_openpi(lambda say, frame: None) as url,
+        pytest.raises(PolicyError, match="does not answer in time") as caught,
+    ):
+        here(**remote(url), **flags)
+    assert "\n" not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (b"\xc1\xc1garbage", r"no MessagePack.*begins b'\\xc1\\xc1garbage"),
+        (pack({"action": 1}), "no array called 'actions'"),
+        (pack([1, 2]), "holds a list"),
+        ("Traceback ...\nValueError: out of memory", "the server says: ValueError: out of memory"),
+        (openpi.encode_reply(np.zeros((3, 9)), {}), r"shape \(3, 9\) instead of"),
+        (openpi.encode_reply(np.full((3, 2), np.nan), {}), "NaN"),
+    ],
+)
+def test_a_lying_server_ends_the_run_with_its_first_words(
+    here: Run, said: bytes | str, words: str
+) -> None:
+    lying = odd_openpi(lambda say, frame: say(said))
+    with lying as url, pytest.raises(PolicyError, match=words):
+        here(**remote(url))
+
+
+def test_a_stranger_whose_chunks_are_over_before_they_come_is_told_of_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["eval", "--policy.type=remote", "--env.type=fake", "--eval.use_async_envs=false"]
+    words += ["--eval.n_episodes=1", "--eval.latency_steps=3", "--output_dir=out"]
+    with odd_openpi(lambda say, frame: say(zeros(frame))) as url:
+        assert main([*words, f"--policy.url={url}"]) == 2
+    said = capsys.readouterr().err
+    assert "Traceback" not in said
+    assert "--eval.latency_steps=3" in said.splitlines()[-1]
+
+
+def test_what_is_no_server_is_refused_before_anything_starts(here: Run) -> None:
+    with pytest.raises(UsageError, match="no server answers"):
+        here(**remote("ws://127.0.0.1:1"))
+
+    def http_only(connection: socket.socket) -> None:
+        connection.recv(1000)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi")
+
+    with peer(http_only) as port, pytest.raises(UsageError, match="no server answers"):
+        here(**remote(f"ws://127.0.0.1:{port}"), policy__timeout_s=1)
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("", "is missing"),
+        ("http://a:1", "begins with none of"),
+        ("ws://", "names no server"),
+        ("ws://a:99999", "ut of range"),
+        ("ws://a:1,ws://a:1", "twice"),
+        ("ws://a:1,tcp://b:2", "the same protocol"),
+    ],
+)
+def test_what_is_no_address_is_refused(url: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        addresses_of(url, None)
+
+
+def test_names_conventions_and_chunks_are_as_the_server_wants_them(here: Run) -> None:
+    seen: list[InferenceRequest] = []
+
+    def answer(say: Any, frame: bytes) -> None:
+        seen.append(openpi.decode_request(frame))
+        say(openpi.encode_reply(np.full((5, 2), 0.25), {}))
+
+    flags = {"rename_map": {"observation.image": "observation/top"}, "policy__gripper": "unit"}
+    with odd_openpi(answer) as url:
+        evaluation = here(**remote(url), **flags, env__episode_length=10, policy__n_action_steps=2)
+    assert set(seen[0].observation) == {"observation/top", "observation/state"}
+    assert seen[0].observation["observation/top"].dtype == np.uint8
+    assert seen[0].prompt == "reach the goal"
+    assert seen[0].episode is None  # a stranger is told nothing that its protocol does not know
+    assert len(seen) == sum(-(-row.steps // 2) for row in evaluation.rows)
+
+
+def test_a_stranger_is_answered_and_told_what_is_wrong() -> None:
+    inputs = ["observation.image", "observation.state"]
+    with served(policy__inputs=inputs) as (url, _):
+        line = link(url)
+        image = np.zeros((16, 16, 3), np.uint8)
+        state = np.zeros(2)
+        good = InferenceRequest({openpi.CAMERAS[0]: image, openpi.STATE: state}, "go")
+        assert line.ask(good).shape == (4, 2)
+        for bad, words in (
+            ({openpi.STATE: state}, "wants 'observation.image'"),
+            ({openpi.CAMERAS[0]: image[:8], openpi.STATE: state}, "client sends uint8"),
+            ({openpi.CAMERAS[0]: image / 255, openpi.STATE: state}, "sent as uint8"),
+            ({openpi.CAMERAS[0]: image, openpi.STATE: state * np.nan}, "NaN"),
+        ):
+            with pytest.raises(ProtocolError, match=words):
+                line.ask(InferenceRequest(bad, "go"))
+        assert line.ask(good).shape == (4, 2)
+        line.close()
+
+
+def test_health_is_told_to_anybody_and_the_policy_only_to_those_with_the_key() -> None:
+    with served(api_key="secret") as (url, _):
+        with urllib.request.urlopen(url.replace("ws:", "http:") + "/healthz") as answer:
+            assert answer.read() == b"OK\n"
+        with pytest.raises(ConnectionLost, match="401"):
+            link(url)
+        with pytest.raises(ConnectionLost, match="401"):
+            link(url, api_key="secreT")
+        link(url, api_key="secret").close()
+        link(f"{url}/?api_key=secret").close()
+
+
+def test_who_says_too_much_or_nothing_or_comes_too_often_is_cut_off() -> None:
+    with served(max_connections=1, idle_s=0.2, max_message_mb=1) as (url, _):
+        line = link(url)
+        with pytest.raises(ConnectionLost, match="503"):
+            link(url)
+        with pytest.raises(ConnectionLost, match=r"hung up|reset|pipe"):
+            line.ask(InferenceRequest({"a": np.zeros(2**21, np.uint8)}))
+        line.close()
+        until = time.monotonic() + 5
+        silent = None
+        while silent is None and time.monotonic() < until:
+            try:
+                silent = WebSocket(addresses_of(url, None)[0], ConnectionSettings())
+            except ConnectionLost:
+                time.sleep(0.02)
+        assert silent is not None
+        silent.receive(1)
+        with pytest.raises(ConnectionLost, match="hung up"):
+            silent.receive(5)
+
+
+def test_a_client_that_vanishes_leaves_the_others_alone() -> None:
+    with served() as (url, service):
+        gone, stays = link(url), link(url)
+        gone.close()
+        stays.ask(InferenceRequest({}))
+        until = time.monotonic() + 5
+        while len(service.batcher._sessions) > 1 and time.monotonic() < until:
+            time.sleep(0.01)
+        assert len(service.batcher._sessions) == 1
+        stays.close()
+
+
+def test_sixteen_clients_share_batches() -> None:
+    config = build(ServeConfig, {"policy.type": STEADY, "env.type": "fake", "port": [0]})
+    ask = InferenceRequest({openpi.STATE: np.zeros(2, np.float32)})
+
+    def work(url: str) -> None:
+        line = link(url)
+        for _ in range(5):
+            line.ask(ask)
+        line.close()
+
+    with (
+        opened(config) as service,
+        serving(config.endpoints, service, config.limits(None)) as (url,),
+    ):
+        clients = [threading.Thread(target=work, args=(url,)) for _ in range(16)]
+        for client in clients:
+            client.start()
+        for client in clients:
+            client.join()
+        assert service.batcher.answered == 80
+        assert service.batcher.batches < 60
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ({"protocol": ["openpie"]}, "did you mean 'openpi'"),
+        ({"protocol": ["openpi", "openpi"]}, "twice"),
+        ({"port": [1, 2]}, "as many ports"),
+        ({"host": "0.0.0.0"}, "--tls_cert"),
+        ({"host": "0.0.0.0", "protocol": ["groot"]}, "--trust"),
+        ({"tls_cert": "a"}, "come together"),
+    ],
+)
+def test_a_server_that_makes_no_sense_is_refused(flags: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        build(ServeConfig, {"policy.type": "random", **flags})
+
+
+def test_a_policy_that_does_not_say_what_it_looks_at_needs_a_benchmark() -> None:
+    config = build(ServeConfig, {"policy.type": "random"})
+    with pytest.raises(UsageError, match=r"--env\.type"), opened(config):
+        pass

@@ -1,0 +1,93 @@
+"""A client of LeRobot's protocol that says nothing is cut off, and blocks nobody else."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import grpc
+import pytest
+
+from proctor.protocols import lerobot
+from tests.unit.wire.serving import served
+
+METHODS = (lerobot.READY, lerobot.SETUP, lerobot.OBSERVE, lerobot.ACT)
+
+
+def channel_to(url: str) -> grpc.Channel:
+    """A connection of its own."""
+    options = [("grpc.use_local_subchannel_pool", 1)]
+    return grpc.insecure_channel(urlsplit(url).netloc, options)
+
+
+def is_answered(url: str) -> bool:
+    """Whether another client is served."""
+    with channel_to(url) as channel:
+        try:
+            channel.unary_unary(f"/{lerobot.SERVICE}/{lerobot.READY}")(b"", timeout=5)
+        except grpc.RpcError:
+            return False
+        return True
+
+
+def silent_calls(channel: grpc.Channel, method: str, count: int, hold: threading.Event) -> Any:
+    """Open calls that never send their message: any method's call can be left so."""
+
+    def say_nothing() -> Iterator[bytes]:
+        hold.wait(60)
+        yield from ()
+
+    call = channel.stream_unary(f"/{lerobot.SERVICE}/{method}")
+    return [call.future(say_nothing()) for _ in range(count)]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_silent_calls_block_nobody_and_are_cut(method: str) -> None:
+    hold = threading.Event()
+    with (
+        served(protocol=["lerobot"], idle_s=0.5, max_connections=2) as (url, _),
+        channel_to(url) as channel,
+    ):
+        try:
+            calls = silent_calls(channel, method, 16, hold)
+            time.sleep(0.2)
+            assert is_answered(url), "the port is blocked while they are silent"
+            codes = {call.exception(timeout=10).code() for call in calls}
+        finally:
+            hold.set()
+        assert codes <= {grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.RESOURCE_EXHAUSTED}
+        assert grpc.StatusCode.DEADLINE_EXCEEDED in codes
+        assert is_answered(url)
+
+
+def test_silent_calls_by_many_connections_block_nobody() -> None:
+    """With a long --idle_s a new call takes the place of the one silent for longest."""
+    hold = threading.Event()
+    with served(protocol=["lerobot"], idle_s=600, max_connections=4) as (url, _):
+        channels = [channel_to(url) for _ in range(12)]
+        try:
+            for channel in channels:
+                silent_calls(channel, lerobot.OBSERVE, 4, hold)
+            time.sleep(0.5)
+            assert is_answered(url)
+        finally:
+            hold.set()
+            for channel in channels:
+                channel.close()
+
+
+def test_a_client_that_keeps_sending_is_not_cut() -> None:
+    def slowly() -> Iterator[bytes]:
+        for _ in range(6):
+            time.sleep(0.2)
+            yield b"\x08\x02"  # a part of an observation, without its bytes
+
+    with (
+        served(protocol=["lerobot"], idle_s=0.5) as (url, _),
+        channel_to(url) as channel,
+    ):
+        call = channel.stream_unary(f"/{lerobot.SERVICE}/{lerobot.OBSERVE}")
+        call(slowly(), timeout=10)

@@ -1,0 +1,381 @@
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from proctor import cli
+from proctor.errors import NoGraphics
+from proctor.evaluation import smoke_test
+from proctor.evaluation.smoke_test import SmokeTestOutput, SmokeTestResult
+from proctor.system import doctor, gl, gl_probe
+from proctor.system.doctor import DoctorLevel, Gpus
+from proctor.system.gl_probe import GlProbe
+from proctor.system.platform_info import cgroup_memory_bytes
+
+EGL = GlProbe("egl", frame_ms=12.34, device="NVIDIA H200/PCIe/SSE2")
+OSMESA = GlProbe("osmesa", frame_ms=40.0, device="llvmpipe (LLVM 15.0.6, 256 bits)")
+NO_EGL = GlProbe("egl", error="its library is not installed")
+NO_OSMESA = GlProbe("osmesa", error="its library is not installed")
+NO_GLFW = GlProbe("glfw", error="X11: The DISPLAY environment variable is missing")
+GIB = 2**30
+
+Examine = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture(autouse=True)
+def linux_without_mujoco_gl(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MUJOCO_GL", raising=False)
+    monkeypatch.setattr("platform.system", lambda: "Linux")
+
+
+@pytest.fixture
+def examine(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Examine:
+    """Return a doctor for a machine that is sound but for what the test says."""
+
+    def examine(
+        *probes: GlProbe,
+        gpus: Gpus = Gpus(),  # noqa: B008
+        mujoco: str | None = doctor.TESTED["mujoco"],
+        metaworld: str | None = doctor.TESTED["metaworld"],
+        memory: int = 64 * GIB,
+        trials: Sequence[SmokeTestResult] = (),
+    ) -> tuple[int, str]:
+        versions = {"mujoco": mujoco, "metaworld": metaworld}
+        monkeypatch.setattr(doctor, "installed_version", versions.get)
+        monkeypatch.setattr(doctor, "find_gpus", lambda: gpus)
+        monkeypatch.setattr(doctor, "usable_cores", lambda: 8)
+        monkeypatch.setattr(doctor, "machine_memory_bytes", lambda: 64 * GIB)
+        monkeypatch.setattr(doctor, "usable_memory_bytes", lambda: memory)
+        monkeypatch.setattr(doctor, "probe_backends", lambda backends, always_time: probes)
+        monkeypatch.setattr(smoke_test, "try_all", lambda environment, at_once: trials)
+        code = cli.main(["doctor"])
+        return code, capsys.readouterr().out
+
+    return examine
+
+
+def lines_of(report: str, level: DoctorLevel) -> list[str]:
+    return [line for line in report.splitlines() if line.startswith(level.value)]
+
+
+def test_a_sound_machine_has_no_warnings_and_exit_code_0(examine: Examine) -> None:
+    code, report = examine(EGL, NO_OSMESA, NO_GLFW)
+    assert code == 0
+    assert not lines_of(report, DoctorLevel.WARN) + lines_of(report, DoctorLevel.FAIL)
+    assert "ok    egl        12.3 ms a frame of 480x480, NVIDIA H200/PCIe/SSE2" in report
+    assert "ok    osmesa     not needed; does not render: its library is not installed" in report
+    assert "ok    rendering  egl: eval takes it when MUJOCO_GL is not set" in report
+    assert "ok    cores      8 usable of " in report
+    assert "fix:" not in report
+
+
+def test_a_benchmark_that_does_not_open_fails_and_one_that_is_not_installed_does_not(
+    examine: Examine,
+) -> None:
+    missing = SmokeTestResult(
+        "pusht", SmokeTestOutput.NOT_INSTALLED, "not installed; run: pip install 'proctor[pusht]'"
+    )
+    lacking = SmokeTestResult(
+        "libero", SmokeTestOutput.LACKING, "installed, but without assets", "proctor eval ..."
+    )
+    opened = SmokeTestResult("aloha", SmokeTestOutput.OPENED, "opens, resets, steps, draws")
+    code, report = examine(EGL, trials=[missing, lacking, opened])
+    assert code == 0
+    assert "ok    pusht      not installed; run: pip install 'proctor[pusht]'" in report
+    assert "warn  libero     installed, but without assets\n" in report
+    assert "fix: proctor eval ..." in report
+    broken = SmokeTestResult(
+        "metaworld", SmokeTestOutput.BROKEN, "No module named 'packaging'", "pip install ..."
+    )
+    code, report = examine(EGL, trials=[opened, broken])
+    assert code == 1
+    assert lines_of(report, DoctorLevel.FAIL) == ["FAIL  metaworld  No module named 'packaging'"]
+
+
+def test_a_machine_that_cannot_render_fails_with_the_command_that_mends_it(
+    examine: Examine,
+) -> None:
+    code, report = examine(NO_EGL, NO_OSMESA, NO_GLFW)
+    assert code == 1
+    assert "FAIL  rendering  nothing here renders images (evaluation from states works)" in report
+    assert report.count("fix: apt-get install libegl1 libgl1-mesa-dri") == 2
+    assert "fix: apt-get install libosmesa6" in report
+    assert len(lines_of(report, DoctorLevel.FAIL)) == 4
+
+
+def test_without_mujoco_nothing_is_probed_and_the_extra_is_named(examine: Examine) -> None:
+    code, report = examine(mujoco=None, metaworld=None)
+    assert code == 1
+    assert "FAIL  mujoco     not installed\n" in report
+    assert "warn  metaworld  not installed\n" in report
+    assert report.count("fix: pip install 'proctor[metaworld]'") == 2
+    assert "rendering" not in report
+
+
+@pytest.mark.parametrize(
+    ("version", "effects"),
+    [
+        ("3.3.2", "results may differ"),
+        ("3.3.3", "darkens LIBERO's textures (since 3.3.3)"),
+        ("3.10.0", "LIBERO's contacts (since 3.4)"),
+    ],
+)
+def test_another_mujoco_is_named_with_what_it_changes(
+    examine: Examine, version: str, effects: str
+) -> None:
+    code, report = examine(EGL, mujoco=version)
+    assert code == 0
+    assert f"warn  mujoco     {version}, tested is 3.3.0: " in report
+    assert effects in re.sub(r"\s+", " ", report)
+    assert "fix: pip install mujoco==3.3.0" in report
+
+
+def test_textures_are_dark_before_contacts_change(examine: Examine) -> None:
+    assert "contacts" not in examine(EGL, mujoco="3.3.3")[1]
+    assert "textures" in examine(EGL, mujoco="3.4.0")[1]
+
+
+def test_another_metaworld_is_a_warning(examine: Examine) -> None:
+    code, report = examine(EGL, metaworld="3.0.0")
+    assert code == 0
+    assert "warn  metaworld  3.0.0, tested is 3.1.1: may change its tasks" in report
+    assert "fix: pip install metaworld==3.1.1" in report
+
+
+def test_the_tested_versions_are_those_installed_by_set_up() -> None:
+    pinned = (Path(__file__).parents[3] / "constraints.txt").read_text().splitlines()
+    for name, version in doctor.TESTED.items():
+        assert f"{name}=={version}" in pinned
+
+
+def test_a_container_with_little_memory_is_told_how_many_workers_fit(examine: Examine) -> None:
+    code, report = examine(EGL, memory=GIB)
+    assert code == 0
+    assert "warn  memory     1.0 GiB usable of 64.0, the container's limit: too little" in report
+    assert "fix: proctor eval --eval.batch_size=4 ..." in report
+
+
+def test_a_broken_mujoco_gl_fails_although_others_render(
+    examine: Examine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MUJOCO_GL", "osmesa")
+    code, report = examine(EGL, NO_OSMESA, NO_GLFW)
+    assert code == 1
+    assert "FAIL  osmesa     does not render: its library is not installed" in report
+    assert "FAIL  rendering  MUJOCO_GL=osmesa does not render here, others do" in report
+    assert "fix: unset MUJOCO_GL" in report
+
+
+def test_drawing_on_the_cpu_beside_a_gpu_is_a_warning(examine: Examine) -> None:
+    gpus = Gpus(("NVIDIA H200",), "2.13.0", usable=True)
+    code, report = examine(NO_EGL, OSMESA, gpus=gpus)
+    assert code == 0
+    assert "warn  rendering  osmesa draws on the CPU although there is a GPU" in report
+    assert "NVIDIA_DRIVER_CAPABILITIES=all" in report
+    assert not lines_of(examine(EGL, OSMESA, gpus=gpus)[1], DoctorLevel.WARN)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "level", "text"),
+    [
+        (Gpus(("H200",)), DoctorLevel.OK, "H200; torch is not installed"),
+        (Gpus(("H200",), "2.13.0"), DoctorLevel.WARN, "H200, which torch 2.13.0 cannot use"),
+        (Gpus((), "2.13.0", torch_error="OSError: x"), DoctorLevel.FAIL, "cannot be imported"),
+        (Gpus((), "2.13.0+cpu"), DoctorLevel.OK, "none (torch 2.13.0+cpu)"),
+    ],
+)
+def test_a_gpu_is_of_use_only_with_a_torch_that_uses_it(
+    gpus: Gpus, level: DoctorLevel, text: str
+) -> None:
+    finding = doctor.gpu_finding(gpus)
+    assert finding.level is level
+    assert text in finding.text
+    assert bool(finding.fix) == (level is not DoctorLevel.OK)
+
+
+def test_a_folder_that_cannot_be_written_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    finding = doctor.disk_finding(tmp_path)
+    assert finding.level is DoctorLevel.WARN
+    assert "--output_dir" in finding.fix
+
+
+def test_the_report_fits_80_columns(examine: Examine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MUJOCO_GL", "glfw")
+    gpus = Gpus(("NVIDIA H200",) * 8, "2.13.0", torch_error="ImportError: " + "x" * 100)
+    wordy = GlProbe("egl", error="word " * 60)
+    for probes in ((wordy, NO_OSMESA, NO_GLFW), (wordy, OSMESA, GlProbe("glfw", frame_ms=1.0))):
+        _, report = examine(*probes, gpus=gpus, mujoco="3.4.1", memory=GIB)
+        assert max(map(len, report.splitlines())) <= 80
+
+
+def test_doctor_takes_no_arguments(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["doctor", "now"]) == 2
+    assert "doctor takes no arguments, got 'now'" in capsys.readouterr().err
+    assert cli.main(["doctor", "--help"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("memory", "limit"), [("2147483648", 2 * GIB), ("max", None)], ids=["limited", "free"]
+)
+def test_memory_limits_of_containers_are_read(
+    tmp_path: Path, memory: str, limit: int | None
+) -> None:
+    (tmp_path / "self").write_text("0::/pod\n")
+    (tmp_path / "fs/pod").mkdir(parents=True)
+    (tmp_path / "fs/pod/memory.max").write_text(memory)
+    assert cgroup_memory_bytes(tmp_path / "self", tmp_path / "fs") == limit
+
+
+def test_version_one_memory_limits_are_read(tmp_path: Path) -> None:
+    (tmp_path / "self").write_text("4:memory:/box\n3:cpu:/box\n")
+    (tmp_path / "fs/memory/box").mkdir(parents=True)
+    (tmp_path / "fs/memory/box/memory.limit_in_bytes").write_text("1024\n")
+    assert cgroup_memory_bytes(tmp_path / "self", tmp_path / "fs") == 1024
+
+
+@pytest.mark.parametrize(
+    ("egl_ms", "osmesa_ms", "chosen"),
+    [(12, 40, "egl"), (40, 12, "osmesa"), (12, 12, "egl"), (14, 10, "egl")],
+)
+def test_the_fastest_backend_is_taken_and_egl_when_it_is_close(
+    egl_ms: float, osmesa_ms: float, chosen: str
+) -> None:
+    best = gl.fastest([GlProbe("egl", frame_ms=egl_ms), GlProbe("osmesa", "", osmesa_ms)])
+    assert best is not None
+    assert best.backend == chosen
+
+
+def test_two_ways_to_the_same_device_are_equally_fast_whatever_the_clock_says() -> None:
+    probes = [GlProbe("egl", frame_ms=90, device="llvmpipe"), GlProbe("osmesa", "", 9, "llvmpipe")]
+    assert gl.fastest(probes) is probes[0]
+
+
+@pytest.mark.parametrize(
+    ("probes", "line"),
+    [
+        ((EGL, OSMESA, NO_GLFW), "rendering with egl (12.3 ms a frame; osmesa 40 ms)"),
+        (
+            (EGL, GlProbe("osmesa", frame_ms=1612.3, device="llvmpipe"), NO_GLFW),
+            "rendering with egl (12.3 ms a frame; osmesa 1,612 ms)",
+        ),
+        ((GlProbe("egl"), NO_OSMESA, NO_GLFW), "rendering with egl"),
+        ((NO_EGL, NO_OSMESA, NO_GLFW), None),
+    ],
+)
+def test_the_choice_is_told_in_one_line(
+    probes: tuple[GlProbe, ...], line: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gl, "probe_backends", lambda backends: probes)
+    assert gl.describe_choice() == line
+
+
+def test_mujoco_gl_leaves_no_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MUJOCO_GL", "OSMesa")
+    tried: list[tuple[str, ...]] = []
+
+    def probe(backends: tuple[str, ...]) -> tuple[GlProbe, ...]:
+        tried.append(backends)
+        return (OSMESA,)
+
+    monkeypatch.setattr(gl, "probe_backends", probe)
+    assert gl.gl_variables(needed=True) == {"MUJOCO_GL": "osmesa"}
+    assert set(tried) == {("osmesa",)}
+    assert gl.describe_choice() is None
+
+
+def test_no_backend_at_all_is_an_error_that_names_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gl, "probe_backends", lambda backends: (NO_EGL, NO_GLFW))
+    with pytest.raises(NoGraphics, match=r"tried egl: its library is not installed; glfw: X11"):
+        gl.gl_variables(needed=True)
+
+
+def test_a_backend_that_is_none_is_to_be_unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = (GlProbe("garbage", "RuntimeError: invalid value"),)
+    monkeypatch.setattr(gl, "probe_backends", lambda backends: refused)
+    monkeypatch.setenv("MUJOCO_GL", "garbage")
+    with pytest.raises(NoGraphics, match=r"MUJOCO_GL is set to garbage.*; unset it, or choose "):
+        gl.gl_variables(needed=True)
+    monkeypatch.setenv("MUJOCO_GL", "egl")
+    monkeypatch.setattr(gl, "platform_backends", lambda: ("egl", "osmesa"))
+    monkeypatch.setattr(gl, "probe_backends", lambda backends: (NO_EGL,))
+    with pytest.raises(NoGraphics, match=r"unset MUJOCO_GL to try all there are, or run: apt-get"):
+        gl.gl_variables(needed=True)
+
+
+FAKE_PROGRAM = """
+import os, sys, time
+backend = os.environ["MUJOCO_GL"]
+if backend == "crash":
+    os.abort()
+if backend == "absent":
+    raise AttributeError("'NoneType' object has no attribute 'glGetError'")
+if backend == "hang":
+    time.sleep(60)
+if backend == "blind":
+    sys.exit("GLFWError: (65550) b'X11: no display'")
+print("drawn", flush=True)
+if sys.stdin.readline().strip() == "time":
+    print("frame_ms 12.5")
+    print("device Fake GPU")
+"""
+
+
+@pytest.fixture
+def fake_program(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(gl_probe, "_PROGRAM", FAKE_PROGRAM)
+    monkeypatch.setattr(gl_probe, "_LIMIT_S", 4)
+    gl_probe._probe_backends.cache_clear()
+    yield
+    gl_probe._probe_backends.cache_clear()
+
+
+@pytest.mark.usefixtures("fake_program")
+def test_each_failure_is_one_line_and_costs_no_other_backend() -> None:
+    names = ("a", "crash", "absent", "hang", "blind", "off", "b")
+    probes = gl_probe.probe_backends(names)
+    assert {probe.backend: probe.error for probe in probes if not probe.works} == {
+        "crash": "exit code -6",
+        "absent": "its library is not installed",
+        "hang": "no picture after 4 s",
+        "blind": "X11: no display",
+        "off": "rendering is switched off",
+    }
+    assert probes[0] == GlProbe("a", frame_ms=12.5, device="Fake GPU")
+    assert probes[-1].works
+
+
+@pytest.mark.usefixtures("fake_program")
+def test_a_single_backend_is_timed_only_when_asked() -> None:
+    assert gl_probe.probe_backends(("a", "crash")) == (
+        GlProbe("a"),
+        GlProbe("crash", error="exit code -6"),
+    )
+    (timed,) = gl_probe.probe_backends(("a",), always_time=True)
+    assert timed.frame_ms == 12.5
+
+
+@pytest.mark.usefixtures("fake_program")
+def test_glfw_is_tried_only_where_there_is_a_display(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.delenv("DISPLAY", raising=False)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    (probe,) = gl_probe.probe_backends(("glfw",))
+    assert probe.error == "no display (DISPLAY is not set)"
+    gl_probe._probe_backends.cache_clear()
+    monkeypatch.setenv("DISPLAY", ":0")
+    (probe,) = gl_probe.probe_backends(("glfw",))
+    assert probe.works
+
+
+def test_torch_and_mujoco_are_not_imported_by_the_doctor_itself() -> None:
+    script = "import sys, proctor.system.doctor; print({'torch', 'mujoco'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout.strip() == "set()", done.stderr
