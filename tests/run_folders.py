@@ -49,8 +49,8 @@ def episode(task_id: int, index: int, outcome: Outcome, *, suite: str = "point")
         sim_s=0.6 if ran else None,
         render_s=0.3 if ran else None,
         wait_s=0.4 if ran else None,
-        digest=f"{task_id:016x}{index:016x}" if outcome.whole else None,
-        error=None if outcome.whole else f"the simulator broke at {task_id}/{index}",
+        digest=f"{task_id:016x}{index:016x}" if outcome.is_complete else None,
+        error=None if outcome.is_complete else f"the simulator broke at {task_id}/{index}",
     )
 
 

@@ -27,7 +27,7 @@ SECRET = {"secret": True}
 API_KEY_VARIABLE = "PROCTOR_API_KEY"
 
 
-def secret_from(variable: str) -> dict[str, Any]:
+def secret_metadata(variable: str) -> dict[str, Any]:
     """Return field metadata: a secret that an environment variable may hold.
 
     A field ``NAME_file`` beside it names a file that may hold it (``config/secrets``).
@@ -35,7 +35,7 @@ def secret_from(variable: str) -> dict[str, Any]:
     return SECRET | {"variable": variable}
 
 
-NAMES = {"names": True}
+NAME_LIST = {"names": True}
 """Field metadata: a text of names, ``a,b``, which may also be given as a list."""
 
 
@@ -46,7 +46,7 @@ class ConfigUse(Enum):
     TRAINING = "training"
 
 
-def only_for(use: ConfigUse) -> dict[str, Any]:
+def flag_only_for(use: ConfigUse) -> dict[str, Any]:
     """Return field metadata: a flag where the config is for ``use``, and elsewhere none."""
     return {"only": use}
 
@@ -68,10 +68,10 @@ def defining_fields(config: Any) -> dict[str, Any]:
 
 def is_presentation(owner: type, field: str) -> bool:
     """Whether a field is marked so."""
-    return is_marked(owner, field, "presentation")
+    return has_mark(owner, field, "presentation")
 
 
-def is_marked(owner: type, field: str, mark: str) -> bool:
+def has_mark(owner: type, field: str, mark: str) -> bool:
     """Whether a field has ``mark``: where it was first defined, or where a class did so again."""
     definitions = (getattr(base, "__dataclass_fields__", {}).get(field) for base in owner.__mro__)
     return any(known is not None and known.metadata.get(mark) for known in definitions)
@@ -92,7 +92,7 @@ def to_json(value: Any, keep: Callable[[type, str], bool] = lambda owner, field:
     return str(value) if isinstance(value, Path) else value
 
 
-def as_json(protocol: Mapping[str, Any]) -> dict[str, Any]:
+def json_round_trip(protocol: Mapping[str, Any]) -> dict[str, Any]:
     """Return a protocol as a file would give it back."""
     written: dict[str, Any] = json.loads(json.dumps(protocol))
     return written
@@ -105,7 +105,7 @@ def without_secrets(config: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _secrets(config: Any, section: str = "") -> Iterator[str]:
     for field in dataclasses.fields(config):
-        if is_marked(type(config), field.name, "secret"):
+        if has_mark(type(config), field.name, "secret"):
             yield f"{section}{field.name}"
         elif dataclasses.is_dataclass(value := getattr(config, field.name)):
             yield from _secrets(value, f"{section}{field.name}.")
@@ -136,13 +136,13 @@ def changed_fields(before: dict[str, Any], after: dict[str, Any]) -> dict[str, t
     }
 
 
-def unshared(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+def unshared_sections(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     """Return the sections of ``ADDED_LATER`` that only one of two protocols has."""
     return [name for name in ADDED_LATER if bool(before.get(name)) != bool(after.get(name))]
 
 
 def _without_unshared(protocol: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    missing = unshared(protocol, other)
+    missing = unshared_sections(protocol, other)
     return {name: value for name, value in protocol.items() if name not in missing}
 
 
@@ -156,7 +156,7 @@ def describe_changes(changed: Mapping[str, tuple[Any, Any]]) -> str:
     return "; ".join(said[:_MOST_NAMED]) + (f"; and {more} more" if more > 0 else "")
 
 
-_WORDS = tuple(
+_LABELS = tuple(
     (re.compile(pattern), words)
     for pattern, words in (
         (r"benchmark\.type", "the benchmark (--env.type)"),
@@ -181,7 +181,7 @@ _WORDS = tuple(
 
 def field_label(name: str) -> str:
     """Return what a field of a protocol is in words, with its name for who looks it up."""
-    for pattern, words in _WORDS:
+    for pattern, words in _LABELS:
         found = pattern.fullmatch(name)
         if found is not None:
             said = found.expand(words)

@@ -21,10 +21,10 @@ from proctor.policies.base import PolicyConfig, PolicyPlugin
 from proctor.policies.lerobot.families import FAMILIES, FORMER_NAMES
 from proctor.system.source_files import source_hashes
 from proctor.system.user_code import (
-    blame_user_code,
     definition_location,
-    import_named,
-    plugin_fault,
+    explaining_user_code_errors,
+    import_user_module,
+    plugin_error,
 )
 
 HANDED_OVER = "python"
@@ -86,7 +86,7 @@ def _check_config(what: str, config: Any, base: type[Any]) -> None:
         name = getattr(config, "__name__", repr(config))
         raise UsageError(f"{what}: its config {name} does not inherit from {base.__name__}")
     if vars(config).get("__annotations__") and "__dataclass_fields__" not in vars(config):
-        raise plugin_fault(config, f"{config.__name__} has fields but no @dataclass above it")
+        raise plugin_error(config, f"{config.__name__} has fields but no @dataclass above it")
 
 
 def _from_factory(factory: Any, name: str) -> PolicyPlugin:
@@ -151,7 +151,7 @@ def blame_plugin(kind: str, name: str) -> contextlib.AbstractContextManager[None
     if plugin_module(kind, name) is None:
         return contextlib.nullcontext()
     find = find_benchmark if kind == "benchmarks" else find_policy
-    return blame_user_code(f"{_FLAGS[kind]}={name}", find(name).make)
+    return explaining_user_code_errors(f"{_FLAGS[kind]}={name}", find(name).make)
 
 
 def _find(kind: str, name: str) -> Any:
@@ -165,7 +165,7 @@ def _find(kind: str, name: str) -> Any:
         return getattr(importlib.import_module(module), attribute)
     outside = _entry_points(kind)
     if name in outside:
-        with blame_user_code(f"{flag}={name}"):
+        with explaining_user_code_errors(f"{flag}={name}"):
             return outside[name].load()
     names = known_plugins(kind)
     hint = did_you_mean(name, names) or f" (choose from: {', '.join(names)})"
@@ -181,9 +181,9 @@ def _load_attribute(flag: str, path: str) -> Any:
     if not _ATTRIBUTE.fullmatch(path):
         raise UsageError(f"{flag}={path}: code is named as package.module:ATTRIBUTE")
     module_name, _, attribute = path.partition(":")
-    with blame_user_code(f"{flag}={path}"):
+    with explaining_user_code_errors(f"{flag}={path}"):
         try:
-            module = import_named(module_name)
+            module = import_user_module(module_name)
         except ModuleNotFoundError as missing:
             if f"{module_name}.".startswith(f"{missing.name}."):  # else it lacks what it imports
                 raise UsageError(

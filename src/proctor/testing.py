@@ -20,7 +20,7 @@ from proctor.benchmarks.checks import is_lines
 from proctor.engine.chunks import checked_chunks
 from proctor.features import Array, Feature, FeatureKind, Observation
 from proctor.policies.base import Batch, Policy, Query
-from proctor.system.generators import WHILE_OPENING, IsolatedGenerators, seed_generators
+from proctor.system.global_rng import SEED_BEFORE_RESET, IsolatedRng, seed_global_rng
 from proctor.types import EpisodeSpec, Task
 
 
@@ -54,7 +54,7 @@ def check_sim(
     assert spec == benchmark.spec(task, 0, 1000), "the same spec asked for twice differs"
     assert spec != other, "two episodes of a task have the same spec"
 
-    with IsolatedGenerators().in_use():
+    with IsolatedRng().activated():
         fresh = _trace(benchmark, _opened(benchmark, task), spec, n_steps, keys)
         sim = _opened(benchmark, task)
         different = _play(benchmark, sim, other, n_steps, keys)
@@ -100,7 +100,7 @@ def check_policy(
 
 
 def _opened(benchmark: Benchmark, task: Task) -> Sim:
-    seed_generators(WHILE_OPENING)
+    seed_global_rng(SEED_BEFORE_RESET)
     return benchmark.make_sim(task)
 
 
@@ -119,7 +119,7 @@ def _play(
     rng = np.random.default_rng(spec.seed)
     features = benchmark.features()
     course, seen = hashlib.blake2b(), hashlib.blake2b()
-    seed_generators(spec.seed)  # as an evaluation does
+    seed_global_rng(spec.seed)  # as an evaluation does
     sim.reset(spec)
     for _ in range(n_steps):
         _check_observation(sim.observe(keys), features, keys, seen)

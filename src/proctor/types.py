@@ -29,7 +29,7 @@ class Task:
         return (self.suite, self.task_id)
 
 
-MOST_EPISODES = 200_000
+MAX_EPISODES = 200_000
 """Of one run: some 35 MB of specs, and weeks of simulation."""
 
 EpisodeKey: TypeAlias = tuple[str, int, int]
@@ -100,7 +100,7 @@ class Outcome(Enum):
         return self in (Outcome.FAILURE, Outcome.DIVERGED)
 
     @property
-    def whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether the episode was played to its end, so that there is something to play again."""
         return self in (Outcome.SUCCESS, Outcome.FAILURE, Outcome.ENDED)
 

@@ -24,7 +24,7 @@ from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
 from proctor.evaluation.run import prepare, run_evaluation
 from proctor.runs.journal import read_journal
-from proctor.system.ray_cluster import quiet_ray
+from proctor.system.ray_cluster import import_ray
 from proctor.types import EpisodeKey, EpisodeResult
 from tests.chaos.trial import Course, course, whole_rows
 
@@ -73,7 +73,7 @@ class Nodes:
 @contextlib.contextmanager
 def two_nodes() -> Iterator[Nodes]:
     """Start them, and let this process be their driver."""
-    ray = quiet_ray()
+    ray = import_ray()
     nodes = Nodes()
     try:
         ray.init(address=nodes.address, log_to_driver=False, configure_logging=False)

@@ -17,7 +17,7 @@ from proctor.config.evaluation import EvalConfig
 from proctor.engine.inference import InlineInference
 from proctor.evaluation.audit import run_alone
 from proctor.evaluation.run import prepare
-from proctor.system.generators import IsolatedGenerators
+from proctor.system.global_rng import IsolatedRng
 from proctor.testing import check_sim
 from tests.sim.adapted_benchmarks import made
 
@@ -30,7 +30,7 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look at environments here, which saves the second it takes to start a process."""
 
     def learn(question: ProbeRequest) -> EnvFacts:
-        with IsolatedGenerators().in_use():
+        with IsolatedRng().activated():
             return inspect_env(question)
 
     monkeypatch.setattr("proctor.benchmarks.gym.benchmark.learn", learn)

@@ -16,7 +16,7 @@ from proctor.features import (
     Observation,
     ScriptedExperts,
 )
-from proctor.fingerprint import NAMES, PRESENTATION
+from proctor.fingerprint import NAME_LIST, PRESENTATION
 from proctor.lerobot_flags import LerobotFlag
 from proctor.types import EpisodeSpec, StepResult, Task
 
@@ -28,7 +28,7 @@ class BenchmarkConfig:
     type: str = field(default="", metadata={"help": "which benchmark"})
     task: str = field(
         default="",
-        metadata={"help": "tasks or groups of tasks, comma-separated"} | PRESENTATION | NAMES,
+        metadata={"help": "tasks or groups of tasks, comma-separated"} | PRESENTATION | NAME_LIST,
     )
     task_ids: list[int] | None = field(
         default=None,

@@ -10,7 +10,7 @@ from typing import Any
 
 from proctor.benchmarks.base import Benchmark
 from proctor.features import ActionSpec, Feature
-from proctor.system.user_code import check_contract, check_protocol, plugin_fault
+from proctor.system.user_code import check_contract, check_protocol_is_json, plugin_error
 from proctor.types import Task
 
 
@@ -24,19 +24,19 @@ def check_benchmark(benchmark: Benchmark) -> None:
     own = type(benchmark).__name__
     if not isinstance(benchmark.action, ActionSpec):
         made = type(benchmark.action).__name__
-        raise plugin_fault(benchmark, f"{own}.action is a {made}, not an ActionSpec")
+        raise plugin_error(benchmark, f"{own}.action is a {made}, not an ActionSpec")
     tasks: Any = benchmark.tasks()
     _check_each(benchmark.tasks, tasks, list, Task)
     if not tasks:
-        raise plugin_fault(benchmark.tasks, f"{own}.tasks() lists no task")
+        raise plugin_error(benchmark.tasks, f"{own}.tasks() lists no task")
     features: Any = benchmark.features()
     _check_each(benchmark.features, features, dict, Feature)
-    check_protocol(benchmark.protocol)
+    check_protocol_is_json(benchmark.protocol)
     for name in ("warnings", "notes"):
         if not is_lines(getattr(benchmark, name)):
-            raise plugin_fault(benchmark, f"{own}.{name} must be a tuple of texts")
+            raise plugin_error(benchmark, f"{own}.{name} must be a tuple of texts")
     if not isinstance(benchmark.judged, bool):
-        raise plugin_fault(
+        raise plugin_error(
             benchmark, f"{own}.judged is a {type(benchmark.judged).__name__}, not a bool"
         )
 
@@ -51,9 +51,9 @@ def _check_each(method: Callable[[], Any], found: Any, kind: type[Any], of: type
     name = method.__qualname__
     if not isinstance(found, kind):
         said = f"returned a {type(found).__name__}, not a {kind.__name__}"
-        raise plugin_fault(method, f"{name}() {said} of {of.__name__}")
+        raise plugin_error(method, f"{name}() {said} of {of.__name__}")
     for item in found.values() if isinstance(found, dict) else found:
         if not isinstance(item, of):
-            raise plugin_fault(
+            raise plugin_error(
                 method, f"{name}() returned a {type(item).__name__} among its {of.__name__}s"
             )

@@ -15,7 +15,7 @@ from typing import NoReturn
 from proctor.benchmarks.base import Sim
 from proctor.errors import PluginError, SimulatorFault
 from proctor.features import Array, Observation
-from proctor.system.user_code import plugin_fault
+from proctor.system.user_code import plugin_error
 from proctor.types import EpisodeSpec, StepResult
 
 
@@ -88,7 +88,7 @@ class GuardedSim:
         _phase[0] = _PROCTOR
         if not isinstance(step, StepResult):
             made = type(step).__name__
-            raise plugin_fault(
+            raise plugin_error(
                 self._sim.step, f"{type(self._sim).__name__}.step gave a {made}, no Step"
             )
         return step

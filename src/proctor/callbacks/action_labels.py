@@ -34,7 +34,7 @@ class ExpertLabeling:
     share: float = 0.0
     """Of stretches of ten steps: those that the expert plays in the policy's place."""
 
-    def expert_plays(self, spec: EpisodeSpec, step: int) -> bool:
+    def expert_acts(self, spec: EpisodeSpec, step: int) -> bool:
         """Whether the expert plays ``step``: by seed, task, episode and stretch, nothing else."""
         if self.share in (0, 1):
             return bool(self.share)

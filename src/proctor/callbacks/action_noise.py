@@ -30,14 +30,14 @@ class ActionNoise:
     dims: tuple[int, ...] | None = None
     """Which numbers of an action; None: all."""
 
-    def disturbs(self, index: int) -> bool:
+    def applies_to(self, index: int) -> bool:
         """Whether episode ``index`` of a task is disturbed: evenly spread, in any first n too."""
         before, after = int(index * self.share), int((index + 1) * self.share)
         return self.scale > 0 and after > before
 
     def of(self, spec: EpisodeSpec, action: ActionSpec) -> EpisodeNoise | None:
         """Return what disturbs ``spec``, if anything does."""
-        return EpisodeNoise(self, spec, action) if self.disturbs(spec.index) else None
+        return EpisodeNoise(self, spec, action) if self.applies_to(spec.index) else None
 
 
 class EpisodeNoise:
@@ -53,7 +53,7 @@ class EpisodeNoise:
             self._scale[others] = 0
         self._push = np.zeros(action.size)
 
-    def push(self, step: int) -> Array:
+    def noise_at(self, step: int) -> Array:
         """Return what is added to the action of ``step``; steps are asked for in order."""
         burst, into = divmod(step, _BURST_STEPS)
         if burst % _PERIOD != 1:

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from proctor.datasets.writer import DatasetWriter
     from proctor.datasets.writing.staged_episode import StagedEpisode
 
-_MOST_TAKES, _MOST_BYTES = 32, 2**26
+_MAX_EPISODES, _MAX_BYTES = 32, 2**26
 """Of what goes into the dataset at once; the bytes are in memory then."""
-_PATIENCE_S = 2.0
+_MAX_WAIT_S = 2.0
 
 
 class AppendLog(Protocol):
@@ -35,30 +35,30 @@ class Appender:
     A failure is raised once, at the next call; nothing goes into the dataset after it.
     """
 
-    def __init__(self, writer: DatasetWriter, recording: RecordingOptions, book: AppendLog) -> None:
-        self._writer, self._recording, self._book = writer, recording, book
-        self._waiting: list[EpisodeKey] = []
+    def __init__(self, writer: DatasetWriter, recording: RecordingOptions, log: AppendLog) -> None:
+        self._writer, self._recording, self._log = writer, recording, log
+        self._queue: list[EpisodeKey] = []
         self._began_at = time.monotonic()
         self._thread = ThreadPoolExecutor(1, "appending")
-        self._going: Future[None] | None = None
+        self._running: Future[None] | None = None
         self._is_broken = False
 
-    def put(self, key: EpisodeKey) -> None:
+    def enqueue(self, key: EpisodeKey) -> None:
         """Let the take of an episode stand in line."""
-        self._waiting.append(key)
+        self._queue.append(key)
 
-    def go_on(self) -> None:
+    def append_if_due(self) -> None:
         """Begin with those that wait, where that is worth it: there are many, or it is long ago.
 
         Raises:
             RunFolderError: the disk is full or gone.
         """
-        if self._going is not None and not self._going.done():
+        if self._running is not None and not self._running.done():
             return
-        self._hear()
-        late = time.monotonic() - self._began_at > _PATIENCE_S
-        if len(self._waiting) >= _MOST_TAKES or (self._waiting and late):
-            self._begin()
+        self._wait()
+        late = time.monotonic() - self._began_at > _MAX_WAIT_S
+        if len(self._queue) >= _MAX_EPISODES or (self._queue and late):
+            self._start()
 
     def flush(self) -> None:
         """Wait until all that were put are in the dataset.
@@ -66,29 +66,29 @@ class Appender:
         Raises:
             RunFolderError: the disk is full or gone.
         """
-        self._hear()
-        while self._waiting and not self._is_broken:
-            self._begin()
-            self._hear()
+        self._wait()
+        while self._queue and not self._is_broken:
+            self._start()
+            self._wait()
 
-    def rest(self) -> None:
+    def stop(self) -> None:
         """Wait until nothing goes on; those that wait stay where they are."""
         self._thread.shutdown(wait=True)
 
-    def _begin(self) -> None:
+    def _start(self) -> None:
         if self._is_broken:  # an engine that ends still says what has ended: it waits, as takes do
             return
-        keys, self._waiting = self._waiting, []
+        keys, self._queue = self._queue, []
         self._began_at = time.monotonic()
-        self._going = self._thread.submit(self._append, keys)
+        self._running = self._thread.submit(self._append, keys)
 
-    def _hear(self) -> None:
+    def _wait(self) -> None:
         """Wait for what goes on, and raise what came of it."""
-        going, self._going = self._going, None
-        if going is None:
+        running, self._running = self._running, None
+        if running is None:
             return
         try:
-            going.result()
+            running.result()
         except BaseException:
             self._is_broken = True
             raise
@@ -100,15 +100,15 @@ class Appender:
         filled = 0
         with explaining_write_errors(self._recording.folder):
             for key in keys:
-                take = read_staged_episode(self._recording.take_of(key))
-                size = take.nbytes
-                if group and (len(group) == _MOST_TAKES or filled + size > _MOST_BYTES):
+                episode = read_staged_episode(self._recording.staging_folder(key))
+                size = episode.nbytes
+                if group and (len(group) == _MAX_EPISODES or filled + size > _MAX_BYTES):
                     self._append_group(group)
                     group, filled = [], 0
-                group.append((key, take))
+                group.append((key, episode))
                 filled += size
             self._append_group(group)
 
     def _append_group(self, group: list[tuple[EpisodeKey, StagedEpisode]]) -> None:
-        self._book.add(*(key for key, _ in group))
-        self._writer.append_all([take for _, take in group])
+        self._log.add(*(key for key, _ in group))
+        self._writer.append_all([episode for _, episode in group])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from proctor.runs.records import Pulse
+from proctor.runs.records import RunProgress
 from proctor.types import EpisodeResult
 
 
@@ -14,7 +14,7 @@ class Callback:
     def on_episode_end(self, result: EpisodeResult) -> None:
         """Take one finished episode. It is called once for each, as it ends."""
 
-    def pulse(self, pulse: Pulse) -> None:
+    def on_progress(self, progress: RunProgress) -> None:
         """Hear how the run goes, a few times a second."""
 
     def close(self) -> None:

@@ -22,7 +22,7 @@ from proctor.callbacks.base import Callback
 from proctor.callbacks.staged_episodes import RecordingOptions, explaining_write_errors
 from proctor.errors import RunFolderError
 from proctor.runs.journal import read_lines, staged_episode_path
-from proctor.runs.records import Pulse
+from proctor.runs.records import RunProgress
 from proctor.system.files import sync
 from proctor.types import EpisodeKey, EpisodeResult, EpisodeSpec, Task
 
@@ -91,13 +91,15 @@ def _read(path: Path) -> list[EpisodeKey]:
     return keys
 
 
-class AppendQueue:
+class AppendOrder:
     """Episodes that wait for their turn, task by task: the first of them is next, or nobody."""
 
-    def __init__(self, plan: Iterable[EpisodeSpec], room: Mapping[_TaskKey, int] | None) -> None:
+    def __init__(
+        self, plan: Iterable[EpisodeSpec], capacity: Mapping[_TaskKey, int] | None
+    ) -> None:
         self._queues: dict[_TaskKey, deque[EpisodeKey]] = {}
         self._ended: dict[EpisodeKey, bool] = {}
-        self._room = None if room is None else Counter(room)
+        self._capacity = None if capacity is None else Counter(capacity)
         """How many more of each task are taken; None: all."""
         for spec in plan:
             self.add(spec)
@@ -106,33 +108,33 @@ class AppendQueue:
         """Let one more episode stand at the end of its task's."""
         self._queues.setdefault(spec.task.key, deque()).append(spec.key)
 
-    def ended(self, key: EpisodeKey, *, kept: bool) -> None:
+    def mark_ended(self, key: EpisodeKey, *, kept: bool) -> None:
         """Note that an episode has ended, and whether there is a take of it."""
         self._ended[key] = kept
 
-    def next_ones(self) -> list[tuple[EpisodeKey, bool]]:
+    def pop_ready(self) -> list[tuple[EpisodeKey, bool]]:
         """Take those whose turn it is, each with whether it goes into the dataset."""
         taken: list[tuple[EpisodeKey, bool]] = []
         while self._queues:
             task, queue = next(iter(self._queues.items()))
             while queue and queue[0] in self._ended:
-                taken.append(self._let_in(task, queue.popleft()))
+                taken.append(self._admit(task, queue.popleft()))
             if queue:
                 break
             del self._queues[task]
         return taken
 
-    def rest(self) -> list[tuple[EpisodeKey, bool]]:
+    def pop_all_ended(self) -> list[tuple[EpisodeKey, bool]]:
         """Take all that have ended: those before them never will."""
         for task, queue in self._queues.items():
             self._queues[task] = deque(key for key in queue if key in self._ended)
-        return self.next_ones()
+        return self.pop_ready()
 
-    def _let_in(self, task: _TaskKey, key: EpisodeKey) -> tuple[EpisodeKey, bool]:
+    def _admit(self, task: _TaskKey, key: EpisodeKey) -> tuple[EpisodeKey, bool]:
         kept = self._ended.pop(key)
-        if kept and self._room is not None:
-            kept = self._room[task] > 0
-            self._room[task] -= kept
+        if kept and self._capacity is not None:
+            kept = self._capacity[task] > 0
+            self._capacity[task] -= kept
         return key, kept
 
 
@@ -154,10 +156,10 @@ class OpenDataset:
 
     def __exit__(self, *_: object) -> None:
         with contextlib.ExitStack() as closing:
-            closing.callback(self.recording.tidy_up)
+            closing.callback(self.recording.remove_empty_folders)
             closing.callback(self.ledger.close)
             closing.callback(self.writer.release)
-            closing.callback(self.appender.rest)
+            closing.callback(self.appender.stop)
 
 
 class DatasetCallback(Callback):
@@ -166,13 +168,13 @@ class DatasetCallback(Callback):
     def __init__(
         self,
         dataset: OpenDataset,
-        line: AppendQueue,
-        another: Callable[[Task], EpisodeSpec | None] = lambda task: None,
+        order: AppendOrder,
+        plan_retry: Callable[[Task], EpisodeSpec | None] = lambda task: None,
     ) -> None:
         self._dataset = dataset
         self._recording = dataset.recording
-        self._line = line
-        self._another = another
+        self._order = order
+        self._plan_retry = plan_retry
         """Plans one more try at a task, for one that is not kept."""
 
     def on_episode_end(self, result: EpisodeResult) -> None:
@@ -183,21 +185,21 @@ class DatasetCallback(Callback):
         """
         kept = self._recording.keep.keeps(result.outcome)
         if not kept:
-            self._recording.forget(result.spec.key)
-            further = self._another(result.spec.task)
-            if further is not None:
-                self._line.add(further)
-        self._line.ended(result.spec.key, kept=kept)
-        self._put(self._line.next_ones())
-        self._dataset.appender.go_on()
+            self._recording.discard(result.spec.key)
+            retry = self._plan_retry(result.spec.task)
+            if retry is not None:
+                self._order.add(retry)
+        self._order.mark_ended(result.spec.key, kept=kept)
+        self._put(self._order.pop_ready())
+        self._dataset.appender.append_if_due()
 
-    def pulse(self, pulse: Pulse) -> None:
+    def on_progress(self, progress: RunProgress) -> None:
         """Let those in that have waited long enough.
 
         Raises:
             RunFolderError: the disk is full or gone.
         """
-        self._dataset.appender.go_on()
+        self._dataset.appender.append_if_due()
 
     def append_ready(self) -> None:
         """Append the takes whose turn it is, and wait until they are in.
@@ -205,7 +207,7 @@ class DatasetCallback(Callback):
         Raises:
             RunFolderError: the disk is full or gone.
         """
-        self._put(self._line.next_ones())
+        self._put(self._order.pop_ready())
         self._dataset.appender.flush()
 
     def finish(self) -> str | None:
@@ -213,7 +215,7 @@ class DatasetCallback(Callback):
 
         Return why its files were left one an episode, where they were.
         """
-        self._put(self._line.rest())
+        self._put(self._order.pop_all_ended())
         self._dataset.appender.flush()
         with explaining_write_errors(self._recording.folder):
             return self._dataset.writer.close()
@@ -222,6 +224,6 @@ class DatasetCallback(Callback):
         """Let those that are kept stand in line, and forget the others."""
         for key, kept in ended:
             if kept:
-                self._dataset.appender.put(key)
+                self._dataset.appender.enqueue(key)
             else:
-                self._recording.forget(key)
+                self._recording.discard(key)

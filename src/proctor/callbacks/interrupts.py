@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from proctor.callbacks.base import Callback
-from proctor.runs.records import Pulse
+from proctor.runs.records import RunProgress
 
 _LOST_AFTER_S = 0.5
 
@@ -48,7 +48,7 @@ class Interrupts(Callback):
             self._before.pop(signal.SIGHUP, None)
         raise KeyboardInterrupt(self._asked_by)
 
-    def pulse(self, pulse: Pulse) -> None:
+    def on_progress(self, progress: RunProgress) -> None:
         """Interrupt a run that is still alive long after it was told to stop."""
         if self._asked_at is not None and time.monotonic() - self._asked_at > _LOST_AFTER_S:
             self._asked_at = None

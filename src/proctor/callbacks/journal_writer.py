@@ -13,7 +13,7 @@ from proctor.callbacks.base import Callback
 from proctor.errors import RunFolderError, WriteFailed
 from proctor.runs.effort import SESSIONS_FILE
 from proctor.runs.journal import JOURNAL_FILE, row_of
-from proctor.runs.records import Pulse
+from proctor.runs.records import RunProgress
 from proctor.system.files import sync
 from proctor.types import EpisodeResult
 
@@ -76,11 +76,11 @@ class EffortLog(Callback):
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / SESSIONS_FILE
-        self._last: Pulse | None = None
+        self._last: RunProgress | None = None
 
-    def pulse(self, pulse: Pulse) -> None:
+    def on_progress(self, progress: RunProgress) -> None:
         """Remember how far the session is."""
-        self._last = pulse
+        self._last = progress
 
     def close(self) -> None:
         """Append the session's line.

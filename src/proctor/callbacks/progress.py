@@ -14,7 +14,7 @@ from proctor.callbacks.base import Callback
 from proctor.callbacks.staged_episodes import Keep
 from proctor.errors import strip_control_codes, summarize_traceback
 from proctor.runs.journal import EpisodeRecord, row_of
-from proctor.runs.records import Pulse
+from proctor.runs.records import RunProgress
 from proctor.stats.anytime import NOT_WATCHED, MonitoredRates
 from proctor.stats.counts import Counts
 from proctor.types import EpisodeResult, EpisodeSpec
@@ -63,13 +63,13 @@ class ProgressLine:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-class LiveLine(Callback):
+class ProgressCallback(Callback):
     """A line that shows how a run goes; what it says is up to ``line``."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._line = ProgressLine(console)
-        self._pulse = Pulse(0.0, 0, 0, 0)
+        self._progress = RunProgress(0.0, 0, 0, 0)
 
     def line(self) -> str:
         """Return the line as text, what matters most first: a narrow terminal cuts the end."""
@@ -79,9 +79,9 @@ class LiveLine(Callback):
         """Return more lines, for a terminal that shows them while the run goes on."""
         return []
 
-    def pulse(self, pulse: Pulse) -> None:
+    def on_progress(self, progress: RunProgress) -> None:
         """Show how the run goes."""
-        self._pulse = pulse
+        self._progress = progress
         self._line.show(self.line(), self.below())
 
     def close(self) -> None:
@@ -120,7 +120,7 @@ class TaskProgress:
         return f"{name:<{name_width}}  {counts.total}/{self.planned}  {counts.rate}"
 
 
-class Progress(LiveLine):
+class Progress(ProgressCallback):
     """Shows episodes done, the rate with its interval, throughput, time left; and of every task."""
 
     def __init__(
@@ -165,16 +165,16 @@ class Progress(LiveLine):
 
     def line(self) -> str:
         """Return the line as text."""
-        counts, pulse = self._counts, self._pulse
+        counts, progress = self._counts, self._progress
         parts = [f"{counts.total}/{self._planned}", f"success {counts.rate}"]
         if counts.diverged:
             parts.append(f"{counts.diverged} diverged")
         if counts.errors:
             parts.append(f"{counts.errors} error{'s' * (counts.errors != 1)}")
         parts.append(self._time_left())
-        parts.append(f"{pulse.steps_per_s:,.0f} steps/s")
-        if pulse.mean_batch is not None:
-            parts.append(f"batch {pulse.mean_batch:.1f}")
+        parts.append(f"{progress.steps_per_s:,.0f} steps/s")
+        if progress.mean_batch is not None:
+            parts.append(f"batch {progress.mean_batch:.1f}")
         if len(self._tasks) > 1:
             ended = sum(task.left == 0 for task in self._tasks.values())
             parts.append(f"{ended}/{len(self._tasks)} tasks done")
@@ -182,10 +182,10 @@ class Progress(LiveLine):
 
     def _time_left(self) -> str:
         done = self._counts.total - self._done_before
-        return time_left(done, self._planned - self._counts.total, self._pulse.elapsed_s)
+        return time_left(done, self._planned - self._counts.total, self._progress.elapsed_s)
 
 
-class FilmingProgress(LiveLine):
+class VideoProgress(ProgressCallback):
     """Shows how many of the chosen episodes have been filmed."""
 
     def __init__(self, planned: int, console: Console) -> None:
@@ -199,11 +199,11 @@ class FilmingProgress(LiveLine):
 
     def line(self) -> str:
         """Return the line as text."""
-        left = time_left(self._ended, self._planned - self._ended, self._pulse.elapsed_s)
+        left = time_left(self._ended, self._planned - self._ended, self._progress.elapsed_s)
         return f"filming {self._ended}/{self._planned}  {left}"
 
 
-class RecordingProgress(LiveLine):
+class RecordingProgress(ProgressCallback):
     """Shows how many demonstrations there are, and how many episodes were none."""
 
     def __init__(self, wanted: int, before: int, keep: Keep, console: Console) -> None:
@@ -224,8 +224,8 @@ class RecordingProgress(LiveLine):
         """Return the line as text."""
         done, left = self._kept - self._before, max(0, self._wanted - self._kept)
         parts = [f"recorded {self._kept}/{self._wanted}", f"{self._lost} not kept"]
-        parts.append(time_left(done, left, self._pulse.elapsed_s))
-        parts.append(f"{self._pulse.steps_per_s:,.0f} steps/s")
+        parts.append(time_left(done, left, self._progress.elapsed_s))
+        parts.append(f"{self._progress.steps_per_s:,.0f} steps/s")
         return "  ".join(parts)
 
 

@@ -35,7 +35,7 @@ class Keep(Enum):
 
     def keeps(self, outcome: Outcome) -> bool:
         """Whether an episode that ended so is kept."""
-        return outcome.whole and (self is Keep.ALL or outcome is Outcome.SUCCESS)
+        return outcome.is_complete and (self is Keep.ALL or outcome is Outcome.SUCCESS)
 
 
 @dataclass(frozen=True)
@@ -46,45 +46,45 @@ class RecordingOptions:
     """The run folder, absolute: takes lie in it until they are in the dataset."""
     info: Info
     codec: Codec
-    observed: dict[str, Feature]
+    observed_features: dict[str, Feature]
     """What is seen at every step, as the benchmark offers it."""
     keep: Keep = Keep.SUCCESS
     noise: ActionNoise = field(default_factory=ActionNoise)
-    teaching: ExpertLabeling | None = None
+    expert_labeling: ExpertLabeling | None = None
     """How the expert, whose actions are recorded, takes part; None: the policy's are."""
 
-    def take_of(self, key: EpisodeKey) -> Path:
+    def staging_folder(self, key: EpisodeKey) -> Path:
         """Return the one place for an episode's take."""
         return self.folder / staged_episode_path(key)
 
-    def begin(self, spec: EpisodeSpec) -> OpenEpisode:
+    def begin(self, spec: EpisodeSpec) -> EpisodeRecorder:
         """Begin a take; what an earlier try of the episode has left is removed."""
-        self.forget(spec.key)
-        return OpenEpisode(self, spec)
+        self.discard(spec.key)
+        return EpisodeRecorder(self, spec)
 
-    def forget(self, key: EpisodeKey) -> None:
+    def discard(self, key: EpisodeKey) -> None:
         """Remove an episode's take, if it has one."""
-        take = self.take_of(key)
+        take = self.staging_folder(key)
         with explaining_write_errors(self.folder):
             if take.exists():
                 shutil.rmtree(take)
 
-    def forget_all_but(self, keys: Collection[EpisodeKey]) -> None:
+    def discard_all_but(self, keys: Collection[EpisodeKey]) -> None:
         """Remove what an earlier session left, but for the takes of ``keys``."""
-        kept = {self.take_of(key) for key in keys}
+        kept = {self.staging_folder(key) for key in keys}
         with explaining_write_errors(self.folder):
             for take in list(self.folder.glob(f"{TAKES_FOLDER}/*/*")):
                 if take not in kept:
                     shutil.rmtree(take)
 
-    def tidy_up(self) -> None:
+    def remove_empty_folders(self) -> None:
         """Remove the folders of takes that hold none any more."""
         for folder in (*self.folder.glob(f"{TAKES_FOLDER}/*"), self.folder / TAKES_FOLDER):
             with contextlib.suppress(OSError):
                 folder.rmdir()
 
 
-class OpenEpisode:
+class EpisodeRecorder:
     """The take of an episode that goes on: frame i is what was seen before action i."""
 
     def __init__(self, recording: RecordingOptions, spec: EpisodeSpec) -> None:
@@ -94,7 +94,7 @@ class OpenEpisode:
         self._task = spec.task.instruction or spec.task.name
         with explaining_write_errors(recording.folder):
             self._writer: StagedEpisodeWriter = StagedEpisodeWriter(
-                recording.take_of(spec.key), recording.info, recording.codec
+                recording.staging_folder(spec.key), recording.info, recording.codec
             )
 
     def add(self, seen: Observation, wanted: Array, step: StepResult) -> None:

@@ -25,31 +25,31 @@ def require_encoder() -> None:
 
 
 @dataclass(frozen=True)
-class VideoCamera:
+class VideoOptions:
     """How episodes are filmed; picklable. None: chosen to suit the task."""
 
     folder: Path
     """The run folder, absolute."""
     keys: tuple[str, ...]
     """The images to show side by side."""
-    seen_every: int = 0
+    policy_image_interval: int = 0
     """The policy looks at images every so many steps, which makes them free; 0: at none."""
     every: int | None = None
     fps: float | None = None
     height: int | None = None
     width: int | None = None
 
-    def steps_apart(self, task_fps: int) -> int:
+    def frame_interval(self, task_fps: int) -> int:
         """Return every how many steps a picture is taken."""
-        return self.every or default_every(task_fps, self.seen_every)
+        return self.every or default_frame_interval(task_fps, self.policy_image_interval)
 
     def frame_rate(self, task_fps: int) -> Fraction:
         """Return the pictures per second that show the world at its own speed, or as told."""
         if self.fps is not None:
             return Fraction(self.fps).limit_denominator(1000)
-        return Fraction(task_fps, self.steps_apart(task_fps))
+        return Fraction(task_fps, self.frame_interval(task_fps))
 
-    def size_for(self, height: int, width: int) -> tuple[int, int]:
+    def frame_size(self, height: int, width: int) -> tuple[int, int]:
         """Return height and width of the video, even as H.264 wants them, for pictures so large."""
         if self.height is None and self.width is not None:
             height, width = round(height * self.width / width), self.width
@@ -58,15 +58,15 @@ class VideoCamera:
         return max(2, height + height % 2), max(2, width + width % 2)
 
 
-def default_every(task_fps: int, seen_every: int) -> int:
+def default_frame_interval(task_fps: int, policy_image_interval: int) -> int:
     """Return the widest spacing that leaves 8 pictures per second of the world's time.
 
     Rather a narrower one (by half at most) whose pictures are those the policy looks at: they are
     rendered anyway.
     """
     widest = max(1, task_fps // _LEAST_FPS)
-    shared = max(d for d in range(1, widest + 1) if seen_every % d == 0)
-    return shared if 2 * shared >= widest or shared == seen_every else widest
+    shared = max(d for d in range(1, widest + 1) if policy_image_interval % d == 0)
+    return shared if 2 * shared >= widest or shared == policy_image_interval else widest
 
 
 def side_by_side(pictures: list[Array]) -> Array:
@@ -85,7 +85,7 @@ def side_by_side(pictures: list[Array]) -> Array:
 class VideoFile:
     """An H.264 video that browsers play. It has its name only once it is complete."""
 
-    def __init__(self, path: Path, camera: VideoCamera, task_fps: int) -> None:
+    def __init__(self, path: Path, camera: VideoOptions, task_fps: int) -> None:
         self._path, self._camera = path, camera
         self._frame_rate = camera.frame_rate(task_fps)
         self._encoder: VideoEncoder | None = None
@@ -93,7 +93,7 @@ class VideoFile:
     def add(self, picture: Array) -> None:
         """Encode one picture, uint8 [H, W, 3]; all of a video have one size."""
         if self._encoder is None:
-            height, width = self._camera.size_for(*picture.shape[:2])
+            height, width = self._camera.frame_size(*picture.shape[:2])
             self._encoder = VideoEncoder(self._path, _FILM, self._frame_rate, height, width)
         self._encoder.add(picture)
 

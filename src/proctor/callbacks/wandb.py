@@ -23,9 +23,9 @@ from typing import Any, ClassVar
 
 from proctor.callbacks.base import Callback
 from proctor.errors import MissingExtra, RunFolderError, UsageError
-from proctor.runs.records import Pulse
+from proctor.runs.records import RunProgress
 from proctor.stats.counts import Counts
-from proctor.system.environment import environment_set
+from proctor.system.environment import temporary_environment
 from proctor.types import EpisodeResult
 
 _ID_FILE = "wandb.json"
@@ -156,7 +156,7 @@ class WandbSession:
         self._thread = threading.Thread(target=self._work, name="proctor-wandb", daemon=True)
         self._thread.start()
 
-    def do(self, job: Callable[[Any], None]) -> None:
+    def submit(self, job: Callable[[Any], None]) -> None:
         """Have something done with W&B's run, after all that was asked for before."""
         self._jobs.put(job)
 
@@ -209,7 +209,7 @@ class WandbSession:
         return run
 
 
-class WandbLog(WandbSession, Callback):
+class WandbCallback(WandbSession, Callback):
     """A recorder that tells W&B how an evaluation goes."""
 
     axes: ClassVar[Mapping[str, str]] = {"*": "episodes"}
@@ -226,28 +226,28 @@ class WandbLog(WandbSession, Callback):
         """Count the episode."""
         self._counts.add(result.outcome, result.spec.world_key)
 
-    def pulse(self, pulse: Pulse) -> None:
+    def on_progress(self, progress: RunProgress) -> None:
         """Log the rate, at most once a second, if an episode has ended since."""
         now = time.monotonic()
         if self._counts.total != self._said and now - self._logged_at >= _LOG_EVERY_S:
             self._logged_at, self._said = now, self._counts.total
-            figures = rate_figures(self._counts) | speed_figures(pulse)
-            self.do(lambda run: run.log(figures))
+            figures = success_metrics(self._counts) | speed_metrics(progress)
+            self.submit(lambda run: run.log(figures))
 
     def close(self) -> None:
         """Log where the episodes ended; the videos are still to come."""
-        figures = rate_figures(self._counts)
-        self.do(lambda run: run.log(figures))
+        figures = success_metrics(self._counts)
+        self.submit(lambda run: run.log(figures))
 
     def finish(self, results: WandbResults, *, failed: bool) -> None:
         """Log the results and wait until W&B has them, for a minute or so at most."""
-        self.do(lambda run: self._show(run, results))
+        self.submit(lambda run: self._show(run, results))
         self.end(failed=failed)
 
     def _show(self, run: Any, results: WandbResults) -> None:
         import wandb
 
-        with environment_set(staging(self._folder / "wandb")):
+        with temporary_environment(staging_variables(self._folder / "wandb")):
             columns = list(results.tasks[0]) if results.tasks else []
             table = wandb.Table(columns, [list(task.values()) for task in results.tasks])
             shown: dict[str, Any] = {"tasks": table}
@@ -255,14 +255,14 @@ class WandbLog(WandbSession, Callback):
                 shown[f"videos/{task}"] = [
                     wandb.Video(str(path), caption=path.stem, format="mp4") for path in paths
                 ]
-            run.log(shown | rate_figures(self._counts))
+            run.log(shown | success_metrics(self._counts))
         run.summary.update(dict(results.summary))
         for path in results.files:
             shutil.copy(path, run.dir)  # a link would dangle once the folder is synced elsewhere
             run.save(str(Path(run.dir, path.name)), base_path=run.dir, policy="now", glob=False)
 
 
-def rate_figures(counts: Counts) -> dict[str, float]:
+def success_metrics(counts: Counts) -> dict[str, float]:
     """Return the rate and its interval; without a completed episode there is none."""
     figures: dict[str, float] = {
         "episodes": counts.total,
@@ -276,15 +276,15 @@ def rate_figures(counts: Counts) -> dict[str, float]:
     return figures
 
 
-def speed_figures(pulse: Pulse) -> dict[str, float]:
+def speed_metrics(progress: RunProgress) -> dict[str, float]:
     """Return how fast the run goes."""
-    figures = {"speed/steps_per_s": pulse.steps_per_s}
-    if pulse.mean_batch is not None:
-        figures["speed/mean_batch"] = pulse.mean_batch
+    figures = {"speed/steps_per_s": progress.steps_per_s}
+    if progress.mean_batch is not None:
+        figures["speed/mean_batch"] = progress.mean_batch
     return figures
 
 
-def staging(folder: Path) -> dict[str, str]:
+def staging_variables(folder: Path) -> dict[str, str]:
     """Let W&B stage tables beside the rest of the run, and not in the home folder.
 
     What an offline run staged is needed by ``wandb sync``, maybe on another machine.

@@ -100,7 +100,7 @@ def _audit_folder(path: Path, n_episodes: int, flags: Mapping[str, str]) -> int:
 def _say_what_is_compared(why_not_exact: str | None, machine: Mapping[str, Any]) -> None:
     """Say where less than all bits is compared, or where they may differ by the machine."""
     from proctor.runs.replayed import RETURN_TOLERANCE
-    from proctor.system.platform_info import torch_machine
+    from proctor.system.platform_info import torch_hardware
 
     if why_not_exact is not None:
         print(
@@ -108,7 +108,7 @@ def _say_what_is_compared(why_not_exact: str | None, machine: Mapping[str, Any])
             f"within {RETURN_TOLERANCE:.0%}"
         )
         return
-    for name, here in torch_machine().items():
+    for name, here in torch_hardware().items():
         if name in machine and machine[name] != here:
             line = f"note: {name} was {machine[name]!r}, here {here!r}: the last bits may differ"
             print(strip_control_codes(line), file=sys.stderr)

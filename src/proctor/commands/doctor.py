@@ -17,10 +17,10 @@ def run(words: list[str]) -> int:
     if words:
         raise UsageError(f"doctor takes no arguments, got {words[0]!r}")
     from proctor.evaluation.smoke_test import smoke_test_benchmarks
-    from proctor.system.doctor import DoctorLevel, examine
+    from proctor.system.doctor import DoctorLevel, run_checks
 
     findings = []
-    for finding in examine(smoke_test_benchmarks):
+    for finding in run_checks(smoke_test_benchmarks):
         print(finding, flush=True)
         findings.append(finding)
     return EXIT_BROKEN if any(finding.level is DoctorLevel.FAIL for finding in findings) else 0

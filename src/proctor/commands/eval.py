@@ -75,7 +75,7 @@ def _evaluate_and_show(
 ) -> tuple[Prepared[EvalConfig], int]:
     from rich.console import Console
 
-    from proctor.callbacks.progress import FilmingProgress, Progress
+    from proctor.callbacks.progress import Progress, VideoProgress
     from proctor.config.builder import build
     from proctor.config.evaluation import EvalConfig
     from proctor.evaluation.notices import notices_of
@@ -98,7 +98,7 @@ def _evaluate_and_show(
         return [Progress(prepared.plan, before, console, how), interrupts]
 
     def film_recorders(episodes: int) -> list[Callback]:
-        return [FilmingProgress(episodes, Console(stderr=True)), interrupts]
+        return [VideoProgress(episodes, Console(stderr=True)), interrupts]
 
     try:
         evaluation = run_evaluation(prepared, settings, make_recorders, film_recorders)
@@ -129,11 +129,11 @@ def _headline(prepared: Prepared[EvalConfig], done: int) -> str:
 
 def _say_what_renders(prepared: Prepared[EvalConfig]) -> None:
     """Name the GL backend that was chosen, when images are needed and MUJOCO_GL did not say."""
-    from proctor.system.gl import describe_choice
-    from proctor.system.gl_probe import OFF
+    from proctor.system.gl import describe_chosen_backend
+    from proctor.system.gl_probe import RENDERING_OFF
 
-    if prepared.environment.get("MUJOCO_GL", OFF[0]) not in OFF:
-        choice = describe_choice()
+    if prepared.environment.get("MUJOCO_GL", RENDERING_OFF[0]) not in RENDERING_OFF:
+        choice = describe_chosen_backend()
         if choice is not None:
             print(choice, file=sys.stderr)
 

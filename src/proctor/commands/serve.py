@@ -42,10 +42,10 @@ def run(words: list[str]) -> int:
     from proctor.commands.eval_settings import with_config_file
     from proctor.config.builder import build
     from proctor.serving.server import check_free, serving
-    from proctor.system.memory import keep_large_blocks
+    from proctor.system.memory import keep_freed_memory
 
     config = build(ServeConfig, with_config_file(given))
-    keep_large_blocks()
+    keep_freed_memory()
     key = config.api_key
     if key is None and not config.is_here:
         key = secrets.token_urlsafe(24)

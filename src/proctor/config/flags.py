@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from proctor.errors import UsageError, did_you_mean
-from proctor.fingerprint import ConfigUse, is_flag, is_marked
+from proctor.fingerprint import ConfigUse, has_mark, is_flag
 from proctor.parsing import (
     MOST_CHARACTERS,
     container_of,
@@ -109,7 +109,7 @@ def _flag(cls: type[Any], field: dataclasses.Field[Any], name: str, kind: Any) -
         help=told.get("help", ""),
         alias=told.get("alias"),
         alias_help=told.get("alias_help", ""),
-        names=is_marked(cls, field.name, "names"),
+        names=has_mark(cls, field.name, "names"),
     )
 
 

@@ -16,7 +16,7 @@ from proctor.errors import UsageError, did_you_mean
 from proctor.features import ENVIRONMENT_STATE, REWARD, SUCCESS
 from proctor.fingerprint import PRESENTATION
 from proctor.system.hub import HUB_ID
-from proctor.types import MOST_EPISODES
+from proctor.types import MAX_EPISODES
 
 EXTRAS = ("environment_state", REWARD, SUCCESS)
 """What --record.extra may name, in the order it is written in."""
@@ -151,7 +151,7 @@ class RecordSettings:
     def attempts(self) -> int:
         """Most episodes that are played of a task."""
         if self.max_attempts is None:
-            return min(_TRIES_PER_EPISODE * self.n_episodes, MOST_EPISODES)
+            return min(_TRIES_PER_EPISODE * self.n_episodes, MAX_EPISODES)
         return self.max_attempts
 
     def validate(self) -> None:
@@ -160,9 +160,9 @@ class RecordSettings:
         Raises:
             UsageError: naming the flag.
         """
-        between("record.n_episodes", self.n_episodes, 1, MOST_EPISODES)
+        between("record.n_episodes", self.n_episodes, 1, MAX_EPISODES)
         if self.max_attempts is not None:
-            between("record.max_attempts", self.max_attempts, self.n_episodes, MOST_EPISODES)
+            between("record.max_attempts", self.max_attempts, self.n_episodes, MAX_EPISODES)
         if self.cameras is not None and not self.images:
             raise UsageError("--record.images=false records no camera; leave --record.cameras out")
         if self.cameras == []:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from proctor.errors import UsageError
-from proctor.fingerprint import is_marked
+from proctor.fingerprint import has_mark
 from proctor.system.files import read_regular_file
 
 _MOST_BYTES = 4096
@@ -27,7 +27,7 @@ def read_secrets(config: Any, section: str = "") -> None:
         UsageError: a file cannot be read, or two sources give different values.
     """
     for field in dataclasses.fields(config):
-        if is_marked(type(config), field.name, "secret"):
+        if has_mark(type(config), field.name, "secret"):
             _read_secret(config, field, section)
         elif dataclasses.is_dataclass(inner := getattr(config, field.name)):
             read_secrets(inner, f"{section}{field.name}.")

@@ -9,7 +9,7 @@ from enum import Enum
 from proctor.errors import UsageError
 from proctor.fingerprint import PRESENTATION
 from proctor.stats.stopping import NEVER
-from proctor.types import MOST_EPISODES
+from proctor.types import MAX_EPISODES
 
 _MOST_WORKERS = 1024
 _MOST_LATENCY = 10_000
@@ -134,7 +134,7 @@ class EvalSettings(RolloutConfig):
         Raises:
             UsageError: naming the flag.
         """
-        between("eval.n_episodes", self.n_episodes, 1, MOST_EPISODES)
+        between("eval.n_episodes", self.n_episodes, 1, MAX_EPISODES)
         between("eval.latency_steps", self.latency, 0, _MOST_LATENCY)
         for index in self.episodes or ():
             if not 0 <= index < self.n_episodes:

@@ -12,7 +12,7 @@ from proctor.config.base import MOST_SEED, STRICT_BATCH, Config, plugin_section
 from proctor.config.lerobot_evaluation import OF_ENVIRONMENTS, OF_POLICIES
 from proctor.config.sections import between
 from proctor.errors import UsageError, did_you_mean
-from proctor.fingerprint import API_KEY_VARIABLE, secret_from
+from proctor.fingerprint import API_KEY_VARIABLE, secret_metadata
 from proctor.lerobot_flags import LerobotFlag
 from proctor.policies.base import PolicyConfig
 from proctor.policies.remote.address import is_word
@@ -68,7 +68,7 @@ class ServeConfig(Config):
             "help": "key that clients must show; on the command line other users see it, so rather "
             f"set {API_KEY_VARIABLE} or api_key_file (default on another host: a new one)"
         }
-        | secret_from(API_KEY_VARIABLE),
+        | secret_metadata(API_KEY_VARIABLE),
     )
     api_key_file: Path | None = field(
         default=None, metadata={"help": "file that holds the key that clients must show"}

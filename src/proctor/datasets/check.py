@@ -34,7 +34,7 @@ from proctor.datasets.format.info_file import read_info, write_info
 from proctor.datasets.format.tables import STATS_FILE, read_stats
 from proctor.datasets.format.tasks import write_tasks
 from proctor.errors import DatasetError
-from proctor.system.locks import take_lock
+from proctor.system.locks import acquire_lock
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def repair(root: Path) -> list[str]:
         DatasetError: the tables that it follows from cannot be read.
         FolderInUse: somebody records into the dataset, or edits it.
     """
-    lock = take_lock(root)
+    lock = acquire_lock(root)
     try:
         info = read_info(root)
         done = []

@@ -17,7 +17,7 @@ from pathlib import Path
 from proctor import errors
 from proctor.callbacks.base import Callback
 from proctor.callbacks.staged_episodes import RecordingOptions, explaining_write_errors
-from proctor.callbacks.video import VideoCamera
+from proctor.callbacks.video import VideoOptions
 from proctor.engine.cluster_messages import (
     Cluster,
     EpisodeBatch,
@@ -33,7 +33,7 @@ from proctor.engine.scheduler import Scheduler
 from proctor.engine.task_order import TaskKey
 from proctor.errors import WorkerError, strip_control_codes
 from proctor.features import Array
-from proctor.runs.records import Pulse
+from proctor.runs.records import RunProgress
 from proctor.types import EpisodeKey, EpisodeSpec
 
 _POLL_S = 0.2
@@ -109,7 +109,7 @@ class ClusterEngine:
         self,
         callbacks: Sequence[Callback],
         should_stop: Callable[[], bool] = lambda: False,
-        camera: VideoCamera | None = None,
+        camera: VideoOptions | None = None,
         actions: Mapping[EpisodeKey, Array] | None = None,
         recording: RecordingOptions | None = None,
     ) -> None:
@@ -135,17 +135,17 @@ class ClusterEngine:
                 if not stopping and should_stop():
                     stopping = True
                     self._scheduler.finish_rounds()
-                self._send_pulse()
+                self._send_progress()
         finally:
             self._commit_finished()
-            self._send_pulse(force=True)
+            self._send_progress(force=True)
 
     def close(self) -> None:
         """End all engines."""
         self._seats.clear()
         self._cluster.close()
 
-    def pulse(self) -> Pulse:
+    def progress(self) -> RunProgress:
         """Return how the run goes, on all nodes together."""
         done = sum(self._efforts.values(), NodeEffort())
         return done.since(self._before, time.monotonic() - self._started_at, self._most_open)
@@ -317,12 +317,12 @@ class ClusterEngine:
             ):
                 log.write(said)
 
-    def _send_pulse(self, *, force: bool = False) -> None:
+    def _send_progress(self, *, force: bool = False) -> None:
         now = time.monotonic()
         if force or now >= self._pulse_at:
             self._pulse_at = now + _POLL_S
             for callback in self._callbacks:
-                callback.pulse(self.pulse())
+                callback.on_progress(self.progress())
 
 
 def node_failure_reason(error: BaseException) -> str:

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from proctor.callbacks.staged_episodes import RecordingOptions
-from proctor.callbacks.video import VideoCamera
+from proctor.callbacks.video import VideoOptions
 from proctor.features import Array
-from proctor.runs.records import Pulse
+from proctor.runs.records import RunProgress
 from proctor.types import EpisodeKey, EpisodeResult, EpisodeSpec
 
 
@@ -23,7 +23,7 @@ class RolloutOptions:
 
     environment: Mapping[str, str]
     """Variables that workers need set."""
-    camera: VideoCamera | None = None
+    camera: VideoOptions | None = None
     recording: RecordingOptions | None = None
 
 
@@ -57,10 +57,10 @@ class NodeEffort:
     """How many calls of the policy took how long, by ``latency.size_of``."""
 
     @classmethod
-    def of(cls, pulse: Pulse) -> NodeEffort:
-        """Return what a pulse tells."""
-        counted = pulse.steps, pulse.batches, pulse.batched_requests, pulse.infer_s
-        return cls(*counted, Counter(pulse.calls))
+    def of(cls, progress: RunProgress) -> NodeEffort:
+        """Return the totals of a progress report."""
+        counted = progress.steps, progress.batches, progress.batched_requests, progress.infer_s
+        return cls(*counted, Counter(progress.calls))
 
     def __add__(self, other: NodeEffort) -> NodeEffort:
         return NodeEffort(
@@ -71,12 +71,12 @@ class NodeEffort:
             self.calls + other.calls,
         )
 
-    def since(self, before: NodeEffort, elapsed_s: float, at_once: int = 1) -> Pulse:
+    def since(self, before: NodeEffort, elapsed_s: float, at_once: int = 1) -> RunProgress:
         """Return how a run goes that began when ``before`` had been done.
 
         Policies that compute ``at_once``, on so many nodes, take up that much less of its time.
         """
-        return Pulse(
+        return RunProgress(
             elapsed_s=elapsed_s,
             steps=self.steps - before.steps,
             batches=self.batches - before.batches,

@@ -10,7 +10,7 @@ from typing import Self
 
 from proctor.callbacks.base import Callback
 from proctor.callbacks.staged_episodes import RecordingOptions
-from proctor.callbacks.video import VideoCamera
+from proctor.callbacks.video import VideoOptions
 from proctor.engine.failures import diverged_result, errored_result
 from proctor.engine.in_process import make_pool
 from proctor.engine.inference import (
@@ -48,7 +48,7 @@ from proctor.errors import (
 )
 from proctor.features import Array, Feature
 from proctor.runs.latency import size_of
-from proctor.runs.records import Pulse
+from proctor.runs.records import RunProgress
 from proctor.types import EpisodeKey, EpisodeResult
 
 _POLL_S = 0.2
@@ -81,7 +81,7 @@ class Engine:
         self._inference = setup.inference
         self._scheduler = scheduler
         self._callbacks: Sequence[Callback] = ()
-        self._camera: VideoCamera | None = None
+        self._camera: VideoOptions | None = None
         self._recording: RecordingOptions | None = None
         self._actions: Mapping[EpisodeKey, Array] = {}
         self._not_started = list(range(setup.n_workers))
@@ -117,7 +117,7 @@ class Engine:
         self,
         callbacks: Sequence[Callback],
         should_stop: Callable[[], bool] = lambda: False,
-        camera: VideoCamera | None = None,
+        camera: VideoOptions | None = None,
         actions: Mapping[EpisodeKey, Array] | None = None,
         recording: RecordingOptions | None = None,
     ) -> None:
@@ -150,11 +150,11 @@ class Engine:
                     # Only complete what has begun; what breaks is still tried again.
                     stopping = True
                     self._scheduler.finish_rounds()
-                self._send_pulse()
+                self._send_progress()
             self._finished += self._startup_failures.rest()
         finally:
             self._record_finished()
-            self._send_pulse(force=True)
+            self._send_progress(force=True)
 
     def close(self) -> None:
         """End all workers, and for the policy the episodes that they are in."""
@@ -164,11 +164,11 @@ class Engine:
         finally:
             self._pool.close()
 
-    def pulse(self) -> Pulse:
+    def progress(self) -> RunProgress:
         """Return how the run goes."""
         steps = int(self._pool.steps().sum()) - self._steps_before
         counted = self._batches, self._batched_requests, self._infer_s, dict(self._calls)
-        return Pulse(time.monotonic() - self._started_at, steps, *counted)
+        return RunProgress(time.monotonic() - self._started_at, steps, *counted)
 
     def _begin_counting(self) -> None:
         """Let pulses tell of what happens from now on."""
@@ -323,9 +323,9 @@ class Engine:
             for callback in self._callbacks:
                 callback.on_episode_end(result)
 
-    def _send_pulse(self, *, force: bool = False) -> None:
+    def _send_progress(self, *, force: bool = False) -> None:
         now = time.monotonic()
         if force or now >= self._pulse_at:
             self._pulse_at = now + _POLL_S
             for callback in self._callbacks:
-                callback.pulse(self.pulse())
+                callback.on_progress(self.progress())

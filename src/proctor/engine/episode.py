@@ -15,7 +15,7 @@ from proctor.benchmarks.base import Sim
 from proctor.errors import SimulatorFault, WorkerError
 from proctor.features import ActionSpec, Array, Feature, FeatureKind, Observation
 from proctor.system import clock
-from proctor.system.generators import seed_generators
+from proctor.system.global_rng import seed_global_rng
 from proctor.types import EpisodeResult, EpisodeSpec, Outcome, StepResult, Timings
 
 DIGEST = 2
@@ -51,7 +51,7 @@ class Episode:
             SimulatorFault: that world is not finite.
         """
         start = time.perf_counter()
-        seed_generators(self.spec.seed)  # some simulators draw from them, whatever the spec says
+        seed_global_rng(self.spec.seed)  # some simulators draw from them, whatever the spec says
         self._sim.reset(self.spec)
         self._hash_world()
         self.timings.sim_s += time.perf_counter() - start

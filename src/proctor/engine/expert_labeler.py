@@ -41,4 +41,4 @@ class ExpertLabeler:
 
     def plays(self, step: int) -> bool:
         """Whether the expert plays ``step`` in the policy's place."""
-        return self._teaching.expert_plays(self._spec, step)
+        return self._teaching.expert_acts(self._spec, step)

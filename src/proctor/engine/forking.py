@@ -12,7 +12,7 @@ from multiprocessing import forkserver, resource_tracker
 from typing import Any
 
 from proctor.engine.fork_server import PARENTS_SIGNALS, SOCKET_FOLDER, socket_folder
-from proctor.system.environment import environment_set
+from proctor.system.environment import temporary_environment
 
 
 def start_fork_server(preload: tuple[str, ...], environment: dict[str, str]) -> None:
@@ -35,7 +35,7 @@ def ensure_fork_server(environment: dict[str, str]) -> None:
     """
     with (
         without_main_module(),
-        environment_set(_fork_server_variables(environment)),
+        temporary_environment(_fork_server_variables(environment)),
         _blocked(PARENTS_SIGNALS),
     ):
         resource_tracker.ensure_running()

@@ -12,7 +12,7 @@ from proctor.engine.pool import Pool, ProcessPool
 from proctor.engine.shared_memory import ObservationBuffer
 from proctor.engine.worker import Worker, WorkerSetup
 from proctor.features import Array
-from proctor.system.generators import IsolatedGenerators
+from proctor.system.global_rng import IsolatedRng
 
 
 class InProcessPool:
@@ -22,7 +22,7 @@ class InProcessPool:
         self._setup = setup
         self._buffer = buffer
         self._workers: dict[int, Worker] = {}
-        self._generators: defaultdict[int, IsolatedGenerators] = defaultdict(IsolatedGenerators)
+        self._generators: defaultdict[int, IsolatedRng] = defaultdict(IsolatedRng)
         self._reports: deque[tuple[int, Report]] = deque()
         self._woken = threading.Event()
 
@@ -37,7 +37,7 @@ class InProcessPool:
     def send(self, slot: int, order: Order) -> None:
         """Carry out ``order`` now; a simulator that raises breaks its worker."""
         try:
-            with self._generators[slot].in_use():
+            with self._generators[slot].activated():
                 report: Report = self._workers[slot].handle(order)
         except Exception as error:  # noqa: BLE001  the worker's edge, as in worker_main
             report = failure_report(error, self._workers[slot].so_far())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from proctor.callbacks.staged_episodes import RecordingOptions
-from proctor.callbacks.video import VideoCamera
+from proctor.callbacks.video import VideoOptions
 from proctor.features import Array
 from proctor.types import EpisodeResult, EpisodeSpec
 
@@ -15,7 +15,7 @@ class StartEpisode:
     """Engine: start this episode; film it if there is a camera, record it if that is said."""
 
     spec: EpisodeSpec
-    camera: VideoCamera | None = None
+    camera: VideoOptions | None = None
     actions: Array | None = None
     """All that it consists of, where it was played before: then the policy is not asked."""
     recording: RecordingOptions | None = None

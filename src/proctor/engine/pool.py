@@ -22,7 +22,7 @@ from proctor.engine.shared_memory import ObservationBuffer
 from proctor.engine.worker import WorkerSetup, worker_main
 from proctor.errors import UsageError, WorkerError
 from proctor.features import Array
-from proctor.system.platform_info import can_run
+from proctor.system.platform_info import is_process_runnable
 
 _START_GRACE_S = 60.0
 _MAX_LAUNCHES = 5
@@ -226,7 +226,7 @@ class ProcessPool:
                 worker.beats = self._beats(slot)
                 worker.busy_since = max(now, worker.busy_since)  # one that starts keeps its grace
             elif now - worker.busy_since > self._watchdog_s:
-                able = can_run(worker.process.pid)  # else what holds it is the system's
+                able = is_process_runnable(worker.process.pid)  # else what holds it is the system's
                 self._remove(slot)
                 simulators = able and self._in_simulator(slot)
                 hung.append((slot, broken_by_hang(self._watchdog_s, in_simulator=simulators)))

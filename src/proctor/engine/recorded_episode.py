@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from proctor.benchmarks.base import Sim
-from proctor.callbacks.staged_episodes import OpenEpisode, RecordingOptions
+from proctor.callbacks.staged_episodes import EpisodeRecorder, RecordingOptions
 from proctor.engine.episode import ObservedEpisode, Window, check_observation, image_keys
 from proctor.engine.expert_labeler import ExpertLabeler
 from proctor.errors import PluginError
@@ -44,14 +44,14 @@ class RecordedEpisode(ObservedEpisode):
         super().__init__(sim, spec, action, window, beat)
         recording, self._labeler = taping.recording, taping.labeler
         self._recording = recording
-        self._recorded = tuple(recording.observed)
-        self._pictures |= image_keys(recording.observed)
+        self._recorded = tuple(recording.observed_features)
+        self._pictures |= image_keys(recording.observed_features)
         if self._labeler is not None:
             self._pictures |= image_keys(self._labeler.features)
         self._disturbance = recording.noise.of(spec, action)
         self._low, self._high = action.bounds
         self._seen: Observation = {}  # what has been observed of this moment
-        self._take: OpenEpisode | None = None
+        self._take: EpisodeRecorder | None = None
 
     def begin(self) -> None:
         """Begin a take, reset, and observe the starting world."""
@@ -68,7 +68,7 @@ class RecordedEpisode(ObservedEpisode):
         """
         assert self._take is not None
         seen = self._look(self._recorded)
-        check_observation(seen, self._recording.observed)
+        check_observation(seen, self._recording.observed_features)
         seen = {k: v if k in self._pictures else np.array(v) for k, v in seen.items()}
         played, wanted = self._played_and_wanted(action)
         step = super().step(played)
@@ -95,7 +95,7 @@ class RecordedEpisode(ObservedEpisode):
         """Return the action as it came, or a disturbed one."""
         if self._disturbance is None:
             return action
-        pushed = self._within_range(action) + self._disturbance.push(self.steps)
+        pushed = self._within_range(action) + self._disturbance.noise_at(self.steps)
         return self._within_range(pushed)
 
     def _within_range(self, action: Array) -> Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from proctor.benchmarks.base import Sim
-from proctor.callbacks.video import VideoCamera, VideoFile, side_by_side
+from proctor.callbacks.video import VideoFile, VideoOptions, side_by_side
 from proctor.features import Array, Observation
 from proctor.runs.journal import video_path
 from proctor.types import EpisodeSpec, StepResult
@@ -14,7 +14,7 @@ from proctor.types import EpisodeSpec, StepResult
 class VideoSim:
     """Films the start, every n-th step and the end; renders nothing twice."""
 
-    def __init__(self, sim: Sim, camera: VideoCamera) -> None:
+    def __init__(self, sim: Sim, camera: VideoOptions) -> None:
         self._sim = sim
         self._camera = camera
         self._video: VideoFile | None = None
@@ -26,7 +26,7 @@ class VideoSim:
         self._abandon()
         self._sim.reset(spec)
         self._spec, self._steps, self._seen = spec, 0, {}
-        self._every = self._camera.steps_apart(spec.task.fps)
+        self._every = self._camera.frame_interval(spec.task.fps)
         path = self._camera.folder / video_path(spec.key)
         self._video = VideoFile(path, self._camera, spec.task.fps)
         self._film()

@@ -48,10 +48,10 @@ from proctor.engine.shared_memory import ObservationBuffer
 from proctor.engine.video_sim import VideoSim
 from proctor.errors import PluginError, PolicyError, RunFolderError, truncate_text
 from proctor.features import Interface
-from proctor.fingerprint import as_json, changed_fields, describe_changes
+from proctor.fingerprint import changed_fields, describe_changes, json_round_trip
 from proctor.policies.base import Batch, Policy, Query
 from proctor.system import clock
-from proctor.system.generators import WHILE_OPENING, seed_generators
+from proctor.system.global_rng import SEED_BEFORE_RESET, seed_global_rng
 from proctor.system.user_code import check_contract
 from proctor.types import EpisodeResult, Task
 
@@ -134,7 +134,7 @@ class Worker:
         start, spec = time.perf_counter(), order.spec
         if self._task != spec.task or self._sim is None:
             self.close_sim()
-            seed_generators(WHILE_OPENING)
+            seed_global_rng(SEED_BEFORE_RESET)
             self._sim = self._make_sim(spec.task)
             self._task = spec.task
             _give_memory_back()  # compiling a model takes a multiple of what it leaves
@@ -165,8 +165,8 @@ class Worker:
         if recording is None:
             return ObservedEpisode(*parts)
         labeler = None
-        if recording.teaching is not None:
-            labeler = ExpertLabeler(self._benchmark, order.spec, recording.teaching)
+        if recording.expert_labeling is not None:
+            labeler = ExpertLabeler(self._benchmark, order.spec, recording.expert_labeling)
         return RecordedEpisode(*parts, EpisodeRecording(recording, labeler))
 
     def _run(self, order: ExecuteChunk) -> None:
@@ -224,7 +224,7 @@ def _made_policy(setup: WorkerSetup, benchmark: Benchmark) -> Policy | None:
         return None
     policy = setup.make_policy(interface_of(benchmark))
     if setup.policy_protocol is not None:
-        changed = changed_fields(setup.policy_protocol, as_json(policy.protocol()))
+        changed = changed_fields(setup.policy_protocol, json_round_trip(policy.protocol()))
         if changed:
             raise PolicyError(
                 f"the policy changed while the run lasted ({describe_changes(changed)})"
@@ -244,7 +244,7 @@ def worker_main(
     die_with_the_parent()
     os.environ.update(setup.environment)
     share_phase(buffer.phases[slot : slot + 1])
-    clock.follow(setup.clock_offset)
+    clock.use_offset(setup.clock_offset)
     gc.freeze()  # what was imported before the fork stays: no need to look through it again
     worker: Worker | None = None
     try:

@@ -54,7 +54,7 @@ def audit(
     with contextlib.closing(inference):
         for row in _sample(sound, n_episodes):
             # A policy that broke the simulator may break this process too: it is given another.
-            in_process = row.outcome.whole
+            in_process = row.outcome.is_complete
             again = run_alone(players, inference, specs[row.key], in_process=in_process)
             replay = Replayed(row, again, exact)
             on_result(replay)

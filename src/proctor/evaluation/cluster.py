@@ -23,8 +23,8 @@ from proctor.evaluation.executor import ClusterExecutor, Executor, LocalExecutor
 from proctor.evaluation.node import Node, NodeSetup
 from proctor.evaluation.prepared import Definition, Players
 from proctor.policies.base import PolicyConfig
-from proctor.system.platform_info import torch_machine
-from proctor.system.ray_cluster import join, quiet_ray
+from proctor.system.platform_info import torch_hardware
+from proctor.system.ray_cluster import import_ray, join_cluster
 
 _CLOSE_S = 5.0
 
@@ -48,7 +48,7 @@ def make_executor(
             rules=rules,
             protocol=define().protocol,
             folder=Path.cwd(),
-            torch_threads=torch_machine().get("torch_threads"),
+            torch_threads=torch_hardware().get("torch_threads"),
         )
         on = players.policy.spec.computes_on or ""
         return RayCluster(address, order, config.policy, on_gpus=on.startswith("cuda"))
@@ -75,7 +75,7 @@ class RayCluster:
     def __init__(
         self, address: str, order: NodeSetup, policy: PolicyConfig, *, on_gpus: bool
     ) -> None:
-        self._ray = quiet_ray()
+        self._ray = import_ray()
         self._on_gpus = on_gpus
         self._policy = policy
         self._actors: dict[str, Any] = {}
@@ -83,7 +83,7 @@ class RayCluster:
         self._names: dict[str, int] = {}  # nodes in the order in which they came
         self._wanting: set[str] = set()
         self._checkpoint: Any = None
-        self._leave = join(address)
+        self._leave = join_cluster(address)
         self._sent = self._ray.put(order)
         nodes = self._nodes()
         cores, gpus = (sum(int(n["Resources"].get(k, 0)) for n in nodes) for k in ("CPU", "GPU"))

@@ -14,7 +14,7 @@ import numpy as np
 from proctor.benchmarks.base import Benchmark, interface_of
 from proctor.callbacks.action_labels import ExpertLabeling
 from proctor.callbacks.action_noise import ActionNoise
-from proctor.callbacks.dataset import AppendQueue, Ledger, OpenDataset
+from proctor.callbacks.dataset import AppendOrder, Ledger, OpenDataset
 from proctor.callbacks.staged_episodes import (
     RecordingOptions,
     explaining_write_errors,
@@ -100,10 +100,10 @@ class Demonstrations:
             folder=folder.absolute(),
             info=writer.info,
             codec=codec,
-            observed=self.observed,
+            observed_features=self.observed,
             keep=self.settings.kept,
             noise=self._noise(),
-            teaching=self._teaching(),
+            expert_labeling=self._teaching(),
         )
         return OpenDataset(writer, recording, ledger)
 
@@ -188,7 +188,7 @@ def pending_episodes(
     plan: Sequence[EpisodeSpec],
     rows: Mapping[EpisodeKey, EpisodeRecord],
     room: Mapping[tuple[str, int], int] | None = None,
-) -> tuple[AppendQueue, list[EpisodeSpec]]:
+) -> tuple[AppendOrder, list[EpisodeSpec]]:
     """Return who of ``plan`` is still to come into the dataset, and who has to be played.
 
     An episode that is kept by its row and has a complete take is not played again. What the run
@@ -201,14 +201,14 @@ def pending_episodes(
         if spec.key in known or (outcome.counts and not recording.keep.keeps(outcome)):
             continue
         coming.append(spec)
-        if outcome.counts and _is_complete(recording.take_of(spec.key)):
+        if outcome.counts and _is_complete(recording.staging_folder(spec.key)):
             waiting.add(spec.key)
         else:
             missing.append(spec)
-    line = AppendQueue(coming, room)
+    line = AppendOrder(coming, room)
     for key in waiting:
-        line.ended(key, kept=True)
-    recording.forget_all_but(waiting)
+        line.mark_ended(key, kept=True)
+    recording.discard_all_but(waiting)
     return line, missing
 
 

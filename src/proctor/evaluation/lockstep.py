@@ -38,7 +38,7 @@ from proctor.evaluation.sim_env import SimEnvParts
 from proctor.evaluation.vector import LazyVectorEnv
 from proctor.features import Array, FeatureKind, Observation
 from proctor.policies.base import PolicySpec
-from proctor.runs.records import Pulse
+from proctor.runs.records import RunProgress
 from proctor.types import EpisodeResult, EpisodeSpec
 
 
@@ -134,7 +134,7 @@ class Lockstep:
             if terminated[i] or truncated[i]:
                 self.inference.end(rows.pop(i).attempt)
                 self._record(infos["result"][i])
-        self._pulse()
+        self._send_progress()
 
     def _refill(self, rows: dict[int, _Row]) -> None:
         """Ask the policy for every episode whose chunk is used up: as a rule, all or none."""
@@ -164,11 +164,11 @@ class Lockstep:
         for callback in self.callbacks:
             callback.on_episode_end(result)
 
-    def _pulse(self) -> None:
+    def _send_progress(self) -> None:
         elapsed_s = time.monotonic() - self._started_at
-        pulse = Pulse(elapsed_s, self._steps, self._batches, self._requests, self._infer_s)
+        progress = RunProgress(elapsed_s, self._steps, self._batches, self._requests, self._infer_s)
         for callback in self.callbacks:
-            callback.pulse(pulse)
+            callback.on_progress(progress)
 
 
 def _cheapest(benchmark: Benchmark) -> tuple[str, ...]:

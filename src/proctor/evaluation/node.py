@@ -38,9 +38,9 @@ from proctor.features import Array
 from proctor.fingerprint import changed_fields, describe_changes
 from proctor.runs.folder import RunFolder
 from proctor.runs.journal import staged_episode_path, video_path
-from proctor.runs.records import Pulse
+from proctor.runs.records import RunProgress
 from proctor.system.locks import Lock, try_lock
-from proctor.types import MOST_EPISODES, EpisodeKey, EpisodeResult
+from proctor.types import MAX_EPISODES, EpisodeKey, EpisodeResult
 
 TELL_S = 1.0
 """Between two news, unless simulators are about to have nothing to do: a head has many to hear."""
@@ -157,9 +157,9 @@ class NodeMailbox(Callback):
             self._news = replace(self._news, ended=(*self._news.ended, delivery))
             self._changed.notify_all()
 
-    def pulse(self, pulse: Pulse) -> None:
+    def on_progress(self, progress: RunProgress) -> None:
         """Note what has been done."""
-        self._effort = NodeEffort.of(pulse)
+        self._effort = NodeEffort.of(progress)
 
     def take_more(self) -> bool:
         """Have the engine play what has come meanwhile; return False: it does not stop.
@@ -269,7 +269,7 @@ class Node:
         if changed:
             raise UsageError(f"it would play other episodes: {describe_changes(changed)}")
         players = replace(prepared.players, cores=self._cores)
-        players = replace(players, batch_size=players.workers(MOST_EPISODES))
+        players = replace(players, batch_size=players.workers(MAX_EPISODES))
         rules = replace(order.rules, bounds=replace(order.rules.bounds, fed=True))
         self._mailbox.executor = executor = LocalExecutor(players, rules)
         self._mailbox.say(simulators=players.batch_size)

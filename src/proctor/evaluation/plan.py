@@ -15,7 +15,7 @@ from proctor.runs.records import PlannedTask
 from proctor.system.platform_info import (
     WORKER_MB,
 )
-from proctor.types import MOST_EPISODES, EpisodeSpec
+from proctor.types import MAX_EPISODES, EpisodeSpec
 
 
 def make_plan(benchmark: Benchmark, indices: Collection[int], seed: int) -> list[EpisodeSpec]:
@@ -25,10 +25,10 @@ def make_plan(benchmark: Benchmark, indices: Collection[int], seed: int) -> list
         UsageError: there would be more of them than a run can hold.
     """
     tasks = benchmark.tasks()
-    if len(tasks) * len(indices) > MOST_EPISODES:
+    if len(tasks) * len(indices) > MAX_EPISODES:
         raise UsageError(
             f"{len(tasks)} tasks with {len(indices)} episodes each are more than a run holds "
-            f"({MOST_EPISODES:,}); ask for fewer, or for fewer tasks with --env.task"
+            f"({MAX_EPISODES:,}); ask for fewer, or for fewer tasks with --env.task"
         )
     indices = sorted(set(indices))
     return [benchmark.spec(task, index, seed) for task in tasks for index in indices]

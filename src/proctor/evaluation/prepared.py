@@ -22,10 +22,10 @@ from proctor.engine.worker import WorkerSetup
 from proctor.errors import UsageError
 from proctor.evaluation.plan import InferencePlace, WorkerLoad, workers_for
 from proctor.features import ActionSpec, Feature
-from proctor.fingerprint import PROTOCOL_FORMAT, as_json, defining_fields, flatten
+from proctor.fingerprint import PROTOCOL_FORMAT, defining_fields, flatten, json_round_trip
 from proctor.policies.base import Placement, Policy
 from proctor.runs.folder import RunFolder
-from proctor.system.platform_info import usable_cores, usable_memory_bytes, versions
+from proctor.system.platform_info import installed_versions, usable_cores, usable_memory_bytes
 from proctor.types import EpisodeSpec
 
 
@@ -112,7 +112,7 @@ class Prepared(Generic[Config]):
         if self.policy.spec.placement is Placement.WORKER:
             make = plugins.find_policy(self.config.policy.type).make
             make_policy = partial(make, self.config.played_policy)
-            protocol = as_json(self.policy.protocol())
+            protocol = json_round_trip(self.policy.protocol())
         log_file = self.folder.path.absolute() / "workers.log"
         return Players(
             worker=WorkerSetup(
@@ -165,7 +165,7 @@ class Prepared(Generic[Config]):
             "packages": self.packages,
             **told,
         }
-        as_written = as_json(defined)
+        as_written = json_round_trip(defined)
         for name, value in flatten(as_written).items():
             if not _is_finite(value):
                 raise UsageError(f"{name} is {value}: what defines a run must be finite numbers")
@@ -174,7 +174,7 @@ class Prepared(Generic[Config]):
     def _versions(self) -> dict[str, str]:
         """Return the versions of what runs; the policy's libraries stand in what it says itself."""
         names = {*self.benchmark.distributions, "numpy", "proctor"}
-        known = versions((*self.benchmark.distributions, "numpy"))
+        known = installed_versions((*self.benchmark.distributions, "numpy"))
         python = ".".join(known["python"].split(".")[:2])
         return {name: known[name] for name in sorted(names & known.keys())} | {"python": python}
 

@@ -27,11 +27,11 @@ from proctor.runs.folder import RunFolder, RunRecord
 from proctor.system.package_files import package_hashes
 from proctor.system.platform_info import (
     git_commit,
+    installed_versions,
     raise_descriptor_limit,
-    torch_machine,
+    torch_hardware,
     usable_cores,
     usable_memory_bytes,
-    versions,
 )
 from proctor.system.ray_cluster import check_cluster
 
@@ -210,12 +210,12 @@ def record_of(
         given=without_secrets(prepared.config, kept),
         resolved=without_secrets(prepared.config, prepared.config.as_dict()),
         protocol=definition.protocol,
-        versions=versions((*prepared.benchmark.distributions, "gymnasium", "numpy")),
+        versions=installed_versions((*prepared.benchmark.distributions, "gymnasium", "numpy")),
         machine={
             "platform": platform.platform(),
             "usable_cores": usable_cores(),
             "git_commit": git_commit(),
-            **torch_machine(),
+            **torch_hardware(),
         },
         sessions=[],
         planned_episodes=len(prepared.plan),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from proctor.benchmarks.base import Benchmark
-from proctor.callbacks.dataset import AppendQueue, DatasetCallback, OpenDataset
+from proctor.callbacks.dataset import AppendOrder, DatasetCallback, OpenDataset
 from proctor.callbacks.staged_episodes import Keep
 from proctor.config.evaluation import EvalConfig
 from proctor.config.recording import RecordDatasetSettings, RecordSettings
@@ -41,7 +41,7 @@ def rollouts(config: EvalConfig, benchmark: Benchmark, folder: Path) -> Demonstr
 class RecordedRollouts:
     """What keeps the episodes of a run; empty where they are not kept."""
 
-    def __init__(self, dataset: OpenDataset | None = None, line: AppendQueue | None = None) -> None:
+    def __init__(self, dataset: OpenDataset | None = None, line: AppendOrder | None = None) -> None:
         self.recording = None if dataset is None else dataset.recording
         self.callbacks: list[DatasetCallback] = []
         if dataset is not None and line is not None:

@@ -18,7 +18,7 @@ from proctor.engine.failures import failure_cause, format_traceback, raised_by
 from proctor.errors import WorkerError, printable_text
 from proctor.evaluation.lerobot_names import observation_space, to_lerobot_names
 from proctor.features import Array, FeatureKind
-from proctor.system.generators import WHILE_OPENING, IsolatedGenerators, seed_generators
+from proctor.system.global_rng import SEED_BEFORE_RESET, IsolatedRng, seed_global_rng
 from proctor.types import EpisodeSpec, Task
 
 
@@ -43,7 +43,7 @@ class SimEnv(gymnasium.Env[Any, Any]):
     def __init__(self, parts: SimEnvParts, position: int = 0, *, alone: bool = False) -> None:
         """``alone`` says that nothing else is in this process."""
         self._parts = parts
-        self._generators: IsolatedGenerators | None = None if alone else IsolatedGenerators()
+        self._generators: IsolatedRng | None = None if alone else IsolatedRng()
         self._position = position
         self._benchmark = parts.make_benchmark()
         features = self._benchmark.features()
@@ -77,7 +77,7 @@ class SimEnv(gymnasium.Env[Any, Any]):
 
     def _begin(self, spec: EpisodeSpec) -> None:
         if self._sim is None:
-            seed_generators(WHILE_OPENING)
+            seed_global_rng(SEED_BEFORE_RESET)
             self._sim = GuardedSim(self._benchmark.make_sim(spec.task))
         self._episode = Episode(self._sim, spec, self._benchmark.action)
         self._episode.reset()
@@ -178,7 +178,9 @@ class SimEnv(gymnasium.Env[Any, Any]):
 
     def _own_generators(self) -> contextlib.AbstractContextManager[None]:
         """Leave the generators of whoever else is in this process alone."""
-        return contextlib.nullcontext() if self._generators is None else self._generators.in_use()
+        return (
+            contextlib.nullcontext() if self._generators is None else self._generators.activated()
+        )
 
     def _next_spec(self, seed: int | None, options: dict[str, Any]) -> EpisodeSpec | None:
         if "specs" in options:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from proctor.callbacks.base import Callback
-from proctor.callbacks.wandb import WandbConfig, WandbLog, WandbResults
+from proctor.callbacks.wandb import WandbCallback, WandbConfig, WandbResults
 from proctor.report.page import REPORT_FILE
 from proctor.report.summary import by_task, tally
 from proctor.runs.folder import EVAL_INFO_FILE, RUN_FILE, RunRecord
@@ -27,7 +27,7 @@ def wandb_tracking(
         return
     how = monitored_rates(record.resolved)
     counts = Counts.of(((row.outcome, row.world_key) for row in before), how.overall)
-    log = WandbLog(config, folder, _about(record), counts)
+    log = WandbCallback(config, folder, _about(record), counts)
     failed = True
     try:
         yield [log]

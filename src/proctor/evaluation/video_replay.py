@@ -14,7 +14,7 @@ from pathlib import Path
 
 from proctor.benchmarks.base import Benchmark, display_keys
 from proctor.callbacks.base import Callback
-from proctor.callbacks.video import VideoCamera, require_encoder
+from proctor.callbacks.video import VideoOptions, require_encoder
 from proctor.config.sections import VideoSelection, VideoSettings
 from proctor.engine.cluster_engine import ClusterEngine
 from proctor.engine.engine import Engine
@@ -95,14 +95,16 @@ class VideoReplay:
             raise UsageError(f"{self.benchmark.name} has no camera to film with")
         return self.benchmark.preflight(keys)
 
-    def camera(self) -> VideoCamera:
+    def camera(self) -> VideoOptions:
         """Return the camera that shows all images of the benchmark."""
         keys, settings = display_keys(self.benchmark.features()), self.settings
         policy = self.policy.spec
-        return VideoCamera(
+        return VideoOptions(
             folder=self.folder.absolute(),
             keys=keys,
-            seen_every=policy.n_action_steps or 0 if set(keys) <= set(policy.inputs) else 0,
+            policy_image_interval=policy.n_action_steps or 0
+            if set(keys) <= set(policy.inputs)
+            else 0,
             every=settings.every,
             fps=settings.fps,
             height=settings.height,
@@ -128,7 +130,7 @@ def choose_episodes(rows: Sequence[EpisodeRecord], settings: VideoSettings) -> l
 
 def _to_be_shown(outcome: Outcome, settings: VideoSettings) -> bool:
     """Whether episodes that ended so are filmed, as far as there is need of them."""
-    if not outcome.whole or not settings.per_task:
+    if not outcome.is_complete or not settings.per_task:
         return False
     shown_anyway = settings.which is not VideoSelection.FAILURES or outcome is Outcome.ENDED
     return outcome.failed or shown_anyway
@@ -136,7 +138,7 @@ def _to_be_shown(outcome: Outcome, settings: VideoSettings) -> bool:
 
 def record_videos(
     engine: Engine | ClusterEngine,
-    camera: VideoCamera,
+    camera: VideoOptions,
     rows: Sequence[EpisodeRecord],
     watching: Sequence[Callback],
     actions: Mapping[EpisodeKey, Array],

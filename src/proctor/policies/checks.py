@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from proctor.policies.base import Policy, PolicySpec
-from proctor.system.user_code import check_contract, check_protocol, plugin_fault
+from proctor.system.user_code import check_contract, check_protocol_is_json, plugin_error
 
 
 def check_policy(policy: Policy) -> None:
@@ -21,18 +21,18 @@ def check_policy(policy: Policy) -> None:
     check_contract(policy, Policy)
     spec: Any = policy.spec
     if not isinstance(spec, PolicySpec):
-        raise plugin_fault(policy, f"{own}.spec is a {type(spec).__name__}, not a PolicySpec")
+        raise plugin_error(policy, f"{own}.spec is a {type(spec).__name__}, not a PolicySpec")
     if not _is_count(spec.n_obs_steps):
-        raise plugin_fault(
+        raise plugin_error(
             policy, f"{own}.spec: n_obs_steps must be at least 1, not {spec.n_obs_steps}"
         )
     if spec.n_action_steps is not None and not _is_count(spec.n_action_steps):
         said = f"n_action_steps must be at least 1, or None, not {spec.n_action_steps}"
-        raise plugin_fault(policy, f"{own}.spec: {said}")
+        raise plugin_error(policy, f"{own}.spec: {said}")
     if isinstance(spec.inputs, str):
         said = f"inputs must be a tuple of keys: ({spec.inputs!r},)"
-        raise plugin_fault(policy, f"{own}.spec: {said}")
-    check_protocol(policy.protocol)
+        raise plugin_error(policy, f"{own}.spec: {said}")
+    check_protocol_is_json(policy.protocol)
 
 
 def _is_count(value: Any) -> bool:

@@ -30,7 +30,7 @@ from proctor.runs.effort import read_effort
 from proctor.runs.folder import RunFolder, RunRecord
 from proctor.runs.journal import EpisodeRecord, read_journal, videos_in
 from proctor.runs.latency import latency_of
-from proctor.runs.records import Pulse
+from proctor.runs.records import RunProgress
 from proctor.runs.videos import read_warnings
 from proctor.stats.anytime import AnytimeInterval, monitored_rates
 from proctor.types import EpisodeKey, Outcome
@@ -58,7 +58,7 @@ class RunContent:
     """Numbers of the journal lines that nobody can read."""
     filmed: frozenset[EpisodeKey]
     """The episodes whose video is there."""
-    effort: Pulse
+    effort: RunProgress
     stopped: str | None
     """Why a rule ended the run before all its episodes had been run."""
     interrupted: str | None
@@ -266,7 +266,7 @@ def _shortened(error: str) -> str:
     return f"[{cut} characters are left out here; episodes.jsonl has them]\n{error[cut:]}"
 
 
-def _time(rows: Sequence[EpisodeRecord], timeline: Timeline, effort: Pulse) -> dict[str, Any]:
+def _time(rows: Sequence[EpisodeRecord], timeline: Timeline, effort: RunProgress) -> dict[str, Any]:
     spent = time_spent(rows, timeline)
     limit = limit_of(spent, timeline, effort.infer_s)
     return {

@@ -13,7 +13,7 @@ from proctor.report.stopped import why_stopped
 from proctor.report.summary import tally
 from proctor.runs.folder import RunFolder, RunRecord
 from proctor.runs.journal import EpisodeRecord, read_journal
-from proctor.system.locks import in_use
+from proctor.system.locks import is_locked
 from proctor.types import EpisodeKey, EpisodeSpec, Outcome, default_world
 
 
@@ -37,7 +37,7 @@ def load_run(path: Path) -> RunResults:
     Raises:
         UsageError: it is no run folder, or no episode of it was completed.
     """
-    running = in_use(path)  # before the journal: one that ends meanwhile is whole there
+    running = is_locked(path)  # before the journal: one that ends meanwhile is whole there
     record = RunFolder(path).read()
     if record is None:
         raise UsageError(f"{path} is not a run folder (it has no run.json)")

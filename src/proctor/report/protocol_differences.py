@@ -12,7 +12,7 @@ from proctor.fingerprint import (
     describe_changes,
     field_label,
     short_value,
-    unshared,
+    unshared_sections,
 )
 
 _POLICY = ("policy.", "eval.latency_steps")
@@ -40,7 +40,7 @@ def changed_protocol(a: dict[str, Any], b: dict[str, Any], *, seeds: bool = True
             "one run is of an older Proctor, which wrote down less: what only the other says of "
             "benchmark and policy is not compared"
         )
-    if unshared(a, b):
+    if unshared_sections(a, b):
         lines.append(
             "one run is of an older Proctor, which did not hash the benchmark's packages: whether "
             "their files differ is not known"

@@ -19,7 +19,7 @@ from proctor.runs.folder import EVAL_INFO_FILE, RUN_FILE
 from proctor.runs.journal import JOURNAL_FILE, VIDEO_FOLDER
 from proctor.runs.training import EVALUATIONS, LOG_FILE, RECORD_FILE
 from proctor.stats.anytime import monitored_rates
-from proctor.system.locks import in_use
+from proctor.system.locks import is_locked
 
 RECORDS = (RUN_FILE, RECORD_FILE)
 FILES = {
@@ -63,7 +63,7 @@ def _run(root: Path, folder: Path) -> dict[str, Any]:
     record, done = run.record, len(run.rows)
     added = tally(run.rows, monitored_rates(record.resolved).overall)
     status = status_of(
-        done, record.planned_episodes, running=in_use(folder), stopped=run.stopped is not None
+        done, record.planned_episodes, running=is_locked(folder), stopped=run.stopped is not None
     )
     return {
         "kind": "run",
@@ -82,7 +82,7 @@ def _training(root: Path, folder: Path) -> dict[str, Any]:
     check_training_inside(folder, root)
     training = read_training_folder(folder)
     best = training.best
-    status = status_of(training.step, training.planned, running=in_use(folder))
+    status = status_of(training.step, training.planned, running=is_locked(folder))
     return {
         "kind": "training",
         "what": training_title(training.record),

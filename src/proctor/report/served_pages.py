@@ -33,8 +33,8 @@ from proctor.report.training_page import training_html
 from proctor.runs.folder import RUN_FILE
 from proctor.runs.journal import JOURNAL_FILE, VIDEO_FOLDER
 from proctor.runs.training import LOG_FILE, RECORD_FILE
-from proctor.system.files import MOST_LINES, read_regular_file
-from proctor.system.locks import in_use
+from proctor.system.files import MAX_JOURNAL_BYTES, read_regular_file
+from proctor.system.locks import is_locked
 
 _LOOK_EVERY_S = 2.0
 _MOST_OF_THE_TIME = 0.05
@@ -76,7 +76,8 @@ class RunSite:
         if target.name == CSV_FILE:
             return Page(load_results(target.parent).to_csv(), "text/csv")
         return Page(
-            read_regular_file(target, MOST_LINES).decode(errors="replace"), FILES[target.name]
+            read_regular_file(target, MAX_JOURNAL_BYTES).decode(errors="replace"),
+            FILES[target.name],
         )
 
 
@@ -135,14 +136,14 @@ def live_page(folder: Path, *, listed: bool = False) -> str:
         OSError: the run was removed meanwhile.
     """
     version, begun_s = version_of(folder), time.thread_time()
-    values = page_data(read_run(folder), running=in_use(folder))
+    values = page_data(read_run(folder), running=is_locked(folder))
     return page_html(values | _served(folder, listed=listed) | _following(version, begun_s))
 
 
 def live_training_page(folder: Path, *, listed: bool = False) -> str:
     """Return the training's page, one that looks for news while it goes on; raises as above."""
     version, begun_s = version_of(folder), time.thread_time()
-    values = training_data(read_training_folder(folder), folder, running=in_use(folder))
+    values = training_data(read_training_folder(folder), folder, running=is_locked(folder))
     return training_html(values | _served(folder, listed=listed) | _following(version, begun_s))
 
 
@@ -171,7 +172,7 @@ def version_of(folder: Path) -> str:
     record, log = (RUN_FILE, JOURNAL_FILE) if is_run else (RECORD_FILE, LOG_FILE)
     written = (folder / record).stat().st_mtime_ns
     films = sum(1 for _ in folder.glob(f"{VIDEO_FOLDER}/*/*.mp4"))
-    return f"{_size(folder / log)}-{written}-{films}-{int(in_use(folder))}"
+    return f"{_size(folder / log)}-{written}-{films}-{int(is_locked(folder))}"
 
 
 def _size(file: Path) -> int:

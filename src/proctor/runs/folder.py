@@ -22,7 +22,7 @@ from proctor.runs.obstacles import refuse_what_is_in_the_way
 from proctor.runs.records import RECORD_FORMAT, PlannedTask, Seconds, refuse_newer
 from proctor.system import clock
 from proctor.system.files import read_regular_file, sync
-from proctor.system.locks import CLAIM_FILE, LOCK_FILE, take_lock
+from proctor.system.locks import CLAIM_FILE, LOCK_FILE, acquire_lock
 
 RUN_FILE = "run.json"
 EVAL_INFO_FILE = "eval_info.json"
@@ -111,7 +111,7 @@ class RunFolder:
             elif not self.path.is_dir():
                 raise NotADirectoryError(errno.ENOTDIR, "Not a directory")
             refuse_what_is_in_the_way(self.path)
-            lock = take_lock(self.path)  # a folder in use stays: it is the other one's
+            lock = acquire_lock(self.path)  # a folder in use stays: it is the other one's
         except OSError as error:
             raise RunFolderError(f"cannot write to {self.path}: {error.strerror}") from None
         try:

@@ -14,7 +14,7 @@ import msgspec
 
 from proctor.errors import RunFolderError
 from proctor.runs.records import RECORD_FORMAT, Number, Seconds, Whole, refuse_newer
-from proctor.system.files import MOST_LINES, read_regular_file
+from proctor.system.files import MAX_JOURNAL_BYTES, read_regular_file
 from proctor.types import EpisodeKey, EpisodeResult, EpisodeSpec, Outcome, WorldKey, default_world
 
 JOURNAL_FILE = "episodes.jsonl"
@@ -220,7 +220,7 @@ def read_lines(path: Path) -> bytes:
         RunFolderError: it is there but is no plain file, or cannot be read.
     """
     try:
-        return read_regular_file(path, MOST_LINES)
+        return read_regular_file(path, MAX_JOURNAL_BYTES)
     except FileNotFoundError:
         return b""
     except OSError as error:

@@ -54,7 +54,7 @@ class PlannedTask:
 
 
 @dataclass(frozen=True)
-class Pulse:
+class RunProgress:
     """How the run goes at this moment."""
 
     elapsed_s: Seconds

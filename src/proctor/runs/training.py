@@ -11,7 +11,7 @@ import msgspec
 
 from proctor.errors import UsageError
 from proctor.runs.records import Number, Seconds
-from proctor.system.files import MOST_LINES, read_regular_file
+from proctor.system.files import MAX_JOURNAL_BYTES, read_regular_file
 
 RECORD_FILE, LOG_FILE = "train.json", "log.jsonl"
 CHECKPOINTS, EVALUATIONS = "checkpoints", "eval"
@@ -131,7 +131,7 @@ def read_lines(folder: Path) -> list[Line]:
         OSError: there is a log, and it cannot be read.
     """
     try:
-        texts = read_regular_file(folder / LOG_FILE, MOST_LINES).splitlines()
+        texts = read_regular_file(folder / LOG_FILE, MAX_JOURNAL_BYTES).splitlines()
     except FileNotFoundError:
         return []
     records: list[Line] = []

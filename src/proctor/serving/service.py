@@ -61,7 +61,7 @@ class PolicyService:
         known = ask.observation
         taken = ", ".join(f"{name} is {key}" for key, name in aliases.items() if key not in known)
         if taken:
-            self.once.say(f"a client's {taken}")
+            self.once.warn(f"a client's {taken}")
 
     def see(
         self, session: ClientSession, ask: InferenceRequest, aliases: Mapping[str, str]

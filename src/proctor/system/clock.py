@@ -40,10 +40,10 @@ def begin_session(not_before: float = 0.0) -> float:
 
 
 def offset() -> float:
-    """Return what ``follow`` takes."""
+    """Return what ``use_offset`` takes."""
     return _Clock.offset
 
 
-def follow(offset: float) -> None:
+def use_offset(offset: float) -> None:
     """Use the clock of the process that started this one."""
     _Clock.offset = offset

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from proctor.system.gl import fastest, platform_backends, wanted_backend
+from proctor.system.gl import pick_fastest, platform_backends, requested_backend
 from proctor.system.gl_probe import REFERENCE_PIXELS, GlProbe, probe_backends
 from proctor.system.platform_info import (
     WORKER_MB,
@@ -29,7 +29,7 @@ TESTED = {"mujoco": "3.3.0", "metaworld": "3.1.1"}
 _COLUMNS = 80
 _LEAST_FREE_GB = 1.0
 _SOFTWARE = ("llvmpipe", "softpipe", "swrast", "swiftshader")
-_MEND_BACKEND = {
+_BACKEND_FIX = {
     "egl": "apt-get install libegl1 libgl1-mesa-dri",
     "osmesa": "apt-get install libosmesa6",
     "glfw": "xvfb-run proctor doctor",
@@ -71,10 +71,10 @@ class DoctorFinding:
 
 
 @dataclass(frozen=True)
-class Gpus:
+class GpuInfo:
     """What computes besides the CPU."""
 
-    seen: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
     """The GPUs that the driver or torch names."""
     torch: str | None = None
     """The installed torch's version, None when there is none."""
@@ -88,7 +88,7 @@ OpenBenchmarks = Callable[[Mapping[str, str]], Iterable[DoctorFinding]]
 """Opens every benchmark with these variables set, and says what was found."""
 
 
-def examine(open_benchmarks: OpenBenchmarks) -> Iterator[DoctorFinding]:
+def run_checks(open_benchmarks: OpenBenchmarks) -> Iterator[DoctorFinding]:
     """Yield what is found on this machine, as it is found; the benchmarks come last."""
     yield cores_finding(usable_cores(), os.cpu_count() or 1)
     yield memory_finding(usable_memory_bytes(), machine_memory_bytes(), usable_cores())
@@ -97,11 +97,11 @@ def examine(open_benchmarks: OpenBenchmarks) -> Iterator[DoctorFinding]:
     gpus = find_gpus()
     yield gpu_finding(gpus)
     if installed_version("mujoco") is not None:
-        wanted = wanted_backend()
+        wanted = requested_backend()
         backends = dict.fromkeys([*platform_backends(), *([wanted] if wanted else [])])
         probes = probe_backends(tuple(backends), always_time=True)
         yield from graphics_findings(probes, wanted, gpus)
-        chosen = fastest([probe for probe in probes if not wanted or probe.backend == wanted])
+        chosen = pick_fastest([probe for probe in probes if not wanted or probe.backend == wanted])
         renders = {} if chosen is None else {"MUJOCO_GL": chosen.backend}  # not found out again
     else:
         renders = {}
@@ -169,19 +169,19 @@ def _mujoco_effects(version: str) -> list[str]:
     return effects or ["results may differ"]
 
 
-def find_gpus() -> Gpus:
+def find_gpus() -> GpuInfo:
     """Ask torch for GPUs where it is installed, in a process of its own, and the driver."""
     version = installed_version("torch")
     seen = _lines_of(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"])
     if version is None:
-        return Gpus(seen)
+        return GpuInfo(seen)
     done = subprocess.run(  # noqa: S603  our own words
         [sys.executable, "-c", _LIST_TORCH_DEVICES], capture_output=True, text=True, check=False
     )
     if done.returncode:
-        return Gpus(seen, version, torch_error=(done.stderr.strip().splitlines() or ["?"])[-1])
+        return GpuInfo(seen, version, torch_error=(done.stderr.strip().splitlines() or ["?"])[-1])
     usable = tuple(done.stdout.splitlines())
-    return Gpus(usable or seen, version, usable=bool(usable))
+    return GpuInfo(usable or seen, version, usable=bool(usable))
 
 
 def _lines_of(command: Sequence[str]) -> tuple[str, ...]:
@@ -193,9 +193,9 @@ def _lines_of(command: Sequence[str]) -> tuple[str, ...]:
     return tuple(done.stdout.splitlines()) if done.returncode == 0 else ()
 
 
-def gpu_finding(gpus: Gpus) -> DoctorFinding:
+def gpu_finding(gpus: GpuInfo) -> DoctorFinding:
     """Say which GPUs there are and whether policies can use them."""
-    names = ", ".join(gpus.seen) or "none"
+    names = ", ".join(gpus.names) or "none"
     if gpus.torch is None:
         text = f"{names}; torch is not installed (only policies from checkpoints need it)"
         return DoctorFinding(DoctorLevel.OK, "gpu", text)
@@ -203,29 +203,29 @@ def gpu_finding(gpus: Gpus) -> DoctorFinding:
     if gpus.torch_error:
         text = f"{names}; torch {gpus.torch} cannot be imported: {gpus.torch_error}"
         return DoctorFinding(DoctorLevel.FAIL, "gpu", text, reinstall)
-    if gpus.seen and not gpus.usable:
+    if gpus.names and not gpus.usable:
         return DoctorFinding(
             DoctorLevel.WARN, "gpu", f"{names}, which torch {gpus.torch} cannot use", reinstall
         )
     return DoctorFinding(DoctorLevel.OK, "gpu", f"{names} (torch {gpus.torch})")
 
 
-def graphics_findings(probes: Sequence[GlProbe], wanted: str, gpus: Gpus) -> list[DoctorFinding]:
+def graphics_findings(probes: Sequence[GlProbe], wanted: str, gpus: GpuInfo) -> list[DoctorFinding]:
     """Say of each backend whether and how fast it renders, and which one an evaluation takes."""
     any_works = any(probe.works for probe in probes)
     findings = [
         _backend_finding(probe, needed=not any_works or probe.backend == wanted) for probe in probes
     ]
-    chosen = fastest([probe for probe in probes if not wanted or probe.backend == wanted])
+    chosen = pick_fastest([probe for probe in probes if not wanted or probe.backend == wanted])
     if chosen is None and any_works:
         text = f"MUJOCO_GL={wanted} does not render here, others do"
         return [*findings, DoctorFinding(DoctorLevel.FAIL, "rendering", text, "unset MUJOCO_GL")]
     if chosen is None:
         text = "nothing here renders images (evaluation from states works)"
-        fix = _MEND_BACKEND[platform_backends()[0]]
+        fix = _BACKEND_FIX[platform_backends()[0]]
         return [*findings, DoctorFinding(DoctorLevel.FAIL, "rendering", text, fix)]
     why = "as MUJOCO_GL asks" if wanted else "eval takes it when MUJOCO_GL is not set"
-    if gpus.seen and _in_software(chosen):
+    if gpus.names and _in_software(chosen):
         text = f"{chosen.backend} draws on the CPU although there is a GPU ({why})"
         fix = "docker run --gpus=all -e NVIDIA_DRIVER_CAPABILITIES=all"
         return [*findings, DoctorFinding(DoctorLevel.WARN, "rendering", text, fix)]
@@ -240,7 +240,7 @@ def _backend_finding(probe: GlProbe, *, needed: bool) -> DoctorFinding:
             DoctorLevel.OK, probe.backend, f"{probe.frame_time} a frame of {size}{device}"
         )
     if needed:
-        fix = _MEND_BACKEND.get(probe.backend, "unset MUJOCO_GL")
+        fix = _BACKEND_FIX.get(probe.backend, "unset MUJOCO_GL")
         return DoctorFinding(
             DoctorLevel.FAIL, probe.backend, f"does not render: {probe.error}", fix
         )

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def environment_set(values: Mapping[str, str]) -> Iterator[None]:
+def temporary_environment(values: Mapping[str, str]) -> Iterator[None]:
     """Set environment variables, and leave them as they were."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from proctor.errors import UsageError
 
-MOST_JSON = 64 * 2**20
+MAX_JSON_BYTES = 64 * 2**20
 """Bytes of a file of settings or results."""
-MOST_LINES = 2 * 2**30
+MAX_JOURNAL_BYTES = 2 * 2**30
 """Bytes of a journal: as many episodes as a run may have, each with a long error."""
 
 
@@ -74,7 +74,7 @@ def publish(unfinished: Path, path: Path) -> None:
     sync_folder(path.parent)
 
 
-def read_regular_file(path: Path, most: int = MOST_JSON) -> bytes:
+def read_regular_file(path: Path, most: int = MAX_JSON_BYTES) -> bytes:
     """Return the bytes of a plain file of at most ``most`` bytes.
 
     Raises:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from proctor.errors import NoGraphics
-from proctor.system.gl_probe import OFF, GlProbe, probe_backends
+from proctor.system.gl_probe import RENDERING_OFF, GlProbe, probe_backends
 
 _CLEARLY_FASTER = 1.5
 """How many times faster a later candidate must draw to be taken. The backend is part of what
@@ -21,11 +21,11 @@ def find_gl_backend() -> str | None:
 
     ``MUJOCO_GL`` is obeyed when set: it alone is tried.
     """
-    best = fastest(probe_backends(gl_candidates()))
+    best = pick_fastest(probe_backends(gl_candidates()))
     return None if best is None else best.backend
 
 
-def fastest(probes: Sequence[GlProbe]) -> GlProbe | None:
+def pick_fastest(probes: Sequence[GlProbe]) -> GlProbe | None:
     """Return the probe to render with: the first that works, unless another is clearly faster."""
     best: GlProbe | None = None
     for probe in probes:
@@ -34,11 +34,11 @@ def fastest(probes: Sequence[GlProbe]) -> GlProbe | None:
     return best
 
 
-def describe_choice() -> str | None:
+def describe_chosen_backend() -> str | None:
     """Return in one line what was chosen by speed, None when there was nothing to choose."""
     probes = probe_backends(gl_candidates())
-    best = fastest(probes)
-    if wanted_backend() or best is None:
+    best = pick_fastest(probes)
+    if requested_backend() or best is None:
         return None
     others = [_named(probe) for probe in probes if probe.works and probe is not best]
     if not others:
@@ -77,7 +77,7 @@ class _BeforeMujoco:
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
         """Choose a backend, should this be MuJoCo."""
-        if name in ("mujoco", "dm_control") and not wanted_backend():
+        if name in ("mujoco", "dm_control") and not requested_backend():
             try:
                 os.environ.update(gl_variables(needed=True))
             except NoGraphics:
@@ -86,12 +86,12 @@ class _BeforeMujoco:
 
 def can_render() -> bool:
     """Return whether this process may render: whether ``gl_variables`` was told that it will."""
-    return wanted_backend() not in OFF
+    return requested_backend() not in RENDERING_OFF
 
 
 def gl_candidates() -> tuple[str, ...]:
     """Return the backends to try, best first; only ``MUJOCO_GL`` when it is set."""
-    wanted = wanted_backend()
+    wanted = requested_backend()
     return (wanted,) if wanted else platform_backends()
 
 
@@ -100,7 +100,7 @@ def platform_backends() -> tuple[str, ...]:
     return ("cgl",) if platform.system() == "Darwin" else ("egl", "osmesa", "glfw")
 
 
-def wanted_backend() -> str:
+def requested_backend() -> str:
     """Return what ``MUJOCO_GL`` asks for, or an empty string."""
     return os.environ.get("MUJOCO_GL", "").lower().strip()
 
@@ -122,7 +122,7 @@ def _backend_or_raise() -> str:
     if backend is None:
         probes = probe_backends(gl_candidates())
         tried = "; ".join(f"{probe.backend}: {probe.error}" for probe in probes)
-        wanted, known = wanted_backend(), platform_backends()
+        wanted, known = requested_backend(), platform_backends()
         if wanted and wanted not in known:
             raise NoGraphics(
                 f"MUJOCO_GL is set to {wanted}, which renders nothing here; unset it, or choose "
@@ -137,7 +137,7 @@ def _backend_or_raise() -> str:
     return backend
 
 
-def _chosen_backend() -> str:
+def process_backend() -> str:
     """Return the backend of this process without probing again what preflight has chosen."""
-    wanted = wanted_backend()
-    return wanted if wanted and wanted not in OFF else _backend_or_raise()
+    wanted = requested_backend()
+    return wanted if wanted and wanted not in RENDERING_OFF else _backend_or_raise()

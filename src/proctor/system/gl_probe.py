@@ -15,7 +15,7 @@ from functools import cache
 
 REFERENCE_PIXELS = 480
 """Height and width of the reference frame: Meta-World's own default."""
-OFF = ("disable", "disabled", "off", "false", "0")
+RENDERING_OFF = ("disable", "disabled", "off", "false", "0")
 """What MuJoCo reads as: no rendering."""
 _LIMIT_S = 60
 _ONE_AT_A_TIME = threading.Lock()
@@ -151,7 +151,7 @@ class _Trial:
 
 def _hopeless(backend: str) -> str:
     """Return why ``backend`` need not even be tried, or an empty string."""
-    if backend in OFF:
+    if backend in RENDERING_OFF:
         return "rendering is switched off"
     displays = ("DISPLAY", "WAYLAND_DISPLAY")
     if backend == "glfw" and sys.platform == "linux" and not any(map(os.environ.get, displays)):

@@ -32,7 +32,7 @@ class Lock(Protocol):
         """Let others in."""
 
 
-def take_lock(folder: Path) -> Lock:
+def acquire_lock(folder: Path) -> Lock:
     """Take the lock of ``folder``.
 
     Raises:
@@ -43,7 +43,7 @@ def take_lock(folder: Path) -> Lock:
         try:
             lock = try_lock(folder / LOCK_FILE)
         except OSError as error:
-            if not lacks_locks(error):
+            if not is_locking_unsupported(error):
                 raise
             return _Claim((folder / CLAIM_FILE).absolute())
         if lock is not None:
@@ -55,18 +55,18 @@ def take_lock(folder: Path) -> Lock:
     )
 
 
-def in_use(folder: Path) -> bool:
+def is_locked(folder: Path) -> bool:
     """Tell whether a process works in ``folder``, without a trace in it."""
     try:
         fd = os.open(folder / LOCK_FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return False
     try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)  # gone again at once; ``take_lock`` waits
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)  # gone again at once; ``acquire_lock`` waits
     except BlockingIOError:
         return True
     except OSError as error:
-        return lacks_locks(error) and _is_claimed(folder / CLAIM_FILE)
+        return is_locking_unsupported(error) and _is_claimed(folder / CLAIM_FILE)
     finally:
         os.close(fd)
     return False
@@ -84,7 +84,7 @@ def try_lock(path: Path, *, shared: bool = False) -> Lock | None:
     """Take the kernel's lock of a file, for us alone or ``shared``; None where others have it.
 
     Raises:
-        OSError: the file cannot be made, or its file system knows no locks (``lacks_locks``).
+        OSError: the file cannot be made, or its file system has no locks.
     """
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
     try:
@@ -97,7 +97,7 @@ def try_lock(path: Path, *, shared: bool = False) -> Lock | None:
     return _KernelLock(fd)
 
 
-def lacks_locks(error: OSError) -> bool:
+def is_locking_unsupported(error: OSError) -> bool:
     """Tell whether a lock was refused because the file system has none."""
     return error.errno in _NO_LOCKS
 

@@ -9,7 +9,7 @@ _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3
 _MIB = 2**20
 
 
-def keep_large_blocks() -> None:
+def keep_freed_memory() -> None:
     """Have the C library keep blocks of up to 64 MiB that are freed, for the next of that size.
 
     By default each picture in a message is mapped anew, page by page: half of the time that a wire

@@ -70,7 +70,7 @@ def raise_descriptor_limit(wanted: int) -> int:
     return most
 
 
-def can_run(pid: int | None) -> bool:
+def is_process_runnable(pid: int | None) -> bool:
     """Whether a process runs or sleeps, and is neither stopped nor stuck in the kernel.
 
     False where the system does not tell.
@@ -113,7 +113,7 @@ def _quota_of(folder: Path) -> list[float]:
     return [] if quota in ("max", "-1") else [int(quota) / int(period)]
 
 
-def versions(distributions: Iterable[str]) -> dict[str, str]:
+def installed_versions(distributions: Iterable[str]) -> dict[str, str]:
     """Return the versions of Python, Proctor and the named distributions that are installed."""
     found = {"python": platform.python_version(), "proctor": __version__}
     for name in distributions:
@@ -125,7 +125,7 @@ def versions(distributions: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def torch_machine() -> dict[str, Any]:
+def torch_hardware() -> dict[str, Any]:
     """Return what of this machine decides how torch rounds, where torch is loaded."""
     torch = sys.modules.get("torch")
     if torch is None:

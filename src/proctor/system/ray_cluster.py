@@ -43,8 +43,8 @@ def check_cluster(address: str) -> None:
         UsageError: Ray is not installed, or nobody answers there.
     """
     if address.startswith("ray://"):
-        _knock(address)  # before the second that Ray takes to be imported
-    ray = quiet_ray()
+        _check_reachable(address)  # before the second that Ray takes to be imported
+    ray = import_ray()
     if address != "local" and not ray.is_initialized():
         _connect(ray, address)
         ray.shutdown()
@@ -55,7 +55,7 @@ def _entrypoint_name() -> str:
     return "proctor"
 
 
-def quiet_ray() -> Any:
+def import_ray() -> Any:
     """Import Ray, which is to say nothing and to report to nobody.
 
     Raises:
@@ -74,13 +74,13 @@ def quiet_ray() -> Any:
     return ray
 
 
-def join(address: str) -> Callable[[], None]:
+def join_cluster(address: str) -> Callable[[], None]:
     """Join the cluster at ``address``, or start one here; return how it is left.
 
     Raises:
         UsageError: there is none.
     """
-    ray = quiet_ray()
+    ray = import_ray()
     if ray.is_initialized():
         return lambda: None  # whoever joined it leaves it
     if address == "local":
@@ -145,7 +145,7 @@ def _first_line(error: Exception) -> str:
     return strip_control_codes(str(error).strip().split("\n")[0], 200)
 
 
-def _knock(address: str) -> None:
+def _check_reachable(address: str) -> None:
     """Refuse an address where nobody answers, or not as Ray does: it would try for half a minute.
 
     Ray's clients speak gRPC, whose servers answer HTTP/2's greeting with their settings.

@@ -10,7 +10,7 @@ import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
 
-from proctor.system.files import MOST_JSON, read_regular_file, sha256_of
+from proctor.system.files import MAX_JSON_BYTES, read_regular_file, sha256_of
 
 _MOST_FILES = 5_000
 _INSTALLED = ("site-packages", "dist-packages")
@@ -70,7 +70,7 @@ def _imported(file: Path, root: Path) -> Iterator[Path]:
     if file.suffix != ".py":
         return
     try:
-        tree = ast.parse(read_regular_file(file, MOST_JSON))
+        tree = ast.parse(read_regular_file(file, MAX_JSON_BYTES))
     except (OSError, SyntaxError, ValueError, RecursionError):
         return  # whoever imports it will say so
     for node in ast.walk(tree):

@@ -21,13 +21,13 @@ _OURS = Path(__file__).resolve().parents[1]
 _PYTHONS = Path(sysconfig.get_paths()["stdlib"]).resolve()
 
 
-def import_named(module: str) -> ModuleType:
+def import_user_module(module: str) -> ModuleType:
     """Import a module that the user named, from the current folder if it is nowhere else."""
-    search_here()
+    add_current_folder_to_path()
     return importlib.import_module(module)
 
 
-def search_here() -> None:
+def add_current_folder_to_path() -> None:
     """Make the current folder the last place to look for modules, here and in workers.
 
     The last, so that no file that happens to lie there stands in for an installed package.
@@ -39,7 +39,7 @@ def search_here() -> None:
 
 
 @contextlib.contextmanager
-def blame_user_code(what: str, code: Any = None) -> Iterator[None]:
+def explaining_user_code_errors(what: str, code: Any = None) -> Iterator[None]:
     """Name the file and line in whatever somebody else's code raises, in one line.
 
     ``code`` is what was called, for errors that come before its first line is reached.
@@ -96,24 +96,24 @@ def check_contract(thing: Any, contract: type[Any]) -> None:
     own = type(thing).__name__
     for name in contract.__annotations__:
         if not hasattr(thing, name):
-            raise plugin_fault(thing, f"{own} has no attribute {name!r}")
+            raise plugin_error(thing, f"{own} has no attribute {name!r}")
     for name, method in vars(contract).items():
         if name.startswith("_") or not inspect.isfunction(method):
             continue
         wanted = list(inspect.signature(method).parameters)[1:]
         offered = getattr(thing, name, None)
         if not callable(offered):
-            raise plugin_fault(thing, f"{own} has no method {name}({', '.join(wanted)})")
+            raise plugin_error(thing, f"{own} has no method {name}({', '.join(wanted)})")
         with contextlib.suppress(ValueError):  # not written in Python: nobody can tell
             signature = inspect.signature(offered)
             try:
                 signature.bind(*wanted)
             except TypeError:
                 must = f"{own}.{name}{signature} must take ({', '.join(wanted)})"
-                raise plugin_fault(offered, must) from None
+                raise plugin_error(offered, must) from None
 
 
-def check_protocol(protocol: Callable[[], Any]) -> None:
+def check_protocol_is_json(protocol: Callable[[], Any]) -> None:
     """Refuse rules that cannot be written down: they are part of a run's fingerprint.
 
     Raises:
@@ -122,14 +122,14 @@ def check_protocol(protocol: Callable[[], Any]) -> None:
     said = protocol()
     name = protocol.__qualname__
     if not isinstance(said, dict):
-        raise plugin_fault(protocol, f"{name}() returned a {type(said).__name__}, not a dict")
+        raise plugin_error(protocol, f"{name}() returned a {type(said).__name__}, not a dict")
     try:
         json.dumps(said, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as bad:
-        raise plugin_fault(protocol, f"{name}() is no JSON: {bad}") from None
+        raise plugin_error(protocol, f"{name}() is no JSON: {bad}") from None
 
 
-def plugin_fault(code: Any, text: str) -> PluginError:
+def plugin_error(code: Any, text: str) -> PluginError:
     """Return the error that says ``text`` of ``code``, with its place."""
     return PluginError(f"{_prefixed(definition_location(code))}{text}")
 

@@ -16,7 +16,7 @@ class WarnOnce:
     def __init__(self) -> None:
         self._said: set[str] = set()
 
-    def say(self, line: str) -> None:
+    def warn(self, line: str) -> None:
         """Print a line."""
         if line not in self._said and len(self._said) < _MOST_SAID:
             self._said.add(line)

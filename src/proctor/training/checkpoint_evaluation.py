@@ -22,7 +22,7 @@ from proctor.config.training import TrainConfig
 from proctor.errors import summarize_traceback
 from proctor.fingerprint import without_secrets
 from proctor.runs.training import EvaluationLogRow
-from proctor.system.files import MOST_LINES, read_regular_file
+from proctor.system.files import MAX_JOURNAL_BYTES, read_regular_file
 from proctor.training.checkpoints import AVERAGED, PRETRAINED
 
 COMMAND = (sys.executable, "-m", "proctor.cli", "eval")
@@ -163,7 +163,9 @@ class CheckpointEvaluator:
         if found is not None:
             return found
         try:
-            text = read_regular_file(self._log(checkpoint), MOST_LINES).decode(errors="replace")
+            text = read_regular_file(self._log(checkpoint), MAX_JOURNAL_BYTES).decode(
+                errors="replace"
+            )
         except OSError as error:
             text = f"its log cannot be read: {error.strerror}"
         said = summarize_traceback(text)

@@ -34,9 +34,14 @@ from proctor.runs.training import (
     TrainingRecord,
     read_training,
 )
-from proctor.system.files import MOST_LINES, atomic_write, read_regular_file
-from proctor.system.locks import take_lock
-from proctor.system.platform_info import git_commit, torch_machine, usable_cores, versions
+from proctor.system.files import MAX_JOURNAL_BYTES, atomic_write, read_regular_file
+from proctor.system.locks import acquire_lock
+from proctor.system.platform_info import (
+    git_commit,
+    installed_versions,
+    torch_hardware,
+    usable_cores,
+)
 from proctor.training.checkpoints import Checkpoints
 from proctor.training.metrics import Metrics
 
@@ -139,7 +144,7 @@ class TrainingFolder:
             )
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            lock = take_lock(self.path)
+            lock = acquire_lock(self.path)
         except OSError as error:
             raise RunFolderError(f"cannot write {self.path}: {error.strerror}") from None
         try:
@@ -174,12 +179,12 @@ class TrainingFolder:
             given=without_secrets(config, kept),
             resolved=without_secrets(config, config.as_dict()),
             sessions=[*(earlier.sessions if earlier else []), time.time()],
-            versions=versions(_LIBRARIES),
+            versions=installed_versions(_LIBRARIES),
             machine={
                 "platform": platform.platform(),
                 "usable_cores": usable_cores(),
                 "git_commit": git_commit(),
-                **torch_machine(),
+                **torch_hardware(),
             },
             frames=learnt_from.frames,
             dataset=learnt_from.dataset,
@@ -246,7 +251,7 @@ class TrainingFolder:
     def _logged(self) -> list[tuple[bytes, _Line]]:
         """Return the lines of the log; one that was cut by a kill is left out."""
         try:
-            texts = read_regular_file(self.path / LOG_FILE, MOST_LINES).splitlines()
+            texts = read_regular_file(self.path / LOG_FILE, MAX_JOURNAL_BYTES).splitlines()
         except FileNotFoundError:
             return []
         except OSError as error:

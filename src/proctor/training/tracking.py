@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from proctor.callbacks.wandb import WandbSession, staging
+from proctor.callbacks.wandb import WandbSession, staging_variables
 from proctor.config.training import TrainConfig
 from proctor.fingerprint import without_secrets
 from proctor.runs.journal import videos_in
 from proctor.runs.training import EvaluationLogRow
-from proctor.system.environment import environment_set
+from proctor.system.environment import temporary_environment
 from proctor.training.checkpoints import PRETRAINED
 from proctor.training.metrics import Metrics
 from proctor.training.setup import TrainingSetup
@@ -40,7 +40,7 @@ class TrainingLog(WandbSession):
     def trained(self, reading: Metrics) -> None:
         """Log a reading."""
         figures = self.figures(reading)
-        self.do(lambda run: run.log(figures))
+        self.submit(lambda run: run.log(figures))
 
     def figures(self, reading: Metrics) -> dict[str, float]:
         """Return a reading by LeRobot's names; a batch waited for is its time of loading data."""
@@ -64,7 +64,7 @@ class TrainingLog(WandbSession):
 
     def validated(self, step: int, loss: float) -> None:
         """Log a loss on held-out episodes."""
-        self.do(lambda run: run.log({"eval/steps": step, "eval/eval_loss": loss}))
+        self.submit(lambda run: run.log({"eval/steps": step, "eval/eval_loss": loss}))
 
     def examined(self, result: EvaluationLogRow, folder: Path) -> None:
         """Log the rate of a checkpoint and one video of its evaluation, which is in ``folder``."""
@@ -77,12 +77,12 @@ class TrainingLog(WandbSession):
             figures["eval/eval_s"] = result.eval_s
         if result.interval is not None:
             figures["eval/pc_success_low95"], figures["eval/pc_success_high95"] = result.interval
-        self.do(lambda run: run.log(figures | _video(folder)))
+        self.submit(lambda run: run.log(figures | _video(folder)))
 
     def saved(self, step: int, checkpoint: Path) -> None:
         """Upload the weights of a checkpoint, unless that is not wanted."""
         if self._with_weights:
-            self.do(lambda run: self._upload(run, step, checkpoint / PRETRAINED))
+            self.submit(lambda run: self._upload(run, step, checkpoint / PRETRAINED))
 
     def _upload(self, run: Any, step: int, policy: Path) -> None:
         import wandb
@@ -92,7 +92,7 @@ class TrainingLog(WandbSession):
             return  # --keep_last has removed it since
         if len(there) > 1:
             there.append(policy / "config.json")
-        with environment_set(staging(self._folder / "wandb")):
+        with temporary_environment(staging_variables(self._folder / "wandb")):
             artifact = wandb.Artifact(f"{self._group}-{step:06d}", type="model")
             for file in there:
                 artifact.add_file(str(file))

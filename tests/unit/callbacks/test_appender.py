@@ -41,7 +41,7 @@ class Dataset:
     def add(self, *keys: EpisodeKey) -> None:
         self.noted += keys
 
-    def take_of(self, key: EpisodeKey) -> Path:
+    def staging_folder(self, key: EpisodeKey) -> Path:
         folder = self.folder / str(key[2])
         folder.mkdir()
         (folder / "take.json").write_text(json.dumps({"length": key[2] + 1, "tasks": ["push"]}))
@@ -56,15 +56,15 @@ def dataset(tmp_path: Path) -> Dataset:
 
 @pytest.fixture
 def appender(dataset: Dataset) -> Appender:
-    recording: Any = SimpleNamespace(folder=dataset.folder, take_of=dataset.take_of)
+    recording: Any = SimpleNamespace(folder=dataset.folder, staging_folder=dataset.staging_folder)
     writer: Any = dataset
     return Appender(writer, recording, dataset)
 
 
 def put(appender: Appender, *keys: EpisodeKey) -> None:
     for key in keys:
-        appender.put(key)
-        appender.go_on()
+        appender.enqueue(key)
+        appender.append_if_due()
 
 
 def lengths(dataset: Dataset) -> list[int]:
@@ -78,17 +78,17 @@ def test_takes_go_in_order_and_many_at_once(dataset: Dataset, appender: Appender
     assert dataset.noted == KEYS[:100]
     assert len(dataset.groups) < 10
     assert max(map(len, dataset.groups)) <= 32
-    appender.rest()
+    appender.stop()
 
 
 def test_a_take_that_is_alone_does_not_wait_for_ever(
     dataset: Dataset, appender: Appender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(appender, KEYS[0])
-    assert appender._going is None
-    monkeypatch.setattr(appender_module, "_PATIENCE_S", -1.0)
-    appender.go_on()
-    appender.rest()
+    assert appender._running is None
+    monkeypatch.setattr(appender_module, "_MAX_WAIT_S", -1.0)
+    appender.append_if_due()
+    appender.stop()
     assert dataset.groups == [[1]]
 
 
@@ -99,17 +99,17 @@ def test_nobody_waits_while_takes_go_in(dataset: Dataset, appender: Appender) ->
     dataset.let.set()
     appender.flush()
     assert lengths(dataset) == list(range(1, 71))
-    appender.rest()
+    appender.stop()
 
 
 def test_no_more_is_held_in_memory_than_is_said(
     dataset: Dataset, appender: Appender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(appender_module, "_MOST_BYTES", 2500)
+    monkeypatch.setattr(appender_module, "_MAX_BYTES", 2500)
     put(appender, *KEYS[:5])
     appender.flush()
     assert dataset.groups == [[1, 2], [3, 4], [5]]
-    appender.rest()
+    appender.stop()
 
 
 def test_a_failure_is_said_once_and_nothing_comes_after_it(
@@ -122,5 +122,5 @@ def test_a_failure_is_said_once_and_nothing_comes_after_it(
     dataset.fails = False
     put(appender, *KEYS[40:80])
     appender.flush()
-    appender.rest()
+    appender.stop()
     assert dataset.groups == []

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from proctor.callbacks.action_noise import ActionNoise
-from proctor.callbacks.dataset import LEDGER_FILE, AppendQueue, Ledger
+from proctor.callbacks.dataset import LEDGER_FILE, AppendOrder, Ledger
 from proctor.callbacks.staged_episodes import Keep
 from proctor.errors import RunFolderError
 from proctor.features import ActionSpec
@@ -22,51 +22,51 @@ PLAN = [EpisodeSpec(task, index, 1000 + index) for task in TASKS for index in ra
 KEYS: list[EpisodeKey] = [spec.key for spec in PLAN]
 
 
-def let_in(line: AppendQueue) -> list[EpisodeKey]:
-    return [key for key, kept in line.next_ones() if kept]
+def let_in(line: AppendOrder) -> list[EpisodeKey]:
+    return [key for key, kept in line.pop_ready() if kept]
 
 
 @pytest.mark.parametrize("order", list(permutations(range(4))))
 def test_episodes_come_in_the_order_of_the_plan_whenever_they_end(order: tuple[int, ...]) -> None:
-    line, came = AppendQueue(PLAN, None), []
+    line, came = AppendOrder(PLAN, None), []
     for place in order:
-        line.ended(KEYS[place], kept=True)
+        line.mark_ended(KEYS[place], kept=True)
         came += let_in(line)
     assert came == KEYS
 
 
 def test_nobody_passes_an_episode_that_goes_on() -> None:
-    line = AppendQueue(PLAN, None)
+    line = AppendOrder(PLAN, None)
     for key in KEYS[1:]:
-        line.ended(key, kept=True)
+        line.mark_ended(key, kept=True)
     assert let_in(line) == []
-    line.ended(KEYS[0], kept=False)
+    line.mark_ended(KEYS[0], kept=False)
     assert let_in(line) == KEYS[1:]
 
 
 def test_a_further_episode_of_a_task_comes_before_those_of_the_next() -> None:
-    line = AppendQueue(PLAN, None)
+    line = AppendOrder(PLAN, None)
     further = EpisodeSpec(TASKS[0], 2, 1002)
     line.add(further)
     for key in KEYS:
-        line.ended(key, kept=True)
+        line.mark_ended(key, kept=True)
     assert let_in(line) == KEYS[:2]
-    line.ended(further.key, kept=True)
+    line.mark_ended(further.key, kept=True)
     assert let_in(line) == [further.key, *KEYS[2:]]
 
 
 def test_there_is_room_for_so_many_of_a_task_and_no_more() -> None:
-    line = AppendQueue(PLAN, {TASKS[0].key: 1, TASKS[1].key: 5})
+    line = AppendOrder(PLAN, {TASKS[0].key: 1, TASKS[1].key: 5})
     for key in KEYS:
-        line.ended(key, kept=True)
+        line.mark_ended(key, kept=True)
     assert let_in(line) == [KEYS[0], *KEYS[2:]]
 
 
 def test_the_rest_goes_without_those_who_never_ended() -> None:
-    line = AppendQueue(PLAN, None)
-    line.ended(KEYS[1], kept=True)
-    line.ended(KEYS[3], kept=False)
-    assert line.rest() == [(KEYS[1], True), (KEYS[3], False)]
+    line = AppendOrder(PLAN, None)
+    line.mark_ended(KEYS[1], kept=True)
+    line.mark_ended(KEYS[3], kept=False)
+    assert line.pop_all_ended() == [(KEYS[1], True), (KEYS[3], False)]
 
 
 def test_a_ledger_forgets_what_did_not_get_into_the_dataset(tmp_path: Path) -> None:
@@ -122,14 +122,14 @@ def test_only_whole_episodes_are_kept() -> None:
 def test_the_share_of_disturbed_episodes_holds_in_every_first_few(share: float) -> None:
     noise = ActionNoise(0.3, share)
     for n in range(1, 40):
-        assert sum(noise.disturbs(i) for i in range(n)) == int(n * share)
-    assert not any(ActionNoise(0.0, share).disturbs(i) for i in range(9))
+        assert sum(noise.applies_to(i) for i in range(n)) == int(n * share)
+    assert not any(ActionNoise(0.0, share).applies_to(i) for i in range(9))
 
 
 def pushes(noise: ActionNoise, spec: EpisodeSpec, action: ActionSpec) -> np.ndarray:
     disturbance = noise.of(spec, action)
     assert disturbance is not None
-    return np.stack([disturbance.push(step) for step in range(60)])
+    return np.stack([disturbance.noise_at(step) for step in range(60)])
 
 
 def test_pushes_are_bursts_of_the_episode_alone_in_halves_of_the_range() -> None:

@@ -10,9 +10,9 @@ import pytest
 
 from proctor.callbacks import interrupts
 from proctor.callbacks.interrupts import Interrupts
-from proctor.runs.records import Pulse
+from proctor.runs.records import RunProgress
 
-PULSE = Pulse(elapsed_s=4.0, steps=50, batches=0, batched_requests=0)
+PROGRESS = RunProgress(elapsed_s=4.0, steps=50, batches=0, batched_requests=0)
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -61,6 +61,6 @@ def test_one_that_somebody_swallowed_comes_again(monkeypatch: pytest.MonkeyPatch
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGTERM)
         with pytest.raises(KeyboardInterrupt) as stop:
-            heard.pulse(PULSE)
-        heard.pulse(PULSE)  # once
+            heard.on_progress(PROGRESS)
+        heard.on_progress(PROGRESS)  # once
     assert stop.value.args == (signal.SIGTERM,)

@@ -9,12 +9,12 @@ from rich.console import Console
 
 from proctor.benchmarks.fake import Fake, FakeConfig
 from proctor.callbacks import progress
-from proctor.callbacks.progress import FilmingProgress, Progress, ProgressLine
+from proctor.callbacks.progress import Progress, ProgressLine, VideoProgress
 from proctor.runs.journal import row_of
-from proctor.runs.records import Pulse
+from proctor.runs.records import RunProgress
 from proctor.types import EpisodeResult, EpisodeSpec, Outcome
 
-PULSE = Pulse(elapsed_s=4.0, steps=50, batches=0, batched_requests=0)
+PROGRESS = RunProgress(elapsed_s=4.0, steps=50, batches=0, batched_requests=0)
 
 
 def plan(n_tasks: int, n_episodes: int) -> list[EpisodeSpec]:
@@ -29,9 +29,9 @@ def ended(spec: EpisodeSpec, outcome: Outcome, at: float = 0.0) -> EpisodeResult
 def test_a_log_says_nothing_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "_PLAIN_EVERY_S", 0.0)
     log = io.StringIO()
-    filming = FilmingProgress(1, Console(file=log))
+    filming = VideoProgress(1, Console(file=log))
     for _ in range(8):
-        filming.pulse(PULSE)
+        filming.on_progress(PROGRESS)
     filming.on_episode_end(ended(plan(1, 1)[0], Outcome.FAILURE))
     filming.close()
     assert log.getvalue() == "filming 0/1  starting\nfilming 1/1  done in 0:04\n"

@@ -20,8 +20,8 @@ import pytest
 from rich.console import Console
 
 from proctor.benchmarks.fake import Fake, FakeConfig, FakeSim
-from proctor.callbacks.progress import FilmingProgress
-from proctor.callbacks.video import VideoCamera, VideoFile, default_every, side_by_side
+from proctor.callbacks.progress import VideoProgress
+from proctor.callbacks.video import VideoFile, VideoOptions, default_frame_interval, side_by_side
 from proctor.config.sections import VideoSelection, VideoSettings
 from proctor.engine.video_sim import VideoSim
 from proctor.errors import MissingExtra, NoGraphics, UsageError
@@ -34,7 +34,7 @@ from proctor.policies.scripted.random import RandomConfig, RandomPolicy
 from proctor.report.page_data import page_data, read_run
 from proctor.runs.folder import RunFolder
 from proctor.runs.journal import JOURNAL_FILE, read_journal
-from proctor.runs.records import Pulse
+from proctor.runs.records import RunProgress
 from proctor.runs.videos import WARNINGS_FILE, read_warnings
 from proctor.types import EpisodeResult, EpisodeSpec, Outcome, Task
 from tests.conftest import digests
@@ -148,7 +148,7 @@ class CountingSim(FakeSim):
 def test_a_filmed_simulator_renders_every_nth_step_and_nothing_twice(tmp_path: Path) -> None:
     task = Fake(FakeConfig()).tasks()[0]
     inner = CountingSim(FakeConfig(endless=True), task)
-    sim = VideoSim(inner, VideoCamera(tmp_path, ("observation.image",), every=10))
+    sim = VideoSim(inner, VideoOptions(tmp_path, ("observation.image",), every=10))
     sim.reset(EpisodeSpec(task, 0, 1))
     for step in range(1, 51):
         sim.step(np.zeros(2))
@@ -159,13 +159,13 @@ def test_a_filmed_simulator_renders_every_nth_step_and_nothing_twice(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("task_fps", "seen_every", "expected"),
+    ("task_fps", "policy_image_interval", "expected"),
     [(80, 10, 10), (20, 10, 2), (80, 100, 10), (80, 1, 1), (10, 3, 1), (80, 0, 10), (80, 13, 10)],
 )
 def test_pictures_are_those_the_policy_sees_and_at_least_eight_a_second(
-    task_fps: int, seen_every: int, expected: int
+    task_fps: int, policy_image_interval: int, expected: int
 ) -> None:
-    assert default_every(task_fps, seen_every) == expected
+    assert default_frame_interval(task_fps, policy_image_interval) == expected
 
 
 def test_several_cameras_stand_side_by_side() -> None:
@@ -314,12 +314,12 @@ def test_the_camera_takes_over_the_simulators_that_are_open(
 
 def test_the_line_says_how_many_have_been_filmed() -> None:
     said = io.StringIO()
-    progress = FilmingProgress(3, Console(file=said))
+    progress = VideoProgress(3, Console(file=said))
     assert progress.line() == "filming 0/3  starting"
     fake = Fake(FakeConfig())
     done = EpisodeResult(fake.spec(fake.tasks()[0], 0, 1000), Outcome.FAILURE)
     progress.on_episode_end(done)
-    progress.pulse(Pulse(elapsed_s=4.0, steps=50, batches=0, batched_requests=0))
+    progress.on_progress(RunProgress(elapsed_s=4.0, steps=50, batches=0, batched_requests=0))
     assert progress.line() == "filming 1/3  0:08 left"
     progress.close()
     assert said.getvalue() == "filming 1/3  0:08 left\n"

@@ -24,7 +24,7 @@ from proctor.engine.cluster_messages import (
 )
 from proctor.engine.scheduler import Scheduler, SchedulerLimits
 from proctor.errors import PolicyError, WorkerError
-from proctor.runs.records import Pulse
+from proctor.runs.records import RunProgress
 from proctor.types import EpisodeResult, EpisodeSpec, Outcome, Task
 
 SHORT = Task("short", 0, "short", "", max_steps=10, fps=10)
@@ -100,13 +100,13 @@ class Engines:
 class Heard(Callback):
     def __init__(self) -> None:
         self.results: list[EpisodeResult] = []
-        self.last: Pulse | None = None
+        self.last: RunProgress | None = None
 
     def on_episode_end(self, result: EpisodeResult) -> None:
         self.results.append(result)
 
-    def pulse(self, pulse: Pulse) -> None:
-        self.last = pulse
+    def on_progress(self, progress: RunProgress) -> None:
+        self.last = progress
 
 
 def play(

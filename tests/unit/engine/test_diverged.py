@@ -29,7 +29,7 @@ def the_broken(evaluation: Evaluation) -> EpisodeRecord:
     """Return the episode that was made to break; all others are whole."""
     rows = {row.key: row for row in evaluation.rows}
     broken = rows.pop(BROKEN)
-    assert all(row.outcome.whole for row in rows.values())
+    assert all(row.outcome.is_complete for row in rows.values())
     return broken
 
 

@@ -16,7 +16,7 @@ import pytest
 from proctor.benchmarks.base import BenchmarkPlugin
 from proctor.benchmarks.fake import Fake, FakeConfig, FakeSim
 from proctor.benchmarks.guarded_sim import GuardedSim, proctor_code
-from proctor.callbacks.staged_episodes import OpenEpisode, RecordingOptions
+from proctor.callbacks.staged_episodes import EpisodeRecorder, RecordingOptions
 from proctor.engine.episode import Window
 from proctor.errors import SimulatorFault, WorkerError
 from proctor.evaluation.run import Evaluation
@@ -99,15 +99,15 @@ class BreakingBenchmark(Fake):
 def _break_the_recorder(how: str) -> None:
     """Have the recording of every second episode in this process break at its third frame."""
 
-    def begin(self: RecordingOptions, spec: EpisodeSpec) -> OpenEpisode:
-        self.forget(spec.key)
-        return (BreakingTake if spec.index == 1 else OpenEpisode)(self, spec)
+    def begin(self: RecordingOptions, spec: EpisodeSpec) -> EpisodeRecorder:
+        self.discard(spec.key)
+        return (BreakingTake if spec.index == 1 else EpisodeRecorder)(self, spec)
 
     BreakingTake.how = how
     RecordingOptions.begin = begin  # type: ignore[method-assign]
 
 
-class BreakingTake(OpenEpisode):
+class BreakingTake(EpisodeRecorder):
     """A recorded episode whose third frame cannot be encoded."""
 
     how = ""
@@ -137,7 +137,7 @@ def broken(run: MakeRun, where: str, how: str, **flags: Any) -> EpisodeRecord:
     )
     rows = {row.key: row for row in evaluation.rows}
     found = rows.pop(BROKEN)
-    assert all(row.outcome.whole for row in rows.values())
+    assert all(row.outcome.is_complete for row in rows.values())
     counted = 4 if found.outcome is Outcome.DIVERGED else 3
     assert evaluation.tally.episodes == counted
     return found

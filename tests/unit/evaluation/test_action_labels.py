@@ -107,8 +107,8 @@ def test_who_plays_a_stretch_depends_on_the_episode_and_the_step_alone() -> None
     task = Task("point", 0, "point-0", "", 50, fps=10)
     teaching = ExpertLabeling(0.3)
     spec = EpisodeSpec(task, 3, 1003)
-    forwards = [teaching.expert_plays(spec, step) for step in range(2000)]
-    backwards = [teaching.expert_plays(spec, step) for step in reversed(range(2000))]
+    forwards = [teaching.expert_acts(spec, step) for step in range(2000)]
+    backwards = [teaching.expert_acts(spec, step) for step in reversed(range(2000))]
     assert forwards == backwards[::-1]
     assert 0.2 < np.mean(forwards) < 0.4
     assert all(len(set(forwards[i : i + 10])) == 1 for i in range(0, 2000, 10))

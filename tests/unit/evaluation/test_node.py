@@ -160,13 +160,13 @@ def test_a_simulator_stays_open_while_the_head_has_more_of_its_task(
 
 
 def test_a_film_travels_with_its_episode_and_leaves_nothing(place: Path, tmp_path: Path) -> None:
-    from proctor.callbacks.video import VideoCamera
+    from proctor.callbacks.video import VideoOptions
 
     order, prepared = order_of(tmp_path)
     node = Node(order, cores=1)
     try:
         listen(node, lambda told: told[-1].simulators > 0)
-        camera = VideoCamera(tmp_path / "head", tuple(prepared.benchmark.features())[:1])
+        camera = VideoOptions(tmp_path / "head", tuple(prepared.benchmark.features())[:1])
         spec = prepared.plan[0]
         told = listen(
             node, lambda told: bool(ended(told)), EpisodeBatch((spec,), RolloutOptions({}, camera))

@@ -179,7 +179,7 @@ def test_an_episode_on_its_way_into_the_dataset_is_not_lost(
         return append(self, takes)
 
     with monkeypatch.context() as patched:
-        patched.setattr(appender, "_MOST_TAKES", 1)
+        patched.setattr(appender, "_MAX_EPISODES", 1)
         patched.setattr(DatasetWriter, "append_all", breaks_down)
         with pytest.raises(KeyboardInterrupt):
             record(tmp_path / "d")

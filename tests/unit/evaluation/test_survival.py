@@ -29,7 +29,7 @@ from proctor.errors import RunFolderError, WorkerError
 from proctor.features import Feature, FeatureKind
 from proctor.runs.folder import write_whole
 from proctor.runs.journal import read_journal
-from proctor.runs.records import Pulse
+from proctor.runs.records import RunProgress
 from tests.unit.commands.test_cli import PROCTOR, SLOW_RUN, wait_for_episodes
 
 STATE = {"observation.state": Feature(FeatureKind.STATE, (2,), "float32")}
@@ -187,7 +187,7 @@ def test_a_reward_that_is_no_number_breaks_the_simulator_not_the_policy() -> Non
 
 def test_a_session_log_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     log = EffortLog(tmp_path)
-    log.pulse(Pulse(1.0, 2, 3, 4))
+    log.on_progress(RunProgress(1.0, 2, 3, 4))
     (tmp_path / "sessions.jsonl").mkdir()
     with pytest.raises(RunFolderError, match=r"cannot write .*sessions\.jsonl"):
         log.close()

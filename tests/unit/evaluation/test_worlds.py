@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from proctor.benchmarks.fake import Fake
-from proctor.callbacks.wandb import WandbConfig, rate_figures
+from proctor.callbacks.wandb import WandbConfig, success_metrics
 from proctor.cli import main
 from proctor.evaluation import tracking
 from proctor.evaluation.run import Evaluation
@@ -130,7 +130,7 @@ def test_a_run_whose_worlds_all_differ_is_warned_of_nothing(run: Callable[..., E
 
 def test_what_is_logged_while_a_run_goes_on_allows_for_repeats_too() -> None:
     ended = [(Outcome.SUCCESS, key) for key in keys(3, 3)]
-    figures = rate_figures(Counts.of([*ended, (Outcome.ERROR, ("s", 0, "w9"))]))
+    figures = success_metrics(Counts.of([*ended, (Outcome.ERROR, ("s", 0, "w9"))]))
     assert (figures["episodes"], figures["worlds"]) == (7, 2)
     assert figures["success/low95"] == pytest.approx((wilson_interval(2, 2) or (0,))[0])
 
@@ -141,11 +141,11 @@ def test_wandb_is_told_the_interval_that_allows_for_a_rule_which_may_stop_the_ru
     rows, told = eight_episodes(), []
     resolved = {**RECORD.resolved, "eval": {"stop_when": "ci_width<0.5"}}
     made = SimpleNamespace(finish=lambda results, failed: None)
-    monkeypatch.setattr(tracking, "WandbLog", lambda *parts: told.append(parts[3]) or made)
+    monkeypatch.setattr(tracking, "WandbCallback", lambda *parts: told.append(parts[3]) or made)
     with tracking.wandb_tracking(
         WandbConfig(enable=True), tmp_path, replace(RECORD, resolved=resolved), rows
     ):
-        figures = rate_figures(told[0])
+        figures = success_metrics(told[0])
     interval = figures["success/low95"], figures["success/high95"]
     assert interval == tally(rows, AnytimeInterval(0.5)).interval != tally(rows).interval
 

@@ -14,7 +14,7 @@ from proctor.errors import RunFolderError
 from proctor.report.served_pages import list_page, live_page
 from proctor.runs.folder import RunFolder
 from proctor.runs.journal import JOURNAL_FILE, read_journal
-from proctor.system.platform_info import versions
+from proctor.system.platform_info import installed_versions
 from tests.run_folders import eight_episodes, write_run
 
 DATA = Path(__file__).with_name("data")
@@ -31,7 +31,7 @@ def kept(name: str, tmp_path: Path) -> Path:
     """A copy, as if its versions were those installed here and its processor another one."""
     folder = Path(shutil.copytree(DATA / name, tmp_path / name))
     if name == UNNUMBERED:
-        known = versions(("numpy",))
+        known = installed_versions(("numpy",))
         here = {name: known[name] for name in ("numpy", "proctor")}
         here["python"] = ".".join(known["python"].split(".")[:2])
         change(

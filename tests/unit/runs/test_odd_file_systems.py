@@ -18,7 +18,7 @@ from proctor.errors import FolderInUse, RunFolderError
 from proctor.evaluation.run import Evaluation
 from proctor.runs.folder import RunFolder
 from proctor.runs.journal import read_journal
-from proctor.system.locks import CLAIM_FILE, in_use, take_lock, try_lock
+from proctor.system.locks import CLAIM_FILE, acquire_lock, is_locked, try_lock
 from tests.unit.commands.test_shell import QUICK_RUN, proctor_where_nothing_locks
 
 
@@ -49,7 +49,7 @@ def test_without_locks_a_second_process_is_kept_out_too(tmp_path: Path) -> None:
     with RunFolder(tmp_path).locked():
         owner = f"process {os.getpid()} of {socket.gethostname()}"
         with pytest.raises(FolderInUse, match=f"in use by {owner}; .* remove .*{CLAIM_FILE}"):
-            take_lock(tmp_path)
+            acquire_lock(tmp_path)
         assert (tmp_path / CLAIM_FILE).exists()
     with RunFolder(tmp_path).locked():
         pass
@@ -58,32 +58,32 @@ def test_without_locks_a_second_process_is_kept_out_too(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("no_locks")
 def test_what_a_killed_process_claimed_is_free(tmp_path: Path) -> None:
     (tmp_path / CLAIM_FILE).write_text(f"{ended_process()} {socket.gethostname()}\n")
-    take_lock(tmp_path).release()
+    acquire_lock(tmp_path).release()
     (tmp_path / CLAIM_FILE).write_text(f"{os.getpid()} {socket.gethostname()}\n")
-    take_lock(tmp_path).release()  # an earlier process had our number, as in containers
+    acquire_lock(tmp_path).release()  # an earlier process had our number, as in containers
     assert [path.name for path in tmp_path.iterdir()] == [".lock"]
 
 
 @pytest.mark.usefixtures("no_locks")
 def test_a_page_is_told_who_works_in_a_folder_without_locks(tmp_path: Path) -> None:
-    assert not in_use(tmp_path)
-    lock = take_lock(tmp_path)
-    assert in_use(tmp_path)
+    assert not is_locked(tmp_path)
+    lock = acquire_lock(tmp_path)
+    assert is_locked(tmp_path)
     lock.release()
-    assert not in_use(tmp_path)
+    assert not is_locked(tmp_path)
     (tmp_path / CLAIM_FILE).write_text(f"{ended_process()} {socket.gethostname()}\n")
-    assert not in_use(tmp_path)
+    assert not is_locked(tmp_path)
     (tmp_path / CLAIM_FILE).write_text(f"{ended_process()} another-machine\n")
-    assert in_use(tmp_path)
+    assert is_locked(tmp_path)
 
 
 def test_asking_whether_a_folder_is_in_use_leaves_no_trace(tmp_path: Path) -> None:
-    assert not in_use(tmp_path)
+    assert not is_locked(tmp_path)
     assert list(tmp_path.iterdir()) == []
-    lock = take_lock(tmp_path)
-    assert in_use(tmp_path)
+    lock = acquire_lock(tmp_path)
+    assert is_locked(tmp_path)
     lock.release()
-    assert not in_use(tmp_path)
+    assert not is_locked(tmp_path)
 
 
 def test_a_run_that_starts_while_a_page_asks_is_not_refused(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_a_run_that_starts_while_a_page_asks_is_not_refused(tmp_path: Path) -> N
     asked = try_lock(tmp_path / ".lock", shared=True)  # as a page has it, for an instant
     assert asked is not None
     threading.Timer(0.01, asked.release).start()
-    take_lock(tmp_path).release()
+    acquire_lock(tmp_path).release()
 
 
 @pytest.mark.usefixtures("no_locks")
@@ -102,10 +102,10 @@ def test_a_claim_that_nobody_can_judge_holds(tmp_path: Path, said: str) -> None:
     content = said.replace("HOST", socket.gethostname())
     (tmp_path / CLAIM_FILE).write_text(content, encoding="latin-1")
     with pytest.raises(FolderInUse, match="remove"):
-        take_lock(tmp_path)
+        acquire_lock(tmp_path)
     (tmp_path / CLAIM_FILE).write_text(f"{ended_process()} another-machine\n")
     with pytest.raises(FolderInUse, match="of another-machine"):
-        take_lock(tmp_path)
+        acquire_lock(tmp_path)
 
 
 @pytest.mark.usefixtures("no_locks")
@@ -124,7 +124,7 @@ def test_who_comes_late_to_a_left_claim_puts_the_new_one_back(
 
     monkeypatch.setattr(Path, "rename", late)
     with pytest.raises(FolderInUse):
-        take_lock(tmp_path)
+        acquire_lock(tmp_path)
     assert claim.read_text() == "1 first\n"
 
 

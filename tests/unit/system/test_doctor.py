@@ -13,7 +13,7 @@ from proctor.errors import NoGraphics
 from proctor.evaluation import smoke_test
 from proctor.evaluation.smoke_test import SmokeTestOutput, SmokeTestResult
 from proctor.system import doctor, gl, gl_probe
-from proctor.system.doctor import DoctorLevel, Gpus
+from proctor.system.doctor import DoctorLevel, GpuInfo
 from proctor.system.gl_probe import GlProbe
 from proctor.system.platform_info import cgroup_memory_bytes
 
@@ -39,7 +39,7 @@ def examine(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 
     def examine(
         *probes: GlProbe,
-        gpus: Gpus = Gpus(),  # noqa: B008
+        gpus: GpuInfo = GpuInfo(),  # noqa: B008
         mujoco: str | None = doctor.TESTED["mujoco"],
         metaworld: str | None = doctor.TESTED["metaworld"],
         memory: int = 64 * GIB,
@@ -172,7 +172,7 @@ def test_a_broken_mujoco_gl_fails_although_others_render(
 
 
 def test_drawing_on_the_cpu_beside_a_gpu_is_a_warning(examine: Examine) -> None:
-    gpus = Gpus(("NVIDIA H200",), "2.13.0", usable=True)
+    gpus = GpuInfo(("NVIDIA H200",), "2.13.0", usable=True)
     code, report = examine(NO_EGL, OSMESA, gpus=gpus)
     assert code == 0
     assert "warn  rendering  osmesa draws on the CPU although there is a GPU" in report
@@ -183,14 +183,14 @@ def test_drawing_on_the_cpu_beside_a_gpu_is_a_warning(examine: Examine) -> None:
 @pytest.mark.parametrize(
     ("gpus", "level", "text"),
     [
-        (Gpus(("H200",)), DoctorLevel.OK, "H200; torch is not installed"),
-        (Gpus(("H200",), "2.13.0"), DoctorLevel.WARN, "H200, which torch 2.13.0 cannot use"),
-        (Gpus((), "2.13.0", torch_error="OSError: x"), DoctorLevel.FAIL, "cannot be imported"),
-        (Gpus((), "2.13.0+cpu"), DoctorLevel.OK, "none (torch 2.13.0+cpu)"),
+        (GpuInfo(("H200",)), DoctorLevel.OK, "H200; torch is not installed"),
+        (GpuInfo(("H200",), "2.13.0"), DoctorLevel.WARN, "H200, which torch 2.13.0 cannot use"),
+        (GpuInfo((), "2.13.0", torch_error="OSError: x"), DoctorLevel.FAIL, "cannot be imported"),
+        (GpuInfo((), "2.13.0+cpu"), DoctorLevel.OK, "none (torch 2.13.0+cpu)"),
     ],
 )
 def test_a_gpu_is_of_use_only_with_a_torch_that_uses_it(
-    gpus: Gpus, level: DoctorLevel, text: str
+    gpus: GpuInfo, level: DoctorLevel, text: str
 ) -> None:
     finding = doctor.gpu_finding(gpus)
     assert finding.level is level
@@ -209,7 +209,7 @@ def test_a_folder_that_cannot_be_written_is_a_warning(
 
 def test_the_report_fits_80_columns(examine: Examine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MUJOCO_GL", "glfw")
-    gpus = Gpus(("NVIDIA H200",) * 8, "2.13.0", torch_error="ImportError: " + "x" * 100)
+    gpus = GpuInfo(("NVIDIA H200",) * 8, "2.13.0", torch_error="ImportError: " + "x" * 100)
     wordy = GlProbe("egl", error="word " * 60)
     for probes in ((wordy, NO_OSMESA, NO_GLFW), (wordy, OSMESA, GlProbe("glfw", frame_ms=1.0))):
         _, report = examine(*probes, gpus=gpus, mujoco="3.4.1", memory=GIB)
@@ -248,14 +248,14 @@ def test_version_one_memory_limits_are_read(tmp_path: Path) -> None:
 def test_the_fastest_backend_is_taken_and_egl_when_it_is_close(
     egl_ms: float, osmesa_ms: float, chosen: str
 ) -> None:
-    best = gl.fastest([GlProbe("egl", frame_ms=egl_ms), GlProbe("osmesa", "", osmesa_ms)])
+    best = gl.pick_fastest([GlProbe("egl", frame_ms=egl_ms), GlProbe("osmesa", "", osmesa_ms)])
     assert best is not None
     assert best.backend == chosen
 
 
 def test_two_ways_to_the_same_device_are_equally_fast_whatever_the_clock_says() -> None:
     probes = [GlProbe("egl", frame_ms=90, device="llvmpipe"), GlProbe("osmesa", "", 9, "llvmpipe")]
-    assert gl.fastest(probes) is probes[0]
+    assert gl.pick_fastest(probes) is probes[0]
 
 
 @pytest.mark.parametrize(
@@ -274,7 +274,7 @@ def test_the_choice_is_told_in_one_line(
     probes: tuple[GlProbe, ...], line: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gl, "probe_backends", lambda backends: probes)
-    assert gl.describe_choice() == line
+    assert gl.describe_chosen_backend() == line
 
 
 def test_mujoco_gl_leaves_no_choice(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,7 +288,7 @@ def test_mujoco_gl_leaves_no_choice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gl, "probe_backends", probe)
     assert gl.gl_variables(needed=True) == {"MUJOCO_GL": "osmesa"}
     assert set(tried) == {("osmesa",)}
-    assert gl.describe_choice() is None
+    assert gl.describe_chosen_backend() is None
 
 
 def test_no_backend_at_all_is_an_error_that_names_each(monkeypatch: pytest.MonkeyPatch) -> None:

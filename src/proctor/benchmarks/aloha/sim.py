@@ -13,11 +13,11 @@ from proctor.benchmarks.mujoco.render_config import RenderSettings
 from proctor.benchmarks.mujoco.rendering import CameraRenderer
 from proctor.benchmarks.mujoco.world import world_state
 from proctor.features import IMAGES, STATE, Array, Observation
-from proctor.system.environment import environment_set
+from proctor.system.environment import temporary_environment
 from proctor.types import EpisodeSpec, StepResult
 
 # Else dm_control loads GL, with a backend of its own choice, which we never use.
-with environment_set({"MUJOCO_GL": "disable"}):
+with temporary_environment({"MUJOCO_GL": "disable"}):
     from dm_control.mujoco import Physics
     from dm_control.rl.control import Environment
     from gym_aloha.constants import ASSETS_DIR, DT

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
-from proctor.system.generators import WHILE_OPENING, seed_generators
+from proctor.system.global_rng import SEED_BEFORE_RESET, seed_global_rng
 
 _MOST_STEPS = 100
 _ENOUGH_S = 5.0
@@ -44,7 +44,7 @@ def detect_carryover(fresh: Any, open_another: Callable[[], Any], horizon: int |
     if all(_forgets(fresh, seed, steps, first) for seed in range(1, rounds + 1)):
         return Carryover.NONE
     fresh.close()
-    seed_generators(WHILE_OPENING)
+    seed_global_rng(SEED_BEFORE_RESET)
     another = open_another()
     again, _ = _course(another, 0, steps)
     another.close()
@@ -64,7 +64,7 @@ def _course(env: Any, seed: int, most_steps: int, most_s: float = math.inf) -> t
     """
     from proctor.benchmarks.gym.spaces import flatten_numbers
 
-    seed_generators(seed)
+    seed_global_rng(seed)
     env.action_space.seed(seed)
     seen, _ = env.reset(seed=seed)
     digest = hashlib.blake2b(flatten_numbers(env.observation_space, seen).tobytes())

@@ -18,8 +18,8 @@ from proctor.benchmarks.gym.probe import EnvFacts, OpenedTask, ProbeRefusal, Pro
 from proctor.benchmarks.gym.success import CHOICES, SuccessInputs, SuccessSource
 from proctor.errors import UsageError
 from proctor.features import FILM, Feature, FeatureKind
-from proctor.system.generators import WHILE_OPENING, seed_generators
 from proctor.system.gl import choose_backend_on_import
+from proctor.system.global_rng import SEED_BEFORE_RESET, seed_global_rng
 from proctor.system.user_code import error_location, exception_line
 
 _DEFAULT_FPS = 30
@@ -40,7 +40,7 @@ def inspect_env(question: ProbeRequest) -> EnvFacts:
     """
     from proctor.benchmarks.gym.spaces import action_spec, observation_entries
 
-    seed_generators(WHILE_OPENING)
+    seed_global_rng(SEED_BEFORE_RESET)
     with choose_backend_on_import():
         opened = question.opener.tasks()
     env = opened[0].env

@@ -12,7 +12,7 @@ from proctor.benchmarks.gym.benchmark import GymAdapter, GymAdapterConfig
 from proctor.benchmarks.gym.probe import EnvFacts, OpenedTask
 from proctor.errors import MissingExtra, UsageError, did_you_mean
 from proctor.system.source_files import module_hashes
-from proctor.system.user_code import import_named, search_here
+from proctor.system.user_code import add_current_folder_to_path, import_user_module
 
 _PACKAGES = {
     "gymnasium_robotics": (
@@ -83,7 +83,7 @@ class GymOpener:
         package = self.id.rpartition(":")[0]
         try:
             if package:
-                import_named(package)
+                import_user_module(package)
             return gymnasium.spec(self.suite)
         except ModuleNotFoundError as missing:
             if missing.name != package.partition(".")[0]:
@@ -133,7 +133,7 @@ class Gym(GymAdapter):
     def __init__(self, config: GymConfig, facts: EnvFacts | None) -> None:
         self._package = config.id.rpartition(":")[0]
         if self._package:
-            search_here()
+            add_current_folder_to_path()
         super().__init__("gym", config, GymOpener(config.id, config.kwargs), facts)
 
     def protocol(self) -> dict[str, Any]:

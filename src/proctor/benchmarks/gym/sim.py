@@ -14,8 +14,8 @@ from proctor.benchmarks.gym.spaces import flatten_numbers, observation_entries, 
 from proctor.benchmarks.gym.success import SuccessInputs, SuccessRule
 from proctor.errors import WorkerError
 from proctor.features import FILM, Array, Observation
-from proctor.system.generators import WHILE_OPENING, seed_generators
 from proctor.system.gl import gl_variables
+from proctor.system.global_rng import SEED_BEFORE_RESET, seed_global_rng
 from proctor.types import EpisodeSpec, StepResult
 
 _QUIET_PYGAME = {"PYGAME_HIDE_SUPPORT_PROMPT": "1", "SDL_VIDEODRIVER": "dummy"}
@@ -46,9 +46,9 @@ class GymSim:
         """Reset the environment with the spec's seed."""
         if self._fresh and self._used:
             self._env.close()
-            seed_generators(WHILE_OPENING)
+            seed_global_rng(SEED_BEFORE_RESET)
             self._env = self._open()
-            seed_generators(spec.seed)
+            seed_global_rng(spec.seed)
         self._used = True
         self._seen, _ = self._env.reset(seed=spec.seed)
         self._steps, self._horizon = 0, spec.task.max_steps

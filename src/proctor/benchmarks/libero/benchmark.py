@@ -35,7 +35,7 @@ from proctor.benchmarks.selection import (
 )
 from proctor.errors import UsageError, did_you_mean
 from proctor.features import ENVIRONMENT_STATE, STATE, ActionSpec, Expert, Feature, FeatureKind
-from proctor.fingerprint import NAMES, PRESENTATION
+from proctor.fingerprint import NAME_LIST, PRESENTATION
 from proctor.lerobot_flags import LerobotFlag
 from proctor.system.gl import gl_variables
 from proctor.types import EpisodeSpec, Task
@@ -106,7 +106,7 @@ class LiberoConfig(RenderedConfig):
     )
     camera_name: str = field(
         default="agentview_image,robot0_eye_in_hand_image",
-        metadata={"help": f"cameras, comma-separated, of {', '.join(CAMERAS)}"} | NAMES,
+        metadata={"help": f"cameras, comma-separated, of {', '.join(CAMERAS)}"} | NAME_LIST,
     )
     camera_name_mapping: dict[str, str] | None = field(
         default=None,

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from proctor.benchmarks.mujoco.log import log_mujoco_warnings
-from proctor.system.environment import environment_set
+from proctor.system.environment import temporary_environment
 
 _CONTROL_HZ = 20
 
@@ -31,7 +31,7 @@ def import_libero() -> None:
         return
     with tempfile.TemporaryDirectory(prefix="proctor-libero-") as folder:
         Path(folder, "config.yaml").write_text("{}\n")
-        with environment_set({"LIBERO_CONFIG_PATH": folder, "MUJOCO_GL": "disable"}):
+        with temporary_environment({"LIBERO_CONFIG_PATH": folder, "MUJOCO_GL": "disable"}):
             _import_robosuite_macros()
             importlib.import_module("libero.libero.envs")
 

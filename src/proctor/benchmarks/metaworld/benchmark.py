@@ -39,7 +39,7 @@ from proctor.features import (
     FeatureKind,
     Observation,
 )
-from proctor.fingerprint import NAMES
+from proctor.fingerprint import NAME_LIST
 from proctor.lerobot_flags import LerobotFlag
 from proctor.system.gl import gl_variables
 from proctor.types import Task
@@ -67,7 +67,7 @@ class MetaworldConfig(RenderedConfig):
     )
     camera_name: str = field(
         default="corner2",
-        metadata={"help": f"cameras, comma-separated, of {', '.join(CAMERAS)}"} | NAMES,
+        metadata={"help": f"cameras, comma-separated, of {', '.join(CAMERAS)}"} | NAME_LIST,
     )
     camera_name_mapping: dict[str, str] | None = field(
         default=None,

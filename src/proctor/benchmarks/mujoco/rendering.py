@@ -10,7 +10,7 @@ from typing import Any
 
 from proctor.benchmarks.mujoco.render_config import RenderSettings
 from proctor.features import Array
-from proctor.system.gl import _chosen_backend
+from proctor.system.gl import process_backend
 
 _GL_MODULES = {"egl": "mujoco.egl", "osmesa": "mujoco.osmesa", "cgl": "mujoco.cgl"}
 
@@ -23,7 +23,7 @@ class CameraRenderer:
     ) -> None:
         import mujoco
 
-        _bind_gl_context(_chosen_backend())
+        _bind_gl_context(process_backend())
         buffer = model.vis.global_
         buffer.offheight = max(buffer.offheight, pictures.height)
         buffer.offwidth = max(buffer.offwidth, pictures.width)

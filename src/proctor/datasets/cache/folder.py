@@ -21,7 +21,7 @@ import msgspec
 from proctor.datasets.cache_settings import GB
 from proctor.errors import DatasetError
 from proctor.system.files import atomic_write, read_regular_file
-from proctor.system.locks import LOCK_FILE, Lock, lacks_locks, try_lock
+from proctor.system.locks import LOCK_FILE, Lock, is_locking_unsupported, try_lock
 
 FORMAT = 1
 _CARD, _USE, _GONE = "entry.json", "use.lock", ".gone-"
@@ -147,7 +147,7 @@ def _locked(folder: Path) -> Iterator[list[Path]]:
         finally:
             lock.release()
     except OSError as error:
-        if lacks_locks(error):
+        if is_locking_unsupported(error):
             raise DatasetError(
                 f"the file system of {folder} knows no locks, which a shared cache needs: choose "
                 "another with --dataset.cache_dir, or --dataset.cache=ram"

@@ -18,7 +18,7 @@ from pathlib import Path
 from proctor.datasets.writing.staging import lock_dataset, unlock_dataset
 from proctor.errors import FolderInUse, UsageError
 from proctor.system.files import recover_swap, swap, sync, sync_folder
-from proctor.system.locks import CLAIM_FILE, LOCK_FILE, take_lock
+from proctor.system.locks import CLAIM_FILE, LOCK_FILE, acquire_lock
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ def _remove_leftovers(place: Destination) -> None:
     """Remove what edits of this place that were killed have left; one that goes on has a lock."""
     for left in place.root.parent.glob(f".{glob.escape(place.root.name)}.edited-*"):
         with contextlib.suppress(FolderInUse):
-            lock = take_lock(left)
+            lock = acquire_lock(left)
             shutil.rmtree(left)
             lock.release()
 

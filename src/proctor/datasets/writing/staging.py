@@ -25,7 +25,7 @@ from proctor.datasets.writing.file_allocation import FileAllocation, FileNumber
 from proctor.errors import DatasetError, FolderInUse
 from proctor.features import Array
 from proctor.system.files import UNFINISHED, atomic_write, read_regular_file, sync_folder
-from proctor.system.locks import LOCK_FILE, Lock, take_lock
+from proctor.system.locks import LOCK_FILE, Lock, acquire_lock
 
 WORKSHOP = ".proctor"
 _MOST = 2**40
@@ -131,7 +131,7 @@ def lock_dataset(root: Path) -> Lock:
         DatasetError: one is there.
     """
     try:
-        return take_lock(root)
+        return acquire_lock(root)
     except FolderInUse:
         raise DatasetError(
             f"{root} is being recorded or edited by another process; wait until it has ended"

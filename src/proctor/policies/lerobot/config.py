@@ -23,7 +23,7 @@ from proctor.features import (
     Interface,
     NormMode,
 )
-from proctor.fingerprint import PRESENTATION, ConfigUse, defining_fields, only_for
+from proctor.fingerprint import PRESENTATION, ConfigUse, defining_fields, flag_only_for
 from proctor.policies.base import PolicyConfig, PolicyPlugin
 from proctor.policies.latency import check_lasting
 from proctor.policies.lerobot.feature_json import decode_features, encode_features, version_tuple
@@ -45,10 +45,10 @@ NOT_A_FLAG = {"hidden": True}
 
 def training_field(help_text: str) -> dict[str, Any]:
     """Return the metadata of a field of config.json that only a training has a use for."""
-    return {"help": help_text} | only_for(ConfigUse.TRAINING)
+    return {"help": help_text} | flag_only_for(ConfigUse.TRAINING)
 
 
-_EVALUATION = only_for(ConfigUse.EVALUATION)
+_EVALUATION = flag_only_for(ConfigUse.EVALUATION)
 
 
 def run_flag(help_text: str) -> dict[str, Any]:

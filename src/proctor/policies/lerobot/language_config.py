@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from proctor.fingerprint import ConfigUse, only_for
+from proctor.fingerprint import ConfigUse, flag_only_for
 from proctor.policies.lerobot.config import CheckpointConfig, run_flag
 
 
@@ -18,7 +18,7 @@ class LanguageConfig(CheckpointConfig):
     dtype: str | None = field(
         default=None,
         metadata=run_flag("weights: float32, bfloat16, float16; else as their file has them")
-        | only_for(ConfigUse.EVALUATION),
+        | flag_only_for(ConfigUse.EVALUATION),
     )
 
     @property

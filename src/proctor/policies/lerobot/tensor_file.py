@@ -22,7 +22,7 @@ import torch
 
 from proctor.errors import UsageError
 from proctor.policies.lerobot.step import Tensors
-from proctor.system.files import MOST_JSON, read_regular_file
+from proctor.system.files import MAX_JSON_BYTES, read_regular_file
 
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
 _METADATA = "__metadata__"
@@ -174,7 +174,7 @@ def _read(fd: int, size: int, path: Path, on_read: Callable[[bytes | memoryview]
     if start[8:] != b"{" and (start[:2] == b"PK" or start[:1] == b"\x80"):
         raise UsageError(f"{path} is a pickle, which can run code: refused (use safetensors)")
     length = int.from_bytes(start[:8], "little")
-    if size < 9 or not 1 <= length <= min(size - 8, MOST_JSON):
+    if size < 9 or not 1 <= length <= min(size - 8, MAX_JSON_BYTES):
         raise ValueError(f"{size} bytes, no readable header")
     header = bytearray(length)
     header[:1] = start[8:]

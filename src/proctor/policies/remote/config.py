@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from proctor.errors import UsageError
-from proctor.fingerprint import API_KEY_VARIABLE, PRESENTATION, secret_from
+from proctor.fingerprint import API_KEY_VARIABLE, PRESENTATION, secret_metadata
 from proctor.policies.base import PolicyConfig
 from proctor.policies.remote.address import Address, addresses_of, is_word
 from proctor.protocols.inference_messages import Protocol
@@ -119,7 +119,7 @@ class RemoteConfig(PolicyConfig):
             f"other users see it, so rather set {API_KEY_VARIABLE} or api_key_file"
         }
         | PRESENTATION
-        | secret_from(API_KEY_VARIABLE),
+        | secret_metadata(API_KEY_VARIABLE),
     )
     api_key_file: Path | None = field(
         default=None,

@@ -22,7 +22,7 @@ class ConnectionSettings:
     answer_s: float = 120.0
     api_key: str | None = None
     most_bytes: int = MOST_BYTES
-    say: Callable[[str], None] = lambda line: None
+    warn: Callable[[str], None] = lambda line: None
     """Told what a user should know of a server's answers."""
 
 

@@ -85,7 +85,7 @@ class GrootConnection:
         if reply.actions is None:
             raise ProtocolError(f"the server says: {summarize_traceback(reply.trouble or '')}")
         if len(reply.parts) > 1:
-            self._settings.say(f"the actions are {', '.join(reply.parts)}, side by side")
+            self._settings.warn(f"the actions are {', '.join(reply.parts)}, side by side")
         return reply.actions
 
     def end(self) -> None:

@@ -29,7 +29,7 @@ from proctor.policies.remote.names import (
 from proctor.policies.remote.server_pool import EpisodeConnection, ServerPool, served_policy_name
 from proctor.protocols import groot, lerobot, openpi, vla_eval
 from proctor.protocols.inference_messages import InferenceRequest, Protocol, ServerInfo
-from proctor.system.memory import keep_large_blocks
+from proctor.system.memory import keep_freed_memory
 from proctor.system.warn_once import WarnOnce
 from proctor.types import EpisodeSpec
 
@@ -48,13 +48,13 @@ class RemotePolicy(Policy):
 
     def __init__(self, config: RemoteConfig, interface: Interface) -> None:
         addresses = config.addresses
-        keep_large_blocks()
+        keep_freed_memory()
         spoken = _spoken(config, interface)
         once = WarnOnce()
         settings = ConnectionSettings(
             answer_s=config.timeout_s,
             api_key=config.api_key,
-            say=lambda line: once.say(f"note: {addresses[0]}: {line}"),
+            warn=lambda line: once.warn(f"note: {addresses[0]}: {line}"),
         )
         self._config = config
         self._pool = ServerPool(addresses, lambda at: spoken.link(at, settings), config.retry_s)

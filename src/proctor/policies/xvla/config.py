@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from proctor.errors import UsageError
 from proctor.features import IMAGES, FeatureKind, Interface, NormMode
-from proctor.fingerprint import ConfigUse, only_for
+from proctor.fingerprint import ConfigUse, flag_only_for
 from proctor.policies.lerobot import shared_fields as shared
 from proctor.policies.lerobot.config import CheckpointPlugin
 from proctor.policies.lerobot.config_mixins import ChunkMixin
@@ -66,7 +66,7 @@ class XVlaConfig(ChunkMixin, LanguageConfig):
     dtype: str | None = field(
         default="float32",
         metadata={"help": "dtype of weights and activations: float32, bfloat16, float16"}
-        | only_for(ConfigUse.EVALUATION),
+        | flag_only_for(ConfigUse.EVALUATION),
     )
     normalization_mapping: dict[str, NormMode] = shared.normalization(
         VISUAL=NormMode.IDENTITY, STATE=NormMode.IDENTITY, ACTION=NormMode.IDENTITY

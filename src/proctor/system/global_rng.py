@@ -13,24 +13,24 @@ from typing import Any
 
 import numpy as np
 
-WHILE_OPENING = 0
+SEED_BEFORE_RESET = 0
 """Seeds what a simulator draws before its first reset: the same in every process."""
 
 
-def seed_generators(seed: int) -> None:
+def seed_global_rng(seed: int) -> None:
     """Seed both, as a script would that plays one episode of this seed."""
     random.seed(seed)
     np.random.seed(seed % 2**32)
 
 
-class IsolatedGenerators:
+class IsolatedRng:
     """The generators as one guest of this process sees them, who must not disturb the others'."""
 
     def __init__(self) -> None:
         self._state: tuple[Any, Any] | None = None
 
     @contextmanager
-    def in_use(self) -> Iterator[None]:
+    def activated(self) -> Iterator[None]:
         """Put the guest's generators in place of the process's own while the block runs.
 
         Costs a fraction of a millisecond: for a chunk of steps, rather than for each.
