@@ -82,7 +82,8 @@ def test_what_a_cluster_cannot_do_is_refused(
 
 def test_a_cluster_is_not_told_the_flags_of_the_command() -> None:
     told = (
-        "from proctor.system.ray_cluster import join_cluster; leave = join_cluster('local'); import ray; "
+        "from proctor.system.ray_cluster import join_cluster; leave = join_cluster('local'); "
+        "import ray; "
         "print([job['Entrypoint'] for job in ray._private.state.jobs()]); leave()"
     )
     command = [sys.executable, "-c", told, "--policy.api_key=SESAME"]
