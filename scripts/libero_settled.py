@@ -13,7 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from proctor.benchmarks.libero.benchmark import Libero, LiberoConfig
-from proctor.benchmarks.libero.probe import probe_spec
+from proctor.benchmarks.libero.settling_check import settling_spec
 from proctor.benchmarks.libero.sim import LiberoSim
 from proctor.benchmarks.libero.tasks import SUITES
 
@@ -28,7 +28,7 @@ def main() -> None:
     for task in benchmark.tasks():
         sim = benchmark.make_sim(task)
         assert isinstance(sim, LiberoSim)
-        sim.reset(probe_spec(task))
+        sim.reset(settling_spec(task))
         positions = {n: [round(float(x), 4) for x in p] for n, p in sim.object_positions().items()}
         tasks.setdefault(task.suite, {})[task.name] = positions
         print(task.suite, task.task_id, positions, flush=True)

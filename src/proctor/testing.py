@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from proctor.benchmarks.base import Benchmark, Sim, with_defaults
-from proctor.benchmarks.checks import is_lines
+from proctor.benchmarks.checks import is_text_tuple
 from proctor.engine.chunks import checked_chunks
 from proctor.features import Array, Feature, FeatureKind, Observation
 from proctor.policies.base import Batch, Policy, Query
@@ -39,8 +39,8 @@ def check_sim(
         AssertionError: saying what does not hold.
     """
     benchmark = with_defaults(benchmark)
-    assert is_lines(benchmark.warnings), "warnings is not a tuple of texts"
-    assert is_lines(benchmark.notes), "notes is not a tuple of texts"
+    assert is_text_tuple(benchmark.warnings), "warnings is not a tuple of texts"
+    assert is_text_tuple(benchmark.notes), "notes is not a tuple of texts"
     assert isinstance(benchmark.judged, bool), "judged is not a bool"
     tasks = benchmark.tasks()
     assert tasks, "the benchmark lists no task"

@@ -15,7 +15,7 @@ from proctor.features import ACTION, Feature, FeatureKind
 from proctor.policies.lerobot.config import decode_config
 from proctor.policies.lerobot.weights import Undrawn
 from proctor.policies.pi0_fast.config import Pi0FastConfig
-from proctor.policies.pi0_fast.fast import Fast, Speech
+from proctor.policies.pi0_fast.fast import ActionTokenizer, FastCodec
 from proctor.policies.pi0_fast.network import Pi0Fast
 
 pytestmark = pytest.mark.vla
@@ -45,10 +45,10 @@ class Pieces:
         return "".join(self.pieces[code] for code in codes if code < len(self.pieces))
 
 
-def speech() -> Speech:
+def speech() -> ActionTokenizer:
     ids = MADE_UP["ids"]
-    return Speech(
-        fast=Fast(Pieces(), MADE_UP["fast_scale"], MADE_UP["fast_min_token"]),
+    return ActionTokenizer(
+        fast=FastCodec(Pieces(), MADE_UP["fast_scale"], MADE_UP["fast_min_token"]),
         size=MADE_UP["vocab_size"],
         skip=MADE_UP["fast_skip_tokens"],
         begin=MADE_UP["bos"],
@@ -65,7 +65,7 @@ def case():
         network = Pi0Fast(decode_config(raw, Pi0FastConfig, "golden"))
     with torch.no_grad():
         fill_weights(network, "model.")
-    network.speech = speech()
+    network.action_tokenizer = speech()
     return network.eval(), inputs, expected
 
 
@@ -91,7 +91,7 @@ def test_actions_become_the_same_coefficients_codes_and_tokens(case):
 
 def test_codes_are_lent_the_same_tokens(case):
     _, inputs, expected = case
-    found = [speech().lent(code) for code in inputs["fast.ids"].tolist()]
+    found = [speech().swap_code_and_token(code) for code in inputs["fast.ids"].tolist()]
     assert found == expected["fast.mapped_ids"].tolist()
 
 
@@ -137,22 +137,24 @@ def test_gradients_match(case):
 
 def test_the_same_is_said_and_a_row_ends_where_it_ends(case):
     network, inputs, expected = case
-    assert torch.equal(network.say(inputs), expected["decode.ids"])
+    assert torch.equal(network.generate(inputs), expected["decode.ids"])
     first = {key: value[:1] for key, value in inputs.items()}
-    network.speech = Speech(**{**vars(speech()), "end": 82})
-    assert torch.equal(network.say(first), expected["decode.row0_early_stop"])
-    network.speech = speech()
+    network.action_tokenizer = ActionTokenizer(**{**vars(speech()), "end": 82})
+    assert torch.equal(network.generate(first), expected["decode.row0_early_stop"])
+    network.action_tokenizer = speech()
 
 
 @torch.no_grad()
 def test_what_is_remembered_changes_no_logit(case, monkeypatch):
     network, inputs, expected = case
     seen = []
-    choose = network.choose
+    choose = network.sample_token
     monkeypatch.setattr(
-        network, "choose", lambda out, c: (seen.append(network.vlm.lm_head(out)), choose(out, c))[1]
+        network,
+        "sample_token",
+        lambda out, c: (seen.append(network.vlm.lm_head(out)), choose(out, c))[1],
     )
-    network.say(inputs)
+    network.generate(inputs)
     assert_close("logits", torch.stack(seen, 1), expected["decode.logits"], FORWARD)
 
 
@@ -163,7 +165,7 @@ def test_drawn_tokens_follow_their_chances(case):
     choices = (torch.arange(20_000) + 0.5) / 20_000
     with torch.no_grad():
         chances = (network.vlm.lm_head(out)[0] / 0.7).softmax(-1)
-        found = network.choose(out.expand(20_000, -1), choices)
+        found = network.sample_token(out.expand(20_000, -1), choices)
     network.config.temperature = 0.0
     shares = torch.bincount(found, minlength=96) / 20_000
     assert_close("shares", shares, chances, 1e-4)

@@ -14,7 +14,7 @@ from proctor.features import ACTION, Feature, FeatureKind
 from proctor.policies.lerobot.weights import Undrawn
 from proctor.policies.pi0.config import Pi0Config
 from proctor.policies.pi0.network import Pi0
-from proctor.policies.pi0.paligemma import fitted
+from proctor.policies.pi0.paligemma import resize_with_padding
 from proctor.policies.pi05.config import Pi05Config
 from proctor.policies.pi05.network import Pi05
 from tiny_pi import FLOWS, tiny_flow
@@ -37,16 +37,18 @@ def case(request):
 def test_pictures_are_fitted_as_lerobot_fits_them(case):
     network, inputs, expected = case
     for number, camera in enumerate(network.config.cameras):
-        found = fitted(inputs[camera], *network.config.side)
+        found = resize_with_padding(inputs[camera], *network.config.side)
         assert_close(camera, found, expected[f"image_pre.{number}"], FORWARD)
 
 
 @torch.no_grad()
 def test_what_is_seen_and_read_matches(case):
     network, inputs, expected = case
-    base = fitted(inputs[network.config.cameras[0]], *network.config.side)
+    base = resize_with_padding(inputs[network.config.cameras[0]], *network.config.side)
     assert_close("vision", network.vlm.tower(base), expected["vision_last_hidden.0"], FORWARD)
-    seen = network.vlm.look([inputs[key] for key in network.config.cameras], network.config.side)
+    seen = network.vlm.encode_images(
+        [inputs[key] for key in network.config.cameras], network.config.side
+    )
     words = (inputs["observation.language.tokens"], inputs["observation.language.attention_mask"])
     x, there = network.vlm.embed(seen, *words)
     assert_close("prefix", x, expected["prefix_embs"], FORWARD)
@@ -56,9 +58,9 @@ def test_what_is_seen_and_read_matches(case):
 @torch.no_grad()
 def test_what_is_remembered_matches_where_there_is_something(case):
     network, inputs, expected = case
-    seen = network.see(inputs)
-    there = seen.there[:, None, :, None]
-    keys, values = seen.memory[0][0], seen.memory[-1][1]
+    seen = network.encode_prefix(inputs)
+    there = seen.valid[:, None, :, None]
+    keys, values = seen.kv_cache[0][0], seen.kv_cache[-1][1]
     assert_close("keys", keys * there, expected["sample.cache_k.0"] * there, FORWARD)
     assert_close("values", values * there, expected["sample.cache_v.last"] * there, FORWARD)
 
@@ -70,9 +72,9 @@ def test_times_become_what_lerobot_makes_of_them(case):
     assert_close("time", time, expected["time_emb"], 1e-6)
     if "adarms_cond" in expected:
         assert_close("condition", network.condition(time), expected["adarms_cond"], FORWARD)
-    x, told = expected["x_t"], network.told(time)
+    x, told = expected["x_t"], network.time_conditioning(time)
     assert_close("suffix", network.tokens(inputs, x, told), expected["suffix_embs"], FORWARD)
-    where = network.where(network.see(inputs))
+    where = network.attention_layout(network.encode_prefix(inputs))
     heads = network.expert.size.n_heads
     allowed = where.mask[:, 0].unflatten(1, (heads, -1))[:, 0]
     assert torch.equal(allowed, expected["sample.suffix_attention_allowed"])
@@ -81,9 +83,9 @@ def test_times_become_what_lerobot_makes_of_them(case):
 @torch.no_grad()
 def test_velocities_and_chunks_match(case):
     network, inputs, expected = case
-    seen = network.see(inputs)
-    where = network.where(seen)
-    now = network.told(network.embed_time(torch.ones(1)))
+    seen = network.encode_prefix(inputs)
+    where = network.attention_layout(seen)
+    now = network.time_conditioning(network.embed_time(torch.ones(1)))
     velocity = network.velocity(inputs, inputs["noise"], now, seen, where)
     assert_close("velocity", velocity, expected["sample.v_t.0"], FORWARD)
     whole = network.sample(inputs, seen, inputs["noise"])
@@ -97,7 +99,7 @@ def test_ten_steps_match(case):
     network, inputs, expected = case
     before = network.config
     network.config = replace(before, num_inference_steps=10)
-    found = network.sample(inputs, network.see(inputs), inputs["noise"])
+    found = network.sample(inputs, network.encode_prefix(inputs), inputs["noise"])
     network.config = before
     assert_close("chunk of ten steps", found, expected["sample.chunk_10"], SAMPLED)
 

@@ -57,7 +57,7 @@ def tiny_sizes() -> VlmSizes:
 
 def test_images_are_prepared_as_lerobot_does(case):
     network, inputs, expected = case
-    found = network.look(inputs["observation.images.camera1"])
+    found = network.preprocess_images(inputs["observation.images.camera1"])
     assert_close("prepared_image0", found, expected["prepared_image0"], FORWARD)
     model = network.vlm_with_expert.vlm.model
     tokens = model.connector(model.vision_model(found))

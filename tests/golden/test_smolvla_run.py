@@ -170,9 +170,9 @@ def batch_of(step: int, expected) -> tuple[dict[str, torch.Tensor], dict[str, to
 def test_alohas_joints_are_turned_as_lerobot_does(expected):
     values = recipe_input("aloha", [2, 3, 14], 0, 1)
     for name, found in {
-        "state": aloha.decoded_state(values[:, 0]),
-        "encoded": aloha.encoded_actions(values),
-        "decoded": aloha.decoded_actions(values),
+        "state": aloha.decode_state(values[:, 0]),
+        "encoded": aloha.encode_actions(values),
+        "decoded": aloha.decode_actions(values),
     }.items():
         assert_close(name, found, expected[f"aloha/{name}"], 1e-5)
 

@@ -10,11 +10,11 @@ from recipes import GOLDEN, assert_close, fill_weights, load_case, recipe_input
 
 from proctor.features import ACTION, STATE
 from proctor.policies.lerobot.config import decode_config
-from proctor.policies.xvla.actions import space_of
+from proctor.policies.xvla.actions import make_action_space
 from proctor.policies.xvla.config import SIZES, XVlaConfig
 from proctor.policies.xvla.network import NOISE, TIME, XVla
 from proctor.policies.xvla.steps import DOMAIN, AxisAngle, ImageNetNormalize
-from proctor.policies.xvla.transformer import Shape, SoftPromptedTransformer
+from proctor.policies.xvla.transformer import SoftPromptedTransformer, TransformerSizes
 
 pytestmark = pytest.mark.vla
 
@@ -38,7 +38,7 @@ def case():
 def test_the_transformer_matches():
     _, inputs, expected = load_case("xvla_soft_transformer")
     told = json.loads((GOLDEN / "xvla_soft_transformer" / "notes.json").read_text())["ctor"]
-    shape = Shape(
+    shape = TransformerSizes(
         width=told["hidden_size"],
         context_width=told["multi_modal_input_size"],
         depth=told["depth"],
@@ -80,9 +80,9 @@ def test_what_is_seen_and_read_matches(case):
     assert_close("davit_spatial.0", spatial, expected["davit_spatial.0"], FORWARD)
     assert_close("davit_stage.0", tower.blocks[0][0](patches), expected["davit_stage.0"], FORWARD)
     assert_close("davit_out", tower(first), expected["davit_out"], FORWARD)
-    seen = network.vlm.look(views[:, 0])
+    seen = network.vlm.encode_images(views[:, 0])
     assert_close("image_features.0", seen, expected["image_features.0"], FORWARD)
-    read, others = network.perceive(views, inputs["observation.language.tokens"])
+    read, others = network.encode_observation(views, inputs["observation.language.tokens"])
     assert_close("vlm_features", read, expected["vlm_features"], FORWARD)
     assert_close("aux_visual_inputs", others, expected["aux_visual_inputs"], FORWARD)
 
@@ -136,16 +136,20 @@ def test_every_way_to_act_matches(mode):
     config = decode_config(
         raw | {"action_mode": mode, "output_features": action}, XVlaConfig, "golden"
     )
-    space = space_of(config)
+    space = make_action_space(config)
     given = recipe_input(f"space:{mode}:pred", [2, 4, size], -1, 1)
     wanted = recipe_input(f"space:{mode}:target", [2, 4, size], 0, 1)
     state = recipe_input(f"space:{mode}:proprio", [2, 20], -1, 1)
     for name, value in space.losses(given, wanted).items():
         told = torch.tensor(NOTES["action_space_losses"][mode][name])
         assert_close(name, value, told, FORWARD)
-    assert_close("post", space.settled(given), expected[f"space.{mode}.post"], FORWARD)
-    assert_close("action", space.blinded(given), expected[f"space.{mode}.pre_action"], FORWARD)
-    assert_close("state", space.blinded(state), expected[f"space.{mode}.pre_proprio"], FORWARD)
+    assert_close("post", space.to_robot_actions(given), expected[f"space.{mode}.post"], FORWARD)
+    assert_close(
+        "action", space.mask_grippers(given), expected[f"space.{mode}.pre_action"], FORWARD
+    )
+    assert_close(
+        "state", space.mask_grippers(state), expected[f"space.{mode}.pre_proprio"], FORWARD
+    )
 
 
 def test_poses_become_axes_and_angles_as_in_lerobot(case):

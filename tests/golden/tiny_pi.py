@@ -10,14 +10,16 @@ from tests.tiny_pi import tiny_sizes
 
 from proctor.policies.lerobot.config import decode_config
 from proctor.policies.pi0.config import Pi0Config
-from proctor.policies.pi0.network import Flow, Pi0
+from proctor.policies.pi0.network import FlowMatchingNetwork, Pi0
 from proctor.policies.pi05.config import Pi05Config
 from proctor.policies.pi05.network import Pi05
 
 FLOWS: dict[str, Any] = {"pi0_tiny": (Pi0Config, Pi0), "pi05_tiny": (Pi05Config, Pi05)}
 
 
-def tiny_flow(name: str) -> tuple[Flow, dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+def tiny_flow(
+    name: str,
+) -> tuple[FlowMatchingNetwork, dict[str, torch.Tensor], dict[str, torch.Tensor]]:
     """Return a network of a golden, its inputs and what LeRobot made of them."""
     raw, inputs, expected = load_case(name)
     config_class, network_class = FLOWS[name]

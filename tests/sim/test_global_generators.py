@@ -33,7 +33,7 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
         with IsolatedRng().activated():
             return inspect_env(question)
 
-    monkeypatch.setattr("proctor.benchmarks.gym.benchmark.learn", learn)
+    monkeypatch.setattr("proctor.benchmarks.gym.benchmark.probe_env", learn)
 
 
 def settings(**how: Any) -> dict[str, Any]:

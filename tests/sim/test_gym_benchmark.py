@@ -27,7 +27,7 @@ pytestmark = pytest.mark.sim
 @pytest.fixture
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look at environments here, which saves the second it takes to start a process."""
-    monkeypatch.setattr("proctor.benchmarks.gym.benchmark.learn", inspect_env)
+    monkeypatch.setattr("proctor.benchmarks.gym.benchmark.probe_env", inspect_env)
 
 
 @pytest.mark.usefixtures("in_this_process")

@@ -37,7 +37,7 @@ def gym(name: str, **settings: Any) -> dict[str, Any]:
 @pytest.fixture
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look at environments here, which saves the second it takes to start a process."""
-    monkeypatch.setattr("proctor.benchmarks.gym.benchmark.learn", inspect_env)
+    monkeypatch.setattr("proctor.benchmarks.gym.benchmark.probe_env", inspect_env)
 
 
 def play(folder: Path, env: dict[str, Any], **settings: Any) -> Any:

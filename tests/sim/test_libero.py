@@ -248,7 +248,7 @@ def test_a_world_that_settles_elsewhere_is_named(monkeypatch: pytest.MonkeyPatch
     task = ALL_TASKS[10]
     monkeypatch.setattr(libero_probe, "_as_tested", lambda: False)
     sim = small(task).make_sim(task)  # the table is right for the versions the tests run with
-    expected = libero_probe.settled()["tasks"][task.suite][task.name]
+    expected = libero_probe.settled_table()["tasks"][task.suite][task.name]
     monkeypatch.setitem(expected, "basket_1", [0.0, 0.0, 0.0])
     assert isinstance(sim, LiberoSim)
     with pytest.raises(RuntimeError, match=r"basket_1 settles 0\.\d+ m .* mujoco==3\.3\.0"):

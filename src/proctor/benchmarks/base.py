@@ -188,19 +188,19 @@ class BenchmarkPlugin:
 
     config: type[BenchmarkConfig]
     make: Callable[..., Benchmark]
-    """From a config and, where there is ``learn``, what that gave."""
+    """From a config and, where there is ``probe``, what that gave."""
     summary: str
-    foreign: Mapping[str, LerobotFlag] = field(default_factory=dict)
+    lerobot_flags: Mapping[str, LerobotFlag] = field(default_factory=dict)
     """Flags of LeRobot's for this benchmark that are none of its config's, without the section."""
     groups: tuple[str, ...] = ()
     """What ``--env.task`` takes that names several tasks, such that every task is in one."""
-    learn: Callable[[Any], Any] | None = None
+    probe: Callable[[Any], Any] | None = None
     """Finds out what making takes time for (a download, opening an environment): once, in the
     parent; the record is handed to every worker."""
 
     def maker(self, config: Any) -> Callable[[], Benchmark]:
         """Return what makes the benchmark of ``config``, here and in workers."""
-        learnt = () if self.learn is None else (self.learn(config),)
+        learnt = () if self.probe is None else (self.probe(config),)
         return BenchmarkMaker(self.make, (config, *learnt))
 
 

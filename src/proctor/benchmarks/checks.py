@@ -33,7 +33,7 @@ def check_benchmark(benchmark: Benchmark) -> None:
     _check_each(benchmark.features, features, dict, Feature)
     check_protocol_is_json(benchmark.protocol)
     for name in ("warnings", "notes"):
-        if not is_lines(getattr(benchmark, name)):
+        if not is_text_tuple(getattr(benchmark, name)):
             raise plugin_error(benchmark, f"{own}.{name} must be a tuple of texts")
     if not isinstance(benchmark.judged, bool):
         raise plugin_error(
@@ -41,7 +41,7 @@ def check_benchmark(benchmark: Benchmark) -> None:
         )
 
 
-def is_lines(value: Any) -> bool:
+def is_text_tuple(value: Any) -> bool:
     """Whether a value is a tuple of texts; one text would be read letter by letter."""
     return isinstance(value, tuple) and all(isinstance(line, str) for line in value)
 

@@ -136,7 +136,7 @@ def _foreign(
     found = dict(cls.foreign)
     for section, plugin in chosen.items():
         if isinstance(plugin, BenchmarkPlugin):
-            found |= {f"{section}.{name}": said for name, said in plugin.foreign.items()}
+            found |= {f"{section}.{name}": said for name, said in plugin.lerobot_flags.items()}
         elif plugin is not None and cls.use is ConfigUse.EVALUATION:
             trained = flags_of(plugin.config, f"{section}.", use=ConfigUse.TRAINING)
             found |= {flag.name: OF_TRAINING for flag in trained if flag.name not in found}

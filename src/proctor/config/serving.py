@@ -15,7 +15,7 @@ from proctor.errors import UsageError, did_you_mean
 from proctor.fingerprint import API_KEY_VARIABLE, secret_metadata
 from proctor.lerobot_flags import LerobotFlag
 from proctor.policies.base import PolicyConfig
-from proctor.policies.remote.address import is_word
+from proctor.policies.remote.address import is_printable_ascii
 from proctor.protocols.inference_messages import Protocol
 from proctor.serving.limits import ServerLimits
 from proctor.serving.server import PORTS, Endpoint
@@ -163,7 +163,7 @@ class ServeConfig(Config):
         """Refuse to be heard of by others without a key, encryption, or the user's word."""
         if (self.tls_cert is None) != (self.tls_key is None):
             raise UsageError("--tls_cert and --tls_key come together")
-        if self.api_key is not None and not is_word(self.api_key):
+        if self.api_key is not None and not is_printable_ascii(self.api_key):
             raise UsageError("--api_key holds characters that no header may")
         if self.is_here or self.trust:
             return

@@ -44,7 +44,7 @@ def test_preparing_leaves_the_config_alone_and_workers_learn_nothing_again(
     def again(*_: Any) -> None:
         raise AssertionError("a worker looked for what the parent had found")
 
-    monkeypatch.setattr("proctor.benchmarks.gym.benchmark.learn", again)
+    monkeypatch.setattr("proctor.benchmarks.gym.benchmark.probe_env", again)
     monkeypatch.setattr("proctor.benchmarks.gym.hub._locate", again)
     in_a_worker = pickle.loads(pickle.dumps(prepared.make_benchmark))()
     assert in_a_worker.tasks() == prepared.benchmark.tasks()

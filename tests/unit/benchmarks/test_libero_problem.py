@@ -43,7 +43,7 @@ def test_goals_things_and_regions_are_read_and_what_the_scene_lacks_is_left_out(
         Goal(Relation.CLOSE, "white_cabinet_1_bottom_region"),
         Goal(Relation.ON, "plate_1", "kitchen_table_front_region"),
     )
-    assert problem.parts == (
+    assert problem.part_names == (
         "akita_black_bowl_1",
         "akita_black_bowl_2",
         "plate_1",

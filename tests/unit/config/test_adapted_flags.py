@@ -117,14 +117,14 @@ def test_nothing_of_them_is_imported_to_read_their_flags() -> None:
         ("terminated", SuccessRule(SuccessSource.TERMINATED)),
         ("info.is_success", SuccessRule(SuccessSource.INFO, path=("is_success",))),
         ("info.a.b", SuccessRule(SuccessSource.INFO, path=("a", "b"))),
-        ("info.score>=0.5", SuccessRule(SuccessSource.INFO, path=("score",), least=0.5)),
-        ("reward >= -1e-3", SuccessRule(SuccessSource.REWARD, least=-1e-3)),
-        ("return>=200", SuccessRule(SuccessSource.RETURN, least=200)),
+        ("info.score>=0.5", SuccessRule(SuccessSource.INFO, path=("score",), threshold=0.5)),
+        ("reward >= -1e-3", SuccessRule(SuccessSource.REWARD, threshold=-1e-3)),
+        ("return>=200", SuccessRule(SuccessSource.RETURN, threshold=200)),
         ("truncated", SuccessRule(SuccessSource.TRUNCATED)),
         ("none", SuccessRule(SuccessSource.NONE)),
         ("at_end", SuccessRule(SuccessSource.INFO, path=("is_success",), at_end=True)),
         ("info.won at_end", SuccessRule(SuccessSource.INFO, path=("won",), at_end=True)),
-        ("reward>=1, at_end", SuccessRule(SuccessSource.REWARD, least=1, at_end=True)),
+        ("reward>=1, at_end", SuccessRule(SuccessSource.REWARD, threshold=1, at_end=True)),
     ],
 )
 def test_success_is_read_from_words(text: str, rule: SuccessRule) -> None:
@@ -148,9 +148,9 @@ def test_info_that_does_not_say_is_not_a_failure() -> None:
         ("reward>=1", {"reward": 1.0}, True),
         ("reward>=1 at_end", {"reward": 1.0}, False),
         ("reward>=1 at_end", {"reward": 1.0, "ended": True}, True),
-        ("return>=-200", {"total": -3.0}, False),
-        ("return>=-200", {"total": -150.0, "ended": True}, True),
-        ("return>=-200", {"total": -201.0, "ended": True}, False),
+        ("return>=-200", {"episode_return": -3.0}, False),
+        ("return>=-200", {"episode_return": -150.0, "ended": True}, True),
+        ("return>=-200", {"episode_return": -201.0, "ended": True}, False),
         ("at_end", {"info": {"is_success": True}}, False),
         ("at_end", {"info": {"is_success": True}, "ended": True}, True),
         ("info.score>=0.5", {"info": {"score": 0.5}}, True),
@@ -170,8 +170,8 @@ def test_every_rule_judges_a_step_or_the_end(
 
 
 def judged(rule: str, **moment: Any) -> bool | None:
-    nothing: dict[str, Any] = {"reward": 0.0, "total": 0.0, "terminated": False, "ended": False}
-    return parse_success(rule).judge(SuccessInputs(**{**nothing, "info": {}, **moment}))
+    given: dict[str, Any] = {"reward": 0.0, "episode_return": 0.0, "terminated": False} | moment
+    return parse_success(rule).judge(SuccessInputs(**{"ended": False, "info": {}, **given}))
 
 
 def test_random_actions_keep_to_the_bounds_of_each_dimension() -> None:

@@ -17,7 +17,7 @@ from proctor.config.evaluation import EvalConfig
 from proctor.config.serving import ServeConfig
 from proctor.errors import EXIT_INTERRUPTED, UsageError
 from proctor.fingerprint import API_KEY_VARIABLE
-from proctor.policies.remote.config import RemoteConfig, look
+from proctor.policies.remote.config import RemoteConfig, check_flags
 from tests.unit.wire.serving import served
 
 KEY = "SESAME-0123456789"
@@ -95,7 +95,7 @@ def test_a_config_with_a_key_from_a_file_can_be_built_again_elsewhere(key_file: 
 
 def test_a_key_in_the_url_is_refused() -> None:
     with pytest.raises(UsageError, match=API_KEY_VARIABLE):
-        look(RemoteConfig(url=f"ws://127.0.0.1:1/?api_key={KEY}"))
+        check_flags(RemoteConfig(url=f"ws://127.0.0.1:1/?api_key={KEY}"))
 
 
 def holders(folder: Path) -> list[str]:

@@ -15,8 +15,8 @@ from proctor.errors import UsageError
 from proctor.fingerprint import ConfigUse
 from proctor.policies.base import Query
 from proctor.policies.language_act.config import LanguageActConfig
-from proctor.policies.language_act.network import HEARD, JITTER, SHIFT, shifted
-from proctor.policies.language_act.words import piece_weights, word_pieces
+from proctor.policies.language_act.network import JITTER, SHIFT, WORD_DROP, shift_images
+from proctor.policies.language_act.text_encoding import piece_weights, word_pieces
 from proctor.policies.lerobot.config import decode_config, encode_config
 from proctor.policies.runtime.network import draw_noise
 
@@ -171,7 +171,7 @@ def test_only_a_training_disturbs_what_is_seen_and_heard():
         "action_is_pad": torch.zeros(2, 6, dtype=torch.bool),
     }
     one, other = (draw_noise(network.loss_draws, generator, 2) for _ in range(2))
-    assert set(one) == {SHIFT, JITTER, HEARD}
+    assert set(one) == {SHIFT, JITTER, WORD_DROP}
     with torch.no_grad():
         network.eval()
         assert network.loss(batch, one)[0] == network.loss(batch, other)[0]
@@ -181,7 +181,7 @@ def test_only_a_training_disturbs_what_is_seen_and_heard():
 
 def test_pictures_are_moved_each_by_its_own_draw_and_their_border_is_drawn_out():
     picture = torch.arange(25.0).reshape(1, 1, 5, 5)
-    moved = shifted(torch.cat([picture] * 2), torch.tensor([[0.5, 0.5], [0.999, 0.0]]), most=1)
+    moved = shift_images(torch.cat([picture] * 2), torch.tensor([[0.5, 0.5], [0.999, 0.0]]), most=1)
     np.testing.assert_array_equal(moved[0], picture[0])
     below = np.concatenate([picture[0, 0, 1:], picture[0, 0, -1:]])  # one row further down
     np.testing.assert_array_equal(moved[1, 0], np.concatenate([below[:, :1], below[:, :-1]], 1))

@@ -117,9 +117,9 @@ def test_rows_that_are_said_together_end_by_themselves() -> None:
         "observation.image": torch.rand(3, 3, 64, 64, generator=torch.Generator().manual_seed(0))
     }
     network: Any = policy.network
-    together = network.say(inputs)
+    together = network.generate(inputs)
     for row in range(3):
-        alone = network.say({key: value[row : row + 1] for key, value in inputs.items()})
+        alone = network.generate({key: value[row : row + 1] for key, value in inputs.items()})
         assert torch.equal(alone[0], together[row])
 
 

@@ -21,7 +21,7 @@ from proctor.policies.lerobot.pipelines import default_pipelines
 from proctor.policies.lerobot.weights import fill
 from proctor.policies.runtime.chunk_policy import ChunkPolicy, LoadedCheckpoint
 from proctor.policies.smolvla.config import PLUGIN, SmolVlaConfig
-from proctor.policies.smolvla.vlm import SMOLVLM2, sizes_of
+from proctor.policies.smolvla.vlm import SMOLVLM2, read_vlm_sizes
 
 VLM = Path(__file__).parents[2] / "golden" / "data" / "smolvla_run" / "vlm"
 ACTION = {"action": Feature(FeatureKind.ACTION, (3,), "float32")}
@@ -159,7 +159,7 @@ def test_networks_that_cannot_be_are_refused_in_one_line(changes, told):
 
 
 def test_the_published_models_sizes_are_known_without_a_file():
-    sizes = sizes_of(SMOLVLM2)
+    sizes = read_vlm_sizes(SMOLVLM2)
     assert (sizes.text_config.hidden_size, sizes.text_config.head) == (960, 64)
     assert sizes.granularity == 64
 
@@ -188,7 +188,7 @@ def test_a_language_model_that_is_none_of_these_is_refused(tmp_path, path, value
         place[path[-1]] = value
     (tmp_path / "config.json").write_text(json.dumps(stated))
     with pytest.raises(UsageError, match=r"config.json of vlm_model_name=") as refused:
-        sizes_of(str(tmp_path))
+        read_vlm_sizes(str(tmp_path))
     assert told in str(refused.value)
 
 

@@ -28,7 +28,7 @@ from proctor.policies.lerobot.pipelines import default_pipelines
 from proctor.policies.lerobot.saving import write_checkpoint
 from proctor.policies.runtime.chunk_policy import ChunkPolicy, LoadedCheckpoint
 from proctor.policies.xvla.config import PLUGIN, XVlaConfig
-from proctor.policies.xvla.network import XVla, fitted
+from proctor.policies.xvla.network import XVla, resize_with_padding
 from proctor.policies.xvla.steps import ImageScale
 
 pytestmark = pytest.mark.vla
@@ -153,7 +153,7 @@ def test_cameras_that_lerobot_calls_empty_are_views_of_nothing() -> None:
 
 
 def test_pictures_are_fitted_to_the_right_and_below() -> None:
-    found = fitted(torch.ones(1, 3, 20, 40), 32, 32)
+    found = resize_with_padding(torch.ones(1, 3, 20, 40), 32, 32)
     assert found[..., :16, :].abs().max() == 0
     assert found[..., 16:, :].min() == 1
 

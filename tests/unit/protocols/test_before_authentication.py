@@ -22,10 +22,10 @@ import pytest
 from websockets import http11
 
 from proctor.errors import ProtocolError
-from proctor.policies.remote.address import addresses_of
+from proctor.policies.remote.address import parse_addresses
 from proctor.policies.remote.connection import ConnectionSettings, ServerConnection
 from proctor.policies.remote.groot import GrootConnection
-from proctor.policies.remote.lerobot import dialer
+from proctor.policies.remote.lerobot import make_connector
 from proctor.policies.remote.openpi import OpenpiConnection
 from proctor.policies.remote.vla_eval import VlaEvalConnection
 from proctor.protocols import groot, lerobot
@@ -93,7 +93,7 @@ def watched(protocol: Protocol) -> Iterator[tuple[str, Calls]]:
 
 
 def dialled(protocol: Protocol, url: str, key: str | None) -> ServerConnection:
-    address, settings = addresses_of(url, None)[0], ConnectionSettings(api_key=key, connect_s=10)
+    address, settings = parse_addresses(url, None)[0], ConnectionSettings(api_key=key, connect_s=10)
     match protocol:
         case Protocol.OPENPI:
             return OpenpiConnection(address, settings)
@@ -102,7 +102,7 @@ def dialled(protocol: Protocol, url: str, key: str | None) -> ServerConnection:
         case Protocol.GROOT:
             return GrootConnection(address, settings)
         case Protocol.LEROBOT:
-            return dialer(None)(address, settings)
+            return make_connector(None)(address, settings)
 
 
 def send_without_key(protocol: Protocol, url: str) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from proctor.errors import ConnectionLost, ProtocolError
-from proctor.policies.remote.address import addresses_of
+from proctor.policies.remote.address import parse_addresses
 from proctor.policies.remote.connection import ConnectionSettings
 from proctor.policies.remote.openpi import OpenpiConnection
 from proctor.policies.remote.vla_eval import VlaEvalConnection
@@ -368,7 +368,7 @@ def test_a_message_takes_at_most_eight_times_its_limit(protocol: str, message: b
 
 
 def link(url: str) -> OpenpiConnection:
-    return OpenpiConnection(addresses_of(url, None)[0], ConnectionSettings(answer_s=5))
+    return OpenpiConnection(parse_addresses(url, None)[0], ConnectionSettings(answer_s=5))
 
 
 def test_a_hostile_server_hangs_no_client() -> None:
@@ -420,7 +420,7 @@ def test_a_client_that_sends_fragments_without_end_is_hung_up_on() -> None:
 
 def test_a_hello_as_large_as_a_message_is_refused() -> None:
     with served(protocol=["vla-eval"]) as (url, _):
-        address = addresses_of(url, None)[0]
+        address = parse_addresses(url, None)[0]
         VlaEvalConnection(address, ConnectionSettings()).close()
         whole = vla_eval.hello()
         with pytest.MonkeyPatch.context() as patch:

@@ -16,12 +16,12 @@ from proctor.cli import main
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
 from proctor.errors import ConnectionLost, MissingExtra, ProtocolError, UsageError
-from proctor.policies.remote.address import Address, addresses_of
-from proctor.policies.remote.config import Gripper, RemoteConfig, Rotation, look
+from proctor.policies.remote.address import Address, parse_addresses
+from proctor.policies.remote.config import Gripper, RemoteConfig, Rotation, check_flags
 from proctor.policies.remote.connection import ConnectionSettings, ServerConnection
 from proctor.policies.remote.conventions import convert_gripper, convert_rotation
 from proctor.policies.remote.groot import GrootConnection
-from proctor.policies.remote.lerobot import dialer
+from proctor.policies.remote.lerobot import make_connector
 from proctor.policies.remote.openpi import OpenpiConnection
 from proctor.policies.remote.vla_eval import VlaEvalConnection
 from proctor.protocols.inference_messages import InferenceRequest
@@ -31,7 +31,7 @@ LINKS: dict[str, Callable[[Address, ConnectionSettings], ServerConnection]] = {
     "openpi": OpenpiConnection,
     "vla-eval": VlaEvalConnection,
     "groot": GrootConnection,
-    "lerobot": dialer(None),
+    "lerobot": make_connector(None),
 }
 SCHEMES = {"openpi": "ws", "vla-eval": "vla", "groot": "tcp", "lerobot": "grpc"}
 SOON_S = 5.0
@@ -45,7 +45,7 @@ def within(seconds: float) -> Iterator[None]:
 
 
 def linked(protocol: str, url: str, **settings: Any) -> ServerConnection:
-    return LINKS[protocol](addresses_of(url, None)[0], ConnectionSettings(**settings))
+    return LINKS[protocol](parse_addresses(url, None)[0], ConnectionSettings(**settings))
 
 
 @pytest.mark.parametrize("protocol", LINKS)
@@ -95,7 +95,7 @@ def test_a_client_that_is_closed_by_another_thread_stops_waiting() -> None:
 )
 def test_flags_that_make_no_sense_are_refused(flags: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        look(RemoteConfig(**flags))
+        check_flags(RemoteConfig(**flags))
 
 
 def test_rotations_and_grippers_are_as_the_server_has_them() -> None:

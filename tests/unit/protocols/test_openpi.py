@@ -20,7 +20,7 @@ from proctor.config.builder import build
 from proctor.config.serving import ServeConfig
 from proctor.errors import ConnectionLost, PolicyError, ProtocolError, UsageError
 from proctor.evaluation.run import Evaluation
-from proctor.policies.remote.address import addresses_of
+from proctor.policies.remote.address import parse_addresses
 from proctor.policies.remote.connection import ConnectionSettings
 from proctor.policies.remote.openpi import OpenpiConnection
 from proctor.policies.remote.websocket import WebSocket
@@ -51,7 +51,7 @@ def zeros(frame: bytes) -> bytes:
 
 
 def link(url: str, **settings: Any) -> OpenpiConnection:
-    return OpenpiConnection(addresses_of(url, None)[0], ConnectionSettings(**settings))
+    return OpenpiConnection(parse_addresses(url, None)[0], ConnectionSettings(**settings))
 
 
 def test_episodes_are_the_same_bits_as_in_process(here: Run) -> None:
@@ -167,7 +167,7 @@ def test_what_is_no_server_is_refused_before_anything_starts(here: Run) -> None:
 )
 def test_what_is_no_address_is_refused(url: str, words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        addresses_of(url, None)
+        parse_addresses(url, None)
 
 
 def test_names_conventions_and_chunks_are_as_the_server_wants_them(here: Run) -> None:
@@ -231,7 +231,7 @@ def test_who_says_too_much_or_nothing_or_comes_too_often_is_cut_off() -> None:
         silent = None
         while silent is None and time.monotonic() < until:
             try:
-                silent = WebSocket(addresses_of(url, None)[0], ConnectionSettings())
+                silent = WebSocket(parse_addresses(url, None)[0], ConnectionSettings())
             except ConnectionLost:
                 time.sleep(0.02)
         assert silent is not None

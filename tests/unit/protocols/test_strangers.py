@@ -14,7 +14,7 @@ import pytest
 
 from proctor.errors import ProtocolError
 from proctor.features import IMAGE, STATE
-from proctor.policies.remote.address import addresses_of
+from proctor.policies.remote.address import parse_addresses
 from proctor.policies.remote.connection import ConnectionSettings
 from proctor.policies.remote.vla_eval import VlaEvalConnection
 from proctor.policies.remote.websocket import WebSocket
@@ -89,7 +89,7 @@ def test_groot_actions_in_parts_lie_side_by_side() -> None:
 
 def test_vla_eval_clients_get_one_action_for_every_observation() -> None:
     with served(policy__type=LOOKING, protocol=["vla-eval"]) as (url, service):
-        address = addresses_of(url, None)[0]
+        address = parse_addresses(url, None)[0]
         line = WebSocket(address, ConnectionSettings())
 
         def say(kind: vla_eval.Kind, payload: Any) -> vla_eval.Message:

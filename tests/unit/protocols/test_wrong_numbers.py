@@ -20,7 +20,7 @@ from proctor.errors import ConnectionLost, EpisodeStateLost, ProtocolError, Usag
 from proctor.evaluation.run import Evaluation
 from proctor.features import Array, Feature, FeatureKind, Interface
 from proctor.policies.base import Batch, Policy, PolicyConfig, PolicyPlugin, PolicySpec
-from proctor.policies.remote.address import Address, addresses_of
+from proctor.policies.remote.address import Address, parse_addresses
 from proctor.policies.remote.connection import ConnectionSettings, ServerConnection
 from proctor.policies.remote.openpi import OpenpiConnection
 from proctor.policies.remote.server_pool import EpisodeConnection, ServerPool
@@ -114,7 +114,7 @@ def pool(*links: _FakeLink) -> ServerPool:
     def dial(address: Address) -> ServerConnection:
         return left.pop(0)
 
-    made = ServerPool(addresses_of("ws://a:1", None), dial, retry_s=5.0)
+    made = ServerPool(parse_addresses("ws://a:1", None), dial, retry_s=5.0)
     made.meet()
     return made
 
@@ -175,7 +175,7 @@ def test_episodes_whose_server_vanished_begin_anew_and_are_the_same_bits(
 
 def test_a_server_that_forgot_an_episode_does_not_go_on_with_it() -> None:
     with served(policy__type=LOOKING) as (url, _):
-        link = OpenpiConnection(addresses_of(url, None)[0], ConnectionSettings())
+        link = OpenpiConnection(parse_addresses(url, None)[0], ConnectionSettings())
         seen = {"observation.image": np.zeros((2, 16, 16, 3), np.uint8)}
         seen["observation.state"] = np.zeros((2, 2), np.float32)
         with pytest.raises(ProtocolError, match=r"remembered of .* before step 8 is gone"):
@@ -207,7 +207,7 @@ def test_an_answer_to_another_question_is_none() -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "WebSocket", Socket)
-        link = VlaEvalConnection(addresses_of("vla://a:1", None)[0], ConnectionSettings())
+        link = VlaEvalConnection(parse_addresses("vla://a:1", None)[0], ConnectionSettings())
         with pytest.raises(ProtocolError, match="answers question 1, asked was 2"):
             link.ask(InferenceRequest({}, "go"))
 

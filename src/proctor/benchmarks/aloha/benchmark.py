@@ -64,12 +64,12 @@ class Aloha(ListedTasks):
 
     def __init__(self, config: AlohaConfig) -> None:
         require_positive("episode_length", config.episode_length)
-        self._config, self._pictures = config, config.pictures()
+        self._config, self._render_settings = config, config.render_settings()
         self._tasks = unique_tasks(_selected_tasks(config))
 
     def features(self) -> dict[str, Feature]:
         """Return the picture from above and the arms' joints."""
-        offered = {TOP: Feature(FeatureKind.VISUAL, self._pictures.shape, "uint8")}
+        offered = {TOP: Feature(FeatureKind.VISUAL, self._render_settings.shape, "uint8")}
         if self._config.state_is_offered:
             offered[STATE] = Feature(FeatureKind.STATE, (14,), "float32")
         return offered
@@ -100,7 +100,7 @@ class Aloha(ListedTasks):
         """Build the simulator of ``task``. No GL context is opened before the first image."""
         from proctor.benchmarks.aloha.sim import AlohaSim
 
-        return AlohaSim(task.name, self._pictures)
+        return AlohaSim(task.name, self._render_settings)
 
     def expert(self, task: Task) -> Expert:
         """There is none."""
@@ -123,6 +123,6 @@ PLUGIN = BenchmarkPlugin(
     config=AlohaConfig,
     make=Aloha,
     summary="ALOHA in simulation: two arms, peg and cube",
-    foreign=LEROBOT,
+    lerobot_flags=LEROBOT,
     groups=("aloha",),
 )

@@ -61,12 +61,12 @@ _TASKS: dict[str, Any] = {"AlohaInsertion-v0": _Insertion, "AlohaTransferCube-v0
 class AlohaSim:
     """Two arms and their objects. dm_control's reset clears all of MuJoCo's state."""
 
-    def __init__(self, task: str, pictures: RenderSettings) -> None:
+    def __init__(self, task: str, render_settings: RenderSettings) -> None:
         log_mujoco_warnings()
         self._task = _TASKS[task](random=0)  # drawn from nowhere; unseeded it reads the system's
         self._physics = Physics.from_xml_path(str(ASSETS_DIR / self._task.world))
         self._env = Environment(self._physics, self._task, control_timestep=DT)
-        self._pictures = pictures
+        self._render_settings = render_settings
         self._renderer: CameraRenderer | None = None
 
     def reset(self, spec: EpisodeSpec) -> None:
@@ -107,5 +107,5 @@ class AlohaSim:
 
     def _render(self) -> Array:
         if self._renderer is None:
-            self._renderer = CameraRenderer(self._physics.model.ptr, self._pictures)
+            self._renderer = CameraRenderer(self._physics.model.ptr, self._render_settings)
         return self._renderer.render(self._physics.data.ptr, "top")

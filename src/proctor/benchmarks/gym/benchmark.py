@@ -93,7 +93,7 @@ class GymAdapter(ListedTasks):
         self.action: ActionSpec = self.facts.action
         self.distributions = self.facts.distributions
         self._tasks = [self._task(facts) for facts in self._selected()]
-        notes, self.warnings = _said_of(self.facts.memory, opener.what)
+        notes, self.warnings = _said_of(self.facts.carryover, opener.description)
         self.notes = (*notes, *self.facts.notes)
 
     def features(self) -> dict[str, Feature]:
@@ -106,7 +106,7 @@ class GymAdapter(ListedTasks):
             "kwargs": self._config.kwargs,
             "horizon": {f"{task.suite} {task.task_id}": task.max_steps for task in self._tasks},
             "seed_rule": SEED_RULE,
-            "reset_rule": _RESET_RULES[self.facts.memory],
+            "reset_rule": _RESET_RULES[self.facts.carryover],
             "termination": "the environment's own end, or the horizon",
             "success": _said_of_success(self._config.success, self._rule),
             "action": "Box: clipped to the space; Discrete: the highest number's action",
@@ -124,7 +124,7 @@ class GymAdapter(ListedTasks):
             with choose_backend_on_import():  # in a worker it is set already, by preflight
                 return self._opener.task(task.suite, task.task_id)
 
-        return GymSim(open_env, self._rule, fresh=self.facts.memory is not Carryover.NONE)
+        return GymSim(open_env, self._rule, fresh=self.facts.carryover is not Carryover.NONE)
 
     def expert(self, task: Task) -> Expert:
         """There is none."""
@@ -140,7 +140,7 @@ class GymAdapter(ListedTasks):
         for suite in dict.fromkeys(wanted):
             if suite not in suites:
                 hint = did_you_mean(suite, suites) or f" (choose {', '.join(suites)})"
-                raise UsageError(f"{self._opener.what} has no task {suite!r}{hint}")
+                raise UsageError(f"{self._opener.description} has no task {suite!r}{hint}")
             of_suite = {facts.task_id: facts for facts in suites[suite]}
             ids = ids_in_group(suite, max(of_suite) + 1, self._config.task_ids)
             chosen += [of_suite[task_id] for task_id in ids if task_id in of_suite]

@@ -31,7 +31,7 @@ _ENGINES = ("mujoco", "dm_control", "Box2D", "pymunk", "pybullet")
 _SEEDS = range(4)
 
 
-def inspect_env(question: ProbeRequest) -> EnvFacts:
+def inspect_env(request: ProbeRequest) -> EnvFacts:
     """Find out everything, in this process.
 
     Raises:
@@ -42,19 +42,19 @@ def inspect_env(question: ProbeRequest) -> EnvFacts:
 
     seed_global_rng(SEED_BEFORE_RESET)
     with choose_backend_on_import():
-        opened = question.opener.tasks()
+        opened = request.opener.tasks()
     env = opened[0].env
     action = action_spec(env.action_space)
     features = {entry.key: entry.feature for entry in observation_entries(env.observation_space)}
-    _check_same_spaces(question, opened)
-    memory, opened = _memory(question, opened)
-    tasks, notes = _all_facts(question, opened)
+    _check_same_spaces(request, opened)
+    memory, opened = _memory(request, opened)
+    tasks, notes = _all_facts(request, opened)
     env = opened[0].env
     env.reset(seed=0)
     picture, why_none = _picture(env)
     if picture is not None:
         features[FILM] = picture
-    _play_until_judged(question, env, question.episode_length or tasks[0].horizon or 1)
+    _play_until_judged(request, env, request.episode_length or tasks[0].horizon or 1)
     facts = EnvFacts(
         tasks,
         features,
@@ -69,18 +69,18 @@ def inspect_env(question: ProbeRequest) -> EnvFacts:
     return facts
 
 
-def _check_same_spaces(question: ProbeRequest, opened: list[OpenedTask]) -> None:
+def _check_same_spaces(request: ProbeRequest, opened: list[OpenedTask]) -> None:
     first = opened[0]
     for other in opened[1:]:
         spaces = (other.env.observation_space, other.env.action_space)
         if spaces != (first.env.observation_space, first.env.action_space):
             raise UsageError(
-                f"{question.opener.what}: task {other.task_id} of {other.suite} has other spaces "
-                f"than task {first.task_id} of {first.suite}; choose with --env.task"
+                f"{request.opener.description}: task {other.task_id} of {other.suite} has other "
+                f"spaces than task {first.task_id} of {first.suite}; choose with --env.task"
             )
 
 
-def _memory(question: ProbeRequest, opened: list[OpenedTask]) -> tuple[Carryover, list[OpenedTask]]:
+def _memory(request: ProbeRequest, opened: list[OpenedTask]) -> tuple[Carryover, list[OpenedTask]]:
     """Find out what the first environment of every suite keeps, while they are fresh.
 
     Returns the environments that are open then: one that keeps something was closed for another.
@@ -92,9 +92,9 @@ def _memory(question: ProbeRequest, opened: list[OpenedTask]) -> tuple[Carryover
         suites.add(task.suite)
 
         def open_another(task: OpenedTask = task) -> Any:
-            return question.opener.task(task.suite, task.task_id)
+            return request.opener.task(task.suite, task.task_id)
 
-        horizon = question.episode_length or task.horizon
+        horizon = request.episode_length or task.horizon
         memory = detect_carryover(task.env, open_another, horizon)
         if memory is not Carryover.NONE:
             left[place] = replace(task, env=open_another())
@@ -103,7 +103,7 @@ def _memory(question: ProbeRequest, opened: list[OpenedTask]) -> tuple[Carryover
 
 
 def _all_facts(
-    question: ProbeRequest, opened: list[OpenedTask]
+    request: ProbeRequest, opened: list[OpenedTask]
 ) -> tuple[tuple[TaskFacts, ...], tuple[str, ...]]:
     """Return what every task says of itself, and what is to be said of that.
 
@@ -113,7 +113,7 @@ def _all_facts(
     tasks, notes = [], dict[str, None]()
     for task in opened:
         horizon = task.horizon
-        if horizon is None and question.episode_length is None:
+        if horizon is None and request.episode_length is None:
             horizon = _own_horizon(task)
         instruction, note = _instruction(task)
         fps = task.env.metadata.get("render_fps") or _DEFAULT_FPS
@@ -184,9 +184,9 @@ def _picture(env: Any) -> tuple[Feature | None, tuple[str, ...]]:
     return Feature(FeatureKind.FILM, frame.shape, "uint8"), ()
 
 
-def _play_until_judged(question: ProbeRequest, env: Any, horizon: int) -> None:
+def _play_until_judged(request: ProbeRequest, env: Any, horizon: int) -> None:
     """Play random actions until info says whether the task is solved, for an episode at most."""
-    rule = question.rule
+    rule = request.rule
     if rule.source is not SuccessSource.INFO:
         return
     env.action_space.seed(0)
@@ -196,15 +196,15 @@ def _play_until_judged(question: ProbeRequest, env: Any, horizon: int) -> None:
         _, reward, terminated, truncated, info = env.step(env.action_space.sample())
         keys, ended = info, bool(terminated or truncated)
         steps += 1
-        moment = SuccessInputs(float(reward), 0.0, bool(terminated), ended, info)
-        if rule.judge(moment) is not None:
+        inputs = SuccessInputs(float(reward), 0.0, bool(terminated), ended, info)
+        if rule.judge(inputs) is not None:
             return
     held = f"its keys: {', '.join(sorted(keys))}" if keys else "it is empty"
     likely = [key for key in keys if "success" in key.lower() or "solved" in key.lower()]
     hint = f"; did you mean --env.success=info.{likely[0]}?" if likely else f"; choose {CHOICES}"
     raise UsageError(
         f"--env.success=info.{'.'.join(rule.path)}: in an episode of {steps} steps, info of "
-        f"{question.opener.what} never held that key ({held}){hint}"
+        f"{request.opener.description} never held that key ({held}){hint}"
     )
 
 
@@ -227,17 +227,17 @@ def _variables() -> dict[str, str]:
     return {"MUJOCO_GL": backend} if backend and "mujoco" in sys.modules else {}
 
 
-def answer_probe(question: ProbeRequest) -> EnvFacts | ProbeRefusal:
+def answer_probe(request: ProbeRequest) -> EnvFacts | ProbeRefusal:
     """Look, and say in one line what is in the way: the exception, and the line it came from."""
     try:
-        return inspect_env(question)
+        return inspect_env(request)
     except UsageError as error:
         return ProbeRefusal(str(error))
     except Exception as error:  # noqa: BLE001  not swallowed: the other process says it
         place = error_location(error)
         where = f" ({place})" if place else ""
         return ProbeRefusal(
-            f"{question.opener.what} cannot be opened: {exception_line(error)}{where}"
+            f"{request.opener.description} cannot be opened: {exception_line(error)}{where}"
         )
 
 
@@ -246,8 +246,8 @@ def _main(asked: str, answered: str) -> None:
         answer_probe,  # by its own name, not __main__'s
     )
 
-    question = pickle.loads(Path(asked).read_bytes())  # noqa: S301  our own, just written
-    Path(answered).write_bytes(pickle.dumps(answer_probe(question)))
+    request = pickle.loads(Path(asked).read_bytes())  # noqa: S301  our own, just written
+    Path(answered).write_bytes(pickle.dumps(answer_probe(request)))
 
 
 if __name__ == "__main__":

@@ -121,5 +121,5 @@ PLUGIN = BenchmarkPlugin(
     config=HubConfig,
     make=Hub,
     summary="environments of a Hub repository or file (--env.path)",
-    learn=probe_once,
+    probe=probe_once,
 )

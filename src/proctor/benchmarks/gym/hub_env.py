@@ -29,7 +29,7 @@ class HubOpener:
     kwargs: dict[str, Any]
 
     @property
-    def what(self) -> str:
+    def description(self) -> str:
         """What is opened, in the user's words."""
         return self.name
 

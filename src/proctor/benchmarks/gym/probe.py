@@ -41,7 +41,7 @@ class Opener(Protocol):
     """How environments are made; picklable, so that any process can do it."""
 
     @property
-    def what(self) -> str:
+    def description(self) -> str:
         """What is opened, in the user's words."""
 
     def tasks(self) -> list[OpenedTask]:
@@ -70,7 +70,7 @@ class EnvFacts:
     features: dict[str, Feature]
     action: ActionSpec
     distributions: tuple[str, ...]
-    memory: Carryover = Carryover.NONE
+    carryover: Carryover = Carryover.NONE
     """The worst of what its environments keep of earlier episodes."""
     variables: dict[str, str] = field(default_factory=dict)
     """What has to be set before its modules are imported: MUJOCO_GL, where it uses MuJoCo."""
@@ -94,16 +94,16 @@ class ProbeRequest:
     episode_length: int | None
 
 
-def probe_env(question: ProbeRequest) -> EnvFacts:
+def probe_env(request: ProbeRequest) -> EnvFacts:
     """Open the environments in another process, look at them, play until success is judged.
 
     Raises:
         UsageError: they cannot be opened or played, or info lacks the key that tells success.
     """
-    what = question.opener.what
+    what = request.opener.description
     with tempfile.TemporaryDirectory() as folder:
         asked, answer = Path(folder, "question"), Path(folder, "answer")
-        asked.write_bytes(pickle.dumps(question))
+        asked.write_bytes(pickle.dumps(request))
         command = [sys.executable, "-m", _CHILD, str(asked), str(answer)]
         paths = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
         try:

@@ -51,7 +51,7 @@ class GymOpener:
     kwargs: dict[str, Any]
 
     @property
-    def what(self) -> str:
+    def description(self) -> str:
         """What is opened, in the user's words."""
         return self.id
 
@@ -163,5 +163,5 @@ PLUGIN = BenchmarkPlugin(
     config=GymConfig,
     make=make,
     summary="any registered gymnasium environment (--env.id)",
-    learn=probe_once,
+    probe=probe_once,
 )

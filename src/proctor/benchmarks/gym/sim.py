@@ -73,18 +73,18 @@ class GymSim:
         success = self._verdict(SuccessInputs(reward, self._return, terminated, ended, info))
         return StepResult(reward=reward, success=success, terminated=over)
 
-    def _verdict(self, moment: SuccessInputs) -> bool | None:
+    def _verdict(self, inputs: SuccessInputs) -> bool | None:
         """Return whether the task is solved; None where no rule says so.
 
         Raises:
             WorkerError: info should have said it, and the episode has ended.
         """
-        verdict = self._rule.judge(moment)
+        verdict = self._rule.judge(inputs)
         if not self._rule.judges:
             return None
         said = verdict is not None
         self._judged = said if self._rule.at_end else self._judged or said
-        if not self._judged and moment.ended:
+        if not self._judged and inputs.ended:
             when = "at the end of" if self._rule.at_end else "in"
             raise WorkerError(
                 f"info never held {'.'.join(self._rule.path)!r} {when} this episode, "

@@ -38,7 +38,7 @@ class SuccessInputs:
     """What a step of an environment gave, as far as success may depend on it."""
 
     reward: float
-    total: float
+    episode_return: float
     """The sum of all rewards so far."""
     terminated: bool
     ended: bool
@@ -53,7 +53,7 @@ class SuccessRule:
     source: SuccessSource
     path: tuple[str, ...] = ()
     """The key inside info, level by level."""
-    least: float | None = None
+    threshold: float | None = None
     at_end: bool = False
     """Whether only the last step of an episode counts."""
 
@@ -62,32 +62,32 @@ class SuccessRule:
         """Whether it says anything."""
         return self.source is not SuccessSource.NONE
 
-    def judge(self, moment: SuccessInputs) -> bool | None:
+    def judge(self, inputs: SuccessInputs) -> bool | None:
         """Return whether the task is solved; None where info does not say, or the rule is none."""
-        solved = self._judge(moment)
-        if solved is None or moment.ended or not self.at_end:
+        solved = self._judge(inputs)
+        if solved is None or inputs.ended or not self.at_end:
             return solved
         return False
 
-    def _judge(self, moment: SuccessInputs) -> bool | None:
-        least = 0.0 if self.least is None else self.least
+    def _judge(self, inputs: SuccessInputs) -> bool | None:
+        least = 0.0 if self.threshold is None else self.threshold
         match self.source:
             case SuccessSource.TERMINATED:
-                return moment.terminated
+                return inputs.terminated
             case SuccessSource.TRUNCATED:
-                return moment.ended and not moment.terminated
+                return inputs.ended and not inputs.terminated
             case SuccessSource.REWARD:
-                return moment.reward >= least
+                return inputs.reward >= least
             case SuccessSource.RETURN:
-                return moment.ended and moment.total >= least
+                return inputs.ended and inputs.episode_return >= least
             case SuccessSource.NONE:
                 return None
-        value: Any = moment.info
+        value: Any = inputs.info
         for name in self.path:
             if not isinstance(value, Mapping) or name not in value:
                 return None
             value = value[name]
-        return _is_true(value, self.least)
+        return _is_true(value, self.threshold)
 
 
 def _is_true(value: Any, least: float | None) -> bool:
@@ -109,7 +109,7 @@ def parse_success(text: str) -> SuccessRule:
     rule, at_end, _ = text.partition("at_end")
     if at_end and text.endswith("at_end") and rule[-1:] in ("", " ", ","):
         found = _parse(rule.strip(" ,") or DEFAULT, text)
-        return SuccessRule(found.source, found.path, found.least, at_end=found.judges)
+        return SuccessRule(found.source, found.path, found.threshold, at_end=found.judges)
     return _parse(text, text)
 
 
@@ -122,7 +122,7 @@ def _parse(rule: str, text: str) -> SuccessRule:
         return SuccessRule(SuccessSource.INFO, path, None if key[2] is None else _number(key[2]))
     sum_or_step = re.fullmatch(r"(reward|return)\s*>=\s*(\S+)", rule)
     if sum_or_step:
-        return SuccessRule(SuccessSource(sum_or_step[1]), least=_number(sum_or_step[2]))
+        return SuccessRule(SuccessSource(sum_or_step[1]), threshold=_number(sum_or_step[2]))
     raise UsageError(f"--env.success: {text!r} is not a rule (choose {CHOICES})")
 
 

@@ -56,14 +56,14 @@ def find_assets(given: str | None, suites: Sequence[str] = STANDARD_SUITES) -> P
     """
     for source, folder in (("--env.assets", given), (VARIABLE, os.environ.get(VARIABLE))):
         if folder:
-            check_whole(Path(folder).expanduser(), source, suites)
+            check_complete(Path(folder).expanduser(), source, suites)
             return Path(folder).expanduser().absolute()
     if not missing_files(cache_folder(), suites):
         return cache_folder()
     raise FileNotFoundError(cache_folder())
 
 
-def changed_files(given: str | None, suites: Sequence[str]) -> dict[str, str]:
+def modified_files(given: str | None, suites: Sequence[str]) -> dict[str, str]:
     """Return the files that ``suites`` need and that are not the listed ones, with their SHA-256.
 
     Only a folder that somebody named is looked at (half a second): what was downloaded was compared
@@ -78,7 +78,7 @@ def changed_files(given: str | None, suites: Sequence[str]) -> dict[str, str]:
     return {file.path: found for file, found in hashes.items() if found != file.sha256}
 
 
-def check_whole(folder: Path, source: str, suites: Sequence[str]) -> None:
+def check_complete(folder: Path, source: str, suites: Sequence[str]) -> None:
     """Refuse a folder that lacks a file that ``suites`` need, or holds one cut short."""
     missing = missing_files(folder, suites)
     if missing:

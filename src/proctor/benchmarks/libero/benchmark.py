@@ -9,7 +9,7 @@ from functools import cache, cached_property
 from typing import Any
 
 from proctor.benchmarks.base import SEED_RULE, BenchmarkPlugin, ListedTasks, Sim
-from proctor.benchmarks.libero.assets import changed_files, find_assets
+from proctor.benchmarks.libero.assets import find_assets, modified_files
 from proctor.benchmarks.libero.download import download_assets
 from proctor.benchmarks.libero.expert import LiberoExpert, has_skills
 from proctor.benchmarks.libero.problem import Problem, read_problem
@@ -140,7 +140,7 @@ class Libero(ListedTasks):
     def __init__(self, config: LiberoConfig) -> None:
         if config.episode_length is not None:
             require_positive("episode_length", config.episode_length)
-        self._config, self._pictures = config, config.pictures()
+        self._config, self._render_settings = config, config.render_settings()
         self._absolute = config.control_mode is not ControlMode.RELATIVE
         self._in_poses = config.control_mode is ControlMode.EE6D
         size = POSE_NUMBERS if self._in_poses else 7
@@ -159,7 +159,7 @@ class Libero(ListedTasks):
 
     def features(self) -> dict[str, Feature]:
         """Return the cameras' images and the numbers of the hand."""
-        shape = self._pictures.shape
+        shape = self._render_settings.shape
         offered = {key: Feature(FeatureKind.VISUAL, shape, "uint8") for key in self._camera_of}
         if self._config.state_is_offered:
             size = POSE_NUMBERS if self._in_poses else 8
@@ -196,7 +196,7 @@ class Libero(ListedTasks):
 
     @cached_property
     def _changed_assets(self) -> dict[str, str]:
-        return changed_files(self._config.assets, [task.suite for task in self._tasks])
+        return modified_files(self._config.assets, [task.suite for task in self._tasks])
 
     def lacking(self) -> str | None:
         """Say what an evaluation would download first, and by which command; None: nothing.
@@ -233,18 +233,18 @@ class Libero(ListedTasks):
 
     def make_sim(self, task: Task) -> Sim:
         """Build the simulator of ``task``. No GL context is opened before the first image."""
-        from proctor.benchmarks.libero.probe import check_settling
-        from proctor.benchmarks.libero.sim import LiberoSim, LiberoWorld
+        from proctor.benchmarks.libero.settling_check import check_settling
+        from proctor.benchmarks.libero.sim import LiberoSim, LiberoSimSettings
 
-        world = LiberoWorld(
+        world = LiberoSimSettings(
             bddl_file=bddl_file(task.suite, task.name),
             assets=find_assets(self._config.assets, [task.suite]),
             init_states=read_init_states(task.suite, task.name),
             camera_of=self._camera_of,
-            pictures=self._pictures,
+            render_settings=self._render_settings,
             absolute=self._absolute,
-            in_poses=self._in_poses,
-            unturned=self._unturned,
+            ee6d=self._in_poses,
+            upside_down=self._unturned,
         )
         sim = LiberoSim(world)
         check_settling(sim, task)
@@ -312,7 +312,7 @@ def _selected_tasks(config: LiberoConfig) -> list[Task]:
 PLUGIN = BenchmarkPlugin(
     config=LiberoConfig,
     make=Libero,
-    foreign=LEROBOT,
+    lerobot_flags=LEROBOT,
     groups=(*SUITES, ALL),
     summary="LIBERO: household tasks of a Panda arm (spatial, object, goal, 10, 90)",
 )

@@ -9,14 +9,14 @@ import numpy as np
 
 from proctor.benchmarks.libero.fixtures import (
     KNOBS,
-    DrawerHandle,
+    Drawer,
     close_drawer,
     is_drawer,
     is_on,
     open_drawer,
     turn_knob_on,
 )
-from proctor.benchmarks.libero.grasps import BOXES, HOLDS, Grasp, choose_grasp, long_side
+from proctor.benchmarks.libero.grasps import BOXES, SPECIAL_GRASPS, Grasp, choose_grasp, long_side
 from proctor.benchmarks.libero.gripper_motions import (
     UP,
     Actions,
@@ -56,7 +56,7 @@ def _has_skill(problem: Problem, goal: Goal) -> bool:
         return is_drawer(problem, goal.subject)
     if goal.relation is Relation.TURN_ON:
         return category in KNOBS
-    if goal.place is None or not (category in HOLDS or category in BOXES):
+    if goal.place is None or not (category in SPECIAL_GRASPS or category in BOXES):
         return False
     if is_drawer(problem, goal.place):
         return goal.place in problem.open_at_first  # once pulled open it is in the hand's way
@@ -86,10 +86,10 @@ class LiberoExpert:
         """Do what one condition asks for, unless it holds."""
         scene, hand = self._scene, self._hand
         if goal.relation is Relation.OPEN:
-            if not DrawerHandle(scene, goal.subject).is_open:
+            if not Drawer(scene, goal.subject).is_open:
                 yield from open_drawer(scene, hand, goal.subject)
         elif goal.relation is Relation.CLOSE:
-            if not DrawerHandle(scene, goal.subject).is_closed:
+            if not Drawer(scene, goal.subject).is_closed:
                 yield from close_drawer(scene, hand, goal.subject)
         elif goal.relation is Relation.TURN_ON and not is_on(scene, goal.subject):
             yield from turn_knob_on(scene, hand, goal.subject)
@@ -109,7 +109,7 @@ class LiberoExpert:
         along = None
         if is_drawer(scene.problem, place):
             # Lengthwise a drawer has room for the fingers.
-            along = np.cross(UP, DrawerHandle(scene, place).outwards)
+            along = np.cross(UP, Drawer(scene, place).outwards)
         for attempt in range(10):
             before = scene[name].position[2]
             yield from self._pick(name, choose_grasp(scene, name, attempt, along))
@@ -161,7 +161,7 @@ class LiberoExpert:
         """Return where on its place an object goes: the middle, or side by side with others."""
         scene = self._scene
         if is_drawer(scene.problem, place):
-            return DrawerHandle(scene, place).opening[:2]
+            return Drawer(scene, place).opening[:2]
         sharing = [g.subject for g in scene.problem.goals if (g.relation, g.place) == (_ON, place)]
         if name not in sharing:
             return scene[place].centre[:2]

@@ -21,7 +21,7 @@ _CLEAR_M = 0.05
 
 
 @dataclass(frozen=True)
-class Drawers:
+class DrawerGeometry:
     """How a cabinet's drawers are moved, in the cabinet's frame; joints as LIBERO judges them."""
 
     handle: tuple[float, float, float]
@@ -32,7 +32,7 @@ class Drawers:
 
 
 @dataclass(frozen=True)
-class Knob:
+class KnobGeometry:
     """How a stove's knob is turned: gripped across the ridge on top of it."""
 
     height: float
@@ -42,12 +42,14 @@ class Knob:
 
 # Both cabinets are one model in two colours. The handle's height differs by 5 mm from drawer to
 # drawer; the fingers open far wider than that.
-_CABINET = Drawers((-0.006, -0.113, -0.005), (0.0, -1.0, 0.0), open_below=-0.14, closed_above=0.0)
+_CABINET = DrawerGeometry(
+    (-0.006, -0.113, -0.005), (0.0, -1.0, 0.0), open_below=-0.14, closed_above=0.0
+)
 DRAWERS = {"wooden_cabinet": _CABINET, "white_cabinet": _CABINET}
-KNOBS = {"flat_stove": Knob(height=0.04, on_above=0.5)}
+KNOBS = {"flat_stove": KnobGeometry(height=0.04, on_above=0.5)}
 
 
-class DrawerHandle:
+class Drawer:
     """One drawer of a cabinet, as it stands now."""
 
     def __init__(self, scene: Scene, region: str) -> None:
@@ -95,7 +97,7 @@ def is_on(scene: Scene, stove: str) -> bool:
 
 def open_drawer(scene: Scene, hand: GripperMotions, region: str) -> Actions:
     """Grip the bar of the handle from the front, a finger above and one below, and pull."""
-    drawer = DrawerHandle(scene, region)
+    drawer = Drawer(scene, region)
     out = drawer.outwards
     hand.point(-out, UP)
     hand.fingers = GripperCommand.OPEN
@@ -117,7 +119,7 @@ def open_drawer(scene: Scene, hand: GripperMotions, region: str) -> Actions:
 
 def close_drawer(scene: Scene, hand: GripperMotions, region: str) -> Actions:
     """Push the handle in with closed fingers, leaning so that the hand clears other handles."""
-    drawer = DrawerHandle(scene, region)
+    drawer = Drawer(scene, region)
     out = drawer.outwards
     hand.point(-(out + UP) / np.sqrt(2), np.cross(UP, out))
     hand.fingers = GripperCommand.CLOSED

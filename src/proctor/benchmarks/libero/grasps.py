@@ -10,7 +10,7 @@ from proctor.benchmarks.libero.gripper_motions import UP
 from proctor.benchmarks.libero.scene import Scene, SceneObject
 from proctor.features import Array
 
-WIDEST_M = 0.07
+MAX_WIDTH_M = 0.07
 """The fingers open to 0.08; a centimetre is left for the error of the approach."""
 _TIP_M = 0.012
 """How far the finger tips reach past the grip point."""
@@ -23,7 +23,7 @@ _PALM_ABOVE_M, _PALM_THICKNESS_M = 0.08, 0.06
 
 
 @dataclass(frozen=True)
-class Rim:
+class RimGrasp:
     """An open vessel too wide for the fingers: held by its wall, one finger inside.
 
     Lengths in metres: the wall's circle at the height of the grip, from the vessel's top to the
@@ -37,7 +37,7 @@ class Rim:
 
 
 @dataclass(frozen=True)
-class Spot:
+class PointGrasp:
     """The one place where an object can be held, and the axis to close along: in its own frame."""
 
     point: tuple[float, float, float]
@@ -45,15 +45,15 @@ class Spot:
 
 
 # Read off the boxes that the objects' collision models are made of, slice by slice.
-HOLDS: dict[str, Rim | Spot] = {
+SPECIAL_GRASPS: dict[str, RimGrasp | PointGrasp] = {
     # The wall leans outwards: near the top the fingers slip off, so they go down to mid height.
-    "akita_black_bowl": Rim(radius=0.0455, depth=0.027),
+    "akita_black_bowl": RimGrasp(radius=0.0455, depth=0.027),
     # A finger fits under the edge of a plate.
-    "plate": Rim(radius=0.063, depth=0.006),
-    "porcelain_mug": Rim(radius=0.043, depth=0.03, aside=0.0125),
-    "white_yellow_mug": Rim(radius=0.047, depth=0.03, aside=-0.018),
+    "plate": RimGrasp(radius=0.063, depth=0.006),
+    "porcelain_mug": RimGrasp(radius=0.043, depth=0.03, aside=0.0125),
+    "white_yellow_mug": RimGrasp(radius=0.047, depth=0.03, aside=-0.018),
     # Body and handle are wider than the fingers; the knob of the lid is not.
-    "moka_pot": Spot(point=(0.0, -0.0015, 0.082), across=(1.0, 0.0, 0.0)),
+    "moka_pot": PointGrasp(point=(0.0, -0.0015, 0.082), across=(1.0, 0.0, 0.0)),
 }
 
 
@@ -78,10 +78,10 @@ def choose_grasp(scene: Scene, name: str, attempt: int, along: Array | None = No
 
     Where there is a choice, the fingers are to close ``along`` an axis.
     """
-    hold = HOLDS.get(scene.problem.category_of[name])
-    if isinstance(hold, Rim):
+    hold = SPECIAL_GRASPS.get(scene.problem.category_of[name])
+    if isinstance(hold, RimGrasp):
         return _on_the_rim(scene, name, hold, attempt, along)
-    if isinstance(hold, Spot):
+    if isinstance(hold, PointGrasp):
         part = scene[name]
         return Grasp(part.position + part.rotation @ hold.point, part.rotation @ hold.across)
     return _across_the_box(scene, name, attempt)
@@ -95,7 +95,7 @@ def _across_the_box(scene: Scene, name: str, attempt: int) -> Grasp:
     point[2] = max(high[2] - _HOLD_DEPTH_M, low[2] + _TIP_M) - 0.005 * (attempt % 3)
     point[2] = max(point[2], low[2] + 0.006)
     sides = sorted(_level_sides(part), key=lambda side: side[0])
-    fitting = [axis for width, axis in sides if width < WIDEST_M] or [sides[0][1]]
+    fitting = [axis for width, axis in sides if width < MAX_WIDTH_M] or [sides[0][1]]
     # Of two sides that fit, the one to which the hand need not turn.
     if attempt == 0 and len(fitting) == 2:
         fitting.sort(key=lambda axis: -abs(axis @ scene.hand.rotation[:, 0]))
@@ -116,7 +116,7 @@ def long_side(part: SceneObject) -> Array | None:
     return axis if long > 1.5 * short else None
 
 
-def _on_the_rim(scene: Scene, name: str, rim: Rim, attempt: int, along: Array | None) -> Grasp:
+def _on_the_rim(scene: Scene, name: str, rim: RimGrasp, attempt: int, along: Array | None) -> Grasp:
     """Hold a vessel's wall where there is most room for the finger outside."""
     part, top = scene[name], scene[name].bounds[1][2]
     centre = part.position + rim.aside * part.rotation[:, 0]
@@ -145,7 +145,7 @@ def _room(scene: Scene, name: str, grasp: Grasp) -> float:
         for across in (-_PALM_THICKNESS_M / 2, _PALM_THICKNESS_M / 2)
     ]
     room = np.inf
-    for other in scene.problem.parts:
+    for other in scene.problem.part_names:
         low, high = scene[other].bounds
         if other == name:
             continue

@@ -78,7 +78,7 @@ class GripperMotions:
         best, since = np.inf, 0
         for _ in range(patience):
             gap = error()
-            turn = turn_between(self._scene.hand.rotation, self.aim)
+            turn = rotation_between(self._scene.hand.rotation, self.aim)
             length, angle = float(np.linalg.norm(gap)), float(np.linalg.norm(turn))
             if length < within and angle < _TURNED_RAD:
                 return
@@ -104,7 +104,7 @@ class GripperMotions:
         if self._anchor is None:
             self._anchor = self._scene.hand.position
         for _ in range(steps):
-            turn = turn_between(self._scene.hand.rotation, self.aim)
+            turn = rotation_between(self._scene.hand.rotation, self.aim)
             yield self._action(self._anchor - self._scene.hand.position, turn)
 
     def _action(self, gap: Array, turn: Array) -> Array:
@@ -114,7 +114,7 @@ class GripperMotions:
         return np.concatenate([move, turned, [self.fingers.value]])
 
 
-def turn_between(now: Array, wanted: Array) -> Array:
+def rotation_between(now: Array, wanted: Array) -> Array:
     """Return the rotation vector, in the world, that turns one orientation into another."""
     matrix = wanted @ now.T
     axis = np.array(

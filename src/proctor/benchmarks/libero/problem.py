@@ -42,7 +42,7 @@ class Problem:
     """The drawers and doors that stand open when an episode begins."""
 
     @property
-    def parts(self) -> tuple[str, ...]:
+    def part_names(self) -> tuple[str, ...]:
         """Everything with a place: objects, fixtures, then regions. Their order is a contract."""
         return (*self.category_of, *self.owner_of)
 

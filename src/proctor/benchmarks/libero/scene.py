@@ -1,7 +1,7 @@
 """The privileged observation of LIBERO: where everything is, as a table of fixed shape.
 
 ``observation.environment_state``, float64 [ROWS, COLUMNS], the world after the last step (not the
-sensors' 2 ms earlier). Row 0 is the hand, row i + 1 is ``Problem.parts[i]``; the rest is zero.
+sensors' 2 ms earlier). Row 0 is the hand, row i + 1 is ``Problem.part_names[i]``; the rest is zero.
 
 | columns | the hand | an object or fixture | a region |
 |---|---|---|---|
@@ -52,7 +52,7 @@ class Scene:
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self._row_of = {name: row for row, name in enumerate(problem.parts, start=1)}
+        self._row_of = {name: row for row, name in enumerate(problem.part_names, start=1)}
         self._table = np.zeros((ROWS, COLUMNS))
 
     def update(self, table: Array) -> None:
@@ -77,7 +77,7 @@ class Scene:
         """Return the height of the highest thing within ``margin`` of the way between places."""
         way = np.linspace(start[:2], end[:2], 20)
         top = -np.inf
-        for name in self.problem.parts:  # an open drawer is out of its cabinet: regions count
+        for name in self.problem.part_names:  # an open drawer is out of its cabinet: regions count
             if name != ignored:
                 low, high = self[name].bounds
                 near = (way > low[:2] - margin) & (way < high[:2] + margin)

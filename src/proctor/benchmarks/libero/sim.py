@@ -14,8 +14,8 @@ import numpy as np
 
 from proctor.benchmarks.guarded_sim import proctor_code
 from proctor.benchmarks.libero import poses
+from proctor.benchmarks.libero.privileged_state import PrivilegedState
 from proctor.benchmarks.libero.problem import read_problem
-from proctor.benchmarks.libero.state import WorldState
 from proctor.benchmarks.libero.world import global_randomness, make_world
 from proctor.benchmarks.mujoco.render_config import RenderSettings
 from proctor.benchmarks.mujoco.rendering import CameraRenderer, release_pages
@@ -37,32 +37,32 @@ _MAX_DRAWS = 1000
 
 
 @dataclass(frozen=True)
-class LiberoWorld:
+class LiberoSimSettings:
     """What a simulator of one task is made of."""
 
     bddl_file: Path
     assets: Path
     init_states: Array  # float64 [states, 1 + nq + nv]
     camera_of: dict[str, str]
-    pictures: RenderSettings
+    render_settings: RenderSettings
     absolute: bool
-    in_poses: bool = False
+    ee6d: bool = False
     """Whether the hand's pose is seen and said in 20 numbers."""
-    unturned: frozenset[str] = frozenset()
+    upside_down: frozenset[str] = frozenset()
     """Pictures that stay as LIBERO draws them, upside down."""
 
 
 class LiberoSim:
     """One LIBERO environment whose episodes equal the first of a new one, bit for bit."""
 
-    def __init__(self, world: LiberoWorld) -> None:
+    def __init__(self, world: LiberoSimSettings) -> None:
         self._world = world
         with global_randomness(0):
             self._env = make_world(world.bddl_file, world.assets, textures=can_render())
         self._physics = _Physics(self._env.sim)
         self._env.sim.reset = self._start_anew
         self._seen = _Seen(self._env)
-        self._state = WorldState(self._env, read_problem(world.bddl_file))
+        self._state = PrivilegedState(self._env, read_problem(world.bddl_file))
         self._env._observables = {}
         self._env._update_observables = self._after_substep
         # A new LIBERO environment has read the task twice by its first episode, and each reading
@@ -89,7 +89,7 @@ class LiberoSim:
     def step(self, action: Array) -> StepResult:
         """Advance the world by one action (robosuite clips it)."""
         with proctor_code():
-            given = poses.decode_pose_action(action) if self._world.in_poses else action
+            given = poses.decode_pose_action(action) if self._world.ee6d else action
         return self._step(given)
 
     def _step(self, action: Array) -> StepResult:
@@ -160,9 +160,11 @@ class LiberoSim:
 
     def _observe(self, key: str) -> Array:
         if key in self._world.camera_of:
-            return self._render(self._world.camera_of[key], turned=key not in self._world.unturned)
+            return self._render(
+                self._world.camera_of[key], turned=key not in self._world.upside_down
+            )
         if key == STATE:
-            return self._seen.pose() if self._world.in_poses else self._seen.state()
+            return self._seen.pose() if self._world.ee6d else self._seen.state()
         if key == ENVIRONMENT_STATE:
             return self._state.read()
         raise KeyError(key)
@@ -170,7 +172,7 @@ class LiberoSim:
     def _render(self, camera: str, *, turned: bool) -> Array:
         model = self._env.sim.model._model
         if self._renderer is None:
-            self._renderer = CameraRenderer(model, self._world.pictures, hidden_groups=(0,))
+            self._renderer = CameraRenderer(model, self._world.render_settings, hidden_groups=(0,))
             release_pages(model.tex_data)  # GL has its own copy now; 190 MB
         with self._seen.shown() as data:
             pixels = self._renderer.render(data, camera)

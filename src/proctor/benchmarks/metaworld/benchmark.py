@@ -13,7 +13,7 @@ import numpy as np
 from proctor.benchmarks.base import SEED_RULE, BenchmarkPlugin, ListedTasks, Sim
 from proctor.benchmarks.metaworld.sim import (
     MOVED_CAMERAS,
-    TURNED_CAMERAS,
+    ROTATED_CAMERAS,
     MetaworldSim,
 )
 from proctor.benchmarks.metaworld.tasks import SPLITS, TASKS
@@ -87,13 +87,13 @@ class Metaworld(ListedTasks):
 
     def __init__(self, config: MetaworldConfig) -> None:
         require_positive("episode_length", config.episode_length)
-        self._config, self._pictures = config, config.pictures()
+        self._config, self._render_settings = config, config.render_settings()
         self._camera_of = _camera_keys(config)
         self._tasks = unique_tasks(_selected_tasks(config))
 
     def features(self) -> dict[str, Feature]:
         """Return the cameras' images, the 4 numbers of the hand, and all 39 of the world."""
-        shape = self._pictures.shape
+        shape = self._render_settings.shape
         offered = {key: Feature(FeatureKind.VISUAL, shape, "uint8") for key in self._camera_of}
         if self._config.state_is_offered:
             offered[STATE] = Feature(FeatureKind.STATE, (4,), "float32")
@@ -123,7 +123,7 @@ class Metaworld(ListedTasks):
 
     def make_sim(self, task: Task) -> Sim:
         """Build the simulator of ``task``. No GL context is opened before the first image."""
-        return MetaworldSim(task, self._camera_of, self._pictures)
+        return MetaworldSim(task, self._camera_of, self._render_settings)
 
     def expert(self, task: Task) -> Expert:
         """Return Meta-World's scripted policy for ``task``."""
@@ -161,7 +161,7 @@ def _camera_protocol(camera: str) -> dict[str, Any]:
     return {
         "camera": camera,
         "position": list(MOVED_CAMERAS[camera]) if camera in MOVED_CAMERAS else "as in the XML",
-        "flip": "both axes" if camera in TURNED_CAMERAS else "none",
+        "flip": "both axes" if camera in ROTATED_CAMERAS else "none",
     }
 
 
@@ -191,6 +191,6 @@ PLUGIN = BenchmarkPlugin(
     config=MetaworldConfig,
     make=Metaworld,
     summary="Meta-World v3: 50 tabletop tasks of a Sawyer arm",
-    foreign=LEROBOT,
+    lerobot_flags=LEROBOT,
     groups=tuple(_GROUPS),
 )

@@ -20,15 +20,17 @@ from proctor.types import EpisodeSpec, StepResult, Task
 MOVED_CAMERAS = {"corner2": (0.75, 0.075, 0.7)}
 # These hang upside down in the XML, so their pictures are turned by 180 degrees. (LeRobot turns
 # corner2 only; the others come out of it with the arm standing on the ceiling.)
-TURNED_CAMERAS = frozenset({"corner", "corner2", "corner3", "corner4"})
+ROTATED_CAMERAS = frozenset({"corner", "corner2", "corner3", "corner4"})
 
 
 class MetaworldSim:
     """One Meta-World environment whose resets forget everything that came before."""
 
-    def __init__(self, task: Task, camera_of: dict[str, str], pictures: RenderSettings) -> None:
+    def __init__(
+        self, task: Task, camera_of: dict[str, str], render_settings: RenderSettings
+    ) -> None:
         self._env = _make_env(task)
-        self._pictures = pictures
+        self._render_settings = render_settings
         self._camera_of = camera_of
         self._pristine = _Pristine(self._env)
         self._renderer: CameraRenderer | None = None
@@ -76,9 +78,9 @@ class MetaworldSim:
 
     def _render(self, camera: str) -> Array:
         if self._renderer is None:
-            self._renderer = CameraRenderer(self._env.model, self._pictures)
+            self._renderer = CameraRenderer(self._env.model, self._render_settings)
         pixels = self._renderer.render(self._env.data, camera)
-        return _turned(pixels) if camera in TURNED_CAMERAS else pixels
+        return _turned(pixels) if camera in ROTATED_CAMERAS else pixels
 
 
 def _turned(picture: Array) -> Array:

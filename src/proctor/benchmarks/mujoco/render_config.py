@@ -56,7 +56,7 @@ class RenderedConfig(BenchmarkConfig):
         """Whether policies see the robot's state."""
         return self.obs_type is not ObservationType.PIXELS
 
-    def pictures(self) -> RenderSettings:
+    def render_settings(self) -> RenderSettings:
         """Return how pictures are drawn.
 
         Raises:

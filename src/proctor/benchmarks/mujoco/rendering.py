@@ -19,17 +19,17 @@ class CameraRenderer:
     """Pictures of one MuJoCo world at one size. Owns a GL context until closed."""
 
     def __init__(
-        self, model: Any, pictures: RenderSettings, hidden_groups: Sequence[int] = ()
+        self, model: Any, settings: RenderSettings, hidden_groups: Sequence[int] = ()
     ) -> None:
         import mujoco
 
         _bind_gl_context(process_backend())
         buffer = model.vis.global_
-        buffer.offheight = max(buffer.offheight, pictures.height)
-        buffer.offwidth = max(buffer.offwidth, pictures.width)
-        if pictures.shadow_map is not None:
-            model.vis.quality.shadowsize = pictures.shadow_map
-        self._renderer = mujoco.Renderer(model, pictures.height, pictures.width)
+        buffer.offheight = max(buffer.offheight, settings.height)
+        buffer.offwidth = max(buffer.offwidth, settings.width)
+        if settings.shadow_map is not None:
+            model.vis.quality.shadowsize = settings.shadow_map
+        self._renderer = mujoco.Renderer(model, settings.height, settings.width)
         self._option = mujoco.MjvOption()
         self._option.geomgroup[list(hidden_groups)] = 0
 

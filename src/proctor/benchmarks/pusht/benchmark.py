@@ -165,5 +165,5 @@ PLUGIN = BenchmarkPlugin(
     config=PushTConfig,
     make=PushT,
     summary="PushT: push a T-shaped block onto its target",
-    foreign=LEROBOT,
+    lerobot_flags=LEROBOT,
 )

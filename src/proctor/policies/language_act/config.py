@@ -14,7 +14,11 @@ from proctor.errors import UsageError
 from proctor.features import Array, NormMode
 from proctor.fingerprint import PRESENTATION
 from proctor.policies.act.config import ActConfig
-from proctor.policies.language_act.words import NEWEST_ENCODING, TEXT_ENCODINGS, piece_weights
+from proctor.policies.language_act.text_encoding import (
+    NEWEST_ENCODING,
+    TEXT_ENCODINGS,
+    piece_weights,
+)
 from proctor.policies.lerobot import shared_fields as shared
 from proctor.policies.lerobot.config import NOT_A_FLAG, CheckpointPlugin
 from proctor.policies.lerobot.feature_json import channels_first

@@ -19,11 +19,11 @@ from proctor.features import STATE
 from proctor.policies.act.network import Act
 from proctor.policies.blocks.resnet import BLOCKS, OUT_CHANNELS
 from proctor.policies.language_act.config import WORDS, LanguageActConfig
-from proctor.policies.language_act.words import BUCKETS
+from proctor.policies.language_act.text_encoding import BUCKETS
 from proctor.policies.runtime.network import NoiseSpec
 
 SENTENCE = "sentence"
-SHIFT, JITTER, HEARD = "shift", "jitter", "heard"
+SHIFT, JITTER, WORD_DROP = "shift", "jitter", "heard"
 WIDTHS = (64, 128, 256, OUT_CHANNELS)
 
 
@@ -40,7 +40,7 @@ class LanguageAct(Act):
         self.sentence = nn.Sequential(
             nn.LayerNorm(width), nn.Linear(width, width), nn.GELU(), nn.Linear(width, width)
         )
-        draws = {**self.loss_draws, HEARD: (NoiseSpec.UNIFORM, (config.most_words,))}
+        draws = {**self.loss_draws, WORD_DROP: (NoiseSpec.UNIFORM, (config.most_words,))}
         if config.cameras:
             draws[SHIFT] = (NoiseSpec.UNIFORM, (len(config.cameras), 2))
         if config.state_dim is not None:
@@ -49,13 +49,13 @@ class LanguageAct(Act):
 
     def make_backbone(self) -> nn.Module:
         """Return the language-conditioned image encoder."""
-        return Trunk(self.config)
+        return FilmEncoder(self.config)
 
     def decode(self, inputs: dict[str, Tensor], z: Tensor) -> Tensor:
         """Return the actions [B, T, A]; the sentence embedding is computed once."""
-        return super().decode({**inputs, SENTENCE: self.understand(inputs[WORDS])}, z)
+        return super().decode({**inputs, SENTENCE: self.encode_sentence(inputs[WORDS])}, z)
 
-    def understand(self, words: Tensor) -> Tensor:
+    def encode_sentence(self, words: Tensor) -> Tensor:
         """Return the sentence embedding [B, D] of word pieces [B, words, pieces]."""
         is_piece = (words != 0)[..., None]
         pieces = self.word_embed(words)
@@ -82,21 +82,21 @@ class LanguageAct(Act):
         self, batch: dict[str, Tensor], draws: dict[str, Tensor]
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return ACT's loss; in training of an augmented batch."""
-        return super().loss(self.disturbed(batch, draws) if self.training else batch, draws)
+        return super().loss(self.augment(batch, draws) if self.training else batch, draws)
 
-    def disturbed(self, batch: dict[str, Tensor], draws: dict[str, Tensor]) -> dict[str, Tensor]:
+    def augment(self, batch: dict[str, Tensor], draws: dict[str, Tensor]) -> dict[str, Tensor]:
         """Return an augmented batch: shifted images, noisy states, dropped words."""
         config, out = self.config, dict(batch)
         for number, camera in enumerate(config.cameras):
-            out[camera] = shifted(batch[camera], draws[SHIFT][:, number], config.random_shift)
+            out[camera] = shift_images(batch[camera], draws[SHIFT][:, number], config.random_shift)
         if config.state_dim is not None:
             out[STATE] = batch[STATE] + config.state_noise * draws[JITTER]
-        heard = draws[HEARD] >= config.word_dropout
+        heard = draws[WORD_DROP] >= config.word_dropout
         out[WORDS] = batch[WORDS] * heard[..., None]
         return out
 
 
-class Trunk(nn.Module):
+class FilmEncoder(nn.Module):
     """Images [B, 3, H, W] to a feature map [B, 512, H/16, W/16], rounded up (or H/32)."""
 
     def __init__(self, config: LanguageActConfig) -> None:
@@ -108,7 +108,9 @@ class Trunk(nn.Module):
         sizes = BLOCKS[config.vision_backbone]
         for width, n_blocks, stride in zip(WIDTHS, sizes, (1, 2, 2, last), strict=True):
             for number in range(n_blocks):
-                blocks.append(Block(before, width, stride if number == 0 else 1, config.dim_model))
+                blocks.append(
+                    FilmBlock(before, width, stride if number == 0 else 1, config.dim_model)
+                )
                 before = width
         self.blocks = nn.ModuleList(blocks)
         nn.init.kaiming_normal_(self.stem.weight)
@@ -121,7 +123,7 @@ class Trunk(nn.Module):
         return F.relu(x)
 
 
-class Block(nn.Module):
+class FilmBlock(nn.Module):
     """Residual block of two convolutions with FiLM by the sentence between them."""
 
     def __init__(self, before: int, width: int, stride: int, told: int) -> None:
@@ -145,7 +147,7 @@ class Block(nn.Module):
         return out
 
 
-def shifted(images: Tensor, places: Tensor, most: int) -> Tensor:
+def shift_images(images: Tensor, places: Tensor, most: int) -> Tensor:
     """Shift each image of [B, 3, H, W] by up to ``most`` pixels; its border is repeated.
 
     ``places`` [B, 2], from 0 to 1, give the shift down and to the right.

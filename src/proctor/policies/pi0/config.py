@@ -102,21 +102,21 @@ class PiConfig(ChunkMixin, CosineMixin, RtcMixin, CheckpointConfig):
         """Return LeRobot's steps of pi0: the prompt holds no state."""
         from proctor.policies.pi0.steps import Pi0NewLine
 
-        before = usual.rename, usual.to_batch, Pi0NewLine(), self.tokenize(), usual.to_device
-        return (*before, self.relative(), usual.normalize), self.behind(usual)
+        before = usual.rename, usual.to_batch, Pi0NewLine(), self.tokenizer_step(), usual.to_device
+        return (*before, self.relative_step(), usual.normalize), self.postprocessing(usual)
 
     @property
-    def words_by(self) -> str:
+    def text_tokenizer(self) -> str:
         """Folder or Hub id of a new policy's tokenizer."""
         return PALIGEMMA
 
-    def tokenize(self) -> ProcessorStep:
+    def tokenizer_step(self) -> ProcessorStep:
         """Return the tokenizer step."""
         from proctor.policies.lerobot.language import Tokenize
 
-        return Tokenize(max_length=self.tokenizer_max_length, tokenizer_name=self.words_by)
+        return Tokenize(max_length=self.tokenizer_max_length, tokenizer_name=self.text_tokenizer)
 
-    def relative(self) -> ProcessorStep:
+    def relative_step(self) -> ProcessorStep:
         """Return the step that makes actions relative to the state, if enabled."""
         from proctor.policies.lerobot.relative_actions import RelativeActions
 
@@ -124,7 +124,7 @@ class PiConfig(ChunkMixin, CosineMixin, RtcMixin, CheckpointConfig):
             self.use_relative_actions, self.relative_exclude_joints, self.action_feature_names
         )
 
-    def behind(self, usual: UsualSteps) -> Sequence[ProcessorStep]:
+    def postprocessing(self, usual: UsualSteps) -> Sequence[ProcessorStep]:
         """Return the steps after the network."""
         from proctor.policies.lerobot.relative_actions import AbsoluteActions
 

@@ -30,11 +30,11 @@ _EPS = 1e-6
 _gelu_tanh = partial(F.gelu, approximate="tanh")
 _LONGEST_WAVE = 10_000.0
 
-Memory: TypeAlias = tuple[Tensor, Tensor]
+KVCache: TypeAlias = tuple[Tensor, Tensor]
 """KV cache of a layer: rotated keys and values, each [B, KV heads, K, D]."""
 
 
-class Place(NamedTuple):
+class TokenPositions(NamedTuple):
     """Rotary positions of tokens, and their attention mask."""
 
     cos: Tensor
@@ -44,14 +44,14 @@ class Place(NamedTuple):
     """[B, 1, S or 1, K], True where a token may attend."""
 
 
-def place(positions: Tensor, mask: Tensor, size: GemmaSize) -> Place:
+def token_positions(positions: Tensor, mask: Tensor, size: GemmaSize) -> TokenPositions:
     """Return rotary embeddings and mask of tokens at ``positions`` [B, S]."""
     halves = torch.arange(0, size.head_dim, 2, device=positions.device) / size.head_dim
     angles = positions[..., None].float() * _LONGEST_WAVE**-halves
     angles = torch.cat([angles, angles], dim=-1)[:, None]
     if mask.shape[2] > 1:  # query heads that share keys are extra rows
         mask = mask.repeat(1, 1, size.n_heads // size.n_kv_heads, 1)
-    return Place(angles.cos(), angles.sin(), mask)
+    return TokenPositions(angles.cos(), angles.sin(), mask)
 
 
 class Gemma(nn.Module):
@@ -62,8 +62,8 @@ class Gemma(nn.Module):
         self.size = size
         if vocabulary is not None:
             self.embed_tokens = nn.Embedding(vocabulary, size.width)
-        self.layers = nn.ModuleList(Layer(size, adaptive=adaptive) for _ in range(size.depth))
-        self.norm = AdaptiveNorm(size.width) if adaptive else Norm(size.width)
+        self.layers = nn.ModuleList(GemmaLayer(size, adaptive=adaptive) for _ in range(size.depth))
+        self.norm = AdaptiveRmsNorm(size.width) if adaptive else RmsNorm(size.width)
         self.saves_memory = False
         """Gradient checkpointing: recompute activations to save memory."""
 
@@ -80,47 +80,48 @@ class Gemma(nn.Module):
     def forward(
         self,
         x: Tensor,
-        where: Place,
-        memory: Sequence[Memory] | None = None,
+        positions: TokenPositions,
+        cache: Sequence[KVCache] | None = None,
         modulations: Sequence[Tensor] | None = None,
-    ) -> tuple[Tensor, list[Memory]]:
+    ) -> tuple[Tensor, list[KVCache]]:
         """Return tokens [B, S, width] after all layers, and their KV cache of every layer.
 
-        ``memory`` is the KV cache that they attend to beside themselves.
+        ``kv_cache`` is the KV cache that they attend to beside themselves.
         """
-        told: Sequence[Tensor | None] = modulations or [None] * (2 * len(self.layers) + 1)
-        remembered = []
+        modulation: Sequence[Tensor | None] = modulations or [None] * (2 * len(self.layers) + 1)
+        caches = []
         for i, layer in enumerate(self.layers):
-            given = (x, where, None if memory is None else memory[i], told[2 * i], told[2 * i + 1])
+            prefix = None if cache is None else cache[i]
+            args = (x, positions, prefix, modulation[2 * i], modulation[2 * i + 1])
             if self.saves_memory and self.training and torch.is_grad_enabled():
-                x, kept = checkpoint(layer, *given, use_reentrant=False)
+                x, own_cache = checkpoint(layer, *args, use_reentrant=False)
             else:
-                x, kept = layer(*given)
-            remembered.append(kept)
-        return self.norm(x, told[-1])[0], remembered
+                x, own_cache = layer(*args)
+            caches.append(own_cache)
+        return self.norm(x, modulation[-1])[0], caches
 
-    def remember(self, x: Tensor, where: Place) -> list[Memory]:
+    def prefill(self, x: Tensor, positions: TokenPositions) -> list[KVCache]:
         """Return the KV cache of tokens; the output of the last layer is not computed."""
-        remembered = []
+        caches = []
         for layer in self.layers[:-1]:
             if self.saves_memory and self.training and torch.is_grad_enabled():
-                x, kept = checkpoint(layer, x, where, use_reentrant=False)
+                x, own_cache = checkpoint(layer, x, positions, use_reentrant=False)
             else:
-                x, kept = layer(x, where)
-            remembered.append(kept)
+                x, own_cache = layer(x, positions)
+            caches.append(own_cache)
         last = self.layers[-1]
         normed, _ = last.input_layernorm(x, None)  # type: ignore[operator]
-        remembered.append(last.self_attn.keys_values(normed, where))  # type: ignore[union-attr, operator]
-        return remembered
+        caches.append(last.self_attn.keys_values(normed, positions))  # type: ignore[union-attr, operator]
+        return caches
 
 
-class Layer(nn.Module):
+class GemmaLayer(nn.Module):
     """Attention and a gated MLP, each with a norm before it and a residual connection."""
 
     def __init__(self, size: GemmaSize, *, adaptive: bool) -> None:
         super().__init__()
-        norm = AdaptiveNorm if adaptive else Norm
-        self.self_attn = Attention(size)
+        norm = AdaptiveRmsNorm if adaptive else RmsNorm
+        self.self_attn = GemmaAttention(size)
         self.mlp = GatedMlp(size.width, size.mlp_dim, _gelu_tanh)
         self.input_layernorm = norm(size.width)
         self.post_attention_layernorm = norm(size.width)
@@ -133,62 +134,62 @@ class Layer(nn.Module):
     def forward(
         self,
         x: Tensor,
-        where: Place,
-        memory: Memory | None = None,
-        before: Tensor | None = None,
-        between: Tensor | None = None,
-    ) -> tuple[Tensor, Memory]:
+        positions: TokenPositions,
+        cache: KVCache | None = None,
+        pre_modulation: Tensor | None = None,
+        post_modulation: Tensor | None = None,
+    ) -> tuple[Tensor, KVCache]:
         """Return tokens [B, S, width] and their KV cache."""
-        normed, gate = self.input_layernorm(x, before)
-        attended, kept = self.self_attn(normed, where, memory)
+        normed, gate = self.input_layernorm(x, pre_modulation)
+        attended, own_cache = self.self_attn(normed, positions, cache)
         x = x + (attended if gate is None else attended * gate)
-        normed, gate = self.post_attention_layernorm(x, between)
-        thought = self.mlp(normed)
-        return x + (thought if gate is None else thought * gate), kept
+        normed, gate = self.post_attention_layernorm(x, post_modulation)
+        mlp_out = self.mlp(normed)
+        return x + (mlp_out if gate is None else mlp_out * gate), own_cache
 
 
-class Attention(GroupedQueryProjections):
+class GemmaAttention(GroupedQueryProjections):
     """Grouped-query attention with rotary position embeddings."""
 
     def __init__(self, size: GemmaSize) -> None:
         super().__init__(size.width, size.n_heads, size.n_kv_heads, size.head_dim)
 
-    def keys_values(self, x: Tensor, where: Place) -> Memory:
+    def keys_values(self, x: Tensor, positions: TokenPositions) -> KVCache:
         """Return the rotated keys and the values of tokens [B, S, width]."""
-        return turned(self.keys(x).transpose(1, 2), where), self.values(x).transpose(1, 2)
+        return rotate(self.keys(x).transpose(1, 2), positions), self.values(x).transpose(1, 2)
 
     def forward(
-        self, x: Tensor, where: Place, memory: Memory | None = None
-    ) -> tuple[Tensor, Memory]:
+        self, x: Tensor, positions: TokenPositions, cache: KVCache | None = None
+    ) -> tuple[Tensor, KVCache]:
         """Return what tokens attend to in the KV cache and themselves, and their own KV cache."""
-        own = self.keys_values(x, where)
+        own = self.keys_values(x, positions)
         k, v = own
-        if memory is not None:
-            k, v = torch.cat([memory[0], k], 2), torch.cat([memory[1], v], 2)
-        q = turned(self.queries(x).transpose(1, 2), where)
-        out: Tensor = self.o_proj(grouped_query_attention(q, k, v, where.mask))
+        if cache is not None:
+            k, v = torch.cat([cache[0], k], 2), torch.cat([cache[1], v], 2)
+        q = rotate(self.queries(x).transpose(1, 2), positions)
+        out: Tensor = self.o_proj(grouped_query_attention(q, k, v, positions.mask))
         return out, own
 
 
-def turned(x: Tensor, where: Place) -> Tensor:
+def rotate(x: Tensor, positions: TokenPositions) -> Tensor:
     """Rotate [B, H, S, D] by its positions."""
-    return apply_rotary(x, where.cos.to(x.dtype), where.sin.to(x.dtype))
+    return apply_rotary(x, positions.cos.to(x.dtype), positions.sin.to(x.dtype))
 
 
-class Norm(nn.Module):
+class RmsNorm(nn.Module):
     """RMSNorm in float32; it scales by 1 + weight."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(width))
 
-    def forward(self, x: Tensor, told: None = None) -> tuple[Tensor, None]:
+    def forward(self, x: Tensor, modulation: None = None) -> tuple[Tensor, None]:
         """Return normalised tokens; no gate."""
         weight = 1 + self.weight.float()
         return F.rms_norm(x.float(), weight.shape, weight, _EPS).to(x.dtype), None
 
 
-class AdaptiveNorm(nn.Module):
+class AdaptiveRmsNorm(nn.Module):
     """Adaptive RMSNorm: a condition gives scale, shift, and the gate of the residual branch."""
 
     def __init__(self, width: int) -> None:
@@ -196,8 +197,8 @@ class AdaptiveNorm(nn.Module):
         self.dense = nn.Linear(width, 3 * width)
         nn.init.zeros_(self.dense.weight)
 
-    def forward(self, x: Tensor, told: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, modulation: Tensor) -> tuple[Tensor, Tensor]:
         """Return tokens modulated by ``told`` [B or 1, 1, 3 * width], and the gate."""
-        scale, shift, gate = told.float().chunk(3, dim=-1)
+        scale, shift, gate = modulation.float().chunk(3, dim=-1)
         normed = F.rms_norm(x.float(), x.shape[-1:], None, _EPS)
         return torch.addcmul(shift, normed, 1 + scale).to(x.dtype), gate.to(x.dtype)

@@ -25,8 +25,8 @@ from proctor.policies.blocks.rtc import make_guidance, rtc_notes
 from proctor.policies.lerobot.rtc_config import read_rtc
 from proctor.policies.pi0 import sizes
 from proctor.policies.pi0.config import FlowConfig
-from proctor.policies.pi0.gemma import Gemma, Memory, Place, place
-from proctor.policies.pi0.paligemma import PaliGemma, among_all, padded
+from proctor.policies.pi0.gemma import Gemma, KVCache, TokenPositions, token_positions
+from proctor.policies.pi0.paligemma import PaliGemma, bidirectional_positions, pad_last_dim
 from proctor.policies.pi0.vision_language import PrefixEncoder
 from proctor.policies.runtime.network import NoiseSpec
 
@@ -37,12 +37,12 @@ _HEAD = "paligemma_with_expert.gemma_expert.lm_head.weight"
 class PrefixCache(NamedTuple):
     """KV cache of an encoded observation."""
 
-    memory: list[Memory]
-    there: Tensor
+    kv_cache: list[KVCache]
+    valid: Tensor
     """False at padding, [B, P]."""
 
 
-class Flow(PrefixEncoder):
+class FlowMatchingNetwork(PrefixEncoder):
     """Flow matching of pi0 and pi0.5; attribute names are those of LeRobot's checkpoints."""
 
     config: FlowConfig
@@ -102,19 +102,21 @@ class Flow(PrefixEncoder):
             for owner in (self.vlm, self.paligemma_with_expert["gemma_expert"]):
                 owner.lm_head = None  # type: ignore[assignment]
 
-    def see(self, inputs: dict[str, Tensor]) -> PrefixCache:
+    def encode_prefix(self, inputs: dict[str, Tensor]) -> PrefixCache:
         """Encode images and prompt; return their KV cache."""
-        seen = self.look(inputs)
-        x, there = self.vlm.embed(seen, inputs[LANGUAGE_TOKENS], inputs[LANGUAGE_MASK])
+        prefix = self.encode_images(inputs)
+        x, valid = self.vlm.embed(prefix, inputs[LANGUAGE_TOKENS], inputs[LANGUAGE_MASK])
         language = self.vlm.language
-        return PrefixCache(language.remember(x, among_all(there, language.size)), there)
+        return PrefixCache(
+            language.prefill(x, bidirectional_positions(valid, language.size)), valid
+        )
 
     def chunk(self, inputs: dict[str, Tensor], draws: dict[str, Tensor]) -> Tensor:
         """Return the actions [B, T, action] from the newest observation on."""
-        sampled = self.sample(inputs, self.see(inputs), draws[NOISE])
+        sampled = self.sample(inputs, self.encode_prefix(inputs), draws[NOISE])
         return sampled[..., : self.config.action_dim]
 
-    def sample(self, inputs: dict[str, Tensor], seen: PrefixCache, noise: Tensor) -> Tensor:
+    def sample(self, inputs: dict[str, Tensor], prefix: PrefixCache, noise: Tensor) -> Tensor:
         """Integrate from ``noise`` to actions [B, T, A] by Euler steps from time 1 to 0."""
         steps = self.config.num_inference_steps
         # Rounded once: at the minimum period, one bit of the time changes its sine by 1e-4.
@@ -122,11 +124,11 @@ class Flow(PrefixEncoder):
             noise.new_full((1,), 1 - step / steps, dtype=torch.float32) for step in range(steps)
         ]
         times = torch.cat(exact)
-        told = self.told(self.embed_time(times))  # of all steps, for all rows
-        x, where = noise.float(), self.where(seen)
+        conditioning = self.time_conditioning(self.embed_time(times))  # of all steps, for all rows
+        x, positions = noise.float(), self.attention_layout(prefix)
         for step in range(steps):
-            now = [each[step : step + 1] for each in told]
-            velocity = self.velocity(inputs, x, now, seen, where)
+            now = [each[step : step + 1] for each in conditioning]
+            velocity = self.velocity(inputs, x, now, prefix, positions)
             if self.guide is not None:
                 velocity = self.guide.bend(velocity, x, 1 - step / steps, inputs)
             x = x - velocity / steps
@@ -152,11 +154,14 @@ class Flow(PrefixEncoder):
 
     def errors(self, batch: dict[str, Tensor], noise: Tensor, time: Tensor) -> Tensor:
         """Return squared errors [B, T, action] at ``time`` [B] between ``noise`` and actions."""
-        actions, seen = padded(batch[ACTION], self.config.max_action_dim), self.see(batch)
+        actions, prefix = (
+            pad_last_dim(batch[ACTION], self.config.max_action_dim),
+            self.encode_prefix(batch),
+        )
         part = time[:, None, None]
         x = part * noise + (1 - part) * actions
-        told = self.told(self.embed_time(time))
-        found = self.velocity(batch, x, told, seen, self.where(seen))
+        conditioning = self.time_conditioning(self.embed_time(time))
+        found = self.velocity(batch, x, conditioning, prefix, self.attention_layout(prefix))
         wrong = F.mse_loss(found, noise - actions, reduction="none")
         return wrong[..., : self.config.action_dim]
 
@@ -164,13 +169,15 @@ class Flow(PrefixEncoder):
         self,
         inputs: dict[str, Tensor],
         x: Tensor,
-        told: list[Tensor],
-        seen: PrefixCache,
-        where: Place,
+        conditioning: list[Tensor],
+        prefix: PrefixCache,
+        positions: TokenPositions,
     ) -> Tensor:
-        """Return the velocity of noisy actions [B, T, A] at the time conditioning ``told``."""
-        tokens = self.tokens(inputs, x, told).to(seen.memory[0][0].dtype)
-        out, _ = self.expert(tokens, where, seen.memory, told if self.adaptive else None)
+        """Return the velocity [B, T, A] at noisy actions ``x``, for one time conditioning."""
+        tokens = self.tokens(inputs, x, conditioning).to(prefix.kv_cache[0][0].dtype)
+        out, _ = self.expert(
+            tokens, positions, prefix.kv_cache, conditioning if self.adaptive else None
+        )
         velocity: Tensor = self.action_out_proj(out[:, -x.shape[1] :].float())
         return velocity
 
@@ -183,15 +190,15 @@ class Flow(PrefixEncoder):
         angles = times[:, None].to(exact) / periods * (2 * math.pi)
         return torch.cat([angles.sin(), angles.cos()], dim=-1).float()
 
-    def where(self, seen: PrefixCache) -> Place:
+    def attention_layout(self, prefix: PrefixCache) -> TokenPositions:
         """Return positions and mask of the expert's tokens, which attend to the whole prefix."""
         n = self.n_before + self.config.chunk_size
-        own = seen.there.new_ones(n, n)
+        own = prefix.valid.new_ones(n, n)
         own[: self.n_before, self.n_before :] = False  # the state does not attend to actions
-        each = (len(seen.there), 1, n, -1)
-        mask = torch.cat([seen.there[:, None, None].expand(each), own.expand(each)], dim=-1)
-        positions = seen.there.sum(1, keepdim=True) + torch.arange(n, device=mask.device)
-        return place(positions, mask, self.expert.size)
+        each = (len(prefix.valid), 1, n, -1)
+        mask = torch.cat([prefix.valid[:, None, None].expand(each), own.expand(each)], dim=-1)
+        positions = prefix.valid.sum(1, keepdim=True) + torch.arange(n, device=mask.device)
+        return token_positions(positions, mask, self.expert.size)
 
     def hot_parts(self) -> list[nn.Module]:
         """Return all layers, each compiled on its own."""
@@ -202,15 +209,15 @@ class Flow(PrefixEncoder):
         """Return our name of a tensor that a file calls ``key``."""
 
     @abstractmethod
-    def told(self, time: Tensor) -> list[Tensor]:
+    def time_conditioning(self, time: Tensor) -> list[Tensor]:
         """Return the time conditioning for embedded times [R, width], each [R, 1, ...]."""
 
     @abstractmethod
-    def tokens(self, inputs: dict[str, Tensor], x: Tensor, told: list[Tensor]) -> Tensor:
+    def tokens(self, inputs: dict[str, Tensor], x: Tensor, conditioning: list[Tensor]) -> Tensor:
         """Return the expert's tokens [B, n_before + T, width] for noisy actions [B, T, A]."""
 
 
-class Pi0(Flow):
+class Pi0(FlowMatchingNetwork):
     """The expert has a state token; the time is mixed into the action tokens."""
 
     adaptive = False
@@ -227,14 +234,14 @@ class Pi0(Flow):
         """Return LeRobot's name for an openpi parameter."""
         return f"action_{key}" if key.startswith("time_mlp_") else key
 
-    def told(self, time: Tensor) -> list[Tensor]:
+    def time_conditioning(self, time: Tensor) -> list[Tensor]:
         """Return the embedded time itself."""
         return [time[:, None]]
 
-    def tokens(self, inputs: dict[str, Tensor], x: Tensor, told: list[Tensor]) -> Tensor:
+    def tokens(self, inputs: dict[str, Tensor], x: Tensor, conditioning: list[Tensor]) -> Tensor:
         """Return the state token, then action tokens mixed with the time."""
-        state = self.state_proj(padded(inputs[STATE].float(), self.config.max_state_dim))
+        state = self.state_proj(pad_last_dim(inputs[STATE].float(), self.config.max_state_dim))
         action = self.action_in_proj(x)
-        both = torch.cat([action, told[0].expand_as(action)], dim=-1)
+        both = torch.cat([action, conditioning[0].expand_as(action)], dim=-1)
         mixed = self.action_time_mlp_out(F.silu(self.action_time_mlp_in(both)))
         return torch.cat([state[:, None], mixed], dim=1)

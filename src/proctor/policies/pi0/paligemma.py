@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from proctor.policies.blocks.siglip import SiglipEncoder
 from proctor.policies.pi0 import sizes
-from proctor.policies.pi0.gemma import Gemma, Place, place
+from proctor.policies.pi0.gemma import Gemma, TokenPositions, token_positions
 from proctor.policies.pi0.sizes import GemmaSize
 
 
@@ -51,38 +51,42 @@ class PaliGemma(nn.Module):
         """The language model."""
         return cast("Gemma", self.model["language_model"])
 
-    def look(self, images: Sequence[Tensor], side: tuple[int, int]) -> list[Tensor]:
+    def encode_images(self, images: Sequence[Tensor], side: tuple[int, int]) -> list[Tensor]:
         """Return image tokens [B, patches, width] of each camera, encoded in one batch."""
         projector = cast("nn.ModuleDict", self.model["multi_modal_projector"])["linear"]
-        pictures = torch.cat([fitted(each, *side) for each in images])
-        return list(projector(self.tower(pictures)).chunk(len(images)))
+        resized = torch.cat([resize_with_padding(each, *side) for each in images])
+        return list(projector(self.tower(resized)).chunk(len(images)))
 
-    def embed(self, images: list[Tensor], words: Tensor, heard: Tensor) -> tuple[Tensor, Tensor]:
+    def embed(
+        self, images: list[Tensor], tokens: Tensor, prompt_mask: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Return embeddings [B, S, width] and their padding mask [B, S].
 
         ``heard`` [B, prompt] is False at padding of the prompt.
         """
-        told = self.language.embed(words)
-        x = torch.cat([*(each.to(told.dtype) for each in images), told], dim=1)
-        n_seen = x.shape[1] - told.shape[1]
-        there = torch.cat([heard.new_ones(len(heard), n_seen), heard], dim=1)
-        return x, there
+        text = self.language.embed(tokens)
+        x = torch.cat([*(each.to(text.dtype) for each in images), text], dim=1)
+        n_image_tokens = x.shape[1] - text.shape[1]
+        valid = torch.cat(
+            [prompt_mask.new_ones(len(prompt_mask), n_image_tokens), prompt_mask], dim=1
+        )
+        return x, valid
 
 
-def among_all(there: Tensor, size: GemmaSize) -> Place:
+def bidirectional_positions(valid: Tensor, size: GemmaSize) -> TokenPositions:
     """Return positions and mask of tokens that attend to all tokens but padding [B, S].
 
     Padding attends too: its output is not used, and the softmax of a fully masked row is NaN.
     """
-    return place(there.cumsum(1) - 1, there[:, None, None], size)
+    return token_positions(valid.cumsum(1) - 1, valid[:, None, None], size)
 
 
-def padded(vectors: Tensor, width: int) -> Tensor:
+def pad_last_dim(vectors: Tensor, width: int) -> Tensor:
     """Zero-pad [..., n] to [..., width]."""
     return F.pad(vectors, (0, width - vectors.shape[-1]))
 
 
-def fitted(images: Tensor, height: int, width: int) -> Tensor:
+def resize_with_padding(images: Tensor, height: int, width: int) -> Tensor:
     """Resize images [B, 3, H, W] from 0 to 1 for SigLIP: from -1 to 1, with padding.
 
     The aspect ratio is kept; black padding is centred (an odd pixel goes to the right or below).

@@ -38,13 +38,13 @@ class PrefixEncoder(Network):
         """Size of the token embedding table."""
         return self.vlm.language.embed_tokens.num_embeddings
 
-    def look(self, inputs: dict[str, Tensor]) -> list[Tensor]:
+    def encode_images(self, inputs: dict[str, Tensor]) -> list[Tensor]:
         """Return the image tokens of every camera; missing cameras are skipped.
 
         LeRobot encodes a black image there and masks it, which gives the same numbers.
         """
         cameras = [inputs[key] for key in self.config.cameras if key in inputs]
-        return self.vlm.look(cameras, self.config.side)
+        return self.vlm.encode_images(cameras, self.config.side)
 
     def remap_state_dict(self, stored: dict[str, Tensor]) -> dict[str, Tensor]:
         """Tie token embeddings and language-model head where a file holds only one of them."""

@@ -38,8 +38,8 @@ class Pi05Config(FlowConfig):
         from proctor.policies.pi05.steps import Pi05StatePrompt
 
         prompt = Pi05StatePrompt(max_state_dim=self.max_state_dim)
-        before = usual.rename, usual.to_batch, self.relative(), usual.normalize
-        return (*before, prompt, self.tokenize(), usual.to_device), self.behind(usual)
+        before = usual.rename, usual.to_batch, self.relative_step(), usual.normalize
+        return (*before, prompt, self.tokenizer_step(), usual.to_device), self.postprocessing(usual)
 
     def validate(self) -> None:
         """Refuse a history of observations too: it is not supported."""

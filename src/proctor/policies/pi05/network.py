@@ -10,10 +10,10 @@ import torch.nn.functional as F  # noqa: N812 (torch's own convention)
 from torch import Tensor, nn
 
 from proctor.policies.pi0.config import FlowConfig
-from proctor.policies.pi0.network import Flow
+from proctor.policies.pi0.network import FlowMatchingNetwork
 
 
-class Pi05(Flow):
+class Pi05(FlowMatchingNetwork):
     """The network; attribute names are those of LeRobot's checkpoints."""
 
     adaptive = True
@@ -33,11 +33,11 @@ class Pi05(Flow):
         """Return the condition of the adaptive norms for embedded times [R, width]."""
         return F.silu(self.time_mlp_out(F.silu(self.time_mlp_in(time))))
 
-    def told(self, time: Tensor) -> list[Tensor]:
+    def time_conditioning(self, time: Tensor) -> list[Tensor]:
         """Return the modulation of every adaptive norm."""
         return self.expert.modulations(self.condition(time))
 
-    def tokens(self, inputs: dict[str, Tensor], x: Tensor, told: list[Tensor]) -> Tensor:
+    def tokens(self, inputs: dict[str, Tensor], x: Tensor, conditioning: list[Tensor]) -> Tensor:
         """Return the action tokens."""
         tokens: Tensor = self.action_in_proj(x)
         return tokens

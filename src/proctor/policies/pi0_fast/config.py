@@ -51,7 +51,7 @@ class Pi0FastConfig(PiConfig):
     use_kv_cache: bool = unused(True)
 
     @property
-    def words_by(self) -> str:
+    def text_tokenizer(self) -> str:
         """Folder or Hub id of a new policy's tokenizer."""
         return self.text_tokenizer_name
 
@@ -59,17 +59,19 @@ class Pi0FastConfig(PiConfig):
         self, usual: UsualSteps
     ) -> tuple[Sequence[ProcessorStep], Sequence[ProcessorStep]]:
         """Return LeRobot's steps of pi0-FAST: state in the prompt, actions as tokens."""
-        from proctor.policies.pi0_fast.steps import Pi0FastStatePrompt, SayActions
+        from proctor.policies.pi0_fast.steps import Pi0FastStatePrompt, TokenizeActions
 
         prompt = Pi0FastStatePrompt(max_state_dim=self.max_state_dim)
-        say = SayActions(
+        say = TokenizeActions(
             max_action_tokens=self.max_action_tokens,
             fast_skip_tokens=self.fast_skip_tokens,
             paligemma_tokenizer_name=self.text_tokenizer_name,
             action_tokenizer_name=self.action_tokenizer_name,
         )
-        before = usual.rename, usual.to_batch, self.relative(), usual.normalize
-        return (*before, prompt, self.tokenize(), say, usual.to_device), self.behind(usual)
+        before = usual.rename, usual.to_batch, self.relative_step(), usual.normalize
+        return (*before, prompt, self.tokenizer_step(), say, usual.to_device), self.postprocessing(
+            usual
+        )
 
     def validate(self) -> None:
         """Check the fields of action tokens too."""
@@ -96,7 +98,7 @@ PLUGIN = CheckpointPlugin(
     prefix="model.",
     steps={
         "pi0_fast_prepare_state_tokenizer_processor_step": f"{_STEPS}:Pi0FastStatePrompt",
-        "action_tokenizer_processor": f"{_STEPS}:SayActions",
+        "action_tokenizer_processor": f"{_STEPS}:TokenizeActions",
     },
     signature_fields=frozenset({"paligemma_variant", "fast_skip_tokens"}),
 )

@@ -22,7 +22,7 @@ _LAST_LETTER = 0xD7FF
 """The last code point before the surrogates, which are no characters."""
 
 
-class Codes(Protocol):
+class BytePairCodec(Protocol):
     """Characters to codes and back: a byte-pair tokenizer."""
 
     def encode(self, text: str) -> list[int]:
@@ -37,24 +37,24 @@ class Codes(Protocol):
 
 
 @dataclass(frozen=True)
-class Fast:
+class FastCodec:
     """Actions to codes and back."""
 
-    codes: Codes
+    codes: BytePairCodec
     scale: float
     lowest: int
     """The lowest coefficient that has a character."""
 
     def encode(self, actions: Array) -> list[int]:
         """Return the codes of normalised actions [T, A]."""
-        return self.codes.encode(self.letters(self.coefficients(actions)))
+        return self.codes.encode(self.to_characters(self.coefficients(actions)))
 
     def coefficients(self, actions: Array) -> Array:
         """Return quantised DCT coefficients [T, A]."""
         found: Array = np.around(_waves(len(actions)) @ actions.astype(np.float64) * self.scale)
         return found.astype(np.int64)
 
-    def letters(self, coefficients: Array) -> str:
+    def to_characters(self, coefficients: Array) -> str:
         """Return a character for each coefficient."""
         places = np.clip(coefficients - self.lowest, 0, _LAST_LETTER)
         return "".join(chr(place) for place in places.ravel())
@@ -83,10 +83,10 @@ def _waves(length: int) -> Array:
 
 
 @dataclass(frozen=True)
-class Speech:
+class ActionTokenizer:
     """Mapping between actions and the tokens of a language model."""
 
-    fast: Fast
+    fast: FastCodec
     size: int
     """Size of the language model's vocabulary."""
     skip: int
@@ -104,12 +104,12 @@ class Speech:
         return [
             self.begin,
             *self.opening,
-            *(self.lent(code) for code in self.fast.encode(actions)),
+            *(self.swap_code_and_token(code) for code in self.fast.encode(actions)),
             self.end,
             self.stop,
         ]
 
-    def lent(self, code: int) -> int:
+    def swap_code_and_token(self, code: int) -> int:
         """Return the token of a code, or the code of a token: the mapping is its own inverse."""
         return self.size - 1 - self.skip - code
 
@@ -121,7 +121,7 @@ class Speech:
         """
         if strict and tuple(said[:2]) != self.opening[:2]:
             return np.zeros(shape, np.float32)
-        codes = [self.lent(token) for token in self._without_words(said)]
+        codes = [self.swap_code_and_token(token) for token in self._without_words(said)]
         try:
             return self.fast.decode(codes, shape)
         except ValueError:

@@ -19,12 +19,12 @@ from torch import Tensor, nn
 from proctor.features import ACTION_MASK, ACTION_TOKENS, LANGUAGE_MASK, LANGUAGE_TOKENS
 from proctor.policies.lerobot.step import ProcessorStep
 from proctor.policies.pi0 import sizes
-from proctor.policies.pi0.gemma import Place, place
-from proctor.policies.pi0.paligemma import PaliGemma, among_all
+from proctor.policies.pi0.gemma import TokenPositions, token_positions
+from proctor.policies.pi0.paligemma import PaliGemma, bidirectional_positions
 from proctor.policies.pi0.vision_language import PrefixEncoder
 from proctor.policies.pi0_fast.config import Pi0FastConfig
-from proctor.policies.pi0_fast.fast import Speech
-from proctor.policies.pi0_fast.steps import speech_of
+from proctor.policies.pi0_fast.fast import ActionTokenizer
+from proctor.policies.pi0_fast.steps import find_action_tokenizer
 from proctor.policies.runtime.network import NoiseSpec
 
 CHOICE = "choice"
@@ -35,7 +35,7 @@ class Pi0Fast(PrefixEncoder):
 
     config: Pi0FastConfig
     graphed = False
-    speech: Speech
+    action_tokenizer: ActionTokenizer
     """Mapping between actions and tokens; a preprocessor step provides it."""
 
     def __init__(self, config: Pi0FastConfig) -> None:
@@ -49,68 +49,73 @@ class Pi0Fast(PrefixEncoder):
 
     def equip(self, steps: Sequence[ProcessorStep]) -> None:
         """Take the action tokenizer from the preprocessor steps."""
-        self.speech = replace(speech_of(steps), skip=self.config.fast_skip_tokens)
+        self.action_tokenizer = replace(
+            find_action_tokenizer(steps), skip=self.config.fast_skip_tokens
+        )
 
     def chunk(self, inputs: dict[str, Tensor], draws: dict[str, Tensor]) -> Tensor:
         """Return decoded token ids [B, max_decoding_steps], padded with zeros.
 
         ``postprocess`` turns them into actions.
         """
-        return self.say(inputs, draws.get(CHOICE)).float()
+        return self.generate(inputs, draws.get(CHOICE)).float()
 
     @torch.no_grad()
-    def say(self, inputs: dict[str, Tensor], choices: Tensor | None = None) -> Tensor:
+    def generate(self, inputs: dict[str, Tensor], uniforms: Tensor | None = None) -> Tensor:
         """Decode tokens [B, steps] until all rows have ended: greedy, or sampled by ``choices``.
 
         The BOS token is part of the prompt, which attends to it, as in LeRobot.
         """
-        prompt, heard = inputs[LANGUAGE_TOKENS], inputs[LANGUAGE_MASK]
-        begin = prompt.new_full((len(prompt), 1), self.speech.begin)
-        words = torch.cat([prompt, begin], 1)
-        x, there = self.vlm.embed(
-            self.look(inputs), words, torch.cat([heard, torch.ones_like(heard[:, :1])], 1)
-        )
+        prompt, prompt_mask = inputs[LANGUAGE_TOKENS], inputs[LANGUAGE_MASK]
+        begin = prompt.new_full((len(prompt), 1), self.action_tokenizer.begin)
+        tokens_in = torch.cat([prompt, begin], 1)
+        mask = torch.cat([prompt_mask, torch.ones_like(prompt_mask[:, :1])], 1)
+        x, valid = self.vlm.embed(self.encode_images(inputs), tokens_in, mask)
         size, steps = self.vlm.language.size, self.config.max_decoding_steps
-        out, memory = self.vlm.language(x, among_all(there, size))
-        said = prompt.new_zeros((len(prompt), steps))
+        out, cache = self.vlm.language(x, bidirectional_positions(valid, size))
+        generated = prompt.new_zeros((len(prompt), steps))
         # The KV cache of all decoding steps is allocated at once.
-        room = [(F.pad(k, (0, 0, 0, steps)), F.pad(v, (0, 0, 0, steps))) for k, v in memory]
-        known = F.pad(there, (0, steps), value=False)
-        first, before = there.shape[1], there.sum(1, keepdim=True)
-        ended = torch.zeros_like(heard[:, 0])
+        full_cache = [(F.pad(k, (0, 0, 0, steps)), F.pad(v, (0, 0, 0, steps))) for k, v in cache]
+        visible = F.pad(valid, (0, steps), value=False)
+        first, before = valid.shape[1], valid.sum(1, keepdim=True)
+        ended = torch.zeros_like(prompt_mask[:, 0])
         for step in range(steps):
-            token = self.choose(out[:, -1], None if choices is None else choices[:, step])
-            said[:, step] = token
-            ended = ended | (token == self.speech.end)
+            token = self.sample_token(out[:, -1], None if uniforms is None else uniforms[:, step])
+            generated[:, step] = token
+            ended = ended | (token == self.action_tokenizer.end)
             if step + 1 == steps or bool(ended.all()):
                 break
-            mask = F.pad(known, (0, 1), value=True)[:, None, None]  # and itself
-            where = place(before + step, mask, size)
-            out, own = self.vlm.language(self.vlm.language.embed(token[:, None]), where, room)
+            mask = F.pad(visible, (0, 1), value=True)[:, None, None]  # and itself
+            positions = token_positions(before + step, mask, size)
+            embedded = self.vlm.language.embed(token[:, None])
+            out, own = self.vlm.language(embedded, positions, full_cache)
             slot = first + step
-            for (keys, values), (key, value) in zip(room, own, strict=True):
+            for (keys, values), (key, value) in zip(full_cache, own, strict=True):
                 keys[:, :, slot : slot + 1], values[:, :, slot : slot + 1] = key, value
-            known[:, slot] = True
-        return said
+            visible[:, slot] = True
+        return generated
 
-    def choose(self, out: Tensor, choice: Tensor | None) -> Tensor:
+    def sample_token(self, out: Tensor, uniform: Tensor | None) -> Tensor:
         """Return the next token [B] after ``out`` [B, width].
 
         ``choice`` [B] from 0 to 1 samples it by the inverse of the cumulative distribution.
         """
         logits: Tensor = self.vlm.lm_head(out)
-        if choice is None:
+        if uniform is None:
             return logits.argmax(-1)
         chances = (logits.float() / self.config.temperature).softmax(-1)
         total = chances.double().cumsum(-1)
-        at = torch.searchsorted(total, (choice.double() * total[:, -1])[:, None], right=True)
+        at = torch.searchsorted(total, (uniform.double() * total[:, -1])[:, None], right=True)
         return at[:, 0].clamp(max=logits.shape[-1] - 1)
 
     def postprocess(self, chunks: Tensor, states: list[Any]) -> Tensor:
         """Return the actions [B, n_action_steps, A] of decoded tokens."""
         shape = self.config.n_action_steps, self.config.action_dim
         strict = self.config.validate_action_token_prefix
-        actions = [self.speech.actions(row.long().tolist(), shape, strict=strict) for row in chunks]
+        actions = [
+            self.action_tokenizer.actions(row.long().tolist(), shape, strict=strict)
+            for row in chunks
+        ]
         return torch.stack([torch.from_numpy(each) for each in actions])
 
     def loss(
@@ -126,20 +131,22 @@ class Pi0Fast(PrefixEncoder):
 
     def logits(self, inputs: dict[str, Tensor], tokens: Tensor, real: Tensor) -> Tensor:
         """Return next-token logits [B, n - 1, V] for action tokens [B, n]."""
-        words = torch.cat([inputs[LANGUAGE_TOKENS], tokens], 1)
-        heard = torch.cat([inputs[LANGUAGE_MASK], real], 1)
-        x, there = self.vlm.embed(self.look(inputs), words, heard)
-        out, _ = self.vlm.language(x, self.where(there, tokens.shape[1]))
-        said: Tensor = self.vlm.lm_head(out[:, -tokens.shape[1] : -1])
-        return said
+        tokens_in = torch.cat([inputs[LANGUAGE_TOKENS], tokens], 1)
+        prompt_mask = torch.cat([inputs[LANGUAGE_MASK], real], 1)
+        x, valid = self.vlm.embed(self.encode_images(inputs), tokens_in, prompt_mask)
+        out, _ = self.vlm.language(x, self.attention_layout(valid, tokens.shape[1]))
+        logits: Tensor = self.vlm.lm_head(out[:, -tokens.shape[1] : -1])
+        return logits
 
-    def where(self, there: Tensor, n_said: int) -> Place:
+    def attention_layout(self, valid: Tensor, n_action_tokens: int) -> TokenPositions:
         """Return positions and mask: action tokens are causal, and the prompt ignores them."""
-        n = there.shape[1]
-        prompt = n - n_said
-        sees = there.new_ones(n, n).tril()
-        sees[:prompt, :prompt] = True
-        return place(there.cumsum(1) - 1, (sees & there[:, None])[:, None], self.vlm.language.size)
+        n = valid.shape[1]
+        prompt = n - n_action_tokens
+        allowed = valid.new_ones(n, n).tril()
+        allowed[:prompt, :prompt] = True
+        return token_positions(
+            valid.cumsum(1) - 1, (allowed & valid[:, None])[:, None], self.vlm.language.size
+        )
 
     def hot_parts(self) -> list[nn.Module]:
         """Return all layers, each compiled on its own."""

@@ -20,7 +20,7 @@ from proctor.policies.lerobot.tokenizer import FOLDER as WORDS_FOLDER
 from proctor.policies.lerobot.tokenizer import MOST_TOKENS, PROCESSOR, TextTokenizer, Tokenizers
 from proctor.policies.pi0.config import PALIGEMMA
 from proctor.policies.pi0.steps import StatePrompt
-from proctor.policies.pi0_fast.fast import Fast, Speech
+from proctor.policies.pi0_fast.fast import ActionTokenizer, FastCodec
 
 FOLDER = "action_tokenizer"
 """Where a checkpoint has FAST's tokenizer."""
@@ -60,7 +60,7 @@ class _Pairs:
 
 
 @dataclass(frozen=True)
-class SayActions(ProcessorStep):
+class TokenizeActions(ProcessorStep):
     """Tokenize the actions of a training sample: ``ACTION_TOKENS`` int64, ``ACTION_MASK`` bool.
 
     In evaluation it does nothing; the network takes its tokenizer to decode actions.
@@ -80,7 +80,7 @@ class SayActions(ProcessorStep):
     allow_truncation: bool = True
     """Whether longer sequences are truncated (LeRobot after 0.6.1)."""
     action_tokenizer_name: str | None = None
-    speech: Speech | None = field(default=None, metadata=OURS)
+    action_tokenizer: ActionTokenizer | None = field(default=None, metadata=OURS)
     held: dict[str, bytes] = field(default_factory=dict, metadata=OURS)
     """The files of FAST's tokenizer."""
     inside: str = field(default=FOLDER, metadata=OURS)
@@ -96,12 +96,12 @@ class SayActions(ProcessorStep):
         """Add the action tokens, if there are actions."""
         if ACTION not in told.seen:
             return told
-        assert self.speech is not None, "a pipeline is equipped before it is used"
+        assert self.action_tokenizer is not None, "a pipeline is equipped before it is used"
         chunks = told.seen[ACTION].float().numpy()
         tokens = np.zeros((len(chunks), self.max_action_tokens), np.int64)
         real = np.zeros(tokens.shape, np.bool_)
         for row, actions in enumerate(chunks):
-            whole = self.speech.tokens(actions)
+            whole = self.action_tokenizer.tokens(actions)
             said = whole[: self.max_action_tokens]
             if len(said) < len(whole) and not self.allow_truncation:
                 raise UsageError(
@@ -138,7 +138,7 @@ class SayActions(ProcessorStep):
         if self.fast_skip_tokens < 0:
             raise UsageError(f"{where}: fast_skip_tokens is {self.fast_skip_tokens}")
 
-    def equipped(self, tokenizers: Tokenizers) -> SayActions:
+    def equipped(self, tokenizers: Tokenizers) -> TokenizeActions:
         """Return the step with its text tokenizer and its FAST tokenizer.
 
         Raises:
@@ -148,8 +148,8 @@ class SayActions(ProcessorStep):
         # --policy.tokenizer names a text tokenizer, never FAST's.
         codes = replace(tokenizers, given=None).find(self.action_tokenizer_name, self.inside)
         scale = _scale(codes)
-        speech = Speech(
-            fast=Fast(_Pairs(codes), scale.scale, scale.min_token),
+        speech = ActionTokenizer(
+            fast=FastCodec(_Pairs(codes), scale.scale, scale.min_token),
             size=words.plain_size,
             skip=self.fast_skip_tokens,
             begin=words.special("bos_token"),
@@ -159,7 +159,7 @@ class SayActions(ProcessorStep):
         )
         # From now on they are where they are written.
         placed = replace(self, inside=FOLDER, words_inside=WORDS_FOLDER)
-        return replace(placed, speech=speech, held=codes.files)
+        return replace(placed, action_tokenizer=speech, held=codes.files)
 
 
 def _scale(codes: TextTokenizer) -> _Scale:
@@ -172,13 +172,13 @@ def _scale(codes: TextTokenizer) -> _Scale:
         raise UsageError(f"{where}: {error}") from None
 
 
-def speech_of(steps: Sequence[ProcessorStep]) -> Speech:
+def find_action_tokenizer(steps: Sequence[ProcessorStep]) -> ActionTokenizer:
     """Return the action tokenizer of the preprocessor steps.
 
     Raises:
         UsageError: there is none.
     """
     for step in steps:
-        if isinstance(step, SayActions) and step.speech is not None:
-            return step.speech
-    raise UsageError(f"the policy's preprocessor has no {SayActions.registry_name}")
+        if isinstance(step, TokenizeActions) and step.action_tokenizer is not None:
+            return step.action_tokenizer
+    raise UsageError(f"the policy's preprocessor has no {TokenizeActions.registry_name}")

@@ -33,7 +33,7 @@ class Address:
     encrypted: bool
 
     @property
-    def is_here(self) -> bool:
+    def is_local(self) -> bool:
         """Whether it is this machine."""
         return self.host in LOOPBACK
 
@@ -41,7 +41,7 @@ class Address:
         return self.url
 
 
-def addresses_of(urls: str, protocol: Protocol | None) -> list[Address]:
+def parse_addresses(urls: str, protocol: Protocol | None) -> list[Address]:
     """Return the servers that ``urls``, comma-separated, name.
 
     Raises:
@@ -57,7 +57,7 @@ def addresses_of(urls: str, protocol: Protocol | None) -> list[Address]:
     return found
 
 
-def is_word(text: str) -> bool:
+def is_printable_ascii(text: str) -> bool:
     """Whether a text is of plain letters and signs only, as headers and URLs are."""
     return all(32 < ord(char) < 127 for char in text)
 
@@ -71,7 +71,7 @@ def _address(url: str, protocol: Protocol | None) -> Address:
         raise UsageError(f"--policy.url={url}: {error}") from None
     if parts.scheme not in _SCHEMES:
         raise UsageError(f"--policy.url={url} begins with none of {choices}")
-    if not host or parts.username or parts.password or not is_word(url):
+    if not host or parts.username or parts.password or not is_printable_ascii(url):
         raise UsageError(f"--policy.url={url} names no server (such as ws://127.0.0.1:8000)")
     known, usual, encrypted = _SCHEMES[parts.scheme]
     spoken = known if protocol is None else protocol

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from proctor.errors import UsageError
 from proctor.fingerprint import API_KEY_VARIABLE, PRESENTATION, secret_metadata
 from proctor.policies.base import PolicyConfig
-from proctor.policies.remote.address import Address, addresses_of, is_word
+from proctor.policies.remote.address import Address, is_printable_ascii, parse_addresses
 from proctor.protocols.inference_messages import Protocol
 
 
@@ -129,17 +129,17 @@ class RemoteConfig(PolicyConfig):
     @property
     def addresses(self) -> list[Address]:
         """Where it is served."""
-        return addresses_of(self.url, self.protocol)
+        return parse_addresses(self.url, self.protocol)
 
 
-def look(config: RemoteConfig) -> None:
+def check_flags(config: RemoteConfig) -> None:
     """Refuse flags that make no sense; nobody is asked anything.
 
     Raises:
         UsageError: naming the flag.
     """
     for address in config.addresses:
-        if address.protocol is Protocol.LEROBOT and not (address.is_here or config.trust):
+        if address.protocol is Protocol.LEROBOT and not (address.is_local or config.trust):
             raise UsageError(
                 f"--policy.url={address}: LeRobot's server sends pickles, from another machine; "
                 "they are read as data only, but add --policy.trust=true to talk to it"
@@ -165,5 +165,5 @@ def look(config: RemoteConfig) -> None:
         raise UsageError(f"--policy.n_action_steps must be at least 1, got {config.n_action_steps}")
     if config.rotation_at < 0:
         raise UsageError(f"--policy.rotation_at must be at least 0, got {config.rotation_at}")
-    if config.api_key is not None and not is_word(config.api_key):
+    if config.api_key is not None and not is_printable_ascii(config.api_key):
         raise UsageError("--policy.api_key holds characters that no header may")

@@ -58,4 +58,4 @@ def server_label(said: bytes | str | Mapping[str, Any]) -> str:
     return hashlib.sha256(told).hexdigest()[:16]
 
 
-Dial: TypeAlias = Callable[[Address], ServerConnection]
+Connector: TypeAlias = Callable[[Address], ServerConnection]

@@ -13,7 +13,7 @@ from proctor.policies.remote.config import Gripper, RemoteConfig, Rotation
 _ROTATION_SIZE = 3
 
 
-def rotated_key(config: RemoteConfig, sizes: Mapping[str, int]) -> str | None:
+def find_rotated_key(config: RemoteConfig, sizes: Mapping[str, int]) -> str | None:
     """Return which of the states that are sent has its rotation converted; None: none has.
 
     It is the robot's pose: the key that the user names, ``observation.state``, or the only state.
@@ -45,7 +45,7 @@ def rotation_note(config: RemoteConfig, key: str) -> str:
     return f"numbers {config.rotation_at} to {last} of {key} are sent as {config.rotation.value}"
 
 
-def sent_size(config: RemoteConfig, size: int) -> int:
+def converted_size(config: RemoteConfig, size: int) -> int:
     """Return how many numbers a state of ``size`` is sent as."""
     by_four = config.rotation in (Rotation.QUATERNION_XYZW, Rotation.QUATERNION_WXYZ)
     return size + by_four

@@ -32,7 +32,7 @@ except LOAD_ERRORS as error:
 _ROOM = 2**16
 
 
-def dialer(
+def make_connector(
     setup: lerobot.PolicySetup | None,
 ) -> Callable[[Address, ConnectionSettings], ServerConnection]:
     """Return what connects: once to a server of LeRobot's, which is told to play ``setup``."""

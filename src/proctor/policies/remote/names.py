@@ -24,7 +24,7 @@ class ProtocolNames:
     state: str
 
 
-def names_for_ours(
+def names_for_proctor_servers(
     about: ServerInfo, interface: Interface, rename_map: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the benchmark's keys that a server of ours wants, with its names for them.
@@ -38,7 +38,7 @@ def names_for_ours(
     return {offered_key(key, rename_map): key for key in wanted}
 
 
-def names_for_others(
+def names_for_other_servers(
     words: ProtocolNames | None,
     interface: Interface,
     inputs: Sequence[str],
@@ -67,7 +67,7 @@ def names_for_others(
     return {key: names[key] for key in keys}
 
 
-def parts_of(name: str, size: int) -> list[tuple[str, slice]]:
+def split_state(name: str, size: int) -> list[tuple[str, slice]]:
     """Return under which names a state of ``size`` numbers is sent, each with its part of them.
 
     As a rule that is one; ``state/arm:7,state/gripper:1`` cuts it.

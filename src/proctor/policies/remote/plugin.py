@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from proctor.features import Interface
 from proctor.policies.base import Policy, PolicyPlugin
-from proctor.policies.remote.config import RemoteConfig, look
+from proctor.policies.remote.config import RemoteConfig, check_flags
 
 
 def make(config: RemoteConfig, interface: Interface) -> Policy:
@@ -13,7 +13,7 @@ def make(config: RemoteConfig, interface: Interface) -> Policy:
     Raises:
         UsageError: nobody answers, or the policy is for something else.
     """
-    look(config)
+    check_flags(config)
     from proctor.policies.remote.policy import RemotePolicy
 
     return RemotePolicy(config, interface)
@@ -23,5 +23,5 @@ PLUGIN = PolicyPlugin(
     config=RemoteConfig,
     make=make,
     summary="a policy that is served: openpi, GR00T, vla-eval, LeRobot; --policy.url=ws://...",
-    look=look,
+    look=check_flags,
 )

@@ -16,15 +16,15 @@ from proctor.policies.remote.connection import ConnectionSettings, ServerConnect
 from proctor.policies.remote.conventions import (
     convert_gripper,
     convert_rotation,
-    rotated_key,
+    converted_size,
+    find_rotated_key,
     rotation_note,
-    sent_size,
 )
 from proctor.policies.remote.names import (
     ProtocolNames,
-    names_for_others,
-    names_for_ours,
-    parts_of,
+    names_for_other_servers,
+    names_for_proctor_servers,
+    split_state,
 )
 from proctor.policies.remote.server_pool import EpisodeConnection, ServerPool, served_policy_name
 from proctor.protocols import groot, lerobot, openpi, vla_eval
@@ -63,15 +63,15 @@ class RemotePolicy(Policy):
         renames = config.rename_map or {}
         if self._about is not None:
             _check_rhythm(config, self._about)
-            self._names = names_for_ours(self._about, interface, renames)
+            self._names = names_for_proctor_servers(self._about, interface, renames)
         else:
-            self._names = names_for_others(spoken.words, interface, config.inputs, renames)
+            self._names = names_for_other_servers(spoken.words, interface, config.inputs, renames)
         states = [k for k in self._names if interface.features[k].kind is FeatureKind.STATE]
         sizes = {key: interface.features[key].shape[0] for key in states}
-        self._rotated = rotated_key(config, sizes)
+        self._rotated = find_rotated_key(config, sizes)
         if self._rotated is not None:
-            sizes[self._rotated] = sent_size(config, sizes[self._rotated])
-        self._parts = {key: parts_of(self._names[key], size) for key, size in sizes.items()}
+            sizes[self._rotated] = converted_size(config, sizes[self._rotated])
+        self._parts = {key: split_state(self._names[key], size) for key, size in sizes.items()}
         self._check_wanted(met.wants)
         self.spec = self._spec(addresses, met.notes)
 
@@ -212,16 +212,16 @@ def _spoken(config: RemoteConfig, interface: Interface) -> _Spoken:
             words = ProtocolNames(*groot.CAMERAS, "video/{}", groot.STATE_NAME)
             return _Spoken(words, GrootConnection)
         case Protocol.LEROBOT:
-            from proctor.policies.remote.lerobot import dialer
+            from proctor.policies.remote.lerobot import make_connector
 
-            return _Spoken(None, dialer(_lerobot_setup(config, interface)))
+            return _Spoken(None, make_connector(_lerobot_setup(config, interface)))
 
 
 def _lerobot_setup(config: RemoteConfig, interface: Interface) -> lerobot.PolicySetup | None:
     """Return what LeRobot's server is told to play; None where no flag says it."""
     if config.served is None:
         return None
-    names = names_for_others(None, interface, config.inputs, config.rename_map or {})
+    names = names_for_other_servers(None, interface, config.inputs, config.rename_map or {})
     shapes = {name: interface.features[key].shape for key, name in names.items()}
     return lerobot.PolicySetup(
         config.served_type or "",

@@ -18,7 +18,7 @@ from proctor.errors import (
 )
 from proctor.features import Array
 from proctor.policies.remote.address import Address
-from proctor.policies.remote.connection import Dial, ServerConnection
+from proctor.policies.remote.connection import Connector, ServerConnection
 from proctor.protocols.inference_messages import InferenceRequest, ServerInfo
 from proctor.types import EpisodeSpec
 
@@ -77,7 +77,7 @@ class ServersInfo:
 class ServerPool:
     """All servers. Its methods may be called by many threads, each with a seat of its own."""
 
-    def __init__(self, addresses: Sequence[Address], dial: Dial, retry_s: float) -> None:
+    def __init__(self, addresses: Sequence[Address], dial: Connector, retry_s: float) -> None:
         self._servers = [_Server(address) for address in addresses]
         self._dial = dial
         self._retry_s = retry_s

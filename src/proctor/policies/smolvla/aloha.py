@@ -20,17 +20,17 @@ _JOINT = (-0.6213, 1.4910)
 _ARM, _HORN = 0.036, 0.022
 
 
-def decoded_state(state: Tensor) -> Tensor:
+def decode_state(state: Tensor) -> Tensor:
     """Return a state [B, 14] in the network's convention."""
     return _changed(state, _linear_to_angle)
 
 
-def decoded_actions(actions: Tensor) -> Tensor:
+def decode_actions(actions: Tensor) -> Tensor:
     """Return a dataset's actions [B, T, 14] in the network's convention."""
     return _changed(actions, lambda x: _to_unit(_from_unit(x, _JOINT), _ANGLE))
 
 
-def encoded_actions(actions: Tensor) -> Tensor:
+def encode_actions(actions: Tensor) -> Tensor:
     """Return the network's actions [B, T, 14] in the robot's convention."""
     return _changed(actions, lambda x: _to_unit(_from_unit(x, _ANGLE), _JOINT))
 

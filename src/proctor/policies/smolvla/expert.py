@@ -12,25 +12,25 @@ import torch
 from torch import Tensor, nn
 
 from proctor.policies.smolvla.layers import (
-    Layer,
-    Rope,
+    LlamaLayer,
+    RotaryEmbedding,
+    additive_mask,
+    apply_rope,
     attend,
-    mask_of,
-    rope_at,
-    turned,
+    rotary_embedding,
 )
 from proctor.policies.smolvla.vlm import TextSizes
 
 
-class Memory(NamedTuple):
+class ExpertCache(NamedTuple):
     """KV cache for action tokens: computed once per query, used in every denoising step."""
 
     keys: list[Tensor]
     """Of every layer of the expert, [B, P, h, D]."""
     values: list[Tensor]
-    joint: tuple[Rope, Tensor]
+    joint: tuple[RotaryEmbedding, Tensor]
     """Rotary embedding and mask of action tokens in joint layers."""
-    cross: tuple[Rope, Tensor]
+    cross: tuple[RotaryEmbedding, Tensor]
     """The same in cross layers, where positions start at 0."""
 
 
@@ -39,7 +39,7 @@ def joint_layers(mode: str, every: int, layers: int) -> list[bool]:
     return ["cross" not in mode or (every > 0 and n % every == 0) for n in range(layers)]
 
 
-class Expert(nn.Module):
+class ActionExpert(nn.Module):
     """The expert's layers."""
 
     def __init__(self, width: int, sizes: TextSizes, joint: list[bool]) -> None:
@@ -48,56 +48,60 @@ class Expert(nn.Module):
         self.head = sizes.head
         self.groups = sizes.num_attention_heads // sizes.num_key_value_heads
         shared = sizes.num_key_value_heads * sizes.head
-        inner = inner_width(width)
-        layers = [Layer(width, inner, sizes, None if own else shared) for own in joint]
+        inner = mlp_width(width)
+        layers = [LlamaLayer(width, inner, sizes, None if own else shared) for own in joint]
         self.layers = nn.ModuleList(layers)
         self.norm = nn.RMSNorm(width, eps=sizes.rms_norm_eps)
 
     @property
-    def _stack(self) -> list[Layer]:
-        return cast("list[Layer]", self.layers)
+    def _stack(self) -> list[LlamaLayer]:
+        return cast("list[LlamaLayer]", self.layers)
 
-    def memory(self, seen: list[tuple[Tensor, Tensor]], valid: Tensor, length: int) -> Memory:
+    def make_cache(
+        self, prefix_cache: list[tuple[Tensor, Tensor]], valid: Tensor, length: int
+    ) -> ExpertCache:
         """Return the KV cache of ``length`` action tokens over ``seen``; ``valid`` masks padding.
 
         Action tokens are causal.
         """
         keys, values, dtype = [], [], self.norm.weight.dtype
-        for layer, joint, (found, meant) in zip(self._stack, self.joint, seen, strict=True):
+        for layer, joint, (keys_in, values_in) in zip(
+            self._stack, self.joint, prefix_cache, strict=True
+        ):
             attention = layer.self_attn
-            found, meant = found.to(dtype), meant.to(dtype)
-            keys.append(found if joint else attention.keys(found.flatten(2)))
-            values.append(meant if joint else attention.values(meant.flatten(2)))
+            keys_in, values_in = keys_in.to(dtype), values_in.to(dtype)
+            keys.append(keys_in if joint else attention.keys(keys_in.flatten(2)))
+            values.append(values_in if joint else attention.values(values_in.flatten(2)))
         steps = torch.arange(length, device=valid.device)
         causal = (steps <= steps[:, None]).expand(len(valid), -1, -1)
-        all_seen = torch.cat([valid[:, None].expand(-1, length, -1), causal], -1)
+        allowed = torch.cat([valid[:, None].expand(-1, length, -1), causal], -1)
         count = valid.sum(1, keepdim=True)
-        joint_rope = rope_at(count + steps, self.head)
-        cross_rope = rope_at(steps[None], self.head)
-        return Memory(
+        joint_rope = rotary_embedding(count + steps, self.head)
+        cross_rope = rotary_embedding(steps[None], self.head)
+        return ExpertCache(
             keys,
             values,
-            (joint_rope, mask_of(all_seen, self.groups)),
-            (cross_rope, mask_of(valid[:, None])),
+            (joint_rope, additive_mask(allowed, self.groups)),
+            (cross_rope, additive_mask(valid[:, None])),
         )
 
-    def forward(self, x: Tensor, memory: Memory) -> Tensor:
+    def forward(self, x: Tensor, cache: ExpertCache) -> Tensor:
         """Return action tokens [B, T, width] after all layers."""
-        parts = zip(self._stack, self.joint, memory.keys, memory.values, strict=True)
+        parts = zip(self._stack, self.joint, cache.keys, cache.values, strict=True)
         for layer, joint, keys, values in parts:
             attention = layer.self_attn
             normed = layer.input_layernorm(x)
-            rope, mask = memory.joint if joint else memory.cross
+            rope, mask = cache.joint if joint else cache.cross
             if joint:
-                own = turned(attention.keys(normed), rope)
+                own = apply_rope(attention.keys(normed), rope)
                 keys = torch.cat([keys, own], 1)
                 values = torch.cat([values, attention.values(normed)], 1)
-            queries = turned(attention.queries(normed), rope)
-            x = layer.after(x, attend(queries, keys, values, mask))
+            queries = apply_rope(attention.queries(normed), rope)
+            x = layer.add_attention_and_mlp(x, attend(queries, keys, values, mask))
         out: Tensor = self.norm(x)
         return out
 
 
-def inner_width(width: int) -> int:
+def mlp_width(width: int) -> int:
     """Return the inner width of the expert's MLPs."""
     return -(-4 * (2 * width // 3) // 256) * 256

@@ -24,21 +24,21 @@ _ALIGNED = 8
 """Alignment of mask rows: attention copies masks that are not aligned."""
 
 
-class Rope(NamedTuple):
+class RotaryEmbedding(NamedTuple):
     """Rotary embedding of some positions, each [B, L, 1, D / 2]."""
 
     cos: Tensor
     sin: Tensor
 
 
-def rope_at(positions: Tensor, head: int) -> Rope:
+def rotary_embedding(positions: Tensor, head: int) -> RotaryEmbedding:
     """Return the rotary embedding of ``positions`` [B, L]."""
     exponents = (2.0 / head) * torch.arange(head // 2, dtype=torch.float32, device=positions.device)
     turns = (positions[..., None].float() / ROPE_BASE**exponents)[:, :, None]
-    return Rope(turns.cos(), turns.sin())
+    return RotaryEmbedding(turns.cos(), turns.sin())
 
 
-def turned(x: Tensor, rope: Rope) -> Tensor:
+def apply_rope(x: Tensor, rope: RotaryEmbedding) -> Tensor:
     """Rotate queries or keys [B, L, H, D] by their positions, in float32."""
     first, second = x.float().chunk(2, -1)
     cos, sin = rope
@@ -47,7 +47,7 @@ def turned(x: Tensor, rope: Rope) -> Tensor:
     return torch.cat([left, right], -1).to(x.dtype)
 
 
-def mask_of(allowed: Tensor, groups: int = 1) -> Tensor:
+def additive_mask(allowed: Tensor, groups: int = 1) -> Tensor:
     """Return the additive mask: 0 where ``allowed`` [B, Lq, Lk], else minus infinity.
 
     ``groups``: query heads per key-value head, which become extra rows.
@@ -64,46 +64,50 @@ def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tenso
     return grouped_query_attention(q, k, v, mask.to(q.dtype))
 
 
-class Layer(nn.Module):
+class LlamaLayer(nn.Module):
     """A decoder layer; ``asked``: width of the tokens that keys and values come from, if other."""
 
-    def __init__(self, width: int, inner: int, sizes: TextSizes, asked: int | None = None) -> None:
+    def __init__(
+        self, width: int, inner: int, sizes: TextSizes, kv_width: int | None = None
+    ) -> None:
         super().__init__()
         heads, kv_heads = sizes.num_attention_heads, sizes.num_key_value_heads
-        self.self_attn = GroupedQueryProjections(width, heads, kv_heads, sizes.head, asked)
+        self.self_attn = GroupedQueryProjections(width, heads, kv_heads, sizes.head, kv_width)
         self.mlp = GatedMlp(width, inner, F.silu)
         self.input_layernorm = nn.RMSNorm(width, eps=sizes.rms_norm_eps)
         self.post_attention_layernorm = nn.RMSNorm(width, eps=sizes.rms_norm_eps)
 
-    def after(self, x: Tensor, attended: Tensor) -> Tensor:
+    def add_attention_and_mlp(self, x: Tensor, attended: Tensor) -> Tensor:
         """Return tokens after the residual of ``attended`` [B, L, H * D] and the MLP."""
         x = x + self.self_attn.o_proj(attended)
         out: Tensor = x + self.mlp(self.post_attention_layernorm(x))
         return out
 
 
-class TextModel(nn.Module):
+class LlamaModel(nn.Module):
     """The language model's first layers."""
 
     def __init__(self, sizes: TextSizes, layers: int) -> None:
         super().__init__()
         width, inner = sizes.hidden_size, sizes.intermediate_size
         self.embed_tokens = nn.Embedding(sizes.vocab_size, width)
-        self.layers = nn.ModuleList([Layer(width, inner, sizes) for _ in range(layers)])
+        self.layers = nn.ModuleList([LlamaLayer(width, inner, sizes) for _ in range(layers)])
         self.norm = nn.RMSNorm(width, eps=sizes.rms_norm_eps)
 
-    def forward(self, x: Tensor, rope: Rope, mask: Tensor) -> list[tuple[Tensor, Tensor]]:
+    def forward(
+        self, x: Tensor, rope: RotaryEmbedding, mask: Tensor
+    ) -> list[tuple[Tensor, Tensor]]:
         """Return the KV cache, rotated, of tokens [B, L, width] in every layer.
 
         The output of the last layer is not computed.
         """
-        remembered: list[tuple[Tensor, Tensor]] = []
-        for layer in cast("list[Layer]", self.layers):
+        cache: list[tuple[Tensor, Tensor]] = []
+        for layer in cast("list[LlamaLayer]", self.layers):
             normed = layer.input_layernorm(x)
             attention = layer.self_attn
-            keys, values = turned(attention.keys(normed), rope), attention.values(normed)
-            remembered.append((keys, values))
-            if len(remembered) < len(self.layers):
-                queries = turned(attention.queries(normed), rope)
-                x = layer.after(x, attend(queries, keys, values, mask))
-        return remembered
+            keys, values = apply_rope(attention.keys(normed), rope), attention.values(normed)
+            cache.append((keys, values))
+            if len(cache) < len(self.layers):
+                queries = apply_rope(attention.queries(normed), rope)
+                x = layer.add_attention_and_mlp(x, attend(queries, keys, values, mask))
+        return cache

@@ -28,9 +28,9 @@ from proctor.policies.runtime.network import Network, NoiseSpec
 from proctor.policies.smolvla import aloha
 from proctor.policies.smolvla.config import SmolVlaConfig
 from proctor.policies.smolvla.connector import Connector
-from proctor.policies.smolvla.expert import Expert, Memory, joint_layers
-from proctor.policies.smolvla.layers import TextModel, mask_of, rope_at
-from proctor.policies.smolvla.vlm import VlmSizes, sizes_of
+from proctor.policies.smolvla.expert import ActionExpert, ExpertCache, joint_layers
+from proctor.policies.smolvla.layers import LlamaModel, additive_mask, rotary_embedding
+from proctor.policies.smolvla.vlm import VlmSizes, read_vlm_sizes
 from proctor.policies.smolvla.vlm_weights import load_vlm
 
 NOISE, TIME = "noise", "time"
@@ -49,7 +49,7 @@ class SmolVla(Network):
     def __init__(self, config: SmolVlaConfig, sizes: VlmSizes | None = None) -> None:
         super().__init__()
         self.config = config
-        sizes = sizes or sizes_of(config.vlm_model_name)
+        sizes = sizes or read_vlm_sizes(config.vlm_model_name)
         self.vlm_with_expert = VlmWithExpert(config, sizes)
         width, narrow = sizes.text_config.hidden_size, self.vlm_with_expert.width
         self.state_proj = nn.Linear(config.max_state_dim, width)
@@ -59,7 +59,7 @@ class SmolVla(Network):
         self.action_time_mlp_out = nn.Linear(narrow, narrow)
         self.head = sizes.text_config.head
         self.groups = self.vlm_with_expert.lm_expert.groups
-        self._check_pictures(sizes.granularity)
+        self._check_image_sizes(sizes.granularity)
         chunk = (config.chunk_size, config.max_action_dim)
         rtc = read_rtc(config.rtc_config)
         self.guide = make_guidance(rtc, config, config.chunk_size)
@@ -75,11 +75,11 @@ class SmolVla(Network):
         """Size of the token embedding table."""
         return self.vlm_with_expert.vlm.model.text_model.embed_tokens.num_embeddings
 
-    def _check_pictures(self, side: int) -> None:
+    def _check_image_sizes(self, side: int) -> None:
         """Refuse image sizes that do not divide into patches and tokens."""
-        asked = self.config.resize_imgs_with_padding
+        size = self.config.resize_imgs_with_padding
         seen = [self.config.input_features[key].shape[:2] for key in self.config.cameras]
-        for height, width in seen if asked is None else [(asked[1], asked[0])]:
+        for height, width in seen if size is None else [(size[1], size[0])]:
             if height != width or height % side:
                 raise ValueError(
                     f"images are {height}x{width}; expected squares of a multiple of {side} "
@@ -119,19 +119,19 @@ class SmolVla(Network):
     def chunk(self, inputs: dict[str, Tensor], draws: dict[str, Tensor]) -> Tensor:
         """Return the actions [B, T, action]."""
         if self.config.adapt_to_pi_aloha:
-            inputs = {**inputs, STATE: aloha.decoded_state(inputs[STATE])}
-        actions = self.sample(self.remember(inputs), draws[NOISE].float(), inputs)
+            inputs = {**inputs, STATE: aloha.decode_state(inputs[STATE])}
+        actions = self.sample(self.prefill(inputs), draws[NOISE].float(), inputs)
         actions = actions[..., : self.config.action_dim]
-        return aloha.encoded_actions(actions) if self.config.adapt_to_pi_aloha else actions
+        return aloha.encode_actions(actions) if self.config.adapt_to_pi_aloha else actions
 
     def postprocess(self, chunks: Tensor, states: list[Any]) -> Tensor:
         """Keep the rest of the chunks for the next queries, with real-time chunking."""
         if self.guide is not None:
             aloha_s = self.config.adapt_to_pi_aloha
-            self.guide.keep(aloha.decoded_actions(chunks) if aloha_s else chunks, states)
+            self.guide.keep(aloha.decode_actions(chunks) if aloha_s else chunks, states)
         return chunks
 
-    def sample(self, memory: Memory, noise: Tensor, recalled: Mapping[str, Tensor]) -> Tensor:
+    def sample(self, cache: ExpertCache, noise: Tensor, recalled: Mapping[str, Tensor]) -> Tensor:
         """Integrate from ``noise`` [B, T, A] to actions by Euler steps.
 
         ``recalled`` holds the rest of the last chunks, for real-time chunking.
@@ -141,15 +141,15 @@ class SmolVla(Network):
         times = self.embed_time((1.0 + steps * (-1.0 / n)).float())
         x = noise
         for number in range(n):
-            velocity = self.velocity(x, times[number], memory)
+            velocity = self.velocity(x, times[number], cache)
             if self.guide is not None:
                 velocity = self.guide.bend(velocity, x, 1.0 - number / n, recalled)
             x = x + (-1.0 / n) * velocity
         return x
 
-    def velocity(self, x: Tensor, time: Tensor, memory: Memory) -> Tensor:
+    def velocity(self, x: Tensor, time: Tensor, cache: ExpertCache) -> Tensor:
         """Return the velocity [B, T, A] at ``x``, at embedded times [width] or [B, 1, width]."""
-        suffix = self.vlm_with_expert.lm_expert(self.embed_suffix(x, time), memory)
+        suffix = self.vlm_with_expert.lm_expert(self.embed_suffix(x, time), cache)
         velocity: Tensor = self.action_out_proj(suffix)
         return velocity.float()
 
@@ -169,20 +169,20 @@ class SmolVla(Network):
         angle = (1.0 / period * 2 * math.pi) * times[:, None].to(fine)
         return torch.cat([angle.sin(), angle.cos()], 1).float()
 
-    def remember(self, inputs: dict[str, Tensor]) -> Memory:
+    def prefill(self, inputs: dict[str, Tensor]) -> ExpertCache:
         """Encode the prefix; return the KV cache for the expert."""
         tokens, valid = self.embed_prefix(inputs)
         alone = torch.arange(valid.shape[1], device=valid.device) == valid.shape[1] - 1
         # The state token, the last one, attends to all; no token attends to it or to padding.
         allowed = valid[:, None] & (alone[:, None] | ~alone)
-        rope = rope_at(valid.cumsum(1) - 1, self.head)
+        rope = rotary_embedding(valid.cumsum(1) - 1, self.head)
         both = self.vlm_with_expert
-        seen = both.vlm.model.text_model(tokens, rope, mask_of(allowed, self.groups))
-        return both.lm_expert.memory(seen, valid, self.config.chunk_size)
+        seen = both.vlm.model.text_model(tokens, rope, additive_mask(allowed, self.groups))
+        return both.lm_expert.make_cache(seen, valid, self.config.chunk_size)
 
     def embed_prefix(self, inputs: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Return prefix tokens [B, P, width] of images, prompt and state, and a padding mask."""
-        seen = [self.look(inputs[key]) for key in self.config.cameras if key in inputs]
+        seen = [self.preprocess_images(inputs[key]) for key in self.config.cameras if key in inputs]
         model = self.vlm_with_expert.vlm.model
         images = torch.stack(seen, 1)  # [B, cameras, 3, H, W]
         patches = model.connector(model.vision_model(images.flatten(0, 1)))
@@ -190,17 +190,19 @@ class SmolVla(Network):
         words = model.text_model.embed_tokens(inputs[LANGUAGE_TOKENS])
         state = F.pad(inputs[STATE], (0, self.config.max_state_dim - inputs[STATE].shape[-1]))
         scale = math.sqrt(words.shape[-1])
-        told = self.state_proj(state.to(self.state_proj.weight.dtype))[:, None].to(words.dtype)
-        tokens = [patches.to(words.dtype) * scale, words * scale, told]
+        state_token = self.state_proj(state.to(self.state_proj.weight.dtype))[:, None].to(
+            words.dtype
+        )
+        tokens = [patches.to(words.dtype) * scale, words * scale, state_token]
         here = torch.ones(tokens[0].shape[:2], dtype=torch.bool, device=words.device)
         valid = torch.cat([here, inputs[LANGUAGE_MASK], here[:, :1]], 1)
         return torch.cat(tokens, 1), valid
 
-    def look(self, images: Tensor) -> Tensor:
+    def preprocess_images(self, images: Tensor) -> Tensor:
         """Resize images [B, 3, H, W] from 0 to 1 for the encoder: padded, from -1 to 1."""
-        asked = self.config.resize_imgs_with_padding
-        if asked is not None:
-            images = resized(images, height=asked[1], width=asked[0])
+        size = self.config.resize_imgs_with_padding
+        if size is not None:
+            images = resize_with_padding(images, height=size[1], width=size[0])
         dtype = self.vlm_with_expert.vlm.model.vision_model.post_layernorm.weight.dtype
         return (images * 2.0 - 1.0).to(dtype)
 
@@ -211,8 +213,8 @@ class SmolVla(Network):
         config, noise = self.config, draws[NOISE]
         actions = batch[ACTION]
         if config.adapt_to_pi_aloha:
-            batch = {**batch, STATE: aloha.decoded_state(batch[STATE])}
-            actions = aloha.decoded_actions(actions)
+            batch = {**batch, STATE: aloha.decode_state(batch[STATE])}
+            actions = aloha.decode_actions(actions)
         # Beta(1.5, 1), from a uniform number by its inverse distribution.
         time = draws[TIME] ** (1 / 1.5) * 0.999 + 0.001
         errors = self.errors(batch, actions, noise, time)[..., : actions.shape[-1]]
@@ -227,7 +229,7 @@ class SmolVla(Network):
         target = F.pad(actions, (0, self.config.max_action_dim - actions.shape[-1]))
         t = time[:, None, None]
         x = t * noise + (1 - t) * target
-        found = self.velocity(x, self.embed_time(time)[:, None], self.remember(batch))
+        found = self.velocity(x, self.embed_time(time)[:, None], self.prefill(batch))
         return F.mse_loss(found, noise - target, reduction="none")
 
     def hot_parts(self) -> list[nn.Module]:
@@ -252,7 +254,7 @@ class VlmWithExpert(nn.Module):
         every = config.self_attn_every_n_layers
         joint = joint_layers(config.attention_mode, every, self.n_layers)
         self.vlm = Vlm(sizes, self.n_layers)
-        self.lm_expert = Expert(self.width, text, joint)
+        self.lm_expert = ActionExpert(self.width, text, joint)
 
 
 class Vlm(nn.Module):
@@ -272,10 +274,10 @@ class VlmParts(nn.Module):
         super().__init__()
         self.vision_model = SiglipEncoder(sizes.vision_config, ScaledPatchEmbeddings)
         self.connector = Connector(sizes)
-        self.text_model = TextModel(sizes.text_config, n_layers)
+        self.text_model = LlamaModel(sizes.text_config, n_layers)
 
 
-def resized(images: Tensor, height: int, width: int) -> Tensor:
+def resize_with_padding(images: Tensor, height: int, width: int) -> Tensor:
     """Resize images with their aspect ratio; black padding at the top and the left."""
     h, w = images.shape[-2:]
     if (h, w) == (height, width):

@@ -11,7 +11,7 @@ from proctor.errors import UsageError
 from proctor.policies.blocks.encoder_sizes import Layers, SiglipSizes, Width
 from proctor.policies.lerobot.location import stated_config
 
-Words = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
+VocabularySize = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 
 SMOLVLM2 = "HuggingFaceTB/SmolVLM2-500M-Video-Instruct"
 """The base model of all published SmolVLA checkpoints."""
@@ -27,7 +27,7 @@ class TextSizes:
     num_attention_heads: Width = 15
     num_key_value_heads: Width = 5
     head_dim: Width | None = None
-    vocab_size: Words = 49280
+    vocab_size: VocabularySize = 49280
     rms_norm_eps: float = 1e-5
 
     @property
@@ -65,7 +65,7 @@ _MAY_BE_LEFT_OUT = ("head_dim", "rms_norm_eps", "layer_norm_eps", "hidden_act")
 """Optional fields of config.json, whose defaults are transformers' too."""
 
 
-def sizes_of(name: str) -> VlmSizes:
+def read_vlm_sizes(name: str) -> VlmSizes:
     """Return the sizes of a model: a local folder or a Hub id.
 
     SMOLVLM2's are known without a download.

@@ -23,7 +23,7 @@ _SO101_GRIPPERS = (5, 11)
 
 
 @dataclass(frozen=True)
-class Space:
+class ActionSpace:
     """An action space: the network's output length, the executed length, and the grippers.
 
     ``hidden``: grippers are zeroed in the network's inputs; ``squashed``: a sigmoid is applied to
@@ -32,20 +32,20 @@ class Space:
 
     mode: str
     size: int
-    played: int
+    executed: int
     grippers: tuple[int, ...] = ()
     hidden: bool = False
     squashed: bool = False
 
-    def blinded(self, values: Tensor) -> Tensor:
+    def mask_grippers(self, values: Tensor) -> Tensor:
         """Return a state or actions [..., S] as network inputs."""
         return values.masked_fill(self._marks(values), 0) if self.hidden else values
 
-    def settled(self, actions: Tensor) -> Tensor:
+    def to_robot_actions(self, actions: Tensor) -> Tensor:
         """Return the executed part of the network's actions [..., size]."""
         if self.squashed:
             actions = torch.where(self._marks(actions), actions.sigmoid(), actions)
-        return actions[..., : self.played]
+        return actions[..., : self.executed]
 
     def _marks(self, values: Tensor) -> Tensor:
         """Return a mask of the grippers, created on the device as CUDA graphs need."""
@@ -60,12 +60,12 @@ class Space:
         return _LOSSES[self.mode](given, wanted, self)
 
 
-def space_of(config: XVlaConfig) -> Space:
+def make_action_space(config: XVlaConfig) -> ActionSpace:
     """Return a policy's action space."""
     size, played = config.action_sizes
     grippers = _GRIPPERS.get(config.action_mode, ())
     hides = config.action_mode in ("ee6d", "joint", "so101_bimanual")
-    return Space(config.action_mode, size, played, grippers, hidden=hides, squashed=hides)
+    return ActionSpace(config.action_mode, size, played, grippers, hidden=hides, squashed=hides)
 
 
 def _poses(given: Tensor, wanted: Tensor) -> dict[str, Tensor]:
@@ -87,18 +87,18 @@ def _yes_or_no(given: Tensor, wanted: Tensor, places: tuple[int, ...]) -> Tensor
     return sum(errors[1:], errors[0]) / len(errors)
 
 
-def _ee6d(given: Tensor, wanted: Tensor, space: Space) -> dict[str, Tensor]:
+def _ee6d(given: Tensor, wanted: Tensor, space: ActionSpace) -> dict[str, Tensor]:
     grippers = _yes_or_no(given, wanted, space.grippers)
     return {**_poses(given, wanted), "gripper_loss": grippers}
 
 
-def _agibot(given: Tensor, wanted: Tensor, space: Space) -> dict[str, Tensor]:
+def _agibot(given: Tensor, wanted: Tensor, space: ActionSpace) -> dict[str, Tensor]:
     places = list(space.grippers)
     grippers = F.mse_loss(given[..., places], wanted[..., places]) * 10.0
     return {**_poses(given, wanted), "gripper_loss": grippers}
 
 
-def _joint(given: Tensor, wanted: Tensor, space: Space) -> dict[str, Tensor]:
+def _joint(given: Tensor, wanted: Tensor, space: ActionSpace) -> dict[str, Tensor]:
     joints = [n for n in range(space.size) if n not in space.grippers]
     grippers = _yes_or_no(given, wanted, space.grippers) * 0.1
     return {
@@ -107,14 +107,14 @@ def _joint(given: Tensor, wanted: Tensor, space: Space) -> dict[str, Tensor]:
     }
 
 
-def _plain(given: Tensor, wanted: Tensor, space: Space) -> dict[str, Tensor]:
-    n = space.played
+def _plain(given: Tensor, wanted: Tensor, space: ActionSpace) -> dict[str, Tensor]:
+    n = space.executed
     return {"joints_loss": F.mse_loss(given[..., :n], wanted[..., :n])}
 
 
-def _so101(given: Tensor, wanted: Tensor, space: Space) -> dict[str, Tensor]:
+def _so101(given: Tensor, wanted: Tensor, space: ActionSpace) -> dict[str, Tensor]:
     """Count everything twice and grippers three times, as LeRobot does."""
-    n, places = space.played, list(space.grippers)
+    n, places = space.executed, list(space.grippers)
     half = n // 2
     return {
         "joints_loss": F.mse_loss(given[..., :n], wanted[..., :n]),

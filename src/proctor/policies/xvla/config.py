@@ -22,7 +22,7 @@ from proctor.policies.lerobot.language_config import LanguageConfig
 from proctor.policies.lerobot.limits import MOST_PIXELS, MOST_STEPS, MOST_WIDTH, check_sizes
 from proctor.policies.lerobot.presets import XVLA_ADAMW, TrainingPreset, cosine_preset
 from proctor.policies.lerobot.shared_fields import setting, training_setting
-from proctor.policies.xvla.florence_config import Florence, read_florence
+from proctor.policies.xvla.florence_config import FlorenceSizes, read_florence
 
 if TYPE_CHECKING:
     from proctor.policies.lerobot.processors import UsualSteps
@@ -137,7 +137,7 @@ class XVlaConfig(ChunkMixin, LanguageConfig):
             self.input_features = seen
 
     @property
-    def florence(self) -> Florence:
+    def florence(self) -> FlorenceSizes:
         """The sizes of the Florence-2 encoder."""
         return read_florence(self.florence_config)
 
@@ -154,7 +154,7 @@ class XVlaConfig(ChunkMixin, LanguageConfig):
         return SIZES[self.action_mode]
 
     @property
-    def picture_size(self) -> tuple[int, int]:
+    def image_size(self) -> tuple[int, int]:
         """Height and width of the image encoder's input."""
         height, width = (
             self.resize_imgs_with_padding or self.input_features[self.cameras[0]].shape[:2]
@@ -246,7 +246,7 @@ class XVlaConfig(ChunkMixin, LanguageConfig):
             raise UsageError(
                 f"X-VLA's cameras differ in shape ({sorted(shapes)}): say resize_imgs_with_padding"
             )
-        view, read = self.florence.tokens(self.picture_size, self.tokenizer_max_length)
+        view, read = self.florence.tokens(self.image_size, self.tokenizer_max_length)
         whole = self.chunk_size + read + (self.n_views - 1) * view
         if whole > self.max_len_seq:
             raise UsageError(f"max_len_seq is {self.max_len_seq}, and there are {whole} tokens")

@@ -14,17 +14,19 @@ import torch
 import torch.nn.functional as F  # noqa: N812 (torch's own convention)
 from torch import Tensor, nn
 
-from proctor.policies.xvla.florence_config import Vision
+from proctor.policies.xvla.florence_config import DavitSizes
 
 
-class VisionTower(nn.Module):
+class DavitEncoder(nn.Module):
     """Images [B, 3, H, W] to a feature map [B, C, h, w]."""
 
-    def __init__(self, config: Vision) -> None:
+    def __init__(self, config: DavitSizes) -> None:
         super().__init__()
         n_blocks = 2 * sum(config.depths)
         rates = iter(torch.linspace(0, config.drop_path_rate, n_blocks, device="cpu").tolist())
-        self.convs = nn.ModuleList(Patches(config, stage) for stage in range(len(config.depths)))
+        self.convs = nn.ModuleList(
+            PatchEmbedding(config, stage) for stage in range(len(config.depths))
+        )
         self.blocks = nn.ModuleList(
             nn.ModuleList(DualBlock(config, stage, next(rates), next(rates)) for _ in range(depth))
             for stage, depth in enumerate(config.depths)
@@ -40,10 +42,10 @@ class VisionTower(nn.Module):
         return x
 
 
-class Patches(nn.Module):
+class PatchEmbedding(nn.Module):
     """A strided convolution with a LayerNorm before or after it."""
 
-    def __init__(self, config: Vision, stage: int) -> None:
+    def __init__(self, config: DavitSizes, stage: int) -> None:
         super().__init__()
         before = config.embed_dim[stage - 1] if stage else config.in_channels
         width = config.embed_dim[stage]
@@ -72,7 +74,7 @@ class Patches(nn.Module):
 class DualBlock(nn.Module):
     """Attention within windows, then between channels."""
 
-    def __init__(self, config: Vision, stage: int, drop_spatial: float, drop_channel: float):
+    def __init__(self, config: DavitSizes, stage: int, drop_spatial: float, drop_channel: float):
         super().__init__()
         self.spatial_block = SpatialBlock(config, stage, drop_spatial)
         self.channel_block = ChannelBlock(config, stage, drop_channel)
@@ -86,14 +88,14 @@ class DualBlock(nn.Module):
 class _Block(nn.Module):
     """Depthwise convolution, attention, depthwise convolution, MLP; all residual."""
 
-    def __init__(self, config: Vision, stage: int, drop: float) -> None:
+    def __init__(self, config: DavitSizes, stage: int, drop: float) -> None:
         super().__init__()
         width = config.embed_dim[stage]
         self.conv1 = nn.Conv2d(width, width, 3, padding=1, groups=width)
         self.norm1 = nn.LayerNorm(width)
         self.conv2 = nn.Conv2d(width, width, 3, padding=1, groups=width)
         self.norm2 = nn.LayerNorm(width)
-        self.ffn = Mlp(width, int(width * config.mlp_ratio))
+        self.ffn = DavitMlp(width, int(width * config.mlp_ratio))
         self.drop_path = DropPath(drop)
 
     def attend(self, tokens: Tensor, height: int, width: int) -> Tensor:
@@ -115,7 +117,7 @@ class _Block(nn.Module):
 class SpatialBlock(_Block):
     """Pixels of a window attend to each other."""
 
-    def __init__(self, config: Vision, stage: int, drop: float) -> None:
+    def __init__(self, config: DavitSizes, stage: int, drop: float) -> None:
         super().__init__(config, stage, drop)
         self.window_attn = WindowAttention(config, stage)
 
@@ -128,7 +130,7 @@ class SpatialBlock(_Block):
 class ChannelBlock(_Block):
     """Channels of a group attend to each other, over the whole picture."""
 
-    def __init__(self, config: Vision, stage: int, drop: float) -> None:
+    def __init__(self, config: DavitSizes, stage: int, drop: float) -> None:
         super().__init__(config, stage, drop)
         self.channel_attn = ChannelAttention(config, stage)
 
@@ -141,7 +143,7 @@ class ChannelBlock(_Block):
 class WindowAttention(nn.Module):
     """Attention of each window's pixels; what fills a window up is seen as zeros, and not masked"""
 
-    def __init__(self, config: Vision, stage: int) -> None:
+    def __init__(self, config: DavitSizes, stage: int) -> None:
         super().__init__()
         width = config.embed_dim[stage]
         self.heads, self.side = config.num_heads[stage], config.window_size
@@ -168,7 +170,7 @@ class WindowAttention(nn.Module):
 class ChannelAttention(nn.Module):
     """Attention between the channels of a group: a channel is a row of all pixels."""
 
-    def __init__(self, config: Vision, stage: int) -> None:
+    def __init__(self, config: DavitSizes, stage: int) -> None:
         super().__init__()
         width = config.embed_dim[stage]
         self.groups = config.num_groups[stage]
@@ -185,7 +187,7 @@ class ChannelAttention(nn.Module):
         return out
 
 
-class Mlp(nn.Module):
+class DavitMlp(nn.Module):
     """Two layers with an exact GELU between them."""
 
     def __init__(self, width: int, hidden: int) -> None:
@@ -215,16 +217,16 @@ class DropPath(nn.Module):
         return x * kept / (1 - self.rate)
 
 
-class Projector(nn.Module):
+class FlorenceProjector(nn.Module):
     """A feature map [B, C, h, w] to 1 + h x w words of the language model."""
 
-    def __init__(self, config: Vision) -> None:
+    def __init__(self, config: DavitSizes) -> None:
         super().__init__()
         width = config.embed_dim[-1]
         self.image_projection = nn.Linear(width, config.projection_dim, bias=False)
         self.image_proj_norm = nn.LayerNorm(config.projection_dim)
-        self.image_position_embed = Positions(config.max_position_embeddings, width)
-        self.visual_temporal_embed = Moments(config.max_temporal_embeddings, width)
+        self.image_position_embed = PositionEmbedding2d(config.max_position_embeddings, width)
+        self.visual_temporal_embed = TemporalEmbedding(config.max_temporal_embeddings, width)
 
     def forward(self, seen: Tensor) -> Tensor:
         """Return the mean of all tokens, and each of them, projected."""
@@ -235,7 +237,7 @@ class Projector(nn.Module):
         return out
 
 
-class Positions(nn.Module):
+class PositionEmbedding2d(nn.Module):
     """Learned positions of columns (first half of the channels) and rows."""
 
     def __init__(self, most: int, width: int) -> None:
@@ -251,7 +253,7 @@ class Positions(nn.Module):
         return torch.cat([columns, rows], dim=-1).permute(2, 0, 1)
 
 
-class Moments(nn.Module):
+class TemporalEmbedding(nn.Module):
     """Positions in time; X-VLA looks at one moment, so the first alone is used."""
 
     pos_idx_to_embed: Tensor

@@ -20,7 +20,7 @@ _MOST_WORDS = 2**20
 
 
 @dataclass(frozen=True)
-class Vision:
+class DavitSizes:
     """DaViT's sizes, stage by stage; defaults are Florence-2-large's."""
 
     depths: list[int] = field(default_factory=lambda: [1, 1, 9, 1])
@@ -51,7 +51,7 @@ class Vision:
 
 
 @dataclass(frozen=True)
-class Text:
+class BartSizes:
     """Sizes of BART's encoder; the decoder is not used. Defaults are Florence-2-large's."""
 
     vocab_size: int = 51289
@@ -69,11 +69,11 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Florence:
+class FlorenceSizes:
     """A Florence-2 as far as X-VLA uses it."""
 
-    vision: Vision
-    text: Text
+    vision: DavitSizes
+    text: BartSizes
 
     def tokens(self, size: tuple[int, int], words: int) -> tuple[int, int]:
         """Return how many tokens a picture (height, width) makes, and how many are read with words.
@@ -97,12 +97,15 @@ class Florence:
         return view, view + words
 
 
-Part = TypeVar("Part", Vision, Text)
-_KINDS = {Vision: (None, "davit", "florence_vision"), Text: (None, "florence2_language", "bart")}
+PartSizes = TypeVar("PartSizes", DavitSizes, BartSizes)
+_KINDS = {
+    DavitSizes: (None, "davit", "florence_vision"),
+    BartSizes: (None, "florence2_language", "bart"),
+}
 _SOURCE = ["spatial_avg_pool", "temporal_avg_pool"]
 
 
-def read_florence(raw: Mapping[str, Any]) -> Florence:
+def read_florence(raw: Mapping[str, Any]) -> FlorenceSizes:
     """Return the sizes that ``florence_config`` states; what it leaves out is Florence-2-large's.
 
     Raises:
@@ -121,11 +124,11 @@ def read_florence(raw: Mapping[str, Any]) -> Florence:
         if not isinstance(told, Mapping) or told.get("type") != kind:
             raise UsageError(f"florence_config: {name} is {told!r}, we know {kind} only")
         longest = told.get("max_pos_embeddings", told.get("max_temporal_embeddings"))
-        vision[length] = longest if longest is not None else getattr(Vision(), length)
+        vision[length] = longest if longest is not None else getattr(DavitSizes(), length)
     source = vision.pop("image_feature_source", _SOURCE)
     if source != _SOURCE:
         raise UsageError(f"florence_config: image_feature_source is {source!r}, we know {_SOURCE}")
-    made = Florence(_part(Vision, vision), _part(Text, _section(raw, "text_config")))
+    made = FlorenceSizes(_part(DavitSizes, vision), _part(BartSizes, _section(raw, "text_config")))
     _check(made)
     return made
 
@@ -137,7 +140,7 @@ def _section(raw: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return section
 
 
-def _part(cls: type[Part], raw: Mapping[str, Any]) -> Part:
+def _part(cls: type[PartSizes], raw: Mapping[str, Any]) -> PartSizes:
     kind = raw.get("model_type")
     if kind not in _KINDS[cls]:
         raise UsageError(f"florence_config: a {kind!r}, and X-VLA has a Florence-2")
@@ -148,7 +151,7 @@ def _part(cls: type[Part], raw: Mapping[str, Any]) -> Part:
         raise UsageError(f"florence_config: {error}") from None
 
 
-def _check(florence: Florence) -> None:
+def _check(florence: FlorenceSizes) -> None:
     """Refuse sizes that no network has, before memory is asked for."""
     vision, text = florence.vision, florence.text
     stages = len(vision.embed_dim)

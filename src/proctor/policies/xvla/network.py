@@ -23,13 +23,17 @@ from proctor.features import ACTION, LANGUAGE_TOKENS, STATE
 from proctor.policies.lerobot.language import Tokenize, check_room
 from proctor.policies.lerobot.step import ProcessorStep
 from proctor.policies.runtime.network import Network, NoiseSpec
-from proctor.policies.xvla.actions import space_of
+from proctor.policies.xvla.actions import make_action_space
+from proctor.policies.xvla.bart import BartModel
 from proctor.policies.xvla.config import XVlaConfig
-from proctor.policies.xvla.davit import Projector, VisionTower
-from proctor.policies.xvla.florence_config import Florence
-from proctor.policies.xvla.reader import LanguageModel
+from proctor.policies.xvla.davit import DavitEncoder, FlorenceProjector
+from proctor.policies.xvla.florence_config import FlorenceSizes
 from proctor.policies.xvla.steps import DOMAIN, AddDomain, ImageScale, ImageToFloat
-from proctor.policies.xvla.transformer import Context, Shape, SoftPromptedTransformer
+from proctor.policies.xvla.transformer import (
+    DenoisingContext,
+    SoftPromptedTransformer,
+    TransformerSizes,
+)
 
 NOISE, TIME = "noise", "time"
 _ALMOST_ONE = 1 - 1e-5
@@ -58,23 +62,23 @@ _RENAMED = [
 class FlorenceEncoder(nn.Module):
     """What X-VLA uses of Florence-2; attribute names are those of transformers."""
 
-    def __init__(self, config: Florence) -> None:
+    def __init__(self, config: FlorenceSizes) -> None:
         super().__init__()
-        self.vision_tower = VisionTower(config.vision)
-        self.multi_modal_projector = Projector(config.vision)
-        self.language_model = LanguageModel(config.text)
+        self.vision_tower = DavitEncoder(config.vision)
+        self.multi_modal_projector = FlorenceProjector(config.vision)
+        self.language_model = BartModel(config.text)
         for module in self.modules():
             if isinstance(module, nn.Linear | nn.Conv2d | nn.Embedding):
                 nn.init.normal_(module.weight, std=0.02)
 
-    def look(self, images: Tensor) -> Tensor:
+    def encode_images(self, images: Tensor) -> Tensor:
         """Return tokens [N, 1 + h x w, D] for pictures [N, 3, H, W]."""
         out: Tensor = self.multi_modal_projector(self.vision_tower(images))
         return out
 
     def read(self, seen: Tensor, tokens: Tensor) -> Tensor:
         """Return what is understood of a view [B, n, D] and words int64 [B, L]: [B, n + L, D]."""
-        words = self.language_model.words(tokens)
+        words = self.language_model.embed(tokens)
         out: Tensor = self.language_model.encoder(torch.cat([seen, words], dim=1))
         return out
 
@@ -88,7 +92,7 @@ class XVla(Network):
         super().__init__()
         self.config = config
         florence = config.florence
-        self.space = space_of(config)
+        self.space = make_action_space(config)
         self.vlm = FlorenceEncoder(florence)
         self.transformer = SoftPromptedTransformer(_shape(config, florence))
         chunk = config.chunk_size, self.space.size
@@ -107,8 +111,8 @@ class XVla(Network):
             share = left / steps
             time = torch.full((len(noise),), share, dtype=noise.dtype, device=noise.device)
             noisy = noise * share + clean * (1 - share)
-            clean = self.transformer(context, self.space.blinded(noisy), state, time)
-        return self.space.settled(clean)
+            clean = self.transformer(context, self.space.mask_grippers(noisy), state, time)
+        return self.space.to_robot_actions(clean)
 
     def loss(
         self, batch: dict[str, Tensor], draws: dict[str, Tensor]
@@ -126,7 +130,7 @@ class XVla(Network):
         time = (draws[TIME][:1].to(wanted.dtype) + places) % _ALMOST_ONE
         share = time[:, None, None]
         noisy = draws[NOISE].to(wanted.dtype) * share + wanted * (1 - share)
-        given = self.transformer(context, self.space.blinded(noisy), state, time)
+        given = self.transformer(context, self.space.mask_grippers(noisy), state, time)
         parts = self.space.losses(given, wanted)
         return torch.stack(list(parts.values())).sum(), parts
 
@@ -166,41 +170,43 @@ class XVla(Network):
 
         Words have two names in Florence-2, of which a file may have either.
         """
-        named = dict(self._adopted(name, value) for name, value in stored.items())
+        named = dict(self._remapped(name, value) for name, value in stored.items())
         words = named.pop(_TIED, None)
         if words is not None:
             named.setdefault(_WORDS, words)
         named.pop("vlm.language_model.final_logits_bias", None)
         return named
 
-    def _adopted(self, name: str, value: Tensor) -> tuple[str, Tensor]:
+    def _remapped(self, name: str, value: Tensor) -> tuple[str, Tensor]:
         if name == "vlm.image_projection":
             return "vlm.multi_modal_projector.image_projection.weight", value.t().contiguous()
         for old, new in _RENAMED:
             name = old.sub(new, name)
         return name, value
 
-    def context(self, inputs: dict[str, Tensor]) -> tuple[Context, Tensor]:
+    def context(self, inputs: dict[str, Tensor]) -> tuple[DenoisingContext, Tensor]:
         """Return what a query's steps share, and the state [B, S] as the transformer sees it."""
         tokens = inputs[LANGUAGE_TOKENS].long()
-        read, seen = self.perceive(self.views(inputs), tokens)
+        read, seen = self.encode_observation(self.views(inputs), tokens)
         domain = self._domain(inputs, tokens)
         context = self.transformer.context(domain, read, seen, self.config.chunk_size)
-        return context, self.space.blinded(self._state(inputs, read))
+        return context, self.space.mask_grippers(self._state(inputs, read))
 
     def views(self, inputs: dict[str, Tensor]) -> Tensor:
         """Return the cameras' pictures [B, cameras, 3, H, W], scaled."""
         size = self.config.resize_imgs_with_padding
         images = [inputs[key].to(self.input_dtype) for key in self.config.cameras]
-        return torch.stack([i if size is None else fitted(i, *size) for i in images], dim=1)
+        return torch.stack(
+            [i if size is None else resize_with_padding(i, *size) for i in images], dim=1
+        )
 
-    def perceive(self, views: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    def encode_observation(self, views: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """Return what is read beside the first view, and what is seen in the others, [B, n, D].
 
         Views that are of nothing are zeros.
         """
         batch, cameras = views.shape[:2]
-        looked = self.vlm.look(views.flatten(0, 1))
+        looked = self.vlm.encode_images(views.flatten(0, 1))
         looked = looked.reshape(batch, cameras, *looked.shape[1:])
         others = looked[:, 1:].flatten(1, 2)
         empty = (self.config.n_views - cameras) * looked.shape[2]
@@ -242,8 +248,8 @@ class XVla(Network):
         return [self.vlm.vision_tower, self.vlm.language_model.encoder, *self.transformer.blocks]
 
 
-def _shape(config: XVlaConfig, florence: Florence) -> Shape:
-    return Shape(
+def _shape(config: XVlaConfig, florence: FlorenceSizes) -> TransformerSizes:
+    return TransformerSizes(
         width=config.hidden_size,
         context_width=florence.vision.projection_dim,
         depth=config.depth,
@@ -259,7 +265,7 @@ def _shape(config: XVlaConfig, florence: Florence) -> Shape:
     )
 
 
-def fitted(images: Tensor, height: int, width: int) -> Tensor:
+def resize_with_padding(images: Tensor, height: int, width: int) -> Tensor:
     """Return pictures [B, 3, H, W] scaled into a size, left and top filled up with zeros."""
     now = images.shape[-2:]
     if now == (height, width):

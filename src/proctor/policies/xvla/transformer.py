@@ -4,8 +4,8 @@
     image and text features ─────▶ tokens ┴▶ + positions ─▶ layers ─▶ actions
     the domain's soft prompts ───▶ tokens ─────────────────────┘
 
-A domain is a kind of robot with its own soft prompts, input and output layers. A ``Context`` holds
-all that is the same in every denoising step; it is computed once per query.
+A domain is a kind of robot with its own soft prompts, input and output layers. ``DenoisingContext``
+holds the tokens that are the same in every denoising step; they are computed once per query.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MAX_PERIOD = 100
 
 
 @dataclass(frozen=True)
-class Shape:
+class TransformerSizes:
     """The sizes of the transformer."""
 
     width: int
@@ -40,7 +40,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Context:
+class DenoisingContext:
     """Inputs that all denoising steps of a query share."""
 
     domain: Tensor  # int64 [B]
@@ -50,11 +50,11 @@ class Context:
 class SoftPromptedTransformer(nn.Module):
     """The transformer; attribute names are those of LeRobot's checkpoints."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: TransformerSizes) -> None:
         super().__init__()
         self.shape = shape
         width = shape.width
-        self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.depth))
+        self.blocks = nn.ModuleList(TransformerBlock(shape) for _ in range(shape.depth))
         self.vlm_proj, self.aux_visual_proj = (
             DomainLinear(shape.context_width, width, shape.domains)
             if shape.projections_by_domain
@@ -72,7 +72,9 @@ class SoftPromptedTransformer(nn.Module):
         nn.init.normal_(self.pos_emb, std=0.02)
         self.apply(_begin)
 
-    def context(self, domain: Tensor, read: Tensor, looked: Tensor, n_actions: int) -> Context:
+    def context(
+        self, domain: Tensor, read: Tensor, looked: Tensor, n_actions: int
+    ) -> DenoisingContext:
         """Return the tokens of image and text features and of soft prompts."""
         parts = [
             projection(seen, domain) if isinstance(projection, DomainLinear) else projection(seen)
@@ -83,9 +85,11 @@ class SoftPromptedTransformer(nn.Module):
         if self.shape.soft_prompts:
             prompts = self.soft_prompt_hub(domain).unflatten(1, (self.shape.soft_prompts, -1))
             tokens = torch.cat([tokens, prompts], dim=1)
-        return Context(domain, tokens)
+        return DenoisingContext(domain, tokens)
 
-    def forward(self, context: Context, noisy: Tensor, state: Tensor, time: Tensor) -> Tensor:
+    def forward(
+        self, context: DenoisingContext, noisy: Tensor, state: Tensor, time: Tensor
+    ) -> Tensor:
         """Return clean actions [B, T, A] for noisy ones, a state [B, S] and times [B]."""
         n_actions = noisy.shape[1]
         beside = torch.cat([state, time_embedding(time, self.shape.time)], dim=-1)
@@ -98,15 +102,15 @@ class SoftPromptedTransformer(nn.Module):
         return out
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """Pre-norm self-attention and MLP."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: TransformerSizes) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(shape.width)
         self.norm2 = nn.LayerNorm(shape.width)
-        self.attn = Attention(shape.width, shape.heads)
-        self.mlp = Mlp(shape.width, int(shape.width * shape.mlp_ratio))
+        self.attn = TransformerAttention(shape.width, shape.heads)
+        self.mlp = TransformerMlp(shape.width, int(shape.width * shape.mlp_ratio))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return [B, L, D]."""
@@ -115,7 +119,7 @@ class Block(nn.Module):
         return out
 
 
-class Attention(nn.Module):
+class TransformerAttention(nn.Module):
     """Self-attention over all tokens."""
 
     def __init__(self, width: int, heads: int) -> None:
@@ -134,7 +138,7 @@ class Attention(nn.Module):
         return out
 
 
-class Mlp(nn.Module):
+class TransformerMlp(nn.Module):
     """Two linear layers with GELU (tanh form) between them."""
 
     def __init__(self, width: int, hidden: int) -> None:

@@ -22,14 +22,14 @@ _TOLERANCE_M = 0.01
 
 
 @cache
-def settled() -> dict[str, Any]:
+def settled_table() -> dict[str, Any]:
     """Return the versions the table was made with, and where the objects of each task settled."""
     text = resources.files("proctor.benchmarks.libero").joinpath(_TABLE).read_text(encoding="utf-8")
     table: dict[str, Any] = json.loads(text)
     return table
 
 
-def probe_spec(task: Task) -> EpisodeSpec:
+def settling_spec(task: Task) -> EpisodeSpec:
     """Return the episode whose settled start the table holds."""
     return EpisodeSpec(task, index=0, seed=0, init_state=0)
 
@@ -40,14 +40,16 @@ def check_settling(sim: LiberoSim, task: Task) -> None:
     Raises:
         RuntimeError: naming the object, how far off it is, and the versions that work.
     """
-    expected = settled()["tasks"].get(task.suite, {}).get(task.name)
+    expected = settled_table()["tasks"].get(task.suite, {}).get(task.name)
     if expected is None or _as_tested():
         return
-    sim.reset(probe_spec(task))
+    sim.reset(settling_spec(task))
     for name, position in sim.object_positions().items():
         off_m = float(np.linalg.norm(position - np.array(expected[name])))
         if off_m > _TOLERANCE_M:
-            works = " ".join(f"{name}=={number}" for name, number in settled()["versions"].items())
+            works = " ".join(
+                f"{name}=={number}" for name, number in settled_table()["versions"].items()
+            )
             raise RuntimeError(
                 f"{name} settles {off_m:.2f} m from where it should in {task.suite} "
                 f"{task.task_id}: these versions change LIBERO's contacts; run: pip install {works}"
@@ -55,4 +57,4 @@ def check_settling(sim: LiberoSim, task: Task) -> None:
 
 
 def _as_tested() -> bool:
-    return all(version(name) == number for name, number in settled()["versions"].items())
+    return all(version(name) == number for name, number in settled_table()["versions"].items())

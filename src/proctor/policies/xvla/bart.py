@@ -9,37 +9,37 @@ import torch.nn.functional as F  # noqa: N812 (torch's own convention)
 from torch import Tensor, nn
 
 from proctor.policies.blocks.encoder_layer import SelfAttention
-from proctor.policies.xvla.florence_config import Text
+from proctor.policies.xvla.florence_config import BartSizes
 
 _OFFSET = 2
 """Offset of BART's position embeddings, for historical reasons."""
 
 
-class LanguageModel(nn.Module):
+class BartModel(nn.Module):
     """Token embeddings and BART's encoder; its decoder is not used."""
 
-    def __init__(self, config: Text) -> None:
+    def __init__(self, config: BartSizes) -> None:
         super().__init__()
         self.scale = config.d_model**0.5 if config.scale_embedding else 1.0
         self.shared = nn.Embedding(config.vocab_size, config.d_model)
-        self.encoder = Encoder(config)
+        self.encoder = BartEncoder(config)
 
-    def words(self, tokens: Tensor) -> Tensor:
+    def embed(self, tokens: Tensor) -> Tensor:
         """Return embeddings [B, L, D] of tokens."""
         out: Tensor = self.shared(tokens)
         return out * self.scale
 
 
-class Encoder(nn.Module):
+class BartEncoder(nn.Module):
     """Post-norm encoder layers with learned positions."""
 
-    def __init__(self, config: Text) -> None:
+    def __init__(self, config: BartSizes) -> None:
         super().__init__()
         self.dropout = config.dropout
         self.embed_positions = nn.Embedding(
             config.max_position_embeddings + _OFFSET, config.d_model
         )
-        self.layers = nn.ModuleList(Layer(config) for _ in range(config.encoder_layers))
+        self.layers = nn.ModuleList(BartLayer(config) for _ in range(config.encoder_layers))
         self.layernorm_embedding = nn.LayerNorm(config.d_model)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -51,10 +51,10 @@ class Encoder(nn.Module):
         return x
 
 
-class Layer(nn.Module):
+class BartLayer(nn.Module):
     """A post-norm encoder layer: self-attention and an MLP."""
 
-    def __init__(self, config: Text) -> None:
+    def __init__(self, config: BartSizes) -> None:
         super().__init__()
         self.dropout, self.activation_dropout = config.dropout, config.activation_dropout
         self.self_attn = SelfAttention(

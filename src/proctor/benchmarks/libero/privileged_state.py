@@ -12,7 +12,7 @@ from proctor.benchmarks.libero.scene import COLUMNS, ROWS
 from proctor.features import Array
 
 
-class WorldState:
+class PrivilegedState:
     """Fills the table from a live LIBERO environment, by indices looked up once."""
 
     def __init__(self, env: Any, problem: Problem) -> None:
@@ -24,7 +24,7 @@ class WorldState:
         self._sites: list[tuple[int, int]] = []
         self._joints: list[tuple[int, int]] = []  # (row, qpos address)
         mujoco.mj_kinematics(self._model, self._data)
-        for row, name in enumerate(problem.parts, start=1):
+        for row, name in enumerate(problem.part_names, start=1):
             if name in problem.category_of:
                 self._add_thing(row, env.obj_body_id[name], env.get_object(name).joints)
             else:
