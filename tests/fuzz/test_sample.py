@@ -54,7 +54,7 @@ def test_a_traceback_is_a_finding(yard: Yard, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_several_lines_are_a_finding(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proctor.cli.one_line", lambda text: "one\ntwo")
+    monkeypatch.setattr("proctor.cli.strip_control_codes", lambda text: "one\ntwo")
     with yard.case(), pytest.raises(BrokenPromise, match="not one line"):
         yard.ask(["nonsense"])
 

@@ -30,7 +30,7 @@ from tests.fuzz.bounds import measured, unheard
 from tests.fuzz.frames import AT_ONCE, groot_samples, lerobot_samples, mutated_frame
 from tests.fuzz.hostile import Draw
 from tests.fuzz.yard import BrokenPromise, Yard
-from tests.unit.wire.serving import served
+from tests.unit.protocols.serving import served
 
 MAX_CPU_S, MAX_MEMORY = 0.1, 64 * 2**20
 """What the bytes of one connection may take."""

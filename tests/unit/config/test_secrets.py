@@ -18,7 +18,7 @@ from proctor.config.serving import ServeConfig
 from proctor.errors import EXIT_INTERRUPTED, UsageError
 from proctor.fingerprint import API_KEY_VARIABLE
 from proctor.policies.remote.config import RemoteConfig, check_flags
-from tests.unit.wire.serving import served
+from tests.unit.protocols.serving import served
 
 KEY = "SESAME-0123456789"
 REMOTE = {"policy.type": "remote", "policy.url": "ws://127.0.0.1:1", "env.type": "fake"}

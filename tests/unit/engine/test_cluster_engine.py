@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from proctor.callbacks.base import Callback
-from proctor.engine import fleet as fleet_module
+from proctor.engine import cluster_engine
 from proctor.engine.cluster_engine import ClusterEngine
 from proctor.engine.cluster_messages import (
     EpisodeBatch,
@@ -113,15 +113,15 @@ def play(
     cluster: Engines, plan: list[EpisodeSpec], folder: Path, most_attempts: int = 10
 ) -> tuple[Heard, list[str]]:
     heard, said = Heard(), []
-    fleet = ClusterEngine(cluster, folder, said.append)
-    fleet.has(Scheduler(plan, SchedulerLimits(max_batch=1, max_attempts=most_attempts)), {})
-    fleet.run([heard])
+    engine = ClusterEngine(cluster, folder, said.append)
+    engine.has(Scheduler(plan, SchedulerLimits(max_batch=1, max_attempts=most_attempts)), {})
+    engine.run([heard])
     return heard, said
 
 
 @pytest.fixture(autouse=True)
 def always_looking(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fleet_module, "_LOOK_S", 0.0)
+    monkeypatch.setattr(cluster_engine, "_LOOK_S", 0.0)
 
 
 def test_every_episode_is_committed_once_however_often_engines_are_lost(tmp_path: Path) -> None:
@@ -210,9 +210,9 @@ def test_a_node_that_comes_late_is_given_its_share(tmp_path: Path) -> None:
         def on_episode_end(self, result: EpisodeResult) -> None:
             cluster.seats = ["first", "second"]
 
-    fleet = ClusterEngine(cluster, tmp_path)
-    fleet.has(Scheduler(specs(100), SchedulerLimits(max_batch=1)), {})
-    fleet.run([Grow()])
+    engine = ClusterEngine(cluster, tmp_path)
+    engine.has(Scheduler(specs(100), SchedulerLimits(max_batch=1)), {})
+    engine.run([Grow()])
     assert sum(map(len, cluster.engines["second"].given)) > 20
 
 
@@ -251,9 +251,9 @@ def test_files_of_an_episode_lie_in_the_run_folder_before_anybody_hears_of_it(
         def on_episode_end(self, result: EpisodeResult) -> None:
             assert (tmp_path / "videos/s_0/e.mp4").read_bytes() == b"film"
 
-    fleet = ClusterEngine(Engines("a", make=Filming), tmp_path)
-    fleet.has(Scheduler(specs(3), SchedulerLimits(max_batch=1)), {})
-    fleet.run([Looks()])
+    engine = ClusterEngine(Engines("a", make=Filming), tmp_path)
+    engine.has(Scheduler(specs(3), SchedulerLimits(max_batch=1)), {})
+    engine.run([Looks()])
     assert b"said" in (tmp_path / "workers.log").read_bytes()
 
 

@@ -57,12 +57,12 @@ def test_a_worker_with_other_weights_than_the_record_ends_the_run(
 ) -> None:
     flags = {"policy__type": "weighed_policy:PLUGIN", "eval__use_async_envs": in_processes}
     assert len(run(**flags).rows) == 4
-    written = evaluation_run.cut_torn_line
+    written = evaluation_run.truncate_partial_line
 
     def changing(folder: Path) -> None:
         weights.write_bytes(b"two")
         written(folder)
 
-    monkeypatch.setattr(evaluation_run, "cut_torn_line", changing)
+    monkeypatch.setattr(evaluation_run, "truncate_partial_line", changing)
     with pytest.raises(ProctorError, match=r"weights\.bin"):
         run(**flags)

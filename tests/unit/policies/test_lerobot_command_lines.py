@@ -140,7 +140,7 @@ def small_eyes(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Checks are all there is: no simulator is imported, no backend tried, nothing downloaded."""
-    monkeypatch.setattr(preparing, "begin_early", lambda *args, **kwargs: None)
+    monkeypatch.setattr(preparing, "start_background_setup", lambda *args, **kwargs: None)
     for name in ("libero", "metaworld", "pusht", "aloha"):
         made = plugins.find_benchmark(name).make
         monkeypatch.setattr(made, "preflight", lambda self, keys: {})

@@ -33,7 +33,7 @@ from proctor.protocols.inference_messages import InferenceRequest, Protocol
 from proctor.protocols.msgpack_arrays import pack
 from proctor.protocols.preauth import PRE_AUTH
 from proctor.serving.limits import ServerLimits
-from tests.unit.wire.serving import asked, npy, served
+from tests.unit.protocols.serving import asked, npy, served
 
 KEY = "the-key"
 SOURCES = Path(groot.__file__).parents[1]

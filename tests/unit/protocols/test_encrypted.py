@@ -11,7 +11,7 @@ import pytest
 
 from proctor.errors import PolicyError, UsageError
 from tests.conftest import digests
-from tests.unit.wire.serving import served
+from tests.unit.protocols.serving import served
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl here")
 

@@ -23,7 +23,7 @@ from proctor.protocols import groot
 from proctor.protocols.groot_arrays import read
 from proctor.protocols.groot_dialect import Dialect, decode_dialect
 from proctor.protocols.inference_messages import InferenceRequest
-from tests.unit.wire.serving import asked, msgpack_numpy, npy, served
+from tests.unit.protocols.serving import asked, msgpack_numpy, npy, served
 
 Run = Callable[..., Evaluation]
 pack, unpack = msgspec.msgpack.encode, msgspec.msgpack.decode
@@ -159,7 +159,7 @@ def test_clients_are_answered_as_they_ask_with_the_moments_that_they_send() -> N
     moments = np.stack([np.full((16, 16, 3), shade, np.uint8) for shade in (10, 200)])
     states = np.asarray([[0.5, -0.5], [0.1, 0.2]], np.float32)
     found = []
-    looking = "tests.unit.wire.serving:LOOKING"
+    looking = "tests.unit.protocols.serving:LOOKING"
     parts = ["a:1", "b:1"]
     with served(policy__type=looking, protocol=["groot"], state_parts=parts) as (url, _):
         modalities = asked(url, {"endpoint": "get_modality_config"})

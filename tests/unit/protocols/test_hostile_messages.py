@@ -26,7 +26,7 @@ from proctor.protocols import groot, lerobot, openpi, pickle_reader, vla_eval
 from proctor.protocols.msgpack_arrays import pack, shown, unpack
 from proctor.protocols.npy import read_npy
 from proctor.protocols.protobuf import encode_fields
-from tests.unit.wire.serving import npy, odd_openpi, served
+from tests.unit.protocols.serving import npy, odd_openpi, served
 
 MIB = 2**20
 CPU_S = 0.5

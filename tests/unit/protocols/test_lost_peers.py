@@ -25,7 +25,7 @@ from proctor.policies.remote.lerobot import make_connector
 from proctor.policies.remote.openpi import OpenpiConnection
 from proctor.policies.remote.vla_eval import VlaEvalConnection
 from proctor.protocols.inference_messages import InferenceRequest
-from tests.unit.wire.serving import peer, served
+from tests.unit.protocols.serving import peer, served
 
 LINKS: dict[str, Callable[[Address, ConnectionSettings], ServerConnection]] = {
     "openpi": OpenpiConnection,
@@ -50,7 +50,7 @@ def linked(protocol: str, url: str, **settings: Any) -> ServerConnection:
 
 @pytest.mark.parametrize("protocol", LINKS)
 def test_a_server_that_vanishes_is_noticed_at_once(protocol: str) -> None:
-    looking = "tests.unit.wire.serving:LOOKING"
+    looking = "tests.unit.protocols.serving:LOOKING"
     with served(policy__type=looking, protocol=[protocol]) as (url, _):
         link = linked(protocol, url)
     with within(SOON_S), pytest.raises(ConnectionLost) as lost:

@@ -29,10 +29,10 @@ from proctor.protocols.inference_messages import InferenceRequest
 from proctor.protocols.msgpack_arrays import pack
 from proctor.serving.server import serving
 from tests.conftest import digests
-from tests.unit.wire.serving import odd_openpi, peer, served
+from tests.unit.protocols.serving import odd_openpi, peer, served
 
 Run = Callable[..., Evaluation]
-STEADY = "tests.unit.wire.serving:STEADY"
+STEADY = "tests.unit.protocols.serving:STEADY"
 
 
 @pytest.fixture

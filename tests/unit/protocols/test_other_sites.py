@@ -11,7 +11,7 @@ import pytest
 import websockets
 
 from proctor.protocols import lerobot
-from tests.unit.wire.serving import served
+from tests.unit.protocols.serving import served
 
 EVIL = "https://evil.example"
 

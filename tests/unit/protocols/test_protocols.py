@@ -15,7 +15,7 @@ from tests.conftest import digests
 
 Run = Callable[..., Evaluation]
 PROTOCOLS = ["openpi", "vla-eval", "groot", "lerobot"]
-LOOKING = "tests.unit.wire.serving:LOOKING"
+LOOKING = "tests.unit.protocols.serving:LOOKING"
 
 
 @pytest.fixture

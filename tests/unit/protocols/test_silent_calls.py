@@ -12,7 +12,7 @@ import grpc
 import pytest
 
 from proctor.protocols import lerobot
-from tests.unit.wire.serving import served
+from tests.unit.protocols.serving import served
 
 METHODS = (lerobot.READY, lerobot.SETUP, lerobot.OBSERVE, lerobot.ACT)
 

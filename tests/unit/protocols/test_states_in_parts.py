@@ -20,7 +20,7 @@ from proctor.protocols import groot
 from proctor.protocols.openpi import decode_request, encode_reply
 from proctor.serving.inputs import Inputs
 from proctor.types import EpisodeSpec, Task
-from tests.unit.wire.serving import asked, npy, odd_openpi, served
+from tests.unit.protocols.serving import asked, npy, odd_openpi, served
 
 SPEC = EpisodeSpec(Task("s", 0, "t", "go", 50, 10), 0, 1)
 POSE, VELOCITY = STATE, "observation.joint_velocity"
@@ -106,7 +106,7 @@ class Echo(Policy):
 
 
 ECHO = PolicyPlugin(PolicyConfig, Echo, "says what it sees")
-ECHOED = "tests.unit.wire.test_states_in_parts:ECHO"
+ECHOED = "tests.unit.protocols.test_states_in_parts:ECHO"
 
 
 def answered(url: str, parts: dict[str, float | list[float]]) -> Any:

@@ -24,9 +24,9 @@ from proctor.protocols.pickle_names import Record
 from proctor.protocols.pickle_reader import load
 from proctor.protocols.pickle_writer import Tensor, dump
 from proctor.protocols.protobuf import encode_fields
-from tests.unit.wire.serving import asked, msgpack_numpy, npy, served
+from tests.unit.protocols.serving import asked, msgpack_numpy, npy, served
 
-LOOKING = "tests.unit.wire.serving:LOOKING"
+LOOKING = "tests.unit.protocols.serving:LOOKING"
 PICTURE, STATES = np.full((16, 16, 3), 7, np.uint8), np.asarray([0.5, -0.5], np.float32)
 pack = msgspec.msgpack.encode
 

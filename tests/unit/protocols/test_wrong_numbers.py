@@ -35,10 +35,10 @@ from proctor.protocols.protobuf import encode_fields
 from proctor.serving.inputs import Inputs
 from proctor.types import EpisodeSpec, Task
 from tests.conftest import digests
-from tests.unit.wire.serving import odd_openpi, served
+from tests.unit.protocols.serving import odd_openpi, served
 
 Run = Callable[..., Evaluation]
-LOOKING = "tests.unit.wire.serving:LOOKING"
+LOOKING = "tests.unit.protocols.serving:LOOKING"
 SPEC = EpisodeSpec(Task("s", 0, "t", "go", 50, 10), 0, 1)
 PICTURE = Feature(FeatureKind.VISUAL, (4, 4, 3), "uint8")
 
@@ -68,7 +68,7 @@ class Leaning(Policy):
 
 
 LEANING = PolicyPlugin(LeaningConfig, Leaning, "leans")
-NAMED = "tests.unit.wire.test_wrong_numbers:LEANING"
+NAMED = "tests.unit.protocols.test_wrong_numbers:LEANING"
 
 
 def test_servers_whose_policies_differ_by_a_flag_are_not_one_policy(here: Run) -> None:
@@ -257,7 +257,7 @@ FRAGILE = PolicyPlugin(PolicyConfig, Fragile, "breaks")
 
 @pytest.mark.parametrize(("bad", "words"), [(10.0, "NaN or infinity"), (100.0, "out of bounds")])
 def test_what_one_client_asks_breaks_nobody_else_in_its_batch(bad: float, words: str) -> None:
-    told = {"policy.type": "tests.unit.wire.test_wrong_numbers:FRAGILE", "env.type": "fake"}
+    told = {"policy.type": "tests.unit.protocols.test_wrong_numbers:FRAGILE", "env.type": "fake"}
     config = build(ServeConfig, told)
     answers: dict[float, Any] = {}
     with opened(config) as service:

@@ -18,7 +18,7 @@ import zmq
 
 from proctor.errors import ProtocolError
 from proctor.protocols import zmtp
-from tests.unit.wire.serving import asked, served
+from tests.unit.protocols.serving import asked, served
 
 PING = {"endpoint": "ping"}
 MIB = 2**20

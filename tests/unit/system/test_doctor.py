@@ -52,7 +52,7 @@ def examine(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         monkeypatch.setattr(doctor, "machine_memory_bytes", lambda: 64 * GIB)
         monkeypatch.setattr(doctor, "usable_memory_bytes", lambda: memory)
         monkeypatch.setattr(doctor, "probe_backends", lambda backends, always_time: probes)
-        monkeypatch.setattr(smoke_test, "try_all", lambda environment, at_once: trials)
+        monkeypatch.setattr(smoke_test, "smoke_test_all", lambda environment, at_once: trials)
         code = cli.main(["doctor"])
         return code, capsys.readouterr().out
 

@@ -39,7 +39,7 @@ def test_columns_too_large_for_memory_are_mapped(
     assert all(entry.in_use and entry.nbytes for entry in entries)
     assert not list(on_disk.folder.rglob("*.part"))
     # they are not decoded again
-    monkeypatch.setattr("proctor.datasets.numbers.store.as_numbers", None)
+    monkeypatch.setattr("proctor.datasets.numbers.store.column_to_array", None)
     monkeypatch.setattr("proctor.datasets.numbers.store._dense", None)
     assert_same(datasets.open(root, cache=on_disk).batch(range(5)), before)
 
