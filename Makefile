@@ -20,11 +20,13 @@ tutorial: $(LEARN)
 
 # Under 90 s on two cores: the tests that take less than a second each (tests/medium.txt lists the others).
 test-fast: $(STAMP)
-	$(TESTS) auto -m "not medium and not browser and not sim and not slow and not vla and not ray and not gpu" tests/unit tests/contract tests/golden
+	$(TESTS) auto -m "not medium and not alone and not browser and not sim and not slow and not vla and not ray and not gpu" tests/unit tests/contract tests/golden
 
-# One suite more than cores: some always wait for a process, a port or a clock. Tests of pages run where Chromium is.
+# One pytest process more than cores: some tests always wait for a process, a port or a clock. Browser tests run where
+# Chromium is installed. Tests with a wall-clock limit run last, one at a time.
 test: $(STAMP) graphics
-	$(TESTS) $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -m "not sim and not slow and not vla and not ray and not gpu" tests
+	$(TESTS) $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -m "not alone and not sim and not slow and not vla and not ray and not gpu" tests
+	$(BIN)/python -m pytest -m alone $$(grep -rl --include='*.py' 'mark\.alone' tests)
 
 # Real simulators: Meta-World, LIBERO, ALOHA, PushT, gymnasium's.
 test-sim: $(STAMP) graphics libero-assets

@@ -107,6 +107,7 @@ def test_nor_do_those_of_a_worker_that_cannot_start(
     assert printable(said)
 
 
+@pytest.mark.alone
 def test_a_line_for_the_terminal_costs_no_more_for_a_longer_text() -> None:
     began = time.perf_counter()
     shown = strip_control_codes("\x1b" * 50_000_000)

@@ -146,6 +146,7 @@ def test_bad_usage_is_the_exit_code_of_the_process(tmp_path: Path) -> None:
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.alone
 def test_help_is_quick() -> None:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = proctor("--help")
@@ -154,6 +155,7 @@ def test_help_is_quick() -> None:
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 0.4
 
 
+@pytest.mark.alone
 def test_ctrl_c_stops_within_a_second_and_says_how_to_go_on(
     tmp_path: Path, undisturbed: dict[object, object]
 ) -> None:

@@ -187,6 +187,7 @@ def test_the_worst_thousand_episodes_stay_under_2_mb(tmp_path: Path) -> None:
     assert write_page(write_run(tmp_path, broken)).stat().st_size < 2_000_000
 
 
+@pytest.mark.alone
 def test_fifty_tasks_of_fifty_episodes_take_well_under_3_s(tmp_path: Path) -> None:
     rows = [episode(task, i, Outcome.SUCCESS) for task in range(50) for i in range(50)]
     write_run(tmp_path, rows)
