@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from proctor.errors import ProctorNote, ProctorWarning
     from proctor.evaluation.vector import make_env
     from proctor.policies.callable_policy import PolicyFunction
-    from proctor.report.results import load_run
+    from proctor.report.run import load_run
 
 __all__ = [
     "PolicyFunction",
@@ -34,7 +34,7 @@ def __getattr__(name: str) -> Any:
 
         return evaluate
     if name == "load_run":
-        from proctor.report.results import load_run
+        from proctor.report.run import load_run
 
         return load_run
     if name == "make_env":

@@ -12,7 +12,7 @@ import pytest
 
 from proctor.report.compare_page import write_compare_page
 from proctor.report.comparison import Criteria, compare_all
-from proctor.report.pairing import load_run
+from proctor.report.run import load_run
 from proctor.runs.folder import RunRecord
 from proctor.runs.journal import EpisodeRecord
 from proctor.types import Outcome

@@ -20,9 +20,9 @@ Files = dict[str, bytes]
 """Name -> content of every file of a folder."""
 
 _LINK_NAMES = [
-    "run.json", "run.json.part", "episodes.jsonl", "sessions.jsonl", "eval_info.json", ".lock",
-    "eval_info.json.part", "report.html", "report.html.part", "compare.html.part", "workers.log",
-    "videos", "videos/point_0", "videos/point_0/episode_0.mp4",
+    "run.json", ".run.json.1.part", "episodes.jsonl", "sessions.jsonl", "eval_info.json", ".lock",
+    ".eval_info.json.1.part", "report.html", ".report.html.1.part", ".compare.html.1.part",
+    "workers.log", "videos", "videos/point_0", "videos/point_0/episode_0.mp4",
 ]  # fmt: skip
 
 

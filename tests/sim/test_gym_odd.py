@@ -19,8 +19,8 @@ from proctor.datasets.format.info_file import read_info
 from proctor.errors import UsageError
 from proctor.evaluation.tracking import wandb_results
 from proctor.features import FILM, REWARD, SUCCESS
-from proctor.report.page_data import page_data, read_run
-from proctor.report.pairing import load_run
+from proctor.report.page_data import page_data
+from proctor.report.run import load_run
 from proctor.stats.anytime import NOT_WATCHED
 from proctor.system.gl import choose_backend_on_import
 from proctor.testing import check_sim
@@ -119,7 +119,7 @@ def test_rewards_only_are_no_failures(tmp_path: Path, capsys: pytest.CaptureFixt
     assert run.filmed.videos == 1, "no failure is known, so the first is shown"
     assert "not judged n=2 | 7.0" in run.to_markdown()
     with pytest.raises(UsageError, match="rewards only"):
-        load_run(run.path)
+        load_run(run.path).require_rate()
     folder = str(run.path)
     assert main(["report", folder]) == 0
     assert main(["audit", folder, f"--env.id={env['id']}"]) == 0
@@ -169,7 +169,7 @@ def test_make_env_does_not_say_is_success_where_it_is_unknown(vector: bool) -> N
 @pytest.mark.usefixtures("in_this_process")
 def test_reports_and_wandb_count_no_successes_where_they_are_unknown(tmp_path: Path) -> None:
     run = play(tmp_path, gym("Ending", success="none"))
-    page = page_data(read_run(run.path))
+    page = page_data(load_run(run.path))
     assert [page["overall"]["k"], *(task["k"] for task in page["tasks"])] == [None, None]
     results = wandb_results(run.path, None, NOT_WATCHED)
     assert [task["successes"] for task in results.tasks] == [None]

@@ -21,7 +21,8 @@ from proctor.callbacks.appender import Appender
 from proctor.callbacks.base import Callback
 from proctor.callbacks.staged_episodes import RecordingOptions, explaining_write_errors
 from proctor.errors import RunFolderError
-from proctor.runs.journal import read_lines, staged_episode_path
+from proctor.runs.journal import staged_episode_path
+from proctor.runs.jsonl import read_jsonl
 from proctor.runs.records import RunProgress
 from proctor.system.files import sync
 from proctor.types import EpisodeKey, EpisodeResult, EpisodeSpec, Task
@@ -81,13 +82,11 @@ def _line(key: EpisodeKey) -> bytes:
 
 def _read(path: Path) -> list[EpisodeKey]:
     """Return the episodes of a ledger; a last line cut short is passed over."""
-    content = read_lines(path)
     keys: list[EpisodeKey] = []
-    for number, line in enumerate(content[: content.rfind(b"\n") + 1].splitlines(), start=1):
-        try:
-            keys.append(msgspec.json.decode(line, type=EpisodeKey))
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            raise RunFolderError(f"{path} is damaged in line {number}") from None
+    for line in read_jsonl(path, msgspec.json.Decoder(EpisodeKey).decode):
+        if line.value is None:
+            raise RunFolderError(f"{path} is damaged in line {line.number}")
+        keys.append(line.value)
     return keys
 
 

@@ -53,19 +53,16 @@ def _audit_folder(path: Path, n_episodes: int, flags: Mapping[str, str]) -> int:
     from proctor.evaluation.audit import audit, require_unchanged, why_not_exact
     from proctor.evaluation.notices import Notices
     from proctor.evaluation.run import prepare
-    from proctor.runs.folder import RunFolder
-    from proctor.runs.journal import read_journal
+    from proctor.report.run import load_run
     from proctor.runs.replayed import Replayed
 
-    record = RunFolder(path).read()
-    if record is None:
-        raise UsageError(f"{path} is not a run folder (it has no run.json)")
+    run = load_run(path)
+    record = run.record
     if isinstance(record.resolved.get("record"), dict):  # an evaluation's is a folder at most
         raise UsageError(
             f"{path} is of a recording, whose policy may have been disturbed or relabelled: audit "
             "takes runs of proctor eval (proctor data check looks at its dataset)"
         )
-    rows = read_journal(path).rows
     given = without_code_trust(record.given, flags, str(path))
     trust = {name: value for name, value in flags.items() if name in TRUST}
     here = {"eval.use_async_envs": False, "cluster": None, "output_dir": str(path)}
@@ -85,7 +82,7 @@ def _audit_folder(path: Path, n_episodes: int, flags: Mapping[str, str]) -> int:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     exact = why_not is None
-    replays = audit(prepared.players, prepared.plan, rows, n_episodes, show, exact=exact)
+    replays = audit(prepared.players, prepared.plan, run.rows, n_episodes, show, exact=exact)
     if not replays:
         raise UsageError(f"{path} holds no finished episode to audit")
     different = sum(bool(replay.differences) for replay in replays)

@@ -60,10 +60,10 @@ def _compare(paths: list[Path], criteria: Criteria, files: dict[str, Path], *, g
     """Compare the runs; ``files`` says where the numbers (json) and the page (html) go."""
     from proctor.report.compare_page import write_compare_page
     from proctor.report.comparison import compare_all
-    from proctor.report.pairing import load_run
+    from proctor.report.run import load_run
     from proctor.runs.folder import write_json
 
-    runs = [load_run(path) for path in paths]
+    runs = [load_run(path).require_rate() for path in paths]
     comparisons = compare_all(runs, criteria)
     _show(comparisons, gate=gate)
     if "json" in files:

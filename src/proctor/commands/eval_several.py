@@ -22,7 +22,7 @@ from proctor.errors import (
 from proctor.fingerprint import without_secrets
 
 if TYPE_CHECKING:
-    from proctor.report.pairing import RunResults
+    from proctor.report.run import Run
 
 _EXIT_REFUSED = 2
 _MOST_RUNS = 1000
@@ -236,21 +236,17 @@ def _say_how_to_resume(root: Path, given: Mapping[str, Any]) -> None:
 def _show_all(done: Mapping[str, Path], seeds: Mapping[str, str], root: Path) -> None:
     """Print all runs in one table, and of those that share their episodes what differs."""
     from proctor.report.multi_run import NamedRun, runs_table
-    from proctor.report.pairing import load_run
+    from proctor.report.run import load_run
     from proctor.report.tables import table_console
-    from proctor.stats.anytime import monitored_rates
 
     console = table_console()
     loaded = {}
     for name, path in done.items():
         try:
-            loaded[name] = load_run(path)
+            loaded[name] = load_run(path).require_rate()
         except UsageError as error:  # nothing in it to compare, which is no fault of the others
             print(strip_control_codes(f"note: {error}"))
-    runs = [
-        NamedRun(name, run.rows, monitored_rates(run.record.resolved))
-        for name, run in loaded.items()
-    ]
+    runs = [NamedRun(name, run.rows, run.watched) for name, run in loaded.items()]
     pooled = len({seeds[name] for name in loaded}) == len(loaded) > 1
     if runs:
         console.print()
@@ -265,7 +261,7 @@ def _show_all(done: Mapping[str, Path], seeds: Mapping[str, str], root: Path) ->
     console.print(f"results: {root}", highlight=False, soft_wrap=True, markup=False)
 
 
-def _compare(runs: Sequence[RunResults], root: Path, seed: str) -> None:
+def _compare(runs: Sequence[Run], root: Path, seed: str) -> None:
     """Compare the runs with the first, in a line each and on a page.
 
     Of many checkpoints the best looks better than it is: p-values are corrected for their number.

@@ -57,8 +57,8 @@ def _write_page(folder: Path, output: Path | None) -> None:
 def _write_tables(folder: Path, tables: Mapping[str, str]) -> None:
     """Write or print what was asked for; ``-`` prints it, and nothing else."""
     from proctor.config.flags import path_of
-    from proctor.report.results import load_run
-    from proctor.runs.folder import write_whole
+    from proctor.report.run import load_run
+    from proctor.runs.folder import write_run_file
 
     results = load_run(folder)
     texts = {"csv": results.to_csv, "markdown": results.to_markdown}
@@ -67,5 +67,5 @@ def _write_tables(folder: Path, tables: Mapping[str, str]) -> None:
             print(texts[name](), end="")
             continue
         path = folder / _TABLES[name] if given.lower() == "true" else path_of(given)
-        write_whole(path, texts[name]())
+        write_run_file(path, texts[name]())
         print(f"{name}: {path}")

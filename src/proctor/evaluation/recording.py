@@ -32,7 +32,8 @@ from proctor.evaluation.preparing import checked, record_of
 from proctor.evaluation.session import Session
 from proctor.evaluation.video_replay import VideoReplay
 from proctor.runs.folder import RUN_FILE, RunFolder
-from proctor.runs.journal import EpisodeRecord, read_journal, truncate_partial_line
+from proctor.runs.journal import JOURNAL_FILE, EpisodeRecord, read_journal
+from proctor.runs.jsonl import truncate_partial_line
 from proctor.runs.kept_work import explaining_kept_work
 from proctor.system.files import recover_swap
 from proctor.types import EpisodeKey, EpisodeSpec, Outcome, Task
@@ -133,7 +134,7 @@ def run_recording(
         attempts = Attempts(prepared.benchmark, config, rows.values())
         check_planned(attempts.plan(), list(rows.values()), folder.path)
         folder.write(record)  # nothing is refused from here on
-        truncate_partial_line(folder.path)
+        truncate_partial_line(folder.path / JOURNAL_FILE)
         with shown.open(folder.path, definition.protocol) as dataset:
             note = _play(_Stage(prepared, shown, dataset), attempts, rows, make_recorders)
             recorded = _task_records(prepared, dataset.ledger.keys)

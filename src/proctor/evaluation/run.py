@@ -35,7 +35,8 @@ from proctor.report.summary import eval_info
 from proctor.report.worlds import world_warnings
 from proctor.runs.effort import read_effort
 from proctor.runs.folder import EVAL_INFO_FILE, RunFolder, RunRecord, write_json
-from proctor.runs.journal import EpisodeRecord, read_journal, truncate_partial_line, videos_in
+from proctor.runs.journal import JOURNAL_FILE, EpisodeRecord, read_journal, videos_in
+from proctor.runs.jsonl import truncate_partial_line
 from proctor.runs.kept_work import after_first_error, explaining_kept_work, kept_episodes
 from proctor.runs.latency import latency_of
 from proctor.runs.videos import read_warnings, remove_unfinished
@@ -103,7 +104,7 @@ def run_evaluation(
             read_run_id(folder.path)
         check_planned(plan, done, folder.path)
         folder.write(record)  # nothing is refused from here on
-        truncate_partial_line(folder.path)
+        truncate_partial_line(folder.path / JOURNAL_FILE)
         remove_unfinished(folder.path)
         before = [row for row in done if row.outcome.counts]
         for row in before:

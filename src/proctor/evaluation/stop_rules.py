@@ -7,8 +7,9 @@ from typing import Any
 from proctor.callbacks.early_stopping import EarlyStopping
 from proctor.config.evaluation import EvalConfig
 from proctor.errors import UsageError
-from proctor.report.pairing import RunResults, load_run, paired_outcomes
+from proctor.report.pairing import paired_outcomes
 from proctor.report.protocol_differences import require_same_worlds
+from proctor.report.run import Run, load_run
 from proctor.stats.stopping import EpisodeOutcome, PairedTest, StopRule, parse_stop_rule
 from proctor.types import EpisodeSpec
 
@@ -24,7 +25,7 @@ def make_early_stopping(
     rule = parse_stop_rule(config.eval.stop_when)
     rules: list[StopRule] = [] if rule is None else [rule]
     if config.against is not None:
-        reference = load_run(config.against)
+        reference = load_run(config.against).require_rate()
         require_same_worlds(
             reference.record.protocol,
             protocol,
@@ -36,7 +37,7 @@ def make_early_stopping(
     return EarlyStopping(plan, rules)
 
 
-def _whole_rounds(plan: list[EpisodeSpec], reference: RunResults) -> list[EpisodeOutcome]:
+def _whole_rounds(plan: list[EpisodeSpec], reference: Run) -> list[EpisodeOutcome]:
     """Return how the reference did in the rounds it holds of every planned task, up to a gap.
 
     A round of some tasks only would bet on those alone; and past the first gap, a run that was

@@ -12,7 +12,8 @@ from proctor.report.comparison import Change, Comparison
 from proctor.report.comparison_table import corrected_line, corrected_p, gate_text, p_text
 from proctor.report.latency_curve import latency_curves
 from proctor.report.page import REPORT_FILE
-from proctor.report.pairing import RunResults, paired_episodes
+from proctor.report.pairing import paired_episodes
+from proctor.report.run import Run
 from proctor.runs.journal import EpisodeRecord
 from proctor.stats.rates import Interval, wilson_interval
 from proctor.types import EpisodeKey, Outcome
@@ -30,7 +31,7 @@ Pair = tuple[EpisodeRecord, EpisodeRecord]
 
 
 def compare_data(
-    runs: Sequence[RunResults], comparisons: Sequence[Comparison], start: Path, *, gate: bool
+    runs: Sequence[Run], comparisons: Sequence[Comparison], start: Path, *, gate: bool
 ) -> dict[str, Any]:
     """Return all that the page in the folder ``start`` shows of the first run and the others."""
     reference, *others = runs
@@ -68,7 +69,7 @@ def link(path: Path, start: Path) -> str:
     return quote(os.fsencode(Path(os.path.relpath(path, start)).as_posix()))
 
 
-def _section(a: RunResults, b: RunResults, comparison: Comparison, start: Path) -> dict[str, Any]:
+def _section(a: Run, b: Run, comparison: Comparison, start: Path) -> dict[str, Any]:
     overall = comparison.overall
     flagged = {task.name for sign in (1, -1) for task in comparison.changed(sign)}
     return {
@@ -90,7 +91,7 @@ def _section(a: RunResults, b: RunResults, comparison: Comparison, start: Path) 
     }
 
 
-def _run(run: RunResults, start: Path) -> dict[str, Any]:
+def _run(run: Run, start: Path) -> dict[str, Any]:
     report = run.path / REPORT_FILE
     return {
         "path": str(run.path),
@@ -125,9 +126,7 @@ def _ends(interval: Interval | None) -> list[float] | None:
     return None if interval is None else list(interval)
 
 
-def _pairs(
-    a: RunResults, b: RunResults, comparison: Comparison, start: Path
-) -> dict[str, list[Any]]:
+def _pairs(a: Run, b: Run, comparison: Comparison, start: Path) -> dict[str, list[Any]]:
     """Return the pairs as columns, those that only one run solved first."""
     place = {task.name: number for number, task in enumerate(comparison.tasks)}
     pairs: list[Pair] = []
@@ -158,6 +157,6 @@ def _kind(pair: Pair) -> int:
     return _KINDS[a is Outcome.SUCCESS, b is Outcome.SUCCESS]
 
 
-def _video(run: RunResults, row: EpisodeRecord, start: Path) -> str | None:
+def _video(run: Run, row: EpisodeRecord, start: Path) -> str | None:
     path = run.path / row.video
     return link(path, start) if path.is_file() else None

@@ -8,14 +8,14 @@ from pathlib import Path
 from proctor.report.compare_data import compare_data
 from proctor.report.comparison import Comparison
 from proctor.report.document import document_html
-from proctor.report.pairing import RunResults
-from proctor.runs.folder import write_whole
+from proctor.report.run import Run
+from proctor.runs.folder import write_run_file
 
 COMPARE_FILE = "compare.html"
 
 
 def write_compare_page(
-    runs: Sequence[RunResults],
+    runs: Sequence[Run],
     comparisons: Sequence[Comparison],
     output: Path | None = None,
     *,
@@ -30,5 +30,5 @@ def write_compare_page(
     """
     output = output or runs[1].path / COMPARE_FILE
     values = compare_data(runs, comparisons, output.parent, gate=gate)
-    write_whole(output, document_html("compare", values, styles=("page.css", "compare.css")))
+    write_run_file(output, document_html("compare", values, styles=("page.css", "compare.css")))
     return output

@@ -11,8 +11,9 @@ from pathlib import Path
 
 from proctor.errors import UsageError
 from proctor.report.comparison_warnings import comparison_warnings, pairing_warnings
-from proctor.report.pairing import RunResults, paired_episodes, separate_samples
+from proctor.report.pairing import paired_episodes, separate_samples
 from proctor.report.protocol_differences import changed_policy, require_same_worlds
+from proctor.report.run import Run
 from proctor.report.summary import tally
 from proctor.runs.journal import EpisodeRecord
 from proctor.stats.differences import (
@@ -118,7 +119,7 @@ class Comparison:
         ]
 
 
-def compare_all(runs: Sequence[RunResults], criteria: Criteria) -> list[Comparison]:
+def compare_all(runs: Sequence[Run], criteria: Criteria) -> list[Comparison]:
     """Compare every other run with the first.
 
     Of many runs that are all alike one looks better by chance, so p-values are Holm's over all that
@@ -154,7 +155,7 @@ def _known(p: float | None) -> float:
     return p
 
 
-def _refuse_a_folder_twice(runs: Sequence[RunResults]) -> None:
+def _refuse_a_folder_twice(runs: Sequence[Run]) -> None:
     """Refuse to hold a run against itself, or against A twice."""
     seen: dict[Path, Path] = {}
     for run in runs:
@@ -165,7 +166,7 @@ def _refuse_a_folder_twice(runs: Sequence[RunResults]) -> None:
         seen[folder] = run.path
 
 
-def _compared(a: RunResults, b: RunResults, criteria: Criteria, n_runs: int) -> Comparison:
+def _compared(a: Run, b: Run, criteria: Criteria, n_runs: int) -> Comparison:
     """Compare B with A, one of ``n_runs``; what is corrected for them is not yet."""
     if criteria.paired:
         protocols, what = (a.record.protocol, b.record.protocol), f"{a.path} and {b.path}"

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from proctor.report.pairing import PairedSides, RunResults, worlds_of
+from proctor.report.pairing import PairedSides, worlds_of
 from proctor.report.protocol_differences import changed_protocol
+from proctor.report.run import Run
 from proctor.report.stopped import round_warnings
 from proctor.runs.journal import JOURNAL_FILE, EpisodeRecord
 from proctor.types import EpisodeKey, Outcome
 
 
-def comparison_warnings(a: RunResults, b: RunResults, *, paired: bool) -> list[str]:
+def comparison_warnings(a: Run, b: Run, *, paired: bool) -> list[str]:
     """Name what differs besides the policy, and what is missing, unreadable or was never played."""
     lines = [line for run in (a, b) for line in _of_one(run)]
     lines += _copies(a, b) + _overlap(a, b, paired=paired)
@@ -32,7 +33,7 @@ def pairing_warnings(sides: PairedSides) -> list[str]:
     return lines
 
 
-def _of_one(run: RunResults) -> list[str]:
+def _of_one(run: Run) -> list[str]:
     lines = []
     if run.damaged:
         numbers = ", ".join(map(str, run.damaged))
@@ -55,7 +56,7 @@ def _of_one(run: RunResults) -> list[str]:
     return lines
 
 
-def _copies(a: RunResults, b: RunResults) -> list[str]:
+def _copies(a: Run, b: Run) -> list[str]:
     """Say that episodes were copied from one folder to the other: no two begin and end alike."""
     in_a = {_played(row) for row in a.rows if row.end_time}
     copied = sum(_played(row) in in_a for row in b.rows)
@@ -71,7 +72,7 @@ def _played(row: EpisodeRecord) -> tuple[EpisodeKey, float, float, Outcome, str 
     return (row.key, row.start_time, row.end_time, row.outcome, row.digest)
 
 
-def _overlap(a: RunResults, b: RunResults, *, paired: bool) -> list[str]:
+def _overlap(a: Run, b: Run, *, paired: bool) -> list[str]:
     """Say that the runs' worlds overlap where they should be the same, or all be different."""
     of_a, of_b = worlds_of(a, b)
     shared = len(of_a & of_b)

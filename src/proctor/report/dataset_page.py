@@ -16,7 +16,7 @@ from proctor.report.dataset_data import dataset_data, episode_data
 from proctor.report.dataset_facts import CameraFacts, DatasetFacts
 from proctor.report.dataset_media import PLAYABLE, cut_out, part_of, pictures
 from proctor.report.document import document_html
-from proctor.runs.folder import write_whole
+from proctor.runs.folder import write_run_file
 
 _LONGEST_SIDE = 320
 """Of pictures that stand for a video that is too large."""
@@ -60,7 +60,7 @@ def write_dataset_page(
             ],
         }
     values = {**dataset_data(facts, episodes), "served": False, "kept": kept}
-    write_whole(output, page_html(values))
+    write_run_file(output, page_html(values))
 
 
 def _media(

@@ -8,10 +8,9 @@ from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from proctor.fingerprint import flatten
-from proctor.report.pairing import RunResults
+from proctor.report.run import Run
 from proctor.report.summary import tally
 from proctor.runs.journal import EpisodeRecord
-from proctor.stats.anytime import monitored_rates
 
 _LATENCY = ("eval.latency_steps", "policy.config.latency_steps")
 """Where a protocol says it: of the run, and of a policy that is told."""
@@ -25,13 +24,13 @@ def latency_of(protocol: Mapping[str, Any]) -> int:
     return (played or {}).get("latency_steps") or 0
 
 
-def latency_curves(runs: Sequence[RunResults]) -> list[dict[str, Any]]:
+def latency_curves(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """Return a curve for every policy that was played with several latencies; one point a run.
 
     A curve is of the same episodes at every point: what not all of its runs completed is left out.
     Else one that ran other tasks, or is not finished, would look like one that bears more.
     """
-    curves: dict[str, list[RunResults]] = {}
+    curves: dict[str, list[Run]] = {}
     for run in runs:
         said = flatten(run.record.protocol)
         rest = {
@@ -44,7 +43,7 @@ def latency_curves(runs: Sequence[RunResults]) -> list[dict[str, Any]]:
     return [_curve(sorted(own, key=_latency)) for own in several]
 
 
-def _curve(runs: Sequence[RunResults]) -> dict[str, Any]:
+def _curve(runs: Sequence[Run]) -> dict[str, Any]:
     completed = [{_start(row) for row in run.rows if row.outcome.counts} for run in runs]
     shared = set.intersection(*completed)
     points = [_point(run, shared) for run in runs]
@@ -56,19 +55,19 @@ def _start(row: EpisodeRecord) -> tuple[str, str, int, int | None]:
     return (row.suite, row.task, row.seed, row.init_state)
 
 
-def _latency(run: RunResults) -> int:
+def _latency(run: Run) -> int:
     return latency_of(run.record.protocol)
 
 
-def _name(run: RunResults) -> str:
+def _name(run: Run) -> str:
     """Return what the runs of a curve share of their names."""
     folder = run.path.resolve().name
     return _OF_FOLDER.sub("", folder) or "success"
 
 
-def _point(run: RunResults, shared: Container[tuple[str, str, int, int | None]]) -> dict[str, Any]:
+def _point(run: Run, shared: Container[tuple[str, str, int, int | None]]) -> dict[str, Any]:
     rows = [row for row in run.rows if row.outcome.counts and _start(row) in shared]
-    added = tally(rows, monitored_rates(run.record.resolved).overall)
+    added = tally(rows, run.watched.overall)
     return {
         "latency": _latency(run),
         "rate": added.rate,

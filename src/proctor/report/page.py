@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from proctor.report.document import document_html
-from proctor.report.page_data import page_data, read_run
+from proctor.report.page_data import page_data
+from proctor.report.run import load_run
 from proctor.report.run_list import files_of
-from proctor.runs.folder import write_whole
+from proctor.runs.folder import write_run_file
 
 REPORT_FILE = "report.html"
 
@@ -23,9 +24,9 @@ def write_page(folder: Path, output: Path | None = None) -> Path:
         RunFolderError: its ``run.json`` is damaged, or the page cannot be written.
     """
     output = output or folder / REPORT_FILE
-    run = page_data(read_run(folder))
+    run = page_data(load_run(folder))
     run |= {"folder": _relative(folder, output.parent), "files": files_of(folder)}
-    write_whole(output, page_html(run))
+    write_run_file(output, page_html(run))
     return output
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from proctor.errors import UsageError
 from proctor.report.formatting import date, facts, number
 from proctor.report.reproduce import (
     episode_base,
@@ -16,24 +14,21 @@ from proctor.report.reproduce import (
     run_command,
     task_flags,
 )
+from proctor.report.run import Run
 from proctor.report.status import seconds_left, status_of
 from proctor.report.stopped import (
     kind_of_interval,
     round_warnings,
-    why_interrupted,
-    why_stopped,
 )
 from proctor.report.summary import by_group, by_task, tally
 from proctor.report.timeline import Timeline, limit_of, make_timeline, time_spent
 from proctor.report.worlds import world_warnings
-from proctor.runs.effort import read_effort
-from proctor.runs.folder import RunFolder, RunRecord
-from proctor.runs.journal import EpisodeRecord, read_journal, videos_in
+from proctor.runs.folder import RunRecord
+from proctor.runs.journal import EpisodeRecord
 from proctor.runs.latency import latency_of
 from proctor.runs.records import RunProgress
-from proctor.runs.videos import read_warnings
-from proctor.stats.anytime import AnytimeInterval, monitored_rates
-from proctor.types import EpisodeKey, Outcome
+from proctor.stats.anytime import AnytimeInterval
+from proctor.types import Outcome
 
 _LONGEST_ERROR = 1500
 """Characters of an error that the page keeps, so that a thousand errors stay under 2 MB."""
@@ -47,59 +42,11 @@ _ATTENTION = {
 """The order in which a reader wants to see episodes."""
 
 
-@dataclass(frozen=True)
-class RunContent:
-    """What a run folder holds."""
-
-    path: Path
-    record: RunRecord
-    rows: list[EpisodeRecord]
-    damaged: list[int]
-    """Numbers of the journal lines that nobody can read."""
-    filmed: frozenset[EpisodeKey]
-    """The episodes whose video is there."""
-    effort: RunProgress
-    stopped: str | None
-    """Why a rule ended the run before all its episodes had been run."""
-    interrupted: str | None
-    """What ended its last session before that, where it could still say so."""
-    film_warnings: list[str]
-    """What is to be known of the videos."""
-
-
-def read_run(folder: Path) -> RunContent:
-    """Read a run, finished or not.
-
-    Raises:
-        UsageError: it is not a run folder.
-        RunFolderError: its ``run.json`` is damaged.
-    """
-    record = RunFolder(folder).read()
-    if record is None:
-        raise UsageError(f"{folder} is not a run folder (it has no run.json)")
-    journal = read_journal(folder)
-    rows = sorted(journal.rows, key=lambda row: row.key)
-    videos = videos_in(folder)
-    filmed = frozenset(row.key for row in rows if row.video in videos)
-    warnings = list(read_warnings(folder).values())
-    return RunContent(
-        path=folder,
-        record=record,
-        rows=rows,
-        damaged=journal.damaged,
-        filmed=filmed,
-        effort=read_effort(folder),
-        stopped=why_stopped(folder, record.resolved),
-        interrupted=why_interrupted(folder, len(record.sessions)),
-        film_warnings=warnings,
-    )
-
-
-def page_data(run: RunContent, *, running: bool = False) -> dict[str, Any]:
+def page_data(run: Run, *, running: bool = False) -> dict[str, Any]:
     """Return all that the page shows; ``running``: a process works on the run."""
     record, done, planned = run.record, len(run.rows), run.record.planned_episodes
     timeline = make_timeline(run.rows, record.sessions)
-    tasks, groups, how = _tasks(run), by_group(run.rows), monitored_rates(record.resolved)
+    tasks, groups, how = _tasks(run), by_group(run.rows), run.watched
     status = status_of(done, planned, running=running, stopped=run.stopped is not None)
     return {
         "title": title(record),
@@ -170,7 +117,7 @@ class _Task:
     rows: Sequence[EpisodeRecord]
 
 
-def _tasks(run: RunContent) -> list[_Task]:
+def _tasks(run: Run) -> list[_Task]:
     """Return all tasks, also those of which nothing has ended; older folders name only the rest."""
     ended = by_task(run.rows)
     tasks = [
@@ -216,9 +163,7 @@ def _bounds(rows: Sequence[EpisodeRecord]) -> dict[str, Any]:
     return {"bounds": None if bounds is None else [number(end, 6) for end in bounds]}
 
 
-def _episodes(
-    run: RunContent, timeline: Timeline, tasks: list[tuple[str, int]]
-) -> dict[str, list[Any]]:
+def _episodes(run: Run, timeline: Timeline, tasks: list[tuple[str, int]]) -> dict[str, list[Any]]:
     """Return the episodes as columns, which is far smaller than a record for each."""
     place = {task: position for position, task in enumerate(tasks)}
     texts = {text: position for position, text in enumerate(_errors(run.rows))}

@@ -5,50 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from proctor.errors import UsageError
-from proctor.report.stopped import why_stopped
+from proctor.report.run import Run
 from proctor.report.summary import tally
-from proctor.runs.folder import RunFolder, RunRecord
-from proctor.runs.journal import EpisodeRecord, read_journal
-from proctor.system.locks import is_locked
+from proctor.runs.journal import EpisodeRecord
 from proctor.types import EpisodeKey, EpisodeSpec, Outcome, default_world
-
-
-@dataclass(frozen=True)
-class RunResults:
-    """A run as it lies in its folder."""
-
-    path: Path
-    record: RunRecord
-    rows: list[EpisodeRecord]
-    damaged: list[int]
-    stopped: str | None = None
-    """Why it was stopped before all its episodes had been run."""
-    running: bool = False
-    """Whether a process works on it."""
-
-
-def load_run(path: Path) -> RunResults:
-    """Read a run that has something to compare.
-
-    Raises:
-        UsageError: it is no run folder, or no episode of it was completed.
-    """
-    running = is_locked(path)  # before the journal: one that ends meanwhile is whole there
-    record = RunFolder(path).read()
-    if record is None:
-        raise UsageError(f"{path} is not a run folder (it has no run.json)")
-    journal = read_journal(path)
-    added = tally(journal.rows)
-    if not added.episodes:
-        raise UsageError(f"{path} has no finished episode: its success rate is n/a")
-    if not added.judged:
-        raise UsageError(f"{path} has rewards only (--env.success=none): no rate can be compared")
-    stopped = why_stopped(path, record.resolved)
-    return RunResults(path, record, journal.rows, journal.damaged, stopped, running)
 
 
 class _TaskOf(NamedTuple):
@@ -91,7 +54,7 @@ def _labels(a: Episodes, b: Episodes) -> Label:
     return label
 
 
-def paired_outcomes(plan: list[EpisodeSpec], run: RunResults) -> dict[EpisodeKey, Outcome]:
+def paired_outcomes(plan: list[EpisodeSpec], run: Run) -> dict[EpisodeKey, Outcome]:
     """Return how the planned episodes that ``run`` holds, too, ended there."""
     label = _labels(plan, run.rows)
     rows = {_pair_key(row, label): row for row in run.rows}
@@ -129,7 +92,7 @@ class PairedSides:
         return [row for _, of_b in self.tasks.values() for row in of_b]
 
 
-def paired_episodes(a: RunResults, b: RunResults) -> PairedSides:
+def paired_episodes(a: Run, b: Run) -> PairedSides:
     """Put episodes that start from the same world at the same place of both lists.
 
     Another pair of a world may be a copy of the first: it would count one thing twice.
@@ -173,7 +136,7 @@ def _start_unlike(a: EpisodeRecord, b: EpisodeRecord | EpisodeSpec) -> bool:
     return a.world != b.world and usual not in (a.world, b.world)
 
 
-def separate_samples(a: RunResults, b: RunResults) -> PairedSides:
+def separate_samples(a: Run, b: Run) -> PairedSides:
     """Take, of every task in both, as many completed episodes of A as of B, each world once.
 
     Otherwise a run with more episodes of the easy tasks would look better than it is.
@@ -195,7 +158,7 @@ def separate_samples(a: RunResults, b: RunResults) -> PairedSides:
     return sides
 
 
-def worlds_of(a: RunResults, b: RunResults) -> tuple[set[TaskWorld], set[TaskWorld]]:
+def worlds_of(a: Run, b: Run) -> tuple[set[TaskWorld], set[TaskWorld]]:
     """Return the worlds of both runs, by what tells their tasks apart."""
     label = _labels(a.rows, b.rows)
     of_a, of_b = ({(label(row), row.world) for row in run.rows} for run in (a, b))

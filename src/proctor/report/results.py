@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from proctor.errors import UsageError, strip_control_codes
-from proctor.report.page_data import read_run
 from proctor.report.summary import Tally, by_group, by_task, tally
-from proctor.runs.folder import RunRecord
 from proctor.runs.journal import EpisodeRecord, videos_in
-from proctor.stats.anytime import NOT_WATCHED, MonitoredRates, monitored_rates
+from proctor.stats.anytime import NOT_WATCHED, MonitoredRates
 from proctor.stats.rates import Interval
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\n")
@@ -169,41 +167,3 @@ def _line(*cells: str) -> str:
     """Return a row of a table; what would end a cell is escaped."""
     shown = (strip_control_codes(cell).replace("\\", "\\\\").replace("|", "\\|") for cell in cells)
     return f"| {' | '.join(shown)} |"
-
-
-@dataclass(frozen=True)
-class LoadedRun(Results):
-    """A run as its folder has it, finished or not."""
-
-    record: RunRecord = field(kw_only=True, repr=False)
-    """What ``run.json`` says: settings, protocol, versions, machine."""
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """All settings, as resolved."""
-        return self.record.resolved
-
-    @property
-    def fingerprint(self) -> str:
-        """The hash of all that defines its episodes."""
-        return self.record.fingerprint
-
-
-def load_run(folder: str | Path) -> LoadedRun:
-    """Read a run folder.
-
-    Raises:
-        UsageError: it is none.
-        RunFolderError: its ``run.json`` or its journal is damaged.
-    """
-    path = Path(folder).expanduser()
-    run = read_run(path)
-    planned = run.record.planned_episodes
-    return LoadedRun(
-        path=path,
-        planned=len(run.rows) if planned is None else planned,
-        rows=run.rows,
-        stopped=run.stopped,
-        watched=monitored_rates(run.record.resolved),
-        record=run.record,
-    )

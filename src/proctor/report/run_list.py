@@ -10,15 +10,14 @@ from urllib.parse import quote
 
 from proctor.errors import ProctorError, RunFolderError
 from proctor.report.formatting import date, number
-from proctor.report.page_data import read_run, title
+from proctor.report.page_data import title
+from proctor.report.run import load_run
 from proctor.report.status import status_of
-from proctor.report.summary import tally
 from proctor.report.training_data import TrainingContent, read_training_folder, training_title
 from proctor.runs.discovery import runs_below
 from proctor.runs.folder import EVAL_INFO_FILE, RUN_FILE
 from proctor.runs.journal import JOURNAL_FILE, VIDEO_FOLDER
 from proctor.runs.training import EVALUATIONS, LOG_FILE, RECORD_FILE
-from proctor.stats.anytime import monitored_rates
 from proctor.system.locks import is_locked
 
 RECORDS = (RUN_FILE, RECORD_FILE)
@@ -59,11 +58,10 @@ def _rows(root: Path, folder: Path) -> Iterator[dict[str, Any]]:
 
 def _run(root: Path, folder: Path) -> dict[str, Any]:
     check_inside(folder, root)
-    run = read_run(folder)
-    record, done = run.record, len(run.rows)
-    added = tally(run.rows, monitored_rates(record.resolved).overall)
+    run = load_run(folder)
+    record, added, done = run.record, run.tally, len(run.rows)
     status = status_of(
-        done, record.planned_episodes, running=is_locked(folder), stopped=run.stopped is not None
+        done, record.planned_episodes, running=run.running, stopped=run.stopped is not None
     )
     return {
         "kind": "run",

@@ -13,9 +13,8 @@ from proctor.report.compare_data import compare_data
 from proctor.report.comparison import Comparison, Criteria, compare_all
 from proctor.report.document import document_html
 from proctor.report.page import page_html
-from proctor.report.page_data import page_data, read_run
-from proctor.report.pairing import RunResults, load_run
-from proctor.report.results import load_run as load_results
+from proctor.report.page_data import page_data
+from proctor.report.run import Run, load_run
 from proctor.report.run_list import (
     CSV_FILE,
     FILES,
@@ -74,7 +73,7 @@ class RunSite:
     def _file(self, target: Path) -> Answer:
         check_inside(target.parent, self.root)
         if target.name == CSV_FILE:
-            return Page(load_results(target.parent).to_csv(), "text/csv")
+            return Page(load_run(target.parent).to_csv(), "text/csv")
         return Page(
             read_regular_file(target, MAX_JOURNAL_BYTES).decode(errors="replace"),
             FILES[target.name],
@@ -98,7 +97,7 @@ def compared_page(root: Path, places: Sequence[str]) -> str:
     folders = [_run_at(root, place) for place in places]
     if len(folders) < 2:
         raise UsageError("choose two runs of the list to compare")
-    runs = [load_run(folder) for folder in folders]
+    runs = [load_run(folder).require_rate() for folder in folders]
     values = compare_data(runs, _comparisons(runs), root, gate=False)
     sides = [values["a"], *(section["b"] for section in values["comparisons"])]
     for folder, side in zip(folders, sides, strict=True):
@@ -120,7 +119,7 @@ def _run_at(root: Path, place: str) -> Path:
     return folder
 
 
-def _comparisons(runs: Sequence[RunResults]) -> list[Comparison]:
+def _comparisons(runs: Sequence[Run]) -> list[Comparison]:
     try:
         return compare_all(runs, Criteria())
     except UsageError:
@@ -136,7 +135,8 @@ def live_page(folder: Path, *, listed: bool = False) -> str:
         OSError: the run was removed meanwhile.
     """
     version, begun_s = version_of(folder), time.thread_time()
-    values = page_data(read_run(folder), running=is_locked(folder))
+    run = load_run(folder)
+    values = page_data(run, running=run.running)
     return page_html(values | _served(folder, listed=listed) | _following(version, begun_s))
 
 

@@ -10,8 +10,8 @@ from typing import Any
 from proctor.errors import ProctorError, UsageError
 from proctor.fingerprint import flatten
 from proctor.report.formatting import date, facts, number, significant
-from proctor.report.page_data import RunContent, read_run
 from proctor.report.reproduce import resume_command, train_command
+from proctor.report.run import Run, load_run
 from proctor.report.status import status_of
 from proctor.runs.folder import RUN_FILE
 from proctor.runs.training import (
@@ -21,8 +21,8 @@ from proctor.runs.training import (
     TrainingLogRow,
     TrainingRecord,
     ValidationLogRow,
-    read_lines,
     read_training,
+    read_training_log,
 )
 from proctor.types import Outcome
 
@@ -71,7 +71,7 @@ def read_training_folder(folder: Path) -> TrainingContent:
     record = read_training(folder)
     if record is None:
         raise UsageError(f"{folder} is not the folder of a training (it has no train.json)")
-    lines = read_lines(folder)
+    lines = read_training_log(folder)
     played = {line.step: line for line in lines if isinstance(line, EvaluationLogRow)}
     runs = {path.name: path for path in _listed(folder / EVALUATIONS) if path.name.isdecimal()}
     return TrainingContent(
@@ -191,7 +191,7 @@ def _last_films(training: TrainingContent, folder: Path) -> tuple[dict[str, Any]
     """Return the videos of the newest evaluation that has any, and why some cannot be shown."""
     for step, name in sorted(training.pages.items(), reverse=True):
         try:
-            run = read_run(folder / EVALUATIONS / name)
+            run = load_run(folder / EVALUATIONS / name)
         except (ProctorError, OSError) as error:
             return None, [f"The evaluation of step {step} cannot be read: {error}"]
         if run.filmed:
@@ -199,7 +199,7 @@ def _last_films(training: TrainingContent, folder: Path) -> tuple[dict[str, Any]
     return None, []
 
 
-def _films(run: RunContent, place: str) -> list[dict[str, str]]:
+def _films(run: Run, place: str) -> list[dict[str, str]]:
     """Return the first videos, failures before the rest."""
     filmed = [row for row in run.rows if row.key in run.filmed]
     filmed.sort(key=lambda row: row.outcome is Outcome.SUCCESS)

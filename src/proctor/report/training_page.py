@@ -11,7 +11,7 @@ from proctor.report.document import document_html
 from proctor.report.page import REPORT_FILE
 from proctor.report.run_list import files_of
 from proctor.report.training_data import read_training_folder, training_data
-from proctor.runs.folder import write_whole
+from proctor.runs.folder import write_run_file
 
 
 def write_training_page(folder: Path, output: Path | None = None) -> Path:
@@ -25,7 +25,7 @@ def write_training_page(folder: Path, output: Path | None = None) -> Path:
     values = training_data(read_training_folder(folder), folder)
     values["folder"] = Path(os.path.relpath(folder, output.parent)).as_posix()
     values["files"] = files_of(folder)
-    write_whole(output, training_html(values))
+    write_run_file(output, training_html(values))
     return output
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from proctor.runs.journal import read_lines
+from proctor.runs.jsonl import read_jsonl
 from proctor.runs.records import RunProgress
 
 SESSIONS_FILE = "sessions.jsonl"
@@ -15,13 +15,8 @@ SESSIONS_FILE = "sessions.jsonl"
 
 def read_effort(folder: Path) -> RunProgress:
     """Add up the last pulses of a run's sessions; one that was killed has left none."""
-    lines = read_lines(folder / SESSIONS_FILE).splitlines()
-    sessions = []
-    for line in lines:
-        try:
-            sessions.append(msgspec.json.decode(line, type=RunProgress))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            continue  # cut short by a power loss; it says nothing about any episode
+    lines = read_jsonl(folder / SESSIONS_FILE, msgspec.json.Decoder(RunProgress).decode)
+    sessions = [line.value for line in lines if line.value is not None]
     return RunProgress(
         elapsed_s=sum(session.elapsed_s for session in sessions),
         steps=sum(session.steps for session in sessions),

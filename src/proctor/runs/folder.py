@@ -21,7 +21,7 @@ from proctor.runs.journal import read_journal
 from proctor.runs.obstacles import refuse_what_is_in_the_way
 from proctor.runs.records import RECORD_FORMAT, PlannedTask, Seconds, refuse_newer
 from proctor.system import clock
-from proctor.system.files import read_regular_file, sync
+from proctor.system.files import atomic_write, read_regular_file
 from proctor.system.locks import CLAIM_FILE, LOCK_FILE, acquire_lock
 
 RUN_FILE = "run.json"
@@ -264,34 +264,24 @@ def _check_same_episodes(path: Path, earlier: RunRecord, now: RunRecord) -> None
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Write JSON in one step.
+    """Write a JSON file of a run atomically.
 
     Raises:
-        NotWritten: the disk is full or gone.
+        WriteFailed: the disk is full, missing or read-only.
     """
-    write_whole(path, json.dumps(content, indent=2) + "\n")
+    write_run_file(path, json.dumps(content, indent=2) + "\n")
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a file so that a reader sees the old one or the new one, never half.
+def write_run_file(path: Path, content: str | bytes) -> None:
+    """Write a file of a run or a report atomically.
 
-    On the disk before it has its name: a power cut would else leave a name without content, and a
-    run without ``run.json`` cannot be resumed.
+    Missing folders are not created: a run folder that was removed meanwhile must stay removed.
 
     Raises:
-        NotWritten: the disk is full or gone.
+        WriteFailed: the disk is full, missing or read-only.
     """
-    temporary = path.with_name(path.name + ".part")
+    data = content.encode() if isinstance(content, str) else content
     try:
-        temporary.unlink(missing_ok=True)
-        with temporary.open("x", encoding="utf-8") as file:  # never through a link
-            file.write(text)
-            file.flush()
-            sync(file.fileno())
-        temporary.replace(path)
-    except BaseException as error:  # Ctrl-C too leaves nothing half-written behind
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise WriteFailed(path, error) from error
-        raise
+        atomic_write(path, data, parents=False)
+    except OSError as error:
+        raise WriteFailed(path, error) from error

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
-import os
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 
-from proctor.errors import RunFolderError
+from proctor.runs.jsonl import UNREADABLE, read_jsonl
 from proctor.runs.records import RECORD_FORMAT, Number, Seconds, Whole, refuse_newer
-from proctor.system.files import MAX_JOURNAL_BYTES, read_regular_file
 from proctor.types import EpisodeKey, EpisodeResult, EpisodeSpec, Outcome, WorldKey, default_world
 
 JOURNAL_FILE = "episodes.jsonl"
 VIDEO_FOLDER = "videos"
 TAKES_FOLDER = "takes"
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _LONGEST_NAME = 200
 """Of a suite, where it is part of a file name."""
 
@@ -160,6 +156,9 @@ def row_of(result: EpisodeResult) -> EpisodeRecord:
     )
 
 
+_decode_row = msgspec.json.Decoder(EpisodeRecord).decode
+
+
 class _Formatted(msgspec.Struct):
     """What a line says of any format."""
 
@@ -184,16 +183,16 @@ def read_journal(folder: Path) -> JournalContent:
         RunFolderError: the journal is there but is no plain file, cannot be read, or has a line of
             a format that only a newer Proctor knows.
     """
-    content = read_lines(folder / JOURNAL_FILE)
-    whole = content[: content.rfind(b"\n") + 1]
+    path = folder / JOURNAL_FILE
     rows: dict[EpisodeKey, EpisodeRecord] = {}
     damaged = []
-    for number, line in enumerate(io.BytesIO(whole), start=1):
-        row, written = _decoded(line)
+    for line in read_jsonl(path, _decode_row):
+        row = line.value
+        written = _format_of(line.text) if row is None else row.format
         if written > RECORD_FORMAT:
-            refuse_newer(written, RECORD_FORMAT, f"line {number} of {folder / JOURNAL_FILE}")
+            refuse_newer(written, RECORD_FORMAT, f"line {line.number} of {path}")
         if row is None:
-            damaged.append(number)
+            damaged.append(line.number)
             continue
         earlier = rows.get(row.key)
         if earlier is None:
@@ -203,34 +202,8 @@ def read_journal(folder: Path) -> JournalContent:
     return JournalContent(list(rows.values()), damaged)
 
 
-def _decoded(line: bytes) -> tuple[EpisodeRecord | None, int]:
-    """Return the episode of a line, None where it is none of ours; and the line's format."""
-    with contextlib.suppress(*_UNREADABLE):
-        row = msgspec.json.decode(line, type=EpisodeRecord)
-        return row, row.format
-    with contextlib.suppress(*_UNREADABLE):
-        return None, msgspec.json.decode(line, type=_Formatted).format
-    return None, RECORD_FORMAT
-
-
-def read_lines(path: Path) -> bytes:
-    """Return the content of a file of lines, empty where there is none.
-
-    Raises:
-        RunFolderError: it is there but is no plain file, or cannot be read.
-    """
-    try:
-        return read_regular_file(path, MAX_JOURNAL_BYTES)
-    except FileNotFoundError:
-        return b""
-    except OSError as error:
-        raise RunFolderError(f"cannot read {path}: {error.strerror}") from None
-
-
-def truncate_partial_line(folder: Path) -> None:
-    """Remove a last line that was cut short, so that the next one starts on its own."""
-    path = folder / JOURNAL_FILE
-    content = read_lines(path)
-    end = content.rfind(b"\n") + 1
-    if end < len(content):
-        os.truncate(path, end)
+def _format_of(line: bytes) -> int:
+    """Return the format of a line that is not a record of this version."""
+    with contextlib.suppress(*UNREADABLE):
+        return msgspec.json.decode(line, type=_Formatted).format
+    return RECORD_FORMAT

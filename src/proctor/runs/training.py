@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
@@ -10,8 +9,9 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 
 from proctor.errors import UsageError
+from proctor.runs.jsonl import read_jsonl
 from proctor.runs.records import Number, Seconds
-from proctor.system.files import MAX_JOURNAL_BYTES, read_regular_file
+from proctor.system.files import read_regular_file
 
 RECORD_FILE, LOG_FILE = "train.json", "log.jsonl"
 CHECKPOINTS, EVALUATIONS = "checkpoints", "eval"
@@ -94,8 +94,8 @@ class _Kind:
     kind: str
 
 
-Line: TypeAlias = TrainingLogRow | ValidationLogRow | EvaluationLogRow
-_KINDS: dict[str, type[Line]] = {
+LogRow: TypeAlias = TrainingLogRow | ValidationLogRow | EvaluationLogRow
+_KINDS: dict[str, type[LogRow]] = {
     "train": TrainingLogRow,
     "held_out": ValidationLogRow,
     "evaluation": EvaluationLogRow,
@@ -122,22 +122,16 @@ def read_training(folder: Path) -> TrainingRecord | None:
     return found
 
 
-def read_lines(folder: Path) -> list[Line]:
-    """Return the lines of the log as records; none where there is no log yet.
-
-    One that was cut by a kill, or is of another kind or shape, says nothing here.
+def read_training_log(folder: Path) -> list[LogRow]:
+    """Return the rows of a training's log; damaged lines and unknown kinds are left out.
 
     Raises:
-        OSError: there is a log, and it cannot be read.
+        RunFolderError: the log exists and cannot be read.
     """
-    try:
-        texts = read_regular_file(folder / LOG_FILE, MAX_JOURNAL_BYTES).splitlines()
-    except FileNotFoundError:
-        return []
-    records: list[Line] = []
-    for text in texts:
-        with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            kind = _KINDS.get(msgspec.json.decode(text, type=_Kind).kind)
-            if kind is not None:
-                records.append(msgspec.json.decode(text, type=kind))
-    return records
+    lines = read_jsonl(folder / LOG_FILE, _decode_row)
+    return [line.value for line in lines if line.value is not None]
+
+
+def _decode_row(text: bytes) -> LogRow | None:
+    kind = _KINDS.get(msgspec.json.decode(text, type=_Kind).kind)
+    return None if kind is None else msgspec.json.decode(text, type=kind)

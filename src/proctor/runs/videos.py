@@ -15,8 +15,14 @@ WARNINGS_FILE = f"{VIDEO_FOLDER}/warnings.json"
 
 def remove_unfinished(folder: Path) -> None:
     """Remove what a process that was killed while it filmed has left in the run folder."""
-    for path in folder.glob(f"{VIDEO_FOLDER}/*/*{UNFINISHED}"):
-        path.unlink()
+    atomic_writes = f".*{UNFINISHED}"
+    for pattern in (
+        atomic_writes,
+        f"{VIDEO_FOLDER}/{atomic_writes}",
+        f"{VIDEO_FOLDER}/*/*{UNFINISHED}",
+    ):
+        for path in folder.glob(pattern):
+            path.unlink(missing_ok=True)
 
 
 def read_warnings(folder: Path) -> dict[str, str]:

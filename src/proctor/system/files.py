@@ -5,6 +5,7 @@ And folders that take each other's place, so that a kill at any moment leaves on
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import os
@@ -91,22 +92,33 @@ def read_regular_file(path: Path, most: int = MAX_JSON_BYTES) -> bytes:
         return file.read(found.st_size)  # not ``most``: that much would be set aside at once
 
 
-def atomic_write(path: Path, content: bytes) -> None:
-    """Put ``content`` at ``path`` so that a reader, or a kill, sees all of the old or of the new.
+def atomic_write(path: Path, content: bytes, *, parents: bool = True) -> None:
+    """Replace the file at ``path`` so that a reader sees the whole old or the whole new content.
+
+    The content is on the disk before the file gets its name: otherwise a power loss could leave
+    the name without the content. A symlink at ``path`` is replaced, never written through.
+
+    Args:
+        path: the file.
+        content: its new content.
+        parents: create missing parent folders.
 
     Raises:
-        OSError: it cannot be written; what was there is untouched.
+        OSError: the file cannot be written; the old one is unchanged.
     """
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}{UNFINISHED}")
+    if parents:
+        path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with part.open("wb") as file:
+        part.unlink(missing_ok=True)
+        with part.open("xb") as file:  # "x": never through a symlink
             file.write(content)
             file.flush()
             sync(file.fileno())
         part.replace(path)
-    except OSError:
-        part.unlink(missing_ok=True)
+    except BaseException:  # Ctrl-C too leaves no unfinished file behind
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
 

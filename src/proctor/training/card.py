@@ -15,7 +15,7 @@ from proctor.policies.lerobot.adapter import ADAPTER_CONFIG
 from proctor.policies.lerobot.location import read_json
 from proctor.report.reproduce import run_command, train_command
 from proctor.runs.folder import RunFolder, RunRecord
-from proctor.runs.training import EVALUATIONS, EvaluationLogRow, read_lines, read_training
+from proctor.runs.training import EVALUATIONS, EvaluationLogRow, read_training, read_training_log
 from proctor.system.hub import HUB_ID
 from proctor.training.checkpoints import AVERAGED
 
@@ -96,7 +96,7 @@ def _evaluation(policy: PolicyCard, *, averaged: bool) -> str:
     none = "It was not evaluated."
     if averaged != (policy.folder.name == AVERAGED):
         return none
-    lines = [line for line in read_lines(policy.run) if isinstance(line, EvaluationLogRow)]
+    lines = [line for line in read_training_log(policy.run) if isinstance(line, EvaluationLogRow)]
     played = {line.step: line for line in lines if line.pc_success is not None}
     found = played.get(policy.step)
     run = policy.run / EVALUATIONS / policy.folder.parent.name

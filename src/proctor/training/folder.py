@@ -8,7 +8,6 @@ eval/          see examining.py
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import math
@@ -25,7 +24,8 @@ import msgspec
 from proctor.config.training import TrainConfig
 from proctor.errors import RunFolderError, UsageError, WriteFailed
 from proctor.fingerprint import defining_fields, flatten, short_value, without_secrets
-from proctor.runs.folder import is_unused, remove_if_unused
+from proctor.runs.folder import is_unused, remove_if_unused, write_run_file
+from proctor.runs.jsonl import read_jsonl
 from proctor.runs.kept_work import explaining_kept_work
 from proctor.runs.training import (
     CHECKPOINTS,
@@ -34,7 +34,6 @@ from proctor.runs.training import (
     TrainingRecord,
     read_training,
 )
-from proctor.system.files import MAX_JOURNAL_BYTES, atomic_write, read_regular_file
 from proctor.system.locks import acquire_lock
 from proctor.system.platform_info import (
     git_commit,
@@ -189,17 +188,13 @@ class TrainingFolder:
             frames=learnt_from.frames,
             dataset=learnt_from.dataset,
         )
-        text = json.dumps(asdict(record), indent=2)
-        try:
-            atomic_write(self.path / RECORD_FILE, text.encode())
-        except OSError as error:
-            raise WriteFailed(self.path / RECORD_FILE, error) from error
+        write_run_file(self.path / RECORD_FILE, json.dumps(asdict(record), indent=2))
 
     def log(self, line: Mapping[str, Any]) -> None:
         """Append a line.
 
         Raises:
-            NotWritten: the disk does not take it.
+            WriteFailed: the disk does not take it.
         """
         try:
             with (self.path / LOG_FILE).open("a") as file:
@@ -214,11 +209,8 @@ class TrainingFolder:
             RunFolderError: the log cannot be read or written.
         """
         kept = [text for text, line in self._logged() if line.step <= step]
-        try:
-            if (self.path / LOG_FILE).exists():
-                atomic_write(self.path / LOG_FILE, b"".join(text + b"\n" for text in kept))
-        except OSError as error:
-            raise WriteFailed(self.path / LOG_FILE, error) from error
+        if (self.path / LOG_FILE).exists():
+            write_run_file(self.path / LOG_FILE, b"".join(kept))
 
     def set_aside_after(self, step: int, places: Sequence[str]) -> list[str]:
         """Rename what lies in ``places`` of later steps, which another run will take.
@@ -249,18 +241,9 @@ class TrainingFolder:
         return {n.step: -n.loss for n in judged if n.loss is not None}
 
     def _logged(self) -> list[tuple[bytes, _Line]]:
-        """Return the lines of the log; one that was cut by a kill is left out."""
-        try:
-            texts = read_regular_file(self.path / LOG_FILE, MAX_JOURNAL_BYTES).splitlines()
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise RunFolderError(f"cannot read {self.path}: {error.strerror}") from None
-        found = []
-        for text in texts:
-            with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError):
-                found.append((text, msgspec.json.decode(text, type=_Line)))
-        return found
+        """Return the lines of the log, with their newlines; damaged lines are left out."""
+        lines = read_jsonl(self.path / LOG_FILE, msgspec.json.Decoder(_Line).decode)
+        return [(line.text, line.value) for line in lines if line.value is not None]
 
 
 def _told(config: TrainConfig) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from rich.console import Console
 from proctor.callbacks.progress import ProgressLine, duration_text
 from proctor.errors import WriteFailed
 from proctor.report.training_page import write_training_page
-from proctor.runs.training import EVALUATIONS, EvaluationLogRow, read_lines
+from proctor.runs.training import EVALUATIONS, EvaluationLogRow, read_training_log
 from proctor.training.checkpoint_evaluation import CheckpointEvaluator
 from proctor.training.checkpoints import BEST
 from proctor.training.folder import TrainingFolder, reading_line
@@ -76,7 +76,9 @@ class TrainingMonitor:
 
         An evaluation that ended when nobody was there any more to write it down, is now.
         """
-        noted = {n.step for n in read_lines(self._folder.path) if isinstance(n, EvaluationLogRow)}
+        noted = {
+            n.step for n in read_training_log(self._folder.path) if isinstance(n, EvaluationLogRow)
+        }
         for checkpoint in self._checkpoints.all():
             step = int(checkpoint.name)
             if self._config.evaluates_after(step):

@@ -31,7 +31,8 @@ from proctor.evaluation.video_replay import ActionHistory
 from proctor.features import Array, Observation
 from proctor.policies.base import Batch, PolicyPlugin
 from proctor.policies.scripted.random import RandomConfig, RandomPolicy
-from proctor.report.page_data import page_data, read_run
+from proctor.report.page_data import page_data
+from proctor.report.run import load_run
 from proctor.runs.folder import RunFolder
 from proctor.runs.journal import JOURNAL_FILE, read_journal
 from proctor.runs.records import RunProgress
@@ -285,7 +286,7 @@ def test_another_way_to_the_same_outcome_is_warned_of(run: Run) -> None:
 @pytest.mark.usefixtures("forgotten")
 def test_the_page_keeps_the_warning_until_the_episode_is_filmed_again(run: Run) -> None:
     first = run(**FORGETFUL, policy__type=f"{__name__}:WANDERS")
-    assert page_data(read_run(first.path))["film_warnings"] == first.filmed.warnings
+    assert page_data(load_run(first.path))["film_warnings"] == first.filmed.warnings
     other = run(video__episodes=1, env__endless=True)
     made, kept = "videos/point_0/episode_0.mp4", "videos/point_0/episode_1.mp4"
     (other.path / WARNINGS_FILE).write_text(json.dumps({made: "an old one", kept: "another"}))

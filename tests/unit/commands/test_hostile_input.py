@@ -22,7 +22,7 @@ from proctor.evaluation.run import Evaluation, prepare
 from proctor.policies.scripted.random import RandomPolicy
 from proctor.report.page import write_page
 from proctor.report.served_pages import list_page
-from proctor.runs.folder import RunFolder, write_whole
+from proctor.runs.folder import RunFolder, write_run_file
 from tests.run_folders import eight_episodes, write_run
 
 BASE: dict[str, Any] = {"policy.type": "random", "env.type": "fake", "eval.n_episodes": 2}
@@ -278,16 +278,16 @@ def test_a_page_is_never_written_through_a_link(folder: Path, tmp_path: Path) ->
     outside = tmp_path / "outside"
     outside.write_text("kept")
     (folder / "report.html").symlink_to(outside)
-    (folder / "report.html.part").symlink_to(outside)
+    (folder / f".report.html.{os.getpid()}.part").symlink_to(outside)
     write_page(folder)
     assert outside.read_text() == "kept"
     assert not (folder / "report.html").is_symlink()
 
 
 def test_a_folder_in_the_way_of_a_page_is_one_line(tmp_path: Path) -> None:
-    (tmp_path / "page.html.part").mkdir()
+    (tmp_path / f".page.html.{os.getpid()}.part").mkdir()
     with pytest.raises(RunFolderError, match="cannot write"):
-        write_whole(tmp_path / "page.html", "x")
+        write_run_file(tmp_path / "page.html", "x")
 
 
 @pytest.mark.parametrize("name", ["episodes.jsonl", "sessions.jsonl", ".lock", "videos"])

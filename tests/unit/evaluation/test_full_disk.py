@@ -13,8 +13,8 @@ from proctor.callbacks import journal_writer
 from proctor.cli import main
 from proctor.datasets import writer as writer_module
 from proctor.errors import DatasetError
-from proctor.runs import folder as folder_module
 from proctor.runs.journal import read_journal
+from proctor.system import files as files_module
 from tests.recordings import columns, record, same
 
 EVAL = [
@@ -43,10 +43,10 @@ def no_more_files(patched: pytest.MonkeyPatch, number: int, name: str = "") -> N
     """Let the disk take no file whose name ends with ``name``, but those that grow."""
 
     def full(fd: int) -> None:
-        if Path(f"/proc/self/fd/{fd}").readlink().name.removesuffix(".part").endswith(name):
+        if name in Path(f"/proc/self/fd/{fd}").readlink().name:
             raise refuse(number)
 
-    patched.setattr(folder_module, "sync", full)
+    patched.setattr(files_module, "sync", full)
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS])

@@ -27,7 +27,7 @@ from proctor.engine.shared_memory import ObservationBuffer
 from proctor.engine.worker import WorkerSetup
 from proctor.errors import RunFolderError, WorkerError
 from proctor.features import Feature, FeatureKind
-from proctor.runs.folder import write_whole
+from proctor.runs.folder import write_run_file
 from proctor.runs.journal import read_journal
 from proctor.runs.records import RunProgress
 from tests.unit.commands.test_cli import PROCTOR, SLOW_RUN, wait_for_episodes
@@ -201,9 +201,9 @@ def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(
     def interrupted(fd: int) -> None:
         raise KeyboardInterrupt
 
-    write_whole(tmp_path / "run.json", "old")
+    write_run_file(tmp_path / "run.json", "old")
     monkeypatch.setattr(os, "fsync", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        write_whole(tmp_path / "run.json", "new")
+        write_run_file(tmp_path / "run.json", "new")
     assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
     assert (tmp_path / "run.json").read_text() == "old"

@@ -16,7 +16,8 @@ from proctor.callbacks.wandb import WandbConfig, success_metrics
 from proctor.cli import main
 from proctor.evaluation import tracking
 from proctor.evaluation.run import Evaluation
-from proctor.report.page_data import page_data, read_run
+from proctor.report.page_data import page_data
+from proctor.report.run import load_run
 from proctor.report.summary import eval_info, tally
 from proctor.report.worlds import planned_repeats, world_warnings
 from proctor.stats.anytime import AnytimeInterval
@@ -114,7 +115,7 @@ def test_a_run_that_repeats_worlds_says_so_at_its_start_and_everywhere_in_its_re
         100 * end for end in wide or ()
     ]
     assert "12 episodes start from 4" in info["proctor"]["warnings"][0]
-    page = page_data(read_run(tmp_path / "run"))
+    page = page_data(load_run(tmp_path / "run"))
     assert (page["overall"]["n"], page["overall"]["worlds"]) == (12, 4)
     assert page["overall"]["interval"] == pytest.approx([low / 100, high / 100], abs=1e-6)
     assert page["warnings"] == info["proctor"]["warnings"]
@@ -164,7 +165,7 @@ def test_different_worlds_with_one_digest_are_warned_of() -> None:
 
 def test_the_page_says_what_the_terminal_says_of_worlds(tmp_path: Path) -> None:
     rows = [replace(episode(0, index, Outcome.FAILURE), digest="same") for index in range(3)]
-    data = page_data(read_run(write_run(tmp_path, rows)))
+    data = page_data(load_run(write_run(tmp_path, rows)))
     assert data["warnings"] == world_warnings(rows)
     assert len(data["warnings"]) == 1
 

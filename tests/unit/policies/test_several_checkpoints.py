@@ -14,7 +14,7 @@ from proctor.commands import eval as eval_command
 from proctor.commands.eval_several import Variant, checkpoints_of, variants_of
 from proctor.errors import EXIT_INTERRUPTED, PolicyError, UsageError
 from proctor.features import ACTION, ENVIRONMENT_STATE, Feature, FeatureKind
-from proctor.report import pairing
+from proctor.report import run as run_module
 from proctor.report.multi_run import TOGETHER
 from proctor.runs.journal import read_journal
 
@@ -110,14 +110,14 @@ def test_one_without_a_finished_episode_does_not_hide_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    loading = pairing.load_run
+    loading = run_module.load_run
 
     def load(path: Path) -> Any:
         if path.name == "seed1":
             raise UsageError(f"{path} has no finished episode: its success rate is n/a")
         return loading(path)
 
-    monkeypatch.setattr(pairing, "load_run", load)
+    monkeypatch.setattr(run_module, "load_run", load)
     assert main(["eval", "--policy.type=zero", "--seed=1,2", "--job_name=two", *FAKE]) == 0
     said = capsys.readouterr().out
     assert "seed1 has no finished episode: its success rate is n/a" in said

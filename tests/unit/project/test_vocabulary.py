@@ -79,6 +79,11 @@ RETIRED = frozenset(
         "one_line",
         "act_words",
         "what_happened",
+        "RunContent",
+        "LoadedRun",
+        "RunResults",
+        "write_whole",
+        "Line",
     ]
 )
 """Identifiers that VOCABULARY renamed; none is a word that the field uses for something else."""

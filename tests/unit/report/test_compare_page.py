@@ -15,7 +15,7 @@ from proctor.report.compare_data import compare_data, link
 from proctor.report.compare_page import write_compare_page
 from proctor.report.comparison import Criteria, compare_all
 from proctor.report.latency_curve import latency_curves
-from proctor.report.pairing import load_run
+from proctor.report.run import load_run
 from proctor.runs.folder import RunRecord
 from proctor.runs.journal import EpisodeRecord
 from proctor.types import Outcome

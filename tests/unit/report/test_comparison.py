@@ -13,7 +13,8 @@ import pytest
 from proctor.errors import UsageError
 from proctor.report.comparison import Comparison, Criteria, compare_all
 from proctor.report.comparison_table import comparison_lines
-from proctor.report.pairing import RunResults, paired_outcomes
+from proctor.report.pairing import paired_outcomes
+from proctor.report.run import Run
 from proctor.runs.folder import RunRecord
 from proctor.runs.journal import EpisodeRecord, row_of
 from proctor.types import EpisodeResult, EpisodeSpec, Outcome, Task
@@ -37,13 +38,14 @@ def rows(task: str, outcomes: str, seed: int = 1000, suite: str = "suite") -> li
     ]
 
 
-def a_run(name: str, *tasks: Sequence[EpisodeRecord], **protocol: Any) -> RunResults:
+def a_run(name: str, *tasks: Sequence[EpisodeRecord], **protocol: Any) -> Run:
     content = {"benchmark": {"type": "fake", "horizon": 50}, "policy": {"type": name}, "seed": 1000}
     record = RunRecord({}, {}, {**content, **protocol}, {}, {}, [0.0])
-    return RunResults(Path(name), record, [row for task in tasks for row in task], [])
+    episodes = [row for task in tasks for row in task]
+    return Run(Path(name), len(episodes), episodes, record=record)
 
 
-def compare(a: RunResults, b: RunResults, criteria: Criteria) -> Comparison:
+def compare(a: Run, b: Run, criteria: Criteria) -> Comparison:
     (comparison,) = compare_all([a, b], criteria)
     return comparison
 
@@ -239,7 +241,7 @@ def test_what_differs_besides_the_policy_is_named() -> None:
 
 def test_damaged_lines_and_early_stops_are_named() -> None:
     whole = a_run("a", rows("push", "ss"))
-    hurt = RunResults(Path("b"), whole.record, whole.rows, [3, 9], stopped="ci_width 0.04 < 0.05")
+    hurt = replace(whole, path=Path("b"), damaged=[3, 9], stopped="ci_width 0.04 < 0.05")
     warnings = compare(whole, hurt, Criteria()).warnings
     assert warnings[0] == "b: skipped unreadable lines of episodes.jsonl: 3, 9"
     assert warnings[1].startswith("b stopped itself early (ci_width 0.04 < 0.05): p-values")

@@ -20,8 +20,9 @@ from proctor.config.evaluation import EvalConfig
 from proctor.errors import PolicyError, RunFolderError, UsageError
 from proctor.evaluation.run import Evaluation
 from proctor.report.page import page_html, write_page
-from proctor.report.page_data import page_data, read_run
+from proctor.report.page_data import page_data
 from proctor.report.reproduce import episode_base, run_command
+from proctor.report.run import load_run
 from proctor.report.stopped import why_ended
 from proctor.report.timeline import limit_of, make_timeline, time_spent
 from proctor.runs.journal import JOURNAL_FILE, read_journal, video_path
@@ -32,7 +33,7 @@ from tests.run_folders import BEGAN, RECORD, eight_episodes, episode, infected, 
 
 
 def data_of(folder: Path) -> dict[str, Any]:
-    return page_data(read_run(folder))
+    return page_data(load_run(folder))
 
 
 def embedded(page: Path) -> dict[str, Any]:
@@ -199,7 +200,7 @@ def test_fifty_tasks_of_fifty_episodes_take_well_under_3_s(tmp_path: Path) -> No
 def test_numbers_that_json_lacks_become_missing_ones(tmp_path: Path) -> None:
     row = replace(episode(0, 0, Outcome.FAILURE), sum_reward=float("inf"))
     write_run(tmp_path, [])
-    run = replace(read_run(tmp_path), rows=[row])
+    run = replace(load_run(tmp_path), rows=[row])
     assert page_data(run)["episodes"]["reward"] == [None]
 
 
@@ -321,7 +322,7 @@ def test_single_episode_commands_give_exactly_those_episodes(
         words = shlex.split(single_commands(data)[place])
         assert main([*words[1:], f"--output_dir={again}"]) == 0
         assert [one.digest for one in read_journal(again).rows] == [row.digest]
-        assert read_run(again).record.fingerprint == data["fingerprint"]
+        assert load_run(again).record.fingerprint == data["fingerprint"]
 
 
 def test_every_run_ends_with_its_page(run: Callable[..., Evaluation]) -> None:

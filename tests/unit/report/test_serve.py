@@ -17,7 +17,7 @@ import pytest
 
 from proctor.errors import UsageError
 from proctor.evaluation.run import Evaluation
-from proctor.report.results import load_run
+from proctor.report.run import load_run
 from proctor.report.serve import RunServer
 from proctor.report.served_pages import look_every_s, version_of
 from proctor.runs.folder import RunFolder

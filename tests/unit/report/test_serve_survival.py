@@ -142,7 +142,7 @@ def test_runs_may_be_deleted_while_they_are_looked_at(
 
 
 @pytest.mark.parametrize(
-    "gone", ["proctor.report.served_pages.read_run", "proctor.report.served_pages.version_of"]
+    "gone", ["proctor.report.served_pages.load_run", "proctor.report.served_pages.version_of"]
 )
 def test_a_run_that_goes_while_it_is_read_is_not_there(
     server: RunServer, runs: Path, monkeypatch: pytest.MonkeyPatch, gone: str

