@@ -59,7 +59,7 @@ def test_an_audit_plays_them_again(tmp_path: Path) -> None:
     run = evaluate(**settings(batch_size=2), output_dir=tmp_path / "run")
     prepared = prepare(build(EvalConfig, {**settings(), "output_dir": str(tmp_path / "again")}))
     inference = InlineInference(prepared.policy, prepared.benchmark.action)
-    again = run_alone(prepared.players, inference, prepared.plan[4], in_process=True)
+    again = run_alone(prepared.settings(), inference, prepared.plan[4], in_process=True)
     assert again.digest == run.rows[4].digest
 
 

@@ -68,9 +68,8 @@ def _audit_folder(path: Path, n_episodes: int, flags: Mapping[str, str]) -> int:
     here = {"eval.use_async_envs": False, "cluster": None, "output_dir": str(path)}
     settings = {**given, **trust, **here}
     prepared = prepare(build(EvalConfig, settings))
-    definition = prepared.definition()
-    require_unchanged(record, definition, path)
-    why_not = why_not_exact(record, definition)
+    require_unchanged(record, prepared.protocol(), path)
+    why_not = why_not_exact(record, bit_exact=prepared.policy.spec.bit_exact)
     _say_what_is_compared(why_not, record.machine)
     print_notices(Notices(prepared.benchmark.warnings), Console(stderr=True))
     console = Console()
@@ -82,7 +81,8 @@ def _audit_folder(path: Path, n_episodes: int, flags: Mapping[str, str]) -> int:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     exact = why_not is None
-    replays = audit(prepared.players, prepared.plan, run.rows, n_episodes, show, exact=exact)
+    rollout, policy = prepared.settings(), prepared.policy
+    replays = audit(rollout, policy, prepared.plan, run.rows, n_episodes, show, exact=exact)
     if not replays:
         raise UsageError(f"{path} holds no finished episode to audit")
     different = sum(bool(replay.differences) for replay in replays)

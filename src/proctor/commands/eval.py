@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from proctor.callbacks.base import Callback
     from proctor.callbacks.interrupts import Interrupts
     from proctor.config.evaluation import EvalConfig
-    from proctor.evaluation.prepared import Prepared
+    from proctor.evaluation.rollout_context import RolloutContext
     from proctor.evaluation.run import Evaluation
     from proctor.features import ActionSpec
     from proctor.runs.journal import EpisodeRecord
@@ -59,7 +59,7 @@ Show = Callable[["Evaluation", "ActionSpec", "Console"], None]
 
 def evaluate_and_show(
     settings: dict[str, Any], show: Show | None = None, name: str | None = None
-) -> tuple[Prepared[EvalConfig], int]:
+) -> tuple[RolloutContext[EvalConfig], int]:
     """Evaluate, show the results, and return what was run with the exit code.
 
     Of several runs ``name`` is said first, once nothing of this one can be refused any more.
@@ -72,7 +72,7 @@ def evaluate_and_show(
 
 def _evaluate_and_show(
     settings: dict[str, Any], interrupts: Interrupts, show: Show, name: str | None
-) -> tuple[Prepared[EvalConfig], int]:
+) -> tuple[RolloutContext[EvalConfig], int]:
     from rich.console import Console
 
     from proctor.callbacks.progress import Progress, VideoProgress
@@ -115,7 +115,7 @@ def _evaluate_and_show(
     return prepared, EXIT_ERRORED_EPISODES if evaluation.tally.errors else 0
 
 
-def _headline(prepared: Prepared[EvalConfig], done: int) -> str:
+def _headline(prepared: RolloutContext[EvalConfig], done: int) -> str:
     """Say what is about to run."""
     n_tasks = len({spec.task for spec in prepared.plan})
     planned = len(prepared.plan)
@@ -127,7 +127,7 @@ def _headline(prepared: Prepared[EvalConfig], done: int) -> str:
     )
 
 
-def _say_what_renders(prepared: Prepared[EvalConfig]) -> None:
+def _say_what_renders(prepared: RolloutContext[EvalConfig]) -> None:
     """Name the GL backend that was chosen, when images are needed and MUJOCO_GL did not say."""
     from proctor.system.gl import describe_chosen_backend
     from proctor.system.gl_probe import RENDERING_OFF
@@ -138,7 +138,9 @@ def _say_what_renders(prepared: Prepared[EvalConfig]) -> None:
             print(choice, file=sys.stderr)
 
 
-def _say_what_cannot_be_opened(prepared: Prepared[EvalConfig], error: SimulatorUnavailable) -> None:
+def _say_what_cannot_be_opened(
+    prepared: RolloutContext[EvalConfig], error: SimulatorUnavailable
+) -> None:
     """Say it in one line; the traceback is kept where the simulators' own words are."""
     log = prepared.folder.path / "workers.log"
     with contextlib.suppress(OSError), log.open("a", errors="replace") as file:
@@ -147,7 +149,7 @@ def _say_what_cannot_be_opened(prepared: Prepared[EvalConfig], error: SimulatorU
     print(strip_control_codes(f"proctor: error: {error} ({where})"), file=sys.stderr)
 
 
-def _say_how_to_resume(prepared: Prepared[EvalConfig]) -> None:
+def _say_how_to_resume(prepared: RolloutContext[EvalConfig]) -> None:
     from proctor.config.trust import code_flags
     from proctor.runs.journal import read_journal
 

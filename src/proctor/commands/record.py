@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from proctor.callbacks.base import Callback
     from proctor.callbacks.interrupts import Interrupts
     from proctor.config.recording import RecordConfig
-    from proctor.evaluation.prepared import Prepared
     from proctor.evaluation.recording import RecordingResult
+    from proctor.evaluation.rollout_context import RolloutContext
 
 EXIT_INCOMPLETE = 1
 _USAGE = """\
@@ -79,7 +79,7 @@ def _record_and_show(config: RecordConfig, settings: dict[str, Any], interrupts:
     return 0 if recorded.complete else EXIT_INCOMPLETE
 
 
-def _headline(prepared: Prepared[RecordConfig], wanted: int, kept: int) -> str:
+def _headline(prepared: RolloutContext[RecordConfig], wanted: int, kept: int) -> str:
     """Say what is about to be recorded."""
     n_tasks = len(prepared.benchmark.tasks())
     before = f" ({kept} recorded before)" if kept else ""

@@ -148,6 +148,11 @@ class RunConfig(Config):
             )
 
     @property
+    def may_stop(self) -> bool:
+        """Whether the run may end before every planned episode has; a class may override this."""
+        return False
+
+    @property
     def played_policy(self) -> PolicyConfig:
         """What the policy is made from: its config, and what --eval.* says of how it is played."""
         pad_to, latency = self.policy.pad_to, self.eval.latency

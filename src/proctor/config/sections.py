@@ -49,11 +49,6 @@ class RolloutConfig:
         metadata={"help": "how often an episode whose simulator broke is tried again"}
         | PRESENTATION,
     )
-    draw_slots: int | None = field(
-        default=None,
-        metadata={"help": "most simulators that draw at the same time; default: no bound"}
-        | PRESENTATION,
-    )
     strict: bool = field(
         default=True,
         metadata={
@@ -68,6 +63,11 @@ class RolloutConfig:
         """How many steps the world goes on while the policy thinks."""
         return 0
 
+    @property
+    def lockstep(self) -> bool:
+        """Whether episodes run in the lockstep loop instead of the engine."""
+        return False
+
     def validate(self) -> None:
         """Refuse values that make no sense; a class that adds fields extends this.
 
@@ -76,8 +76,6 @@ class RolloutConfig:
         """
         between("eval.batch_size", self.batch_size, 0, _MOST_WORKERS)
         between("eval.max_retries", self.max_retries, 0, 1000)
-        if self.draw_slots is not None:
-            between("eval.draw_slots", self.draw_slots, 1, _MOST_WORKERS)
         if not self.watchdog_s > 0:
             raise UsageError(f"--eval.watchdog_s must be above 0, got {self.watchdog_s:g}")
         if self.watchdog_s > 1e6:
@@ -124,6 +122,11 @@ class EvalSettings(RolloutConfig):
         return self.latency_steps or 0
 
     @property
+    def lockstep(self) -> bool:
+        """Whether episodes run in the lockstep loop instead of the engine."""
+        return self.scheduler is SchedulerKind.LOCKSTEP
+
+    @property
     def indices(self) -> Collection[int]:
         """Which episodes of each task are asked for."""
         return range(self.n_episodes) if self.episodes is None else self.episodes
@@ -144,8 +147,6 @@ class EvalSettings(RolloutConfig):
                 )
         if self.episodes == []:
             raise UsageError("--eval.episodes is empty; leave it out to run every episode")
-        if self.draw_slots is not None and self.scheduler is SchedulerKind.LOCKSTEP:
-            raise UsageError("--eval.draw_slots: lockstep has no bound; leave one of both out")
         super().validate()
 
 

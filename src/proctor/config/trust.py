@@ -8,6 +8,7 @@ from typing import Any
 
 from proctor.config.base import RunConfig
 from proctor.config.builder import get_setting
+from proctor.config.removed_flags import without_removed_flags
 from proctor.errors import UsageError
 
 TRUST = ("trust_remote_code", "env.trust_remote_code")
@@ -22,7 +23,8 @@ def without_code_trust(
     """Return settings that were read from a file, less the leave to run somebody else's code.
 
     A file may come from anywhere; a flag is the user's own word. So the leave is given again, and
-    ``module:ATTRIBUTE``, which is imported, is refused unless a flag names it too.
+    ``module:ATTRIBUTE``, which is imported, is refused unless a flag names it too. Flags that only
+    an earlier version had are left out: every file that settings are read from comes through here.
 
     Raises:
         UsageError: with the flag that says that the code is to be trusted.
@@ -34,7 +36,8 @@ def without_code_trust(
             raise UsageError(
                 f"{origin} asks to import {value}; if you trust that code, add --{name}={value}"
             )
-    kept = {name: value for name, value in settings.items() if name not in TRUST}
+    known = without_removed_flags(settings)
+    kept = {name: value for name, value in known.items() if name not in TRUST}
     if isinstance(kept.get("env"), dict):
         kept["env"] = {k: v for k, v in kept["env"].items() if k != TRUST[0]}
     return kept

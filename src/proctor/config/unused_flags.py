@@ -64,7 +64,7 @@ def unused_in_run(config: RunConfig) -> list[str]:
     elif isinstance(config, RecordConfig):
         found += _of_recording(config)
     if not config.eval.use_async_envs:
-        watched = [f"eval.{name}" for name in _set(config.eval, "watchdog_s", "draw_slots")]
+        watched = [f"eval.{name}" for name in _set(config.eval, "watchdog_s")]
         found.append((watched, "without processes nobody waits (--eval.use_async_envs=false)"))
     return _notes(found)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Self
 
 from proctor.callbacks.base import Callback
@@ -34,10 +33,10 @@ from proctor.engine.messages import (
     WorkerFailed,
     WorkerReady,
 )
+from proctor.engine.rollout_settings import RolloutSettings
 from proctor.engine.scheduler import Scheduler
 from proctor.engine.shared_memory import ObservationBuffer
 from proctor.engine.startup_failures import StartupFailures
-from proctor.engine.worker import WorkerSetup
 from proctor.errors import (
     EpisodeStateLost,
     PluginError,
@@ -46,28 +45,13 @@ from proctor.errors import (
     WorkerError,
     summarize_traceback,
 )
-from proctor.features import Array, Feature
+from proctor.features import Array
 from proctor.runs.latency import size_of
 from proctor.runs.records import RunProgress
 from proctor.types import EpisodeKey, EpisodeResult
 
 _POLL_S = 0.2
 _MAX_FAILED_STARTS = 3
-
-
-@dataclass(frozen=True)
-class EngineSetup:
-    """What the engine needs to know besides the episodes."""
-
-    worker: WorkerSetup
-    inference: Inference
-    """Whoever made it closes it: it may outlive this engine."""
-    features: dict[str, Feature]
-    """What the policy consumes, and nothing else."""
-    n_obs_steps: int
-    n_workers: int
-    in_process: bool
-    watchdog_s: float = 120.0
 
 
 _Breakage = tuple[int, str]
@@ -77,20 +61,26 @@ _Breakage = tuple[int, str]
 class Engine:
     """Runs the episodes a scheduler holds. Workers and their simulators stay until it is closed."""
 
-    def __init__(self, setup: EngineSetup, scheduler: Scheduler) -> None:
-        self._inference = setup.inference
+    def __init__(
+        self,
+        settings: RolloutSettings,
+        inference: Inference,
+        scheduler: Scheduler,
+        n_workers: int,
+    ) -> None:
+        """Prepare ``n_workers`` workers. The caller closes ``inference``, which may be reused."""
+        self._inference = inference
         self._scheduler = scheduler
         self._callbacks: Sequence[Callback] = ()
         self._camera: VideoOptions | None = None
         self._recording: RecordingOptions | None = None
         self._actions: Mapping[EpisodeKey, Array] = {}
-        self._not_started = list(range(setup.n_workers))
-        buffer = ObservationBuffer(setup.n_workers, setup.features, setup.n_obs_steps)
-        watchdog_s = None if setup.in_process else setup.watchdog_s
-        self._pool = make_pool(setup.worker, buffer, watchdog_s)
+        self._not_started = list(range(n_workers))
+        buffer = ObservationBuffer(n_workers, settings.features, settings.n_obs_steps)
+        self._pool = make_pool(settings, buffer)
         self.wake = self._pool.wake  # for any thread: there may be more to run
         self._inference.attach(self.wake)
-        self._inference.warm_up(setup.features, setup.n_workers)
+        self._inference.warm_up(settings.features, n_workers)
         self._free: set[int] = set()
         self._finished: list[EpisodeResult] = []  # not yet recorded
         self._turns: dict[

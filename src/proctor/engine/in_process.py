@@ -9,8 +9,9 @@ from collections import defaultdict, deque
 from proctor.engine.failures import failure_report
 from proctor.engine.messages import Order, Report, WorkerReady
 from proctor.engine.pool import Pool, ProcessPool
+from proctor.engine.rollout_settings import RolloutSettings
 from proctor.engine.shared_memory import ObservationBuffer
-from proctor.engine.worker import Worker, WorkerSetup
+from proctor.engine.worker import Worker
 from proctor.features import Array
 from proctor.system.global_rng import IsolatedRng
 
@@ -18,8 +19,8 @@ from proctor.system.global_rng import IsolatedRng
 class InProcessPool:
     """All workers in this process: an order is carried out while it is sent."""
 
-    def __init__(self, setup: WorkerSetup, buffer: ObservationBuffer) -> None:
-        self._setup = setup
+    def __init__(self, settings: RolloutSettings, buffer: ObservationBuffer) -> None:
+        self._settings = settings
         self._buffer = buffer
         self._workers: dict[int, Worker] = {}
         self._generators: defaultdict[int, IsolatedRng] = defaultdict(IsolatedRng)
@@ -31,7 +32,7 @@ class InProcessPool:
         if slot in self._workers:
             with contextlib.suppress(Exception):  # it broke, and that has been reported
                 self._workers.pop(slot).close_sim()
-        self._workers[slot] = Worker(self._setup, self._buffer, slot)
+        self._workers[slot] = Worker(self._settings, self._buffer, slot)
         self._reports.append((slot, WorkerReady()))
 
     def send(self, slot: int, order: Order) -> None:
@@ -73,17 +74,16 @@ class InProcessPool:
             self._workers.clear()
 
 
-def make_pool(setup: WorkerSetup, buffer: ObservationBuffer, watchdog_s: float | None) -> Pool:
-    """Return workers in processes of their own, or without a watchdog's limit in this one.
+def make_pool(settings: RolloutSettings, buffer: ObservationBuffer) -> Pool:
+    """Return a pool of worker processes, or of workers in this process, as the flags say.
 
-    The arena is theirs from here on: what cannot be made leaves nothing open.
+    The pool owns ``buffer`` from here on. It is closed if the pool cannot be made.
     """
     with contextlib.ExitStack() as undo:
         undo.callback(buffer.close)
-        pool: Pool = (
-            InProcessPool(setup, buffer)
-            if watchdog_s is None
-            else ProcessPool(setup, buffer, watchdog_s)
+        make: type[ProcessPool | InProcessPool] = (
+            ProcessPool if settings.flags.use_async_envs else InProcessPool
         )
+        pool = make(settings, buffer)
         undo.pop_all()
     return pool

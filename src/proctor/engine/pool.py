@@ -14,12 +14,12 @@ from typing import Any, Protocol
 
 from proctor.benchmarks.guarded_sim import Phase
 from proctor.engine.channel import EngineEnd, make_channel
-from proctor.engine.drawing import DrawSlots
 from proctor.engine.failures import broken_by_hang, process_death_report
 from proctor.engine.forking import ensure_fork_server, without_main_module
 from proctor.engine.messages import Order, Report, WorkerFailed
+from proctor.engine.rollout_settings import RolloutSettings
 from proctor.engine.shared_memory import ObservationBuffer
-from proctor.engine.worker import WorkerSetup, worker_main
+from proctor.engine.worker import worker_main
 from proctor.errors import UsageError, WorkerError
 from proctor.features import Array
 from proctor.system.platform_info import is_process_runnable
@@ -70,11 +70,10 @@ class ProcessPool:
     reported as ``WorkerFailed`` and is gone: ``start`` puts a new one into its slot.
     """
 
-    def __init__(self, setup: WorkerSetup, buffer: ObservationBuffer, watchdog_s: float) -> None:
-        self._setup = setup
+    def __init__(self, settings: RolloutSettings, buffer: ObservationBuffer) -> None:
+        self._settings = settings
         self._buffer = buffer
-        self._watchdog_s = watchdog_s
-        self._draw_slots = None if setup.draw_slots is None else DrawSlots(setup.draw_slots)
+        self._watchdog_s = settings.flags.watchdog_s
         self._context = multiprocessing.get_context("forkserver")
         self._slots: dict[int, _Process] = {}
         self._selector = selectors.DefaultSelector()
@@ -96,7 +95,7 @@ class ProcessPool:
         ours, theirs = make_channel()
         process = self._context.Process(
             target=worker_main,
-            args=(theirs, self._setup, self._buffer, slot, self._draw_slots),
+            args=(theirs, self._settings, self._buffer, slot),
             name=f"proctor-worker-{slot}",
             daemon=True,
         )
@@ -110,7 +109,7 @@ class ProcessPool:
         """Have ``process`` forked; a server that was killed meanwhile is replaced by a new one."""
         for _ in range(_MAX_LAUNCHES):
             try:
-                ensure_fork_server(self._setup.environment)
+                ensure_fork_server(self._settings.environment)
                 with without_main_module():
                     process.start()
                 return
@@ -175,8 +174,6 @@ class ProcessPool:
         """Kill all workers: they hold nothing that is not on disk already."""
         with contextlib.ExitStack() as closing:
             closing.callback(self._buffer.close)
-            if self._draw_slots is not None:
-                closing.callback(self._draw_slots.close)
             closing.callback(self._close_wake)
             closing.callback(self._selector.close)
             for slot in self._slots:
@@ -250,13 +247,13 @@ class ProcessPool:
         worker.process.close()
 
 
-def check_importable(setup: WorkerSetup) -> None:
+def check_importable(settings: RolloutSettings) -> None:
     """Refuse plug-ins that live in the script that was started: workers do not run that script.
 
     Raises:
         UsageError: naming the class to move.
     """
-    for part in (setup.make_benchmark, setup.make_policy):
+    for part in (settings.make_benchmark, settings.make_policy):
         made: Any = getattr(part, "func", part)
         if getattr(made, "__module__", "") == "__main__":
             raise UsageError(

@@ -15,8 +15,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from multiprocessing import connection, parent_process
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,6 @@ from proctor.benchmarks.guarded_sim import GuardedSim, share_phase
 from proctor.engine.action_queue import ActionQueue
 from proctor.engine.channel import WorkerEnd
 from proctor.engine.chunks import blame_policy, checked_chunks
-from proctor.engine.drawing import DrawSlots, TurnTakingSim
 from proctor.engine.episode import ObservedEpisode, Window
 from proctor.engine.expert_labeler import ExpertLabeler
 from proctor.engine.failures import failure_report, format_traceback
@@ -44,10 +42,10 @@ from proctor.engine.messages import (
     WorkerReady,
 )
 from proctor.engine.recorded_episode import EpisodeRecording, RecordedEpisode
+from proctor.engine.rollout_settings import RolloutSettings
 from proctor.engine.shared_memory import ObservationBuffer
 from proctor.engine.video_sim import VideoSim
 from proctor.errors import PluginError, PolicyError, RunFolderError, truncate_text
-from proctor.features import Interface
 from proctor.fingerprint import changed_fields, describe_changes, json_round_trip
 from proctor.policies.base import Batch, Policy, Query
 from proctor.system import clock
@@ -56,43 +54,16 @@ from proctor.system.user_code import check_contract
 from proctor.types import EpisodeResult, Task
 
 
-@dataclass(frozen=True)
-class WorkerSetup:
-    """What a worker is made from; picklable."""
-
-    make_benchmark: Callable[[], Benchmark]
-    make_policy: Callable[[Interface], Policy] | None = None
-    """Set when the policy runs beside the simulator instead of in the engine."""
-    policy_protocol: dict[str, Any] | None = None
-    """What the policy that ``make_policy`` makes must say of itself: that of the run's record."""
-    environment: dict[str, str] = field(default_factory=dict)
-    """Variables to set in a worker that has a process of its own."""
-    log_file: Path | None = None
-    draw_slots: int | None = None
-    """How many workers that have processes of their own draw at a time; None: as many as like."""
-    latency_steps: int = 0
-    """How many steps the world goes on while the policy thinks."""
-    clock_offset: float = field(default_factory=clock.offset)
-    """Of the session's clock, which a worker in a process of its own follows."""
-
-
 class Worker:
     """Takes orders for one slot of the arena."""
 
-    def __init__(
-        self,
-        setup: WorkerSetup,
-        buffer: ObservationBuffer,
-        slot: int,
-        draw_slots: DrawSlots | None = None,
-    ) -> None:
+    def __init__(self, settings: RolloutSettings, buffer: ObservationBuffer, slot: int) -> None:
         self._slot = slot
-        self._draw_slots = draw_slots
-        self._latency = setup.latency_steps
+        self._latency = settings.flags.latency
         self._beats = buffer.beats
         self._window = Window(buffer.slot(slot), buffer.features, buffer.n_obs_steps)
-        self._benchmark = setup.make_benchmark()
-        self._policy = _made_policy(setup, self._benchmark)
+        self._benchmark = settings.make_benchmark()
+        self._policy = _made_policy(settings, self._benchmark)
         self._sim: Sim | None = None
         self._task: Task | None = None
         self._episode: ObservedEpisode | None = None
@@ -151,10 +122,7 @@ class Worker:
     def _make_sim(self, task: Task) -> Sim:
         sim = self._benchmark.make_sim(task)
         check_contract(sim, Sim)  # before it is ours: what is none need not have a close()
-        guarded = GuardedSim(sim)  # innermost: what is around it is our own code
-        if self._draw_slots is None:
-            return guarded
-        return TurnTakingSim(guarded, self._benchmark, self._draw_slots)
+        return GuardedSim(sim)  # innermost: what is around it is our own code
 
     def _new_episode(self, sim: Sim, order: StartEpisode) -> ObservedEpisode:
         """Return the episode as it is asked for: filmed, recorded, or neither."""
@@ -214,17 +182,17 @@ def _give_memory_back() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def _made_policy(setup: WorkerSetup, benchmark: Benchmark) -> Policy | None:
+def _made_policy(settings: RolloutSettings, benchmark: Benchmark) -> Policy | None:
     """Make the policy that runs beside the simulator.
 
     Raises:
         PolicyError: it is not the one of the run's record: a file that it is read from changed.
     """
-    if setup.make_policy is None:
+    if settings.make_policy is None:
         return None
-    policy = setup.make_policy(interface_of(benchmark))
-    if setup.policy_protocol is not None:
-        changed = changed_fields(setup.policy_protocol, json_round_trip(policy.protocol()))
+    policy = settings.make_policy(interface_of(benchmark))
+    if settings.policy_protocol is not None:
+        changed = changed_fields(settings.policy_protocol, json_round_trip(policy.protocol()))
         if changed:
             raise PolicyError(
                 f"the policy changed while the run lasted ({describe_changes(changed)})"
@@ -233,22 +201,18 @@ def _made_policy(setup: WorkerSetup, benchmark: Benchmark) -> Policy | None:
 
 
 def worker_main(
-    orders: WorkerEnd,
-    setup: WorkerSetup,
-    buffer: ObservationBuffer,
-    slot: int,
-    draw_slots: DrawSlots | None = None,
+    orders: WorkerEnd, settings: RolloutSettings, buffer: ObservationBuffer, slot: int
 ) -> None:
     """Run a worker in this process until the parent hangs up."""
-    _leave_the_terminal_alone(setup.log_file)
+    _leave_the_terminal_alone(settings.log_file)
     die_with_the_parent()
-    os.environ.update(setup.environment)
+    os.environ.update(settings.environment)
     share_phase(buffer.phases[slot : slot + 1])
-    clock.use_offset(setup.clock_offset)
+    clock.use_offset(settings.clock_offset)
     gc.freeze()  # what was imported before the fork stays: no need to look through it again
     worker: Worker | None = None
     try:
-        worker = Worker(setup, buffer, slot, draw_slots)
+        worker = Worker(settings, buffer, slot)
         orders.send(WorkerReady())
         while True:
             orders.send(worker.handle(orders.recv()))

@@ -9,24 +9,31 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from proctor.callbacks.base import Callback
 from proctor.engine.engine import Engine
 from proctor.engine.episode import DIGEST
 from proctor.engine.inference import Inference, ThreadInference
+from proctor.engine.rollout_settings import RolloutSettings
 from proctor.engine.scheduler import Scheduler, SchedulerLimits
 from proctor.errors import UsageError
-from proctor.evaluation.prepared import Definition, Players
 from proctor.fingerprint import PROTOCOL_FORMAT, changed_fields, describe_changes
+from proctor.policies.base import Policy
 from proctor.runs.folder import RunRecord
 from proctor.runs.journal import EpisodeRecord, row_of
 from proctor.runs.replayed import Replayed
 from proctor.types import EpisodeResult, EpisodeSpec
 
+_WATCHDOG_S = 120.0
+"""Of an audit, whatever the run's own limit was."""
+
 
 def audit(
-    players: Players,
+    settings: RolloutSettings,
+    policy: Policy,
     plan: Sequence[EpisodeSpec],
     rows: Sequence[EpisodeRecord],
     n_episodes: int,
@@ -50,25 +57,25 @@ def audit(
             raise UsageError(f"the run's journal has {row.key} of another episode: {found}")
     sound = [row for row in rows if row.outcome.counts]
     replays = []
-    inference = ThreadInference(players.policy, players.action)
+    inference = ThreadInference(policy, settings.action)
     with contextlib.closing(inference):
         for row in _sample(sound, n_episodes):
             # A policy that broke the simulator may break this process too: it is given another.
             in_process = row.outcome.is_complete
-            again = run_alone(players, inference, specs[row.key], in_process=in_process)
+            again = run_alone(settings, inference, specs[row.key], in_process=in_process)
             replay = Replayed(row, again, exact)
             on_result(replay)
             replays.append(replay)
     return replays
 
 
-def require_unchanged(record: RunRecord, now: Definition, path: Path) -> None:
+def require_unchanged(record: RunRecord, protocol: dict[str, Any], path: Path) -> None:
     """Refuse to audit a run whose policy, benchmark or versions are not what they were.
 
     Raises:
         UsageError: naming what has changed.
     """
-    changed = changed_fields(record.protocol, now.protocol)
+    changed = changed_fields(record.protocol, protocol)
     changed.pop("digest", None)  # that changes what can be compared, and no episode
     if changed:
         raise UsageError(
@@ -77,25 +84,26 @@ def require_unchanged(record: RunRecord, now: Definition, path: Path) -> None:
         )
 
 
-def why_not_exact(record: RunRecord, now: Definition) -> str | None:
+def why_not_exact(record: RunRecord, *, bit_exact: bool) -> str | None:
     """Return why an episode need not be the same bit by bit; None where it must be."""
     if record.protocol.get("format") != PROTOCOL_FORMAT:
         return "another version of Proctor made them, in another way"
     definition = record.protocol.get("digest", 1)
     if definition != DIGEST:
         return f"those of the run are of definition {definition}, ours of {DIGEST}"
-    if not (record.bit_reproducible and now.bit_reproducible):
+    if not (record.bit_reproducible and bit_exact):
         return "bits depend on the load when a policy is on an accelerator with --eval.strict=false"
     return None
 
 
 def run_alone(
-    players: Players, inference: Inference, spec: EpisodeSpec, *, in_process: bool
+    settings: RolloutSettings, inference: Inference, spec: EpisodeSpec, *, in_process: bool
 ) -> EpisodeRecord:
     """Run one episode on a fresh simulator, a second time if it breaks: that tells who did it."""
-    setup = players.engine_setup(inference, 1, in_process=in_process)
+    flags = replace(settings.flags, use_async_envs=not in_process, watchdog_s=_WATCHDOG_S)
+    scheduler = Scheduler([spec], SchedulerLimits(max_batch=1, max_attempts=2))
     kept = _Keep()
-    with Engine(setup, Scheduler([spec], SchedulerLimits(max_batch=1, max_attempts=2))) as engine:
+    with Engine(replace(settings, flags=flags), inference, scheduler, n_workers=1) as engine:
         engine.run([kept])
     return row_of(kept.results[0])
 

@@ -18,11 +18,11 @@ from proctor.config.base import RunConfig
 from proctor.engine.cluster_engine import count_text, node_failure_reason
 from proctor.engine.cluster_messages import Cluster, EpisodeBatch, NodeJoined, NodeLost, NodeReport
 from proctor.engine.forking import end_fork_server
+from proctor.engine.rollout_settings import RolloutSettings
 from proctor.errors import strip_control_codes
-from proctor.evaluation.executor import ClusterExecutor, Executor, LocalExecutor, SessionRules
+from proctor.evaluation.executor import ClusterExecutor, Executor, LocalExecutor
 from proctor.evaluation.node import Node, NodeSetup
-from proctor.evaluation.prepared import Definition, Players
-from proctor.policies.base import PolicyConfig
+from proctor.policies.base import Policy, PolicyConfig
 from proctor.system.platform_info import torch_hardware
 from proctor.system.ray_cluster import import_ray, join_cluster
 
@@ -31,29 +31,28 @@ _CLOSE_S = 5.0
 
 def make_executor(
     config: RunConfig,
-    players: Players,
-    rules: SessionRules,
+    settings: RolloutSettings,
+    policy: Policy,
     folder: Path,
-    define: Callable[[], Definition],
+    protocol: Callable[[], dict[str, Any]],
 ) -> Executor:
     """Return where the episodes of the run in ``folder`` are played: here, or on a cluster."""
     address = config.cluster
     if address is None:
-        return LocalExecutor(players, rules)
+        return LocalExecutor(settings, policy)
 
     def joined() -> Cluster:
         order = NodeSetup(
             config=type(config),
             settings=config.as_dict() | {"cluster": None},
-            rules=rules,
-            protocol=define().protocol,
+            protocol=protocol(),
             folder=Path.cwd(),
             torch_threads=torch_hardware().get("torch_threads"),
         )
-        on = players.policy.spec.computes_on or ""
+        on = policy.spec.computes_on or ""
         return RayCluster(address, order, config.policy, on_gpus=on.startswith("cuda"))
 
-    return ClusterExecutor(joined, rules, folder, _say)
+    return ClusterExecutor(joined, settings.limits, folder, _say)
 
 
 def _say(line: str) -> None:

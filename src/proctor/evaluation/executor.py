@@ -8,34 +8,23 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from proctor.config.sections import SchedulerKind
 from proctor.engine.cluster_engine import ClusterEngine, Say
 from proctor.engine.cluster_messages import Cluster
 from proctor.engine.engine import Engine
 from proctor.engine.inference import Inference, InlineInference, ThreadInference
 from proctor.engine.replicated import ReplicatedInference
+from proctor.engine.rollout_settings import RolloutSettings
 from proctor.engine.scheduler import Scheduler, SchedulerLimits
-from proctor.evaluation.prepared import Players
+from proctor.evaluation.plan import max_batch, n_workers
+from proctor.policies.base import Policy
 from proctor.types import EpisodeSpec
 
 _MOST_LEASES = 10
 """How often an episode may be lost with the node that plays it."""
-
-
-@dataclass(frozen=True)
-class SessionRules:
-    """How a session runs its episodes; none of it changes what they are."""
-
-    scheduler: SchedulerKind
-    in_process: bool
-    watchdog_s: float
-    draw_slots: int | None
-    bounds: SchedulerLimits
-    """Of the scheduler, but for what depends on how much is left to run."""
 
 
 class Executor(Protocol):
@@ -58,8 +47,8 @@ class Executor(Protocol):
 class LocalExecutor:
     """One engine in this process, with the policy on a thread of its own."""
 
-    def __init__(self, players: Players, rules: SessionRules) -> None:
-        self._players, self._rules = players, rules
+    def __init__(self, settings: RolloutSettings, policy: Policy) -> None:
+        self._settings, self.policy = settings, policy
         self._engine: Engine | None = None
         self._inference: Inference | None = None
         self._environment: Mapping[str, str] = {}
@@ -73,16 +62,18 @@ class LocalExecutor:
             self.scheduler.add(specs)
             return self._engine
         self.end_workers()
-        rules, n_workers = self._rules, self._players.workers(len(specs))
-        setup = self._players.engine_setup(
-            self.policy_thread(n_workers), n_workers, in_process=rules.in_process
-        )
-        worker = replace(setup.worker, environment=dict(environment), draw_slots=rules.draw_slots)
-        setup = replace(setup, worker=worker, watchdog_s=rules.watchdog_s)
-        bounds = replace(rules.bounds, max_batch=self._players.most_at_once(n_workers), begun=begun)
-        self.scheduler, self._environment = Scheduler(specs, bounds), environment
-        self._engine = Engine(setup, self.scheduler)
+        settings = replace(self._settings, environment=dict(environment))
+        workers = self.n_workers(len(specs))
+        inference = self.policy_thread(workers)
+        batch = max_batch(self.policy.spec, workers)
+        limits = replace(settings.limits, max_batch=batch, begun=begun)
+        self.scheduler, self._environment = Scheduler(specs, limits), environment
+        self._engine = Engine(settings, inference, self.scheduler, workers)
         return self._engine
+
+    def n_workers(self, n_episodes: int) -> int:
+        """Return how many simulators roll out so many episodes."""
+        return n_workers(self._settings, self.policy.spec, n_episodes)
 
     def policy_thread(self, n_workers: int = 1) -> Inference:
         """Return what all calls into the policy go through, from the first to its end."""
@@ -91,8 +82,8 @@ class LocalExecutor:
         return self._inference
 
     def _made_inference(self, n_workers: int) -> Inference:
-        policy, action = self._players.policy, self._players.action
-        if self._rules.in_process:
+        policy, action = self.policy, self._settings.action
+        if not self._settings.flags.use_async_envs:
             return InlineInference(policy, action)
         threads = min(policy.spec.in_flight, n_workers)
         if threads == 1:
@@ -123,9 +114,9 @@ class ClusterExecutor:
     """The engines of a cluster, which is joined when the first episode is to be played."""
 
     def __init__(
-        self, join: Callable[[], Cluster], rules: SessionRules, folder: Path, say: Say
+        self, join: Callable[[], Cluster], limits: SchedulerLimits, folder: Path, say: Say
     ) -> None:
-        self._join, self._rules, self._folder, self._say = join, rules, folder, say
+        self._join, self._limits, self._folder, self._say = join, limits, folder, say
         self._fleet: ClusterEngine | None = None
         self.scheduler = Scheduler((), SchedulerLimits(max_batch=1))
 
@@ -133,10 +124,8 @@ class ClusterExecutor:
         self, specs: Sequence[EpisodeSpec], environment: Mapping[str, str], begun: int = -1
     ) -> ClusterEngine:
         """Return the fleet, which has ``specs`` to run."""
-        bounds = replace(
-            self._rules.bounds, max_parallel_tasks=0, max_attempts=_MOST_LEASES, begun=begun
-        )
-        self.scheduler = Scheduler(specs, bounds)
+        limits = replace(self._limits, max_parallel_tasks=0, max_attempts=_MOST_LEASES, begun=begun)
+        self.scheduler = Scheduler(specs, limits)
         if self._fleet is None:
             self._fleet = ClusterEngine(self._join(), self._folder, self._say)
         self._fleet.has(self.scheduler, environment)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -26,6 +26,7 @@ from proctor.engine.inference import (
     Inference,
     infer_and_wait,
 )
+from proctor.engine.rollout_settings import RolloutSettings
 from proctor.errors import (
     EpisodeStateLost,
     PolicyError,
@@ -57,14 +58,11 @@ class _Row:
 class Lockstep:
     """Runs episodes task by task, ``n_envs`` at a time."""
 
-    make_benchmark: Callable[[], Benchmark]
+    settings: RolloutSettings
     policy: PolicySpec
     inference: Inference
     n_envs: int
-    use_async_envs: bool
-    environment: dict[str, str]
     callbacks: Sequence[Callback]
-    latency_steps: int = 0
     _steps: int = 0
     _infer_s: float = 0.0
     _batches: int = 0
@@ -79,14 +77,14 @@ class Lockstep:
             EpisodeLost: what it remembered is gone; this loop begins no episode anew.
             WorkerError: a simulator broke; this loop has no way to replace it.
         """
-        benchmark = self.make_benchmark()
+        benchmark = self.settings.make_benchmark()
         self._action = benchmark.action
         keys = self.policy.inputs or _cheapest(benchmark)
         for task, of_task in groupby(specs, key=lambda spec: spec.task):
-            parts = SimEnvParts(self.make_benchmark, task, keys, self.environment)
+            parts = SimEnvParts(self.settings.make_benchmark, task, keys, self.settings.environment)
             episodes = list(of_task)
             n_envs = min(self.n_envs, len(episodes))
-            env = LazyVectorEnv(parts, n_envs, use_async_envs=self.use_async_envs)
+            env = LazyVectorEnv(parts, n_envs, use_async_envs=self.settings.flags.use_async_envs)
             try:
                 with warnings.catch_warnings():
                     # gymnasium says in red, and at length, what it is about to raise
@@ -112,7 +110,9 @@ class Lockstep:
         for i, spec in enumerate(specs):
             first = self._observation(raw, i)
             history = deque([first] * n_obs_steps, maxlen=n_obs_steps)
-            rows[i] = _Row(EpisodeAttempt(spec), history, ActionQueue(spec, self.latency_steps))
+            rows[i] = _Row(
+                EpisodeAttempt(spec), history, ActionQueue(spec, self.settings.flags.latency)
+            )
         try:
             while rows:
                 self._step(env, rows)

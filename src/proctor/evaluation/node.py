@@ -32,7 +32,8 @@ from proctor.engine.cluster_messages import (
 from proctor.engine.failures import format_traceback
 from proctor.engine.task_order import TaskKey
 from proctor.errors import UsageError
-from proctor.evaluation.executor import LocalExecutor, SessionRules
+from proctor.evaluation.executor import LocalExecutor
+from proctor.evaluation.plan import n_workers
 from proctor.evaluation.preparing import checked
 from proctor.features import Array
 from proctor.fingerprint import changed_fields, describe_changes
@@ -56,7 +57,6 @@ class NodeSetup:
     config: type[RunConfig]
     settings: dict[str, Any]
     """What the config is built from: plug-ins are found by name, as on the head."""
-    rules: SessionRules
     protocol: dict[str, Any]
     """What an episode of the head is."""
     folder: Path
@@ -261,18 +261,22 @@ class Node:
         if order.folder.is_dir():
             os.chdir(order.folder)
         config = self._with_checkpoint(build(order.config, order.settings))
-        prepared = checked(config, RunFolder(self._folder), range(1))
+        context = checked(config, RunFolder(self._folder), range(1))
         torch = sys.modules.get("torch")  # where no policy here computes with it, nothing is to do
         if torch is not None and order.torch_threads is not None:
             torch.set_num_threads(order.torch_threads)
-        changed = changed_fields(order.protocol, prepared.definition().protocol)
+        changed = changed_fields(order.protocol, context.protocol())
         if changed:
             raise UsageError(f"it would play other episodes: {describe_changes(changed)}")
-        players = replace(prepared.players, cores=self._cores)
-        players = replace(players, batch_size=players.workers(MAX_EPISODES))
-        rules = replace(order.rules, bounds=replace(order.rules.bounds, fed=True))
-        self._mailbox.executor = executor = LocalExecutor(players, rules)
-        self._mailbox.say(simulators=players.batch_size)
+        settings = replace(context.settings(), cores=self._cores)
+        simulators = n_workers(settings, context.policy.spec, MAX_EPISODES)
+        settings = replace(
+            settings,
+            flags=replace(settings.flags, batch_size=simulators),
+            limits=replace(settings.limits, fed=True),
+        )
+        self._mailbox.executor = executor = LocalExecutor(settings, context.policy)
+        self._mailbox.say(simulators=simulators)
         return executor
 
     def _with_checkpoint(self, config: RunConfig) -> RunConfig:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from proctor.config.base import RunConfig
 from proctor.config.evaluation import EvalConfig
 from proctor.config.unused_flags import unused_in_run
-from proctor.evaluation.prepared import Prepared
+from proctor.evaluation.rollout_context import RolloutContext
 from proctor.evaluation.run import Evaluation
 from proctor.features import ActionSpec
 from proctor.policies.compatibility import read_alike_text
@@ -28,12 +28,12 @@ class Notices:
     """What should be seen once: flags that change nothing, what a checkpoint's reader noticed."""
 
 
-def notices_of(prepared: Prepared[RunConfig]) -> Notices:
+def notices_of(context: RolloutContext[RunConfig]) -> Notices:
     """Return what is to be shown before a run starts, be it an evaluation or a recording."""
-    config, benchmark = prepared.config, prepared.benchmark
-    notes = (*config.notes, *unused_in_run(config), *benchmark.notes, *prepared.policy.spec.notes)
-    warnings = (*_of_comparison(prepared), *benchmark.warnings, *_of_plan(prepared))
-    return Notices((*warnings, *_of_texts(prepared)), notes)
+    config, benchmark = context.config, context.benchmark
+    notes = (*config.notes, *unused_in_run(config), *benchmark.notes, *context.policy.spec.notes)
+    warnings = (*_of_comparison(context), *benchmark.warnings, *_of_plan(context))
+    return Notices((*warnings, *_of_texts(context)), notes)
 
 
 def notices_after(evaluation: Evaluation, action: ActionSpec) -> Notices:
@@ -55,25 +55,25 @@ def out_of_range_note(rows: Sequence[EpisodeRecord], action: ActionSpec) -> str 
     return f"{where} the policy left the action range; such actions {fate}"
 
 
-def _of_texts(prepared: Prepared[RunConfig]) -> Iterator[str]:
+def _of_texts(context: RolloutContext[RunConfig]) -> Iterator[str]:
     """Name two tasks' texts that differ, where the policy reads them as one."""
-    policy = prepared.policy
-    pair = policy.read_alike(spec.task for spec in prepared.plan)
+    policy = context.policy
+    pair = policy.read_alike(spec.task for spec in context.plan)
     if pair is not None:
         yield f"{read_alike_text(policy.spec.name, pair)}, so it plays these tasks as one"
 
 
-def _of_comparison(prepared: Prepared[RunConfig]) -> Iterator[str]:
+def _of_comparison(context: RolloutContext[RunConfig]) -> Iterator[str]:
     """Name what differs, besides the policy, from the run to compare with."""
-    config = prepared.config
+    config = context.config
     against = config.against if isinstance(config, EvalConfig) else None
     reference = None if against is None else RunFolder(against).read()
     if reference is not None:
-        yield from changed_protocol(reference.protocol, prepared.definition().protocol)
+        yield from changed_protocol(reference.protocol, context.protocol())
 
 
-def _of_plan(prepared: Prepared[RunConfig]) -> Iterator[str]:
+def _of_plan(context: RolloutContext[RunConfig]) -> Iterator[str]:
     """Say that an evaluation plays worlds more than once."""
-    repeats = planned_repeats(prepared.plan) if isinstance(prepared.config, EvalConfig) else None
+    repeats = planned_repeats(context.plan) if isinstance(context.config, EvalConfig) else None
     if repeats is not None:
         yield repeats

@@ -9,12 +9,12 @@ from enum import Enum
 from pathlib import Path
 
 from proctor.benchmarks.base import Benchmark
+from proctor.engine.rollout_settings import RolloutSettings
 from proctor.errors import UsageError
+from proctor.policies.base import Placement, PolicySpec
 from proctor.runs.journal import EpisodeRecord
 from proctor.runs.records import PlannedTask
-from proctor.system.platform_info import (
-    WORKER_MB,
-)
+from proctor.system.platform_info import WORKER_MB, usable_cores, usable_memory_bytes
 from proctor.types import MAX_EPISODES, EpisodeSpec
 
 
@@ -92,6 +92,28 @@ def workers_for(batch_size: int, n_episodes: int, load: WorkerLoad) -> int:
     Never more than there are episodes, never fewer than one.
     """
     return max(1, min(batch_size or best_simulators(load), n_episodes))
+
+
+def n_workers(settings: RolloutSettings, policy: PolicySpec, n_episodes: int) -> int:
+    """Return how many simulators of this machine run ``n_episodes`` episodes of ``policy``."""
+    cores = settings.cores or usable_cores()
+    load = WorkerLoad(_inference_place(policy), cores, usable_memory_bytes())
+    return workers_for(settings.flags.batch_size, n_episodes, load)
+
+
+def _inference_place(policy: PolicySpec) -> InferencePlace:
+    if policy.placement is Placement.WORKER:
+        return InferencePlace.BESIDE
+    if policy.computes_on is None:
+        return InferencePlace.LIGHT
+    return InferencePlace.CPU if policy.computes_on == "cpu" else InferencePlace.ACCELERATOR
+
+
+def max_batch(policy: PolicySpec, n_workers: int) -> int:
+    """Return how many requests of ``n_workers`` simulators one inference call may hold."""
+    if policy.in_flight > 1:  # each call holds one request, on a thread of its own
+        return 1
+    return min(n_workers, policy.rows_at_once or n_workers)
 
 
 _FOR_EACH_WORKER = 3

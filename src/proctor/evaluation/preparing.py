@@ -13,10 +13,17 @@ from proctor.benchmarks.base import Benchmark, interface_of
 from proctor.benchmarks.checks import check_benchmark
 from proctor.config.base import RunConfig
 from proctor.engine.pool import check_importable
+from proctor.engine.rollout_settings import RolloutSettings
 from proctor.errors import UsageError, did_you_mean
 from proctor.evaluation.background_setup import start_background_setup
-from proctor.evaluation.plan import descriptors_for, make_plan, planned_tasks, workers_within
-from proctor.evaluation.prepared import Definition, Players, Prepared
+from proctor.evaluation.plan import (
+    descriptors_for,
+    make_plan,
+    n_workers,
+    planned_tasks,
+    workers_within,
+)
+from proctor.evaluation.rollout_context import RolloutContext
 from proctor.features import Interface
 from proctor.fingerprint import without_secrets
 from proctor.policies.base import Policy, PolicyPlugin, PolicySpec
@@ -38,7 +45,7 @@ from proctor.system.ray_cluster import check_cluster
 Config = TypeVar("Config", bound=RunConfig)
 
 
-def checked(config: Config, folder: RunFolder, indices: Collection[int]) -> Prepared[Config]:
+def checked(config: Config, folder: RunFolder, indices: Collection[int]) -> RolloutContext[Config]:
     """Check that everything ``config`` names exists and fits together, for these episodes a task.
 
     Runs no simulator and writes nothing; what will take time is begun (see ``head_start``).
@@ -49,16 +56,16 @@ def checked(config: Config, folder: RunFolder, indices: Collection[int]) -> Prep
     if config.cluster is not None:
         check_cluster(config.cluster)
     with plugins.blame_plugin("benchmarks", config.env.type):
-        prepared = _fitted(config, folder, indices)
-    players = prepared.players
-    check_importable(players.worker)
+        context = _fitted(config, folder, indices)
+    settings = context.settings()
+    check_importable(settings)
     if config.cluster is not None:
-        return prepared  # every node sees to its own memory
-    workers = players.workers(len(prepared.plan))
-    _check_memory(players, workers)
+        return context  # every node sees to its own memory
+    workers = n_workers(settings, context.policy.spec, len(context.plan))
+    _check_memory(settings, workers)
     if config.eval.use_async_envs:
         _check_descriptors(workers)
-    return prepared
+    return context
 
 
 def _pinned(config: Config) -> Config:
@@ -100,7 +107,7 @@ def look_ahead(config: RunConfig) -> None:
             policy.close()
 
 
-def _fitted(config: Config, folder: RunFolder, indices: Collection[int]) -> Prepared[Config]:
+def _fitted(config: Config, folder: RunFolder, indices: Collection[int]) -> RolloutContext[Config]:
     """Make benchmark and policy, and see that they fit."""
     config = _pinned(config)
     plugin = look(config)
@@ -117,7 +124,7 @@ def _fitted(config: Config, folder: RunFolder, indices: Collection[int]) -> Prep
     check_offered(policy.spec.inputs, interface, f"policy {policy.spec.name!r}")
     _check_instructions(policy.spec, benchmark)
     _check_latency(config, policy.spec)
-    return Prepared(
+    return RolloutContext(
         config=config,
         make_benchmark=make_benchmark,
         benchmark=benchmark,
@@ -177,10 +184,10 @@ def _check_latency(config: RunConfig, policy: PolicySpec) -> None:
         check_latency(config.eval.latency, policy.name, policy.n_action_steps)
 
 
-def _check_memory(players: Players, workers: int) -> None:
+def _check_memory(settings: RolloutSettings, workers: int) -> None:
     """Refuse observations that this machine cannot hold, before anything is reserved for them."""
-    one = sum(feature.nbytes for feature in players.features.values())
-    needed, there = workers * players.policy.spec.n_obs_steps * one, usable_memory_bytes()
+    one = sum(feature.nbytes for feature in settings.features.values())
+    needed, there = workers * settings.n_obs_steps * one, usable_memory_bytes()
     if needed > there // 2:
         raise UsageError(
             f"the observations of {workers} simulators take {needed / 2**30:.1f} GiB of this "
@@ -202,15 +209,15 @@ def _check_descriptors(workers: int) -> None:
 
 
 def record_of(
-    prepared: Prepared[Config], definition: Definition, given: dict[str, Any]
+    context: RolloutContext[Config], protocol: dict[str, Any], given: dict[str, Any]
 ) -> RunRecord:
     """Return what ``run.json`` of a first session says; ``RunFolder.joined`` adds when it began."""
     kept = {key: value for key, value in given.items() if key not in ("resume", "output_dir")}
     return RunRecord(
-        given=without_secrets(prepared.config, kept),
-        resolved=without_secrets(prepared.config, prepared.config.as_dict()),
-        protocol=definition.protocol,
-        versions=installed_versions((*prepared.benchmark.distributions, "gymnasium", "numpy")),
+        given=without_secrets(context.config, kept),
+        resolved=without_secrets(context.config, context.config.as_dict()),
+        protocol=protocol,
+        versions=installed_versions((*context.benchmark.distributions, "gymnasium", "numpy")),
         machine={
             "platform": platform.platform(),
             "usable_cores": usable_cores(),
@@ -218,7 +225,7 @@ def record_of(
             **torch_hardware(),
         },
         sessions=[],
-        planned_episodes=len(prepared.plan),
-        bit_reproducible=definition.bit_reproducible,
-        tasks=planned_tasks(prepared.plan),
+        planned_episodes=len(context.plan),
+        bit_reproducible=context.policy.spec.bit_exact,
+        tasks=planned_tasks(context.plan),
     )

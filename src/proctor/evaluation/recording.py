@@ -20,15 +20,13 @@ from proctor.callbacks.dataset import DatasetCallback, OpenDataset
 from proctor.callbacks.early_stopping import EarlyStopping
 from proctor.callbacks.staged_episodes import Keep
 from proctor.config.recording import RecordConfig
-from proctor.config.sections import SchedulerKind, VideoSettings
-from proctor.engine.scheduler import SchedulerLimits
+from proctor.config.sections import VideoSettings
 from proctor.errors import UsageError
 from proctor.evaluation.cluster import make_executor
 from proctor.evaluation.demonstrations import Demonstrations, demonstrations, pending_episodes
-from proctor.evaluation.executor import SessionRules
 from proctor.evaluation.plan import RemainingEpisodes, check_planned
-from proctor.evaluation.prepared import Prepared, require_judged
 from proctor.evaluation.preparing import checked, record_of
+from proctor.evaluation.rollout_context import RolloutContext, require_judged
 from proctor.evaluation.session import Session
 from proctor.evaluation.video_replay import VideoReplay
 from proctor.runs.folder import RUN_FILE, RunFolder
@@ -76,7 +74,7 @@ class RecordingResult:
         return all(task.kept >= self.wanted for task in self.tasks)
 
 
-def prepare(config: RecordConfig) -> tuple[Prepared[RecordConfig], Demonstrations]:
+def prepare(config: RecordConfig) -> tuple[RolloutContext[RecordConfig], Demonstrations]:
     """Check that everything ``config`` names exists, fits together and can be recorded.
 
     Runs no simulator and writes nothing.
@@ -86,12 +84,12 @@ def prepare(config: RecordConfig) -> tuple[Prepared[RecordConfig], Demonstration
     """
     folder = RunFolder(config.run_folder)
     _check_place(config, folder)
-    prepared = checked(config, folder, range(config.record.n_episodes))
+    context = checked(config, folder, range(config.record.n_episodes))
     if config.record.kept is Keep.SUCCESS:
-        require_judged(prepared.benchmark, "successes are kept (or --record.keep=all)")
-    shown = demonstrations(prepared.benchmark, config.dataset, config.record, folder.path)
-    shown.environment(prepared.policy.spec.inputs)
-    return prepared, shown
+        require_judged(context.benchmark, "successes are kept (or --record.keep=all)")
+    shown = demonstrations(context.benchmark, config.dataset, config.record, folder.path)
+    shown.environment(context.policy.spec.inputs)
+    return context, shown
 
 
 def _check_place(config: RecordConfig, folder: RunFolder) -> None:
@@ -114,7 +112,7 @@ def _check_place(config: RecordConfig, folder: RunFolder) -> None:
 
 
 def run_recording(
-    prepared: Prepared[RecordConfig],
+    context: RolloutContext[RecordConfig],
     shown: Demonstrations,
     given: dict[str, Any],
     make_recorders: MakeRecorders = lambda kept: [],
@@ -126,18 +124,18 @@ def run_recording(
         RunFolderError: the folder is in use, or it or the dataset cannot be written.
         KeyboardInterrupt: passed on, after everything finished is on disk.
     """
-    config, folder, began = prepared.config, prepared.folder, time.monotonic()
-    definition = prepared.definition()
-    with folder.locked(), explaining_kept_work(partial(_kept_of, prepared)):
-        record = folder.joined(record_of(prepared, definition, given), resume=config.resume)
+    config, folder, began = context.config, context.folder, time.monotonic()
+    protocol = context.protocol()
+    with folder.locked(), explaining_kept_work(partial(_kept_of, context)):
+        record = folder.joined(record_of(context, protocol, given), resume=config.resume)
         rows = {row.key: row for row in read_journal(folder.path).rows}
-        attempts = Attempts(prepared.benchmark, config, rows.values())
+        attempts = Attempts(context.benchmark, config, rows.values())
         check_planned(attempts.plan(), list(rows.values()), folder.path)
         folder.write(record)  # nothing is refused from here on
         truncate_partial_line(folder.path / JOURNAL_FILE)
-        with shown.open(folder.path, definition.protocol) as dataset:
-            note = _play(_Stage(prepared, shown, dataset), attempts, rows, make_recorders)
-            recorded = _task_records(prepared, dataset.ledger.keys)
+        with shown.open(folder.path, protocol) as dataset:
+            note = _play(_Stage(context, shown, dataset), attempts, rows, make_recorders)
+            recorded = _task_records(context, dataset.ledger.keys)
     return RecordingResult(
         root=shown.root,
         wanted=config.record.n_episodes,
@@ -148,11 +146,11 @@ def run_recording(
     )
 
 
-def _kept_of(prepared: Prepared[RecordConfig], mend: str) -> str:
+def _kept_of(context: RolloutContext[RecordConfig], mend: str) -> str:
     """Say what is kept of a recording that the disk ended, and how to go on."""
-    if not (prepared.folder.path / RUN_FILE).exists():
+    if not (context.folder.path / RUN_FILE).exists():
         return f"nothing was recorded: {mend}, then run again"
-    kept = f"what is in {prepared.config.dataset.folder} is kept"
+    kept = f"what is in {context.config.dataset.folder} is kept"
     return f"{kept}, and what was played: {mend}, then run again with --resume"
 
 
@@ -198,43 +196,31 @@ class Attempts:
 class _Stage:
     """Who plays, what is recorded of it, and where that goes."""
 
-    prepared: Prepared[RecordConfig]
+    context: RolloutContext[RecordConfig]
     shown: Demonstrations
     dataset: OpenDataset
 
     def session(self) -> Session:
         """Return what plays episodes and records them."""
-        prepared, config = self.prepared, self.prepared.config
-        environment = self.shown.environment(prepared.policy.spec.inputs)
-        players = prepared.players
-        players = replace(players, worker=replace(players.worker, environment=environment))
-        rules = SessionRules(
-            scheduler=SchedulerKind.CONTINUOUS,
-            in_process=not config.eval.use_async_envs,
-            watchdog_s=config.eval.watchdog_s,
-            draw_slots=config.eval.draw_slots,
-            bounds=SchedulerLimits(
-                max_batch=1,
-                max_parallel_tasks=config.env.max_parallel_tasks,
-                max_attempts=1 + config.eval.max_retries,
-            ),
-        )
+        context, config = self.context, self.context.config
+        environment = self.shown.environment(context.policy.spec.inputs)
+        settings = replace(context.settings(), environment=environment)
         video_replay = VideoReplay(
             settings=VideoSettings(episodes=0),
-            benchmark=prepared.benchmark,
-            policy=prepared.policy,
+            benchmark=context.benchmark,
+            policy=context.policy,
             plan=(),
-            folder=prepared.folder.path,
+            folder=context.folder.path,
         )
-        folder = prepared.folder.path
-        executor = make_executor(config, players, rules, folder, prepared.definition)
-        return Session(players, rules, executor, video_replay, self.dataset.recording)
+        folder = context.folder.path
+        executor = make_executor(config, settings, context.policy, folder, context.protocol)
+        return Session(settings, executor, video_replay, self.dataset.recording)
 
     def room(self) -> dict[_TaskKey, int]:
         """Return how many demonstrations of each task the dataset still lacks."""
         kept = Counter(key[:2] for key in self.dataset.ledger.keys)
-        wanted = self.prepared.config.record.n_episodes
-        return {task.key: wanted - kept[task.key] for task in self.prepared.benchmark.tasks()}
+        wanted = self.context.config.record.n_episodes
+        return {task.key: wanted - kept[task.key] for task in self.context.benchmark.tasks()}
 
 
 def _play(
@@ -266,15 +252,15 @@ def _play(
 
 
 def _task_records(
-    prepared: Prepared[RecordConfig], in_dataset: Collection[EpisodeKey]
+    context: RolloutContext[RecordConfig], in_dataset: Collection[EpisodeKey]
 ) -> list[TaskRecord]:
     """Say of every task what came of it in all sessions."""
     known = set(in_dataset)
     of_task: dict[_TaskKey, list[EpisodeRecord]] = {}
-    for row in read_journal(prepared.folder.path).rows:
+    for row in read_journal(context.folder.path).rows:
         of_task.setdefault(row.key[:2], []).append(row)
     records = []
-    for task in prepared.benchmark.tasks():
+    for task in context.benchmark.tasks():
         rows = of_task.get(task.key, [])
         kept = [row for row in rows if row.key in known]
         records.append(

@@ -15,14 +15,12 @@ from proctor.callbacks.base import Callback
 from proctor.callbacks.staged_episodes import RecordingOptions
 from proctor.callbacks.wandb import read_run_id, require_wandb
 from proctor.config.evaluation import EvalConfig
-from proctor.engine.scheduler import SchedulerLimits
 from proctor.errors import RunFolderError
 from proctor.evaluation.cluster import make_executor
 from proctor.evaluation.demonstrations import Demonstrations
-from proctor.evaluation.executor import SessionRules
 from proctor.evaluation.plan import check_planned, remaining_episodes
-from proctor.evaluation.prepared import Prepared, require_judged
 from proctor.evaluation.preparing import checked, record_of
+from proctor.evaluation.rollout_context import RolloutContext, require_judged
 from proctor.evaluation.rollouts import recording_rollouts, rollouts
 from proctor.evaluation.session import FilmRecorders, Session
 from proctor.evaluation.stop_rules import make_early_stopping
@@ -55,7 +53,7 @@ class Evaluation(Results):
     """The dataset that its episodes are kept in."""
 
 
-def prepare(config: EvalConfig) -> Prepared[EvalConfig]:
+def prepare(config: EvalConfig) -> RolloutContext[EvalConfig]:
     """Check that everything ``config`` names exists and fits together.
 
     Runs no simulator and writes nothing; what will take time is begun (see ``head_start``).
@@ -76,12 +74,12 @@ def default_folder(config: EvalConfig) -> Path:
 
 
 def run_evaluation(
-    prepared: Prepared[EvalConfig],
+    context: RolloutContext[EvalConfig],
     given: dict[str, Any],
     make_recorders: MakeRecorders | None = None,
     film_recorders: FilmRecorders = lambda episodes: [],
 ) -> Evaluation:
-    """Run the episodes of ``prepared`` that its folder does not hold yet, then film some of them.
+    """Run the episodes of ``context`` that its folder does not hold yet, then film some of them.
 
     Raises:
         UsageError: the folder holds another run, or the run to compare with cannot be, or videos
@@ -89,14 +87,14 @@ def run_evaluation(
         RunFolderError: the folder is in use or cannot be written.
         KeyboardInterrupt: passed on, after everything finished is on disk.
     """
-    config, folder, plan = prepared.config, prepared.folder, prepared.plan
-    definition = prepared.definition()
-    early_stopping = make_early_stopping(config, plan, definition.protocol)
-    _check_outputs(config, _video_replay(prepared))
-    shown = rollouts(config, prepared.benchmark, folder.path)
+    config, folder, plan = context.config, context.folder, context.plan
+    protocol = context.protocol()
+    early_stopping = make_early_stopping(config, plan, protocol)
+    _check_outputs(config, _video_replay(context))
+    shown = rollouts(config, context.benchmark, folder.path)
     kept_of = partial(kept_episodes, folder.path, len(plan))
     with folder.locked(), _live_page(config, folder), explaining_kept_work(kept_of):
-        record = folder.joined(record_of(prepared, definition, given), resume=config.resume)
+        record = folder.joined(record_of(context, protocol, given), resume=config.resume)
         done = read_journal(folder.path).rows
         read_effort(folder.path)  # what the end of the run reads must not fail only then
         read_warnings(folder.path)
@@ -111,9 +109,9 @@ def run_evaluation(
             early_stopping.add(row.key, row.outcome)
         rest = remaining_episodes(plan, done, decided=early_stopping.decided)
         with (
-            recording_rollouts(shown, plan, done, folder.path, definition.protocol) as kept,
+            recording_rollouts(shown, plan, done, folder.path, protocol) as kept,
             wandb_tracking(config.wandb, folder.path, record, before) as trackers,
-            _session(prepared, shown, kept.recording) as session,
+            _session(context, shown, kept.recording) as session,
         ):
             try:
                 if rest.specs:
@@ -138,43 +136,28 @@ def run_evaluation(
 
 
 def _session(
-    prepared: Prepared[EvalConfig], shown: Demonstrations | None, recording: RecordingOptions | None
+    context: RolloutContext[EvalConfig],
+    shown: Demonstrations | None,
+    recording: RecordingOptions | None,
 ) -> Session:
     """Return what plays episodes: where they are recorded, by workers that can draw all of it."""
-    players = prepared.players
+    settings = context.settings()
     if shown is not None:
-        environment = shown.environment(prepared.policy.spec.inputs)
-        players = replace(players, worker=replace(players.worker, environment=environment))
-    rules = _session_rules(prepared.config)
+        environment = shown.environment(context.policy.spec.inputs)
+        settings = replace(settings, environment=environment)
     executor = make_executor(
-        prepared.config, players, rules, prepared.folder.path, prepared.definition
+        context.config, settings, context.policy, context.folder.path, context.protocol
     )
-    return Session(players, rules, executor, _video_replay(prepared), recording)
+    return Session(settings, executor, _video_replay(context), recording)
 
 
-def _video_replay(prepared: Prepared[EvalConfig]) -> VideoReplay:
+def _video_replay(context: RolloutContext[EvalConfig]) -> VideoReplay:
     return VideoReplay(
-        settings=prepared.config.video,
-        benchmark=prepared.benchmark,
-        policy=prepared.policy,
-        plan=prepared.plan,
-        folder=prepared.folder.path,
-    )
-
-
-def _session_rules(config: EvalConfig) -> SessionRules:
-    bounds = SchedulerLimits(
-        max_batch=1,
-        max_parallel_tasks=config.env.max_parallel_tasks,
-        max_attempts=1 + config.eval.max_retries,
-        interleave=config.may_stop,
-    )
-    return SessionRules(
-        scheduler=config.eval.scheduler,
-        in_process=not config.eval.use_async_envs,
-        watchdog_s=config.eval.watchdog_s,
-        draw_slots=config.eval.draw_slots,
-        bounds=bounds,
+        settings=context.config.video,
+        benchmark=context.benchmark,
+        policy=context.policy,
+        plan=context.plan,
+        folder=context.folder.path,
     )
 
 

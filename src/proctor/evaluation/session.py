@@ -13,11 +13,10 @@ from proctor.callbacks.base import Callback, close_all
 from proctor.callbacks.early_stopping import EarlyStopping
 from proctor.callbacks.journal_writer import EffortLog, JournalWriter
 from proctor.callbacks.staged_episodes import RecordingOptions
-from proctor.config.sections import SchedulerKind
+from proctor.engine.rollout_settings import RolloutSettings
 from proctor.errors import UsageError
-from proctor.evaluation.executor import Executor, LocalExecutor, SessionRules
+from proctor.evaluation.executor import Executor, LocalExecutor
 from proctor.evaluation.plan import RemainingEpisodes
-from proctor.evaluation.prepared import Players
 from proctor.evaluation.video_replay import (
     ActionHistory,
     ReplayedVideos,
@@ -39,14 +38,12 @@ class Session:
 
     def __init__(
         self,
-        players: Players,
-        rules: SessionRules,
+        settings: RolloutSettings,
         executor: Executor,
         video_replay: VideoReplay,
         recording: RecordingOptions | None = None,
     ) -> None:
-        self._players = players
-        self._rules = rules
+        self._settings = settings
         self._video_replay = video_replay
         self._recording = recording
         self._folder = video_replay.folder
@@ -79,10 +76,10 @@ class Session:
             *outputs,
         ]
         try:
-            if self._rules.scheduler is SchedulerKind.LOCKSTEP:
+            if self._settings.flags.lockstep:
                 self._run_lockstep(rest.specs, callbacks)
             else:
-                environment = self._players.worker.environment
+                environment = self._settings.environment
                 engine = self._executor.engine_for(rest.specs, environment, rest.begun)
                 while not self._executor.scheduler.done:  # what a recorder asks for in the end too
                     engine.run(callbacks, lambda: early_stopping.decided, recording=self._recording)
@@ -129,15 +126,12 @@ class Session:
     def _run_lockstep(self, specs: Sequence[EpisodeSpec], callbacks: Sequence[Callback]) -> None:
         from proctor.evaluation.lockstep import Lockstep
 
-        players, executor = self._players, self._executor
+        settings, executor = self._settings, self._executor
         assert isinstance(executor, LocalExecutor)
         Lockstep(
-            make_benchmark=players.worker.make_benchmark,
-            policy=players.policy.spec,
+            settings=settings,
+            policy=executor.policy.spec,
             inference=executor.policy_thread(),
-            n_envs=players.workers(len(specs)),
-            use_async_envs=not self._rules.in_process,
-            environment=players.worker.environment,
+            n_envs=executor.n_workers(len(specs)),
             callbacks=callbacks,
-            latency_steps=players.worker.latency_steps,
         ).run(specs)

@@ -264,7 +264,7 @@ def test_a_run_is_not_defined_by_what_no_run_json_can_hold(
     config = build(EvalConfig, settings | {"output_dir": str(tmp_path / "run")})
     said = r"^policy\.config\.scale is .*: what defines a run must be"
     with pytest.raises(UsageError, match=said):
-        prepare(config).definition()
+        prepare(config).protocol()
 
 
 def test_half_a_character_is_refused_by_the_flag_that_holds_it(

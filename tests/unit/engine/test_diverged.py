@@ -175,7 +175,9 @@ def test_the_audit_expects_it_to_diverge_again(tmp_path: Path, fault: str) -> No
 
     def differences(**flags: Any) -> list[list[str]]:
         now = prepare(build(EvalConfig, settings | flags))
-        replays = audit(now.players, now.plan, evaluation.rows, 2, lambda replay: None)
+        replays = audit(
+            now.settings(), now.policy, now.plan, evaluation.rows, 2, lambda replay: None
+        )
         return [replay.differences for replay in replays]
 
     assert differences() == [[], []]

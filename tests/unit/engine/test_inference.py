@@ -12,8 +12,9 @@ import pytest
 
 from proctor.benchmarks.fake import Fake, FakeConfig
 from proctor.callbacks.base import Callback
+from proctor.config.sections import RolloutConfig
 from proctor.engine.chunks import blame_policy
-from proctor.engine.engine import Engine, EngineSetup
+from proctor.engine.engine import Engine
 from proctor.engine.inference import (
     ActionReply,
     ActionRequest,
@@ -22,8 +23,8 @@ from proctor.engine.inference import (
     ThreadInference,
 )
 from proctor.engine.replicated import ReplicatedInference
+from proctor.engine.rollout_settings import RolloutSettings
 from proctor.engine.scheduler import Scheduler, SchedulerLimits
-from proctor.engine.worker import WorkerSetup
 from proctor.errors import PolicyError, UsageError
 from proctor.evaluation.run import Evaluation
 from proctor.features import Array, Feature, Interface
@@ -314,17 +315,17 @@ def played(benchmark: Fake, policies: list[Policy]) -> dict[Any, str | None]:
     config = benchmark._config
     inference = ReplicatedInference([ThreadInference(p, benchmark.action) for p in policies])
     spec, features = policies[0].spec, benchmark.features()
-    setup = EngineSetup(
-        worker=WorkerSetup(lambda: Fake(config)),
-        inference=inference,
+    settings = RolloutSettings(
+        lambda: Fake(config),
+        benchmark.action,
+        flags=RolloutConfig(use_async_envs=False),
         features={key: features[key] for key in spec.inputs},
         n_obs_steps=spec.n_obs_steps,
-        n_workers=5,
-        in_process=True,
     )
     specs = [benchmark.spec(task, i, 1000) for task in benchmark.tasks() for i in range(5)]
     kept = Kept()
-    with Engine(setup, Scheduler(specs, SchedulerLimits(max_batch=3))) as engine:
+    scheduler = Scheduler(specs, SchedulerLimits(max_batch=3))
+    with Engine(settings, inference, scheduler, n_workers=5) as engine:
         engine.run([kept])
     inference.close()
     return {result.spec.key: result.digest for result in kept.results}

@@ -23,14 +23,16 @@ from proctor.benchmarks.fake import Fake, FakeConfig, FakeSim
 from proctor.callbacks.base import Callback, close_all
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
+from proctor.config.sections import RolloutConfig
 from proctor.engine.channel import make_channel
 from proctor.engine.forking import ensure_fork_server
 from proctor.engine.in_process import InProcessPool
 from proctor.engine.messages import Report, StartEpisode, WorkerFailed, WorkerReady
 from proctor.engine.pool import ProcessPool
+from proctor.engine.rollout_settings import RolloutSettings
 from proctor.engine.shared_memory import ObservationBuffer
-from proctor.engine.worker import WorkerSetup
 from proctor.evaluation.run import Evaluation, prepare, run_evaluation
+from proctor.features import ActionSpec
 from proctor.types import EpisodeResult, Task
 
 TAME = partial(Fake, FakeConfig())
@@ -45,6 +47,11 @@ def poll_until_reported(pool: ProcessPool, most_s: float = 20.0) -> list[tuple[i
     return []
 
 
+def settings_of(make_benchmark: Callable[[], Fake], watchdog_s: float = 60.0) -> RolloutSettings:
+    flags = RolloutConfig(watchdog_s=watchdog_s)
+    return RolloutSettings(make_benchmark, ActionSpec(2), flags=flags)
+
+
 def open_descriptors() -> int:
     """Count them, without those of garbage: an error holds frames, and they hold an arena.
 
@@ -56,7 +63,7 @@ def open_descriptors() -> int:
 
 
 def test_waking_a_closed_pool_writes_into_no_ones_file(tmp_path: Path) -> None:
-    pool = ProcessPool(WorkerSetup(TAME), ObservationBuffer(1, {}, 1), 60.0)
+    pool = ProcessPool(settings_of(TAME), ObservationBuffer(1, {}, 1))
     pool.close()
     files = [(tmp_path / str(i)).open("wb", buffering=0) for i in range(20)]
     pool.wake()  # as the policy's thread does when it has answered after Ctrl-C
@@ -66,7 +73,7 @@ def test_waking_a_closed_pool_writes_into_no_ones_file(tmp_path: Path) -> None:
 
 
 def test_a_stopped_worker_holds_up_no_order_and_is_killed_by_the_watchdog() -> None:
-    pool = ProcessPool(WorkerSetup(TAME), ObservationBuffer(1, {}, 1), 0.5)
+    pool = ProcessPool(settings_of(TAME, watchdog_s=0.5), ObservationBuffer(1, {}, 1))
     pool.start(0)
     assert poll_until_reported(pool) == [(0, WorkerReady())]
     pid = pool._slots[0].process.pid
@@ -95,9 +102,8 @@ class SlowStart(Fake):
 
 
 def test_a_worker_that_starts_slowly_is_not_taken_for_one_that_hangs() -> None:
-    pool = ProcessPool(
-        WorkerSetup(partial(SlowStart, FakeConfig())), ObservationBuffer(1, {}, 1), 0.3
-    )
+    settings = settings_of(partial(SlowStart, FakeConfig()), watchdog_s=0.3)
+    pool = ProcessPool(settings, ObservationBuffer(1, {}, 1))
     pool.start(0)
     reports = poll_until_reported(pool)
     pool.close()
@@ -255,9 +261,8 @@ def test_simulators_that_fail_to_close_are_all_asked_to_and_leak_no_descriptor(
 
 
 def test_a_pool_closes_all_its_simulators_whatever_becomes_of_the_first() -> None:
-    pool = InProcessPool(
-        WorkerSetup(partial(NeverClosesBenchmark, FakeConfig())), ObservationBuffer(2, {}, 1)
-    )
+    settings = settings_of(partial(NeverClosesBenchmark, FakeConfig()))
+    pool = InProcessPool(settings, ObservationBuffer(2, {}, 1))
     spec = Fake(FakeConfig()).spec(Fake(FakeConfig()).tasks()[0], 0, 0)
     NeverCloses.closed = 0
     for slot in (0, 1):
@@ -281,7 +286,7 @@ class StickyPool(ProcessPool):
 def test_a_pool_that_has_trouble_with_one_worker_ends_the_others_and_keeps_no_descriptor() -> None:
     buffer = ObservationBuffer(2, {}, 1)
     descriptors = open_descriptors()
-    pool = StickyPool(WorkerSetup(TAME), buffer, 60.0)
+    pool = StickyPool(settings_of(TAME), buffer)
     for slot in (0, 1):
         pool.start(slot)
     processes = [psutil.Process(worker.process.pid) for worker in pool._slots.values()]

@@ -41,7 +41,7 @@ def make_env(n_envs=1, use_async_envs=False, cfg=None):
 def protocol(**flags: Any) -> dict[str, Any]:
     settings = {"policy.type": "random", "env.type": "fake"}
     settings |= {name.replace("__", "."): value for name, value in flags.items()}
-    return prepare(build(EvalConfig, settings)).definition().protocol
+    return prepare(build(EvalConfig, settings)).protocol()
 
 
 def changed(**flags: Any) -> list[str]:

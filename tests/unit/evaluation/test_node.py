@@ -27,7 +27,7 @@ from proctor.engine.cluster_messages import (
 from proctor.engine.forking import start_fork_server
 from proctor.engine.scheduler import Scheduler, SchedulerLimits
 from proctor.evaluation.node import Node, NodeSetup
-from proctor.evaluation.run import Evaluation, _session_rules, prepare
+from proctor.evaluation.run import Evaluation, prepare
 from proctor.runs.journal import video_path
 from proctor.types import EpisodeResult
 
@@ -58,11 +58,10 @@ def order_of(
 ) -> tuple[NodeSetup, Any]:
     config = build(EvalConfig, settings | {"output_dir": str(folder / "head")})
     prepared = prepare(config)
-    protocol = prepared.definition().protocol | changes
+    protocol = prepared.protocol() | changes
     return NodeSetup(
         config=EvalConfig,
         settings=config.as_dict(),
-        rules=_session_rules(config),
         protocol=protocol,
         folder=folder,
         torch_threads=None,
@@ -196,7 +195,7 @@ def test_a_node_with_another_world_says_what_differs_and_plays_nothing(
 
 
 def test_a_policy_that_fails_is_told_with_its_kind(place: Path, tmp_path: Path) -> None:
-    order, prepared = order_of(tmp_path)
+    _, prepared = order_of(tmp_path)
     (tmp_path / "liar.py").write_text(
         "import numpy as np\n"
         "from proctor.policies.base import Policy, PolicySpec\n"
@@ -209,10 +208,8 @@ def test_a_policy_that_fails_is_told_with_its_kind(place: Path, tmp_path: Path) 
     )
     settings = SETTINGS | {"policy.type": "liar:make", "output_dir": str(tmp_path / "head")}
     config = build(EvalConfig, settings)
-    protocol = prepare(config).definition().protocol
-    lying = NodeSetup(
-        EvalConfig, config.as_dict(), order.rules, protocol, tmp_path, torch_threads=None
-    )
+    protocol = prepare(config).protocol()
+    lying = NodeSetup(EvalConfig, config.as_dict(), protocol, tmp_path, torch_threads=None)
     node = Node(lying, cores=1)
     try:
         listen(node, lambda told: told[-1].simulators > 0)
@@ -258,8 +255,7 @@ def test_a_checkpoint_that_is_not_there_is_asked_for_and_plays_the_same(
     order = NodeSetup(
         EvalConfig,
         config.as_dict(),
-        _session_rules(config),
-        prepared.definition().protocol,
+        prepared.protocol(),
         tmp_path,
         torch_threads=torch.get_num_threads(),  # as a head says: on x86 bits depend on it
     )

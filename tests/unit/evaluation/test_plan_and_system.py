@@ -13,6 +13,8 @@ from proctor.evaluation.plan import (
     WorkerLoad,
     best_simulators,
     make_plan,
+    max_batch,
+    n_workers,
     workers_for,
 )
 from proctor.evaluation.run import prepare
@@ -68,14 +70,14 @@ def test_the_flag_decides_and_no_simulator_is_without_an_episode(
 def test_a_run_asks_its_policy_where_it_thinks(
     policy: str, device: str | None, workers: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("proctor.evaluation.prepared.usable_cores", lambda: 16)
-    monkeypatch.setattr("proctor.evaluation.prepared.usable_memory_bytes", lambda: 500 * GIB)
+    monkeypatch.setattr("proctor.evaluation.plan.usable_cores", lambda: 16)
+    monkeypatch.setattr("proctor.evaluation.plan.usable_memory_bytes", lambda: 500 * GIB)
     words = {"policy.type": policy, "env.type": "fake", "output_dir": str(tmp_path / "run")}
     prepared = prepare(build(EvalConfig, words))
     if device is not None:
         spec = replace(prepared.policy.spec, computes_on=device)
         monkeypatch.setattr(prepared.policy, "spec", spec)
-    assert prepared.players.workers(100) == workers
+    assert n_workers(prepared.settings(), prepared.policy.spec, 100) == workers
 
 
 def write(path: Path, text: str) -> None:
@@ -97,7 +99,7 @@ def test_a_policy_is_asked_about_no_more_than_its_device_computes_at_once(
     prepared = prepare(build(EvalConfig, words))
     spec = replace(prepared.policy.spec, **of_the_policy)
     monkeypatch.setattr(prepared.policy, "spec", spec)
-    assert prepared.players.most_at_once(14) == asked
+    assert max_batch(prepared.policy.spec, 14) == asked
 
 
 def test_the_tightest_quota_on_the_way_up_counts(tmp_path: Path) -> None:

@@ -23,10 +23,10 @@ from proctor.engine.episode import Episode, Window
 from proctor.engine.forking import start_fork_server
 from proctor.engine.messages import WorkerReady
 from proctor.engine.pool import ProcessPool
+from proctor.engine.rollout_settings import RolloutSettings
 from proctor.engine.shared_memory import ObservationBuffer
-from proctor.engine.worker import WorkerSetup
 from proctor.errors import RunFolderError, WorkerError
-from proctor.features import Feature, FeatureKind
+from proctor.features import ActionSpec, Feature, FeatureKind
 from proctor.runs.folder import write_run_file
 from proctor.runs.journal import read_journal
 from proctor.runs.records import RunProgress
@@ -98,7 +98,8 @@ def test_a_fork_server_that_dies_while_it_forks_is_replaced() -> None:
         for child in psutil.Process().children()
         if child.status() != psutil.STATUS_ZOMBIE and "forkserver" in " ".join(child.cmdline())
     ]
-    pool = ProcessPool(WorkerSetup(partial(Fake, FakeConfig())), ObservationBuffer(1, {}, 1), 60.0)
+    settings = RolloutSettings(partial(Fake, FakeConfig()), ActionSpec(2))
+    pool = ProcessPool(settings, ObservationBuffer(1, {}, 1))
     server.suspend()  # so that it takes the request and does not answer
     threading.Timer(0.3, server.kill).start()
     pool.start(0)

@@ -23,7 +23,7 @@ from proctor.commands.eval_settings import settings_from
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
 from proctor.evaluation import preparing
-from proctor.evaluation.prepared import Prepared
+from proctor.evaluation.rollout_context import RolloutContext
 from proctor.evaluation.run import prepare
 from proctor.features import ACTION, Array, Feature, FeatureKind
 from proctor.policies.act import network
@@ -146,7 +146,7 @@ def nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(made, "preflight", lambda self, keys: {})
 
 
-def prepared(words: list[str]) -> Prepared[EvalConfig]:
+def prepared(words: list[str]) -> RolloutContext[EvalConfig]:
     return prepare(build(EvalConfig, settings_from(split_arguments(EvalConfig, words)[1])))
 
 

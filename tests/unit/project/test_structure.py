@@ -148,12 +148,12 @@ def test_every_name_is_used() -> None:
     assert unused == []
 
 
-def test_phases_of_an_evaluation_are_not_handed_the_whole() -> None:
+def test_phases_of_an_evaluation_receive_settings_and_not_the_whole_context() -> None:
     holders = {
         module
         for module in modules()
-        if "proctor.evaluation.prepared" in imports(module)
-        and re.search(r"\bPrepared\b", modules()[module].read_text(encoding="utf-8"))
+        if "proctor.evaluation.rollout_context" in imports(module)
+        and re.search(r"\bRolloutContext\b", modules()[module].read_text(encoding="utf-8"))
     }
     assert holders == {
         "proctor.evaluation.notices",  # no phase: it quotes config, benchmark, policy and plan

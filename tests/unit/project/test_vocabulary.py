@@ -84,6 +84,14 @@ RETIRED = frozenset(
         "RunResults",
         "write_whole",
         "Line",
+        "Prepared",
+        "Players",
+        "Definition",
+        "SessionRules",
+        "EngineSetup",
+        "WorkerSetup",
+        "DrawSlots",
+        "draw_slots",
     ]
 )
 """Identifiers that VOCABULARY renamed; none is a word that the field uses for something else."""
