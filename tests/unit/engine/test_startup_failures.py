@@ -38,7 +38,8 @@ def errored(task_id: int, index: int, reason: str = MISSING) -> EpisodeResult:
 
 def evaluate(folder: Path, *flags: str) -> int:
     return cli.main(
-        ["eval", "--policy.type=expert", "--env.type=tests.unit.engine.test_openings:NOT_INSTALLED",
+        ["eval", "--policy.type=expert",
+         "--env.type=tests.unit.engine.test_startup_failures:NOT_INSTALLED",
          "--eval.n_episodes=30", "--eval.batch_size=2", f"--output_dir={folder}", *flags]
     )  # fmt: skip
 
@@ -71,7 +72,7 @@ def test_a_run_that_ended_so_goes_on_once_the_cause_is_mended(
 def test_many_tasks_of_one_episode_that_never_open_end_the_run_too(
     run: Callable[..., Evaluation],
 ) -> None:
-    lacking: dict[str, Any] = {"env__type": "tests.unit.engine.test_openings:NOT_INSTALLED"}
+    lacking: dict[str, Any] = {"env__type": "tests.unit.engine.test_startup_failures:NOT_INSTALLED"}
     with pytest.raises(SimulatorUnavailable, match="packaging"):
         run(**lacking, env__n_tasks=20, eval__n_episodes=1, eval__batch_size=2)
 
@@ -79,7 +80,7 @@ def test_many_tasks_of_one_episode_that_never_open_end_the_run_too(
 def test_one_task_of_one_episode_that_cannot_be_opened_is_an_error_beside_the_others(
     run: Callable[..., Evaluation],
 ) -> None:
-    lacking: dict[str, Any] = {"env__type": "tests.unit.engine.test_openings:NOT_INSTALLED"}
+    lacking: dict[str, Any] = {"env__type": "tests.unit.engine.test_startup_failures:NOT_INSTALLED"}
     evaluation = run(**lacking, env__n_tasks=2, eval__n_episodes=1)
     assert [row.outcome is Outcome.ERROR for row in evaluation.rows] == [False, True]
 
