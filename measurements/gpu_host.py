@@ -23,7 +23,7 @@ from typing import Any
 
 from measurements.command import evaluate, machine, parser_of, say, total
 from measurements.drawing import Scenes, drawn_together
-from measurements.gpu_limit import Limit, Seen, limit_of
+from measurements.gpu_limit import Limit, RunWork, limit_of
 from measurements.inference import batch_for, fields_of, make, write_vlm
 from proctor.config.base import STRICT_BATCH
 from proctor.runs.effort import read_effort
@@ -154,7 +154,7 @@ class GpuLoad:
 class Ran:
     """One evaluation: its work, and the seconds of the whole command."""
 
-    seen: Seen
+    work: RunWork
     wall_s: float
 
 
@@ -182,7 +182,7 @@ def one_run(case: Case, workers: int) -> Ran:
     say("  mean batch", "n/a" if effort.mean_batch is None else f"{effort.mean_batch:.1f}")
     percent = load.between(first, last)
     say("  GPU utilisation", "n/a" if percent is None else f"{percent:.0f}%")
-    seen = Seen(
+    work = RunWork(
         span_s=span_s,
         renders=total(rows, "renders"),
         batches=effort.batches,
@@ -192,7 +192,7 @@ def one_run(case: Case, workers: int) -> Ran:
         workers=workers,
         cores=usable_cores(),
     )
-    return Ran(seen, wall_s)
+    return Ran(work, wall_s)
 
 
 def say_limit(limit: Limit, wall_s: float) -> None:
@@ -243,4 +243,4 @@ def measure(case: Case, workers: int, rounds: int, seconds: float) -> None:
     runs = [one_run(case, workers) for _ in range(rounds)]
     batch_s = idle_batch_s(case, workers)  # after all runs: it keeps a network on the GPU
     for ran in runs:
-        say_limit(limit_of(ran.seen, drawn.best, batch_s), ran.wall_s)
+        say_limit(limit_of(ran.work, drawn.best, batch_s), ran.wall_s)

@@ -15,7 +15,7 @@ WINDOW_S = 1.0
 
 
 @dataclass(frozen=True)
-class Seen:
+class RunWork:
     """What a run did between its first episode and its last."""
 
     span_s: float
@@ -46,21 +46,21 @@ class Limit:
         return max(self.drawing_s, self.inference_s, self.physics_s) / self.span_s
 
 
-def limit_of(seen: Seen, frames_per_s: float, batch_s: Mapping[int, float]) -> Limit:
+def limit_of(work: RunWork, frames_per_s: float, batch_s: Mapping[int, float]) -> Limit:
     """Return the limit of a run.
 
     ``frames_per_s`` is the best that this host was seen to draw with nothing else to do, and
     ``batch_s`` the least time of a batch of each size on the idle GPU.
     """
-    drawing_s = seen.renders / max(frames_per_s, 1e-9)
-    inference_s = seen.batches * least_mean(batch_s, seen.requests / max(1, seen.batches))
-    slower_alone = {"drawing": drawing_s > seen.span_s, "inference": inference_s > seen.infer_s}
+    drawing_s = work.renders / max(frames_per_s, 1e-9)
+    inference_s = work.batches * least_mean(batch_s, work.requests / max(1, work.batches))
+    slower_alone = {"drawing": drawing_s > work.span_s, "inference": inference_s > work.infer_s}
     return Limit(
-        drawing_s=min(drawing_s, seen.span_s),
-        inference_s=min(inference_s, seen.infer_s, seen.span_s),
+        drawing_s=min(drawing_s, work.span_s),
+        inference_s=min(inference_s, work.infer_s, work.span_s),
         # More workers than cores count time in which they wait for one.
-        physics_s=seen.sim_s / max(seen.cores, seen.workers),
-        span_s=seen.span_s,
+        physics_s=work.sim_s / max(work.cores, work.workers),
+        span_s=work.span_s,
         measured_badly=tuple(name for name, slower in slower_alone.items() if slower),
     )
 

@@ -30,7 +30,7 @@ from libero_there import count_pictures, prepare_libero
 
 
 @dataclass
-class Seen:
+class SimulatorCounts:
     """What one evaluation asked of its simulators."""
 
     steps: int = 0
@@ -39,54 +39,54 @@ class Seen:
     first_step_at: float = 0.0
 
 
-def watch(env: Any, seen: Seen, horizon: int) -> None:
+def watch(env: Any, counts: SimulatorCounts, horizon: int) -> None:
     """Count what is asked of one vector environment, and answer for its longest episode."""
     reset, step, call = env.reset, env.step, env.call
 
     def counted_reset(**options: Any) -> Any:
-        seen.began_at = seen.began_at or time.time()
-        seen.renders += env.num_envs
+        counts.began_at = counts.began_at or time.time()
+        counts.renders += env.num_envs
         return reset(**options)
 
     def counted_step(actions: Any) -> Any:
         outcome = step(actions)
-        seen.first_step_at = seen.first_step_at or time.time()
-        seen.steps += env.num_envs
+        counts.first_step_at = counts.first_step_at or time.time()
+        counts.steps += env.num_envs
         _, _, terminated, truncated, _ = outcome
-        seen.renders += env.num_envs + int((terminated | truncated).sum())
+        counts.renders += env.num_envs + int((terminated | truncated).sum())
         return outcome
 
     def counted_call(name: str, *args: Any, **options: Any) -> Any:
         if name == "_max_episode_steps" and horizon:
             return (horizon,) * env.num_envs
-        seen.renders += env.num_envs if name == "render" else 0
+        counts.renders += env.num_envs if name == "render" else 0
         return call(name, *args, **options)
 
     env.reset, env.step, env.call = counted_reset, counted_step, counted_call
     for single in getattr(env, "envs", ()):  # in this process: filmed one by one
-        single.render = counted(single.render, seen)
+        single.render = counted(single.render, counts)
 
 
-def counted(render: Callable[[], Any], seen: Seen) -> Callable[[], Any]:
+def counted(render: Callable[[], Any], counts: SimulatorCounts) -> Callable[[], Any]:
     """Return ``render``, counted."""
 
     def counted_render() -> Any:
-        seen.renders += 1
+        counts.renders += 1
         return render()
 
     return counted_render
 
 
-def evaluate(horizon: int, videos: int) -> Seen:
+def evaluate(horizon: int, videos: int) -> SimulatorCounts:
     """Run LeRobot's command with the flags that are left in sys.argv."""
-    seen = Seen()
+    counts = SimulatorCounts()
     make_env, eval_policy_all = lerobot_eval.make_env, lerobot_eval.eval_policy_all
 
     def watched_envs(*args: Any, **options: Any) -> Any:
         envs = make_env(*args, **options)
         for group in envs.values():
             for env in group.values():
-                watch(env, seen, horizon)
+                watch(env, counts, horizon)
         return envs
 
     def with_videos(*args: Any, **options: Any) -> Any:
@@ -95,10 +95,10 @@ def evaluate(horizon: int, videos: int) -> Seen:
     lerobot_eval.make_env = watched_envs
     lerobot_eval.eval_policy_all = with_videos
     lerobot_eval.main()
-    return seen
+    return counts
 
 
-def evaluate_libero(assets: Path, horizon: int, videos: int) -> Seen:
+def evaluate_libero(assets: Path, horizon: int, videos: int) -> SimulatorCounts:
     """Run LeRobot's command where LIBERO finds ``assets``."""
     with tempfile.TemporaryDirectory() as settings:
         prepare_libero(assets, Path(settings))
@@ -107,10 +107,10 @@ def evaluate_libero(assets: Path, horizon: int, videos: int) -> Seen:
 
 
 def main(seen_file: Path, horizon: int, videos: int, assets: str) -> None:
-    """Evaluate, and write what was seen."""
+    """Evaluate, and write the counts as JSON."""
     run = partial(evaluate_libero, Path(assets)) if assets else evaluate
-    seen = run(horizon, videos)
-    seen_file.write_text(json.dumps(asdict(seen)))
+    counts = run(horizon, videos)
+    seen_file.write_text(json.dumps(asdict(counts)))
 
 
 if __name__ == "__main__":

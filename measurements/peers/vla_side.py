@@ -76,7 +76,7 @@ class Played:
 
 
 @dataclass
-class Seen:
+class EpisodeLog:
     """What one evaluation asked of its simulator."""
 
     began_at: float = 0.0
@@ -91,20 +91,20 @@ def world_of(benchmark: Any) -> bytes:
     return b"".join(part.tobytes() for part in parts)
 
 
-def watch(seen: Seen) -> None:
+def watch(log: EpisodeLog) -> None:
     """Take note of every episode and step of vla-eval's LIBERO."""
     reset, step = LIBEROBenchmark.reset, LIBEROBenchmark.step
 
     def watched_reset(benchmark: Any, task: Any) -> Any:
-        seen.began_at = seen.began_at or time.time()
+        log.began_at = log.began_at or time.time()
         observed = reset(benchmark, task)
-        seen.played.append(Played(start=world_of(benchmark)))
+        log.played.append(Played(start=world_of(benchmark)))
         return observed
 
     def watched_step(benchmark: Any, action: Any) -> Any:
         result = step(benchmark, action)
-        seen.first_step_at = seen.first_step_at or time.time()
-        seen.played[-1].add(result, world_of(benchmark))
+        log.first_step_at = log.first_step_at or time.time()
+        log.played[-1].add(result, world_of(benchmark))
         return result
 
     LIBEROBenchmark.reset, LIBEROBenchmark.step = watched_reset, watched_step
@@ -134,19 +134,19 @@ def evaluate(
 
 
 def main(seen_file: Path, folder: Path, assets: Path, suite: str, *numbers: int) -> None:
-    """Evaluate, and write what was seen."""
-    seen = Seen()
+    """Evaluate, and write the log as JSON."""
+    log = EpisodeLog()
     with tempfile.TemporaryDirectory() as settings:
         prepare_libero(assets, Path(settings))
         pictures = count_pictures()
-        watch(seen)
+        watch(log)
         evaluate(folder, suite, *numbers)
     told = {
-        "steps": sum(len(played.rewards) for played in seen.played),
+        "steps": sum(len(played.rewards) for played in log.played),
         "renders": pictures.drawn,
-        "began_at": seen.began_at,
-        "first_step_at": seen.first_step_at,
-        "episodes": [played.summary() for played in seen.played],
+        "began_at": log.began_at,
+        "first_step_at": log.first_step_at,
+        "episodes": [played.summary() for played in log.played],
     }
     seen_file.write_text(json.dumps(told))
 

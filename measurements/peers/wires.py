@@ -110,11 +110,11 @@ def told(python: str, *words: str) -> list[Array]:
 def answers(counter: PolicyService) -> list[Array]:
     """Return what the policy says to the same moments, asked in this process."""
     found = []
-    guest = counter.batcher.enter()
+    guest = counter.batcher.open_session()
     for moment in range(MOMENTS):
         rows = {CAMERA: image(moment), STATE: state(moment)}
         box: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        counter.batcher.ask(guest, InferenceRequest({}, PROMPT), rows, box.put)
+        counter.batcher.submit(guest, InferenceRequest({}, PROMPT), rows, box.put)
         found.append(box.get(timeout=60).actions)
     return found
 

@@ -72,14 +72,14 @@ def openpi_samples() -> list[bytes]:
 
 @cache
 def vla_eval_samples() -> list[bytes]:
-    kind, message = vla_eval.Kind, vla_eval.Message
-    seen = vla_eval.observation(_ask(vla_eval.CAMERAS[0], vla_eval.STATES[0]))
+    kind, message = vla_eval.MessageType, vla_eval.Message
+    seen = vla_eval.observation_payload(_ask(vla_eval.CAMERAS[0], vla_eval.STATES[0]))
     picture = {"__image__": True, "format": "png", "shape": [4, 4, 3], "data": _png()}
     return [
-        vla_eval.encode(message(kind.HELLO, vla_eval.hello(_ABOUT), 1)),
+        vla_eval.encode(message(kind.HELLO, vla_eval.hello_payload(_ABOUT), 1)),
         vla_eval.encode(message(kind.OBSERVATION, seen, 2)),
         vla_eval.encode(message(kind.OBSERVATION, {"images": {"a": picture}}, 2)),
-        vla_eval.encode(message(kind.ACTION, vla_eval.actions(_ACTIONS), 2)),
+        vla_eval.encode(message(kind.ACTION, vla_eval.actions_payload(_ACTIONS), 2)),
         vla_eval.encode(message(kind.ERROR, {"error": "no"}, 2)),
     ]
 
@@ -97,16 +97,16 @@ def _png() -> bytes:
 @cache
 def groot_samples() -> list[bytes]:
     usual = groot_dialect.Dialect()
-    data = groot.observation(_ask(groot.CAMERAS[0], groot.STATE_NAME), usual)
-    looks = {"video": groot_dialect.modality([0], ["video.cam"])}
+    data = groot.observation_data(_ask(groot.CAMERAS[0], groot.STATE_NAME), usual)
+    looks = {"video": groot_dialect.modality_config([0], ["video.cam"])}
     old = {"video.cam": _PICTURE[None], "state.arm": _STATE[None], "annotation.task": ["go"]}
     new = {"nd": True, "type": "<f4", "kind": "", "shape": [1, 3, 2], "data": _ACTIONS.tobytes()}
     return [
         groot.encode_request(groot.GrootRequest(groot.ACT, data, "token")),
         groot.encode_request(groot.GrootRequest(groot.ACT, old)),
-        groot.encode_request(groot.GrootRequest(groot.ACT, data, newer=True)),
-        groot.encode_actions([_ACTIONS], nested=True, newer=False),
-        groot.encode_actions([_ACTIONS], nested=False, newer=True),
+        groot.encode_request(groot.GrootRequest(groot.ACT, data, msgpack_numpy=True)),
+        groot.encode_actions([_ACTIONS], nested=True, msgpack_numpy=False),
+        groot.encode_actions([_ACTIONS], nested=False, msgpack_numpy=True),
         groot.encode_reply(looks | {"state": {"__ModalityConfig__": True, "as_json": "{}"}}),
         groot.encode_reply([{"action": new}, {}]),
         groot.encode_reply({"error": "no"}),
@@ -115,7 +115,7 @@ def groot_samples() -> list[bytes]:
 
 @cache
 def lerobot_samples() -> list[bytes]:
-    setup = lerobot.PolicySetup("act", "somewhere", lerobot.features_of({STATE: (2,)}))
+    setup = lerobot.PolicySetup("act", "somewhere", lerobot.lerobot_features({STATE: (2,)}))
     ask = InferenceRequest({STATE: _STATE}, "go")
     frames = [
         lerobot.encode_setup(setup),
@@ -156,7 +156,7 @@ def _hear_groot(frame: bytes) -> None:
     if request is not None:
         asked = _tried(lambda: groot.decode_query(request.data))
         for ask in asked.rows[:3] if asked is not None else ():
-            _tried(lambda ask=ask: _INPUTS.rows(groot.looking_back(ask, 1), {}))
+            _tried(lambda ask=ask: _INPUTS.rows(groot.crop_history(ask, 1), {}))
     _tried(lambda: groot.decode_actions(frame))
     _tried(lambda: groot.decode_server_info(frame))
 

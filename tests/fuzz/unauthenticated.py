@@ -116,7 +116,7 @@ def _part(body: bytes, flags: int) -> bytes:
 
 
 def _groot_bytes(chance: random.Random) -> bytes:
-    hello = zmtp.GREETING + zmtp.ready("REQ")
+    hello = zmtp.GREETING + zmtp.ready_command("REQ")
     messages = []
     for _ in range(chance.choice((1, 1, 1, 2, 3))):
         if chance.random() < 0.01:

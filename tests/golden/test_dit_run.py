@@ -28,9 +28,9 @@ from proctor.policies.multi_task_dit.network import Dit
 from proctor.policies.runtime.chunk_policy import ChunkPolicy, as_float
 from proctor.training.optim import (
     clip_gradients,
-    groups_of,
     make_optimizer,
     make_scheduler,
+    param_groups,
     resolve,
 )
 from proctor.types import EpisodeSpec, Task
@@ -129,7 +129,7 @@ def test_five_steps_of_training_are_lerobots(checkpoint, expected):
     learning = [key for key, p in network.named_parameters() if p.requires_grad]
     assert learning == json.loads((RUN / f"{name}.json").read_text())
     recipe = resolve(parts.config.training_preset(), OptimizerSettings(), ScheduleSettings())
-    optimizer = make_optimizer(recipe, groups_of(recipe, network), fused=False)
+    optimizer = make_optimizer(recipe, param_groups(recipe, network), fused=False)
     schedule = make_scheduler(recipe, optimizer, STEPS)
     losses = []
     for step in range(STEPS):

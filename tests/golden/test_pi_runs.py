@@ -25,9 +25,9 @@ from proctor.policies.lerobot.presets import OptimizerSettings, ScheduleSettings
 from proctor.policies.lerobot.weights import Undrawn
 from proctor.training.optim import (
     clip_gradients,
-    groups_of,
     make_optimizer,
     make_scheduler,
+    param_groups,
     resolve,
 )
 from proctor.types import EpisodeSpec, Task
@@ -134,7 +134,7 @@ def test_tokens_losses_and_weights_of_five_steps_are_lerobots(kind, tmp_path):
         assert (key in expected) == (key in batch)
         assert key not in batch or torch.equal(batch[key], expected[key])
     recipe = resolve(config.training_preset(), OptimizerSettings(), ScheduleSettings())
-    optimizer = make_optimizer(recipe, groups_of(recipe, network), fused=False)
+    optimizer = make_optimizer(recipe, param_groups(recipe, network), fused=False)
     scheduler = make_scheduler(recipe, optimizer, STEPS)
     losses = []
     for step in range(STEPS):

@@ -22,9 +22,9 @@ from proctor.policies.runtime.chunk_policy import ChunkPolicy, LoadedCheckpoint,
 from proctor.policies.vqbet.network import VqBet
 from proctor.training.optim import (
     clip_gradients,
-    groups_of,
     make_optimizer,
     make_scheduler,
+    param_groups,
     resolve,
 )
 from proctor.types import EpisodeSpec, Task
@@ -119,7 +119,7 @@ def check_trained(name, parts, expected):
     network = parts.network.train()
     preset = parts.config.training_preset()
     recipe = resolve(preset, OptimizerSettings(), ScheduleSettings())
-    optimizer = make_optimizer(recipe, groups_of(recipe, network), fused=True)
+    optimizer = make_optimizer(recipe, param_groups(recipe, network), fused=True)
     schedule = make_scheduler(recipe, optimizer, cases.STEPS)
     for step in range(cases.STEPS):
         batch = {k: as_float(channels_last(v)) for k, v in cases.training_batch(name, step).items()}

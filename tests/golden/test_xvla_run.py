@@ -21,7 +21,7 @@ from proctor.policies.lerobot.config import decode_config
 from proctor.policies.runtime.chunk_policy import ChunkPolicy, as_float
 from proctor.policies.xvla.config import XVlaConfig
 from proctor.policies.xvla.network import NOISE, TIME, XVla
-from proctor.training.optim import clip_gradients, groups_of, make_optimizer, make_scheduler
+from proctor.training.optim import clip_gradients, make_optimizer, make_scheduler, param_groups
 from proctor.training.optim import resolve as recipe_for
 from proctor.types import EpisodeSpec, Task
 
@@ -96,7 +96,7 @@ def test_five_steps_of_training_end_with_the_same_weights(checkpoint, mode, expe
     parts = read_checkpoint(checkpoint, use=ConfigUse.TRAINING)
     network = parts.network.eval()  # no dropout: nothing is random but what is given
     recipe = recipe_for(parts.config.training_preset(), *_nothing())
-    optimizer = make_optimizer(recipe, groups_of(recipe, network), fused=False)
+    optimizer = make_optimizer(recipe, param_groups(recipe, network), fused=False)
     schedule = make_scheduler(recipe, optimizer, STEPS)
     instruction_encoder = parts.instruction_encoder(ConfigUse.TRAINING)
     losses = []

@@ -137,7 +137,7 @@ def compare_losses(
     noise = {
         f"{step}/{name}": value
         for step in range(STEPS)
-        for name, value in RngStreams(1000).for_loss(parts.network, step, rows[step]).items()
+        for name, value in RngStreams(1000).loss_noise(parts.network, step, rows[step]).items()
     }
     save_file(noise, tmp_path / "noise.safetensors")
     begin = {"policy.path": start, "policy.device": "cpu"} | (how or {})

@@ -41,7 +41,7 @@ def run(words: list[str]) -> int:
     from proctor.callbacks.interrupts import Interrupts
     from proctor.commands.eval_settings import with_config_file
     from proctor.config.builder import build
-    from proctor.serving.server import check_free, serving
+    from proctor.serving.server import check_ports_free, serving
     from proctor.system.memory import keep_freed_memory
 
     config = build(ServeConfig, with_config_file(given))
@@ -50,8 +50,8 @@ def run(words: list[str]) -> int:
     if key is None and not config.is_here:
         key = secrets.token_urlsafe(24)
     limits = config.limits(key)
-    limits.context()  # what is wrong with a certificate or a port is said before a policy is read
-    check_free(config.endpoints, limits)
+    limits.ssl_context()  # check certificate and ports before the policy is loaded
+    check_ports_free(config.endpoints, limits)
     with Interrupts(), opened(config) as service, serving(config.endpoints, service, limits) as at:
         _say_where(config, service, at, key)
         try:
@@ -74,7 +74,7 @@ def opened(config: ServeConfig) -> Iterator[PolicyService]:
     from proctor import plugins
     from proctor.engine.chunks import shaped_chunks
     from proctor.serving.batcher import RequestBatcher
-    from proctor.serving.inputs import Inputs, declared_parts
+    from proctor.serving.inputs import Inputs, parse_state_parts
     from proctor.serving.service import PolicyService
 
     plugin = plugins.find_policy(config.policy.type)
@@ -85,10 +85,10 @@ def opened(config: ServeConfig) -> Iterator[PolicyService]:
     with plugins.blame_plugin("policies", config.policy.type):
         policy = plugin.make(config.played_policy, interface)
     features = {key: interface.features[key] for key in policy.spec.inputs}
-    spec, parts = policy.spec, declared_parts(config.state_parts, features)
+    spec, parts = policy.spec, parse_state_parts(config.state_parts, features)
     inputs = Inputs(features, spec.n_obs_steps, spec.language_conditioned, parts)
     act = partial(shaped_chunks, policy, action=interface.action)
-    batcher = RequestBatcher(policy, act, most=config.max_batch, seed=config.seed)
+    batcher = RequestBatcher(policy, act, max_batch=config.max_batch, seed=config.seed)
     batcher.warm_up(features)
     try:
         yield PolicyService(batcher, inputs, _about(config, policy, interface))
@@ -161,7 +161,7 @@ def _notes(config: ServeConfig, about: ServerInfo) -> Iterator[str]:
 def _say_where(
     config: ServeConfig, service: PolicyService, addresses: list[str], key: str | None
 ) -> None:
-    about = service.about
+    about = service.server_info
     for line in (*config.notes, *_notes(config, about)):
         print(strip_control_codes(f"note: {line}"), file=sys.stderr)
     seen = ", ".join(f"{key} {s.dtype} {s.shape}" for key, s in about.inputs.items())

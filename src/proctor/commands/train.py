@@ -152,20 +152,20 @@ def train_and_show(config: TrainConfig, given: dict[str, Any], resumed: Path | N
     from proctor.callbacks.wandb import require_wandb
     from proctor.training.distributed import process_group
     from proctor.training.folder import TrainingFolder
-    from proctor.training.publishing import check, publication_of
+    from proctor.training.publishing import check_publication, parse_publication
     from proctor.training.setup import prepare
 
     folder = TrainingFolder(config.output_dir or _default_folder(config))
-    publication = publication_of(given)
+    publication = parse_publication(given)
     if config.wandb.active:
         require_wandb(config.wandb)
     with process_group() as distributed:
-        with distributed.one_by_one():
+        with distributed.local_main_first():
             setup = prepare(config, resumed, distributed)
-            if publication is not None and distributed.first:
-                check(publication, setup.parts.base)
+            if publication is not None and distributed.is_main_process:
+                check_publication(publication, setup.parts.base)
         try:
-            if distributed.first:
+            if distributed.is_main_process:
                 code = _train_and_write(folder, setup, given, resumed)
                 return code or _upload(folder, publication)
             return _train_along(folder, setup, resumed)
@@ -181,7 +181,7 @@ def _train_along(folder: TrainingFolder, setup: TrainingSetup, resumed: Path | N
         trainer = Trainer.begin(setup, resumed)
         trainer.fill_caches(lambda *_: None)
         trainer.run(folder.checkpoints(), None)
-        setup.distributed.wait()
+        setup.distributed.barrier()
     except KeyboardInterrupt as stop:
         return exit_code_of(stop)
     return 0
@@ -191,37 +191,37 @@ def _train_and_write(
     folder: TrainingFolder, setup: TrainingSetup, given: dict[str, str], resumed: Path | None
 ) -> int:
     from proctor.training.checkpoints import AVERAGED, PRETRAINED
-    from proctor.training.folder import LearntFrom
+    from proctor.training.folder import SessionData
     from proctor.training.loop import Trainer
     from proctor.training.monitor import TrainingMonitor
 
     config, frames = setup.config, len(setup.order.frames)
     if config.resume:
-        folder.check_judged_alike(config)
-    known = folder.frames_before() if config.resume else None
-    with folder.in_use(config, given, LearntFrom(frames, setup.dataset)):
+        folder.check_scores_comparable(config)
+    known = folder.recorded_frames() if config.resume else None
+    with folder.in_use(config, given, SessionData(frames, setup.dataset)):
         if known not in (None, frames):
             _say_what_is_learnt_from(frames, known)
         trainer = Trainer.begin(setup, resumed)
-        folder.forget_after(trainer.trainer_state.step)
+        folder.drop_log_after(trainer.trainer_state.step)
         _say_what_is_set_aside(folder, resumed, trainer.trainer_state.step)
         monitor = TrainingMonitor(folder, trainer)
         try:
-            trainer.fill_caches(monitor.decoded)
-            monitor.resumed()
+            trainer.fill_caches(monitor.on_frames_decoded)
+            monitor.resume_evaluations()
             trainer.run(folder.checkpoints(config.steps), monitor)
-            monitor.finish()
-            setup.distributed.wait()
+            monitor.wait_for_evaluations()
+            setup.distributed.barrier()
         except KeyboardInterrupt as stop:
             monitor.close(failed=True)
-            monitor.report()
+            monitor.write_report()
             _say_how_to_resume(folder)
             return exit_code_of(stop)
         except Exception:
             monitor.close(failed=True)
             raise
         monitor.close()
-        page = monitor.report()
+        page = monitor.write_report()
     newest = folder.checkpoints().newest()
     print(f"results: {folder.path}")
     if newest is not None:
@@ -251,7 +251,7 @@ def _say_what_is_set_aside(folder: TrainingFolder, resumed: Path | None, step: i
     newest = folder.checkpoints().newest()
     is_newest = resumed is None or newest is None or resumed.resolve() == newest.resolve()
     places = [EVALUATIONS] if is_newest else [CHECKPOINTS, EVALUATIONS]
-    names = folder.set_aside_after(step, places)
+    names = folder.rename_results_after(step, places)
     if names:
         print(f"note: of steps after {step:,}, set aside: {', '.join(names)}", file=sys.stderr)
 

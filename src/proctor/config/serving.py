@@ -119,8 +119,8 @@ class ServeConfig(Config):
             host=self.host,
             api_key=api_key,
             tls=tls,
-            most_bytes=self.max_message_mb * 2**20,
-            most_guests=self.max_connections,
+            max_bytes=self.max_message_mb * 2**20,
+            max_clients=self.max_connections,
             idle_s=self.idle_s,
         )
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from proctor.errors import ProtocolError, strip_control_codes
 from proctor.features import ACTION, Array
-from proctor.protocols.groot_arrays import has_newer, read, tree_of
+from proctor.protocols.groot_arrays import decode_arrays, encode_arrays, uses_msgpack_numpy
 from proctor.protocols.groot_dialect import LANGUAGE, OLD_ERROR, Dialect
 from proctor.protocols.inference_messages import (
     InferenceReply,
@@ -26,21 +26,21 @@ from proctor.protocols.inference_messages import (
     Protocol,
     ServerInfo,
     check_action_count,
-    episode_tree,
-    server_info_from,
-    with_episode,
+    decode_episode_request,
+    encode_episode,
+    parse_server_info,
 )
 from proctor.protocols.msgpack_arrays import (
-    OURS,
+    PROCTOR_KEY,
     bad_frame,
-    flat,
+    flatten_keys,
     pack,
-    quoted,
-    shown,
-    text_of,
+    require_text,
+    short_repr,
+    short_text,
     unpack,
 )
-from proctor.protocols.msgpack_scan import Kind, Scan, ScanLimits
+from proctor.protocols.msgpack_scan import Scan, ScanLimits, ValueKind
 from proctor.protocols.preauth import PRE_AUTH
 
 VIDEO, STATE = "video/", "state/"
@@ -67,7 +67,7 @@ class GrootRequest:
     endpoint: str
     data: Any = None
     api_token: str | None = None
-    newer: bool = False
+    msgpack_numpy: bool = False
     """Whether arrays are packed in the newer way."""
 
 
@@ -84,7 +84,7 @@ def encode_request(request: GrootRequest) -> bytes:
     """Return a request as a frame."""
     told: dict[str, Any] = {"endpoint": request.endpoint}
     if request.data is not None:
-        told["data"] = tree_of(request.data, newer=request.newer)
+        told["data"] = encode_arrays(request.data, msgpack_numpy=request.msgpack_numpy)
     if request.api_token is not None:
         told["api_token"] = request.api_token
     return pack(told)
@@ -110,7 +110,7 @@ def read_envelope(frame: bytes) -> Envelope:
     scan = Scan(memoryview(frame), _ENVELOPE)
     try:
         kind, entries = scan.head()
-        if kind is not Kind.MAP or entries > _MAX_ENTRIES:
+        if kind is not ValueKind.MAP or entries > _MAX_ENTRIES:
             raise ProtocolError(f"it holds no map of at most {_MAX_ENTRIES} entries")
         for _ in range(entries):
             key = scan.text("a name in the request", _MAX_TEXT) or ""
@@ -140,35 +140,35 @@ def decode_request(envelope: Envelope) -> GrootRequest:
     """
     tree = None if envelope.data is None else unpack(envelope.data)
     try:
-        data = read(tree)
+        data = decode_arrays(tree)
     except ProtocolError as error:
         raise bad_frame(str(error), envelope.data or b"") from None
-    return GrootRequest(envelope.endpoint, data, envelope.api_token, has_newer(tree))
+    return GrootRequest(envelope.endpoint, data, envelope.api_token, uses_msgpack_numpy(tree))
 
 
-def observation(ask: InferenceRequest, dialect: Dialect) -> dict[str, Any]:
+def observation_data(request: InferenceRequest, dialect: Dialect) -> dict[str, Any]:
     """Return a question as get_action's data; one row of one moment, or to ours of more."""
-    if ask.episode is None and not dialect.nested:
-        return _flat_observation(ask, dialect)
+    if request.episode is None and not dialect.nested:
+        return _flat_observation(request, dialect)
     told: dict[str, Any] = {"video": {}, "state": {}, "language": {}}
-    for key, values in ask.observation.items():
+    for key, values in request.observation.items():
         group, slash, name = key.partition("/")
-        seen = values if ask.history else _sent(values)[None]
+        seen = values if request.history else _sent(values)[None]
         if slash:
             told.setdefault(group, {})[name] = seen[None]
         else:  # as ours call it
             told[key] = seen[None]
     group, _, name = dialect.prompt.partition("/")
-    told[group][name] = [[ask.prompt]]
-    episode = episode_tree(ask)
-    options = None if episode is None else {OURS: episode}
+    told[group][name] = [[request.prompt]]
+    episode = encode_episode(request)
+    options = None if episode is None else {PROCTOR_KEY: episode}
     return {"observation": told, "options": options}
 
 
-def _flat_observation(ask: InferenceRequest, dialect: Dialect) -> dict[str, Any]:
+def _flat_observation(request: InferenceRequest, dialect: Dialect) -> dict[str, Any]:
     """Return a question as N1.5 is asked: of one moment, without an axis for rows."""
-    seen = {key.replace("/", ".", 1): _sent(v)[None] for key, v in ask.observation.items()}
-    return {**seen, dialect.prompt.removeprefix(LANGUAGE): [ask.prompt]}
+    seen = {key.replace("/", ".", 1): _sent(v)[None] for key, v in request.observation.items()}
+    return {**seen, dialect.prompt.removeprefix(LANGUAGE): [request.prompt]}
 
 
 def _sent(values: Array) -> Array:
@@ -183,11 +183,11 @@ def decode_query(data: Any) -> GrootQuery:
         WireError: nothing that can be answered.
     """
     if not isinstance(data, dict):
-        raise ProtocolError(f"get_action's data are {shown(data)}, not a map")
+        raise ProtocolError(f"get_action's data are {short_repr(data)}, not a map")
     nested = isinstance(data.get("observation"), dict)
-    seen = flat(data["observation"] if nested else data)
+    seen = flatten_keys(data["observation"] if nested else data)
     options = data.get("options") if nested else None
-    episode = options.get(OURS) if isinstance(options, dict) else None
+    episode = options.get(PROCTOR_KEY) if isinstance(options, dict) else None
     named = {_new_name(key): value for key, value in seen.items()}
     arrays = {key: v for key, v in named.items() if isinstance(v, np.ndarray)}
     prompts = [v for key, v in named.items() if key.startswith(LANGUAGE)]
@@ -195,7 +195,7 @@ def decode_query(data: Any) -> GrootQuery:
         if any(values.ndim < 2 or len(values) != 1 for values in arrays.values()):
             raise ProtocolError("an episode's observation is of one row")
         rows = {key: values[0] for key, values in arrays.items()}
-        return GrootQuery([with_episode(rows, _prompt(prompts, 0), episode)], nested)
+        return GrootQuery([decode_episode_request(rows, _prompt(prompts, 0), episode)], nested)
     if any(key.startswith(STATE) and v.size > _MAX_STATE for key, v in arrays.items()):
         raise ProtocolError(f"a part of the state is of more than {_MAX_STATE} numbers")
     batch = _batch_of(arrays)
@@ -206,24 +206,24 @@ def decode_query(data: Any) -> GrootQuery:
     return GrootQuery(asks, nested)
 
 
-def looking_back(ask: InferenceRequest, moments: int) -> InferenceRequest:
+def crop_history(request: InferenceRequest, moments: int) -> InferenceRequest:
     """Return a stranger's question with as many moments as the policy looks back; if it has not
     sent so many, with the last."""
-    if all(len(values) >= moments for values in ask.observation.values()):
-        seen = {key: values[-moments:] for key, values in ask.observation.items()}
-        return replace(ask, observation=seen)
-    seen = {key: values[-1] for key, values in ask.observation.items()}
-    return replace(ask, observation=seen, history=False)
+    if all(len(values) >= moments for values in request.observation.values()):
+        seen = {key: values[-moments:] for key, values in request.observation.items()}
+        return replace(request, observation=seen)
+    seen = {key: values[-1] for key, values in request.observation.items()}
+    return replace(request, observation=seen, history=False)
 
 
-def encode_actions(chunks: Sequence[Array], *, nested: bool, newer: bool) -> bytes:
+def encode_actions(chunks: Sequence[Array], *, nested: bool, msgpack_numpy: bool) -> bytes:
     """Return the chunks of all rows as a reply, in the dialect of the question."""
     length = min(map(len, chunks))
     actions = np.stack([chunk[:length] for chunk in chunks])
     if nested:
-        return pack([{ACTION: tree_of(actions, newer=newer)}, {}])
+        return pack([{ACTION: encode_arrays(actions, msgpack_numpy=msgpack_numpy)}, {}])
     actions = actions[0] if len(chunks) == 1 else actions
-    return pack({f"{ACTION}.{ACTION}": tree_of(actions, newer=newer)})
+    return pack({f"{ACTION}.{ACTION}": encode_arrays(actions, msgpack_numpy=msgpack_numpy)})
 
 
 def decode_actions(frame: bytes) -> InferenceReply:
@@ -233,16 +233,16 @@ def decode_actions(frame: bytes) -> InferenceReply:
         WireError: it holds none.
     """
     if frame == OLD_ERROR:
-        return InferenceReply(trouble="it failed; its own log says why")
+        return InferenceReply(error="it failed; its own log says why")
     tree = unpack(frame)
     try:
-        tree = read(tree)
+        tree = decode_arrays(tree)
     except ProtocolError as error:
         raise bad_frame(str(error), frame) from None
     if isinstance(tree, list):
         tree = tree[0] if tree else None
     if isinstance(tree, dict) and "error" in tree:
-        return InferenceReply(trouble=quoted(tree["error"], 8000))
+        return InferenceReply(error=short_text(tree["error"], 8000))
     parts = list(tree.values()) if isinstance(tree, dict) else []
     if not parts or not all(isinstance(part, np.ndarray) for part in parts):
         raise bad_frame("it holds no map of actions", frame)
@@ -269,10 +269,10 @@ def decode_server_info(frame: bytes) -> ServerInfo | None:
     tree = None if frame == OLD_ERROR else unpack(frame)
     if not isinstance(tree, dict):
         return None
-    error = quoted(tree.get("error", ""), 200)
+    error = short_text(tree.get("error", ""), 200)
     if error.startswith("Unauthorized"):
         raise ProtocolError(f"the server says: {strip_control_codes(error)} (--policy.api_key)")
-    return server_info_from(tree.get(OURS))
+    return parse_server_info(tree.get(PROCTOR_KEY))
 
 
 def _chunk_of(part: Array) -> Array:
@@ -321,4 +321,4 @@ def _prompt(found: Sequence[Any], row: int) -> str:
     while isinstance(said, list):
         said = said[row] if row < len(said) else (said[0] if said else "")
         row = 0
-    return text_of(said, "the instruction")
+    return require_text(said, "the instruction")

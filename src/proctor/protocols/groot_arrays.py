@@ -10,39 +10,41 @@ import numpy as np
 
 from proctor.errors import ProtocolError
 from proctor.features import Array
-from proctor.protocols.msgpack_arrays import array_of, number_of, raw_bytes
+from proctor.protocols.msgpack_arrays import decode_array, decode_scalar, raw_bytes
 from proctor.protocols.npy import read_npy, write_npy
 
 _ND = (b"nd", "nd")
 
 
-def tree_of(value: Any, *, newer: bool = False) -> Any:
+def encode_arrays(value: Any, *, msgpack_numpy: bool = False) -> Any:
     """Return a tree whose arrays are maps, of the older kind or of the newer."""
     if isinstance(value, dict):
-        return {key: tree_of(item, newer=newer) for key, item in value.items()}
+        return {
+            key: encode_arrays(item, msgpack_numpy=msgpack_numpy) for key, item in value.items()
+        }
     if not isinstance(value, np.ndarray):
         return value
-    if not newer:
+    if not msgpack_numpy:
         return {"__ndarray_class__": True, "as_npy": write_npy(value)}
     told = {b"nd": True, b"type": value.dtype.str, b"kind": b"", b"shape": value.shape}
     return {**told, b"data": raw_bytes(value)}
 
 
-def has_newer(tree: Any) -> bool:
+def uses_msgpack_numpy(tree: Any) -> bool:
     """Whether there is an array of the newer kind in a tree that was not read yet."""
     if isinstance(tree, dict):
-        return any(nd in tree for nd in _ND) or any(map(has_newer, tree.values()))
-    return isinstance(tree, list) and any(map(has_newer, tree))
+        return any(nd in tree for nd in _ND) or any(map(uses_msgpack_numpy, tree.values()))
+    return isinstance(tree, list) and any(map(uses_msgpack_numpy, tree))
 
 
-def read(tree: Any) -> Any:
+def decode_arrays(tree: Any) -> Any:
     """Return a tree with arrays in it, of either kind.
 
     Raises:
         WireError: one of them is none.
     """
     if isinstance(tree, list):
-        return [read(item) for item in tree]
+        return [decode_arrays(item) for item in tree]
     if not isinstance(tree, dict):
         return tree
     if "__ndarray_class__" in tree:
@@ -50,7 +52,7 @@ def read(tree: Any) -> Any:
     for nd in _ND:
         if nd in tree:
             return _from_msgpack_numpy(tree, as_bytes=isinstance(nd, bytes))
-    return {key: read(value) for key, value in tree.items()}
+    return {key: decode_arrays(value) for key, value in tree.items()}
 
 
 def _from_msgpack_numpy(tree: Mapping[Any, Any], *, as_bytes: bool) -> Array:
@@ -60,8 +62,8 @@ def _from_msgpack_numpy(tree: Mapping[Any, Any], *, as_bytes: bool) -> Array:
     if told("nd") is not True:
         data = told("data")
         if isinstance(data, bytes):
-            return array_of(data, told("type"), ())
-        return number_of(data, told("type"))
+            return decode_array(data, told("type"), ())
+        return decode_scalar(data, told("type"))
     if told("kind") in (b"O", "O", b"V", "V"):
         raise ProtocolError("an array of objects is not read")
-    return array_of(told("data"), told("type"), told("shape"))
+    return decode_array(told("data"), told("type"), told("shape"))

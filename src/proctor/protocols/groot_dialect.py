@@ -22,7 +22,7 @@ class Dialect:
     """How somebody else's server is asked, as its get_modality_config tells."""
 
     nested: bool = True
-    newer: bool = False
+    msgpack_numpy: bool = False
     prompt: str = PROMPT_NAME
     wants: tuple[str, ...] = ()
     """What it looks at, where it says so."""
@@ -51,7 +51,7 @@ def decode_dialect(frame: bytes) -> Dialect:
     ]
     return Dialect(
         nested=not any(key.startswith(("video.", "state.")) for key in looked_at),
-        newer=any(isinstance(e, dict) and _NEWER_CONFIG in e for e in tree.values()),
+        msgpack_numpy=any(isinstance(e, dict) and _NEWER_CONFIG in e for e in tree.values()),
         prompt=f"{LANGUAGE}{spoken[0]}" if spoken else PROMPT_NAME,
         wants=tuple(seen),
     )
@@ -70,7 +70,7 @@ def _config(entry: Any) -> Mapping[str, Any]:
     return inner if isinstance(inner, dict) else {}
 
 
-def modality(moments: Sequence[int], keys: Sequence[str]) -> dict[str, Any]:
+def modality_config(moments: Sequence[int], keys: Sequence[str]) -> dict[str, Any]:
     """Return one modality's config as clients from N1.6 on read it."""
     told = {"delta_indices": list(moments), "modality_keys": list(keys)}
     return {_CONFIG_CLASS: True, "as_json": told}

@@ -11,7 +11,7 @@ import msgspec
 
 from proctor.errors import ProtocolError
 from proctor.features import Array, Feature, FeatureKind
-from proctor.protocols.msgpack_arrays import OURS
+from proctor.protocols.msgpack_arrays import PROCTOR_KEY
 from proctor.types import EpisodeSpec, Task
 
 _Text = Annotated[str, msgspec.Meta(max_length=10_000)]
@@ -63,7 +63,7 @@ class InferenceReply:
     """The actions [T, A] that answer a question, or what the server says instead."""
 
     actions: Array | None = None
-    trouble: str | None = None
+    error: str | None = None
     parts: tuple[str, ...] = ()
     """What the server calls the columns, from left to right, where it has names for them."""
 
@@ -92,9 +92,9 @@ class _Episode:
     history: bool
 
 
-def episode_tree(ask: InferenceRequest) -> dict[str, Any] | None:
+def encode_episode(request: InferenceRequest) -> dict[str, Any] | None:
     """Return which episode a question is of, as a tree; None where it does not say."""
-    spec = ask.episode
+    spec = request.episode
     if spec is None:
         return None
     task = spec.task
@@ -109,12 +109,14 @@ def episode_tree(ask: InferenceRequest) -> dict[str, Any] | None:
         "seed": spec.seed,
         "init_state": spec.init_state,
         "world": spec.world,
-        "step": ask.step,
-        "history": ask.history,
+        "step": request.step,
+        "history": request.history,
     }
 
 
-def with_episode(observation: Mapping[str, Array], prompt: str, tree: Any) -> InferenceRequest:
+def decode_episode_request(
+    observation: Mapping[str, Array], prompt: str, tree: Any
+) -> InferenceRequest:
     """Return a question whose episode is in ``tree``; None: it does not say.
 
     Raises:
@@ -125,7 +127,7 @@ def with_episode(observation: Mapping[str, Array], prompt: str, tree: Any) -> In
     try:
         said = msgspec.convert(tree, _Episode)
     except msgspec.ValidationError as error:
-        raise ProtocolError(f"{OURS!r} names no episode: {error}") from None
+        raise ProtocolError(f"{PROCTOR_KEY!r} names no episode: {error}") from None
     task = Task(
         said.suite, said.task_id, said.name, said.instruction, said.max_steps, max(1, said.fps)
     )
@@ -172,7 +174,7 @@ class ServerInfo:
         return told
 
 
-def server_info_from(tree: Any) -> ServerInfo | None:
+def parse_server_info(tree: Any) -> ServerInfo | None:
     """Return what a server of ours said; None where it is somebody else's.
 
     Raises:
@@ -183,4 +185,6 @@ def server_info_from(tree: Any) -> ServerInfo | None:
     try:
         return msgspec.convert(tree, ServerInfo)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:
-        raise ProtocolError(f"the server says nothing of ours under {OURS!r}: {error}") from None
+        raise ProtocolError(
+            f"the server says nothing of ours under {PROCTOR_KEY!r}: {error}"
+        ) from None

@@ -21,10 +21,17 @@ from proctor.features import IMAGES, Array
 from proctor.protocols.inference_messages import (
     InferenceRequest,
     check_action_count,
-    episode_tree,
-    with_episode,
+    decode_episode_request,
+    encode_episode,
 )
-from proctor.protocols.msgpack_arrays import MOST_BYTES, OURS, bad_frame, numbers_in, shown, text_of
+from proctor.protocols.msgpack_arrays import (
+    MAX_MESSAGE_BYTES,
+    PROCTOR_KEY,
+    array_or_none,
+    bad_frame,
+    require_text,
+    short_repr,
+)
 from proctor.protocols.pickle_names import Record
 from proctor.protocols.pickle_reader import load
 from proctor.protocols.pickle_writer import Tensor, dump
@@ -85,15 +92,15 @@ def decode_setup(frame: bytes) -> PolicySetup:
     if not isinstance(features, dict) or type(most) is not int or most < 1:
         raise bad_frame("the setup names no features, or no length of a chunk", frame)
     return PolicySetup(
-        text_of(fields.get("policy_type"), "policy_type"),
-        text_of(fields.get("pretrained_name_or_path"), "pretrained_name_or_path"),
+        require_text(fields.get("policy_type"), "policy_type"),
+        require_text(fields.get("pretrained_name_or_path"), "pretrained_name_or_path"),
         {key: entry for key, entry in features.items() if isinstance(entry, dict)},
         most,
-        text_of(fields.get("device", "cpu"), "device"),
+        require_text(fields.get("device", "cpu"), "device"),
     )
 
 
-def features_of(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, dict[str, Any]]:
+def lerobot_features(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, dict[str, Any]]:
     """Return features as LeRobot states them: what a client has, by its names and shapes."""
     told: dict[str, dict[str, Any]] = {}
     for key, shape in shapes.items():
@@ -105,13 +112,13 @@ def features_of(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, dict[str, An
     return told
 
 
-def raw_observation(ask: InferenceRequest) -> dict[str, Any]:
+def raw_observation(request: InferenceRequest) -> dict[str, Any]:
     """Return a question as a robot's observation: a number by each name, pictures by camera."""
-    episode = episode_tree(ask)
+    episode = encode_episode(request)
     if episode is not None:
-        return {**ask.observation, _TASK: ask.prompt, OURS: episode}
-    raw: dict[str, Any] = {_TASK: ask.prompt}
-    for key, values in ask.observation.items():
+        return {**request.observation, _TASK: request.prompt, PROCTOR_KEY: episode}
+    raw: dict[str, Any] = {_TASK: request.prompt}
+    for key, values in request.observation.items():
         if values.ndim == 3:
             raw[key.removeprefix(IMAGES)] = values
         else:
@@ -126,10 +133,10 @@ def decode_request(observed: TimedObservation, setup: PolicySetup) -> InferenceR
         WireError: it lacks what the setup says there is.
     """
     raw = dict(observed.raw)
-    prompt, episode = text_of(raw.pop(_TASK, ""), _TASK), raw.pop(OURS, None)
+    prompt, episode = require_text(raw.pop(_TASK, ""), _TASK), raw.pop(PROCTOR_KEY, None)
     if episode is not None:
         seen = {key: value for key, value in raw.items() if isinstance(value, np.ndarray)}
-        return with_episode(seen, prompt, episode)
+        return decode_episode_request(seen, prompt, episode)
     return InferenceRequest(
         {key: _feature(key, raw, entry) for key, entry in setup.features.items()}, prompt
     )
@@ -143,19 +150,19 @@ def _feature(key: str, raw: Mapping[str, Any], entry: Mapping[str, Any]) -> Arra
         return picture
     names = entry.get("names")
     listed = names if isinstance(names, list) else []
-    found = [numbers_in(raw.get(name)) for name in listed if isinstance(name, str)]
+    found = [array_or_none(raw.get(name)) for name in listed if isinstance(name, str)]
     numbers = [value for value in found if value is not None and value.size == 1]
     if not numbers or len(numbers) < len(listed):
-        raise ProtocolError(f"the observation has no numbers {shown(names)} for {key!r}")
+        raise ProtocolError(f"the observation has no numbers {short_repr(names)} for {key!r}")
     return np.asarray([float(value.reshape(())) for value in numbers])
 
 
-def encode_observation(ask: InferenceRequest, timestep: int) -> Iterator[bytes]:
+def encode_observation(request: InferenceRequest, timestep: int) -> Iterator[bytes]:
     """Yield a question as the parts of a stream of Observation."""
     fields = {
         "timestamp": time.time(),
         "timestep": timestep,
-        "observation": raw_observation(ask),
+        "observation": raw_observation(request),
         "must_go": True,
     }
     data = dump(Record("TimedObservation", fields))
@@ -168,8 +175,8 @@ def encode_observation(ask: InferenceRequest, timestep: int) -> Iterator[bytes]:
 class ObservationAssembler:
     """Puts the parts of an observation together, up to a size."""
 
-    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
-        self._most, self._parts, self._size = most_bytes, list[bytes](), 0
+    def __init__(self, max_bytes: int = MAX_MESSAGE_BYTES) -> None:
+        self._most, self._parts, self._size = max_bytes, list[bytes](), 0
 
     def add(self, frame: bytes) -> TimedObservation | None:
         """Return the observation that a part completes; None: more is to come.
@@ -252,8 +259,8 @@ def decode_actions(frame: bytes, step: int | None = None) -> Array | None:
     first = rows[0].fields.get("timestep")
     if step is not None and first != step:
         raise ProtocolError(
-            f"the server answers observation {shown(first)}, asked was {step}: does another robot "
-            "or run use it?"
+            f"the server answers observation {short_repr(first)}, asked was {step}: does another "
+            "robot or run use it?"
         )
     arrays = [action for action in actions if isinstance(action, np.ndarray)]
     check_action_count(sum(action.size for action in arrays))  # a pickle may name one often

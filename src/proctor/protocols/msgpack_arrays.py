@@ -18,9 +18,9 @@ from proctor.errors import ProtocolError, strip_control_codes
 from proctor.features import Array
 from proctor.protocols.msgpack_scan import check_bounds
 
-MOST_BYTES = 16 * 2**20
+MAX_MESSAGE_BYTES = 16 * 2**20
 """Of one message, unless a flag says otherwise: some 17 pictures of 640x480."""
-OURS = "proctor"
+PROCTOR_KEY = "proctor"
 """The key under which two of ours say what the protocol has no word for."""
 _SHOWN_BYTES = 48
 _MOST_AXES = 8
@@ -76,70 +76,70 @@ def raw_bytes(values: Array) -> memoryview:
     return np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
 
 
-def dtype_of(named: Any) -> np.dtype[Any]:
+def parse_dtype(named: Any) -> np.dtype[Any]:
     """Return the type of numbers called ``named``, such as "<f4".
 
     Raises:
         WireError: it is no type of plain numbers.
     """
     if not isinstance(named, str | bytes) or len(named) > _MAX_DTYPE:
-        raise ProtocolError(f"{shown(named)} is no type of plain numbers")
+        raise ProtocolError(f"{short_repr(named)} is no type of plain numbers")
     text = named.decode("latin-1") if isinstance(named, bytes) else named
     if not _NUMBERS.fullmatch(text):
-        raise ProtocolError(f"{shown(named)} is no type of plain numbers")
+        raise ProtocolError(f"{short_repr(named)} is no type of plain numbers")
     try:
         return np.dtype(text)
     except TypeError:  # such as "f1"
-        raise ProtocolError(f"{shown(named)} is no type of plain numbers") from None
+        raise ProtocolError(f"{short_repr(named)} is no type of plain numbers") from None
 
 
-def array_of(data: Any, named: Any, shape: Any) -> Array:
+def decode_array(data: Any, named: Any, shape: Any) -> Array:
     """Return the array that ``data`` holds, as numbers of type ``named`` in ``shape``.
 
     Raises:
         WireError: the three do not belong together.
     """
-    dtype = dtype_of(named)
+    dtype = parse_dtype(named)
     if not isinstance(data, bytes | bytearray | memoryview):
         raise ProtocolError(f"an array's data are a {type(data).__name__}, not bytes")
     if not isinstance(shape, list | tuple) or len(shape) > _MOST_AXES:
-        raise ProtocolError(f"{shown(shape)} is no shape of an array")
+        raise ProtocolError(f"{short_repr(shape)} is no shape of an array")
     if not all(type(side) is int and 0 <= side <= _MOST_SIDE for side in shape):
-        raise ProtocolError(f"{shown(shape)} is no shape of an array")
+        raise ProtocolError(f"{short_repr(shape)} is no shape of an array")
     if math.prod(shape) * dtype.itemsize != len(data):
         raise ProtocolError(f"an array of shape {list(shape)} came with {len(data)} bytes")
     try:
         return np.frombuffer(data, dtype).reshape(shape)
     except ValueError as error:  # such as (0, 2147483647, 2147483647, 2147483647)
-        raise ProtocolError(f"{shown(shape)} is no shape of an array ({error})") from None
+        raise ProtocolError(f"{short_repr(shape)} is no shape of an array ({error})") from None
 
 
-def number_of(value: Any, named: Any) -> Array:
+def decode_scalar(value: Any, named: Any) -> Array:
     """Return one number as an array without axes.
 
     Raises:
         WireError: it is none, or none of that type.
     """
     if not isinstance(value, bool | int | float):
-        raise ProtocolError(f"{shown(value)} is no number")
+        raise ProtocolError(f"{short_repr(value)} is no number")
     try:
-        return np.asarray(value, dtype_of(named))
+        return np.asarray(value, parse_dtype(named))
     except (OverflowError, ValueError) as error:
-        raise ProtocolError(f"{shown(value)} is no number of that type ({error})") from None
+        raise ProtocolError(f"{short_repr(value)} is no number of that type ({error})") from None
 
 
-def text_of(value: Any, what: str) -> str:
+def require_text(value: Any, what: str) -> str:
     """Return a text.
 
     Raises:
         WireError: it is none.
     """
     if not isinstance(value, str):
-        raise ProtocolError(f"{what} is {shown(value)}, not a text")
+        raise ProtocolError(f"{what} is {short_repr(value)}, not a text")
     return value
 
 
-def numbers_in(value: Any) -> Array | None:
+def array_or_none(value: Any) -> Array | None:
     """Return an array, or the list or number that is meant as one; None where it is neither."""
     if isinstance(value, np.ndarray):
         return value
@@ -149,10 +149,10 @@ def numbers_in(value: Any) -> Array | None:
     try:
         return np.asarray(value, np.float64)
     except OverflowError:
-        raise ProtocolError(f"{shown(value)} is no number") from None
+        raise ProtocolError(f"{short_repr(value)} is no number") from None
 
 
-def flat(tree: Mapping[Any, Any]) -> dict[str, Any]:
+def flatten_keys(tree: Mapping[Any, Any]) -> dict[str, Any]:
     """Return maps inside maps by names with slashes: {"images": {"top": ...}} has images/top.
 
     What two of ours say to each other stays whole. Names are counted before they are made.
@@ -168,10 +168,10 @@ def flat(tree: Mapping[Any, Any]) -> dict[str, Any]:
 def _flatten(tree: Mapping[Any, Any], prefix: str, found: dict[str, Any]) -> None:
     for key, value in tree.items():
         if not isinstance(key, str):
-            raise ProtocolError(f"{shown(key)} is no name of an observation")
+            raise ProtocolError(f"{short_repr(key)} is no name of an observation")
         if len(prefix) + len(key) > _MAX_NAME:
             raise ProtocolError(f"a name in the observation is longer than {_MAX_NAME} characters")
-        if isinstance(value, dict) and key != OURS:
+        if isinstance(value, dict) and key != PROCTOR_KEY:
             _flatten(value, f"{prefix}{key}/", found)
         elif len(found) >= _MAX_NAMES:
             raise ProtocolError(f"the observation has more than {_MAX_NAMES} entries")
@@ -179,7 +179,7 @@ def _flatten(tree: Mapping[Any, Any], prefix: str, found: dict[str, Any]) -> Non
             found[f"{prefix}{key}"] = value
 
 
-def shown(value: Any) -> str:
+def short_repr(value: Any) -> str:
     """Return a value as a line can hold it; the work is bounded, whatever the value is."""
     if isinstance(value, list | tuple):
         items = [_shown_item(item) for item in value[:_SHOWN_ITEMS]]
@@ -201,6 +201,6 @@ def _shown_item(value: Any) -> str:
     return f"a {type(value).__name__}"
 
 
-def quoted(value: Any, longest: int) -> str:
+def short_text(value: Any, longest: int) -> str:
     """Return what a peer says: the beginning of a text, or a short form of anything else."""
-    return value[:longest] if isinstance(value, str) else shown(value)
+    return value[:longest] if isinstance(value, str) else short_repr(value)

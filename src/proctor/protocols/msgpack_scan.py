@@ -25,7 +25,7 @@ class ScanLimits:
 LIMITS = ScanLimits()
 
 
-class Kind(Enum):
+class ValueKind(Enum):
     """The kinds of values that the scan tells apart."""
 
     SCALAR = "scalar"
@@ -37,18 +37,19 @@ class Kind(Enum):
 
 
 _SCALAR, _TEXT, _BINARY, _ARRAY, _MAP = (
-    Kind.SCALAR,
-    Kind.TEXT,
-    Kind.BINARY,
-    Kind.ARRAY,
-    Kind.MAP,
+    ValueKind.SCALAR,
+    ValueKind.TEXT,
+    ValueKind.BINARY,
+    ValueKind.ARRAY,
+    ValueKind.MAP,
 )
 """An enumeration's members are slow to look up, and a scan does nothing else."""
 _SIZED = {
-    0xD9: (Kind.TEXT, 1), 0xDA: (Kind.TEXT, 2), 0xDB: (Kind.TEXT, 4),
-    0xC4: (Kind.BINARY, 1), 0xC5: (Kind.BINARY, 2), 0xC6: (Kind.BINARY, 4),
-    0xC7: (Kind.EXTENSION, 1), 0xC8: (Kind.EXTENSION, 2), 0xC9: (Kind.EXTENSION, 4),
-    0xDC: (Kind.ARRAY, 2), 0xDD: (Kind.ARRAY, 4), 0xDE: (Kind.MAP, 2), 0xDF: (Kind.MAP, 4),
+    0xD9: (ValueKind.TEXT, 1), 0xDA: (ValueKind.TEXT, 2), 0xDB: (ValueKind.TEXT, 4),
+    0xC4: (ValueKind.BINARY, 1), 0xC5: (ValueKind.BINARY, 2), 0xC6: (ValueKind.BINARY, 4),
+    0xC7: (ValueKind.EXTENSION, 1), 0xC8: (ValueKind.EXTENSION, 2), 0xC9: (ValueKind.EXTENSION, 4),
+    0xDC: (ValueKind.ARRAY, 2), 0xDD: (ValueKind.ARRAY, 4),
+    0xDE: (ValueKind.MAP, 2), 0xDF: (ValueKind.MAP, 4),
 }  # fmt: skip
 """First bytes that are followed by a length: what it is of, and of how many bytes."""
 _FIXED = {
@@ -58,18 +59,20 @@ _FIXED = {
 """First bytes of scalars and short extensions, with the bytes that follow."""
 
 
-def _head(first: int) -> tuple[Kind | None, int, int]:
+def _head(first: int) -> tuple[ValueKind | None, int, int]:
     """Return what begins with a byte: its kind, its size, and how many bytes say more of that."""
     if first < 0x80 or first >= 0xE0:
-        return Kind.SCALAR, 0, 0
+        return ValueKind.SCALAR, 0, 0
     if first < 0xC0:
-        kind = Kind.MAP if first < 0x90 else Kind.ARRAY if first < 0xA0 else Kind.TEXT
-        return kind, first & (0x1F if kind is Kind.TEXT else 0x0F), 0
+        kind = (
+            ValueKind.MAP if first < 0x90 else ValueKind.ARRAY if first < 0xA0 else ValueKind.TEXT
+        )
+        return kind, first & (0x1F if kind is ValueKind.TEXT else 0x0F), 0
     if first in _SIZED:
         sized, size_bytes = _SIZED[first]
-        return sized, int(sized is Kind.EXTENSION), size_bytes  # an extension's type is a byte
+        return sized, int(sized is ValueKind.EXTENSION), size_bytes  # an extension's type is a byte
     if first in _FIXED:
-        return Kind.SCALAR, _FIXED[first], 0
+        return ValueKind.SCALAR, _FIXED[first], 0
     return None, 0, 0
 
 
@@ -84,7 +87,7 @@ class Scan:
         self._limits = limits
         self._values, self._text = limits.values, limits.text_bytes
 
-    def head(self) -> tuple[Kind, int]:
+    def head(self) -> tuple[ValueKind, int]:
         """Read the head of a value; return its kind and its length in bytes, entries or items.
 
         Raises:
@@ -158,7 +161,7 @@ class Scan:
             self.skip()
             return None
         kind, size = self.head()
-        if kind is not Kind.TEXT or size > longest:
+        if kind is not ValueKind.TEXT or size > longest:
             raise ProtocolError(f"{what} is not a text of at most {longest} bytes")
         begins, self.place = self.place, self.place + size
         try:

@@ -7,7 +7,7 @@ from typing import Any
 
 from proctor.errors import ProtocolError
 from proctor.features import Array
-from proctor.protocols.msgpack_arrays import array_of, raw_bytes, shown
+from proctor.protocols.msgpack_arrays import decode_array, raw_bytes, short_repr
 
 _MAGIC = b"\x93NUMPY"
 _LENGTHS = {1: "<H", 2: "<I", 3: "<I"}
@@ -44,11 +44,11 @@ def read_npy(data: Any) -> Array:
     try:
         dtype, fortran_order, shape = _read_header(header.decode("latin-1"))
     except ProtocolError:
-        raise ProtocolError(f"an array's .npy begins with {shown(header)}") from None
+        raise ProtocolError(f"an array's .npy begins with {short_repr(header)}") from None
     numbers = memoryview(data)[ends:]
     if fortran_order:
-        return array_of(numbers, dtype, shape[::-1]).T
-    return array_of(numbers, dtype, shape)
+        return decode_array(numbers, dtype, shape[::-1]).T
+    return decode_array(numbers, dtype, shape)
 
 
 def _read_header(text: str) -> tuple[str, bool, tuple[int, ...]]:

@@ -18,20 +18,20 @@ from proctor.protocols.inference_messages import (
     InferenceReply,
     InferenceRequest,
     ServerInfo,
-    episode_tree,
-    server_info_from,
-    with_episode,
+    decode_episode_request,
+    encode_episode,
+    parse_server_info,
 )
 from proctor.protocols.msgpack_arrays import (
-    OURS,
-    array_of,
+    PROCTOR_KEY,
+    array_or_none,
     bad_frame,
-    flat,
-    number_of,
-    numbers_in,
+    decode_array,
+    decode_scalar,
+    flatten_keys,
     pack,
     raw_bytes,
-    text_of,
+    require_text,
     unpack_map,
 )
 
@@ -43,12 +43,12 @@ _ACTIONS, _TIMING = "actions", "server_timing"
 _ARRAY, _NUMBER = b"__ndarray__", b"__npgeneric__"
 
 
-def encode_request(ask: InferenceRequest) -> bytes:
+def encode_request(request: InferenceRequest) -> bytes:
     """Return a question as a frame."""
-    tree: dict[str, Any] = {key: _tree_of(values) for key, values in ask.observation.items()}
-    tree[PROMPT] = ask.prompt
-    episode = episode_tree(ask)
-    return pack(tree if episode is None else {**tree, OURS: episode})
+    tree: dict[str, Any] = {key: _tree_of(values) for key, values in request.observation.items()}
+    tree[PROMPT] = request.prompt
+    episode = encode_episode(request)
+    return pack(tree if episode is None else {**tree, PROCTOR_KEY: episode})
 
 
 def decode_request(frame: bytes) -> InferenceRequest:
@@ -57,12 +57,12 @@ def decode_request(frame: bytes) -> InferenceRequest:
     Raises:
         WireError: it holds none.
     """
-    told = flat(_map_of(frame))
+    told = flatten_keys(_map_of(frame))
     prompt = told.pop(PROMPT, "")
-    episode = told.pop(OURS, None)
-    arrays = {key: numbers_in(value) for key, value in told.items()}
+    episode = told.pop(PROCTOR_KEY, None)
+    arrays = {key: array_or_none(value) for key, value in told.items()}
     seen = {key: values for key, values in arrays.items() if values is not None}
-    return with_episode(seen, text_of(prompt, PROMPT), episode)
+    return decode_episode_request(seen, require_text(prompt, PROMPT), episode)
 
 
 def encode_reply(actions: Array, timing: Mapping[str, float]) -> bytes:
@@ -77,7 +77,7 @@ def decode_reply(frame: bytes | str) -> InferenceReply:
         WireError: it holds neither.
     """
     if isinstance(frame, str):
-        return InferenceReply(trouble=frame)
+        return InferenceReply(error=frame)
     actions = _map_of(frame).get(_ACTIONS)
     if not isinstance(actions, np.ndarray):
         raise bad_frame(f"it holds no array called {_ACTIONS!r}", frame)
@@ -87,7 +87,7 @@ def decode_reply(frame: bytes | str) -> InferenceReply:
 def encode_metadata(about: ServerInfo) -> bytes:
     """Return what the server says first."""
     said = {"policy": about.policy, "action_horizon": about.n_action_steps}
-    return pack({**said, OURS: about.tree()})
+    return pack({**said, PROCTOR_KEY: about.tree()})
 
 
 def decode_metadata(frame: bytes | str) -> ServerInfo | None:
@@ -98,7 +98,7 @@ def decode_metadata(frame: bytes | str) -> ServerInfo | None:
     """
     if isinstance(frame, str):
         raise bad_frame("the server begins with a text", frame[:100].encode("utf-8", "replace"))
-    return server_info_from(_map_of(frame).get(OURS))
+    return parse_server_info(_map_of(frame).get(PROCTOR_KEY))
 
 
 def _map_of(frame: bytes) -> dict[Any, Any]:
@@ -128,7 +128,7 @@ def _read(tree: Any) -> Any:
     if not isinstance(tree, dict):
         return tree
     if _ARRAY in tree:
-        return array_of(tree.get(b"data"), tree.get(b"dtype"), tree.get(b"shape"))
+        return decode_array(tree.get(b"data"), tree.get(b"dtype"), tree.get(b"shape"))
     if _NUMBER in tree:
-        return number_of(tree.get(b"data"), tree.get(b"dtype"))
+        return decode_scalar(tree.get(b"data"), tree.get(b"dtype"))
     return {key: _read(value) for key, value in tree.items()}

@@ -15,9 +15,16 @@ import numpy as np
 
 from proctor.errors import ProtocolError
 from proctor.features import Array
-from proctor.protocols.msgpack_arrays import array_of
+from proctor.protocols.msgpack_arrays import decode_array
 from proctor.protocols.pickle_budget import Budget
-from proctor.protocols.pickle_names import STORAGE_CALL, Name, RecordShell, Shell, Storage, named
+from proctor.protocols.pickle_names import (
+    STORAGE_CALL,
+    AllowedGlobal,
+    PendingObject,
+    PendingRecord,
+    StorageType,
+    allowed_global,
+)
 
 _MAX_MARKS = 64
 _MAX_LINE = 1024
@@ -25,7 +32,7 @@ _MAX_INT_BYTES = 16
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 
 
-class Machine:
+class PickleMachine:
     """Runs one pickle from ``place`` on."""
 
     def __init__(self, data: bytes, budget: Budget, place: int = 0, *, inner: bool = False):
@@ -141,13 +148,13 @@ class Machine:
 
     def _global_line(self, _: Any) -> None:
         module, name = self._line().decode(), self._line().decode()
-        self._stack.append(named(module, name))
+        self._stack.append(allowed_global(module, name))
 
     def _global(self, _: Any) -> None:
         name, module = self._stack.pop(), self._stack.pop()
         if not isinstance(module, str) or not isinstance(name, str):
             raise ProtocolError("a pickle names something by what is no text")
-        self._stack.append(named(module, name))
+        self._stack.append(allowed_global(module, name))
 
     def _reduce(self, _: Any) -> None:
         args, name = self._stack.pop(), self._stack.pop()
@@ -155,20 +162,20 @@ class Machine:
 
     def _new_record(self, _: Any) -> None:
         _, made = self._stack.pop(), self._stack.pop()
-        if not isinstance(made, Name) or made.record is None:
+        if not isinstance(made, AllowedGlobal) or made.record is None:
             raise ProtocolError("a pickle makes an object of what is refused")
-        self._stack.append(RecordShell(made.record))
+        self._stack.append(PendingRecord(made.record))
 
     def _build(self, _: Any) -> None:
         state = self._stack.pop()
-        self._top(Shell).set(state)
+        self._top(PendingObject).set_state(state)
 
     def _persistent(self, _: Any) -> None:
         self._stack.append(_storage_type(self._stack.pop()))
 
     def _called(self, name: Any, args: Any) -> Any:
         """Return what one of our own functions makes of ``args``."""
-        if not isinstance(name, Name) or not isinstance(args, tuple):
+        if not isinstance(name, AllowedGlobal) or not isinstance(args, tuple):
             raise ProtocolError("a pickle calls what is refused")
         if name.machine_call is not None:
             return self._called_here(name.machine_call, args)
@@ -222,12 +229,12 @@ def _pairs(items: list[Any]) -> dict[str, Any]:
     return dict(zip(items[::2], items[1::2], strict=True))
 
 
-def _storage_type(told: Any) -> Storage:
+def _storage_type(told: Any) -> StorageType:
     """Return which numbers a storage holds."""
-    if isinstance(told, tuple) and len(told) > 1 and isinstance(told[1], Name):
+    if isinstance(told, tuple) and len(told) > 1 and isinstance(told[1], AllowedGlobal):
         kind = told[1].storage
         if kind is not None:
-            return Storage(kind)
+            return StorageType(kind)
     raise ProtocolError("a pickle points to what is not in it")
 
 
@@ -235,72 +242,72 @@ def _storage(data: bytes, budget: Budget) -> Array:
     """Return the numbers in what torch writes of a storage: five pickles, a count, raw bytes."""
     place, found = 0, []
     for _ in range(5):
-        machine = Machine(data, budget, place, inner=True)
+        machine = PickleMachine(data, budget, place, inner=True)
         found.append(machine.run())
         place = machine.place
     magic, numbers = found[0], found[3]
-    if type(magic) is not int or magic != _LEGACY_MAGIC or not isinstance(numbers, Storage):
+    if type(magic) is not int or magic != _LEGACY_MAGIC or not isinstance(numbers, StorageType):
         raise ProtocolError("a tensor's storage is of a kind that is not read")
     rest = memoryview(data)[place + 8 :]
     dtype = np.dtype(numbers.dtype)
     if struct.unpack_from("<q", data, place)[0] * dtype.itemsize != len(rest):
         raise ProtocolError("a tensor's storage is not as long as it says")
-    return array_of(rest, numbers.dtype, (len(rest) // dtype.itemsize,))
+    return decode_array(rest, numbers.dtype, (len(rest) // dtype.itemsize,))
 
 
 _STOP = pickle.STOP[0]
 _SIZES = {form: struct.calcsize(form) for form in ("<B", "<H", "<I", "<Q", "<i", ">d")}
-_OPCODES: dict[bytes, tuple[Callable[[Machine, Any], None], Any]] = {
-    pickle.NONE: (Machine._constant, lambda: None),
-    pickle.NEWTRUE: (Machine._constant, lambda: True),
-    pickle.NEWFALSE: (Machine._constant, lambda: False),
-    pickle.EMPTY_LIST: (Machine._constant, list),
-    pickle.EMPTY_DICT: (Machine._constant, dict),
-    pickle.EMPTY_TUPLE: (Machine._constant, tuple),
-    pickle.BININT: (Machine._number, "<i"),
-    pickle.BININT1: (Machine._number, "<B"),
-    pickle.BININT2: (Machine._number, "<H"),
-    pickle.BINFLOAT: (Machine._number, ">d"),
-    pickle.LONG1: (Machine._integer, "<B"),
-    pickle.LONG4: (Machine._integer, "<i"),
-    pickle.SHORT_BINUNICODE: (Machine._text, "<B"),
-    pickle.BINUNICODE: (Machine._text, "<I"),
-    pickle.BINUNICODE8: (Machine._text, "<Q"),
-    pickle.SHORT_BINBYTES: (Machine._bytes, "<B"),
-    pickle.BINBYTES: (Machine._bytes, "<I"),
-    pickle.BINBYTES8: (Machine._bytes, "<Q"),
-    pickle.BYTEARRAY8: (Machine._bytes, "<Q"),
-    pickle.TUPLE1: (Machine._small_tuple, 1),
-    pickle.TUPLE2: (Machine._small_tuple, 2),
-    pickle.TUPLE3: (Machine._small_tuple, 3),
-    pickle.BINPUT: (Machine._put, "<B"),
-    pickle.LONG_BINPUT: (Machine._put, "<I"),
-    pickle.BINGET: (Machine._get, "<B"),
-    pickle.LONG_BINGET: (Machine._get, "<I"),
-    pickle.MEMOIZE: (Machine._memoize, None),
-    pickle.PROTO: (Machine._skip, 1),
-    pickle.FRAME: (Machine._skip, 8),
-    pickle.INT: (Machine._integer_line, True),
-    pickle.LONG: (Machine._integer_line, False),
-    pickle.FLOAT: (Machine._float_line, None),
-    pickle.UNICODE: (Machine._text_line, None),
-    pickle.PUT: (Machine._put_line, None),
-    pickle.GET: (Machine._get_line, None),
-    pickle.MARK: (Machine._mark, None),
-    pickle.POP: (Machine._pop, None),
-    pickle.POP_MARK: (Machine._pop_mark, None),
-    pickle.TUPLE: (Machine._collect, tuple),
-    pickle.LIST: (Machine._collect, list),
-    pickle.DICT: (Machine._collect, _pairs),
-    pickle.APPEND: (Machine._append, False),
-    pickle.APPENDS: (Machine._append, True),
-    pickle.SETITEM: (Machine._set_items, False),
-    pickle.SETITEMS: (Machine._set_items, True),
-    pickle.GLOBAL: (Machine._global_line, None),
-    pickle.STACK_GLOBAL: (Machine._global, None),
-    pickle.REDUCE: (Machine._reduce, None),
-    pickle.NEWOBJ: (Machine._new_record, None),
-    pickle.BUILD: (Machine._build, None),
-    pickle.BINPERSID: (Machine._persistent, None),
+_OPCODES: dict[bytes, tuple[Callable[[PickleMachine, Any], None], Any]] = {
+    pickle.NONE: (PickleMachine._constant, lambda: None),
+    pickle.NEWTRUE: (PickleMachine._constant, lambda: True),
+    pickle.NEWFALSE: (PickleMachine._constant, lambda: False),
+    pickle.EMPTY_LIST: (PickleMachine._constant, list),
+    pickle.EMPTY_DICT: (PickleMachine._constant, dict),
+    pickle.EMPTY_TUPLE: (PickleMachine._constant, tuple),
+    pickle.BININT: (PickleMachine._number, "<i"),
+    pickle.BININT1: (PickleMachine._number, "<B"),
+    pickle.BININT2: (PickleMachine._number, "<H"),
+    pickle.BINFLOAT: (PickleMachine._number, ">d"),
+    pickle.LONG1: (PickleMachine._integer, "<B"),
+    pickle.LONG4: (PickleMachine._integer, "<i"),
+    pickle.SHORT_BINUNICODE: (PickleMachine._text, "<B"),
+    pickle.BINUNICODE: (PickleMachine._text, "<I"),
+    pickle.BINUNICODE8: (PickleMachine._text, "<Q"),
+    pickle.SHORT_BINBYTES: (PickleMachine._bytes, "<B"),
+    pickle.BINBYTES: (PickleMachine._bytes, "<I"),
+    pickle.BINBYTES8: (PickleMachine._bytes, "<Q"),
+    pickle.BYTEARRAY8: (PickleMachine._bytes, "<Q"),
+    pickle.TUPLE1: (PickleMachine._small_tuple, 1),
+    pickle.TUPLE2: (PickleMachine._small_tuple, 2),
+    pickle.TUPLE3: (PickleMachine._small_tuple, 3),
+    pickle.BINPUT: (PickleMachine._put, "<B"),
+    pickle.LONG_BINPUT: (PickleMachine._put, "<I"),
+    pickle.BINGET: (PickleMachine._get, "<B"),
+    pickle.LONG_BINGET: (PickleMachine._get, "<I"),
+    pickle.MEMOIZE: (PickleMachine._memoize, None),
+    pickle.PROTO: (PickleMachine._skip, 1),
+    pickle.FRAME: (PickleMachine._skip, 8),
+    pickle.INT: (PickleMachine._integer_line, True),
+    pickle.LONG: (PickleMachine._integer_line, False),
+    pickle.FLOAT: (PickleMachine._float_line, None),
+    pickle.UNICODE: (PickleMachine._text_line, None),
+    pickle.PUT: (PickleMachine._put_line, None),
+    pickle.GET: (PickleMachine._get_line, None),
+    pickle.MARK: (PickleMachine._mark, None),
+    pickle.POP: (PickleMachine._pop, None),
+    pickle.POP_MARK: (PickleMachine._pop_mark, None),
+    pickle.TUPLE: (PickleMachine._collect, tuple),
+    pickle.LIST: (PickleMachine._collect, list),
+    pickle.DICT: (PickleMachine._collect, _pairs),
+    pickle.APPEND: (PickleMachine._append, False),
+    pickle.APPENDS: (PickleMachine._append, True),
+    pickle.SETITEM: (PickleMachine._set_items, False),
+    pickle.SETITEMS: (PickleMachine._set_items, True),
+    pickle.GLOBAL: (PickleMachine._global_line, None),
+    pickle.STACK_GLOBAL: (PickleMachine._global, None),
+    pickle.REDUCE: (PickleMachine._reduce, None),
+    pickle.NEWOBJ: (PickleMachine._new_record, None),
+    pickle.BUILD: (PickleMachine._build, None),
+    pickle.BINPERSID: (PickleMachine._persistent, None),
 }
 _DISPATCH = {opcode[0]: does for opcode, does in _OPCODES.items()}

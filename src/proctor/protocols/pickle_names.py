@@ -10,7 +10,7 @@ import numpy as np
 
 from proctor.errors import ProtocolError
 from proctor.features import Array
-from proctor.protocols.msgpack_arrays import array_of, shown
+from proctor.protocols.msgpack_arrays import decode_array, short_repr
 
 _RECORDS = ("TimedObservation", "TimedAction", "RemotePolicyConfig")
 _STORAGES = {
@@ -37,10 +37,10 @@ class Record:
     fields: Mapping[str, Any]
 
 
-class Shell:
+class PendingObject:
     """What a name in a pickle stands for while it is read."""
 
-    def set(self, state: Any) -> None:
+    def set_state(self, state: Any) -> None:
         """Take the state that the pickle gives it."""
         raise ProtocolError("a pickle gives a state to what has none")
 
@@ -49,14 +49,14 @@ class Shell:
         raise ProtocolError("a pickle leaves something unfinished")
 
 
-class RecordShell(Shell):
+class PendingRecord(PendingObject):
     """A record without its fields yet."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self.state: dict[str, Any] = {}
 
-    def set(self, state: Any) -> None:
+    def set_state(self, state: Any) -> None:
         """Take the fields."""
         if not isinstance(state, dict):
             raise ProtocolError(f"a {self.kind} has no fields")
@@ -67,21 +67,21 @@ class RecordShell(Shell):
         return Record(self.kind, self.state)
 
 
-class _Dtype(Shell):
+class _Dtype(PendingObject):
     def __init__(self, *args: Any) -> None:
         self.name = args[0] if args else None
 
-    def set(self, state: Any) -> None:
+    def set_state(self, state: Any) -> None:
         order = state[1] if isinstance(state, tuple) and len(state) > 1 else None
         if order in ("<", ">") and isinstance(self.name, str):
             self.name = order + self.name.lstrip("<>=|")
 
 
-class _ArrayShell(Shell):
+class _ArrayShell(PendingObject):
     def __init__(self, *args: Any) -> None:
         self.array: Array | None = None
 
-    def set(self, state: Any) -> None:
+    def set_state(self, state: Any) -> None:
         if not isinstance(state, tuple) or len(state) != 5:
             raise ProtocolError("an array has no state")
         _, shape, dtype, fortran, data = state
@@ -94,7 +94,7 @@ class _ArrayShell(Shell):
 
 
 @dataclass(frozen=True)
-class Storage(Shell):
+class StorageType(PendingObject):
     """Which numbers a tensor's storage holds."""
 
     dtype: str
@@ -105,8 +105,8 @@ def _array(data: Any, dtype: Any, shape: Any, *, fortran: bool = False) -> Array
     if isinstance(shape, int):
         shape = (shape,)
     if fortran and isinstance(shape, tuple | list):
-        return array_of(data, named, tuple(reversed(shape))).T
-    return array_of(data, named, shape)
+        return decode_array(data, named, tuple(reversed(shape))).T
+    return decode_array(data, named, shape)
 
 
 def _scalar(dtype: Any, data: Any = b"") -> Array:
@@ -123,7 +123,7 @@ def _tensor(storage: Any, offset: Any, size: Any, stride: Any, *rest: Any) -> Ar
         raise ProtocolError("a tensor has no storage")
     sides = size if isinstance(size, tuple) else ()
     if len(sides) > _MAX_AXES or not all(_is_side(side, storage.size) for side in sides):
-        raise ProtocolError(f"{shown(size)} is no shape of a tensor")
+        raise ProtocolError(f"{short_repr(size)} is no shape of a tensor")
     dense = tuple(int(np.prod(sides[axis + 1 :])) for axis in range(len(sides)))
     count = dense[0] * sides[0] if sides else 1
     if count > 1 and stride != dense:
@@ -151,7 +151,7 @@ _CALLS: dict[tuple[str, str], Callable[..., Any]] = {
 
 
 @dataclass(frozen=True)
-class Name:
+class AllowedGlobal:
     """A name in a pickle that may be called, or made an object of."""
 
     call: Callable[..., Any] | None = None
@@ -161,20 +161,20 @@ class Name:
     storage: str | None = None
 
 
-def named(module: str, name: str) -> Name:
+def allowed_global(module: str, name: str) -> AllowedGlobal:
     """Return what a name stands for.
 
     Raises:
         WireError: it is none of LeRobot's.
     """
     if module.partition(".")[0] == "lerobot" and name in _RECORDS:
-        return Name(record=name)
+        return AllowedGlobal(record=name)
     if (module, name) in _CALLS:
-        return Name(call=_CALLS[module, name])
+        return AllowedGlobal(call=_CALLS[module, name])
     if (module, name) in (STORAGE_CALL, TEXT_CALL):
-        return Name(machine_call=(module, name))
+        return AllowedGlobal(machine_call=(module, name))
     if module == "torch" and name in _STORAGES:
-        return Name(storage=_STORAGES[name])
+        return AllowedGlobal(storage=_STORAGES[name])
     if (module, name) == ("numpy", "ndarray"):
-        return Name()
+        return AllowedGlobal()
     raise ProtocolError(f"a pickle asks for {module}.{name}, which is refused")

@@ -15,8 +15,8 @@ import numpy as np
 from proctor.errors import ProtocolError
 from proctor.protocols.msgpack_arrays import bad_frame
 from proctor.protocols.pickle_budget import Budget
-from proctor.protocols.pickle_machine import Machine
-from proctor.protocols.pickle_names import Record, Shell
+from proctor.protocols.pickle_machine import PickleMachine
+from proctor.protocols.pickle_names import PendingObject, Record
 
 _MAX_NODES, _MAX_DEPTH = 10_000, 32
 
@@ -28,7 +28,7 @@ def load(frame: bytes) -> Any:
         WireError: it holds anything else, or too much, or is none.
     """
     try:
-        return _finished(Machine(frame, Budget()).run(), [_MAX_NODES], _MAX_DEPTH)
+        return _finished(PickleMachine(frame, Budget()).run(), [_MAX_NODES], _MAX_DEPTH)
     except ProtocolError as error:
         raise bad_frame(str(error), frame) from None
     except (IndexError, KeyError, TypeError, ValueError, OverflowError, struct.error) as error:
@@ -41,7 +41,7 @@ def _finished(value: Any, left: list[int], depth: int) -> Any:
     left[0] -= 1
     if left[0] < 0 or depth < 0:
         raise ProtocolError("a pickle holds too many things, or is nested too deep")
-    if isinstance(value, Shell):
+    if isinstance(value, PendingObject):
         value = value.value()
     if isinstance(value, Record):
         fields = {k: _finished(v, left, depth - 1) for k, v in value.fields.items()}

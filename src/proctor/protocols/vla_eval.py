@@ -17,29 +17,29 @@ import numpy as np
 
 from proctor.errors import ProtocolError
 from proctor.features import Array
+from proctor.protocols.images import FORMATS, decode_image, image_size
 from proctor.protocols.inference_messages import (
     InferenceReply,
     InferenceRequest,
     ServerInfo,
-    episode_tree,
-    server_info_from,
-    with_episode,
+    decode_episode_request,
+    encode_episode,
+    parse_server_info,
 )
 from proctor.protocols.msgpack_arrays import (
-    MOST_BYTES,
-    OURS,
-    array_of,
+    MAX_MESSAGE_BYTES,
+    PROCTOR_KEY,
+    array_or_none,
     bad_frame,
-    flat,
-    numbers_in,
+    decode_array,
+    flatten_keys,
     pack,
-    quoted,
     raw_bytes,
-    shown,
-    text_of,
+    require_text,
+    short_repr,
+    short_text,
     unpack_map,
 )
-from proctor.protocols.pictures import FORMATS, decode_picture, picture_size
 from proctor.types import EpisodeSpec
 from proctor.version import __version__
 
@@ -52,7 +52,7 @@ _TASK, _ACTIONS = "task_description", "actions"
 _ARRAY, _IMAGE = "__ndarray__", "__image__"
 
 
-class Kind(Enum):
+class MessageType(Enum):
     """What a frame is."""
 
     HELLO = "hello"
@@ -67,7 +67,7 @@ class Kind(Enum):
 class Message:
     """One frame."""
 
-    kind: Kind
+    kind: MessageType
     payload: Mapping[Any, Any]
     seq: int = 0
 
@@ -79,8 +79,8 @@ def encode(message: Message) -> bytes:
     return pack({**told, "timestamp": time.time()})
 
 
-def decode(frame: bytes | str, most_bytes: int = MOST_BYTES) -> Message:
-    """Return the message in a frame; ``most_bytes``: the most that its pictures may decode to.
+def decode(frame: bytes | str, max_bytes: int = MAX_MESSAGE_BYTES) -> Message:
+    """Return the message in a frame; ``max_bytes``: the most that its pictures may decode to.
 
     Raises:
         WireError: it holds none.
@@ -90,7 +90,7 @@ def decode(frame: bytes | str, most_bytes: int = MOST_BYTES) -> Message:
     tree = unpack_map(frame)
     try:
         kind, seq = _kind_of(tree.get("type")), tree.get("seq")
-        _check_pictures(tree.get("payload"), most_bytes)
+        _check_pictures(tree.get("payload"), max_bytes)
         payload = _read(tree.get("payload"))
     except ProtocolError as error:
         raise bad_frame(str(error), frame) from None
@@ -101,19 +101,19 @@ def decode(frame: bytes | str, most_bytes: int = MOST_BYTES) -> Message:
     return Message(kind, payload, seq)
 
 
-def _kind_of(named: Any) -> Kind:
+def _kind_of(named: Any) -> MessageType:
     try:
-        return Kind(quoted(named, 50))
+        return MessageType(short_text(named, 50))
     except ValueError:
-        raise ProtocolError(f"{shown(named)} is no type of a message") from None
+        raise ProtocolError(f"{short_repr(named)} is no type of a message") from None
 
 
-def hello(about: ServerInfo | None = None) -> dict[str, Any]:
+def hello_payload(about: ServerInfo | None = None) -> dict[str, Any]:
     """Return what a client says first, or with ``about`` a server."""
     told = {"harness_version": f"proctor {__version__}", "protocol_version": _VERSION}
     if about is None:
-        return {**told, OURS: True}
-    return {**told, "model_server": about.policy, "capabilities": {}, OURS: about.tree()}
+        return {**told, PROCTOR_KEY: True}
+    return {**told, "model_server": about.policy, "capabilities": {}, PROCTOR_KEY: about.tree()}
 
 
 def decode_hello(message: Message, frame: bytes | str) -> ServerInfo | None:
@@ -122,28 +122,28 @@ def decode_hello(message: Message, frame: bytes | str) -> ServerInfo | None:
     Raises:
         WireError: it is no hello; ``frame`` is what came.
     """
-    if message.kind is not Kind.HELLO:
+    if message.kind is not MessageType.HELLO:
         raise _bad(f"the server answers hello with {message.kind.value}", frame)
-    return server_info_from(message.payload.get(OURS))
+    return parse_server_info(message.payload.get(PROCTOR_KEY))
 
 
-def is_ours(message: Message) -> bool:
+def is_proctor_client(message: Message) -> bool:
     """Whether a hello comes from a client of ours, which plays whole chunks."""
-    return message.payload.get(OURS) is True
+    return message.payload.get(PROCTOR_KEY) is True
 
 
-def observation(ask: InferenceRequest) -> dict[str, Any]:
+def observation_payload(request: InferenceRequest) -> dict[str, Any]:
     """Return a question as a payload; names with slashes become maps inside maps."""
     payload: dict[str, Any] = {}
-    for key, values in ask.observation.items():
+    for key, values in request.observation.items():
         group, slash, name = key.partition("/")
         if slash:
             payload.setdefault(group, {})[name] = values
         else:
             payload[key] = values
-    payload[_TASK] = ask.prompt
-    episode = episode_tree(ask)
-    return payload if episode is None else {**payload, OURS: episode}
+    payload[_TASK] = request.prompt
+    episode = encode_episode(request)
+    return payload if episode is None else {**payload, PROCTOR_KEY: episode}
 
 
 def decode_request(message: Message) -> InferenceRequest:
@@ -152,15 +152,15 @@ def decode_request(message: Message) -> InferenceRequest:
     Raises:
         WireError: it holds none.
     """
-    told = flat(message.payload)
-    episode = told.pop(OURS, None)
-    prompt = text_of(told.pop(_TASK, ""), _TASK)
-    arrays = {key: numbers_in(value) for key, value in told.items()}
+    told = flatten_keys(message.payload)
+    episode = told.pop(PROCTOR_KEY, None)
+    prompt = require_text(told.pop(_TASK, ""), _TASK)
+    arrays = {key: array_or_none(value) for key, value in told.items()}
     seen = {key: values for key, values in arrays.items() if values is not None}
-    return with_episode(seen, prompt, episode)
+    return decode_episode_request(seen, prompt, episode)
 
 
-def actions(chunk: Array) -> dict[str, Any]:
+def actions_payload(chunk: Array) -> dict[str, Any]:
     """Return actions [T, A], or one [A], as a payload."""
     return {_ACTIONS: chunk}
 
@@ -171,15 +171,15 @@ def decode_reply(message: Message, frame: bytes | str) -> InferenceReply:
     Raises:
         WireError: it holds neither; ``frame`` is what came.
     """
-    if message.kind is Kind.ERROR:
-        return InferenceReply(trouble=quoted(message.payload.get("error", message.payload), 8000))
-    found = numbers_in(message.payload.get(_ACTIONS))
-    if message.kind is not Kind.ACTION or found is None:
+    if message.kind is MessageType.ERROR:
+        return InferenceReply(error=short_text(message.payload.get("error", message.payload), 8000))
+    found = array_or_none(message.payload.get(_ACTIONS))
+    if message.kind is not MessageType.ACTION or found is None:
         raise _bad(f"the server answers with {message.kind.value} and no {_ACTIONS!r}", frame)
     return InferenceReply(found[None] if found.ndim == 1 else found)
 
 
-def episode(spec: EpisodeSpec) -> dict[str, Any]:
+def episode_payload(spec: EpisodeSpec) -> dict[str, Any]:
     """Return what is said when an episode begins."""
     return {"task": {"name": spec.task.instruction or spec.task.name, "suite": spec.task.suite}}
 
@@ -208,15 +208,15 @@ def _read(tree: Any) -> Any:
     if _IMAGE in tree:
         return _picture(tree)
     if _ARRAY in tree:
-        return array_of(tree.get("data"), tree.get("dtype"), tree.get("shape"))
+        return decode_array(tree.get("data"), tree.get("dtype"), tree.get("shape"))
     return {key: _read(value) for key, value in tree.items()}
 
 
 def _picture(tree: Mapping[Any, Any]) -> Array:
     data, form = _compressed(tree)
     if form is None:
-        return array_of(data, tree.get("dtype"), tree.get("shape"))
-    return decode_picture(data, form)
+        return decode_array(data, tree.get("dtype"), tree.get("shape"))
+    return decode_image(data, form)
 
 
 def _compressed(tree: Mapping[Any, Any]) -> tuple[Any, str | None]:
@@ -229,7 +229,7 @@ def _compressed(tree: Mapping[Any, Any]) -> tuple[Any, str | None]:
     return data, form
 
 
-def _check_pictures(tree: Any, most_bytes: int) -> None:
+def _check_pictures(tree: Any, max_bytes: int) -> None:
     """Refuse pictures that decode to more than a message may hold; only headers are read.
 
     Raises:
@@ -242,8 +242,8 @@ def _check_pictures(tree: Any, most_bytes: int) -> None:
             waiting.extend(node)
         elif isinstance(node, dict) and _IMAGE in node:
             total += _decoded_bytes(node)
-            if total > most_bytes:
-                raise ProtocolError(f"its pictures decode to more than {most_bytes} bytes")
+            if total > max_bytes:
+                raise ProtocolError(f"its pictures decode to more than {max_bytes} bytes")
         elif isinstance(node, dict):
             waiting.extend(node.values())
 
@@ -252,8 +252,8 @@ def _decoded_bytes(tree: Mapping[Any, Any]) -> int:
     data, form = _compressed(tree)
     if form is None:
         return 0  # they are in the message as they are
-    height, width = picture_size(data, form)
+    height, width = image_size(data, form)
     if tree.get("shape") not in (None, [height, width, 3]):
-        told = shown(tree["shape"])
+        told = short_repr(tree["shape"])
         raise ProtocolError(f"a picture of {height}x{width} says that it is {told}")
     return height * width * 3

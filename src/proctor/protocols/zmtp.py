@@ -46,7 +46,7 @@ def check_greeting(greeting: bytes) -> None:
         raise ProtocolError("no keys are exchanged here")
 
 
-def ready(socket_type: str = "ROUTER") -> bytes:
+def ready_command(socket_type: str = "ROUTER") -> bytes:
     """Return the command that ends a handshake."""
     told = {"Socket-Type": socket_type, "Identity": ""}
     body = b"".join(
@@ -66,7 +66,7 @@ def check_ready(command: bytes) -> None:
         raise ProtocolError(f"no end of a handshake: {command[:20]!r}")
 
 
-def flags_of(byte: int) -> Flags:
+def parse_flags(byte: int) -> Flags:
     """Return what a frame's first byte says.
 
     Raises:
@@ -78,7 +78,7 @@ def flags_of(byte: int) -> Flags:
     return Flags(bool(byte & _MORE), command, 8 if byte & _LONG else 1)
 
 
-def pong(command: bytes) -> bytes | None:
+def pong_reply(command: bytes) -> bytes | None:
     """Return the answer to a heartbeat; None where the command is none."""
     if not command.startswith(_PING):
         return None

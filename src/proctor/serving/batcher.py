@@ -59,61 +59,61 @@ class ClientSession:
     past: deque[Rows] = field(default_factory=deque)
 
 
-Told = Callable[[BatchedReply | ProctorError], None]
+ReplyCallback = Callable[[BatchedReply | ProctorError], None]
 """Hears the answer, or why there is none; called by the policy's thread."""
 
 
 @dataclass(frozen=True)
-class _Waiting:
+class _PendingRequest:
     session: ClientSession
-    ask: InferenceRequest
+    request: InferenceRequest
     rows: Rows
-    tell: Told
+    on_reply: ReplyCallback
     since: float
 
 
-_Item = _Waiting | Callable[[], object] | None
+_Item = _PendingRequest | Callable[[], object] | None
 """A question, something else to do, or the end."""
 
 
 class RequestBatcher:
     """Answers questions in batches, on the policy's thread."""
 
-    def __init__(self, policy: Policy, act: Act, *, most: int, seed: int) -> None:
+    def __init__(self, policy: Policy, act: Act, *, max_batch: int, seed: int) -> None:
         self._policy, self._act = policy, act
-        self.most, self._seed = min(most, policy.spec.rows_at_once or most), seed
+        self.max_batch, self._seed = min(max_batch, policy.spec.rows_at_once or max_batch), seed
         self._numbers = itertools.count()
         self._inbox: queue.SimpleQueue[_Item] = queue.SimpleQueue()
         self._sessions: set[ClientSession] = set()
         self._open = True
-        self._usual_s = 0.0
+        self._mean_call_s = 0.0
         self.batches = self.answered = 0
-        self._thread = threading.Thread(target=self._serve, name="proctor-desk", daemon=True)
+        self._thread = threading.Thread(target=self._serve, name="proctor-batcher", daemon=True)
         self._thread.start()
 
-    def enter(self) -> ClientSession:
+    def open_session(self) -> ClientSession:
         """Return a new guest."""
         session = ClientSession(next(self._numbers))
         self._sessions.add(session)
         return session
 
-    def seated(self, sessions: list[ClientSession], count: int) -> list[ClientSession]:
+    def sessions_for(self, sessions: list[ClientSession], count: int) -> list[ClientSession]:
         """Return so many of a client's guests; more come in, and are its own, if need be."""
         while len(sessions) < count:
-            sessions.append(self.enter())
+            sessions.append(self.open_session())
         return sessions[:count]
 
     def warm_up(self, features: Mapping[str, Feature]) -> None:
         """Have the policy prepare for its batches, until somebody asks."""
 
         def prepare() -> None:
-            for _ in self._policy.warm_up(features, self.most):
+            for _ in self._policy.warm_up(features, self.max_batch):
                 if not self._inbox.empty():
                     return
 
         self._inbox.put(prepare)
 
-    def leave(self, session: ClientSession) -> None:
+    def close_session(self, session: ClientSession) -> None:
         """Forget a guest, and the episode that it was in."""
         self._sessions.discard(session)
         self.end_episode(session)
@@ -122,17 +122,19 @@ class RequestBatcher:
         """Let what the guest asks next be another episode."""
         self._inbox.put(partial(self._end, session))
 
-    def see(self, session: ClientSession, rows: Rows) -> None:
+    def observe(self, session: ClientSession, rows: Rows) -> None:
         """Let the guest see something without a question: policies may look back at it."""
         if self._policy.spec.n_obs_steps > 1:
             self._inbox.put(partial(self._remember, session, rows))
 
-    def ask(self, session: ClientSession, ask: InferenceRequest, rows: Rows, tell: Told) -> None:
+    def submit(
+        self, session: ClientSession, request: InferenceRequest, rows: Rows, on_reply: ReplyCallback
+    ) -> None:
         """Have a question answered; ``rows``: what it is about, by our names."""
         if self._open:
-            self._inbox.put(_Waiting(session, ask, rows, tell, time.perf_counter()))
+            self._inbox.put(_PendingRequest(session, request, rows, on_reply, time.perf_counter()))
         else:
-            tell(ProtocolError("the server is closing"))
+            on_reply(ProtocolError("the server is closing"))
 
     def close(self) -> None:
         """Answer nobody any more, and close the policy."""
@@ -148,15 +150,15 @@ class RequestBatcher:
             item = pending[0]
             if item is None:
                 break
-            if isinstance(item, _Waiting):
+            if isinstance(item, _PendingRequest):
                 self._gather(pending)
                 self._answer(self._batch(pending))
             else:
                 pending.popleft()
                 self._do(item)
         for item in pending:
-            if isinstance(item, _Waiting):
-                item.tell(ProtocolError("the server is closing"))
+            if isinstance(item, _PendingRequest):
+                item.on_reply(ProtocolError("the server is closing"))
         self._do(self._policy.close)
 
     def _fetch(self, pending: deque[_Item]) -> None:
@@ -169,19 +171,19 @@ class RequestBatcher:
 
     def _gather(self, pending: deque[_Item]) -> None:
         """Wait a moment for those who were just answered: they tend to ask again together."""
-        until = time.perf_counter() + min(_LONGEST_WAIT_S, _WAIT_SHARE * self._usual_s)
+        until = time.perf_counter() + min(_LONGEST_WAIT_S, _WAIT_SHARE * self._mean_call_s)
         with contextlib.suppress(queue.Empty):
-            while len(pending) < min(len(self._sessions), self.most):
+            while len(pending) < min(len(self._sessions), self.max_batch):
                 left = until - time.perf_counter()
                 if left <= 0:
                     return
                 pending.append(self._inbox.get(timeout=left))
 
-    def _batch(self, pending: deque[_Item]) -> list[_Waiting]:
-        batch: list[_Waiting] = []
-        while pending and len(batch) < self.most:
+    def _batch(self, pending: deque[_Item]) -> list[_PendingRequest]:
+        batch: list[_PendingRequest] = []
+        while pending and len(batch) < self.max_batch:
             item = pending[0]
-            if not isinstance(item, _Waiting):
+            if not isinstance(item, _PendingRequest):
                 break
             batch.append(item)
             pending.popleft()
@@ -196,65 +198,68 @@ class RequestBatcher:
                 file=sys.stderr,
             )
 
-    def _answer(self, batch: list[_Waiting]) -> None:
+    def _answer(self, batch: list[_PendingRequest]) -> None:
         """Answer all together; what is wrong with one question is nobody else's affair."""
         began = time.perf_counter()
-        asked: list[tuple[_Waiting, Query]] = []
+        asked: list[tuple[_PendingRequest, Query]] = []
         for waiting in batch:
             try:
                 asked.append((waiting, self._query(waiting)))
             except Exception as error:  # noqa: BLE001  not swallowed: whoever waits is told
-                waiting.tell(_said(error))
+                waiting.on_reply(_as_proctor_error(error))
         if not asked:
             return
         try:
-            chunks = self._acted(asked)
+            chunks = self._infer(asked)
         except Exception as error:  # noqa: BLE001  as above
             if len(asked) > 1 and all(query.state is None for _, query in asked):
                 for waiting, _ in asked:  # nothing has moved on: ask again, each on its own
                     self._answer([waiting])
                 return
             for waiting, _ in asked:
-                waiting.tell(_said(error))
+                waiting.on_reply(_as_proctor_error(error))
             return
-        self._tell(asked, chunks, began)
+        self._send_replies(asked, chunks, began)
 
-    def _acted(self, asked: list[tuple[_Waiting, Query]]) -> Sequence[Array] | Array:
+    def _infer(self, asked: list[tuple[_PendingRequest, Query]]) -> Sequence[Array] | Array:
         seen = self._observations([waiting for waiting, _ in asked])
         return self._act(Batch([query for _, query in asked], seen))
 
-    def _tell(
-        self, asked: list[tuple[_Waiting, Query]], chunks: Sequence[Array] | Array, began: float
+    def _send_replies(
+        self,
+        asked: list[tuple[_PendingRequest, Query]],
+        chunks: Sequence[Array] | Array,
+        began: float,
     ) -> None:
         took = time.perf_counter() - began
-        self._usual_s = took if not self.batches else 0.9 * self._usual_s + 0.1 * took
+        self._mean_call_s = took if not self.batches else 0.9 * self._mean_call_s + 0.1 * took
         self.batches += 1
         self.answered += len(asked)
         for (waiting, query), chunk in zip(asked, chunks, strict=True):
             waiting.session.step += len(chunk)
             if np.isfinite(chunk).all():
-                waiting.tell(BatchedReply(chunk, began - waiting.since, took))
+                waiting.on_reply(BatchedReply(chunk, began - waiting.since, took))
             else:
-                waiting.tell(
+                waiting.on_reply(
                     ProtocolError(f"the policy gives NaN or infinity at step {query.step}")
                 )
 
-    def _query(self, waiting: _Waiting) -> Query:
+    def _query(self, waiting: _PendingRequest) -> Query:
         """Return the question as the policy is asked it, in an episode that is begun if need be."""
-        session, ask = waiting.session, waiting.ask
-        spec = ask.episode or self._made_up(session, ask.prompt)
+        session, request = waiting.session, waiting.request
+        spec = request.episode or self._episode_of_session(session, request.prompt)
         same = session.spec is not None and session.spec.key == spec.key
-        if ask.episode is not None:
-            same = same and session.spec == spec and ask.step > 0
+        if request.episode is not None:
+            same = same and session.spec == spec and request.step > 0
         if not same:
             self._end(session)
-            session.state = self._begun(spec, ask.step)
+            session.state = self._new_episode_state(spec, request.step)
         session.spec = spec
-        if ask.episode is not None:
-            session.step = ask.step
+        if request.episode is not None:
+            session.step = request.step
         return Query(spec, session.step, session.state)
 
-    def _begun(self, spec: EpisodeSpec, step: int) -> Any:
+    def _new_episode_state(self, spec: EpisodeSpec, step: int) -> Any:
         """Return the state of an episode that begins: one in its middle has lost what it had."""
         state = self._policy.new_episode(spec)
         if step > 0 and state is not None and self._policy.spec.remembers:
@@ -262,18 +267,18 @@ class RequestBatcher:
             raise ProtocolError(f"what was remembered of {spec} before step {step} is gone")
         return state
 
-    def _made_up(self, session: ClientSession, prompt: str) -> EpisodeSpec:
+    def _episode_of_session(self, session: ClientSession, prompt: str) -> EpisodeSpec:
         """Return an episode for somebody who does not say in which they are."""
         task = Task("served", 0, prompt or "served", prompt, max_steps=_ENDLESS, fps=1)
         return EpisodeSpec(task, session.number, self._seed + session.number)
 
-    def _observations(self, batch: list[_Waiting]) -> dict[str, Array]:
-        rows = [self._seen(waiting) for waiting in batch]
+    def _observations(self, batch: list[_PendingRequest]) -> dict[str, Array]:
+        rows = [self._observation(waiting) for waiting in batch]
         return {key: np.stack([row[key] for row in rows]) for key in self._policy.spec.inputs}
 
-    def _seen(self, waiting: _Waiting) -> Rows:
+    def _observation(self, waiting: _PendingRequest) -> Rows:
         """Return what the policy looks at, [n_obs_steps, ...] a key."""
-        if waiting.ask.history:
+        if waiting.request.history:
             return waiting.rows
         past = self._remember(waiting.session, waiting.rows)
         return {key: _stacked([row[key] for row in past]) for key in waiting.rows}
@@ -297,7 +302,7 @@ class RequestBatcher:
             self._policy.end_episode(state)
 
 
-def _said(error: Exception) -> ProctorError:
+def _as_proctor_error(error: Exception) -> ProctorError:
     return (
         error
         if isinstance(error, ProctorError)

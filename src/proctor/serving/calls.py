@@ -25,7 +25,7 @@ class OpenCalls:
     """
 
     def __init__(self, limits: ServerLimits) -> None:
-        self._idle_s, self._most_waiting = limits.idle_s, limits.most_guests
+        self._idle_s, self._most_waiting = limits.idle_s, limits.max_clients
         self._calls: Counter[str] = Counter()
         self._waiting: dict[asyncio.Timeout, None] = {}
         """Deadlines of calls that wait, the longest silent first."""

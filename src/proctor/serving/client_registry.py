@@ -17,7 +17,7 @@ class RegisteredClient:
     """Somebody; the guests that it asks for, and when it was heard last."""
 
     sessions: list[ClientSession] = field(default_factory=list)
-    heard_at: float = 0.0
+    last_request_at: float = 0.0
 
 
 ClientT = TypeVar("ClientT", bound=RegisteredClient)
@@ -38,16 +38,16 @@ class ClientRegistry(Generic[ClientT]):
         if name not in self._known:
             self._known[name] = self._make()
         client = self._known[name]
-        client.heard_at = now
+        client.last_request_at = now
         self._known.move_to_end(name)
-        while len(self._known) > self._limits.most_guests or self._first_is_silent(now):
+        while len(self._known) > self._limits.max_clients or self._first_is_silent(now):
             self._forget(self._known.popitem(last=False)[1])
         return client
 
     def _first_is_silent(self, now: float) -> bool:
-        return now - next(iter(self._known.values())).heard_at > self._limits.idle_s
+        return now - next(iter(self._known.values())).last_request_at > self._limits.idle_s
 
     def _forget(self, client: ClientT) -> None:
         for session in client.sessions:
-            self._batcher.leave(session)
+            self._batcher.close_session(session)
         client.sessions.clear()

@@ -22,7 +22,7 @@ try:
 except LOAD_ERRORS as error:
     raise import_failure(error, "grpc", "wire", "grpcio") from None
 
-Handler = Callable[[AsyncIterator[bytes], "Call"], Awaitable[bytes]]
+Handler = Callable[[AsyncIterator[bytes], "GrpcCall"], Awaitable[bytes]]
 """Answers a call: its messages, which are read as they are asked for, and the call itself."""
 _STOP_S = 0.2
 _LOG = "grpc._cython.cygrpc"
@@ -40,7 +40,7 @@ class _CallEnded(Exception):
     """The client is gone."""
 
 
-class Call:
+class GrpcCall:
     """A call, as a handler sees it."""
 
     def __init__(self, context: Any, loop: asyncio.AbstractEventLoop) -> None:
@@ -115,7 +115,7 @@ class GrpcServer:
         """Return what gRPC calls on one of its threads."""
 
         async def answered(messages: Iterator[bytes], context: Any) -> bytes:
-            return await handler(self._messages(messages), Call(context, self._loop))
+            return await handler(self._messages(messages), GrpcCall(context, self._loop))
 
         def answer(messages: Iterator[bytes], context: Any) -> bytes:
             work = asyncio.run_coroutine_threadsafe(answered(messages, context), self._loop)

@@ -12,7 +12,7 @@ from proctor.features import STATE, Array, Feature, FeatureKind
 from proctor.policies.remote.names import is_wrist
 from proctor.protocols.inference_messages import InferenceRequest
 
-Parts = tuple[tuple[str, int], ...]
+StateParts = tuple[tuple[str, int], ...]
 """Names and sizes of what a state consists of, in its order."""
 
 
@@ -23,7 +23,7 @@ class Inputs:
     features: Mapping[str, Feature]
     n_obs_steps: int
     language_conditioned: bool = False
-    parts: Parts = ()
+    parts: StateParts = ()
     """Of the state, as the user declares them (--state_parts)."""
 
     @property
@@ -33,7 +33,7 @@ class Inputs:
         return states[0] if len(states) == 1 else STATE if STATE in states else None
 
     @property
-    def state_parts(self) -> Parts:
+    def state_parts(self) -> StateParts:
         """The declared parts of the state; else its numbers, where each has a name of its own."""
         key = self.state_key
         names = () if key is None else self.features[key].names or ()
@@ -58,28 +58,28 @@ class Inputs:
         ours = self.state_key
         return found if ours is None else found | {ours: state}
 
-    def rows(self, ask: InferenceRequest, aliases: Mapping[str, str]) -> dict[str, Array]:
+    def rows(self, request: InferenceRequest, aliases: Mapping[str, str]) -> dict[str, Array]:
         """Return what the policy looks at.
 
         Raises:
             WireError: something is missing or has another shape; with what is wanted.
         """
-        if self.language_conditioned and not (ask.prompt or ask.episode):
+        if self.language_conditioned and not (request.prompt or request.episode):
             raise ProtocolError("the policy needs an instruction: send a prompt")
-        return {key: self._row(key, ask, aliases.get(key, key)) for key in self.features}
+        return {key: self._row(key, request, aliases.get(key, key)) for key in self.features}
 
-    def _row(self, key: str, ask: InferenceRequest, alias: str) -> Array:
+    def _row(self, key: str, request: InferenceRequest, alias: str) -> Array:
         feature = self.features[key]
-        name = key if key in ask.observation else alias
-        if name not in ask.observation:
+        name = key if key in request.observation else alias
+        if name not in request.observation:
             wanted = f"{feature.dtype} {list(feature.shape)}"
             also = "" if alias == key else f" (or {alias!r})"
-            sent = strip_control_codes(", ".join(ask.observation), 300) or "nothing"
+            sent = strip_control_codes(", ".join(request.observation), 300) or "nothing"
             raise ProtocolError(
                 f"the policy wants {key!r}{also}, {wanted}; the client sends {sent}"
             )
-        values = ask.observation[name]
-        shape = (self.n_obs_steps, *feature.shape) if ask.history else feature.shape
+        values = request.observation[name]
+        shape = (self.n_obs_steps, *feature.shape) if request.history else feature.shape
         if values.shape != shape:
             wanted = f"{feature.dtype} {list(shape)}"
             got = f"{values.dtype} {list(values.shape)}"
@@ -91,7 +91,7 @@ class Inputs:
         return values.astype(feature.dtype, copy=False)
 
 
-def declared_parts(flag: Sequence[str], features: Mapping[str, Feature]) -> Parts:
+def parse_state_parts(flag: Sequence[str], features: Mapping[str, Feature]) -> StateParts:
     """Return the parts that --state_parts declares, as NAME:COUNT each.
 
     Raises:

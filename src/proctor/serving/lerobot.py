@@ -18,8 +18,8 @@ from proctor.protocols.msgpack_arrays import pack
 from proctor.protocols.preauth import PRE_AUTH
 from proctor.serving.calls import MOST_CALLS, ClientSilent, OpenCalls
 from proctor.serving.client_registry import ClientRegistry, RegisteredClient
-from proctor.serving.grpc_bridge import Call, GrpcServer, Handler
-from proctor.serving.limits import OpenEndpoint, ServerLimits, cannot_serve
+from proctor.serving.grpc_bridge import GrpcCall, GrpcServer, Handler
+from proctor.serving.limits import OpenEndpoint, ServerLimits, cannot_listen
 from proctor.serving.service import PolicyService
 from proctor.system.loopback import REFUSAL
 from proctor.system.optional import LOAD_ERRORS, import_failure
@@ -55,19 +55,19 @@ async def listen(service: PolicyService, port: int, limits: ServerLimits) -> Ope
         lerobot.SERVICE,
         _Service(service, limits).handlers(),
         [
-            ("grpc.max_receive_message_length", limits.most_bytes + _ROOM),
-            ("grpc.max_send_message_length", limits.most_bytes + _ROOM),
+            ("grpc.max_receive_message_length", limits.max_bytes + _ROOM),
+            ("grpc.max_send_message_length", limits.max_bytes + _ROOM),
             ("grpc.max_connection_idle_ms", int(limits.idle_s * 1000)),
             ("grpc.so_reuseport", 0),
             ("grpc.max_metadata_size", PRE_AUTH[Protocol.LEROBOT].max_bytes),
             ("grpc.absolute_max_metadata_size", PRE_AUTH[Protocol.LEROBOT].max_bytes),
         ],
-        MOST_CALLS * limits.most_guests,
+        MOST_CALLS * limits.max_clients,
     )
     host = f"[{limits.host}]" if ":" in limits.host else limits.host
     bound = server.bind(f"{host}:{port}", _credentials(limits))
     if not bound:
-        raise cannot_serve(limits.host, port, "it is taken, or none of this machine's")
+        raise cannot_listen(limits.host, port, "it is taken, or none of this machine's")
     server.start()
     return OpenEndpoint(bound, server.close)
 
@@ -75,7 +75,7 @@ async def listen(service: PolicyService, port: int, limits: ServerLimits) -> Ope
 def _credentials(limits: ServerLimits) -> Any | None:
     if limits.tls is None:
         return None
-    limits.context()  # says what is wrong with the files
+    limits.ssl_context()  # says what is wrong with the files
     certificate, key = (file.read_bytes() for file in limits.tls)
     return grpc.ssl_server_credentials([(key, certificate)])
 
@@ -101,7 +101,7 @@ class _Service:
     def _unary(self, call: Callable[..., Awaitable[bytes]]) -> Callable[..., Awaitable[bytes]]:
         """Return a call of one message."""
 
-        async def unary(parts: AsyncIterator[bytes], context: Call) -> bytes:
+        async def unary(parts: AsyncIterator[bytes], context: GrpcCall) -> bytes:
             return await call(await self._calls.only_message(parts), context)
 
         return unary
@@ -109,13 +109,13 @@ class _Service:
     def _guarded(self, call: Callable[..., Awaitable[bytes]]) -> Callable[..., Awaitable[bytes]]:
         """Return a call that only those with the key may make, and that says what is wrong."""
 
-        async def guarded(request: Any, context: Call) -> bytes:
+        async def guarded(request: Any, context: GrpcCall) -> bytes:
             metadata = context.invocation_metadata()
             origins = [str(value) for name, value in metadata if name == "origin"]
             if self._limits.is_foreign_origin(origins):
                 context.abort(grpc.StatusCode.PERMISSION_DENIED, REFUSAL)
             key = str(dict(metadata).get("authorization", "")).removeprefix("Api-Key ")
-            if not self._limits.admits(key):
+            if not self._limits.accepts_key(key):
                 context.abort(grpc.StatusCode.UNAUTHENTICATED, "the API key is wrong")
             if not self._calls.add(context):
                 said = f"a connection has at most {MOST_CALLS} calls at once"
@@ -132,28 +132,28 @@ class _Service:
 
         return guarded
 
-    async def _ready(self, request: bytes, context: Call) -> bytes:
+    async def _ready(self, request: bytes, context: GrpcCall) -> bytes:
         robot = self._robots.client(context.peer())
         robot.newest = asyncio.Queue(maxsize=1)
         for session in robot.sessions:
             self._service.batcher.end_episode(session)
-        about = pack(self._service.about.tree())
+        about = pack(self._service.server_info.tree())
         context.send_initial_metadata(((lerobot.ABOUT_HEADER, about),))
         return b""
 
-    async def _set_up(self, request: bytes, context: Call) -> bytes:
+    async def _set_up(self, request: bytes, context: GrpcCall) -> bytes:
         robot = self._robots.client(context.peer())
         robot.setup = lerobot.decode_setup(request)
-        wanted, ours = robot.setup.path, self._service.about.policy
+        wanted, ours = robot.setup.path, self._service.server_info.policy
         print(
             strip_control_codes(f"lerobot {context.peer()} wants {wanted}: plays {ours}"),
             file=sys.stderr,
         )
         return b""
 
-    async def _observe(self, parts: AsyncIterator[bytes], context: Call) -> bytes:
+    async def _observe(self, parts: AsyncIterator[bytes], context: GrpcCall) -> bytes:
         robot = self._robots.client(context.peer())
-        gathered = lerobot.ObservationAssembler(self._limits.most_bytes)
+        gathered = lerobot.ObservationAssembler(self._limits.max_bytes)
         async for part in self._calls.messages(parts):
             observed = gathered.add(part)
             if observed is not None:
@@ -162,7 +162,7 @@ class _Service:
                 robot.newest.put_nowait(observed)
         return b""
 
-    async def _act(self, request: bytes, context: Call) -> bytes:
+    async def _act(self, request: bytes, context: GrpcCall) -> bytes:
         robot = self._robots.client(context.peer())
         try:
             observed = await asyncio.wait_for(robot.newest.get(), _WAIT_S)
@@ -172,7 +172,7 @@ class _Service:
         ask = lerobot.decode_request(observed, setup or lerobot.PolicySetup("", ""))
         if setup is None and ask.episode is None:
             raise ProtocolError("observations come after SendPolicyInstructions")
-        (session,) = self._service.batcher.seated(robot.sessions, 1)
+        (session,) = self._service.batcher.sessions_for(robot.sessions, 1)
         actions = (await self._service.answer(session, ask, {})).actions
         if ask.episode is not None or setup is None:
             return lerobot.encode_own_actions(actions)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from proctor.errors import UsageError
-from proctor.protocols.msgpack_arrays import MOST_BYTES
+from proctor.protocols.msgpack_arrays import MAX_MESSAGE_BYTES
 from proctor.system.loopback import LOOPBACK, is_own_origin, is_own_request
 
 ROOM_BYTES = 4 * 2**20
@@ -25,7 +25,7 @@ class OpenEndpoint:
     close: Callable[[], Coroutine[Any, Any, None]]
 
 
-def cannot_serve(host: str, port: int, why: str | None) -> UsageError:
+def cannot_listen(host: str, port: int, why: str | None) -> UsageError:
     """Return the error for an address that cannot be served on."""
     return UsageError(f"cannot serve on {host} port {port}: {why}; choose another --port or --host")
 
@@ -43,7 +43,7 @@ def bound_socket(host: str, port: int) -> socket.socket:
         made.bind((host, port))
     except OSError as error:
         made.close()
-        raise cannot_serve(host, port, error.strerror) from None
+        raise cannot_listen(host, port, error.strerror) from None
     return made
 
 
@@ -55,12 +55,12 @@ class ServerLimits:
     api_key: str | None = None
     tls: tuple[Path, Path] | None = None
     """The files of a certificate and of its key."""
-    most_bytes: int = MOST_BYTES
-    most_guests: int = 256
+    max_bytes: int = MAX_MESSAGE_BYTES
+    max_clients: int = 256
     idle_s: float = 600.0
     """How long a guest may say nothing, or take to say or to take something."""
 
-    def admits(self, offered: str | None) -> bool:
+    def accepts_key(self, offered: str | None) -> bool:
         """Whether a key is the right one; without one of ours, any is."""
         if self.api_key is None:
             return True
@@ -78,7 +78,7 @@ class ServerLimits:
         """Return the same for a protocol that shows no Host header."""
         return self.host in LOOPBACK and not is_own_origin(origins)
 
-    def context(self) -> ssl.SSLContext | None:
+    def ssl_context(self) -> ssl.SSLContext | None:
         """Return what a server encrypts with, if it does.
 
         Raises:

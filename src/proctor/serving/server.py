@@ -70,7 +70,7 @@ async def _open(endpoint: Endpoint, service: PolicyService, limits: ServerLimits
             return await lerobot.listen(service, endpoint.port, limits)
 
 
-def check_free(endpoints: Sequence[Endpoint], limits: ServerLimits) -> None:
+def check_ports_free(endpoints: Sequence[Endpoint], limits: ServerLimits) -> None:
     """Refuse ports that are taken: before a policy is read, which may take minutes.
 
     Raises:
@@ -106,7 +106,7 @@ def serving(
     finally:
         for one in opened:
             done(one.close())
-        done(_end_talks())
+        done(_cancel_tasks())
         loop.call_soon_threadsafe(loop.stop)
         thread.join(_START_S)
         if not thread.is_alive():
@@ -136,7 +136,7 @@ class _LoopErrors:
             )
 
 
-async def _end_talks() -> None:
+async def _cancel_tasks() -> None:
     """End what is still being said: nobody is served any more."""
     rest = asyncio.all_tasks() - {asyncio.current_task()}
     for task in rest:

@@ -21,57 +21,57 @@ class PolicyService:
 
     batcher: RequestBatcher
     inputs: Inputs
-    about: ServerInfo
+    server_info: ServerInfo
     once: WarnOnce = field(default_factory=WarnOnce)
     """Says what clients' names stand for."""
 
     @contextlib.contextmanager
     def session(self) -> Iterator[ClientSession]:
         """Enter as a guest, and leave."""
-        session = self.batcher.enter()
+        session = self.batcher.open_session()
         try:
             yield session
         finally:
-            self.batcher.leave(session)
+            self.batcher.close_session(session)
 
     async def answer(
-        self, session: ClientSession, ask: InferenceRequest, aliases: Mapping[str, str]
+        self, session: ClientSession, request: InferenceRequest, aliases: Mapping[str, str]
     ) -> BatchedReply:
         """Return the answer to a question.
 
         Raises:
             ProctorError: it cannot be answered, in one line for whoever asked.
         """
-        rows = self.inputs.rows(ask, aliases)
-        self._say_what_is_what(ask, aliases)
+        rows = self.inputs.rows(request, aliases)
+        self._print_aliases(request, aliases)
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[BatchedReply] = loop.create_future()
 
-        def tell(said: BatchedReply | ProctorError) -> None:
+        def on_reply(said: BatchedReply | ProctorError) -> None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 loop.call_soon_threadsafe(_settle, answer, said)
 
-        self.batcher.ask(session, ask, rows, tell)
+        self.batcher.submit(session, request, rows, on_reply)
         return await answer
 
-    def _say_what_is_what(self, ask: InferenceRequest, aliases: Mapping[str, str]) -> None:
+    def _print_aliases(self, request: InferenceRequest, aliases: Mapping[str, str]) -> None:
         """Print which of a stranger's names stand for what: only its user knows if that is so."""
-        if ask.episode is not None:
+        if request.episode is not None:
             return
-        known = ask.observation
+        known = request.observation
         taken = ", ".join(f"{name} is {key}" for key, name in aliases.items() if key not in known)
         if taken:
             self.once.warn(f"a client's {taken}")
 
-    def see(
-        self, session: ClientSession, ask: InferenceRequest, aliases: Mapping[str, str]
+    def observe(
+        self, session: ClientSession, request: InferenceRequest, aliases: Mapping[str, str]
     ) -> None:
         """Take note of what is seen, without an answer.
 
         Raises:
             WireError: it is not what the policy looks at.
         """
-        self.batcher.see(session, self.inputs.rows(ask, aliases))
+        self.batcher.observe(session, self.inputs.rows(request, aliases))
 
     def health(self) -> dict[str, Any]:
         """Return how it goes."""

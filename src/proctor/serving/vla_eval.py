@@ -10,7 +10,7 @@ from proctor.errors import ProctorError, ProtocolError, strip_control_codes
 from proctor.features import Array
 from proctor.protocols import vla_eval
 from proctor.protocols.inference_messages import InferenceRequest
-from proctor.protocols.vla_eval import Kind, Message
+from proctor.protocols.vla_eval import Message, MessageType
 from proctor.serving.batcher import ClientSession
 from proctor.serving.limits import ServerLimits
 from proctor.serving.service import PolicyService
@@ -29,55 +29,61 @@ class _Client:
 def handler(service: PolicyService, limits: ServerLimits) -> WebSocketHandler:
     """Return the protocol, for a policy."""
 
-    async def hold(line: ClientConnection) -> None:
+    async def handle(connection: ClientConnection) -> None:
         with service.session() as session:
             client = _Client(session)
             while True:
                 seq = 0
                 try:
-                    message = vla_eval.decode(await line.hear(), limits.most_bytes)
+                    message = vla_eval.decode(await connection.receive(), limits.max_bytes)
                     seq = message.seq
                     answer = await _answer(service, client, message)
                 except ProctorError as error:
-                    answer = Message(Kind.ERROR, {"error": strip_control_codes(str(error))}, seq)
+                    answer = Message(
+                        MessageType.ERROR, {"error": strip_control_codes(str(error))}, seq
+                    )
                 if answer is not None:
-                    await line.say(vla_eval.encode(answer))
+                    await connection.send(vla_eval.encode(answer))
 
     pages: dict[str, Callable[[], dict[str, Any]]] = {
         vla_eval.HEALTH_PATH: service.health,
         vla_eval.CONFIG_PATH: lambda: {
-            "max_batch_size": service.batcher.most,
+            "max_batch_size": service.batcher.max_batch,
             "max_wait_time": 0.0,
         },
     }
-    return WebSocketHandler(hold, pages)
+    return WebSocketHandler(handle, pages)
 
 
 async def _answer(service: PolicyService, client: _Client, message: Message) -> Message | None:
     """Return what a message is answered with, if with anything."""
     match message.kind:
-        case Kind.HELLO:
-            client.whole = vla_eval.is_ours(message)
-            return Message(Kind.HELLO, vla_eval.hello(service.about), message.seq)
-        case Kind.EPISODE_START | Kind.EPISODE_END:
+        case MessageType.HELLO:
+            client.whole = vla_eval.is_proctor_client(message)
+            return Message(
+                MessageType.HELLO, vla_eval.hello_payload(service.server_info), message.seq
+            )
+        case MessageType.EPISODE_START | MessageType.EPISODE_END:
             client.left.clear()
             service.batcher.end_episode(client.session)
             return None
-        case Kind.OBSERVATION:
+        case MessageType.OBSERVATION:
             actions = await _actions(service, client, vla_eval.decode_request(message))
-            return Message(Kind.ACTION, vla_eval.actions(actions), message.seq)
+            return Message(MessageType.ACTION, vla_eval.actions_payload(actions), message.seq)
         case _:
             raise ProtocolError(f"a client does not say {message.kind.value}")
 
 
-async def _actions(service: PolicyService, client: _Client, ask: InferenceRequest) -> Array:
-    cameras = [key for key in ask.observation if key.startswith(vla_eval.IMAGES)]
-    state = next((name for name in vla_eval.STATES if name in ask.observation), vla_eval.STATES[0])
+async def _actions(service: PolicyService, client: _Client, request: InferenceRequest) -> Array:
+    cameras = [key for key in request.observation if key.startswith(vla_eval.IMAGES)]
+    state = next(
+        (name for name in vla_eval.STATES if name in request.observation), vla_eval.STATES[0]
+    )
     aliases = service.inputs.aliases(cameras, state)
     if client.left:
-        service.see(client.session, ask, aliases)
+        service.observe(client.session, request, aliases)
         return client.left.pop(0)
-    answered = await service.answer(client.session, ask, aliases)
+    answered = await service.answer(client.session, request, aliases)
     if client.whole:
         return answered.actions
     client.left = list(answered.actions)

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from proctor.errors import strip_control_codes
-from proctor.serving.limits import OpenEndpoint, ServerLimits, bound_socket, cannot_serve
+from proctor.serving.limits import OpenEndpoint, ServerLimits, bound_socket, cannot_listen
 from proctor.system.loopback import REFUSAL
 from proctor.system.optional import LOAD_ERRORS, import_failure
 
@@ -29,14 +29,14 @@ _OPEN_S, _CLOSE_S = 10.0, 1.0
 _MAX_FRAGMENTS, _MAX_TEXT = 4096, 2**16
 """Fragments of a message, and characters of a text that are kept."""
 _WORDS = {"Api-Key", "Bearer"}
-Hold = Callable[["ClientConnection"], Awaitable[None]]
+ClientHandler = Callable[["ClientConnection"], Awaitable[None]]
 
 
 @dataclass(frozen=True)
 class WebSocketHandler:
     """A protocol over WebSockets: who holds a conversation, and what is asked by plain HTTP."""
 
-    hold: Hold
+    handle: ClientHandler
     pages: Mapping[str, Callable[[], Mapping[str, Any] | str]]
     """By path: JSON, or a text."""
 
@@ -53,22 +53,22 @@ class ClientConnection:
         self._waits_since: float | None = None
         """Since when the guest is waited for; None while it waits for us."""
         self._loop = asyncio.get_running_loop()
-        self._timer = self._loop.call_later(idle_s, self._look)
+        self._timer = self._loop.call_later(idle_s, self._check_idle)
 
-    def _look(self) -> None:
+    def _check_idle(self) -> None:
         """Cut the guest off where it was waited for too long. One timer, however much is said."""
         now, since = self._loop.time(), self._waits_since
         due = (now if since is None else since) + self._idle_s
         if due <= now:
             self._socket.transport.abort()
         else:
-            self._timer = self._loop.call_at(due, self._look)
+            self._timer = self._loop.call_at(due, self._check_idle)
 
-    def leave(self) -> None:
+    def stop_idle_timer(self) -> None:
         """Look after the guest no more."""
         self._timer.cancel()
 
-    async def hear(self) -> bytes | str:
+    async def receive(self) -> bytes | str:
         """Return what the guest says next.
 
         Raises:
@@ -77,7 +77,7 @@ class ClientConnection:
         with self._waiting():
             return await self._message()
 
-    async def say(self, frame: bytes | str) -> None:
+    async def send(self, frame: bytes | str) -> None:
         """Send a frame.
 
         Raises:
@@ -120,17 +120,17 @@ async def listen(handler: WebSocketHandler, port: int, limits: ServerLimits) -> 
     """
     sessions: set[ServerConnection] = set()
 
-    async def hold(session: ServerConnection) -> None:
+    async def handle(session: ServerConnection) -> None:
         sessions.add(session)
-        line = ClientConnection(session, limits.idle_s)
+        connection = ClientConnection(session, limits.idle_s)
         try:
             with contextlib.suppress(ClientDisconnected):
-                await handler.hold(line)
+                await handler.handle(connection)
         except Exception as error:
             print(strip_control_codes(f"a guest was left alone: {error!r}"), file=sys.stderr)
             raise
         finally:
-            line.leave()
+            connection.stop_idle_timer()
             sessions.discard(session)
 
     def answer(session: ServerConnection, request: Request) -> Response | None:
@@ -140,29 +140,29 @@ async def listen(handler: WebSocketHandler, port: int, limits: ServerLimits) -> 
         path = urlsplit(request.path).path
         if path in handler.pages:
             return _page(session, handler.pages[path]())
-        if not limits.admits(_key_in(request)):
+        if not limits.accepts_key(_key_in(request)):
             return session.respond(
                 http.HTTPStatus.UNAUTHORIZED, "the API key is missing or wrong\n"
             )
-        if len(sessions) >= limits.most_guests:
+        if len(sessions) >= limits.max_clients:
             return session.respond(http.HTTPStatus.SERVICE_UNAVAILABLE, "too many connections\n")
         return None
 
     try:
         server = await serve(
-            hold,
+            handle,
             sock=bound_socket(limits.host, port),
             process_request=answer,
-            ssl=limits.context(),
+            ssl=limits.ssl_context(),
             compression=None,
-            max_size=limits.most_bytes,
+            max_size=limits.max_bytes,
             max_queue=2,
             open_timeout=_OPEN_S,
             close_timeout=_CLOSE_S,
             logger=_quiet(),
         )
     except OSError as error:
-        raise cannot_serve(limits.host, port, error.strerror) from None
+        raise cannot_listen(limits.host, port, error.strerror) from None
 
     async def close() -> None:
         server.close()
@@ -172,10 +172,10 @@ async def listen(handler: WebSocketHandler, port: int, limits: ServerLimits) -> 
     return OpenEndpoint(server.sockets[0].getsockname()[1], close)
 
 
-def _page(line: ServerConnection, said: Mapping[str, Any] | str) -> Response:
+def _page(connection: ServerConnection, said: Mapping[str, Any] | str) -> Response:
     if isinstance(said, str):
-        return line.respond(http.HTTPStatus.OK, said)
-    response = line.respond(http.HTTPStatus.OK, json.dumps(said))
+        return connection.respond(http.HTTPStatus.OK, said)
+    response = connection.respond(http.HTTPStatus.OK, json.dumps(said))
     del response.headers["Content-Type"]
     response.headers["Content-Type"] = "application/json"
     return response

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from proctor.errors import ProtocolError, strip_control_codes
 from proctor.protocols import zmtp
-from proctor.serving.limits import OpenEndpoint, ServerLimits, bound_socket, cannot_serve
+from proctor.serving.limits import OpenEndpoint, ServerLimits, bound_socket, cannot_listen
 
 _OPEN_S = 10.0
 _BUFFER = 2**20
@@ -27,11 +27,11 @@ _MAX_COMMANDS, _COMMANDS_S = 256, 1.0
 
 
 @dataclass
-class Conversation:
+class ZmqClient:
     """A conversation with one client."""
 
     answer: Callable[[bytes], Awaitable[bytes]]
-    is_known: bool = True
+    authenticated: bool = True
     """Whether the client has shown the key."""
 
 
@@ -39,25 +39,25 @@ class Conversation:
 class ZmqHandler:
     """A protocol of requests and replies."""
 
-    hold: Callable[[], contextlib.AbstractContextManager[Conversation]]
+    handle: Callable[[], contextlib.AbstractContextManager[ZmqClient]]
     """Begins a conversation with somebody, who is answered by what it yields."""
     refuse: Callable[[str], bytes]
     """Says in a reply why there is no answer."""
 
 
-class _GuestLeft(Exception):
+class _Disconnected(Exception):
     """Whoever was on the line is gone, was silent for too long, or speaks something else."""
 
 
 @contextlib.contextmanager
-def _leaving() -> Iterator[None]:
+def _disconnecting() -> Iterator[None]:
     try:
         yield
     except (ProtocolError, OSError, EOFError):  # a time that is over is one of the second
-        raise _GuestLeft from None
+        raise _Disconnected from None
 
 
-class _Line:
+class _ZmqConnection:
     """A connection to one guest."""
 
     def __init__(
@@ -68,11 +68,11 @@ class _Line:
         unknown: asyncio.Semaphore,
     ) -> None:
         self._reader, self._writer = reader, writer
-        self._most_bytes, self._idle_s = limits.most_bytes, limits.idle_s
-        self._heard: asyncio.Queue[bytes | ProtocolError | None] = asyncio.Queue(1)
+        self._max_bytes, self._idle_s = limits.max_bytes, limits.idle_s
+        self._requests: asyncio.Queue[bytes | ProtocolError | None] = asyncio.Queue(1)
         self._unknown = unknown
         """The places for large requests of clients that have not shown the key."""
-        self._has_place = False
+        self._has_slot = False
         self._commands, self._commands_since = 0, 0.0
 
     async def greet(self) -> None:
@@ -81,63 +81,63 @@ class _Line:
         Raises:
             _GuestLeft: it is somebody else, or gone.
         """
-        with _leaving():
+        with _disconnecting():
             async with asyncio.timeout(_OPEN_S):
                 self._writer.write(zmtp.GREETING)
                 zmtp.check_greeting(await self._reader.readexactly(zmtp.GREETING_BYTES))
-                self._writer.write(zmtp.ready())
+                self._writer.write(zmtp.ready_command())
                 flags = await self._flags()
                 zmtp.check_ready(await self._command(await self._size(flags.size_bytes)))
 
-    async def read(self, handler: Conversation) -> None:
+    async def read(self, handler: ZmqClient) -> None:
         """Read requests ahead of who hears them, one at most, so that heartbeats are answered."""
-        with contextlib.suppress(_GuestLeft), _leaving():
+        with contextlib.suppress(_Disconnected), _disconnecting():
             while True:
-                await self._heard.put(await self._request(handler))
-        await self._heard.put(None)
+                await self._requests.put(await self._request(handler))
+        await self._requests.put(None)
 
-    def heed_key(self, handler: Conversation) -> None:
+    def check_key_shown(self, handler: ZmqClient) -> None:
         """Give the place back of a client that has shown the key, and hang up on one that has not.
 
         Raises:
             _GuestLeft: it sent a large request, and no key.
         """
-        if self._has_place:
-            self.give_place()
-            if not handler.is_known:
-                raise _GuestLeft
+        if self._has_slot:
+            self.release_slot()
+            if not handler.authenticated:
+                raise _Disconnected
 
-    def give_place(self) -> None:
+    def release_slot(self) -> None:
         """Give the place for a large request back, if it has one."""
-        if self._has_place:
-            self._has_place = False
+        if self._has_slot:
+            self._has_slot = False
             self._unknown.release()
 
-    async def hear(self) -> bytes | ProtocolError:
+    async def receive(self) -> bytes | ProtocolError:
         """Return the next request, or what is wrong with it.
 
         Raises:
             _GuestLeft: nothing more will come.
         """
-        with _leaving():
+        with _disconnecting():
             async with asyncio.timeout(self._idle_s):
-                heard = await self._heard.get()
+                heard = await self._requests.get()
         if heard is None:
-            raise _GuestLeft
+            raise _Disconnected
         return heard
 
-    async def say(self, reply: bytes) -> None:
+    async def send(self, reply: bytes) -> None:
         """Send a reply.
 
         Raises:
             _GuestLeft: it is not taken.
         """
-        with _leaving():
+        with _disconnecting():
             async with asyncio.timeout(self._idle_s):
                 self._writer.write(zmtp.encode_reply(reply))
                 await self._writer.drain()
 
-    async def _request(self, handler: Conversation) -> bytes | ProtocolError:
+    async def _request(self, handler: ZmqClient) -> bytes | ProtocolError:
         """Read a message to its end, and keep what a request may have."""
         kept: list[bytes] = []
         parts, total, more = 0, 0, True
@@ -145,42 +145,42 @@ class _Line:
             flags = await self._flags()
             size = await self._size(flags.size_bytes)
             if flags.command:
-                await self._heed(await self._command(size))
+                await self._answer_command(await self._command(size))
                 continue
             parts, total, more = parts + 1, total + size, flags.more
             if parts > _MOST_PARTS:
-                await self._heard.put(_no_request(f"more than {_MOST_PARTS}"))
+                await self._requests.put(_invalid_request(f"more than {_MOST_PARTS}"))
                 raise ProtocolError("it does not end")
-            if parts <= _PARTS and total <= self._most_bytes:
-                async with self._place(handler, size):
+            if parts <= _PARTS and total <= self._max_bytes:
+                async with self._slot(handler, size):
                     kept.append(b"".join([piece async for piece in self._pieces(size)]))
             else:
                 kept.clear()
                 async for _ in self._pieces(size):
                     pass
-        if total > self._most_bytes:
+        if total > self._max_bytes:
             return ProtocolError(
-                f"the request is of {total} bytes, at most {self._most_bytes} are taken "
+                f"the request is of {total} bytes, at most {self._max_bytes} are taken "
                 "(--max_message_mb)"
             )
         if parts != _PARTS or kept[0]:
-            return _no_request(f"{parts} in all")
+            return _invalid_request(f"{parts} in all")
         return kept[1]
 
     @contextlib.asynccontextmanager
-    async def _place(self, handler: Conversation, size: int) -> AsyncIterator[None]:
+    async def _slot(self, handler: ZmqClient, size: int) -> AsyncIterator[None]:
         """Let a client without the key wait for its turn to send much, and send it soon."""
-        if handler.is_known or size <= _SMALL_BYTES:
+        if handler.authenticated or size <= _SMALL_BYTES:
             yield
             return
         async with asyncio.timeout(_OPEN_S):
-            if not self._has_place:
+            if not self._has_slot:
                 await self._unknown.acquire()
-                self._has_place = True
+                self._has_slot = True
             yield
 
     async def _flags(self) -> zmtp.Flags:
-        return zmtp.flags_of((await self._reader.readexactly(1))[0])
+        return zmtp.parse_flags((await self._reader.readexactly(1))[0])
 
     async def _size(self, size_bytes: int) -> int:
         return int.from_bytes(await self._reader.readexactly(size_bytes), "big")
@@ -190,14 +190,14 @@ class _Line:
             raise ProtocolError(f"a command of {size} bytes")
         return await self._reader.readexactly(size)
 
-    async def _heed(self, command: bytes) -> None:
+    async def _answer_command(self, command: bytes) -> None:
         now = asyncio.get_running_loop().time()
         if now - self._commands_since > _COMMANDS_S:
             self._commands, self._commands_since = 0, now
         self._commands += 1
         if self._commands > _MAX_COMMANDS:
             raise ProtocolError("too many commands")
-        pong = zmtp.pong(command)
+        pong = zmtp.pong_reply(command)
         if pong is not None:
             self._writer.write(pong)
             await self._writer.drain()
@@ -213,7 +213,7 @@ class _Line:
             yield piece
 
 
-def _no_request(parts: str) -> ProtocolError:
+def _invalid_request(parts: str) -> ProtocolError:
     return ProtocolError(f"a request is one part behind an empty one, as REQ sends it, not {parts}")
 
 
@@ -226,32 +226,32 @@ async def listen(handler: ZmqHandler, port: int, limits: ServerLimits) -> OpenEn
     sessions: set[asyncio.StreamWriter] = set()
     unknown = asyncio.Semaphore(_MAX_UNKNOWN)
 
-    async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(sessions) >= 2 * limits.most_guests:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(sessions) >= 2 * limits.max_clients:
             writer.transport.abort()
             return
-        crowded = len(sessions) >= limits.most_guests
+        crowded = len(sessions) >= limits.max_clients
         sessions.add(writer)
-        line = _Line(reader, writer, limits, unknown)
+        connection = _ZmqConnection(reader, writer, limits, unknown)
         try:
-            with contextlib.suppress(_GuestLeft):
-                await line.greet()
-                with _turned_away(handler) if crowded else handler.hold() as conversation:
-                    await _converse(line, conversation, handler)
+            with contextlib.suppress(_Disconnected):
+                await connection.greet()
+                with _refused_client(handler) if crowded else handler.handle() as conversation:
+                    await _serve_client(connection, conversation, handler)
         except Exception as error:
             print(strip_control_codes(f"a guest was left alone: {error!r}"), file=sys.stderr)
             raise
         finally:
-            line.give_place()
+            connection.release_slot()
             sessions.discard(writer)
             writer.transport.abort()
 
     try:
         server = await asyncio.start_server(
-            hold, sock=bound_socket(limits.host, port), limit=_BUFFER
+            handle, sock=bound_socket(limits.host, port), limit=_BUFFER
         )
     except OSError as error:
-        raise cannot_serve(limits.host, port, error.strerror) from None
+        raise cannot_listen(limits.host, port, error.strerror) from None
 
     async def close() -> None:
         server.close()
@@ -261,32 +261,34 @@ async def listen(handler: ZmqHandler, port: int, limits: ServerLimits) -> OpenEn
     return OpenEndpoint(server.sockets[0].getsockname()[1], close)
 
 
-async def _converse(line: _Line, conversation: Conversation, handler: ZmqHandler) -> None:
+async def _serve_client(
+    connection: _ZmqConnection, conversation: ZmqClient, handler: ZmqHandler
+) -> None:
     """Answer requests, or say what is wrong with them.
 
     Raises:
         _GuestLeft: in the end.
     """
-    reading = asyncio.ensure_future(line.read(conversation))
+    reading = asyncio.ensure_future(connection.read(conversation))
     try:
         refused = 0
         while refused < _MAX_REFUSED:
-            request = await line.hear()
+            request = await connection.receive()
             if isinstance(request, ProtocolError):
                 refused += 1
-                await line.say(handler.refuse(str(request)))
+                await connection.send(handler.refuse(str(request)))
             else:
-                await line.say(await conversation.answer(request))
-                refused = 0 if conversation.is_known else refused + 1
+                await connection.send(await conversation.answer(request))
+                refused = 0 if conversation.authenticated else refused + 1
             del request
-            line.heed_key(conversation)
+            connection.check_key_shown(conversation)
     finally:
         reading.cancel()
 
 
 @contextlib.contextmanager
-def _turned_away(handler: ZmqHandler) -> Iterator[Conversation]:
+def _refused_client(handler: ZmqHandler) -> Iterator[ZmqClient]:
     async def answer(request: bytes) -> bytes:
         return handler.refuse("too many connections (--max_connections)")
 
-    yield Conversation(answer, is_known=False)
+    yield ZmqClient(answer, authenticated=False)

@@ -38,7 +38,7 @@ class PolicyCard:
         return int(self.folder.parent.name)
 
 
-def card_of(policy: PolicyCard, tags: Sequence[str], licence: str | None) -> str:
+def render_card(policy: PolicyCard, tags: Sequence[str], licence: str | None) -> str:
     """Return the text of the page.
 
     Raises:

@@ -69,13 +69,13 @@ class CheckpointEvaluator:
         running = [self._running[0]] if self._running is not None else []
         return frozenset(int(path.name) for path in [*self._waiting, *running])
 
-    def ask(self, checkpoint: Path) -> None:
+    def submit(self, checkpoint: Path) -> None:
         """Play a checkpoint as soon as those before it are done, if it was not already."""
-        if self.played(checkpoint) is None:
+        if self.result_of(checkpoint) is None:
             self._waiting.append(checkpoint)
             self._start_next()
 
-    def played(self, checkpoint: Path) -> EvaluationLogRow | None:
+    def result_of(self, checkpoint: Path) -> EvaluationLogRow | None:
         """Return what came of a checkpoint; None where some episodes are still to be played."""
         overall = self._overall(checkpoint)
         if overall is None:
@@ -89,7 +89,7 @@ class CheckpointEvaluator:
             eval_s=overall.eval_s,
         )
 
-    def done(self) -> Iterator[EvaluationLogRow]:
+    def finished(self) -> Iterator[EvaluationLogRow]:
         """Yield what has come of evaluations since the last call, without waiting."""
         while self._running is not None and self._running[1].poll() is not None:
             checkpoint, process = self._running
@@ -99,12 +99,12 @@ class CheckpointEvaluator:
         unstarted, self._unstarted = self._unstarted, []
         yield from unstarted
 
-    def rest(self) -> Iterator[EvaluationLogRow]:
+    def wait_for_all(self) -> Iterator[EvaluationLogRow]:
         """Wait for all that was asked for, and yield what comes of it."""
         while self._running is not None:
             self._running[1].wait()
-            yield from self.done()
-        yield from self.done()
+            yield from self.finished()
+        yield from self.finished()
 
     def stop(self) -> None:
         """End what is running: its episodes are kept, and a resumed training goes on with them."""
@@ -133,7 +133,7 @@ class CheckpointEvaluator:
         self._folder.mkdir(exist_ok=True)
         with self._log(checkpoint).open("ab") as log:
             return subprocess.Popen(  # noqa: S603  our own command, with the user's own flags
-                [*self._command, *self.words(checkpoint)],
+                [*self._command, *self.eval_flags(checkpoint)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -142,7 +142,7 @@ class CheckpointEvaluator:
     def _log(self, checkpoint: Path) -> Path:
         return self._folder / f"{checkpoint.name}.log"
 
-    def words(self, checkpoint: Path) -> list[str]:
+    def eval_flags(self, checkpoint: Path) -> list[str]:
         """Return the flags of the evaluation of a checkpoint."""
         output = self._folder / checkpoint.name
         if (output / "run.json").is_file():
@@ -159,7 +159,7 @@ class CheckpointEvaluator:
         return [f"--{name}={_text(value)}" for name, value in flags.items() if value is not None]
 
     def _result(self, checkpoint: Path, code: int) -> EvaluationLogRow:
-        found = self.played(checkpoint)
+        found = self.result_of(checkpoint)
         if found is not None:
             return found
         try:

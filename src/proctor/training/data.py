@@ -27,11 +27,11 @@ Batch = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
-class Loading:
+class LoaderSettings:
     """How batches are read."""
 
     processes: int
-    ahead: int
+    prefetch_factor: int
     """Batches that each process is ahead."""
     start_method: str
 
@@ -110,7 +110,7 @@ def batches(
     samples: TrainingSamples,
     order: BatchOrder,
     steps: range,
-    loading: Loading,
+    loading: LoaderSettings,
     device: torch.device,
 ) -> Iterator[Batch]:
     """Yield the batches of ``steps``, on ``device``, in the order of the steps.
@@ -137,14 +137,14 @@ def _loader(
     samples: TrainingSamples,
     order: BatchOrder,
     steps: range,
-    loading: Loading,
+    loading: LoaderSettings,
     device: torch.device,
 ) -> DataLoader[Any]:
     return DataLoader(
         samples,
         batch_sampler=order.batches(steps.start, steps.stop),  # type: ignore[arg-type]
         num_workers=loading.processes,
-        prefetch_factor=loading.ahead if loading.processes else None,
+        prefetch_factor=loading.prefetch_factor if loading.processes else None,
         multiprocessing_context=loading.start_method if loading.processes else None,
         collate_fn=_as_it_is,
         pin_memory=device.type == "cuda",

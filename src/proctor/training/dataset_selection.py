@@ -32,7 +32,7 @@ class DatasetSelection:
     config: TrainConfig
     source: DatasetMetadata
     """What the metadata say."""
-    catalogue: DatasetHandle | None
+    handle: DatasetHandle | None
     """Of a dataset that is here; None: it is streamed."""
     trained_on: tuple[int, ...]
     """Episodes."""
@@ -48,7 +48,7 @@ class DatasetSelection:
         """What the numbers of an action are called; None: nobody says."""
         return self.source.info.feature(ACTION).names
 
-    def require_words(self, policy: str) -> None:
+    def require_instructions(self, policy: str) -> None:
         """Refuse to teach by words where there are none: evaluations refuse such tasks, too.
 
         Raises:
@@ -65,7 +65,7 @@ class DatasetSelection:
                     "(--dataset.exclude_episodes)"
                 )
 
-    def check_texts(self, parts: LoadedCheckpoint, *, resumed: bool) -> list[str]:
+    def check_distinct_instructions(self, parts: LoadedCheckpoint, *, resumed: bool) -> list[str]:
         """Return a warning where the policy of ``parts`` reads two different texts as one.
 
         Raises:
@@ -100,17 +100,17 @@ class DatasetSelection:
         frames = usable_frames(lengths, parts.config.samples().drop_last)
         order = BatchOrder(frames, config.batch_size, config.seed)
         shapes, instruction_encoder = _shapes(parts), parts.instruction_encoder(ConfigUse.TRAINING)
-        if self.catalogue is None:
+        if self.handle is None:
             stream = _open_stream(config, episodes, deltas)
             return TrainingSamples(stream, shapes, instruction_encoder), replace(
                 order, streamed=stream.order
             )
-        dataset = self.catalogue.frames(episodes, deltas, _look(config))
+        dataset = self.handle.frames(episodes, deltas, _look(config))
         if config.dataset.balance_tasks:
             order = replace(order, tasks=self._tasks(episodes)[frames])
         return TrainingSamples(dataset, shapes, instruction_encoder), order
 
-    def judged_by(self, parts: LoadedCheckpoint) -> tuple[TrainingSamples, BatchOrder]:
+    def validation_samples(self, parts: LoadedCheckpoint) -> tuple[TrainingSamples, BatchOrder]:
         """Return what the loss is watched on: held-out samples in their order, each once.
 
         Where there are to be no more than some, the first of every task, as many of each.
@@ -166,8 +166,8 @@ def select_dataset(config: TrainConfig) -> DatasetSelection:
     Raises:
         UsageError: there is no such dataset or episode.
     """
-    catalogue = None if config.dataset.streaming else _catalogue(config)
-    source = _streamed_source(config) if catalogue is None else catalogue.source
+    handle = None if config.dataset.streaming else _catalogue(config)
+    source = _streamed_source(config) if handle is None else handle.source
     episodes = source.episodes
     chosen = _chosen_episodes(config, source.name, len(episodes))
     tasks = [(episodes.tasks[episode][:1] or ("",))[0] for episode in chosen]
@@ -175,7 +175,7 @@ def select_dataset(config: TrainConfig) -> DatasetSelection:
     return DatasetSelection(
         config,
         source,
-        catalogue,
+        handle,
         tuple(chosen[i] for i in kept),
         tuple(chosen[i] for i in held_out),
     )

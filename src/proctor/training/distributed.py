@@ -33,16 +33,16 @@ class DistributedContext:
     """Which of the processes this one is; the only one, where torchrun started none."""
 
     share: ProcessShare = field(default_factory=ProcessShare)
-    local: int = 0
+    local_rank: int = 0
     """Its number on this machine, which is its GPU's too."""
 
     @property
-    def alone(self) -> bool:
+    def is_single_process(self) -> bool:
         """Whether there are no others."""
-        return self.share.of == 1
+        return self.share.world_size == 1
 
     @property
-    def first(self) -> bool:
+    def is_main_process(self) -> bool:
         """Whether this is the process that writes."""
         return self.share.rank == 0
 
@@ -52,25 +52,25 @@ class DistributedContext:
         Raises:
             UsageError: there are fewer GPUs than processes, or they cannot work together.
         """
-        if self.alone or picked.type == "cpu":
+        if self.is_single_process or picked.type == "cpu":
             return picked
         if picked.type != "cuda":
             raise UsageError(f"several processes train on cpu or cuda, not on {picked.type}")
-        if self.local >= torch.cuda.device_count():
+        if self.local_rank >= torch.cuda.device_count():
             raise UsageError(
                 f"there are {torch.cuda.device_count()} GPUs here: give torchrun at most as many "
                 "processes (--nproc_per_node)"
             )
-        torch.cuda.set_device(self.local)
-        return torch.device("cuda", self.local)
+        torch.cuda.set_device(self.local_rank)
+        return torch.device("cuda", self.local_rank)
 
-    def check(self, parallelism: ParallelismSettings) -> None:
+    def check_parallelism(self, parallelism: ParallelismSettings) -> None:
         """Refuse to spread weights over another number of processes than there is.
 
         Raises:
             UsageError: naming the flag.
         """
-        parts, replicas, n = parallelism.dp_shard, parallelism.dp_replicate, self.share.of
+        parts, replicas, n = parallelism.dp_shard, parallelism.dp_replicate, self.share.world_size
         if n % parts:
             raise UsageError(
                 f"--parallelism.dp_shard={parts}: {n} process(es) train here; start a multiple of "
@@ -84,31 +84,31 @@ class DistributedContext:
 
     def mean(self, values: Tensor) -> Tensor:
         """Return the mean over all processes, each of which must ask for it."""
-        if self.alone:
+        if self.is_single_process:
             return values
         total = values.detach().cpu().double()  # not beside the GPU's own traffic
         dist.all_reduce(total)
-        return total / self.share.of
+        return total / self.share.world_size
 
     @contextmanager
-    def one_by_one(self) -> Iterator[None]:
+    def local_main_first(self) -> Iterator[None]:
         """Let the first process of every machine do what is inside before the others.
 
         What it downloads or decodes is there for them; what it refuses is said once.
         """
-        if self.local != 0:
-            self.wait()
+        if self.local_rank != 0:
+            self.barrier()
         yield
-        if self.local == 0:
-            self.wait()
+        if self.local_rank == 0:
+            self.barrier()
 
-    def wait(self) -> None:
+    def barrier(self) -> None:
         """Wait until all processes are here."""
-        if not self.alone:
+        if not self.is_single_process:
             dist.all_reduce(torch.zeros(()))
 
 
-ALONE_HERE = DistributedContext()
+SINGLE_PROCESS = DistributedContext()
 
 
 @contextmanager

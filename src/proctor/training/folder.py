@@ -64,7 +64,7 @@ class _Line:
 
 
 @dataclass(frozen=True)
-class LearntFrom:
+class SessionData:
     """What a session of a training learns from."""
 
     frames: int
@@ -91,7 +91,7 @@ class TrainingFolder:
         record = read_training(self.path)
         return None if record is None else record.given
 
-    def frames_before(self) -> int | None:
+    def recorded_frames(self) -> int | None:
         """Return how many frames the last session learnt from; None where that is not known.
 
         Raises:
@@ -100,7 +100,7 @@ class TrainingFolder:
         record = read_training(self.path)
         return None if record is None else record.frames
 
-    def check_judged_alike(self, config: TrainConfig) -> None:
+    def check_scores_comparable(self, config: TrainConfig) -> None:
         """Refuse to judge checkpoints otherwise than those that were: the best would be none.
 
         Raises:
@@ -110,7 +110,7 @@ class TrainingFolder:
         if record is None or self.checkpoints().newest() is None:
             return
         was = flatten(record.resolved) | {_AVERAGED: record.plays_averages}
-        if config.plays and self.scores(by_rate=True):
+        if config.plays and self.scores(by_success=True):
             now = flatten(_told(config)) | {_AVERAGED: config.ema.played}
             if told := _changed(was, now):
                 raise UsageError(
@@ -127,7 +127,7 @@ class TrainingFolder:
 
     @contextmanager
     def in_use(
-        self, config: TrainConfig, given: Mapping[str, Any], learnt_from: LearntFrom
+        self, config: TrainConfig, given: Mapping[str, Any], data: SessionData
     ) -> Iterator[None]:
         """Keep others out while the training runs, and write down how it was asked for.
 
@@ -148,7 +148,7 @@ class TrainingFolder:
             raise RunFolderError(f"cannot write {self.path}: {error.strerror}") from None
         try:
             with explaining_kept_work(self._kept):
-                self._write(config, given, learnt_from)
+                self._write(config, given, data)
                 if (self.path / CHECKPOINTS).is_dir():
                     self.checkpoints().tidy()
                 yield
@@ -166,9 +166,7 @@ class TrainingFolder:
         kept = "there is no checkpoint yet" if newest is None else f"{newest} is whole"
         return f"{kept}: {mend}, then run again with --resume"
 
-    def _write(
-        self, config: TrainConfig, given: Mapping[str, Any], learnt_from: LearntFrom
-    ) -> None:
+    def _write(self, config: TrainConfig, given: Mapping[str, Any], data: SessionData) -> None:
         earlier = read_training(self.path)
         kept = {k: v for k, v in given.items() if k not in ("resume", "output_dir", "config_path")}
         if earlier is not None:  # what was changed on the way holds for the next session, too
@@ -185,8 +183,8 @@ class TrainingFolder:
                 "git_commit": git_commit(),
                 **torch_hardware(),
             },
-            frames=learnt_from.frames,
-            dataset=learnt_from.dataset,
+            frames=data.frames,
+            dataset=data.dataset,
         )
         write_run_file(self.path / RECORD_FILE, json.dumps(asdict(record), indent=2))
 
@@ -202,7 +200,7 @@ class TrainingFolder:
         except OSError as error:
             raise WriteFailed(self.path / LOG_FILE, error) from error
 
-    def forget_after(self, step: int) -> None:
+    def drop_log_after(self, step: int) -> None:
         """Drop the lines of steps that will be taken again.
 
         Raises:
@@ -212,7 +210,7 @@ class TrainingFolder:
         if (self.path / LOG_FILE).exists():
             write_run_file(self.path / LOG_FILE, b"".join(kept))
 
-    def set_aside_after(self, step: int, places: Sequence[str]) -> list[str]:
+    def rename_results_after(self, step: int, places: Sequence[str]) -> list[str]:
         """Rename what lies in ``places`` of later steps, which another run will take.
 
         They are of weights that this run is not going to have; nothing of them is lost.
@@ -231,10 +229,10 @@ class TrainingFolder:
             raise RunFolderError(f"cannot write {self.path}: {error.strerror}") from None
         return [str(name) for name in names]
 
-    def scores(self, *, by_rate: bool) -> dict[int, float]:
+    def scores(self, *, by_success: bool) -> dict[int, float]:
         """Return the score of every step that has one: its success, or its held-out loss less."""
         lines = [line for _, line in self._logged()]
-        if by_rate:
+        if by_success:
             played = [line for line in lines if line.kind == "evaluation"]
             return {n.step: n.pc_success for n in played if n.pc_success is not None}
         judged = [line for line in lines if line.kind == "held_out"]
@@ -272,9 +270,9 @@ def _free(path: Path) -> Path:
     return next(name for name in names if not name.exists())
 
 
-def reading_line(reading: Metrics) -> dict[str, Any]:
+def metrics_row(metrics: Metrics) -> dict[str, Any]:
     """Return a reading as a line of the log; what is no number (no update yet) is null."""
-    told = {"kind": "train", **asdict(reading)}
+    told = {"kind": "train", **asdict(metrics)}
     return {
         name: None if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in told.items()

@@ -20,8 +20,8 @@ from proctor.policies.runtime.network import Network
 from proctor.training.data import Batch
 from proctor.training.distributed import DistributedContext
 
-Losing = tuple[Tensor, dict[str, Tensor]]
-Compute = Callable[[Batch, Batch], Losing]
+LossAndParts = tuple[Tensor, dict[str, Tensor]]
+Compute = Callable[[Batch, Batch], LossAndParts]
 """Batch and draws on the device to the loss and its parts, the gradients left at the weights."""
 
 _FLAG = "--accelerator.cuda_graph"
@@ -29,7 +29,7 @@ _WARM_UP = 3
 """Steps before it is recorded: libraries choose their kernels and take their memory in these."""
 
 
-def one_graph(
+def uses_cuda_graph(
     config: TrainConfig, network: Network, device: torch.device, distributed: DistributedContext
 ) -> bool:
     """Whether a training computes by a graph: where it can, unless told otherwise.
@@ -40,7 +40,7 @@ def one_graph(
     reasons = {
         "it is for CUDA devices": device.type != "cuda",
         f"{type(network).__name__} cannot be recorded": not network.recordable,
-        "several processes train together": not distributed.alone,
+        "several processes train together": not distributed.is_single_process,
         "gradients are accumulated": config.accumulation > 1,
         "pictures are changed at random": config.dataset.image_transforms.enable,
         "the network is compiled": config.accelerator.compile.enabled,
@@ -64,7 +64,7 @@ class _Recorded:
         return _shapes(batch) == _shapes(self.batch) and _shapes(draws) == _shapes(self.draws)
 
 
-class OneGraph:
+class GraphedStep:
     """Computes losses and gradients; gradients of the step before are written over."""
 
     def __init__(
@@ -75,7 +75,7 @@ class OneGraph:
         self._before = _WARM_UP
         self._recorded: _Recorded | None = None
 
-    def __call__(self, batch: Batch, draws: Batch) -> Losing:
+    def __call__(self, batch: Batch, draws: Batch) -> LossAndParts:
         """Return the loss and its parts of one batch.
 
         Raises:
@@ -94,7 +94,7 @@ class OneGraph:
         # The next replay writes over these.
         return recorded.loss.clone(), {name: v.clone() for name, v in recorded.parts.items()}
 
-    def _at_once(self, batch: Batch, draws: Batch) -> Losing:
+    def _at_once(self, batch: Batch, draws: Batch) -> LossAndParts:
         """Compute without a graph, on the stream that will be recorded."""
         found = [p.grad for p in self._parameters if p.grad is not None]
         if found:

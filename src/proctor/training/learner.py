@@ -49,8 +49,8 @@ class Learner:
         shares = config.parallelism.dp_shard
         self.sharded = shares > 1
         if self.sharded:
-            shard(self._loss, device, distributed.share.of // shares, shares)
-        elif not distributed.alone:
+            shard(self._loss, device, distributed.share.world_size // shares, shares)
+        elif not distributed.is_single_process:
             self._loss = _averaged(self._loss, device)
 
     def __call__(
@@ -70,7 +70,7 @@ class Learner:
         self._loss.set_requires_gradient_sync(synchronised)  # type: ignore[operator]
         yield
 
-    def collecting(self, *, last: bool) -> AbstractContextManager[None]:
+    def gradient_sync(self, *, last: bool) -> AbstractContextManager[None]:
         """Return where a batch is learnt from; gradients are averaged in an update's last only."""
         if self.sharded:
             return self._synchronised(last)

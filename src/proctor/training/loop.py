@@ -36,12 +36,12 @@ from proctor.training.augmentation import augment, plan_augmentation
 from proctor.training.checkpoints import AVERAGED, PRETRAINED, STATE, Checkpoints
 from proctor.training.data import Batch, batches
 from proctor.training.ema import WeightAverage
-from proctor.training.graph import OneGraph, one_graph
+from proctor.training.graph import GraphedStep, uses_cuda_graph
 from proctor.training.learner import Learner
 from proctor.training.metrics import Metrics, MetricTracker
-from proctor.training.optim import clip_gradients, groups_of, make_optimizer, make_scheduler
+from proctor.training.optim import clip_gradients, make_optimizer, make_scheduler, param_groups
 from proctor.training.rng import RngStreams
-from proctor.training.sampler import ALONE
+from proctor.training.sampler import WHOLE_SHARE
 from proctor.training.setup import TrainingSetup
 from proctor.training.sharding import gather_state
 from proctor.training.state import Batching, Snapshot, TrainerState, read_state, write_state
@@ -53,13 +53,13 @@ _FUSED = ("cuda", "cpu")
 class TrainingCallback(Protocol):
     """Who is told how a training goes."""
 
-    def logged(self, reading: Metrics) -> None:
+    def on_metrics(self, metrics: Metrics) -> None:
         """The steps since the last reading are done."""
 
-    def validated(self, step: int, loss: float) -> None:
+    def on_validation(self, step: int, loss: float) -> None:
         """The loss on held-out episodes is known."""
 
-    def saved(self, step: int, checkpoint: Path) -> None:
+    def on_checkpoint(self, step: int, checkpoint: Path) -> None:
         """A checkpoint is whole and on the disk."""
 
 
@@ -71,7 +71,7 @@ class Trainer:
     trainer_state: TrainerState
     preprocess: Pipeline
     learner: Learner
-    graph: OneGraph | None = None
+    graph: GraphedStep | None = None
     """Computes losses and gradients in one go, where it can."""
 
     @staticmethod
@@ -83,7 +83,7 @@ class Trainer:
         """
         config, network = setup.config, setup.parts.network
         learner = Learner(network, config, setup.distributed, setup.device)  # spreads the weights
-        groups = groups_of(setup.optimization, network)
+        groups = param_groups(setup.optimization, network)
         optimizer = make_optimizer(setup.optimization, groups, fused=setup.device.type in _FUSED)
         scheduler = make_scheduler(setup.optimization, optimizer, config.steps)
         average = WeightAverage(config.ema, network.parameters()) if config.ema.enable else None
@@ -93,8 +93,10 @@ class Trainer:
             _check_collected(trainer_state.step, config.accumulation)
         preprocess = setup.parts.preprocessor.on(setup.device)
         trainer = Trainer(setup, trainer_state, preprocess, learner)
-        if one_graph(config, network, setup.device, setup.distributed):
-            trainer.graph = OneGraph(trainer.learn, list(network.parameters()), setup.device)
+        if uses_cuda_graph(config, network, setup.device, setup.distributed):
+            trainer.graph = GraphedStep(
+                trainer.forward_backward, list(network.parameters()), setup.device
+            )
         return trainer
 
     @property
@@ -109,10 +111,10 @@ class Trainer:
             UsageError: the dataset cannot be read, or the cache not be written.
         """
         if not self.done:
-            with self.setup.distributed.one_by_one():
+            with self.setup.distributed.local_main_first():
                 self.setup.fill_caches(told)
 
-    def run(self, checkpoints: Checkpoints, watcher: TrainingCallback | None) -> None:
+    def run(self, checkpoints: Checkpoints, callback: TrainingCallback | None) -> None:
         """Take all steps that are left; without a watcher, nothing is written or validated.
 
         Raises:
@@ -125,72 +127,74 @@ class Trainer:
         feed = batches(setup.samples, setup.order, steps, setup.loading, setup.device)
         setup.parts.network.train()
         with training_numerics(setup.device, deterministic=config.cudnn_deterministic):
-            for batch in tracker.waiting_for(feed):
+            for batch in tracker.timed_batches(feed):
                 self.step(batch, tracker)
                 step = trainer_state.step
                 if step % config.log_freq == 0 or step == config.steps:
-                    reading = tracker.read(step, self.rate)
-                    if watcher is not None:
-                        watcher.logged(reading)
+                    metrics = tracker.collect(step, self.rate)
+                    if callback is not None:
+                        callback.on_metrics(metrics)
                 if config.eval_steps and step % config.eval_steps == 0:
-                    with tracker.aside():
-                        self.validate(watcher)
+                    with tracker.untimed():
+                        self.validate(callback)
                 if config.saves_after(step):
-                    tracker.check(step)
-                    with tracker.aside():
-                        self.save(checkpoints, watcher)
+                    tracker.check_finite(step)
+                    with tracker.untimed():
+                        self.save(checkpoints, callback)
 
-    def validate(self, watcher: TrainingCallback | None) -> None:
+    def validate(self, callback: TrainingCallback | None) -> None:
         """Tell the loss on held-out episodes; with weights that are spread, all compute it."""
-        if watcher is not None or self.learner.sharded:
-            loss = self.held_out_loss()
-            if watcher is not None:
-                watcher.validated(self.trainer_state.step, loss)
+        if callback is not None or self.learner.sharded:
+            loss = self.validation_loss()
+            if callback is not None:
+                callback.on_validation(self.trainer_state.step, loss)
 
-    def save(self, checkpoints: Checkpoints, watcher: TrainingCallback | None) -> None:
+    def save(self, checkpoints: Checkpoints, callback: TrainingCallback | None) -> None:
         """Write a checkpoint; what is spread over processes, these bring together.
 
         Raises:
             RunFolderError: the disk does not take it.
         """
-        if watcher is None and not self.learner.sharded:
+        if callback is None and not self.learner.sharded:
             return
         trainer_state, network, keep = (
             self.trainer_state,
             self.setup.parts.network,
-            watcher is not None,
+            callback is not None,
         )
         weights = {PRETRAINED: gather_state(network.state_dict(), keep=keep)}
         if trainer_state.average is not None:
             averages = trainer_state.average.weights_of(network)
             weights[AVERAGED] = gather_state(averages, keep=keep)
         snapshot = trainer_state.snapshot(keep=keep)
-        if watcher is not None:
-            path = checkpoints.save(trainer_state.step, partial(self.write, weights, snapshot))
-            watcher.saved(trainer_state.step, path)
+        if callback is not None:
+            path = checkpoints.save(
+                trainer_state.step, partial(self.write_checkpoint, weights, snapshot)
+            )
+            callback.on_checkpoint(trainer_state.step, path)
 
     def step(self, batch: Batch, tracker: MetricTracker) -> None:
         """Learn from one batch."""
         setup, trainer_state = self.setup, self.trainer_state
         network = setup.parts.network
         updates = (trainer_state.step + 1) % setup.config.accumulation == 0
-        draws = self.drawn(network, trainer_state.step, len(batch[ACTION]))
-        seen = self.changed_at_random(batch, trainer_state.step)
+        draws = self.draw_noise(network, trainer_state.step, len(batch[ACTION]))
+        seen = self.augmented(batch, trainer_state.step)
         with (
             step_numerics(setup.device),
-            setup.draws.in_layers(trainer_state.step, setup.device),
-            self.learner.collecting(last=updates),
+            setup.rng.seed_layers(trainer_state.step, setup.device),
+            self.learner.gradient_sync(last=updates),
         ):
-            loss, parts = (self.graph or self.learn)(seen, draws)
+            loss, parts = (self.graph or self.forward_backward)(seen, draws)
         trainer_state.step += 1
         norm = self.update(network) if updates else None
         if trainer_state.scheduler is not None:
             with warnings.catch_warnings():  # of schedules that move on between two updates
                 warnings.simplefilter("ignore", UserWarning)
                 trainer_state.scheduler.step()
-        tracker.note(len(batch[ACTION]), loss, parts, norm)
+        tracker.add_step(len(batch[ACTION]), loss, parts, norm)
 
-    def learn(self, batch: Batch, draws: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+    def forward_backward(self, batch: Batch, draws: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the loss of a batch and its parts; its gradients are collected at the weights."""
         loss, parts = self.loss(batch, draws)
         (loss / self.setup.config.accumulation).backward()  # type: ignore[no-untyped-call]
@@ -205,23 +209,23 @@ class Trainer:
             distributed = network.training or self.learner.sharded
             return self.learner(inputs, draws) if distributed else network.loss(inputs, draws)
 
-    def drawn(self, network: Network, step: int, rows: int) -> Batch:
+    def draw_noise(self, network: Network, step: int, rows: int) -> Batch:
         """Return what the loss of a step is drawn, on the device."""
         setup = self.setup
-        share = setup.distributed.share if network.training else ALONE
-        drawn = RngStreams(setup.config.seed, share).for_loss(network, step, rows)
+        share = setup.distributed.share if network.training else WHOLE_SHARE
+        drawn = RngStreams(setup.config.seed, share).loss_noise(network, step, rows)
         if setup.device.type == "cuda":  # else the copy would wait for all that is computing
             drawn = {name: value.pin_memory() for name, value in drawn.items()}
         return {name: value.to(setup.device, non_blocking=True) for name, value in drawn.items()}
 
-    def changed_at_random(self, batch: Batch, step: int) -> Batch:
+    def augmented(self, batch: Batch, step: int) -> Batch:
         """Return a batch with its pictures changed, where that is asked for."""
         settings = self.setup.config.dataset.image_transforms
         if not settings.enable:
             return batch
         found, transforms = dict(batch), settings.transforms()
         for key in [key for key, value in batch.items() if value.dtype == torch.uint8]:
-            generator = self.setup.draws.for_pictures(key, step)
+            generator = self.setup.rng.augmentation_generator(key, step)
             what = plan_augmentation(settings, len(found[key]), generator)
             found[key] = augment(as_float(found[key]), transforms, what)
         return found
@@ -244,7 +248,7 @@ class Trainer:
         return float(self.trainer_state.optimizer.param_groups[0]["lr"])
 
     @torch.no_grad()
-    def held_out_loss(self) -> float:
+    def validation_loss(self) -> float:
         """Return the mean loss on episodes that are not trained on: always the same samples."""
         assert self.setup.held_out is not None
         samples, order = self.setup.held_out
@@ -253,13 +257,13 @@ class Trainer:
         total, rows = torch.zeros((), device=self.setup.device), 0
         for number, batch in enumerate(batches(samples, order, steps, loading, self.setup.device)):
             with step_numerics(self.setup.device):
-                loss, _ = self.loss(batch, self.drawn(network, number, len(batch[ACTION])))
+                loss, _ = self.loss(batch, self.draw_noise(network, number, len(batch[ACTION])))
             total += loss.detach() * len(batch[ACTION])
             rows += len(batch[ACTION])
         network.train()
         return float(total) / rows
 
-    def write(
+    def write_checkpoint(
         self, weights: dict[str, dict[str, Tensor]], snapshot: Snapshot, folder: Path
     ) -> None:
         """Write the files of a checkpoint into an empty folder."""
@@ -276,10 +280,10 @@ class Trainer:
         batching = Batching(
             setup.config.batch_size,
             setup.config.accumulation,
-            setup.distributed.share.of,
+            setup.distributed.share.world_size,
             setup.config.parallelism.dp_shard,
         )
-        write_state(folder / STATE, snapshot, setup.draws.generators(snapshot.step), batching)
+        write_state(folder / STATE, snapshot, setup.rng.lerobot_rng_state(snapshot.step), batching)
 
 
 def _check_collected(step: int, accumulation: int) -> None:

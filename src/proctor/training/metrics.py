@@ -16,7 +16,7 @@ from torch import Tensor
 
 from proctor.errors import TrainingError
 from proctor.training.data import Batch
-from proctor.training.distributed import ALONE_HERE, DistributedContext
+from proctor.training.distributed import SINGLE_PROCESS, DistributedContext
 
 _MOST_UNSEEN = 1000
 
@@ -46,27 +46,27 @@ class Series:
     Of several processes it is their means; all of them look at the same time.
     """
 
-    def __init__(self, distributed: DistributedContext = ALONE_HERE) -> None:
+    def __init__(self, distributed: DistributedContext = SINGLE_PROCESS) -> None:
         self._distributed = distributed
-        self._seen: list[float] = []
-        self._unseen: list[Tensor] = []
+        self._fetched: list[float] = []
+        self._on_device: list[Tensor] = []
 
     def add(self, value: Tensor) -> None:
         """Take in one more, without waiting for it."""
-        self._unseen.append(value)
-        if len(self._unseen) >= _MOST_UNSEEN:
-            self.numbers()
+        self._on_device.append(value)
+        if len(self._on_device) >= _MOST_UNSEEN:
+            self.to_list()
 
-    def numbers(self) -> list[float]:
+    def to_list(self) -> list[float]:
         """Return all of them, once the device has computed them."""
-        if self._unseen:
-            self._seen += self._distributed.mean(torch.stack(self._unseen)).tolist()
-            self._unseen = []
-        return self._seen
+        if self._on_device:
+            self._fetched += self._distributed.mean(torch.stack(self._on_device)).tolist()
+            self._on_device = []
+        return self._fetched
 
     def mean(self) -> float:
         """Return their mean; of none, what is no number."""
-        numbers = self.numbers()
+        numbers = self.to_list()
         return sum(numbers) / len(numbers) if numbers else math.nan
 
 
@@ -87,7 +87,7 @@ class MetricTracker:
         self._idle.clear()
         self._began = time.perf_counter()
 
-    def waiting_for(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+    def timed_batches(self, batches: Iterable[Batch]) -> Iterator[Batch]:
         """Yield the batches, and time how long each has to be waited for.
 
         A GPU is still busy when the next batch is asked for: what counts is how long it had nothing
@@ -112,7 +112,7 @@ class MetricTracker:
             yield batch
 
     @contextmanager
-    def aside(self) -> Iterator[None]:
+    def untimed(self) -> Iterator[None]:
         """Leave out of the steps' time what is done between them, such as a checkpoint."""
         if self._device.type == "cuda":  # what was asked of it before is theirs
             torch.cuda.synchronize(self._device)
@@ -134,9 +134,11 @@ class MetricTracker:
         idle_ms: float = sum(a.elapsed_time(b) for a, b in self._idle)
         return self._waited_s + idle_ms / 1000
 
-    def note(self, rows: int, loss: Tensor, parts: dict[str, Tensor], norm: Tensor | None) -> None:
+    def add_step(
+        self, rows: int, loss: Tensor, parts: dict[str, Tensor], norm: Tensor | None
+    ) -> None:
         """Take in what a step gave."""
-        self._rows += rows * self._distributed.share.of
+        self._rows += rows * self._distributed.share.world_size
         self._steps += 1
         self._losses.add(loss.detach())
         for name, value in parts.items():
@@ -144,14 +146,14 @@ class MetricTracker:
         if norm is not None:
             self._norms.add(norm)
 
-    def check(self, step: int) -> None:
+    def check_finite(self, step: int) -> None:
         """Look at what was noted since the last reading, of which ``step`` is the newest.
 
         Raises:
             TrainingError: a loss or gradient is no number: the weights are of no use any more.
         """
         for what, values in (("loss", self._losses), ("gradient", self._norms)):
-            found = values.numbers()
+            found = values.to_list()
             bad = next((i for i, value in enumerate(found) if not math.isfinite(value)), None)
             if bad is not None:
                 where = f"of step {step - len(found) + 1 + bad}" if what == "loss" else f"by {step}"
@@ -160,11 +162,11 @@ class MetricTracker:
                     "--optimizer.lr may help, and so may a look at the dataset's statistics"
                 )
 
-    def read(self, step: int, lr: float) -> Metrics:
+    def collect(self, step: int, lr: float) -> Metrics:
         """Return what happened since the last reading, and begin anew."""
-        self.check(step)
+        self.check_finite(step)
         elapsed = time.perf_counter() - self._began
-        reading = Metrics(
+        metrics = Metrics(
             step=step,
             steps=self._steps,
             loss=self._losses.mean(),
@@ -177,7 +179,7 @@ class MetricTracker:
             parts={name: values.mean() for name, values in self._parts.items()},
         )
         self._reset()
-        return reading
+        return metrics
 
 
 def memory_gb(device: torch.device) -> float:

@@ -16,10 +16,10 @@ from proctor.report.training_page import write_training_page
 from proctor.runs.training import EVALUATIONS, EvaluationLogRow, read_training_log
 from proctor.training.checkpoint_evaluation import CheckpointEvaluator
 from proctor.training.checkpoints import BEST
-from proctor.training.folder import TrainingFolder, reading_line
+from proctor.training.folder import TrainingFolder, metrics_row
 from proctor.training.loop import Trainer
 from proctor.training.metrics import Metrics
-from proctor.training.tracking import TrainingLog
+from proctor.training.tracking import TrainingWandb
 
 
 class TrainingMonitor:
@@ -29,49 +29,49 @@ class TrainingMonitor:
         self._folder, self._config = folder, trainer.setup.config
         self._first, self._began = trainer.trainer_state.step, time.monotonic()
         self._checkpoints = folder.checkpoints(self._config.steps)
-        self._scores = folder.scores(by_rate=self._config.plays)
+        self._scores = folder.scores(by_success=self._config.plays)
         self._evaluator = CheckpointEvaluator(self._config, folder.path / EVALUATIONS)
         self._console = Console(stderr=True)
         wanted = self._config.wandb.active
-        self._tracking = TrainingLog(trainer.setup, folder.path) if wanted else None
+        self._tracking = TrainingWandb(trainer.setup, folder.path) if wanted else None
         self._headline(trainer)
         self._line = ProgressLine(self._console)
         nothing = f"step {self._first:,}: nothing is left to train"
         self._text = nothing if trainer.done else "starting"
 
-    def decoded(self, camera: str, frames: int, total: int) -> None:
+    def on_frames_decoded(self, camera: str, frames: int, total: int) -> None:
         """Show how far a cache is filled."""
         self._line.show(f"decoding {camera}: {frames:,}/{total:,} frames")
 
-    def logged(self, reading: Metrics) -> None:
+    def on_metrics(self, metrics: Metrics) -> None:
         """Show and write down a reading."""
-        self._folder.log(reading_line(reading))
+        self._folder.log(metrics_row(metrics))
         if self._tracking is not None:
-            self._tracking.trained(reading)
-        self._text = self.line(reading)
+            self._tracking.log_metrics(metrics)
+        self._text = self.metrics_text(metrics)
         self._line.show(self._text)
         if self._evaluator.pending:
-            self._note(self._evaluator.done())
+            self._record_evaluations(self._evaluator.finished())
 
-    def validated(self, step: int, loss: float) -> None:
+    def on_validation(self, step: int, loss: float) -> None:
         """Show and write down a loss on held-out episodes."""
         self._folder.log({"kind": "held_out", "step": step, "loss": loss})
         self._say(f"step {step:,}: held-out loss {loss:.4g}")
         if self._tracking is not None:
-            self._tracking.validated(step, loss)
+            self._tracking.log_validation(step, loss)
         if not self._config.plays and math.isfinite(loss):
             self._scores[step] = -loss
 
-    def saved(self, step: int, checkpoint: Path) -> None:
+    def on_checkpoint(self, step: int, checkpoint: Path) -> None:
         """Have it played where that is due, and remove what is not to be kept."""
         if self._tracking is not None:
-            self._tracking.saved(step, checkpoint)
+            self._tracking.upload_checkpoint(step, checkpoint)
         if self._config.evaluates_after(step):
-            self._evaluator.ask(checkpoint)
-        self._note(self._evaluator.done())
-        self.report()
+            self._evaluator.submit(checkpoint)
+        self._record_evaluations(self._evaluator.finished())
+        self.write_report()
 
-    def resumed(self) -> None:
+    def resume_evaluations(self) -> None:
         """Have those checkpoints played that an earlier session did not get to.
 
         An evaluation that ended when nobody was there any more to write it down, is now.
@@ -82,18 +82,18 @@ class TrainingMonitor:
         for checkpoint in self._checkpoints.all():
             step = int(checkpoint.name)
             if self._config.evaluates_after(step):
-                found = self._evaluator.played(checkpoint)
+                found = self._evaluator.result_of(checkpoint)
                 if found is None:
-                    self._evaluator.ask(checkpoint)
+                    self._evaluator.submit(checkpoint)
                 elif step not in noted:
-                    self._note([found])
+                    self._record_evaluations([found])
 
-    def finish(self) -> None:
+    def wait_for_evaluations(self) -> None:
         """Wait for the evaluations that are not done."""
         if self._evaluator.pending:
             self._line.close(self._text)
             self._say(f"waiting for {len(self._evaluator.pending)} evaluation(s)")
-        self._note(self._evaluator.rest())
+        self._record_evaluations(self._evaluator.wait_for_all())
 
     def close(self, *, failed: bool = False) -> None:
         """Leave the last line on the screen, and nothing running."""
@@ -102,25 +102,25 @@ class TrainingMonitor:
         if self._tracking is not None:
             self._tracking.end(failed=failed)
 
-    def report(self) -> Path:
+    def write_report(self) -> Path:
         """Write the page of what is there so far, and return its path."""
         return write_training_page(self._folder.path)
 
-    def _note(self, examined: Iterable[EvaluationLogRow]) -> None:
+    def _record_evaluations(self, examined: Iterable[EvaluationLogRow]) -> None:
         for result in examined:
             self._say(str(result))
             self._folder.log({"kind": "evaluation", **asdict(result)})
             if self._tracking is not None:
-                self._tracking.examined(result, self._evaluation_of(result.step))
+                self._tracking.log_evaluation(result, self._evaluation_of(result.step))
             if result.pc_success is not None:
                 self._scores[result.step] = result.pc_success
-            self.report()
-        self._keep()
+            self.write_report()
+        self._prune_checkpoints()
 
     def _evaluation_of(self, step: int) -> Path:
         return self._folder.path / EVALUATIONS / self._checkpoints.path(step).name
 
-    def _keep(self) -> None:
+    def _prune_checkpoints(self) -> None:
         """Remove the checkpoints that are not to be kept, and name the best of the others.
 
         Raises:
@@ -147,18 +147,18 @@ class TrainingMonitor:
         scored = [step for step in self._scores if step in there]
         return sorted(scored, key=lambda step: (self._scores[step], step), reverse=True)
 
-    def line(self, reading: Metrics) -> str:
+    def metrics_text(self, metrics: Metrics) -> str:
         """Return a reading as text, what matters most first: a narrow terminal cuts the end."""
         parts = [
-            f"step {reading.step:,}/{self._config.steps:,}",
-            f"loss {reading.loss:.4g}",
-            f"grad {reading.grad_norm:.3g}",
-            self._time_left(reading.step),
-            f"{reading.samples_per_s:,.0f} samples/s",
-            f"waiting {reading.waiting:.1%}",
-            f"{reading.memory_gb:.1f} GB",
-            f"lr {reading.lr:.1e}",
-            *(f"{name} {value:.4g}" for name, value in reading.parts.items()),
+            f"step {metrics.step:,}/{self._config.steps:,}",
+            f"loss {metrics.loss:.4g}",
+            f"grad {metrics.grad_norm:.3g}",
+            self._time_left(metrics.step),
+            f"{metrics.samples_per_s:,.0f} samples/s",
+            f"waiting {metrics.waiting:.1%}",
+            f"{metrics.memory_gb:.1f} GB",
+            f"lr {metrics.lr:.1e}",
+            *(f"{name} {value:.4g}" for name, value in metrics.parts.items()),
         ]
         return "  ".join(parts)
 
@@ -177,8 +177,8 @@ class TrainingMonitor:
         )
         adapter = f" ({trainer_state:.2f} M of them an adapter)" if setup.parts.adapter else ""
         resumed = f" (from step {self._first:,})" if self._first else ""
-        n = setup.distributed.share.of
-        distributed = "" if setup.distributed.alone else f" by {n} processes"
+        n = setup.distributed.share.world_size
+        distributed = "" if setup.distributed.is_single_process else f" by {n} processes"
         self._say(
             f"{policy.type}, {millions:.1f} M parameters{adapter}, on {frames:,} frames of "
             f"{setup.config.dataset.repo_id or setup.config.dataset.root}, {setup.device}: "

@@ -52,7 +52,7 @@ def with_stats(parts: LoadedCheckpoint, stats: Stats) -> LoadedCheckpoint:
     return replace(parts, preprocessor=before, postprocessor=after, notes=told)
 
 
-def check_resumed(parts: LoadedCheckpoint) -> LoadedCheckpoint:
+def check_resumed_normalization(parts: LoadedCheckpoint) -> LoadedCheckpoint:
     """Refuse processors that do not undo behind the network what they do before it.
 
     Raises:

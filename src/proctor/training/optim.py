@@ -68,7 +68,7 @@ class OptimizationSettings:
         return float(self.optimizer["grad_clip_norm"]) or math.inf
 
     @property
-    def remarks(self) -> list[str]:
+    def notes(self) -> list[str]:
         """Say where the highest and the last rate are others than a schedule's own words."""
         rate, schedule = self.optimizer["lr"], self.schedule or {}
         peak = schedule.get("peak_lr", rate)
@@ -133,7 +133,7 @@ def _complete(
     return whole
 
 
-def groups_of(optimization: OptimizationSettings, network: Network) -> list[dict[str, Any]]:
+def param_groups(optimization: OptimizationSettings, network: Network) -> list[dict[str, Any]]:
     """Return what is trained, in groups with rates of their own, as torch's optimisers take it.
 
     Raises:

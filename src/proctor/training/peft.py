@@ -34,7 +34,7 @@ _FREEZING = ("freeze_", "train_")
 """Begins the names of policies' fields that say which of their weights are learnt."""
 
 
-def adapted(
+def add_adapter(
     config: TrainConfig, parts: LoadedCheckpoint, base: CheckpointFolder | None
 ) -> LoadedCheckpoint:
     """Return the parts with an adapter in the network, where one is asked for or there already.
@@ -66,7 +66,7 @@ def adapted(
             f"{parts.network.unadaptable}; train it whole"
         )
     lora = _new(config.peft, parts.network, parts.prefix)
-    with RngStreams(config.seed).for_weights():
+    with RngStreams(config.seed).seed_weight_init():
         _put_in(parts, lora, empty=False)
     # A link such as checkpoints/last names another policy tomorrow.
     local = base.commit is None
@@ -90,7 +90,7 @@ def _refuse_freezing(config: TrainConfig) -> None:
             )
 
 
-def settings_of(adapter: Adapter) -> PeftSettings:
+def adapter_settings(adapter: Adapter) -> PeftSettings:
     """Return the settings that make such an adapter."""
     found = adapter.config
     begun = found.init_lora_weights

@@ -17,7 +17,7 @@ from typing import Any
 from proctor.config.flags import decode
 from proctor.errors import HubUnreachable, ProctorError, UsageError, strip_control_codes
 from proctor.system.hub import HUB_ID, explaining_hub_errors, explaining_refusals, hub_api
-from proctor.training.card import PolicyCard, card_of
+from proctor.training.card import PolicyCard, render_card
 from proctor.training.checkpoints import AVERAGED, BEST, PRETRAINED, Checkpoints
 from proctor.training.folder import TrainingFolder
 
@@ -59,7 +59,7 @@ class Publication:
         )
 
 
-def publication_of(settings: Mapping[str, Any]) -> Publication | None:
+def parse_publication(settings: Mapping[str, Any]) -> Publication | None:
     """Return what flags ask to be uploaded; None: nothing.
 
     Raises:
@@ -81,7 +81,7 @@ def publication_of(settings: Mapping[str, Any]) -> Publication | None:
     return asked
 
 
-def check(asked: Publication, base: str | None) -> None:
+def check_publication(asked: Publication, base: str | None) -> None:
     """Ask the Hub whether it knows us, before hours are spent; ``base`` is an adapter's.
 
     Raises:
@@ -118,7 +118,7 @@ def _speaking(repo: str) -> Iterator[None]:
 
 def publish(folder: TrainingFolder, asked: Publication) -> list[str]:
     """Upload the policy of a finished training; return lines for the user: where, or why not."""
-    chosen = chosen_checkpoint(folder.checkpoints())
+    chosen = checkpoint_to_publish(folder.checkpoints())
     if chosen is None:
         return ["warning: nothing was uploaded: there is no checkpoint"]
     repos = {PRETRAINED: asked.repo}
@@ -141,7 +141,7 @@ def publish(folder: TrainingFolder, asked: Publication) -> list[str]:
     return said
 
 
-def chosen_checkpoint(checkpoints: Checkpoints) -> Path | None:
+def checkpoint_to_publish(checkpoints: Checkpoints) -> Path | None:
     """Return the checkpoint that is worth most: the best by its evaluation, or the newest."""
     best = checkpoints.folder / BEST
     return best.resolve() if best.is_dir() else checkpoints.newest()
@@ -153,7 +153,7 @@ def _upload(policy: PolicyCard, asked: Publication) -> str:
     Raises:
         UsageError: the Hub says no, or nothing.
     """
-    card = card_of(policy, asked.tags, asked.license)
+    card = render_card(policy, asked.tags, asked.license)
     api = hub_api()
     with _speaking(policy.repo):
         address = str(api.create_repo(policy.repo, private=asked.private, exist_ok=True))

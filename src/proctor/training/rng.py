@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from proctor.policies.runtime.network import Network, draw_noise
-from proctor.training.sampler import ALONE, ProcessShare
+from proctor.training.sampler import WHOLE_SHARE, ProcessShare
 
 
 @dataclass(frozen=True)
@@ -24,23 +24,25 @@ class RngStreams:
     """Everything that one training draws; of several processes, each for its own share."""
 
     seed: int
-    share: ProcessShare = ALONE
+    share: ProcessShare = WHOLE_SHARE
 
-    def for_loss(self, network: Network, step: int, rows: int) -> dict[str, Tensor]:
+    def loss_noise(self, network: Network, step: int, rows: int) -> dict[str, Tensor]:
         """Draw what the network declares for the loss of a step's batch, on the CPU.
 
         Several processes draw what one would that has all their rows, and take their part.
         """
         first = self.share.rank * rows
-        drawn = draw_noise(network.loss_draws, self._generator("loss", step), rows * self.share.of)
+        drawn = draw_noise(
+            network.loss_draws, self._generator("loss", step), rows * self.share.world_size
+        )
         return {name: value[first : first + rows] for name, value in drawn.items()}
 
-    def for_pictures(self, camera: str, step: int) -> torch.Generator:
+    def augmentation_generator(self, camera: str, step: int) -> torch.Generator:
         """Return what a camera's pictures of a step are changed by."""
         return self._generator(f"pictures of {camera}{self._own}", step)
 
     @contextmanager
-    def in_layers(self, step: int, device: torch.device) -> Iterator[None]:
+    def seed_layers(self, step: int, device: torch.device) -> Iterator[None]:
         """Let what layers draw themselves, such as dropout, be the step's too.
 
         Layers know no generator but torch's own, which is put back as it was.
@@ -50,13 +52,13 @@ class RngStreams:
             yield
 
     @contextmanager
-    def for_weights(self) -> Iterator[None]:
+    def seed_weight_init(self) -> Iterator[None]:
         """Let a network that is built inside begin with this training's weights."""
         with torch.random.fork_rng([]):
             torch.manual_seed(self.seed)
             yield
 
-    def generators(self, step: int) -> dict[str, Tensor]:
+    def lerobot_rng_state(self, step: int) -> dict[str, Tensor]:
         """Return states for Python's, numpy's and torch's generator, as LeRobot stores them.
 
         We need none of them to go on; LeRobot does, and finds the same after every resume.

@@ -25,10 +25,10 @@ class ProcessShare:
     """What one of several processes that train together learns from: of each step, its part."""
 
     rank: int = 0
-    of: int = 1
+    world_size: int = 1
 
 
-ALONE = ProcessShare()
+WHOLE_SHARE = ProcessShare()
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class BatchOrder:
     batch_size: int
     seed: int
     shuffled: bool = True
-    share: ProcessShare = ALONE
+    share: ProcessShare = WHOLE_SHARE
     tasks: Frames | None = None
     """The task of every frame, by number, where all tasks are to come equally often."""
     streamed: Callable[[int], Iterator[int]] | None = None
@@ -60,7 +60,7 @@ class BatchOrder:
     @property
     def step_size(self) -> int:
         """The frames of a step, of all processes together."""
-        return self.batch_size * self.share.of
+        return self.batch_size * self.share.world_size
 
     @property
     def batches_per_epoch(self) -> int:
@@ -110,7 +110,7 @@ class BatchOrder:
         epoch, start, left = where.epoch, where.start, last - first
         while left > 0:
             frames = self.epoch(epoch)
-            if self.share.of > 1:
+            if self.share.world_size > 1:
                 frames = np.resize(frames, self.batches_per_epoch * self.step_size)
             for begin in range(start, len(frames), self.step_size)[:left]:
                 own = begin + self.share.rank * self.batch_size

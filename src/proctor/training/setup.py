@@ -45,19 +45,19 @@ from proctor.policies.lerobot.pretrained import PretrainedConfig
 from proctor.policies.runtime.chunk_policy import LoadedCheckpoint
 from proctor.policies.runtime.runner import pick_device
 from proctor.training.checkpoints import PRETRAINED
-from proctor.training.data import Loading, TrainingSamples
+from proctor.training.data import LoaderSettings, TrainingSamples
 from proctor.training.dataset_selection import DatasetSelection, select_dataset
-from proctor.training.distributed import ALONE_HERE, DistributedContext
-from proctor.training.graph import one_graph
+from proctor.training.distributed import SINGLE_PROCESS, DistributedContext
+from proctor.training.graph import uses_cuda_graph
 from proctor.training.learner import check_compiler
 from proctor.training.normalization import (
-    check_resumed,
+    check_resumed_normalization,
     dataset_stats,
     require_stats,
     with_stats,
 )
-from proctor.training.optim import OptimizationSettings, groups_of, resolve
-from proctor.training.peft import adapted, settings_of
+from proctor.training.optim import OptimizationSettings, param_groups, resolve
+from proctor.training.peft import adapter_settings, add_adapter
 from proctor.training.rng import RngStreams
 from proctor.training.same_dataset import dataset_record
 from proctor.training.sampler import BatchOrder
@@ -77,7 +77,7 @@ class TrainingSetup:
     """What the loss is watched on, beside what is trained on."""
     dataset: dict[str, Any]
     """The identity of the dataset, as train.json keeps it."""
-    distributed: DistributedContext = ALONE_HERE
+    distributed: DistributedContext = SINGLE_PROCESS
 
     def fill_caches(self, told: Callable[[str, int, int], None]) -> None:
         """Decode what a cache is to keep, before any process waits for a picture of it.
@@ -96,27 +96,29 @@ class TrainingSetup:
             self.held_out[0].close()
 
     @property
-    def draws(self) -> RngStreams:
+    def rng(self) -> RngStreams:
         """All that is random."""
         return RngStreams(self.config.seed, self.distributed.share)
 
     @property
-    def loading(self) -> Loading:
+    def loading(self) -> LoaderSettings:
         """How batches are read: numbers lie in memory, so processes are for pictures only.
 
         A stream has one: it fetches and drops files for itself.
         """
         config = self.config
         processes = config.num_workers if self.parts.config.cameras else 0
-        return Loading(
+        return LoaderSettings(
             processes=min(1, config.num_workers) if config.dataset.streaming else processes,
-            ahead=config.prefetch_factor,
+            prefetch_factor=config.prefetch_factor,
             start_method=config.dataloader_multiprocessing_context.value,
         )
 
 
 def prepare(
-    config: TrainConfig, resumed: Path | None = None, distributed: DistributedContext = ALONE_HERE
+    config: TrainConfig,
+    resumed: Path | None = None,
+    distributed: DistributedContext = SINGLE_PROCESS,
 ) -> TrainingSetup:
     """Make everything; ``resumed`` is the checkpoint to go on from.
 
@@ -124,21 +126,23 @@ def prepare(
         UsageError: what cannot be, before anything is written.
     """
     said = (*config.notes, *unused_in_training(config))
-    distributed.check(config.parallelism)
+    distributed.check_parallelism(config.parallelism)
     device = distributed.device(pick_device(_asked_device(config)))
     check_compiler(config.accelerator.compile, device)
     selection = select_dataset(config)
     dataset, about_dataset = dataset_record(selection, resumed)
     parts = _parts(config, selection, device, resumed)
     if parts.adapter is not None:
-        config = replace(config, peft=settings_of(parts.adapter))
+        config = replace(config, peft=adapter_settings(parts.adapter))
     parts.network.equip(parts.preprocessor.steps)  # refuses steps that it cannot follow
-    one_graph(config, parts.network, device, distributed)  # refuses where it is asked for in vain
+    uses_cuda_graph(
+        config, parts.network, device, distributed
+    )  # refuses where it is asked for in vain
     about_control = _check_played(config, parts, selection)
     about_texts: list[str] = []
     if parts.config.language_conditioned:
-        selection.require_words(parts.config.type)
-        about_texts = selection.check_texts(parts, resumed=resumed is not None)
+        selection.require_instructions(parts.config.type)
+        about_texts = selection.check_distinct_instructions(parts, resumed=resumed is not None)
     preset = parts.config.training_preset() if config.use_policy_training_preset else None
     optimization = resolve(preset, config.optimizer, config.scheduler)
     parts = replace(
@@ -150,10 +154,10 @@ def prepare(
             *about_texts,
             *parts.notes,
             *_remarks(config, parts),
-            *optimization.remarks,
+            *optimization.notes,
         ),
     )
-    groups_of(optimization, parts.network)  # refuses what it cannot be used on
+    param_groups(optimization, parts.network)  # refuses what it cannot be used on
     trained_on, order = selection.samples(parts, selection.trained_on)
     return TrainingSetup(
         config,
@@ -162,7 +166,7 @@ def prepare(
         device,
         trained_on,
         replace(order, share=distributed.share),
-        selection.judged_by(parts) if config.eval_steps else None,
+        selection.validation_samples(parts) if config.eval_steps else None,
         dataset,
         distributed,
     )
@@ -212,7 +216,7 @@ def _parts(
     policy, interface = config.policy, selection.interface
     base = None
     if resumed is not None:  # its statistics are part of it
-        parts = check_resumed(
+        parts = check_resumed_normalization(
             read_checkpoint(resumed / PRETRAINED, {}, interface, ConfigUse.TRAINING)
         )
     elif isinstance(policy, PretrainedConfig):
@@ -231,7 +235,7 @@ def _parts(
     else:
         parts = _new_parts(config, selection, device)
     parts.network.begin_training()
-    parts = adapted(config, parts, base)
+    parts = add_adapter(config, parts, base)
     made_for = replace(parts.config, device=device.type, push_to_hub=False)
     if config.parallelism.dp_shard == 1:  # what is spread goes to the device block by block
         parts.network.to(device)
@@ -265,7 +269,7 @@ def _new_parts(
         )
     stats = dataset_stats(config, selection, {})
     before, after = default_pipelines(policy, stats, stats)
-    with RngStreams(config.seed).for_weights():
+    with RngStreams(config.seed).seed_weight_init():
         network = built_network(plugin, policy)
     network.begin()
     parts = LoadedCheckpoint(policy, network, plugin.prefix, before, after)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from proctor.errors import UsageError
+from proctor.errors import UsageError, strip_control_codes
 
 
 def shard(loss: nn.Module, device: torch.device, replicas: int, parts: int) -> None:
@@ -23,9 +23,13 @@ def shard(loss: nn.Module, device: torch.device, replicas: int, parts: int) -> N
     try:
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard
-    except ImportError:
-        found = torch.__version__
-        raise UsageError(f"--parallelism.dp_shard needs torch 2.6 (this is {found})") from None
+    except ImportError as error:
+        raise UsageError(
+            f"--parallelism.dp_shard needs FSDP2, which torch {torch.__version__} cannot import: "
+            f"{strip_control_codes(str(error))}; FSDP2 is in torch 2.6 and newer, in builds with "
+            "distributed support",
+            code="training.sharding-unavailable",
+        ) from None
     sizes = (parts,) if replicas == 1 else (replicas, parts)
     names = ("shard",) if replicas == 1 else ("replicate", "shard")
     mesh = init_device_mesh(device.type, sizes, mesh_dim_names=names)

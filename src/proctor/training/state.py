@@ -87,7 +87,7 @@ class Batching:
     dp_shard: int = 1
     """Processes that weights are spread over."""
 
-    def told(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """Return what training_step.json says of it."""
         world = self.num_processes  # LeRobot 0.6.1 knows it by this name
         spread = {"dp_replicate": world // self.dp_shard, "dp_shard": self.dp_shard}
@@ -115,7 +115,7 @@ def write_state(
         OSError, SafetensorError: the disk does not take them.
     """
     folder.mkdir()
-    _write_json(folder / STEP_FILE, {"step": snapshot.step, **batching.told()})
+    _write_json(folder / STEP_FILE, {"step": snapshot.step, **batching.as_dict()})
     _write_optimizer(folder, snapshot)
     save_file(generators, folder / RNG_FILE)
     if snapshot.scheduler is not None:

@@ -21,7 +21,7 @@ _WEIGHTS = ("model.safetensors", "adapter_model.safetensors", "adapter_config.js
 """Of which a checkpoint has the first or the others; of an adapter the config goes along."""
 
 
-class TrainingLog(WandbSession):
+class TrainingWandb(WandbSession):
     """Tells W&B how a training goes."""
 
     axes: ClassVar[Mapping[str, str]] = {"train/*": "train/steps", "eval/*": "eval/steps"}
@@ -29,44 +29,44 @@ class TrainingLog(WandbSession):
 
     def __init__(self, setup: TrainingSetup, folder: Path) -> None:
         config = setup.config
-        self._samples = config.batch_size * setup.distributed.share.of
+        self._samples = config.batch_size * setup.distributed.share.world_size
         self._frames, self._on_gpu = len(setup.order.frames), setup.device.type == "cuda"
         self._with_weights = not config.wandb.disable_artifact
-        self._group = re.sub(r"[^\w.-]", "_", "-".join(tags_of(config)))[:100]
-        tags = tags_of(config) if config.wandb.add_tags else []
+        self._group = re.sub(r"[^\w.-]", "_", "-".join(wandb_tags(config)))[:100]
+        tags = wandb_tags(config) if config.wandb.add_tags else []
         told = without_secrets(config, config.as_dict())
         super().__init__(config.wandb, folder, told, tags=tags, chosen_id=config.wandb.run_id)
 
-    def trained(self, reading: Metrics) -> None:
+    def log_metrics(self, metrics: Metrics) -> None:
         """Log a reading."""
-        figures = self.figures(reading)
+        figures = self.figures(metrics)
         self.submit(lambda run: run.log(figures))
 
-    def figures(self, reading: Metrics) -> dict[str, float]:
+    def figures(self, metrics: Metrics) -> dict[str, float]:
         """Return a reading by LeRobot's names; a batch waited for is its time of loading data."""
-        samples = reading.step * self._samples
+        samples = metrics.step * self._samples
         figures = {
-            "steps": reading.step,
+            "steps": metrics.step,
             "samples": samples,
             "epochs": samples / self._frames,
-            "loss": reading.loss,
-            "grad_norm": reading.grad_norm,
-            "lr": reading.lr,
-            "dataloading_s": reading.step_s * reading.waiting,
-            "update_s": reading.step_s * (1 - reading.waiting),
-            "step_s": reading.step_s,
-            "samples_per_s": reading.samples_per_s,
-            **reading.parts,
+            "loss": metrics.loss,
+            "grad_norm": metrics.grad_norm,
+            "lr": metrics.lr,
+            "dataloading_s": metrics.step_s * metrics.waiting,
+            "update_s": metrics.step_s * (1 - metrics.waiting),
+            "step_s": metrics.step_s,
+            "samples_per_s": metrics.samples_per_s,
+            **metrics.parts,
         }
         if self._on_gpu:
-            figures["gpu_mem_gb"] = reading.memory_gb
+            figures["gpu_mem_gb"] = metrics.memory_gb
         return {f"train/{name}": value for name, value in figures.items()}
 
-    def validated(self, step: int, loss: float) -> None:
+    def log_validation(self, step: int, loss: float) -> None:
         """Log a loss on held-out episodes."""
         self.submit(lambda run: run.log({"eval/steps": step, "eval/eval_loss": loss}))
 
-    def examined(self, result: EvaluationLogRow, folder: Path) -> None:
+    def log_evaluation(self, result: EvaluationLogRow, folder: Path) -> None:
         """Log the rate of a checkpoint and one video of its evaluation, which is in ``folder``."""
         if result.pc_success is None:
             return
@@ -79,7 +79,7 @@ class TrainingLog(WandbSession):
             figures["eval/pc_success_low95"], figures["eval/pc_success_high95"] = result.interval
         self.submit(lambda run: run.log(figures | _video(folder)))
 
-    def saved(self, step: int, checkpoint: Path) -> None:
+    def upload_checkpoint(self, step: int, checkpoint: Path) -> None:
         """Upload the weights of a checkpoint, unless that is not wanted."""
         if self._with_weights:
             self.submit(lambda run: self._upload(run, step, checkpoint / PRETRAINED))
@@ -99,7 +99,7 @@ class TrainingLog(WandbSession):
             run.log_artifact(artifact)
 
 
-def tags_of(config: TrainConfig) -> list[str]:
+def wandb_tags(config: TrainConfig) -> list[str]:
     """Return LeRobot's tags."""
     said = {
         "policy": getattr(config.policy, "type", None),

@@ -20,11 +20,11 @@ def test_no_fraction_exceeds_1_however_badly_the_idle_host_was_measured(
     span_s: float, renders: float, infer_share: float, sim_share: float, workers: int, cores: int,
     rate: float, sizes: list[float], requests: int, batches: int,
 ) -> None:  # fmt: skip
-    seen = gpu_limit.Seen(
+    work = gpu_limit.RunWork(
         span_s, renders, batches, requests, infer_share * span_s,
         sim_share * workers * span_s, workers, cores,
     )  # fmt: skip
-    limit = gpu_limit.limit_of(seen, rate, dict(enumerate(sizes, start=1)))
+    limit = gpu_limit.limit_of(work, rate, dict(enumerate(sizes, start=1)))
     assert 0 <= limit.fraction <= 1 + 1e-9
 
 
@@ -41,16 +41,16 @@ def test_the_least_mean_is_below_every_mix_of_batches_with_that_mean(
 
 
 def test_the_limit_is_the_largest_kind_of_work_and_not_their_sum() -> None:
-    seen = gpu_limit.Seen(30.0, 6000, 500, 5000, 12.0, 150.0, 14, 16)
-    limit = gpu_limit.limit_of(seen, 300.0, {8: 0.01, 10: 0.01, 14: 0.012})
+    work = gpu_limit.RunWork(30.0, 6000, 500, 5000, 12.0, 150.0, 14, 16)
+    limit = gpu_limit.limit_of(work, 300.0, {8: 0.01, 10: 0.01, 14: 0.012})
     assert (limit.drawing_s, limit.inference_s) == (20.0, 5.0)
     assert limit.physics_s == pytest.approx(150 / 16)
     assert limit.fraction == pytest.approx(20 / 30)
 
 
 def test_what_took_longer_alone_than_in_the_run_is_named() -> None:
-    seen = gpu_limit.Seen(30.0, 6000, 500, 5000, 12.0, 150.0, 14, 16)
-    limit = gpu_limit.limit_of(seen, 100.0, {8: 0.1, 14: 0.1})
+    work = gpu_limit.RunWork(30.0, 6000, 500, 5000, 12.0, 150.0, 14, 16)
+    limit = gpu_limit.limit_of(work, 100.0, {8: 0.1, 14: 0.1})
     assert limit.measured_badly == ("drawing", "inference")
 
 

@@ -92,6 +92,16 @@ RETIRED = frozenset(
         "WorkerSetup",
         "DrawSlots",
         "draw_slots",
+        "Parts",
+        "Seen",
+        "Losing",
+        "LearntFrom",
+        "OneGraph",
+        "ALONE_HERE",
+        "one_graph",
+        "reading_line",
+        "cannot_serve",
+        "decode_picture",
     ]
 )
 """Identifiers that VOCABULARY renamed; none is a word that the field uses for something else."""

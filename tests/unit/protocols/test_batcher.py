@@ -37,12 +37,15 @@ def test_no_more_are_answered_at_once_than_are_computed_at_once_or_asked_for(
     rows_at_once: int | None, most: int, sizes: list[int]
 ) -> None:
     policy = Counting(rows_at_once)
-    batcher = RequestBatcher(policy, policy.act, most=most, seed=0)
+    batcher = RequestBatcher(policy, policy.act, max_batch=most, seed=0)
     heard: queue.SimpleQueue[object] = queue.SimpleQueue()
     try:
         for number in range(8):
-            batcher.ask(
-                batcher.enter(), InferenceRequest({}), {"x": np.zeros(2, np.float32)}, heard.put
+            batcher.submit(
+                batcher.open_session(),
+                InferenceRequest({}),
+                {"x": np.zeros(2, np.float32)},
+                heard.put,
             )
             assert policy.begun.wait(10), number  # the first is being answered, the others wait
         policy.go_on.set()

@@ -39,21 +39,24 @@ KEY = "the-key"
 SOURCES = Path(groot.__file__).parents[1]
 STATE = np.zeros(2, np.float32)
 ENVELOPE = {
-    "wire/groot.py:read_envelope",
-    *(f"wire/msgpack_scan.py:{name}" for name in ("__init__", "head", "skip", "text", "end")),
+    "protocols/groot.py:read_envelope",
+    *(f"protocols/msgpack_scan.py:{name}" for name in ("__init__", "head", "skip", "text", "end")),
 }
-FRAMES = {f"wire/zmtp.py:{name}" for name in ("check_greeting", "check_ready", "flags_of")}
+FRAMES = {f"protocols/zmtp.py:{name}" for name in ("check_greeting", "check_ready", "parse_flags")}
 READERS: dict[Protocol, set[str]] = {
     Protocol.OPENPI: set(),
     Protocol.VLA_EVAL: set(),
     Protocol.GROOT: FRAMES | ENVELOPE,
     Protocol.LEROBOT: set(),
 }
-"""The functions of ``wire/`` that see bytes of a client without the key."""
+"""The functions of ``protocols/`` that see bytes of a client without the key."""
 REFUSAL = {
-    "wire/groot.py:encode_reply",
+    "protocols/groot.py:encode_reply",
     "protocols/msgpack_arrays.py:pack",
-    *(f"wire/zmtp.py:{name}" for name in ("ready", "<genexpr>", "encode_reply", "_frame")),
+    *(
+        f"protocols/zmtp.py:{name}"
+        for name in ("ready_command", "<genexpr>", "encode_reply", "_frame")
+    ),
 }
 """What writes the answer to such a client."""
 
@@ -66,7 +69,11 @@ class Calls:
         self.on = False
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
-        if self.on and event == "call" and frame.f_code.co_filename.startswith(f"{SOURCES}/wire/"):
+        if (
+            self.on
+            and event == "call"
+            and frame.f_code.co_filename.startswith(f"{SOURCES}/protocols/")
+        ):
             path = Path(frame.f_code.co_filename).relative_to(SOURCES)
             self.seen.add(f"{path}:{frame.f_code.co_name}")
 
@@ -154,8 +161,8 @@ def test_nothing_but_the_listed_reader_runs_without_the_key(protocol: Protocol) 
             with contextlib.suppress(ProtocolError):  # LeRobot's robots set something up before
                 link.ask(InferenceRequest({"state/state": STATE}, "go"))
             link.close()
-        decoders = {"openpi.py:decode_ask", "vla_eval.py:decode", "groot.py:decode_request"}
-        assert any(name.split("/")[1] in {*decoders, "pickles.py:load"} for name in seen)
+        decoders = {"openpi.py:decode_request", "vla_eval.py:decode", "groot.py:decode_request"}
+        assert any(name.split("/")[1] in {*decoders, "pickle_reader.py:load"} for name in seen)
 
 
 def test_every_protocol_has_a_reader_with_bounds() -> None:
@@ -238,7 +245,12 @@ def test_keys_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(secrets, "compare_digest", compare)
     limits = ServerLimits(api_key=KEY)
-    assert [limits.admits(key) for key in (KEY, "x", None, "\ud800")] == [True, False, False, False]
+    assert [limits.accepts_key(key) for key in (KEY, "x", None, "\ud800")] == [
+        True,
+        False,
+        False,
+        False,
+    ]
     assert len(compared) == 4
 
 

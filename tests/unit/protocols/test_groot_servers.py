@@ -20,7 +20,7 @@ import zmq
 from proctor.errors import ProtocolError, UsageError
 from proctor.evaluation.run import Evaluation
 from proctor.protocols import groot
-from proctor.protocols.groot_arrays import read
+from proctor.protocols.groot_arrays import decode_arrays
 from proctor.protocols.groot_dialect import Dialect, decode_dialect
 from proctor.protocols.inference_messages import InferenceRequest
 from tests.unit.protocols.serving import asked, msgpack_numpy, npy, served
@@ -114,11 +114,11 @@ def test_every_version_is_asked_as_it_wants(
         asked = told["observation"]
         assert asked["language"] == {"annotation.task": [["reach the goal"]]}
         assert set(asked["state"]) == {"x", "y"}
-        video, state = read(asked["video"]["front"]), asked["state"]["x"]
+        video, state = decode_arrays(asked["video"]["front"]), asked["state"]["x"]
         assert video.shape == (1, 1, 16, 16, 3)
     assert ("as_npy" in state) == (version != N17)
     assert video.dtype == np.uint8
-    assert read(state).dtype == np.float32
+    assert decode_arrays(state).dtype == np.float32
     assert "side by side" in capsys.readouterr().err
 
 
@@ -150,7 +150,7 @@ def test_what_no_server_says_of_its_modalities_is_the_usual_dialect() -> None:
 @pytest.mark.parametrize("nested", [True, False])
 def test_a_state_of_doubles_is_sent_as_the_protocol_has_it(nested: bool) -> None:
     ask = InferenceRequest({"state/x": np.zeros(2), "video/a": np.zeros((2, 2, 3), np.uint8)}, "go")
-    told = groot.observation(ask, Dialect(nested=nested))
+    told = groot.observation_data(ask, Dialect(nested=nested))
     state = told["observation"]["state"]["x"] if nested else told["state.x"]
     assert state.dtype == np.float32
 
@@ -170,7 +170,7 @@ def test_clients_are_answered_as_they_ask_with_the_moments_that_they_send() -> N
             data = {"observation": seen, "options": None}
             actions, _ = asked(url, {"endpoint": "get_action", "data": data})
             assert ("as_npy" in actions["action"]) == (array is npy)
-            found.append(read(actions["action"]))
+            found.append(decode_arrays(actions["action"]))
         late = {
             "video": seen["video"],
             "state": {"a": npy(states[None, :, :1]), "b": npy(states[None, :1, 1:])},

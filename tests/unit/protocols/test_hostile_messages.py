@@ -23,7 +23,7 @@ from proctor.policies.remote.connection import ConnectionSettings
 from proctor.policies.remote.openpi import OpenpiConnection
 from proctor.policies.remote.vla_eval import VlaEvalConnection
 from proctor.protocols import groot, lerobot, openpi, pickle_reader, vla_eval
-from proctor.protocols.msgpack_arrays import pack, shown, unpack
+from proctor.protocols.msgpack_arrays import pack, short_repr, unpack
 from proctor.protocols.npy import read_npy
 from proctor.protocols.protobuf import encode_fields
 from tests.unit.protocols.serving import npy, odd_openpi, served
@@ -175,7 +175,8 @@ def test_what_is_shown_of_a_value_takes_no_time() -> None:
         deep = (deep, deep)
     began = time.process_time()
     said = [
-        shown(value) for value in (deep, [deep], 10**20_000, "é" * MIB, b"\0" * MIB, {"a": deep})
+        short_repr(value)
+        for value in (deep, [deep], 10**20_000, "é" * MIB, b"\0" * MIB, {"a": deep})
     ]
     assert time.process_time() - began < CPU_S
     assert max(map(len, said)) < 100
@@ -288,15 +289,15 @@ def test_actions_that_are_joined_are_counted_first(monkeypatch: pytest.MonkeyPat
 
 SCRIPT = """
 import resource, sys
-from proctor.errors import WireError
-from proctor.protocols import groot, lerobot, openpi, pickles, vla_eval
+from proctor.errors import ProtocolError
+from proctor.protocols import groot, lerobot, openpi, vla_eval
 from proctor.protocols.protobuf import encode_fields
 import numpy, PIL.Image, PIL.PngImagePlugin, PIL.JpegImagePlugin
 read = {
-    "openpi": openpi.decode_ask,
-    "vla-eval": lambda f: vla_eval.ask_of(vla_eval.decode(f, len(f))),
-    "groot": lambda f: groot.asked_of(groot.decode_request(groot.read_envelope(f)).data),
-    "lerobot": lambda f: lerobot.Parts().add(encode_fields({1: 3, 2: f})),
+    "openpi": openpi.decode_request,
+    "vla-eval": lambda f: vla_eval.decode_request(vla_eval.decode(f, len(f))),
+    "groot": lambda f: groot.decode_query(groot.decode_request(groot.read_envelope(f)).data),
+    "lerobot": lambda f: lerobot.ObservationAssembler().add(encode_fields({1: 3, 2: f})),
     "actions": lambda f: lerobot.decode_actions(encode_fields({1: f})),
 }[sys.argv[1]]
 frame = sys.stdin.buffer.read()
@@ -306,7 +307,7 @@ def peak():
 before = peak()
 try:
     read(frame)
-except WireError as error:
+except ProtocolError as error:
     assert "\\n" not in str(error)
 print(peak() - before)
 """
@@ -422,10 +423,10 @@ def test_a_hello_as_large_as_a_message_is_refused() -> None:
     with served(protocol=["vla-eval"]) as (url, _):
         address = parse_addresses(url, None)[0]
         VlaEvalConnection(address, ConnectionSettings()).close()
-        whole = vla_eval.hello()
+        whole = vla_eval.hello_payload()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(
-                "proctor.protocols.vla_eval.hello",
+                "proctor.protocols.vla_eval.hello_payload",
                 lambda about=None: whole if about is None else {"x": bytes(2**19)},
             )
             refused(lambda: VlaEvalConnection(address, ConnectionSettings()), "hello")

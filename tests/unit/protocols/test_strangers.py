@@ -70,7 +70,7 @@ def test_groot_clients_ping_ask_for_rows_and_do_not_kill() -> None:
         }
         data = {"observation": seen, "options": None}
         actions, _ = asked(url, {"endpoint": "get_action", "data": data, "api_token": "key"})
-    rows = groot_arrays.read(actions["action"])
+    rows = groot_arrays.decode_arrays(actions["action"])
     assert rows.shape == (2, 3, 2)
     assert not np.array_equal(rows[0], rows[1])
 
@@ -92,19 +92,19 @@ def test_vla_eval_clients_get_one_action_for_every_observation() -> None:
         address = parse_addresses(url, None)[0]
         line = WebSocket(address, ConnectionSettings())
 
-        def say(kind: vla_eval.Kind, payload: Any) -> vla_eval.Message:
+        def say(kind: vla_eval.MessageType, payload: Any) -> vla_eval.Message:
             line.send(vla_eval.encode(vla_eval.Message(kind, payload, 5)), 5)
             return vla_eval.decode(line.receive(5))
 
-        hello = say(vla_eval.Kind.HELLO, {"harness_version": "0.8.0", "protocol_version": 1})
+        hello = say(vla_eval.MessageType.HELLO, {"harness_version": "0.8.0", "protocol_version": 1})
         assert hello.payload["protocol_version"] == 1
         seen = {"images": {"agentview": PICTURE}, "states": STATES, "task_description": "go"}
-        found = [say(vla_eval.Kind.OBSERVATION, seen) for _ in range(4)]
+        found = [say(vla_eval.MessageType.OBSERVATION, seen) for _ in range(4)]
         assert [message.payload["actions"].shape for message in found] == [(2,)] * 4
         assert {message.seq for message in found} == {5}
         assert service.batcher.answered == 2  # chunks of three
-        broken = say(vla_eval.Kind.OBSERVATION, {"images": {}})
-        assert broken.kind is vla_eval.Kind.ERROR
+        broken = say(vla_eval.MessageType.OBSERVATION, {"images": {}})
+        assert broken.kind is vla_eval.MessageType.ERROR
         line.close()
         whole = VlaEvalConnection(address, ConnectionSettings())
         ask = InferenceRequest({vla_eval.CAMERAS[0]: PICTURE, vla_eval.STATES[0]: STATES}, "go")
@@ -201,7 +201,7 @@ def test_what_lies_about_its_size_or_never_ends_is_refused() -> None:
 
 
 def test_a_robots_observation_becomes_features_by_its_setup() -> None:
-    setup = lerobot.PolicySetup("act", "here", lerobot.features_of({STATE: (2,)}), 4)
+    setup = lerobot.PolicySetup("act", "here", lerobot.lerobot_features({STATE: (2,)}), 4)
     assert lerobot.decode_setup(lerobot.encode_setup(setup)).features[STATE]["shape"] == [2]
     parts = lerobot.ObservationAssembler()
     (frame,) = lerobot.encode_observation(InferenceRequest({STATE: STATES}, "go"), 8)

@@ -187,8 +187,10 @@ def test_a_server_that_forgot_an_episode_does_not_go_on_with_it() -> None:
 def test_an_answer_to_another_question_is_none() -> None:
     answers = iter(
         [
-            vla_eval.encode(vla_eval.Message(vla_eval.Kind.HELLO, {"model_server": "x"}, 1)),
-            vla_eval.encode(vla_eval.Message(vla_eval.Kind.ACTION, {"actions": [0.5, 0.5]}, 1)),
+            vla_eval.encode(vla_eval.Message(vla_eval.MessageType.HELLO, {"model_server": "x"}, 1)),
+            vla_eval.encode(
+                vla_eval.Message(vla_eval.MessageType.ACTION, {"actions": [0.5, 0.5]}, 1)
+            ),
         ]
     )
     said: list[bytes] = []
@@ -271,7 +273,9 @@ def test_what_one_client_asks_breaks_nobody_else_in_its_batch(bad: float, words:
                     held.set()
 
             rows = {"observation.state": np.full(2, place, np.float32)}
-            service.batcher.ask(service.batcher.enter(), InferenceRequest({}, "go"), rows, tell)
+            service.batcher.submit(
+                service.batcher.open_session(), InferenceRequest({}, "go"), rows, tell
+            )
         all_in.set()
         assert held.wait(5)
     assert words in str(answers[bad])
@@ -291,13 +295,13 @@ def test_a_key_is_in_no_file_of_the_run(here: Run, tmp_path: Path) -> None:
 
 
 def test_doors_that_are_taken_are_said_before_a_policy_is_read() -> None:
-    from proctor.serving.server import check_free
+    from proctor.serving.server import check_ports_free
 
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         config = build(ServeConfig, {"policy.type": "random", "port": [port]})
         with pytest.raises(UsageError, match=f"port {port}: Address already in use"):
-            check_free(config.endpoints, config.limits(None))
+            check_ports_free(config.endpoints, config.limits(None))
 
 
 def test_groot_is_never_said_to_be_encrypted(tmp_path: Path) -> None:

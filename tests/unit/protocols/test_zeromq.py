@@ -40,8 +40,8 @@ def raw(url: str) -> Iterator[socket.socket]:
     """A client that has shaken hands, by hand, and may now send any bytes."""
     at = urlsplit(url)
     with socket.create_connection((at.hostname, at.port), timeout=5) as line:
-        line.sendall(zmtp.GREETING + zmtp.ready("REQ"))
-        received(line, zmtp.GREETING_BYTES + len(zmtp.ready()))
+        line.sendall(zmtp.GREETING + zmtp.ready_command("REQ"))
+        received(line, zmtp.GREETING_BYTES + len(zmtp.ready_command()))
         yield line
 
 
@@ -170,8 +170,8 @@ def test_a_large_request_is_taken_of_who_shows_the_key_with_it_and_hung_up_on_of
         zmtp.GREETING.replace(b"NULL", b"PLAI"),
         zmtp.GREETING + b"\x00\x05hello",
         zmtp.GREETING + b"\x06" + struct.pack(">Q", 2**62),
-        zmtp.GREETING + zmtp.ready("REQ") + b"\xff" * 20,
-        zmtp.GREETING + zmtp.ready("REQ") + b"\x06" + struct.pack(">Q", 2**62),
+        zmtp.GREETING + zmtp.ready_command("REQ") + b"\xff" * 20,
+        zmtp.GREETING + zmtp.ready_command("REQ") + b"\x06" + struct.pack(">Q", 2**62),
     ],
     ids=["http", "older", "keys", "no handshake", "large handshake", "no frame", "large command"],
 )
@@ -221,11 +221,11 @@ def test_clients_leave_room_when_they_go() -> None:
 
 
 def test_frames_are_read_as_they_are_written() -> None:
-    assert zmtp.flags_of(1) == (True, False, 1)
-    assert zmtp.flags_of(6) == (False, True, 8)
+    assert zmtp.parse_flags(1) == (True, False, 1)
+    assert zmtp.parse_flags(6) == (False, True, 8)
     for byte in (5, 8, 255):
         with pytest.raises(ProtocolError, match="no frame begins"):
-            zmtp.flags_of(byte)
+            zmtp.parse_flags(byte)
     assert zmtp.encode_reply(b"x") == b"\x01\x00\x00\x01x"
     assert zmtp.encode_reply(bytes(300))[:11] == b"\x01\x00\x02" + struct.pack(">Q", 300)
-    assert zmtp.pong(b"\x05READY") is None
+    assert zmtp.pong_reply(b"\x05READY") is None

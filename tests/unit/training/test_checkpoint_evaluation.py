@@ -59,9 +59,9 @@ def checkpoint(tmp_path, step: int) -> Path:
 def test_checkpoints_are_played_in_turn_and_a_crash_costs_one_line(tmp_path, config, command):
     evaluator = CheckpointEvaluator(config, tmp_path / "eval", command)
     for step in (2, 4, 6):
-        evaluator.ask(checkpoint(tmp_path, step))
+        evaluator.submit(checkpoint(tmp_path, step))
     assert evaluator.pending == {2, 4, 6}
-    first, broken, last = evaluator.rest()
+    first, broken, last = evaluator.wait_for_all()
     assert str(first) == "step 2: success 50.0% [1.0, 99.0] n=10"
     assert broken.problem is not None
     assert "exit code 1, no display here" in broken.problem
@@ -72,27 +72,27 @@ def test_checkpoints_are_played_in_turn_and_a_crash_costs_one_line(tmp_path, con
 def test_one_that_cannot_be_started_costs_one_line_too(tmp_path, config):
     evaluator = CheckpointEvaluator(config, tmp_path / "eval", (str(tmp_path / "no such command"),))
     for step in (2, 6):
-        evaluator.ask(checkpoint(tmp_path, step))
+        evaluator.submit(checkpoint(tmp_path, step))
     assert evaluator.pending == frozenset()
     problem = "it could not be started: No such file or directory"
-    assert list(evaluator.done()) == [
+    assert list(evaluator.finished()) == [
         EvaluationLogRow(2, problem=problem),
         EvaluationLogRow(6, problem=problem),
     ]
-    assert list(evaluator.rest()) == []
+    assert list(evaluator.wait_for_all()) == []
 
 
 def test_what_was_played_to_its_end_is_not_played_again(tmp_path, config, command):
     evaluator = CheckpointEvaluator(config, tmp_path / "eval", command)
-    evaluator.ask(checkpoint(tmp_path, 2))
-    assert len(list(evaluator.rest())) == 1
-    evaluator.ask(checkpoint(tmp_path, 2))
+    evaluator.submit(checkpoint(tmp_path, 2))
+    assert len(list(evaluator.wait_for_all())) == 1
+    evaluator.submit(checkpoint(tmp_path, 2))
     assert evaluator.pending == frozenset()
 
 
 def test_the_command_plays_the_same_episodes_of_every_checkpoint(tmp_path, config):
     evaluator = CheckpointEvaluator(config, tmp_path / "eval")
-    one, other = (evaluator.words(checkpoint(tmp_path, step)) for step in (2, 4))
+    one, other = (evaluator.eval_flags(checkpoint(tmp_path, step)) for step in (2, 4))
     assert "--env.type=fake" in one
     assert "--eval.n_episodes=3" in one
     assert "--seed=7" in one
@@ -100,7 +100,7 @@ def test_the_command_plays_the_same_episodes_of_every_checkpoint(tmp_path, confi
     assert {word for word in one if "000002" not in word} == {w for w in other if "000004" not in w}
     (tmp_path / "eval/000002").mkdir(parents=True)
     (tmp_path / "eval/000002/run.json").write_text("{}")
-    again = evaluator.words(checkpoint(tmp_path, 2))
+    again = evaluator.eval_flags(checkpoint(tmp_path, 2))
     assert again == ["--resume", f"--output_dir={tmp_path / 'eval/000002'}"]
 
 

@@ -115,14 +115,16 @@ def test_a_state_is_read_back_to_the_bit(tmp_path):
         trainer_state.scheduler.step()
         trainer_state.average.update(weights)
         trainer_state.step += 1
-    write_state(tmp_path / "state", trainer_state.snapshot(), RngStreams(1).generators(5), BATCH)
+    write_state(
+        tmp_path / "state", trainer_state.snapshot(), RngStreams(1).lerobot_rng_state(5), BATCH
+    )
     fresh = learning_of(
         [w.detach().clone().requires_grad_() for w in weights], preset, EmaSettings(enable=True)
     )
     read_state(tmp_path / "state", fresh)
     assert fresh.step == 5
     assert fresh.scheduler.state_dict() == trainer_state.scheduler.state_dict()
-    write_state(tmp_path / "again", fresh.snapshot(), RngStreams(1).generators(5), BATCH)
+    write_state(tmp_path / "again", fresh.snapshot(), RngStreams(1).lerobot_rng_state(5), BATCH)
     for file in (tmp_path / "state").iterdir():
         assert (tmp_path / "again" / file.name).read_bytes() == file.read_bytes(), file.name
 
@@ -136,7 +138,7 @@ def test_more_steps_go_on_at_the_rate_of_the_longer_schedule(tmp_path):
         done.optimizer.step()
         done.scheduler.step()
     assert done.optimizer.param_groups[0]["lr"] == 0.0
-    write_state(tmp_path / "state", done.snapshot(), RngStreams(1).generators(4), BATCH)
+    write_state(tmp_path / "state", done.snapshot(), RngStreams(1).lerobot_rng_state(4), BATCH)
     read_state(tmp_path / "state", more)
     assert more.optimizer.param_groups[0]["lr"] == pytest.approx(0.05)  # half of the cosine
     (tmp_path / "state/scheduler_state.json").write_text('{"base_lrs": [1], "last_epoch": "x"}')
@@ -151,7 +153,9 @@ def test_the_files_are_those_of_lerobots_own_run(tmp_path):
     optimization = resolve(network.config.training_preset(), *NOTHING)
     optimizer = make_optimizer(optimization, network.parameter_groups(), fused=False)
     trainer_state = TrainerState(optimizer, None, None, step=4)
-    write_state(tmp_path / "state", trainer_state.snapshot(), RngStreams(1000).generators(4), BATCH)
+    write_state(
+        tmp_path / "state", trainer_state.snapshot(), RngStreams(1000).lerobot_rng_state(4), BATCH
+    )
     ours, theirs = tmp_path / "state", LEROBOT / "training_state"
     for name, more in (("optimizer_param_groups.json", None), ("training_step.json", BY_ONE)):
         found, expected = (json.loads((run / name).read_text()) for run in (ours, theirs))
@@ -168,13 +172,15 @@ def test_generators_that_are_written_are_states_that_can_be_set():
 
     import numpy as np
 
-    states = RngStreams(3).generators(7)
+    states = RngStreams(3).lerobot_rng_state(7)
     words = tuple(states["py_rng_state"].tolist())
     random.Random().setstate((states["py_rng_version"].item(), words, None))
     torch.Generator().set_state(states["torch_rng_state"])
     key = states["np_rng_state_values"].numpy().astype(np.uint32)
     np.random.RandomState().set_state(("MT19937", key, states["np_rng_state_index"].item()))
-    assert not torch.equal(RngStreams(3).generators(8)["py_rng_state"], states["py_rng_state"])
+    assert not torch.equal(
+        RngStreams(3).lerobot_rng_state(8)["py_rng_state"], states["py_rng_state"]
+    )
 
 
 def test_a_state_of_another_network_is_refused(tmp_path):
@@ -182,7 +188,9 @@ def test_a_state_of_another_network_is_refused(tmp_path):
     trainer_state = learning_of([torch.nn.Parameter(torch.ones(2))], preset)
     trainer_state.optimizer.param_groups[0]["params"][0].grad = torch.ones(2)
     trainer_state.optimizer.step()
-    write_state(tmp_path / "state", trainer_state.snapshot(), RngStreams(1).generators(1), BATCH)
+    write_state(
+        tmp_path / "state", trainer_state.snapshot(), RngStreams(1).lerobot_rng_state(1), BATCH
+    )
     more = [torch.nn.Parameter(torch.ones(2)), torch.nn.Parameter(torch.ones(2))]
     with pytest.raises(UsageError, match="is of another network"):
         read_state(tmp_path / "state", learning_of(more, preset))
@@ -194,7 +202,9 @@ def test_a_state_of_another_network_is_refused(tmp_path):
 @pytest.mark.parametrize("text", ["", "[", '{"step": -1}', '{"step": "x"}', "null"])
 def test_a_damaged_state_is_one_line(tmp_path, name, text):
     trainer_state = learning_of([torch.nn.Parameter(torch.ones(2))], ActConfig().training_preset())
-    write_state(tmp_path / "state", trainer_state.snapshot(), RngStreams(1).generators(1), BATCH)
+    write_state(
+        tmp_path / "state", trainer_state.snapshot(), RngStreams(1).lerobot_rng_state(1), BATCH
+    )
     (tmp_path / "state" / name).write_text(text)
     with pytest.raises(UsageError, match=name):
         read_state(tmp_path / "state", trainer_state)
@@ -230,7 +240,9 @@ def test_a_pickle_that_is_no_average_runs_nothing(tmp_path):
     trainer_state = learning_of(
         [torch.nn.Parameter(torch.ones(2))], ActConfig().training_preset(), EmaSettings(enable=True)
     )
-    write_state(tmp_path / "state", trainer_state.snapshot(), RngStreams(1).generators(1), BATCH)
+    write_state(
+        tmp_path / "state", trainer_state.snapshot(), RngStreams(1).lerobot_rng_state(1), BATCH
+    )
     (tmp_path / "state/ema_state.pt").write_bytes(pickle.dumps(Evil(), protocol=2))
     with pytest.raises(UsageError, match="holds no averages"):
         read_state(tmp_path / "state", trainer_state)

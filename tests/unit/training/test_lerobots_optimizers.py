@@ -18,7 +18,7 @@ from proctor.errors import UsageError  # noqa: E402
 from proctor.policies.act.config import ActConfig  # noqa: E402
 from proctor.policies.lerobot.presets import OptimizerSettings, ScheduleSettings  # noqa: E402
 from proctor.policies.runtime.network import Network  # noqa: E402
-from proctor.training.optim import groups_of, make_optimizer, multiplier, resolve  # noqa: E402
+from proctor.training.optim import make_optimizer, multiplier, param_groups, resolve  # noqa: E402
 from proctor.training.state import Batching, TrainerState, read_state, write_state  # noqa: E402
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden/data/optimizers.json").read_text())
@@ -51,7 +51,7 @@ class Three(Network):
 def begun(kind: str, network: Network) -> TrainerState:
     settings = OptimizerSettings(type=kind, **GOLDEN[kind]["settings"])
     optimization = resolve(None, settings, ScheduleSettings())
-    optimizer = make_optimizer(optimization, groups_of(optimization, network), fused=False)
+    optimizer = make_optimizer(optimization, param_groups(optimization, network), fused=False)
     return TrainerState(optimizer, None, None, optimization.separate)
 
 
@@ -108,7 +108,7 @@ def test_the_annealing_schedule_is_lerobots():
 def test_soft_prompts_may_start_at_a_rate_for_their_warm_up():
     settings = OptimizerSettings(type="xvla-adamw", lr=0.01, soft_prompt_warmup_lr_scale=0.02)
     optimization = resolve(None, settings, ScheduleSettings())
-    rates = {group["name"]: group["lr"] for group in groups_of(optimization, Three())}
+    rates = {group["name"]: group["lr"] for group in param_groups(optimization, Three())}
     assert rates == pytest.approx({"vlm": 0.001, "soft_prompts": 0.0002, "other": 0.01})
 
 
@@ -123,7 +123,7 @@ def test_a_group_that_cannot_be_is_refused_by_its_name(groups, told):
     settings = OptimizerSettings(type="multi_adam", optimizer_groups=groups)
     optimization = resolve(ActConfig().training_preset(), settings, ScheduleSettings())
     with pytest.raises(UsageError) as refused:
-        groups_of(optimization, Three())
+        param_groups(optimization, Three())
     assert told in str(refused.value)
 
 

@@ -19,10 +19,10 @@ from proctor.policies.lerobot.presets import OptimizerSettings, ScheduleSettings
 from proctor.policies.runtime.network import SHARE_OF_RATE  # noqa: E402
 from proctor.training.optim import (  # noqa: E402
     clip_gradients,
-    groups_of,
     make_optimizer,
     make_scheduler,
     multiplier,
+    param_groups,
     resolve,
 )
 
@@ -184,7 +184,7 @@ def test_a_share_of_the_rate_is_one_of_the_rate_that_was_given_by_hand() -> None
     optimization = resolve(
         DiffusionConfig().training_preset(), OptimizerSettings(lr=3.0), NOTHING[1]
     )
-    assert groups_of(optimization, network) == [
+    assert param_groups(optimization, network) == [
         {"params": []},
         {"params": [], "lr": pytest.approx(0.3)},
     ]
@@ -197,5 +197,5 @@ def test_a_schedule_that_names_another_rate_than_the_optimisers_says_what_become
         (1e-3, ["rises to 0.001 (--optimizer.lr) and falls to 2.5e-05"]),
     ):
         optimization = resolve(None, OptimizerSettings(type="adam", lr=rate), decay)
-        assert len(optimization.remarks) == len(said)
-        assert all(words in line for words, line in zip(said, optimization.remarks, strict=True))
+        assert len(optimization.notes) == len(said)
+        assert all(words in line for words, line in zip(said, optimization.notes, strict=True))

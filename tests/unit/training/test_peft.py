@@ -20,7 +20,7 @@ from proctor.policies.lerobot.checkpoint import read_checkpoint  # noqa: E402
 from proctor.policies.lerobot.location import CheckpointFolder  # noqa: E402
 from proctor.policies.runtime.chunk_policy import LoadedCheckpoint  # noqa: E402
 from proctor.training import loop  # noqa: E402
-from proctor.training.peft import adapted  # noqa: E402
+from proctor.training.peft import add_adapter  # noqa: E402
 
 LAST = "checkpoints/last/pretrained_model"
 FAMILIES = {
@@ -119,7 +119,7 @@ def as_trained(folder: Path) -> LoadedCheckpoint:
     from proctor.config.training import TrainConfig
 
     config = build(TrainConfig, {"policy.path": str(folder), "dataset.repo_id": "a/b"})
-    return adapted(
+    return add_adapter(
         config, read_checkpoint(folder, use=ConfigUse.TRAINING), CheckpointFolder(folder)
     )
 

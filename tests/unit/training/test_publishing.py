@@ -23,8 +23,8 @@ from proctor.config.builder import build
 from proctor.config.training import TrainConfig
 from proctor.errors import UsageError
 from proctor.training import publishing
-from proctor.training.card import PolicyCard, card_of
-from proctor.training.publishing import check, publication_of
+from proctor.training.card import PolicyCard, render_card
+from proctor.training.publishing import check_publication, parse_publication
 
 PUSH = {"policy.push_to_hub": "true", "policy.repo_id": "me/policy"}
 
@@ -140,10 +140,10 @@ def test_what_cannot_be_uploaded_is_one_line_before_anything_begins(
 
 
 def test_no_network_and_a_base_that_nobody_has_are_said_before_anything_begins(hub, monkeypatch):
-    asked = publication_of(PUSH)
+    asked = parse_publication(PUSH)
     with pytest.raises(UsageError, match="would name /home/me/base as its base, which nobody"):
-        check(asked, "/home/me/base")
-    check(asked, "me/base")
+        check_publication(asked, "/home/me/base")
+    check_publication(asked, "me/base")
 
     def unreachable() -> None:
         raise ConnectionError("the cable is out")
@@ -152,12 +152,12 @@ def test_no_network_and_a_base_that_nobody_has_are_said_before_anything_begins(h
     with pytest.raises(
         UsageError, match=r"^the Hub cannot be reached to upload me/policy; [^\n]+$"
     ):
-        check(asked, None)
+        check_publication(asked, None)
 
 
 def test_only_flags_ask_for_an_upload():
-    assert publication_of({"policy.repo_id": "me/policy"}) is None
-    assert publication_of({**PUSH, "policy.push_to_hub": "false"}) is None
+    assert parse_publication({"policy.repo_id": "me/policy"}) is None
+    assert parse_publication({**PUSH, "policy.push_to_hub": "false"}) is None
     build(TrainConfig, {"policy.type": "act", "dataset.repo_id": "a/b", "policy.repo_id": "me/x"})
 
 
@@ -166,7 +166,7 @@ def test_a_card_states_the_evaluation_and_what_it_is_of(tmp_path):
     folder = run / "checkpoints/000200/pretrained_model"
     folder.mkdir()
     (folder / "config.json").write_text('{"type": "act"}')
-    card = card_of(PolicyCard(run, folder, "me/policy"), [], "mit")
+    card = render_card(PolicyCard(run, folder, "me/policy"), [], "mit")
     record = json.loads((run / "eval/000200/run.json").read_text())
     assert "| success | `87.5% [52.9, 97.8] n=8` |" in card
     assert f"| protocol | `{record['fingerprint']}` |" in card
@@ -185,7 +185,7 @@ def test_a_card_says_nothing_that_markup_would_make_of_a_name(tmp_path):
     folder = run / "checkpoints/000200/pretrained_model"
     folder.mkdir()
     (folder / "config.json").write_text('{"type": "act"}')
-    card = card_of(PolicyCard(run, folder, "me/policy"), [], None)
+    card = render_card(PolicyCard(run, folder, "me/policy"), [], None)
     assert "\x1b" not in card
     assert card.count("\n---\n") == 1
     assert "\n# b" not in card

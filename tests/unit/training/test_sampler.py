@@ -94,7 +94,7 @@ def test_more_loader_processes_than_cores_are_no_warning_of_torch(order, monkeyp
     import torch
     from torch.utils.data import dataloader
 
-    from proctor.training.data import Loading, TrainingSamples, batches
+    from proctor.training.data import LoaderSettings, TrainingSamples, batches
 
     monkeypatch.setattr(dataloader, "_MultiProcessingDataLoaderIter", lambda loader: iter(()))
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0})
@@ -102,5 +102,5 @@ def test_more_loader_processes_than_cores_are_no_warning_of_torch(order, monkeyp
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert not list(
-            batches(samples, order, range(3), Loading(4, 2, "spawn"), torch.device("cpu"))
+            batches(samples, order, range(3), LoaderSettings(4, 2, "spawn"), torch.device("cpu"))
         )

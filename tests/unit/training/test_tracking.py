@@ -22,7 +22,7 @@ from proctor.config.builder import build  # noqa: E402
 from proctor.config.training import TrainConfig  # noqa: E402
 from proctor.runs.training import EvaluationLogRow  # noqa: E402
 from proctor.training.distributed import DistributedContext  # noqa: E402
-from proctor.training.tracking import TrainingLog, tags_of  # noqa: E402
+from proctor.training.tracking import TrainingWandb, wandb_tags  # noqa: E402
 
 OFFLINE = {"wandb.enable": "true", "wandb.mode": "offline"}
 HELD_OUT = {"dataset.eval_split": 0.4, "eval_steps": 4}
@@ -81,9 +81,11 @@ def test_an_evaluation_is_logged_with_its_interval_and_a_video(tmp_path):
         distributed=DistributedContext(),
         order=SimpleNamespace(frames=[0, 1]),
     )
-    log = TrainingLog(setup, tmp_path)
-    log.examined(EvaluationLogRow(4, 50.0, (20.0, 80.0), 8, avg_sum_reward=1.5, eval_s=3.0), run)
-    log.examined(EvaluationLogRow(8, problem="it broke"), run)
+    log = TrainingWandb(setup, tmp_path)
+    log.log_evaluation(
+        EvaluationLogRow(4, 50.0, (20.0, 80.0), 8, avg_sum_reward=1.5, eval_s=3.0), run
+    )
+    log.log_evaluation(EvaluationLogRow(8, problem="it broke"), run)
     log.end(failed=True)
     (session,) = logged(tmp_path)
     (line,) = session.history
@@ -91,7 +93,7 @@ def test_an_evaluation_is_logged_with_its_interval_and_a_video(tmp_path):
     assert (line["eval/avg_sum_reward"], line["eval/eval_s"]) == (1.5, 3.0)
     assert (line["eval/pc_success_low95"], line["eval/pc_success_high95"]) == (20.0, 80.0)
     assert line["eval/video._type"] == "video-file"
-    assert "env:fake" in tags_of(config)
+    assert "env:fake" in wandb_tags(config)
     assert session.exit_code == 1
 
 

@@ -122,6 +122,9 @@ def test_loader_processes_that_find_no_room_to_begin_are_one_line(monkeypatch):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(dataloader, "_MultiProcessingDataLoaderIter", full)
-    order, loading = BatchOrder(np.arange(12), batch_size=4, seed=0), data.Loading(1, 1, "spawn")
+    order, loading = (
+        BatchOrder(np.arange(12), batch_size=4, seed=0),
+        data.LoaderSettings(1, 1, "spawn"),
+    )
     with pytest.raises(TrainingError, match="no space left in /dev/shm"):
         list(data.batches(Frames(), order, range(2), loading, torch.device("cpu")))

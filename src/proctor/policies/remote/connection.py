@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeAlias
 from proctor.features import Array
 from proctor.policies.remote.address import Address
 from proctor.protocols.inference_messages import InferenceRequest, ServerInfo
-from proctor.protocols.msgpack_arrays import MOST_BYTES
+from proctor.protocols.msgpack_arrays import MAX_MESSAGE_BYTES
 from proctor.types import EpisodeSpec
 
 
@@ -21,7 +21,7 @@ class ConnectionSettings:
     connect_s: float = 10.0
     answer_s: float = 120.0
     api_key: str | None = None
-    most_bytes: int = MOST_BYTES
+    most_bytes: int = MAX_MESSAGE_BYTES
     warn: Callable[[str], None] = lambda line: None
     """Told what a user should know of a server's answers."""
 

@@ -79,11 +79,11 @@ class GrootConnection:
     def ask(self, ask: InferenceRequest) -> Array:
         """Return the actions that answer a question."""
         dialect = self._dialect
-        asked = groot.observation(ask, dialect)
-        request = groot.GrootRequest(groot.ACT, asked, newer=dialect.newer)
+        asked = groot.observation_data(ask, dialect)
+        request = groot.GrootRequest(groot.ACT, asked, msgpack_numpy=dialect.msgpack_numpy)
         reply = groot.decode_actions(self._call(request, self._settings.answer_s))
         if reply.actions is None:
-            raise ProtocolError(f"the server says: {summarize_traceback(reply.trouble or '')}")
+            raise ProtocolError(f"the server says: {summarize_traceback(reply.error or '')}")
         if len(reply.parts) > 1:
             self._settings.warn(f"the actions are {', '.join(reply.parts)}, side by side")
         return reply.actions

@@ -18,7 +18,7 @@ from proctor.features import Array
 from proctor.policies.remote.address import Address
 from proctor.policies.remote.connection import ConnectionSettings, ServerConnection
 from proctor.protocols import lerobot
-from proctor.protocols.inference_messages import InferenceRequest, ServerInfo, server_info_from
+from proctor.protocols.inference_messages import InferenceRequest, ServerInfo, parse_server_info
 from proctor.protocols.msgpack_arrays import unpack
 from proctor.system.optional import LOAD_ERRORS, import_failure
 from proctor.types import EpisodeSpec
@@ -83,7 +83,7 @@ class _GrpcChannel:
         _, headers = self._call(lerobot.READY, b"", self._settings.connect_s)
         said = headers.get(lerobot.ABOUT_HEADER)
         if said is not None:
-            return server_info_from(unpack(said))
+            return parse_server_info(unpack(said))
         if setup is None:
             raise UsageError(
                 f"--policy.url={self._address}: LeRobot's server loads a checkpoint itself; say "

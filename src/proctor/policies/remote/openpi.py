@@ -41,7 +41,7 @@ class OpenpiConnection:
         self._socket.send(openpi.encode_request(ask), self._settings.answer_s)
         reply = openpi.decode_reply(self._socket.receive(self._settings.answer_s))
         if reply.actions is None:
-            raise ProtocolError(f"the server says: {summarize_traceback(reply.trouble or '')}")
+            raise ProtocolError(f"the server says: {summarize_traceback(reply.error or '')}")
         return reply.actions
 
     def end(self) -> None:

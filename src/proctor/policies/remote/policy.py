@@ -226,7 +226,7 @@ def _lerobot_setup(config: RemoteConfig, interface: Interface) -> lerobot.Policy
     return lerobot.PolicySetup(
         config.served_type or "",
         config.served,
-        lerobot.features_of(shapes),
+        lerobot.lerobot_features(shapes),
         config.n_action_steps or config.actions_per_chunk,
         config.served_device,
     )

@@ -31,7 +31,7 @@ _MAX_SCANS = 64
 """Of a progressive JPEG: each goes over the whole picture."""
 
 
-def picture_size(data: bytes, form: str) -> tuple[int, int]:
+def image_size(data: bytes, form: str) -> tuple[int, int]:
     """Return height and width as the header says; nothing is decoded.
 
     Raises:
@@ -48,7 +48,7 @@ def picture_size(data: bytes, form: str) -> tuple[int, int]:
     return height, width
 
 
-def decode_picture(data: bytes, form: str) -> Array:
+def decode_image(data: bytes, form: str) -> Array:
     """Return a picture as uint8 [H, W, 3]; the caller has checked its size.
 
     Raises:
