@@ -1,4 +1,4 @@
-"""What a simulator says when it breaks may be of any length and content; what is shown may not."""
+"""A simulator's error text may have any length and content; the text that is shown may not."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from proctor.errors import WorkerError, printable_text, strip_control_codes, sum
 from proctor.evaluation.run import Evaluation
 from proctor.runs.journal import JOURNAL_FILE
 from proctor.types import EpisodeResult, Outcome
+from tests.refusals import refuses
 
 HOSTILE_TEXT = "boom \x1b[2J\x1b]0;owned\x07 \r\x9b31m \u202e end"
 
@@ -69,7 +70,7 @@ def test_nor_do_those_of_one_that_breaks_in_lockstep(
     capfd: pytest.CaptureFixture[str],
     use_async_envs: bool,
 ) -> None:
-    with pytest.raises(WorkerError, match="broke in lockstep") as caught:
+    with refuses(WorkerError, "worker.failed") as caught:
         run(
             env__faults={"0/1/3": "talk"},
             env__break_once_in=str(tmp_path),

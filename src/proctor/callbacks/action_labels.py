@@ -1,7 +1,7 @@
-"""Whose actions a dataset holds: those of who plays, or what the expert would have done there.
+"""Which action a recorded dataset holds: the policy's, or the expert's label for the same state.
 
-The second is DAgger (Ross, Gordon and Bagnell, 2011): a policy learns from its own mistakes, since
-it is shown what to do in the states that it leads itself into.
+Expert labels are DAgger (Ross, Gordon and Bagnell, 2011). The policy acts, so the dataset holds the
+states that the policy's own errors lead to. The expert labels each state with the correct action.
 """
 
 from __future__ import annotations
@@ -15,30 +15,33 @@ import numpy as np
 
 from proctor.types import EpisodeSpec
 
-_STRETCH_STEPS = 10
+_SEGMENT_STEPS = 10
 
 
 class ActionLabel(Enum):
-    """What is recorded as the action of a step."""
+    """The source of a recorded step's action."""
 
     PLAYED = "played"
-    """What the policy wanted."""
+    """The policy's action."""
     EXPERT = "expert"
-    """What the benchmark's scripted expert would have done in that state."""
+    """The action of the benchmark's scripted expert in that state."""
 
 
 @dataclass(frozen=True)
 class ExpertLabeling:
-    """How the expert takes part in episodes that it labels; picklable."""
+    """How often the expert acts in episodes that it labels; picklable."""
 
     share: float = 0.0
-    """Of stretches of ten steps: those that the expert plays in the policy's place."""
+    """Fraction of ten-step segments in which the expert acts instead of the policy."""
 
     def expert_acts(self, spec: EpisodeSpec, step: int) -> bool:
-        """Whether the expert plays ``step``: by seed, task, episode and stretch, nothing else."""
+        """Return whether the expert acts at ``step``.
+
+        The draw depends only on the seed, the task, the episode and the segment.
+        """
         if self.share in (0, 1):
             return bool(self.share)
-        # From 1: a key that ends in 0 draws as the one without it does, which is the noise's.
-        key = [spec.seed, crc32(spec.task.name.encode()), spec.index, 1 + step // _STRETCH_STEPS]
+        # Segments count from 1: a trailing 0 would give the random numbers of the action noise.
+        key = [spec.seed, crc32(spec.task.name.encode()), spec.index, 1 + step // _SEGMENT_STEPS]
         rng: Any = np.random.default_rng(key)
         return bool(rng.random() < self.share)

@@ -1,7 +1,7 @@
-"""Takes on their way into a dataset: in order, several at a time, while episodes go on.
+"""Append staged episodes to a dataset in order, several at a time, while the run continues.
 
-A take is complete on the disk and the journal knows of it, so it may wait: put into the dataset
-one by one, small episodes would cost the parent more time than all else that it does.
+A staged episode is complete on disk and listed in the journal, so it can wait. Appending small
+episodes one by one would cost the engine's process more time than its other work.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
     from proctor.datasets.writing.staged_episode import StagedEpisode
 
 _MAX_EPISODES, _MAX_BYTES = 32, 2**26
-"""Of what goes into the dataset at once; the bytes are in memory then."""
+"""Limits of one append; its bytes are in memory."""
 _MAX_WAIT_S = 2.0
 
 
 class AppendLog(Protocol):
-    """Where it is written down which episode is the dataset's next."""
+    """A log of the episodes that are appended to the dataset, in order."""
 
     def add(self, *keys: EpisodeKey) -> None:
-        """Write down the next ones, before they are in the dataset."""
+        """Log the next episodes, before they are in the dataset."""
 
 
 class Appender:
-    """Puts takes into a dataset in the order they are given, in a thread of its own.
+    """Appends staged episodes to a dataset in the order they are enqueued, in its own thread.
 
-    A failure is raised once, at the next call; nothing goes into the dataset after it.
+    A failure is raised once, by the next call. Nothing is appended after a failure.
     """
 
     def __init__(self, writer: DatasetWriter, recording: RecordingOptions, log: AppendLog) -> None:
@@ -44,11 +44,11 @@ class Appender:
         self._is_broken = False
 
     def enqueue(self, key: EpisodeKey) -> None:
-        """Let the take of an episode stand in line."""
+        """Queue the staged episode of ``key``."""
         self._queue.append(key)
 
     def append_if_due(self) -> None:
-        """Begin with those that wait, where that is worth it: there are many, or it is long ago.
+        """Append the queued episodes if there are many, or if the last append was long ago.
 
         Raises:
             RunFolderError: the disk is full or gone.
@@ -61,7 +61,7 @@ class Appender:
             self._start()
 
     def flush(self) -> None:
-        """Wait until all that were put are in the dataset.
+        """Append all queued episodes and wait for them.
 
         Raises:
             RunFolderError: the disk is full or gone.
@@ -72,18 +72,18 @@ class Appender:
             self._wait()
 
     def stop(self) -> None:
-        """Wait until nothing goes on; those that wait stay where they are."""
+        """Wait for the append in progress; episodes in the queue stay staged."""
         self._thread.shutdown(wait=True)
 
     def _start(self) -> None:
-        if self._is_broken:  # an engine that ends still says what has ended: it waits, as takes do
+        if self._is_broken:  # an engine that stops still reports episodes: they stay staged
             return
         keys, self._queue = self._queue, []
         self._began_at = time.monotonic()
         self._running = self._thread.submit(self._append, keys)
 
     def _wait(self) -> None:
-        """Wait for what goes on, and raise what came of it."""
+        """Wait for the append in progress and raise its error."""
         running, self._running = self._running, None
         if running is None:
             return

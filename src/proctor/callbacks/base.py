@@ -1,4 +1,4 @@
-"""What a recorder is: it hears of episodes as they end and of how the run goes."""
+"""The callback interface: outputs of a run that receive finished episodes and its progress."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from proctor.types import EpisodeResult
 
 
 class Callback:
-    """An output of a run. Hears nothing by itself: one that is made from it says what it hears."""
+    """An output of a run. Every method does nothing by default: override those that are needed."""
 
     def on_episode_end(self, result: EpisodeResult) -> None:
-        """Take one finished episode. It is called once for each, as it ends."""
+        """Receive one finished episode; called once for each, in the order they end."""
 
     def on_progress(self, progress: RunProgress) -> None:
-        """Hear how the run goes, a few times a second."""
+        """Receive the run's progress, a few times a second."""
 
     def close(self) -> None:
-        """The run is over, finished or not."""
+        """Release resources: the session is over, complete or not."""
 
 
 def close_all(callbacks: Iterable[Callback]) -> None:
-    """Close every recorder, whatever comes of the others, then raise the first error of any."""
+    """Close every callback, even if another one fails, then raise the first error."""
     first: BaseException | None = None
     for callback in callbacks:
         try:
             callback.close()
-        except BaseException as error:  # noqa: BLE001  raised below; Ctrl-C too leaves none open
+        except BaseException as error:  # noqa: BLE001  raised below; after Ctrl-C too all are closed
             first = first or error
     if first is not None:
         raise first

@@ -1,7 +1,7 @@
-"""Episodes become a dataset: takes are appended in the order of the plan, whenever they ended.
+"""Append recorded episodes to a dataset in the order of the plan, whatever order they end in.
 
-So a dataset's numbers are the same whatever the number of workers. A take that waits for its turn
-lies in the run folder, complete; the ledger says which are in the dataset.
+The dataset is therefore the same for any number of workers. A staged episode waits in the run
+folder, complete; the ledger lists the episodes that are in the dataset.
 """
 
 from __future__ import annotations
@@ -35,27 +35,29 @@ _TaskKey = tuple[str, int]
 
 
 class Ledger:
-    """Which episodes are in the dataset, in its order: a line of the run folder for each.
+    """The episodes in the dataset, in its order: one line of the run folder's ledger file for each.
 
-    A line is on the disk before its episode is in the dataset, so the dataset is never ahead.
+    A line is on disk before its episode is in the dataset, so the dataset never has more episodes.
     """
 
     def __init__(self, folder: Path, in_dataset: int) -> None:
-        """Open the ledger of a dataset that holds so many episodes; lines past them are undone.
+        """Open the ledger of a dataset with ``in_dataset`` episodes; remove the lines after them.
 
-        These were on their way in, so their takes are still there: else somebody has taken episodes
-        out of the dataset, and nobody could tell which.
+        Removed lines belong to episodes whose append did not finish: their staged episodes must
+        still exist. If they do not, episodes were deleted from the dataset, and which ones is
+        unknown.
 
         Raises:
-            RunFolderError: the dataset is not the one that it tells of.
+            RunFolderError: the ledger does not match the dataset.
         """
         self._path = folder / LEDGER_FILE
         keys = _read(self._path)
         gone = any(not (folder / staged_episode_path(key)).is_dir() for key in keys[in_dataset:])
         if len(keys) < in_dataset or gone:
             raise RunFolderError(
-                f"the dataset holds {in_dataset} episodes, {self._path} knows of {len(keys)}: it "
-                "was changed since; record into another dataset and merge the two"
+                f"the dataset has {in_dataset} episodes, {self._path} lists {len(keys)}: it "
+                "was changed; record into another dataset and merge the two",
+                code="run.dataset-changed",
             )
         self.keys = keys[:in_dataset]
         with explaining_write_errors(folder):
@@ -63,10 +65,10 @@ class Ledger:
             os.ftruncate(self._fd, sum(len(_line(key)) for key in self.keys))
 
     def add(self, *keys: EpisodeKey) -> None:
-        """Write down that episodes are the dataset's next."""
+        """Log that these episodes are the dataset's next."""
         lines = b"".join(map(_line, keys))
         with explaining_write_errors(self._path.parent):
-            while lines:  # a disk that fills up takes some of it, and says so at the next call
+            while lines:  # a full disk takes a part first, and fails at the next call
                 lines = lines[os.write(self._fd, lines) :]
             sync(self._fd)
         self.keys.extend(keys)
@@ -81,17 +83,17 @@ def _line(key: EpisodeKey) -> bytes:
 
 
 def _read(path: Path) -> list[EpisodeKey]:
-    """Return the episodes of a ledger; a last line cut short is passed over."""
+    """Return the episodes of a ledger; an incomplete last line is ignored."""
     keys: list[EpisodeKey] = []
     for line in read_jsonl(path, msgspec.json.Decoder(EpisodeKey).decode):
         if line.value is None:
-            raise RunFolderError(f"{path} is damaged in line {line.number}")
+            raise RunFolderError(f"{path} is damaged in line {line.number}", code="run.damaged")
         keys.append(line.value)
     return keys
 
 
 class AppendOrder:
-    """Episodes that wait for their turn, task by task: the first of them is next, or nobody."""
+    """Decides which ended episodes are appended next: task by task, in the order of the plan."""
 
     def __init__(
         self, plan: Iterable[EpisodeSpec], capacity: Mapping[_TaskKey, int] | None
@@ -99,20 +101,20 @@ class AppendOrder:
         self._queues: dict[_TaskKey, deque[EpisodeKey]] = {}
         self._ended: dict[EpisodeKey, bool] = {}
         self._capacity = None if capacity is None else Counter(capacity)
-        """How many more of each task are taken; None: all."""
+        """How many more episodes of each task go into the dataset; None: all."""
         for spec in plan:
             self.add(spec)
 
     def add(self, spec: EpisodeSpec) -> None:
-        """Let one more episode stand at the end of its task's."""
+        """Add one episode at the end of its task."""
         self._queues.setdefault(spec.task.key, deque()).append(spec.key)
 
     def mark_ended(self, key: EpisodeKey, *, kept: bool) -> None:
-        """Note that an episode has ended, and whether there is a take of it."""
+        """Note that an episode has ended, and whether it has a staged episode."""
         self._ended[key] = kept
 
     def pop_ready(self) -> list[tuple[EpisodeKey, bool]]:
-        """Take those whose turn it is, each with whether it goes into the dataset."""
+        """Remove and return the episodes that are next, each with whether it is appended."""
         taken: list[tuple[EpisodeKey, bool]] = []
         while self._queues:
             task, queue = next(iter(self._queues.items()))
@@ -124,7 +126,7 @@ class AppendOrder:
         return taken
 
     def pop_all_ended(self) -> list[tuple[EpisodeKey, bool]]:
-        """Take all that have ended: those before them never will."""
+        """Remove and return all ended episodes: the others will not run any more."""
         for task, queue in self._queues.items():
             self._queues[task] = deque(key for key in queue if key in self._ended)
         return self.pop_ready()
@@ -139,7 +141,7 @@ class AppendOrder:
 
 @dataclass(frozen=True)
 class OpenDataset:
-    """A dataset that is being recorded, and how; closed, it goes on in another session."""
+    """A dataset that is being recorded; after it is closed, another session can continue it."""
 
     writer: DatasetWriter
     recording: RecordingOptions
@@ -147,7 +149,7 @@ class OpenDataset:
 
     @cached_property
     def appender(self) -> Appender:
-        """What puts takes into it."""
+        """The appender of this dataset."""
         return Appender(self.writer, self.recording, self.ledger)
 
     def __enter__(self) -> Self:
@@ -162,7 +164,7 @@ class OpenDataset:
 
 
 class DatasetCallback(Callback):
-    """Appends the takes of episodes that are kept, in the order of the plan."""
+    """Appends the staged episodes that are kept, in the order of the plan."""
 
     def __init__(
         self,
@@ -174,10 +176,10 @@ class DatasetCallback(Callback):
         self._recording = dataset.recording
         self._order = order
         self._plan_retry = plan_retry
-        """Plans one more try at a task, for one that is not kept."""
+        """Plans another attempt at a task for an episode that is not kept."""
 
     def on_episode_end(self, result: EpisodeResult) -> None:
-        """Let the episode into the line, and those whose turn it is on their way in.
+        """Note the ended episode and queue the episodes that are next.
 
         Raises:
             RunFolderError: the disk is full or gone.
@@ -189,11 +191,11 @@ class DatasetCallback(Callback):
             if retry is not None:
                 self._order.add(retry)
         self._order.mark_ended(result.spec.key, kept=kept)
-        self._put(self._order.pop_ready())
+        self._queue_kept(self._order.pop_ready())
         self._dataset.appender.append_if_due()
 
     def on_progress(self, progress: RunProgress) -> None:
-        """Let those in that have waited long enough.
+        """Append queued episodes that have waited long enough.
 
         Raises:
             RunFolderError: the disk is full or gone.
@@ -201,27 +203,27 @@ class DatasetCallback(Callback):
         self._dataset.appender.append_if_due()
 
     def append_ready(self) -> None:
-        """Append the takes whose turn it is, and wait until they are in.
+        """Append the episodes that are next and wait for them.
 
         Raises:
             RunFolderError: the disk is full or gone.
         """
-        self._put(self._order.pop_ready())
+        self._queue_kept(self._order.pop_ready())
         self._dataset.appender.flush()
 
     def finish(self) -> str | None:
-        """Nothing more will be played: append what has ended and complete the dataset.
+        """Append all ended episodes and complete the dataset; no episode will follow.
 
-        Return why its files were left one an episode, where they were.
+        Return why its files were not merged, or None if they were.
         """
-        self._put(self._order.pop_all_ended())
+        self._queue_kept(self._order.pop_all_ended())
         self._dataset.appender.flush()
         with explaining_write_errors(self._recording.folder):
             return self._dataset.writer.close()
 
-    def _put(self, ended: Iterable[tuple[EpisodeKey, bool]]) -> None:
-        """Let those that are kept stand in line, and forget the others."""
-        for key, kept in ended:
+    def _queue_kept(self, ready: Iterable[tuple[EpisodeKey, bool]]) -> None:
+        """Queue the episodes that are kept and discard the others."""
+        for key, kept in ready:
             if kept:
                 self._dataset.appender.enqueue(key)
             else:

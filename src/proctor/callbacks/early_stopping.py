@@ -1,4 +1,4 @@
-"""Hears episodes in any order, hands them to stop rules in rounds, and says when to stop."""
+"""Early stopping: collect episodes into rounds, pass them to stop rules, and say when to stop."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from proctor.types import EpisodeKey, EpisodeResult, EpisodeSpec, Outcome, World
 
 
 class EarlyStopping(Callback):
-    """A recorder that gathers episodes into rounds and says, once and for all, when to stop.
+    """A callback that collects episodes into rounds and decides, once, when to stop.
 
-    Without rules it never does, and keeps no episode in mind however many there are.
+    Without rules it never stops the run and stores no episodes.
     """
 
     def __init__(self, plan: Iterable[EpisodeSpec], rules: Sequence[StopRule]) -> None:
@@ -22,12 +22,12 @@ class EarlyStopping(Callback):
         for spec in plan if rules else ():
             self._missing.setdefault(spec.index, set()).add(spec.key)
             self._worlds[spec.key] = spec.world_key
-        self._rounds = sorted(self._missing, reverse=True)  # those to come, the next one last
+        self._rounds = sorted(self._missing, reverse=True)  # rounds to come, the next one last
         self._ended: dict[int, list[EpisodeOutcome]] = {index: [] for index in self._rounds}
         self.decision: str | None = None
 
     def add(self, key: EpisodeKey, outcome: Outcome) -> None:
-        """Take one finished episode, of this session or of an earlier one."""
+        """Add one finished episode, of this session or an earlier one."""
         if not self._rules:
             return
         index = key[2]
@@ -40,10 +40,10 @@ class EarlyStopping(Callback):
             self.decision = next((r.decision for r in self._rules if r.decision is not None), None)
 
     def on_episode_end(self, result: EpisodeResult) -> None:
-        """Take one finished episode."""
+        """Add one finished episode."""
         self.add(result.spec.key, result.outcome)
 
     @property
     def decided(self) -> bool:
-        """Whether no further episode is needed."""
+        """Whether the run can stop."""
         return self.decision is not None

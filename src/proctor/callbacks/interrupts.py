@@ -1,4 +1,4 @@
-"""Ctrl-C that cannot get lost."""
+"""Ctrl-C and other stop signals, raised again if third-party code swallows them."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ _LOST_AFTER_S = 0.5
 
 
 class Interrupts(Callback):
-    """Turns signals that ask to stop into KeyboardInterrupt, and again if that was swallowed.
+    """Turns stop signals into KeyboardInterrupt, and raises it again if it was swallowed.
 
-    The handlers stay until the block ends, which is when the report is written and shown; then
-    those of before are back.
+    The handlers stay until the block ends, after the report is written; then the earlier handlers
+    are restored.
 
-    SIGHUP says that the terminal is gone (a dropped ssh); under ``nohup`` it is ignored and stays
-    so. The kernel and the shell may both send one, and the second must not stop the report: once
-    it came it is ignored, also when the block has ended.
+    SIGHUP means that the terminal is gone (a dropped ssh connection). Under ``nohup`` it is ignored
+    and stays ignored. The kernel and the shell may both send it, and the second must not stop the
+    report: after the first it is ignored, also after the block.
 
-    Code of others swallows what is raised inside it: numpy's lazy import of ``numpy.random``
-    does, and so does any finaliser. A run that goes on after Ctrl-C is interrupted once more.
+    Third-party code may swallow the exception: numpy's lazy import of ``numpy.random`` does, and so
+    does every finaliser. A run that continues after Ctrl-C is interrupted once more.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Interrupts(Callback):
         raise KeyboardInterrupt(self._asked_by)
 
     def on_progress(self, progress: RunProgress) -> None:
-        """Interrupt a run that is still alive long after it was told to stop."""
+        """Interrupt a run that continues long after it was asked to stop."""
         if self._asked_at is not None and time.monotonic() - self._asked_at > _LOST_AFTER_S:
             self._asked_at = None
             raise KeyboardInterrupt(self._asked_by)

@@ -1,4 +1,4 @@
-"""What a run keeps on disk as it goes: its journal, and what each session cost the policy."""
+"""Files that a run writes as it goes: its journal, and the inference totals of each session."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SYNC_EVERY_S = 1.0
 
 
 class JournalWriter(Callback):
-    """Appends finished episodes to ``episodes.jsonl``, one whole line at a time."""
+    """Appends finished episodes to ``episodes.jsonl``, one complete line at a time."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / JOURNAL_FILE
@@ -32,10 +32,10 @@ class JournalWriter(Callback):
         self._synced_at = time.monotonic()
 
     def on_episode_end(self, result: EpisodeResult) -> None:
-        """Write the episode's line to the operating system, and to the disk every second.
+        """Write the episode's line to the operating system, and sync it to disk every second.
 
         Raises:
-            NotWritten: the disk is full or gone.
+            WriteFailed: the disk is full or missing.
         """
         line = msgspec.json.encode(row_of(result)) + b"\n"
         size = os.fstat(self._fd).st_size
@@ -43,8 +43,8 @@ class JournalWriter(Callback):
             while line:
                 line = line[os.write(self._fd, line) :]
         except OSError as error:
-            with contextlib.suppress(OSError):  # else --resume cuts it off
-                os.ftruncate(self._fd, size)  # half a line would look like a finished episode's
+            with contextlib.suppress(OSError):  # if this fails, --resume removes it
+                os.ftruncate(self._fd, size)  # part of a line would look like a finished episode
             raise WriteFailed(self._path, error) from error
         if time.monotonic() - self._synced_at > _SYNC_EVERY_S:
             self._sync()
@@ -54,7 +54,7 @@ class JournalWriter(Callback):
         """Sync and close the file.
 
         Raises:
-            RunFolderError: the disk did not take the last episodes.
+            RunFolderError: the last episodes could not be written to disk.
         """
         try:
             self._sync()
@@ -66,27 +66,28 @@ class JournalWriter(Callback):
             sync(self._fd)
         except OSError as error:
             raise RunFolderError(
-                f"the disk did not take the last episodes of {self._path}: {error.strerror}; those "
-                "before are kept: see to the disk, then run again with --resume"
+                f"cannot write the last episodes to {self._path}: {error.strerror}; "
+                "earlier ones are kept: check the disk, then run again with --resume",
+                code="disk.write-failed",
             ) from error
 
 
 class EffortLog(Callback):
-    """Keeps the last pulse of the session and writes it down when the session ends."""
+    """Keeps the session's last progress and writes it when the session ends."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / SESSIONS_FILE
         self._last: RunProgress | None = None
 
     def on_progress(self, progress: RunProgress) -> None:
-        """Remember how far the session is."""
+        """Store the progress of the session."""
         self._last = progress
 
     def close(self) -> None:
         """Append the session's line.
 
         Raises:
-            NotWritten: the disk is full or gone.
+            WriteFailed: the disk is full or missing.
         """
         if self._last is None:
             return

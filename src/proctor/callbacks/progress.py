@@ -1,4 +1,4 @@
-"""What the user sees while a run goes on: live lines, or plain ones now and then in a log."""
+"""Progress on the terminal: lines that are redrawn, or plain lines every few seconds in a log."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from proctor.stats.counts import Counts
 from proctor.types import EpisodeResult, EpisodeSpec
 
 _PLAIN_EVERY_S = 5.0
-_MOST_TASKS = 12
-"""That are shown at a time while they go on."""
+_MAX_TASKS_SHOWN = 12
+"""Largest number of tasks that are shown at a time."""
 
 
 class ProgressLine:
-    """One line that is redrawn, or said every few seconds where nothing can be redrawn.
+    """A line that is redrawn, or printed every few seconds where it cannot be redrawn.
 
-    There it is not said again before it says something else.
+    A printed line is not repeated while its text is the same.
     """
 
     def __init__(self, console: Console) -> None:
@@ -35,36 +35,36 @@ class ProgressLine:
         self._live = Live(console=console, refresh_per_second=5) if console.is_terminal else None
         if self._live is not None:
             self._live.start()
-        self._said_at = time.monotonic()
-        self._said = ""
+        self._printed_at = time.monotonic()
+        self._printed = ""
 
     def show(self, text: str, below: Sequence[str] = ()) -> None:
-        """Show ``text`` in place of what was there, now or in a few seconds.
+        """Show ``text`` in place of the earlier text, at once or within a few seconds.
 
-        ``below`` are more lines, for where they can be redrawn.
+        ``below`` are further lines for terminals that can redraw them.
         """
         if self._live is not None:
             lines = (Text(line, overflow="ellipsis", no_wrap=True) for line in (text, *below))
             self._live.update(Group(*lines))
-        elif text != self._said and time.monotonic() - self._said_at >= _PLAIN_EVERY_S:
-            self._said_at = time.monotonic()
-            self._say(text)
+        elif text != self._printed and time.monotonic() - self._printed_at >= _PLAIN_EVERY_S:
+            self._printed_at = time.monotonic()
+            self._print(text)
 
     def close(self, text: str) -> None:
         """Leave ``text`` on the screen."""
         if self._live is not None:
             self.show(text)
             self._live.stop()
-        elif text != self._said:
-            self._say(text)
+        elif text != self._printed:
+            self._print(text)
 
-    def _say(self, text: str) -> None:
-        self._said = text
+    def _print(self, text: str) -> None:
+        self._printed = text
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 class ProgressCallback(Callback):
-    """A line that shows how a run goes; what it says is up to ``line``."""
+    """A callback that shows a run's progress; subclasses define the text in ``line``."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -72,24 +72,24 @@ class ProgressCallback(Callback):
         self._progress = RunProgress(0.0, 0, 0, 0)
 
     def line(self) -> str:
-        """Return the line as text, what matters most first: a narrow terminal cuts the end."""
+        """Return the text, most important part first: a narrow terminal cuts the end."""
         raise NotImplementedError
 
     def below(self) -> list[str]:
-        """Return more lines, for a terminal that shows them while the run goes on."""
+        """Return further lines for a terminal that can redraw them."""
         return []
 
     def on_progress(self, progress: RunProgress) -> None:
-        """Show how the run goes."""
+        """Show the run's progress."""
         self._progress = progress
         self._line.show(self.line(), self.below())
 
     def close(self) -> None:
-        """Leave the last state of the line on the screen."""
+        """Leave the last text on the screen."""
         self._line.close(self.line())
 
-    def _name_broken(self, result: EpisodeResult) -> None:
-        """Print what broke, where something did."""
+    def _print_error(self, result: EpisodeResult) -> None:
+        """Print the error of an episode that has one."""
         if result.error is not None:
             line = f"{result.outcome.value}: {result.spec}: {summarize_traceback(result.error)}"
             self._console.print(
@@ -99,21 +99,21 @@ class ProgressCallback(Callback):
 
 @dataclass
 class TaskProgress:
-    """How far one task of a run is."""
+    """The progress of one task of a run."""
 
     name: str
     planned: int = 0
     counts: Counts = field(default_factory=Counts)
     ended_at: float = 0.0
-    """When its newest episode ended."""
+    """Time when its latest episode ended."""
 
     @property
     def left(self) -> int:
-        """Its episodes that have not ended."""
+        """Number of its episodes that have not ended."""
         return self.planned - self.counts.total
 
     def line(self, name_width: int) -> str:
-        """Return how far it is, in one line."""
+        """Return the progress in one line."""
         name, counts = strip_control_codes(self.name), self.counts
         if len(name) > name_width:
             name = f"{name[: name_width - 1]}…"
@@ -121,7 +121,7 @@ class TaskProgress:
 
 
 class Progress(ProgressCallback):
-    """Shows episodes done, the rate with its interval, throughput, time left; and of every task."""
+    """Shows finished episodes, the success rate and its interval, speed, time left and tasks."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class Progress(ProgressCallback):
         console: Console,
         watched: MonitoredRates = NOT_WATCHED,
     ) -> None:
-        """Begin where the episodes ``before`` have ended already."""
+        """Start with the episodes ``before``, which ended in earlier sessions."""
         super().__init__(console)
         self._planned = len(plan)
         self._tasks: dict[tuple[str, int], TaskProgress] = {}
@@ -143,9 +143,9 @@ class Progress(ProgressCallback):
         self._done_before = self._counts.total
 
     def on_episode_end(self, result: EpisodeResult) -> None:
-        """Count the episode; one whose simulator broke is named at once."""
+        """Count the episode; print a simulator error at once."""
         self._count(row_of(result))
-        self._name_broken(result)
+        self._print_error(result)
 
     def _count(self, row: EpisodeRecord) -> None:
         self._counts.add(row.outcome, row.world_key)
@@ -154,12 +154,12 @@ class Progress(ProgressCallback):
         task.ended_at = max(task.ended_at, row.end_time)
 
     def below(self) -> list[str]:
-        """Return a line for each task that has begun and not ended, newest first, then the rest."""
+        """Return one line for each started task, unfinished and latest first."""
         if len(self._tasks) == 1:
             return []
         begun = [task for task in self._tasks.values() if task.counts.total]
         begun.sort(key=lambda task: (task.left == 0, -task.ended_at))
-        shown = begun[: max(0, min(_MOST_TASKS, self._console.height - 3))]
+        shown = begun[: max(0, min(_MAX_TASKS_SHOWN, self._console.height - 3))]
         name_width = min(self._console.width // 2, max((len(t.name) for t in shown), default=0))
         return [f"  {task.line(name_width)}" for task in shown]
 
@@ -186,7 +186,7 @@ class Progress(ProgressCallback):
 
 
 class VideoProgress(ProgressCallback):
-    """Shows how many of the chosen episodes have been filmed."""
+    """Shows how many of the chosen episodes have a video."""
 
     def __init__(self, planned: int, console: Console) -> None:
         super().__init__(console)
@@ -194,7 +194,7 @@ class VideoProgress(ProgressCallback):
         self._ended = 0
 
     def on_episode_end(self, result: EpisodeResult) -> None:
-        """Count the episode; what is to be said of its video is said in the end."""
+        """Count the episode; errors of videos are reported at the end."""
         self._ended += 1
 
     def line(self) -> str:
@@ -204,7 +204,7 @@ class VideoProgress(ProgressCallback):
 
 
 class RecordingProgress(ProgressCallback):
-    """Shows how many demonstrations there are, and how many episodes were none."""
+    """Shows how many demonstrations are recorded and how many episodes were not kept."""
 
     def __init__(self, wanted: int, before: int, keep: Keep, console: Console) -> None:
         super().__init__(console)
@@ -214,11 +214,11 @@ class RecordingProgress(ProgressCallback):
         self._keep = keep
 
     def on_episode_end(self, result: EpisodeResult) -> None:
-        """Count the episode; one whose simulator broke is named at once."""
+        """Count the episode; print a simulator error at once."""
         kept = self._keep.keeps(result.outcome)
         self._kept += kept
         self._lost += not kept
-        self._name_broken(result)
+        self._print_error(result)
 
     def line(self) -> str:
         """Return the line as text."""
@@ -230,7 +230,7 @@ class RecordingProgress(ProgressCallback):
 
 
 def time_left(done: int, left: int, elapsed_s: float) -> str:
-    """Say how long it will take if it goes on like this."""
+    """Return the time left at the current speed, as text."""
     if left == 0:
         return f"done in {duration_text(elapsed_s)}"
     return f"{duration_text(elapsed_s / done * left)} left" if done else "starting"

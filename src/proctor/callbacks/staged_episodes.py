@@ -1,4 +1,7 @@
-"""How episodes become takes: what of every step is written down, and where. Used in workers."""
+"""Record episodes to staging folders, from which they are appended to a dataset.
+
+The engine's workers use this module.
+"""
 
 from __future__ import annotations
 
@@ -31,46 +34,46 @@ class Keep(Enum):
 
     SUCCESS = "success"
     ALL = "all"
-    """Failures too; never one whose simulator broke."""
+    """Failures too, but never an episode whose simulator broke."""
 
     def keeps(self, outcome: Outcome) -> bool:
-        """Whether an episode that ended so is kept."""
+        """Return whether an episode with this outcome is kept."""
         return outcome.is_complete and (self is Keep.ALL or outcome is Outcome.SUCCESS)
 
 
 @dataclass(frozen=True)
 class RecordingOptions:
-    """How every episode is recorded; picklable."""
+    """Settings for recording every episode; picklable."""
 
     folder: Path
-    """The run folder, absolute: takes lie in it until they are in the dataset."""
+    """The run folder, absolute; staged episodes are in it until they are in the dataset."""
     info: Info
     codec: Codec
     observed_features: dict[str, Feature]
-    """What is seen at every step, as the benchmark offers it."""
+    """Features recorded at every step, as the benchmark offers them."""
     keep: Keep = Keep.SUCCESS
     noise: ActionNoise = field(default_factory=ActionNoise)
     expert_labeling: ExpertLabeling | None = None
-    """How the expert, whose actions are recorded, takes part; None: the policy's are."""
+    """How the expert labels steps; None: the policy's actions are recorded."""
 
     def staging_folder(self, key: EpisodeKey) -> Path:
-        """Return the one place for an episode's take."""
+        """Return the folder of an episode's staged files."""
         return self.folder / staged_episode_path(key)
 
     def begin(self, spec: EpisodeSpec) -> EpisodeRecorder:
-        """Begin a take; what an earlier try of the episode has left is removed."""
+        """Start recording an episode; files of an earlier attempt are removed."""
         self.discard(spec.key)
         return EpisodeRecorder(self, spec)
 
     def discard(self, key: EpisodeKey) -> None:
-        """Remove an episode's take, if it has one."""
+        """Remove an episode's staged files, if there are any."""
         take = self.staging_folder(key)
         with explaining_write_errors(self.folder):
             if take.exists():
                 shutil.rmtree(take)
 
     def discard_all_but(self, keys: Collection[EpisodeKey]) -> None:
-        """Remove what an earlier session left, but for the takes of ``keys``."""
+        """Remove staged files of earlier sessions, except those of ``keys``."""
         kept = {self.staging_folder(key) for key in keys}
         with explaining_write_errors(self.folder):
             for take in list(self.folder.glob(f"{TAKES_FOLDER}/*/*")):
@@ -78,14 +81,14 @@ class RecordingOptions:
                     shutil.rmtree(take)
 
     def remove_empty_folders(self) -> None:
-        """Remove the folders of takes that hold none any more."""
+        """Remove staging folders that are empty."""
         for folder in (*self.folder.glob(f"{TAKES_FOLDER}/*"), self.folder / TAKES_FOLDER):
             with contextlib.suppress(OSError):
                 folder.rmdir()
 
 
 class EpisodeRecorder:
-    """The take of an episode that goes on: frame i is what was seen before action i."""
+    """Records a running episode: frame i holds the observation before action i."""
 
     def __init__(self, recording: RecordingOptions, spec: EpisodeSpec) -> None:
         from proctor.datasets.writing.staged_episode import StagedEpisodeWriter
@@ -110,7 +113,7 @@ class EpisodeRecorder:
             self._writer.add_frame(frame, self._task)
 
     def end(self, outcome: Outcome) -> None:
-        """The episode is over: complete the take, or leave nothing of one that is not kept."""
+        """Complete the staged episode, or remove it if it is not kept."""
         with explaining_write_errors(self._recording.folder):
             if self._recording.keep.keeps(outcome):
                 self._writer.finish()
@@ -119,12 +122,15 @@ class EpisodeRecorder:
 
 
 def _as_stored(seen: Array, dtype: str) -> Array:
-    """Return an observation as the dataset holds it; pictures stay as they are."""
+    """Return an observation in the dataset's dtype; images stay as they are."""
     return seen if dtype in ("video", "image") else np.asarray(seen, dtype)
 
 
 def stored_feature(feature: Feature) -> Feature:
-    """Return what a benchmark's feature is in a dataset: LeRobot's policies take float32 only."""
+    """Return a benchmark's feature as the dataset stores it.
+
+    Floats become float32, the only dtype that LeRobot's policies accept.
+    """
     if feature.kind is FeatureKind.VISUAL or not np.issubdtype(feature.dtype, np.floating):
         return feature
     return replace(feature, dtype="float32")
@@ -132,20 +138,21 @@ def stored_feature(feature: Feature) -> Feature:
 
 @contextlib.contextmanager
 def explaining_write_errors(folder: Path) -> Iterator[None]:
-    """Say in one line what cannot be written: it is no fault of the simulator or of the policy.
+    """Turn write errors into one line for the user; they are no fault of simulator or policy.
 
     Raises:
-        RunFolderError: what is written inside cannot be.
+        RunFolderError: the block could not write its files.
     """
     try:
         yield
     except OSError as error:
         raise RunFolderError(
-            f"cannot record to {error.filename or folder}: {error.strerror or error}; what is in "
-            f"the dataset is kept: {disk_error_advice(error)}, then run again with --resume"
+            f"cannot record to {error.filename or folder}: {error.strerror or error}; the dataset "
+            f"is kept: {disk_error_advice(error)}, then run again with --resume",
+            code="disk.write-failed",
         ) from error
     except DatasetError as error:
         text = f"cannot record: {error}"
-        if isinstance(error.__cause__, OSError):  # of takes that wait where they were recorded
+        if isinstance(error.__cause__, OSError):  # a staged episode cannot be read
             text += f": {disk_error_advice(error.__cause__)}, then run again with --resume"
-        raise RunFolderError(text) from error
+        raise RunFolderError(text, code="record.failed") from error

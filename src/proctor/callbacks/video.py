@@ -1,4 +1,4 @@
-"""Videos of episodes: how they are filmed, and the file that takes pictures as they come."""
+"""Videos of episodes: their settings, and the file that encodes images as they arrive."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import numpy as np
 from proctor.datasets.frames.encoder import Codec, VideoEncoder, require_av
 from proctor.features import Array
 
-_LEAST_FPS = 8
-_FILM = Codec("libx264", g=None, crf=23, preset="veryfast")
+_MIN_FPS = 8
+_CODEC = Codec("libx264", g=None, crf=23, preset="veryfast")
 
 
 def require_encoder() -> None:
-    """Check that videos can be written.
+    """Check that videos can be encoded.
 
     Raises:
         MissingExtra: PyAV is not installed.
@@ -26,31 +26,31 @@ def require_encoder() -> None:
 
 @dataclass(frozen=True)
 class VideoOptions:
-    """How episodes are filmed; picklable. None: chosen to suit the task."""
+    """Settings for videos of episodes; picklable. None: a default that suits the task."""
 
     folder: Path
     """The run folder, absolute."""
     keys: tuple[str, ...]
-    """The images to show side by side."""
+    """Image keys to show side by side."""
     policy_image_interval: int = 0
-    """The policy looks at images every so many steps, which makes them free; 0: at none."""
+    """Steps between the policy's own images, which need no extra rendering; 0: it has none."""
     every: int | None = None
     fps: float | None = None
     height: int | None = None
     width: int | None = None
 
     def frame_interval(self, task_fps: int) -> int:
-        """Return every how many steps a picture is taken."""
+        """Return the number of steps between video frames."""
         return self.every or default_frame_interval(task_fps, self.policy_image_interval)
 
     def frame_rate(self, task_fps: int) -> Fraction:
-        """Return the pictures per second that show the world at its own speed, or as told."""
+        """Return the frames per second: as set, or for playback at simulation speed."""
         if self.fps is not None:
             return Fraction(self.fps).limit_denominator(1000)
         return Fraction(task_fps, self.frame_interval(task_fps))
 
     def frame_size(self, height: int, width: int) -> tuple[int, int]:
-        """Return height and width of the video, even as H.264 wants them, for pictures so large."""
+        """Return the video's height and width for images of this size, even for H.264."""
         if self.height is None and self.width is not None:
             height, width = round(height * self.width / width), self.width
         elif self.height is not None:
@@ -59,50 +59,50 @@ class VideoOptions:
 
 
 def default_frame_interval(task_fps: int, policy_image_interval: int) -> int:
-    """Return the widest spacing that leaves 8 pictures per second of the world's time.
+    """Return the largest interval that leaves 8 frames per second of simulated time.
 
-    Rather a narrower one (by half at most) whose pictures are those the policy looks at: they are
+    A smaller interval (by half at most) is preferred if it matches the policy's images, which are
     rendered anyway.
     """
-    widest = max(1, task_fps // _LEAST_FPS)
+    widest = max(1, task_fps // _MIN_FPS)
     shared = max(d for d in range(1, widest + 1) if policy_image_interval % d == 0)
     return shared if 2 * shared >= widest or shared == policy_image_interval else widest
 
 
-def side_by_side(pictures: list[Array]) -> Array:
-    """Return one picture of several, black below the lower ones."""
-    if len(pictures) == 1:
-        return pictures[0]
-    height, width = max(len(p) for p in pictures), sum(p.shape[1] for p in pictures)
+def side_by_side(images: list[Array]) -> Array:
+    """Return several images as one, with black below the lower ones."""
+    if len(images) == 1:
+        return images[0]
+    height, width = max(len(i) for i in images), sum(i.shape[1] for i in images)
     joined = np.zeros((height, width, 3), np.uint8)
     left = 0
-    for picture in pictures:
-        joined[: len(picture), left : left + picture.shape[1]] = picture
-        left += picture.shape[1]
+    for image in images:
+        joined[: len(image), left : left + image.shape[1]] = image
+        left += image.shape[1]
     return joined
 
 
 class VideoFile:
-    """An H.264 video that browsers play. It has its name only once it is complete."""
+    """An H.264 video for browsers. Its final name appears only once it is complete."""
 
-    def __init__(self, path: Path, camera: VideoOptions, task_fps: int) -> None:
-        self._path, self._camera = path, camera
-        self._frame_rate = camera.frame_rate(task_fps)
+    def __init__(self, path: Path, options: VideoOptions, task_fps: int) -> None:
+        self._path, self._options = path, options
+        self._frame_rate = options.frame_rate(task_fps)
         self._encoder: VideoEncoder | None = None
 
-    def add(self, picture: Array) -> None:
-        """Encode one picture, uint8 [H, W, 3]; all of a video have one size."""
+    def add(self, image: Array) -> None:
+        """Encode one image, uint8 [H, W, 3]; all images of a video have the same size."""
         if self._encoder is None:
-            height, width = self._camera.frame_size(*picture.shape[:2])
-            self._encoder = VideoEncoder(self._path, _FILM, self._frame_rate, height, width)
-        self._encoder.add(picture)
+            height, width = self._options.frame_size(*image.shape[:2])
+            self._encoder = VideoEncoder(self._path, _CODEC, self._frame_rate, height, width)
+        self._encoder.add(image)
 
     def finish(self) -> None:
-        """Complete the file and give it its name."""
-        assert self._encoder is not None, "a film has at least the picture of its start"
+        """Complete the file and give it its final name."""
+        assert self._encoder is not None, "a video has at least the episode's first image"
         self._encoder.finish()
 
     def abandon(self) -> None:
-        """Leave nothing behind."""
+        """Remove the incomplete file."""
         if self._encoder is not None:
             self._encoder.abandon()

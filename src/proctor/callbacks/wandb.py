@@ -1,7 +1,7 @@
-"""Weights & Biases: the rate as the run goes on; at its end tables, videos and the report page.
+"""Weights & Biases: success rates during the run; tables, videos and the report page at its end.
 
-A thread of its own talks to W&B, so that a slow network holds up no episode and a broken one costs
-a warning. Everything it is told is on disk already.
+A thread sends data to W&B, so a slow network delays no episode and a failure costs one warning.
+Everything that is sent is on disk already.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from proctor.types import EpisodeResult
 
 _ID_FILE = "wandb.json"
 _LOG_EVERY_S = 1.0
-_BEGIN_S, _FINISH_S = 30.0, 60.0
-"""How long W&B may take to answer at all, and to upload the rest once the run is over."""
+_START_TIMEOUT_S, _FINISH_TIMEOUT_S = 30.0, 60.0
+"""Timeouts: for the first answer of W&B, and for the upload after the run."""
 
 
 class WandbMode(Enum):
-    """Where W&B keeps what it is told."""
+    """Where W&B stores the run."""
 
     ONLINE = "online"
     OFFLINE = "offline"
@@ -44,7 +44,7 @@ class WandbMode(Enum):
 
 @dataclass
 class WandbConfig:
-    """Whether and where a run is logged to Weights & Biases. None of it changes an episode."""
+    """Whether and how a run is logged to Weights & Biases; never changes an episode."""
 
     enable: bool = field(default=False, metadata={"help": "log the run to Weights & Biases"})
     project: str = field(default="proctor", metadata={"help": "the W&B project"})
@@ -56,34 +56,34 @@ class WandbConfig:
         metadata={"help": "offline: only to RUN/wandb; default: WANDB_MODE, else online"},
     )
     name: str | None = field(
-        default=None, metadata={"help": "what W&B calls the run (default: its folder's name)"}
+        default=None, metadata={"help": "name of the W&B run (default: the run folder's name)"}
     )
-    notes: str | None = field(default=None, metadata={"help": "a text to show beside it"})
+    notes: str | None = field(default=None, metadata={"help": "notes shown with the W&B run"})
 
     @property
     def active(self) -> bool:
-        """Whether anything is to be logged."""
+        """Whether the run is logged."""
         return self.enable and self.mode is not WandbMode.DISABLED
 
 
 @dataclass(frozen=True)
 class WandbResults:
-    """What W&B is told once the run is over."""
+    """Results that are sent to W&B at the end of a run."""
 
     summary: Mapping[str, Any]
     tasks: Sequence[Mapping[str, Any]]
-    """The rows of the table, all with the same columns."""
+    """Rows of the table, all with the same columns."""
     videos: Mapping[str, Sequence[Path]]
-    """By task."""
+    """Video files by task."""
     files: Sequence[Path]
 
 
 def require_wandb(config: WandbConfig) -> None:
-    """Check that a run can be logged as ``config`` says; asks nobody and connects to nothing.
+    """Check that a run can be logged as ``config`` says; never prompts and never connects.
 
     Raises:
         MissingExtra: W&B is not installed.
-        UsageError: it would have to be online and nobody is logged in.
+        UsageError: the mode is online and no user is logged in.
     """
     if importlib.util.find_spec("wandb") is None:
         raise MissingExtra("Weights & Biases", "wandb")
@@ -94,15 +94,16 @@ def require_wandb(config: WandbConfig) -> None:
 
     if not wandb.login(prompt=False, verify=False):
         raise UsageError(
-            "--wandb.enable: nobody is logged in to W&B here; run: wandb login, or set "
-            "WANDB_API_KEY, or add --wandb.mode=offline"
+            "--wandb.enable: no user is logged in to W&B; run: wandb login, or set "
+            "WANDB_API_KEY, or add --wandb.mode=offline",
+            code="wandb.not-logged-in",
         )
 
 
 def run_id(folder: Path, chosen: str | None = None) -> str:
-    """Return the id under which W&B knows the run in ``folder``: the same for all its sessions.
+    """Return the W&B id of the run in ``folder``: the same for all its sessions.
 
-    A ``chosen`` one becomes the folder's.
+    A ``chosen`` id is stored in the folder.
 
     Raises:
         RunFolderError: ``wandb.json`` is damaged.
@@ -115,7 +116,7 @@ def run_id(folder: Path, chosen: str | None = None) -> str:
 
 
 def read_run_id(folder: Path) -> str | None:
-    """Return the id that an earlier session gave the run; None where there was none.
+    """Return the W&B id of an earlier session, or None.
 
     Raises:
         RunFolderError: ``wandb.json`` is damaged.
@@ -127,29 +128,30 @@ def read_run_id(folder: Path) -> str | None:
         return str(json.loads(path.read_text(encoding="utf-8"))["id"])
     except (ValueError, KeyError, TypeError):
         raise RunFolderError(
-            f"{path} is damaged; remove it to log this run to W&B as a new one"
+            f"{path} is damaged; remove it to log this run to W&B as a new one",
+            code="run.damaged",
         ) from None
 
 
 class WandbSession:
-    """A thread that talks to W&B of one run. Whatever fails there is one warning."""
+    """A thread that sends one run's data to W&B. A failure becomes one warning."""
 
     axes: ClassVar[Mapping[str, str]]
-    """What is drawn against what, by name or pattern."""
+    """The x axis of metrics, by metric name or pattern."""
     job_type: ClassVar[str | None] = None
 
     def __init__(
         self,
         config: WandbConfig,
         folder: Path,
-        about: Mapping[str, Any],
+        run_config: Mapping[str, Any],
         *,
         tags: Sequence[str] = (),
         chosen_id: str | None = None,
     ) -> None:
         self._config = config
         self._folder = folder.absolute()
-        self._about = about
+        self._run_config = run_config
         self.tags = tags
         self._run_id = run_id(folder, chosen_id)
         self._jobs: queue.SimpleQueue[Callable[[Any], None] | None] = queue.SimpleQueue()
@@ -157,23 +159,23 @@ class WandbSession:
         self._thread.start()
 
     def submit(self, job: Callable[[Any], None]) -> None:
-        """Have something done with W&B's run, after all that was asked for before."""
+        """Queue ``job``, which is called with W&B's run after all earlier jobs."""
         self._jobs.put(job)
 
     def end(self, *, failed: bool) -> None:
-        """Wait until W&B has all that it was told, for a minute or so at most."""
+        """Wait until W&B has everything, for about a minute at most."""
         self._jobs.put(lambda run: run.finish(exit_code=int(failed)))
         self._jobs.put(None)
-        self._thread.join(_BEGIN_S + _FINISH_S)
+        self._thread.join(_START_TIMEOUT_S + _FINISH_TIMEOUT_S)
         if self._thread.is_alive():
-            _warn("it does not answer")
+            _warn("no answer")
 
     def _work(self) -> None:
         try:
             run = self._begin()
             while (job := self._jobs.get()) is not None:
                 job(run)
-        except Exception as error:  # noqa: BLE001  W&B is not ours; no fault of it may reach a run
+        except Exception as error:  # noqa: BLE001  an error of W&B must not stop a run
             _warn(" ".join(str(error).split()) or type(error).__name__)
 
     def _begin(self) -> Any:
@@ -188,17 +190,17 @@ class WandbSession:
             notes=config.notes,
             id=self._run_id,
             resume="allow",
-            reinit="create_new",  # a run that the caller has open stays as it is
+            reinit="create_new",  # leave a W&B run of the caller open
             dir=str(self._folder),
             tags=list(self.tags),
             job_type=self.job_type,
-            config=dict(self._about),
+            config=dict(self._run_config),
             settings=wandb.Settings(
-                console="off",  # ours shows a live line
-                x_disable_meta=True,  # it holds sys.argv, which may hold keys
+                console="off",  # Proctor shows a progress line
+                x_disable_meta=True,  # metadata includes sys.argv, which may hold keys
                 silent=True,
-                init_timeout=_BEGIN_S,
-                finish_timeout=_FINISH_S,
+                init_timeout=_START_TIMEOUT_S,
+                finish_timeout=_FINISH_TIMEOUT_S,
                 finish_timeout_raises=True,
             ),
         )
@@ -210,41 +212,41 @@ class WandbSession:
 
 
 class WandbCallback(WandbSession, Callback):
-    """A recorder that tells W&B how an evaluation goes."""
+    """A callback that logs an evaluation to W&B."""
 
     axes: ClassVar[Mapping[str, str]] = {"*": "episodes"}
 
     def __init__(
-        self, config: WandbConfig, folder: Path, about: Mapping[str, Any], counts: Counts
+        self, config: WandbConfig, folder: Path, run_config: Mapping[str, Any], counts: Counts
     ) -> None:
         self._counts = counts
-        self._said = counts.total
+        self._logged_total = counts.total
         self._logged_at = 0.0
-        super().__init__(config, folder, about)
+        super().__init__(config, folder, run_config)
 
     def on_episode_end(self, result: EpisodeResult) -> None:
         """Count the episode."""
         self._counts.add(result.outcome, result.spec.world_key)
 
     def on_progress(self, progress: RunProgress) -> None:
-        """Log the rate, at most once a second, if an episode has ended since."""
+        """Log the success rate, at most once a second, if an episode has ended since."""
         now = time.monotonic()
-        if self._counts.total != self._said and now - self._logged_at >= _LOG_EVERY_S:
-            self._logged_at, self._said = now, self._counts.total
-            figures = success_metrics(self._counts) | speed_metrics(progress)
-            self.submit(lambda run: run.log(figures))
+        if self._counts.total != self._logged_total and now - self._logged_at >= _LOG_EVERY_S:
+            self._logged_at, self._logged_total = now, self._counts.total
+            metrics = success_metrics(self._counts) | speed_metrics(progress)
+            self.submit(lambda run: run.log(metrics))
 
     def close(self) -> None:
-        """Log where the episodes ended; the videos are still to come."""
-        figures = success_metrics(self._counts)
-        self.submit(lambda run: run.log(figures))
+        """Log the final success rate; videos follow later."""
+        metrics = success_metrics(self._counts)
+        self.submit(lambda run: run.log(metrics))
 
     def finish(self, results: WandbResults, *, failed: bool) -> None:
-        """Log the results and wait until W&B has them, for a minute or so at most."""
-        self.submit(lambda run: self._show(run, results))
+        """Log the results and wait until W&B has them, for about a minute at most."""
+        self.submit(lambda run: self._log_results(run, results))
         self.end(failed=failed)
 
-    def _show(self, run: Any, results: WandbResults) -> None:
+    def _log_results(self, run: Any, results: WandbResults) -> None:
         import wandb
 
         with temporary_environment(staging_variables(self._folder / "wandb")):
@@ -258,36 +260,36 @@ class WandbCallback(WandbSession, Callback):
             run.log(shown | success_metrics(self._counts))
         run.summary.update(dict(results.summary))
         for path in results.files:
-            shutil.copy(path, run.dir)  # a link would dangle once the folder is synced elsewhere
+            shutil.copy(path, run.dir)  # a link would break when the folder is synced elsewhere
             run.save(str(Path(run.dir, path.name)), base_path=run.dir, policy="now", glob=False)
 
 
 def success_metrics(counts: Counts) -> dict[str, float]:
-    """Return the rate and its interval; without a completed episode there is none."""
-    figures: dict[str, float] = {
+    """Return the success rate and its interval, if any episode is complete."""
+    metrics: dict[str, float] = {
         "episodes": counts.total,
         "diverged": counts.diverged,
         "errors": counts.errors,
         "worlds": counts.worlds.distinct,
     }
     if counts.interval is not None:
-        figures["success/rate"] = counts.successes / counts.completed
-        figures["success/low95"], figures["success/high95"] = counts.interval
-    return figures
+        metrics["success/rate"] = counts.successes / counts.completed
+        metrics["success/low95"], metrics["success/high95"] = counts.interval
+    return metrics
 
 
 def speed_metrics(progress: RunProgress) -> dict[str, float]:
-    """Return how fast the run goes."""
-    figures = {"speed/steps_per_s": progress.steps_per_s}
+    """Return steps per second and the mean batch size."""
+    metrics = {"speed/steps_per_s": progress.steps_per_s}
     if progress.mean_batch is not None:
-        figures["speed/mean_batch"] = progress.mean_batch
-    return figures
+        metrics["speed/mean_batch"] = progress.mean_batch
+    return metrics
 
 
 def staging_variables(folder: Path) -> dict[str, str]:
-    """Let W&B stage tables beside the rest of the run, and not in the home folder.
+    """Return variables that make W&B stage tables in the run folder, not in the home folder.
 
-    What an offline run staged is needed by ``wandb sync``, maybe on another machine.
+    ``wandb sync`` needs the staged files of an offline run, perhaps on another machine.
     """
     return {"WANDB_DATA_DIR": os.environ.get("WANDB_DATA_DIR", str(folder))}
 

@@ -1,1 +1,1 @@
-"""The machine Proctor runs on: files, graphics, the Hub."""
+"""The operating system and machine: files, locks, GL, the Hub, Ray, user code, hardware."""

@@ -1,4 +1,4 @@
-"""What works on this machine: findings, each with the one command that mends it."""
+"""Checks of this machine for ``proctor doctor``: findings, each with the command that fixes it."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from proctor.system.platform_info import (
 )
 
 TESTED = {"mujoco": "3.3.0", "metaworld": "3.1.1"}
-"""The versions of constraints.txt, of those distributions that decide what an episode is."""
+"""Versions in constraints.txt of the distributions that define an episode."""
 
 _COLUMNS = 80
-_LEAST_FREE_GB = 1.0
-_SOFTWARE = ("llvmpipe", "softpipe", "swrast", "swiftshader")
+_MIN_FREE_GB = 1.0
+_SOFTWARE_RENDERERS = ("llvmpipe", "softpipe", "swrast", "swiftshader")
 _BACKEND_FIX = {
     "egl": "apt-get install libegl1 libgl1-mesa-dri",
     "osmesa": "apt-get install libosmesa6",
@@ -45,7 +45,7 @@ if torch.backends.mps.is_available():
 
 
 class DoctorLevel(Enum):
-    """How bad a finding is."""
+    """Severity of a finding."""
 
     OK = "ok"
     WARN = "warn"
@@ -54,13 +54,13 @@ class DoctorLevel(Enum):
 
 @dataclass(frozen=True)
 class DoctorFinding:
-    """One line of the report."""
+    """One finding of the report."""
 
     level: DoctorLevel
     subject: str
     text: str
     fix: str = ""
-    """The command that mends it; empty when there is nothing to mend."""
+    """The command that fixes it; empty if there is nothing to fix."""
 
     def __str__(self) -> str:
         start = f"{self.level.value:<5} {self.subject:<10} "
@@ -72,24 +72,24 @@ class DoctorFinding:
 
 @dataclass(frozen=True)
 class GpuInfo:
-    """What computes besides the CPU."""
+    """The GPUs of this machine."""
 
     names: tuple[str, ...] = ()
-    """The GPUs that the driver or torch names."""
+    """Names of the GPUs, from the driver or torch."""
     torch: str | None = None
-    """The installed torch's version, None when there is none."""
+    """The installed torch's version, or None."""
     usable: bool = False
-    """Whether torch computes on them."""
+    """Whether torch can use the GPUs."""
     torch_error: str = ""
     """Why torch cannot be imported, or empty."""
 
 
 OpenBenchmarks = Callable[[Mapping[str, str]], Iterable[DoctorFinding]]
-"""Opens every benchmark with these variables set, and says what was found."""
+"""Opens every benchmark with these environment variables and returns findings."""
 
 
 def run_checks(open_benchmarks: OpenBenchmarks) -> Iterator[DoctorFinding]:
-    """Yield what is found on this machine, as it is found; the benchmarks come last."""
+    """Yield findings about this machine as they are made; the benchmarks come last."""
     yield cores_finding(usable_cores(), os.cpu_count() or 1)
     yield memory_finding(usable_memory_bytes(), machine_memory_bytes(), usable_cores())
     yield disk_finding(Path.cwd())
@@ -102,19 +102,21 @@ def run_checks(open_benchmarks: OpenBenchmarks) -> Iterator[DoctorFinding]:
         probes = probe_backends(tuple(backends), always_time=True)
         yield from graphics_findings(probes, wanted, gpus)
         chosen = pick_fastest([probe for probe in probes if not wanted or probe.backend == wanted])
-        renders = {} if chosen is None else {"MUJOCO_GL": chosen.backend}  # not found out again
+        renders = (
+            {} if chosen is None else {"MUJOCO_GL": chosen.backend}
+        )  # benchmarks need not probe again
     else:
         renders = {}
     yield from open_benchmarks(renders)
 
 
 def cores_finding(usable: int, present: int) -> DoctorFinding:
-    """Say how many cores there are."""
+    """Report the number of cores."""
     return DoctorFinding(DoctorLevel.OK, "cores", f"{usable} usable of {present}")
 
 
 def memory_finding(usable_bytes: int, machine_bytes: int, cores: int) -> DoctorFinding:
-    """Say how much memory there is, and whether a worker on every core fits in it."""
+    """Report the memory, and whether a worker for every core fits into it."""
     usable_mb = usable_bytes / 2**20
     limited = ", the container's limit" if usable_bytes < machine_bytes else ""
     text = f"{usable_mb / 1024:.1f} GiB usable of {machine_bytes / 2**30:.1f}{limited}"
@@ -130,19 +132,19 @@ def memory_finding(usable_bytes: int, machine_bytes: int, cores: int) -> DoctorF
 
 
 def disk_finding(folder: Path) -> DoctorFinding:
-    """Say how much room a run started in ``folder`` has."""
+    """Report the free disk space for a run in ``folder``."""
     free_gb = shutil.disk_usage(folder).free / 1e9
     text = f"{free_gb:.1f} GB free in the current folder"
     fix = "proctor eval --output_dir=/ANOTHER/DISK/run ..."
     if not os.access(folder, os.W_OK):
         return DoctorFinding(DoctorLevel.WARN, "disk", "the current folder cannot be written", fix)
-    if free_gb < _LEAST_FREE_GB:
+    if free_gb < _MIN_FREE_GB:
         return DoctorFinding(DoctorLevel.WARN, "disk", text, fix)
     return DoctorFinding(DoctorLevel.OK, "disk", text)
 
 
 def version_findings(installed: Mapping[str, str | None]) -> list[DoctorFinding]:
-    """Compare the versions that decide what an episode is with those tested."""
+    """Compare installed versions with the tested ones, for packages that define an episode."""
     return [_version_finding(name, installed[name]) for name in TESTED]
 
 
@@ -159,7 +161,7 @@ def _version_finding(name: str, version: str | None) -> DoctorFinding:
 
 
 def _mujoco_effects(version: str) -> list[str]:
-    """Return what this version is known to change in results."""
+    """Return how this MuJoCo version is known to change results."""
     numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:3])
     effects = []
     if numbers >= (3, 3, 3):
@@ -170,12 +172,12 @@ def _mujoco_effects(version: str) -> list[str]:
 
 
 def find_gpus() -> GpuInfo:
-    """Ask torch for GPUs where it is installed, in a process of its own, and the driver."""
+    """List GPUs with the driver's tool, and with torch in a subprocess if it is installed."""
     version = installed_version("torch")
     seen = _lines_of(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"])
     if version is None:
         return GpuInfo(seen)
-    done = subprocess.run(  # noqa: S603  our own words
+    done = subprocess.run(  # noqa: S603  our own command
         [sys.executable, "-c", _LIST_TORCH_DEVICES], capture_output=True, text=True, check=False
     )
     if done.returncode:
@@ -185,16 +187,16 @@ def find_gpus() -> GpuInfo:
 
 
 def _lines_of(command: Sequence[str]) -> tuple[str, ...]:
-    """Return what a command prints; nothing when there is no such command or it fails."""
+    """Return the lines that a command prints; empty if it is missing or fails."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)  # noqa: S603  our own words
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)  # noqa: S603  our own command
     except (OSError, subprocess.TimeoutExpired):
         return ()
     return tuple(done.stdout.splitlines()) if done.returncode == 0 else ()
 
 
 def gpu_finding(gpus: GpuInfo) -> DoctorFinding:
-    """Say which GPUs there are and whether policies can use them."""
+    """Report the GPUs and whether policies can use them."""
     names = ", ".join(gpus.names) or "none"
     if gpus.torch is None:
         text = f"{names}; torch is not installed (only policies from checkpoints need it)"
@@ -211,7 +213,7 @@ def gpu_finding(gpus: GpuInfo) -> DoctorFinding:
 
 
 def graphics_findings(probes: Sequence[GlProbe], wanted: str, gpus: GpuInfo) -> list[DoctorFinding]:
-    """Say of each backend whether and how fast it renders, and which one an evaluation takes."""
+    """Report how fast each GL backend renders, and which one an evaluation uses."""
     any_works = any(probe.works for probe in probes)
     findings = [
         _backend_finding(probe, needed=not any_works or probe.backend == wanted) for probe in probes
@@ -250,4 +252,4 @@ def _backend_finding(probe: GlProbe, *, needed: bool) -> DoctorFinding:
 
 
 def _in_software(probe: GlProbe) -> bool:
-    return any(name in probe.device.lower() for name in _SOFTWARE)
+    return any(name in probe.device.lower() for name in _SOFTWARE_RENDERERS)

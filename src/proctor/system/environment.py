@@ -1,4 +1,4 @@
-"""Environment variables that hold for a moment."""
+"""Environment variables that are set for the duration of a block."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def temporary_environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables, and leave them as they were."""
+    """Set environment variables and restore their earlier values at the end."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:

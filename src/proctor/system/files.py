@@ -46,7 +46,8 @@ def require_utf8(path: Path) -> None:
     except UnicodeEncodeError:
         raise UsageError(
             f"{path.absolute()}: the path is not UTF-8, so no dataset can be written there; "
-            "choose another folder"
+            "choose another folder",
+            code="dataset.path-not-utf8",
         ) from None
 
 

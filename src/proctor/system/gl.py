@@ -1,4 +1,4 @@
-"""Which GL backend this machine draws with, and the variables that choose it."""
+"""The GL backend that this machine renders with, and the variables that select it."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from proctor.errors import NoGraphics
 from proctor.system.gl_probe import RENDERING_OFF, GlProbe, probe_backends
 
 _CLEARLY_FASTER = 1.5
-"""How many times faster a later candidate must draw to be taken. The backend is part of what
-defines a run's episodes, so noise must not change it; and a GPU's lead grows with the scene."""
+"""How many times faster a later candidate must render to be chosen. The backend is part of a run's
+fingerprint, so timing noise must not change it; and a GPU's advantage grows with the scene."""
 
 
 def find_gl_backend() -> str | None:
-    """Return the fastest GL backend that really renders on this machine, or None.
+    """Return the fastest GL backend that renders on this machine, or None.
 
-    ``MUJOCO_GL`` is obeyed when set: it alone is tried.
+    If ``MUJOCO_GL`` is set, only that backend is tried.
     """
     best = pick_fastest(probe_backends(gl_candidates()))
     return None if best is None else best.backend
 
 
 def pick_fastest(probes: Sequence[GlProbe]) -> GlProbe | None:
-    """Return the probe to render with: the first that works, unless another is clearly faster."""
+    """Return the first probe that works, or a later one that is clearly faster, or None."""
     best: GlProbe | None = None
     for probe in probes:
         if probe.works and (best is None or _clearly_faster(probe, best)):
@@ -35,7 +35,7 @@ def pick_fastest(probes: Sequence[GlProbe]) -> GlProbe | None:
 
 
 def describe_chosen_backend() -> str | None:
-    """Return in one line what was chosen by speed, None when there was nothing to choose."""
+    """Return one line about the backend chosen by speed; None if there was no choice."""
     probes = probe_backends(gl_candidates())
     best = pick_fastest(probes)
     if requested_backend() or best is None:
@@ -47,7 +47,7 @@ def describe_chosen_backend() -> str | None:
 
 
 def gl_variables(*, needed: bool) -> dict[str, str]:
-    """Return the variables that make a process render, or not load GL at all when not ``needed``.
+    """Return the variables with which a process renders, or does not load GL if not ``needed``.
 
     Raises:
         NoGraphics: rendering is needed and no backend works.
@@ -59,10 +59,10 @@ def gl_variables(*, needed: bool) -> dict[str, str]:
 
 @contextlib.contextmanager
 def choose_backend_on_import() -> Iterator[None]:
-    """Have a backend chosen for this process should MuJoCo be imported in here.
+    """Choose a backend for this process if MuJoCo is imported within the block.
 
-    MuJoCo and dm_control read ``MUJOCO_GL`` while they are imported. One that is set is obeyed;
-    where nothing renders it is switched off: an environment may be played without pictures.
+    MuJoCo and dm_control read ``MUJOCO_GL`` while they are imported. A value that is set is obeyed.
+    If no backend works, rendering is disabled: an environment may be run without images.
     """
     finder = _BeforeMujoco()
     sys.meta_path.insert(0, finder)
@@ -73,10 +73,10 @@ def choose_backend_on_import() -> Iterator[None]:
 
 
 class _BeforeMujoco:
-    """Is asked for every module first, and finds none."""
+    """An import hook that runs before MuJoCo is imported, and finds no module itself."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        """Choose a backend, should this be MuJoCo."""
+        """Choose a backend if MuJoCo is imported."""
         if name in ("mujoco", "dm_control") and not requested_backend():
             try:
                 os.environ.update(gl_variables(needed=True))
@@ -85,23 +85,23 @@ class _BeforeMujoco:
 
 
 def can_render() -> bool:
-    """Return whether this process may render: whether ``gl_variables`` was told that it will."""
+    """Return whether this process may render, as set by ``gl_variables``."""
     return requested_backend() not in RENDERING_OFF
 
 
 def gl_candidates() -> tuple[str, ...]:
-    """Return the backends to try, best first; only ``MUJOCO_GL`` when it is set."""
+    """Return the backends to try, best first; only ``MUJOCO_GL`` if it is set."""
     wanted = requested_backend()
     return (wanted,) if wanted else platform_backends()
 
 
 def platform_backends() -> tuple[str, ...]:
-    """Return the backends that MuJoCo has on this platform, best first."""
+    """Return the backends that MuJoCo supports on this platform, best first."""
     return ("cgl",) if platform.system() == "Darwin" else ("egl", "osmesa", "glfw")
 
 
 def requested_backend() -> str:
-    """Return what ``MUJOCO_GL`` asks for, or an empty string."""
+    """Return the value of ``MUJOCO_GL``, or an empty string."""
     return os.environ.get("MUJOCO_GL", "").lower().strip()
 
 
@@ -109,7 +109,7 @@ def _clearly_faster(probe: GlProbe, best: GlProbe) -> bool:
     if probe.frame_ms is None or best.frame_ms is None:
         return False
     if probe.device and probe.device == best.device:
-        return False  # two ways to the same device: what differs is noise
+        return False  # the same device by another API: the difference is noise
     return probe.frame_ms * _CLEARLY_FASTER < best.frame_ms
 
 
@@ -125,19 +125,19 @@ def _backend_or_raise() -> str:
         wanted, known = requested_backend(), platform_backends()
         if wanted and wanted not in known:
             raise NoGraphics(
-                f"MUJOCO_GL is set to {wanted}, which renders nothing here; unset it, or choose "
+                f"MUJOCO_GL is set to {wanted}, which cannot render here; unset it, or choose "
                 f"{', '.join(known)}"
             )
         source = "MUJOCO_GL is set to" if wanted else "tried"
-        way_out = "unset MUJOCO_GL to try all there are, or " if wanted else ""
+        advice = "unset MUJOCO_GL to try all backends, or " if wanted else ""
         raise NoGraphics(
-            f"nothing on this machine can render images ({source} {tried}); {way_out}"
+            f"no GL backend on this machine can render images ({source} {tried}); {advice}"
             "run: apt-get install libegl1 libgl1-mesa-dri (or libosmesa6)"
         )
     return backend
 
 
 def process_backend() -> str:
-    """Return the backend of this process without probing again what preflight has chosen."""
+    """Return this process's backend; one that preflight has chosen is not probed again."""
     wanted = requested_backend()
     return wanted if wanted and wanted not in RENDERING_OFF else _backend_or_raise()

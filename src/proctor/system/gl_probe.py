@@ -1,4 +1,4 @@
-"""Which GL backends draw MuJoCo worlds on this machine, and how fast: each tried in a process."""
+"""Try each GL backend with a small MuJoCo scene, in a subprocess, and time it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from functools import cache
 
 REFERENCE_PIXELS = 480
-"""Height and width of the reference frame: Meta-World's own default."""
+"""Height and width of the reference frame: Meta-World's default."""
 RENDERING_OFF = ("disable", "disabled", "off", "false", "0")
-"""What MuJoCo reads as: no rendering."""
+"""Values of MUJOCO_GL that disable rendering."""
 _LIMIT_S = 60
 _ONE_AT_A_TIME = threading.Lock()
 
-# Draws for real: a backend may import, open a context and still draw nothing. Waits between the
-# first picture and the clock, such that backends start together and are timed one by one.
+# Renders an image: a backend may import, open a context and still render nothing. Waits after the
+# first image, so that backends start in parallel and are timed one by one.
 _PROGRAM = f"""
 import contextlib, ctypes, os, statistics, sys, time
 if os.environ["MUJOCO_GL"] == "osmesa" and "PYOPENGL_PLATFORM" not in os.environ:
@@ -60,35 +60,35 @@ with mujoco.Renderer(model, {REFERENCE_PIXELS}, {REFERENCE_PIXELS}) as renderer:
 
 @dataclass(frozen=True)
 class GlProbe:
-    """What trying one backend has shown."""
+    """The result of trying one backend."""
 
     backend: str
     error: str = ""
-    """Why it cannot render, in one line; empty when it can."""
+    """Why the backend cannot render, in one line; empty if it can."""
     frame_ms: float | None = None
-    """Median time of a reference frame; None when it was not timed."""
+    """Median time of a reference frame; None if it was not timed."""
     device: str = ""
-    """What draws, in the driver's words; empty when unknown."""
+    """Name of the device that renders, from the driver; empty if unknown."""
 
     @property
     def works(self) -> bool:
-        """Whether it renders."""
+        """Whether the backend renders."""
         return not self.error
 
     @property
     def frame_time(self) -> str:
-        """How long a frame takes, in words."""
+        """Time of one frame, as text."""
         if self.frame_ms is None:
             return "n/a"
         return f"{self.frame_ms:.3g} ms" if self.frame_ms < 100 else f"{self.frame_ms:,.0f} ms"
 
 
 def probe_backends(backends: Sequence[str], *, always_time: bool = False) -> tuple[GlProbe, ...]:
-    """Try ``backends`` side by side; time those that draw, one by one, when there is a choice.
+    """Try ``backends`` in parallel; if several render, time them one by one.
 
     Each runs in a subprocess: a broken driver crashes the process that loads it.
     """
-    with _ONE_AT_A_TIME:  # whoever asks meanwhile waits for the same answer
+    with _ONE_AT_A_TIME:  # concurrent callers wait for the same result
         return _probe_backends(tuple(backends), always_time)
 
 
@@ -97,33 +97,33 @@ def _probe_backends(backends: tuple[str, ...], always_time: bool) -> tuple[GlPro
     trials = [_Trial(backend) for backend in backends]
     with ThreadPoolExecutor(len(trials)) as threads:
         drawn = sum(threads.map(_Trial.draws, trials))
-    # In turn: software renderers would take each other's cores.
+    # One by one: software renderers would compete for cores.
     return tuple(trial.finish(timed=always_time or drawn > 1) for trial in trials)
 
 
 class _Trial:
-    """One backend in a process of its own."""
+    """One backend in its own process."""
 
     def __init__(self, backend: str) -> None:
         self._backend = backend
-        self._late = False
-        self._hopeless = _hopeless(backend)
-        self._process = None if self._hopeless else _start(backend)
+        self._timed_out = False
+        self._unusable = _unusable_reason(backend)
+        self._process = None if self._unusable else _start(backend)
 
     def draws(self) -> bool:
-        """Wait for the first picture and say whether there is one."""
+        """Wait for the first image; return whether there is one."""
         if self._process is None:
             return False
         with self._limit():
             return any(line.strip() == "drawn" for line in self._process.stdout or ())
 
     def finish(self, *, timed: bool) -> GlProbe:
-        """Let the process time its frames or not, and return what it has shown."""
+        """Let the process time its frames if ``timed``, and return the result."""
         if self._process is None:
-            return GlProbe(self._backend, self._hopeless)
+            return GlProbe(self._backend, self._unusable)
         with self._limit():
             stdout, stderr = self._process.communicate("time\n" if timed else "\n")
-        if self._late:
+        if self._timed_out:
             return GlProbe(self._backend, f"no picture after {_LIMIT_S} s")
         if self._process.returncode:
             return GlProbe(
@@ -135,22 +135,22 @@ class _Trial:
 
     @contextlib.contextmanager
     def _limit(self) -> Iterator[None]:
-        """End the process when what is done in here takes too long."""
-        alarm = threading.Timer(_LIMIT_S, self._give_up)
+        """Kill the process if the block takes too long."""
+        alarm = threading.Timer(_LIMIT_S, self._kill_late)
         alarm.start()
         try:
             yield
         finally:
             alarm.cancel()
 
-    def _give_up(self) -> None:
+    def _kill_late(self) -> None:
         assert self._process is not None
-        self._late = True
+        self._timed_out = True
         self._process.kill()
 
 
-def _hopeless(backend: str) -> str:
-    """Return why ``backend`` need not even be tried, or an empty string."""
+def _unusable_reason(backend: str) -> str:
+    """Return why ``backend`` cannot work and need not be tried, or an empty string."""
     if backend in RENDERING_OFF:
         return "rendering is switched off"
     displays = ("DISPLAY", "WAYLAND_DISPLAY")
@@ -160,7 +160,7 @@ def _hopeless(backend: str) -> str:
 
 
 def _start(backend: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(  # noqa: S603  our own words
+    return subprocess.Popen(  # noqa: S603  our own command
         [sys.executable, "-c", _PROGRAM],
         env={**os.environ, "MUJOCO_GL": backend},
         stdin=subprocess.PIPE,
@@ -172,13 +172,13 @@ def _start(backend: str) -> subprocess.Popen[str]:
 
 
 def _reason(stderr: str) -> str:
-    """Return the line that says why a backend failed."""
+    """Return the line of ``stderr`` that says why a backend failed."""
     warned = re.search(r"GLFWError: \(\d+\) b'(.*)'", stderr)
     if warned:
         return warned[1]
-    # MuJoCo's half-made renderer complains once more while it is torn down.
+    # MuJoCo's incomplete renderer raises another error in its destructor.
     lines = stderr.partition("Exception ignored")[0].strip().splitlines()
-    # What PyOpenGL says when it found no library to load.
+    # PyOpenGL's error if it found no library to load.
     if lines and re.search(r"'NoneType' object has no attribute 'e?gl\w+'", lines[-1]):
         return "its library is not installed"
     return lines[-1] if lines else ""

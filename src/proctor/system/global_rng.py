@@ -1,7 +1,7 @@
-"""The global generators, ``random`` and ``np.random``, for simulators that draw from them.
+"""The global random generators, ``random`` and ``np.random``, for simulators that use them.
 
-They belong to the process. Workers are forked from one server and would all draw the same numbers;
-and a simulator in the user's own process would draw from the user's.
+They belong to the process. Workers are forked from one server and would all draw the same numbers.
+A simulator in the user's own process would draw from the user's generators.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from typing import Any
 import numpy as np
 
 SEED_BEFORE_RESET = 0
-"""Seeds what a simulator draws before its first reset: the same in every process."""
+"""Seed while a simulator is created, before its first reset: the same in every process."""
 
 
 def seed_global_rng(seed: int) -> None:
-    """Seed both, as a script would that plays one episode of this seed."""
+    """Seed both generators, as a script would for one episode with this seed."""
     random.seed(seed)
     np.random.seed(seed % 2**32)
 
 
 class IsolatedRng:
-    """The generators as one guest of this process sees them, who must not disturb the others'."""
+    """A separate state of the global generators, for a simulator in a shared process."""
 
     def __init__(self) -> None:
         self._state: tuple[Any, Any] | None = None
 
     @contextmanager
     def activated(self) -> Iterator[None]:
-        """Put the guest's generators in place of the process's own while the block runs.
+        """Use this state in place of the process's own while the block runs.
 
-        Costs a fraction of a millisecond: for a chunk of steps, rather than for each.
+        Costs a fraction of a millisecond: use it for a chunk of steps, not for every step.
         """
         before = _state()
         if self._state is not None:

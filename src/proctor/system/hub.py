@@ -1,4 +1,4 @@
-"""The Hugging Face Hub: downloads, and its errors and refusals in our words."""
+"""The Hugging Face Hub: downloads, and its errors as one-line messages."""
 
 from __future__ import annotations
 
@@ -17,47 +17,50 @@ HUB_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*/[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 @dataclass(frozen=True)
 class HubLocation:
-    """What kind of repository is meant, and where what is downloaded goes."""
+    """The kind of a repository and the folder for its download."""
 
     kind: str = "model"
     cache: Path | None = None
-    """The folder of all downloads; None: Hugging Face's own."""
+    """Cache folder of all downloads; None: Hugging Face's own."""
     folder: Path | None = None
-    """The folder of this one, without links and commits in it; None: below ``cache``."""
+    """Folder of this download, with plain files and no commits; None: below ``cache``."""
     offline: bool = False
-    """Only what was downloaded before."""
+    """Use only files that were downloaded before."""
 
     @property
     def options(self) -> dict[str, Any]:
-        """What ``snapshot_download`` is to be told of it."""
-        said = {
+        """Keyword arguments for ``snapshot_download``."""
+        options = {
             "repo_type": None if self.kind == "model" else self.kind,
             "cache_dir": self.cache,
             "local_dir": self.folder,
             "local_files_only": self.offline or None,
         }
-        return {name: value for name, value in said.items() if value is not None}
+        return {name: value for name, value in options.items() if value is not None}
 
 
 MODELS = HubLocation()
 
 
 def download(
-    repo: str, revision: str | None, files: Sequence[str] | None = None, place: HubLocation = MODELS
+    repo: str,
+    revision: str | None,
+    files: Sequence[str] | None = None,
+    location: HubLocation = MODELS,
 ) -> Path:
-    """Return the folder that holds ``repo``, whose name is its commit.
+    """Return the folder that holds ``repo``; the folder's name is the commit.
 
-    ``files`` limits what is downloaded, as patterns.
+    ``files`` are patterns of the files to download.
 
     Raises:
-        UsageError: no such repository or revision, or no way to the Hub.
+        UsageError: the repository or revision does not exist, or the Hub is unreachable.
     """
     with explaining_hub_errors(repo, revision):
         from huggingface_hub import snapshot_download
 
         patterns = None if files is None else list(files)
         return Path(
-            snapshot_download(repo, revision=revision, allow_patterns=patterns, **place.options)
+            snapshot_download(repo, revision=revision, allow_patterns=patterns, **location.options)
         )
 
 
@@ -65,7 +68,7 @@ def revisions(repo: str, kind: str) -> list[str]:
     """Return the names of the branches and tags of ``repo``.
 
     Raises:
-        UsageError: no such repository, or no way to the Hub.
+        UsageError: the repository does not exist, or the Hub is unreachable.
     """
     with explaining_hub_errors(repo, None):
         from huggingface_hub import HfApi
@@ -75,7 +78,7 @@ def revisions(repo: str, kind: str) -> list[str]:
 
 
 def hub_api() -> Any:
-    """Return the Hub.
+    """Return the Hub's API.
 
     Raises:
         MissingExtra: huggingface_hub is not installed.
@@ -89,15 +92,15 @@ def hub_api() -> Any:
 
 @contextlib.contextmanager
 def explaining_hub_errors(
-    repo: str, revision: str | None, lost: str | None = None
+    repo: str, revision: str | None, consequence: str | None = None
 ) -> Iterator[None]:
-    """Turn the errors of Hugging Face's library into one line each.
+    """Turn errors of Hugging Face's library into one line each.
 
-    ``lost`` says what a command that is about the Hub leaves undone where there is no way to it;
-    others are told that a folder does as well.
+    ``consequence`` says what a command leaves undone if the Hub is unreachable. Without it, the
+    message suggests a local folder.
 
     Raises:
-        UsageError: no such repository or revision, or no way to the Hub.
+        UsageError: the repository or revision does not exist, or the Hub is unreachable.
     """
     try:
         from huggingface_hub.errors import (
@@ -112,45 +115,56 @@ def explaining_hub_errors(
     try:
         yield
     except GatedRepoError:
-        raise UsageError(f"{repo} is gated; ask for access on the Hub and log in") from None
+        raise UsageError(
+            f"{repo} is gated; ask for access on the Hub and log in", code="hub.gated"
+        ) from None
     except RepositoryNotFoundError:
-        raise UsageError(f"{repo} is neither a folder here nor a repository on the Hub") from None
+        raise UsageError(
+            f"{repo} is neither a local folder nor a repository on the Hub", code="hub.not-found"
+        ) from None
     except RevisionNotFoundError:
-        raise UsageError(f"{repo} has no revision {revision!r}") from None
-    except ValueError as error:  # an id or a revision that cannot be
-        raise UsageError(f"{repo} is no Hub id: {error}") from None
+        raise UsageError(
+            f"{repo} has no revision {revision!r}", code="hub.unknown-revision"
+        ) from None
+    except ValueError as error:  # an invalid id or revision
+        raise UsageError(f"{repo} is not a Hub id: {error}", code="hub.invalid-id") from None
     except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
-        raise _unreachable(repo, error, lost) from None
+        raise _unreachable(repo, error, consequence) from None
     except Exception as error:
-        # Of the library that speaks HTTP, which is another one every few versions.
+        # Errors of the HTTP library, which changes every few versions.
         if not type(error).__module__.startswith(("httpx", "httpcore", "requests")):
             raise
-        raise _unreachable(repo, error, lost) from None
+        raise _unreachable(repo, error, consequence) from None
 
 
-def _unreachable(repo: str, error: Exception, lost: str | None) -> HubUnreachable:
+def _unreachable(repo: str, error: Exception, consequence: str | None) -> HubUnreachable:
     reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    if lost is not None:
-        return HubUnreachable(f"{repo}: the Hub cannot be reached ({reason}); {lost}")
+    if consequence is not None:
+        return HubUnreachable(f"{repo}: the Hub cannot be reached ({reason}); {consequence}")
     return HubUnreachable(
-        f"{repo} is no folder here and the Hub cannot be reached ({reason}); give a local "
+        f"{repo} is not a local folder and the Hub cannot be reached ({reason}); give a local "
         "folder, or download it first where there is a network"
     )
 
 
 @contextlib.contextmanager
 def explaining_refusals(repo: str) -> Iterator[None]:
-    """Say in one line what the Hub does not let this user do.
+    """Turn the Hub's permission errors into one line.
 
     Raises:
-        UsageError: it does not.
+        UsageError: the Hub does not allow this user to do it.
     """
     from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
 
     try:
         yield
     except RepositoryNotFoundError:
-        raise UsageError(f"{repo} cannot be made or is not yours: log in (hf auth login)") from None
+        raise UsageError(
+            f"{repo} cannot be created or is not yours: log in (hf auth login)",
+            code="hub.refused",
+        ) from None
     except HfHubHTTPError as error:
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        raise UsageError(f"the Hub refuses {repo}: {strip_control_codes(reason, 300)}") from None
+        raise UsageError(
+            f"the Hub refuses {repo}: {strip_control_codes(reason, 300)}", code="hub.refused"
+        ) from None

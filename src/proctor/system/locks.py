@@ -1,8 +1,8 @@
-"""Keeping other processes out of a folder, also on a file system that knows no locks.
+"""Locks on folders, also on file systems without locks.
 
-Where the kernel locks, the lock is its own and ends with its process. Network and user-space file
-systems may not lock (ENOLCK, ENOSYS, EOPNOTSUPP); there a file says who works in the folder: making
-one that must not be there yet is as atomic, but what a killed process left has to be recognised.
+Where the kernel supports locks, its lock ends with the process. Network and user-space file systems
+may not (ENOLCK, ENOSYS, EOPNOTSUPP). There a claim file names the process: creating it exclusively
+is atomic too, but the claim of a killed process has to be recognised.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from proctor.system.files import read_regular_file
 
 LOCK_FILE, CLAIM_FILE = ".lock", ".claim"
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP)
-_LOOK_S = 0.05
+_RETRY_S = 0.05
 _held: set[Path] = set()
-"""Claims of this process: one that names it and is none of these was left by an earlier one."""
+"""Claims of this process. Another claim with this process's id was left by an earlier process."""
 
 
 class Lock(Protocol):
-    """What keeps others out until it is released, or this process ends."""
+    """A lock that excludes other processes until it is released or this process ends."""
 
     def release(self) -> None:
-        """Let others in."""
+        """Release the lock."""
 
 
 def acquire_lock(folder: Path) -> Lock:
-    """Take the lock of ``folder``.
+    """Acquire the lock of ``folder``.
 
     Raises:
-        FolderInUse: another process has it.
-        OSError: the folder cannot be written.
+        FolderInUse: another process holds it.
+        OSError: the folder is not writable.
     """
-    for last_look in (False, True):
+    for is_last_try in (False, True):
         try:
             lock = try_lock(folder / LOCK_FILE)
         except OSError as error:
@@ -48,21 +48,21 @@ def acquire_lock(folder: Path) -> Lock:
             return _Claim((folder / CLAIM_FILE).absolute())
         if lock is not None:
             return lock
-        if not last_look:
-            time.sleep(_LOOK_S)  # a page that only asks whether the folder is in use is gone then
+        if not is_last_try:
+            time.sleep(_RETRY_S)  # a report page that only checks the lock has released it by then
     raise FolderInUse(
         f"{folder} is in use by another process; wait for it or choose another --output_dir"
     )
 
 
 def is_locked(folder: Path) -> bool:
-    """Tell whether a process works in ``folder``, without a trace in it."""
+    """Return whether a process holds the lock of ``folder``; changes nothing in the folder."""
     try:
         fd = os.open(folder / LOCK_FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return False
     try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)  # gone again at once; ``acquire_lock`` waits
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)  # released at once; ``acquire_lock`` retries
     except BlockingIOError:
         return True
     except OSError as error:
@@ -81,10 +81,10 @@ def _is_claimed(claim: Path) -> bool:
 
 
 def try_lock(path: Path, *, shared: bool = False) -> Lock | None:
-    """Take the kernel's lock of a file, for us alone or ``shared``; None where others have it.
+    """Acquire the kernel's lock of a file, exclusive or ``shared``; return None if others hold it.
 
     Raises:
-        OSError: the file cannot be made, or its file system has no locks.
+        OSError: the file cannot be created, or its file system has no locks.
     """
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
     try:
@@ -98,7 +98,7 @@ def try_lock(path: Path, *, shared: bool = False) -> Lock | None:
 
 
 def is_locking_unsupported(error: OSError) -> bool:
-    """Tell whether a lock was refused because the file system has none."""
+    """Return whether locking failed because the file system has no locks."""
     return error.errno in _NO_LOCKS
 
 
@@ -115,7 +115,7 @@ class _Claim:
 
     def __init__(self, path: Path) -> None:
         if path.exists():
-            _remove_what_is_left(path)
+            _remove_stale_claim(path)
         try:
             fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
         except FileExistsError:
@@ -130,36 +130,36 @@ class _Claim:
         self._path.unlink(missing_ok=True)
 
 
-def _remove_what_is_left(claim: Path) -> None:
+def _remove_stale_claim(claim: Path) -> None:
     """Remove the claim of a process that has ended.
 
     Raises:
-        FolderInUse: it may not have.
+        FolderInUse: the process may still be alive.
     """
     try:
-        said = read_regular_file(claim)
-        pid, host = said.decode().split()
+        content = read_regular_file(claim)
+        pid, host = content.decode().split()
     except FileNotFoundError:
         return
     except (OSError, ValueError):
-        raise _in_use(claim, "a process that did not say which") from None
+        raise _in_use(claim, "an unknown process") from None
     if host != socket.gethostname() or claim in _held or _is_alive(pid):
         raise _in_use(claim, f"process {pid} of {host}")
-    # Of several who see this, one gets it; a later one would get the claim that the first then
-    # made, and puts it back.
+    # Several processes may get here, and one removes the claim. A later one would remove the first
+    # one's new claim instead, and puts it back.
     aside = claim.with_name(f"{CLAIM_FILE}.{os.getpid()}")
     try:
         claim.rename(aside)
     except FileNotFoundError:
         return
-    if read_regular_file(aside) != said:
+    if read_regular_file(aside) != content:
         aside.rename(claim)
         raise _in_use(claim, "another process")
     aside.unlink()
 
 
 def _is_alive(pid: str) -> bool:
-    """Whether a process other than this one has the number ``pid``; in doubt, it has."""
+    """Return whether another process has the id ``pid``; True if unknown."""
     if not pid.isdecimal() or not 0 < int(pid[:10]) < 2**31:
         return True
     if int(pid) == os.getpid():

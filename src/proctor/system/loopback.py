@@ -1,4 +1,4 @@
-"""Which requests to a server on this machine come from this machine's own programs and pages.
+"""Recognise requests from this machine's own programs and pages to a local server.
 
 A web page of any site can open connections to 127.0.0.1 from a user's browser, or point its own
 host name there (DNS rebinding). The browser then names the site in Origin or in Host.
@@ -10,14 +10,14 @@ import re
 from collections.abc import Sequence
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-REFUSAL = "requests by other web sites are refused: ask by the address 127.0.0.1"
+REFUSAL = "requests by other web sites are refused: use the address 127.0.0.1"
 _AUTHORITY = r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]{1,5})?"
 _HOST = re.compile(_AUTHORITY, re.IGNORECASE)
 _ORIGIN = re.compile(rf"(https?|wss?)://{_AUTHORITY}", re.IGNORECASE)
 
 
 def is_own_request(hosts: Sequence[str], origins: Sequence[str]) -> bool:
-    """Return whether a request with these Host and Origin headers is addressed by loopback names.
+    """Return whether a request's Host and Origin headers use loopback names.
 
     Exactly one Host is required. Programs send no Origin; browsers send that of the page.
     """

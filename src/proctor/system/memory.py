@@ -1,19 +1,19 @@
-"""Large blocks that come and go thousands of times a second: kept, not given back each time."""
+"""Keep freed large blocks in the C library's allocator, instead of returning them to the system."""
 
 from __future__ import annotations
 
 import ctypes
 
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3
-"""Names of glibc's, in malloc.h."""
+"""Parameters of glibc's ``mallopt``, from malloc.h."""
 _MIB = 2**20
 
 
 def keep_freed_memory() -> None:
-    """Have the C library keep blocks of up to 64 MiB that are freed, for the next of that size.
+    """Make malloc keep freed blocks of up to 64 MiB, for messages with images.
 
-    By default each picture in a message is mapped anew, page by page: half of the time that a wire
-    takes. Elsewhere than with glibc nothing is changed.
+    By default each image in a message is mapped anew, page by page, which takes half of a message's
+    time. Without glibc nothing changes.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:

@@ -1,4 +1,4 @@
-"""Imports of optional packages: whether one is not installed, or installed and fails to load."""
+"""Imports of optional packages: tell a package that is missing from one that fails to load."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import sys
 from proctor.errors import FailedToLoad, MissingExtra, UsageError, strip_control_codes
 
 LOAD_ERRORS = (ImportError, MemoryError, OSError)
-"""What an import raises: the last two where memory is short or a shared library does not load."""
+"""Errors that an import raises; the last two if memory is short or a shared library fails."""
 
 
 def import_failure(error: BaseException, package: str, extra: str, name: str = "") -> UsageError:
     """Return the error for a package whose import raised one of ``LOAD_ERRORS``.
 
-    ``name`` is what users call the package. Only a module that Python did not find is missing.
+    ``name`` is the package's usual name. A package is missing only if Python did not find the
+    module.
     """
     missing = (getattr(error, "name", None) or package).partition(".")[0]
     if isinstance(error, ModuleNotFoundError) and sys.modules.get(missing) is None:

@@ -1,9 +1,9 @@
-"""Hashes of the packages that define a benchmark's episodes, as Python would import them now.
+"""Hashes of the installed packages that define a benchmark's episodes, without importing them.
 
-A patched file, a fork on PYTHONPATH or an editable install has the same version number as what it
-replaces. All files of a package count (code, models, tasks, meshes), except what differs between
-platforms: compiled code. Hashing takes a second for the largest; the hash of files that have not
-changed since is kept in the user's cache.
+A patched file, a fork on PYTHONPATH or an editable install has the same version number as the
+package it replaces. All files of a package are hashed (code, models, tasks, meshes), except
+compiled code, which differs between platforms. Hashing takes a second for the largest package, so
+hashes of unchanged files are cached in the user's cache folder.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ from typing import Any
 
 from proctor.system.files import atomic_write, read_regular_file
 
-_VERSION_SAYS_ALL = ("numpy",)
-"""Libraries that define no episode."""
-_WITH = {"hf-libero": ("bddl",)}
-"""Packages that define episodes together with a distribution, beside its own."""
+_VERSION_SUFFICES = ("numpy",)
+"""Libraries that define no episode: their version is enough."""
+_ADDITIONAL_PACKAGES = {"hf-libero": ("bddl",)}
+"""Further packages that define episodes together with a distribution."""
 _COMPILED = re.compile(r".*\.(pyc|pyo|so|so\.[0-9.]+|dylib|dll|pyd|a|lib|nbi|nbc)")
 _SKIPPED_FOLDERS = ("__pycache__", ".git", ".ipynb_checkpoints")
 _PACKAGE_FILE = re.compile(r"([A-Za-z_]\w*)(/__init__)?\.py,")
 _SETTLED_S = 2.0
-"""A file that changed later than this before now may change again within its time stamp."""
-_MOST_KEPT = 200
-_MOST_BYTES = 2**20
+"""A file that changed more recently may change again within its time stamp."""
+_MAX_CACHED = 200
+_MAX_CACHE_BYTES = 2**20
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 _Listing = list[tuple[str, int, int, int, int]]
 
 
 def package_hashes(distributions: Iterable[str]) -> dict[str, str]:
-    """Return the hash of every package of these distributions, by its name.
+    """Return the hash of every package of these distributions, by package name.
 
-    Nothing is imported. A distribution that is not installed is left out.
+    No package is imported. Distributions that are not installed are left out.
 
     Raises:
         OSError: a file of a package cannot be read.
     """
-    names = [name for d in distributions if d not in _VERSION_SAYS_ALL for name in _packages_of(d)]
-    kept = _read_kept()
+    names = [name for d in distributions if d not in _VERSION_SUFFICES for name in _packages_of(d)]
+    kept = _read_cache()
     before = dict(kept)
     found = {}
     for name in sorted(set(names)):
@@ -55,13 +55,13 @@ def package_hashes(distributions: Iterable[str]) -> dict[str, str]:
         if root is not None:
             found[name] = _hash_of(root, kept)
     if kept != before:
-        _write_kept(kept)
+        _write_cache(kept)
     return found
 
 
 def _packages_of(distribution: str) -> Iterator[str]:
-    """Yield the names under which a distribution's packages are imported."""
-    yield from _WITH.get(distribution, ())
+    """Yield the import names of a distribution's packages."""
+    yield from _ADDITIONAL_PACKAGES.get(distribution, ())
     guess = distribution.replace("-", "_")
     try:
         installed = metadata.distribution(distribution)
@@ -71,11 +71,11 @@ def _packages_of(distribution: str) -> Iterator[str]:
     listed = (installed.read_text("top_level.txt") or "").split()
     recorded = installed.read_text("RECORD") or ""
     tops = {m[1] for m in map(_PACKAGE_FILE.match, recorded.splitlines()) if m is not None}
-    yield from sorted(tops or set(listed) or {guess})  # an editable install records no files
+    yield from sorted(tops or set(listed) or {guess})  # an editable install lists no files
 
 
 def _root_of(package: str) -> Path | None:
-    """Return the folder, or the file, that would be imported; None where there is none."""
+    """Return the folder or file that Python would import, or None."""
     try:
         spec = importlib.util.find_spec(package)
     except (ImportError, ValueError):
@@ -89,10 +89,10 @@ def _root_of(package: str) -> Path | None:
 
 
 def _hash_of(root: Path, kept: dict[str, str]) -> str:
-    """Return the hash of a package; ``kept`` has those of unchanged files, and gets new ones."""
+    """Return the hash of a package; ``kept`` is the cache, which gets new hashes."""
     listing = _listed(root)
-    told = json.dumps([str(root), listing])
-    key = hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()
+    listed = json.dumps([str(root), listing])
+    key = hashlib.sha256(listed.encode("utf-8", "surrogatepass")).hexdigest()
     if key in kept:
         return kept[key]
     whole = hashlib.sha256()
@@ -107,7 +107,7 @@ def _hash_of(root: Path, kept: dict[str, str]) -> str:
 
 
 def _listed(root: Path) -> _Listing:
-    """Return name, size, inode and times of every file that counts, by name."""
+    """Return name, size, inode and times of every file that is hashed, sorted by name."""
     if root.is_file():
         return [("", *_state(root.stat()))]
     found: _Listing = []
@@ -134,9 +134,9 @@ def _cache_file() -> Path:
     return Path(base).expanduser() / "proctor" / "packages.json"
 
 
-def _read_kept() -> dict[str, str]:
+def _read_cache() -> dict[str, str]:
     try:
-        kept: Any = json.loads(read_regular_file(_cache_file(), _MOST_BYTES))
+        kept: Any = json.loads(read_regular_file(_cache_file(), _MAX_CACHE_BYTES))
     except (OSError, ValueError, RuntimeError, RecursionError):
         return {}
     if not isinstance(kept, dict):
@@ -144,7 +144,7 @@ def _read_kept() -> dict[str, str]:
     return {k: v for k, v in kept.items() if isinstance(v, str) and _HASH.fullmatch(v)}
 
 
-def _write_kept(kept: dict[str, str]) -> None:
-    newest = dict(list(kept.items())[-_MOST_KEPT:])
+def _write_cache(kept: dict[str, str]) -> None:
+    newest = dict(list(kept.items())[-_MAX_CACHED:])
     with contextlib.suppress(OSError, RuntimeError):  # it is hashed again next time
         atomic_write(_cache_file(), json.dumps(newest).encode())

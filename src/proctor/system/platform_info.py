@@ -1,4 +1,4 @@
-"""What this machine is: cores we may use, versions, the platform, the source we run from."""
+"""Properties of this machine: usable cores and memory, versions, git commit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from proctor.version import __version__
 
 
 def usable_cores() -> int:
-    """Return how many cores this process may use, by scheduler affinity and cgroup quota."""
+    """Return the number of cores this process may use, by CPU affinity and cgroup quota."""
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))
     else:
@@ -27,28 +27,28 @@ def usable_cores() -> int:
 
 
 def cgroup_quota(membership: Path, root: Path) -> float | None:
-    """Return the tightest CPU quota, in cores, of this process's cgroup and its parents.
+    """Return the lowest CPU quota, in cores, of this process's cgroup and its parents.
 
-    Containers limit CPU with a quota that ``os.cpu_count()`` does not know of.
+    Containers limit CPU by a quota that ``os.cpu_count()`` does not include.
     """
     folders = _cgroups(membership, root, "cpu")
     return min((quota for folder in folders for quota in _quota_of(folder)), default=None)
 
 
 def machine_memory_bytes() -> int:
-    """Return how much memory the machine has."""
+    """Return the machine's memory."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def usable_memory_bytes() -> int:
-    """Return how much memory this process may use: the machine's, or its cgroup's limit if less."""
+    """Return the memory this process may use: the machine's, or its cgroup's limit if lower."""
     limit = cgroup_memory_bytes(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))
     machine = machine_memory_bytes()
     return machine if limit is None else min(machine, limit)
 
 
 def cgroup_memory_bytes(membership: Path, root: Path) -> int | None:
-    """Return the tightest memory limit of this process's cgroup and its parents."""
+    """Return the lowest memory limit of this process's cgroup and its parents."""
     limits = []
     for folder in _cgroups(membership, root, "memory"):
         for name in ("memory.max", "memory.limit_in_bytes"):  # versions 2 and 1
@@ -58,9 +58,9 @@ def cgroup_memory_bytes(membership: Path, root: Path) -> int | None:
 
 
 def raise_descriptor_limit(wanted: int) -> int:
-    """Return how many descriptors this process may have, after asking for ``wanted``.
+    """Raise the limit of open files towards ``wanted`` and return the new limit.
 
-    A shell's limit (ulimit -n) is soft: a process may raise it up to the hard one.
+    A shell's limit (ulimit -n) is soft: a process may raise it up to the hard limit.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
@@ -71,9 +71,9 @@ def raise_descriptor_limit(wanted: int) -> int:
 
 
 def is_process_runnable(pid: int | None) -> bool:
-    """Whether a process runs or sleeps, and is neither stopped nor stuck in the kernel.
+    """Return whether a process runs or sleeps, and is neither stopped nor blocked in the kernel.
 
-    False where the system does not tell.
+    False if the system does not say.
     """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
@@ -101,7 +101,7 @@ def _cgroups(membership: Path, root: Path, controller: str) -> Iterator[Path]:
 
 
 def _quota_of(folder: Path) -> list[float]:
-    """Read one cgroup's quota, version 2 (cpu.max) or 1 (cpu.cfs_quota_us); empty for no limit."""
+    """Return one cgroup's quota, from cpu.max (v2) or cpu.cfs_quota_us (v1); empty: no limit."""
     try:
         if (folder / "cpu.max").exists():
             quota, period = (folder / "cpu.max").read_text().split()
@@ -114,7 +114,7 @@ def _quota_of(folder: Path) -> list[float]:
 
 
 def installed_versions(distributions: Iterable[str]) -> dict[str, str]:
-    """Return the versions of Python, Proctor and the named distributions that are installed."""
+    """Return the versions of Python, Proctor and those of ``distributions`` that are installed."""
     found = {"python": platform.python_version(), "proctor": __version__}
     for name in distributions:
         version = installed_version(name)
@@ -126,7 +126,7 @@ def installed_versions(distributions: Iterable[str]) -> dict[str, str]:
 
 
 def torch_hardware() -> dict[str, Any]:
-    """Return what of this machine decides how torch rounds, where torch is loaded."""
+    """Return the properties that decide how torch rounds; empty if torch is not loaded."""
     torch = sys.modules.get("torch")
     if torch is None:
         return {}
@@ -135,7 +135,7 @@ def torch_hardware() -> dict[str, Any]:
 
 
 def installed_version(distribution: str) -> str | None:
-    """Return the version of an installed distribution, None when it is not installed."""
+    """Return the version of an installed distribution, or None."""
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
@@ -143,7 +143,7 @@ def installed_version(distribution: str) -> str | None:
 
 
 def git_commit() -> str | None:
-    """Return the commit of the folder we were started in, with "+" when it has changes."""
+    """Return the commit of the current folder, with "+" if it has changes; None without git."""
     try:
         described = subprocess.run(
             ["git", "describe", "--always", "--abbrev=40", "--dirty=+", "--exclude=*"],  # noqa: S607
@@ -158,4 +158,4 @@ def git_commit() -> str | None:
 
 
 WORKER_MB = 250
-"""A Meta-World worker's bound; measured 151: docs/performance.md."""
+"""Upper bound of a Meta-World worker's memory; 151 MB measured, see docs/performance.md."""

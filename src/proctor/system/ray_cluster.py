@@ -1,4 +1,4 @@
-"""Joining a cluster by Ray, which says nothing by itself and reports to nobody."""
+"""Join or start a Ray cluster, without Ray's log output and usage reports."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ from proctor.errors import UsageError, strip_control_codes
 from proctor.system.optional import LOAD_ERRORS, import_failure
 from proctor.system.platform_info import usable_cores
 
-_ANSWER_S = 3.0
-_OBJECT_STORE = 128 * 2**20
-_LONGEST_PLACE = 18
-"""Of 104 bytes of a socket's name, Ray takes 64 and the folder's own name 21."""
-_SHORT_PLACE = "/tmp"  # noqa: S108  a folder of our own is made there
+_TIMEOUT_S = 3.0
+_OBJECT_STORE_BYTES = 128 * 2**20
+_MAX_FOLDER_BYTES = 18
+"""Of a socket name's 104 bytes, Ray uses 64 and the folder's own name 21."""
+_SHORT_FOLDER = "/tmp"  # noqa: S108  a folder of our own is made there
 _SETTINGS = b"\x04"
-_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0" + _SETTINGS + b"\0\0\0\0\0"
+_HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0" + _SETTINGS + b"\0\0\0\0\0"
 _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_DEDUP_LOGS_SKIP_REGEX": ".",  # what raylets say of workers that die is said by us
+    "RAY_DEDUP_LOGS_SKIP_REGEX": ".",  # Proctor reports workers that die
     "RAY_ROTATION_MAX_BYTES": "1000000",
     "RAY_ROTATION_BACKUP_COUNT": "1",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "RAY_worker_niceness": "0",  # what Ray starts by itself gives way to everything: not here
+    "RAY_worker_niceness": "0",  # Ray would lower its workers' priority
 }
 
 
 def check_cluster(address: str) -> None:
-    """See that there is such a cluster, in seconds.
+    """Check within seconds that the cluster exists.
 
     Raises:
-        UsageError: Ray is not installed, or nobody answers there.
+        UsageError: Ray is not installed, or no cluster answers.
     """
     if address.startswith("ray://"):
-        _check_reachable(address)  # before the second that Ray takes to be imported
+        _check_reachable(address)  # first: importing Ray takes a second
     ray = import_ray()
     if address != "local" and not ray.is_initialized():
         _connect(ray, address)
@@ -51,15 +51,15 @@ def check_cluster(address: str) -> None:
 
 
 def _entrypoint_name() -> str:
-    """Return what a cluster is told of the command: Ray would show its flags, which hold keys."""
+    """Return the command's name for the cluster: Ray would show its flags, which may hold keys."""
     return "proctor"
 
 
 def import_ray() -> Any:
-    """Import Ray, which is to say nothing and to report to nobody.
+    """Import Ray with its log output and usage reports disabled.
 
     Raises:
-        MissingExtra: it is not installed.
+        MissingExtra: Ray is not installed.
     """
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
@@ -75,14 +75,14 @@ def import_ray() -> Any:
 
 
 def join_cluster(address: str) -> Callable[[], None]:
-    """Join the cluster at ``address``, or start one here; return how it is left.
+    """Join the cluster at ``address``, or start a local one; return the function that leaves it.
 
     Raises:
-        UsageError: there is none.
+        UsageError: no cluster answers, or none can be started.
     """
     ray = import_ray()
     if ray.is_initialized():
-        return lambda: None  # whoever joined it leaves it
+        return lambda: None  # the process that joined it leaves it
     if address == "local":
         return _start(ray)
     _connect(ray, address)
@@ -91,14 +91,14 @@ def join_cluster(address: str) -> Callable[[], None]:
 
 
 def _start(ray: Any) -> Callable[[], None]:
-    """Start a cluster of this machine alone; return how it is ended, which leaves nothing."""
-    # Ray asks for a token by default; one of our own leaves no file in the user's home.
+    """Start a cluster on this machine; return the function that stops it and removes its files."""
+    # Ray requires a token by default; this one leaves no file in the user's home.
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-    place = _short_folder()
+    folder = _short_folder()
 
     def end() -> None:
         ray.shutdown()
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
     try:
         with _own_signals():
@@ -107,21 +107,24 @@ def _start(ray: Any) -> Callable[[], None]:
                 include_dashboard=False,
                 log_to_driver=False,
                 configure_logging=False,
-                object_store_memory=_OBJECT_STORE,
-                _temp_dir=place,
+                object_store_memory=_OBJECT_STORE_BYTES,
+                _temp_dir=folder,
             )
     except BaseException as error:
         end()
         if not isinstance(error, Exception):
             raise
-        raise UsageError(f"--cluster=local: Ray cannot be started ({_first_line(error)})") from None
+        raise UsageError(
+            f"--cluster=local: Ray cannot be started ({_first_line(error)})",
+            code="cluster.start-failed",
+        ) from None
     return end
 
 
 def _short_folder() -> str:
-    """Make a folder with a name that has room for those of Ray's sockets; TMPDIR may be long."""
+    """Create a folder with a short path, so that Ray's socket names fit; TMPDIR may be long."""
     usual = tempfile.gettempdir()
-    short = usual if len(os.fsencode(usual)) <= _LONGEST_PLACE else _SHORT_PLACE
+    short = usual if len(os.fsencode(usual)) <= _MAX_FOLDER_BYTES else _SHORT_FOLDER
     return tempfile.mkdtemp(prefix="proctor-ray-", dir=short)
 
 
@@ -129,15 +132,16 @@ def _connect(ray: Any, address: str) -> None:
     """Join the cluster at ``address``.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is no cluster.
     """
     try:
         with _own_signals():
             ray.init(address=address, log_to_driver=False, configure_logging=False)
-    except Exception as error:  # noqa: BLE001  a dozen kinds, and all say why there is no cluster
-        way_out = "start one with `ray start --head`, or use --cluster=local"
+    except Exception as error:  # noqa: BLE001  Ray raises many types
         raise UsageError(
-            f"--cluster={address}: no Ray cluster there ({_first_line(error)}); {way_out}"
+            f"--cluster={address}: no Ray cluster there ({_first_line(error)}); start one with "
+            "`ray start --head`, or use --cluster=local",
+            code="cluster.unreachable",
         ) from None
 
 
@@ -146,28 +150,29 @@ def _first_line(error: Exception) -> str:
 
 
 def _check_reachable(address: str) -> None:
-    """Refuse an address where nobody answers, or not as Ray does: it would try for half a minute.
+    """Refuse an address that does not answer as Ray does; Ray itself would retry for half a minute.
 
-    Ray's clients speak gRPC, whose servers answer HTTP/2's greeting with their settings.
+    Ray's clients use gRPC, whose servers answer the HTTP/2 preface with their settings.
     """
     parts = urlsplit(address)
     try:
-        place = parts.hostname or "", parts.port or 0
-        with socket.create_connection(place, _ANSWER_S) as line:
+        host_port = parts.hostname or "", parts.port or 0
+        with socket.create_connection(host_port, _TIMEOUT_S) as connection:
             if os.environ.get("RAY_USE_TLS") != "1":
-                line.sendall(_GREETING)
-                if line.recv(4)[3:] != _SETTINGS:
-                    raise ConnectionError("it is no gRPC server")
+                connection.sendall(_HTTP2_PREFACE)
+                if connection.recv(4)[3:] != _SETTINGS:
+                    raise ConnectionError("it is not a gRPC server")
     except (OSError, ValueError) as error:
         raise UsageError(
             f"--cluster={address}: Ray does not answer there ({error}); is its head running, with "
-            "the client's port open (ray start --head, port 10001)?"
+            "the client's port open (ray start --head, port 10001)?",
+            code="cluster.unreachable",
         ) from None
 
 
 @contextlib.contextmanager
 def _own_signals() -> Iterator[None]:
-    """Keep our handlers: Ray sets its own for SIGTERM."""
+    """Keep this process's signal handlers: Ray installs its own for SIGTERM."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,6 +1,6 @@
-"""Which files a piece of somebody's code is made of: its own, and what it imports from beside it.
+"""The source files of user code: its own file, and the local files that it imports.
 
-Found in the text, without running it: no process has to import it to know what it would run.
+They are found in the text, without running the code.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from pathlib import Path
 
 from proctor.system.files import MAX_JSON_BYTES, read_regular_file, sha256_of
 
-_MOST_FILES = 5_000
+_MAX_FILES = 5_000
 _INSTALLED = ("site-packages", "dist-packages")
 
 
 def source_hashes(file: Path, package_depth: int = 0) -> dict[str, str]:
-    """Return the SHA-256 of ``file`` and of every local file it imports, by their paths.
+    """Return the SHA-256 of ``file`` and of every local file it imports, by path.
 
-    ``package_depth`` is how many dots its module's name has: imports are looked for from the folder
-    that many above its own. Of an installed package, only its own files count: the others have
-    versions. What is imported by a name that is computed is not found.
+    ``package_depth`` is the number of dots in the module's name: imports are resolved from the
+    folder that many levels above the file's own. For an installed package only its own files count;
+    other packages have versions. Imports by a computed name are not found.
 
     Raises:
         OSError: a file cannot be read.
@@ -32,7 +32,7 @@ def source_hashes(file: Path, package_depth: int = 0) -> dict[str, str]:
     found: dict[Path, None] = {}
     packages = [folder / "__init__.py" for folder in file.absolute().parents[:package_depth]]
     waiting = [file.absolute(), *(path for path in packages if path.is_file())]
-    while waiting and len(found) < _MOST_FILES:
+    while waiting and len(found) < _MAX_FILES:
         current = waiting.pop()
         if current in found:
             continue
@@ -44,7 +44,7 @@ def source_hashes(file: Path, package_depth: int = 0) -> dict[str, str]:
 
 
 def module_hashes(name: str) -> dict[str, str]:
-    """Return the same of a module that is not installed; of one that is, nothing: it has a version.
+    """Return the hashes of a module that is not installed; empty for one that is: it has a version.
 
     The module is not imported.
     """
@@ -61,18 +61,18 @@ def module_hashes(name: str) -> dict[str, str]:
 
 
 def is_installed(path: Path) -> bool:
-    """Whether a file was put there by an installer."""
+    """Return whether an installer put the file there."""
     return any(part in _INSTALLED for part in path.parts)
 
 
 def _imported(file: Path, root: Path) -> Iterator[Path]:
-    """Yield the files below ``root`` that the imports in ``file`` lead to."""
+    """Yield the files below ``root`` that ``file`` imports."""
     if file.suffix != ".py":
         return
     try:
         tree = ast.parse(read_regular_file(file, MAX_JSON_BYTES))
     except (OSError, SyntaxError, ValueError, RecursionError):
-        return  # whoever imports it will say so
+        return  # the import of this file reports the error
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -84,7 +84,7 @@ def _imported(file: Path, root: Path) -> Iterator[Path]:
 
 
 def _modules(start: Path, root: Path, name: str) -> Iterator[Path]:
-    """Yield the file of every package on the way of a dotted name, and of the module it ends in."""
+    """Yield the file of every package in a dotted name, and of the module itself."""
     if not start.is_relative_to(root):
         return
     place = start

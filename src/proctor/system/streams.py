@@ -1,7 +1,8 @@
-"""Standard streams that last: what cannot be printed never stops what is being done.
+"""Standard streams that never stop the program if they cannot be written.
 
-A reader goes away (``| head -1``), a terminal is gone (a dropped ssh), a disk is full, or the shell
-gave us no stream at all (``2>&-``). Results are on disk; a line for the terminal is worth no run.
+A reader closes the pipe (``| head -1``), the terminal is gone (a dropped ssh connection), a disk is
+full, or the shell passed no stream at all (``2>&-``). Results are on disk, so a failed print must
+not end a run.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from typing import Any, TextIO
 _STDOUT, _STDERR = 1, 2
 
 
-class _LastingFile(io.RawIOBase):
-    """Writes to a descriptor until that fails, and to nowhere from then on."""
+class _RobustFile(io.RawIOBase):
+    """Writes to a descriptor until that fails, and discards everything after."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._terminal = os.isatty(fd)
         self.lost: str | None = None
-        """Why what was said is nowhere; None also when nobody was left to read it."""
+        """Why output was lost; None also if the reader closed the pipe."""
 
     def fileno(self) -> int:
         return self._fd
@@ -34,64 +35,64 @@ class _LastingFile(io.RawIOBase):
     def writable(self) -> bool:
         return True
 
-    def write(self, content: memoryview) -> int:  # type: ignore[override]  # what a buffer hands on
+    def write(self, content: memoryview) -> int:  # type: ignore[override]  # called by the buffer
         written = 0
         while written < len(content):
             try:
                 written += os.write(self._fd, content[written:])
-            except BlockingIOError:  # somebody who shares the terminal set it so
+            except BlockingIOError:  # another process made the shared terminal non-blocking
                 select.select([], [self._fd], [])
             except OSError as error:
                 if error.errno != errno.EPIPE and not self._terminal:
                     self.lost = error.strerror
-                _open_nowhere(self._fd)
+                _open_null_device(self._fd)
         return written
 
 
 def make_streams_robust() -> None:
-    """Make this process's standard streams last; streams that somebody has put there stay.
+    """Make this process's standard streams robust; streams that the caller replaced stay.
 
-    To be called before anything is opened: see ``open_closed_streams``.
+    Call it before any file is opened: see ``open_closed_streams``.
     """
     open_closed_streams()
     if sys.stdin is None:
-        sys.stdin = open(0, closefd=False)  # noqa: SIM115  it stays
+        sys.stdin = open(0, closefd=False)  # noqa: SIM115  stays open
     if sys.stdout is sys.__stdout__:
-        sys.stdout = _lasting(sys.stdout, _STDOUT)
+        sys.stdout = _robust_stream(sys.stdout, _STDOUT)
     if sys.stderr is sys.__stderr__:
-        sys.stderr = _lasting(sys.stderr, _STDERR)
+        sys.stderr = _robust_stream(sys.stderr, _STDERR)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # file names need not be valid UTF-8
 
 
 def open_closed_streams() -> None:
-    """Open standard descriptors that are closed.
+    """Open standard descriptors that are closed, to the null device.
 
-    Each would be given to the next file or pipe, and what is printed, here or in a worker, would go
-    there.
+    Otherwise the next file or pipe would get the descriptor, and printed output, here or in a
+    worker, would go there.
     """
     for fd in range(3):
         try:
             os.fstat(fd)
         except OSError:
-            _open_nowhere(fd)
+            _open_null_device(fd)
 
 
 def report_lost_output() -> None:
-    """Say in one line that what was printed could not be written, where that is so."""
+    """Print one line if standard output could not be written."""
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     buffer = getattr(sys.stdout, "buffer", None)
     raw = getattr(buffer, "raw", buffer)
-    if isinstance(raw, _LastingFile) and raw.lost is not None:
+    if isinstance(raw, _RobustFile) and raw.lost is not None:
         print(f"proctor: warning: standard output was not written: {raw.lost}", file=sys.stderr)
 
 
-def _lasting(stream: TextIO | None, fd: int) -> TextIO:
-    """Return a stream like ``stream`` that lasts; None is what Python makes of a closed one."""
+def _robust_stream(stream: TextIO | None, fd: int) -> TextIO:
+    """Return a robust stream like ``stream``; Python sets a closed stream to None."""
     if stream is not None:
         stream.flush()
-    raw: Any = _LastingFile(fd)  # typeshed knows no raw file but its own
+    raw: Any = _RobustFile(fd)  # typeshed accepts only its own raw file
     unbuffered = isinstance(getattr(stream, "buffer", None), io.RawIOBase)  # python -u
     return io.TextIOWrapper(
         raw if unbuffered else io.BufferedWriter(raw),
@@ -102,9 +103,9 @@ def _lasting(stream: TextIO | None, fd: int) -> TextIO:
     )
 
 
-def _open_nowhere(fd: int) -> None:
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    if nowhere != fd:
-        os.dup2(nowhere, fd)
-        os.close(nowhere)
+def _open_null_device(fd: int) -> None:
+    null = os.open(os.devnull, os.O_RDWR)
+    if null != fd:
+        os.dup2(null, fd)
+        os.close(null)
     os.set_inheritable(fd, True)

@@ -1,3 +1,5 @@
+"""The callback interface: defaults, and closing all callbacks."""
+
 from __future__ import annotations
 
 import ast
@@ -14,8 +16,8 @@ from proctor.types import EpisodeResult
 SOURCES = Path(__file__).parents[3] / "src" / "proctor"
 
 
-class Heard(Callback):
-    """A recorder that says nothing of pulses and of the end."""
+class SeedCollector(Callback):
+    """A callback that defines only ``on_episode_end``."""
 
     def __init__(self) -> None:
         self.seeds: list[int] = []
@@ -24,32 +26,32 @@ class Heard(Callback):
         self.seeds.append(result.spec.seed)
 
 
-def test_a_recorder_defines_only_what_it_hears_and_goes_through_a_whole_run(
+def test_a_callback_that_defines_one_method_goes_through_a_whole_run(
     tmp_path: Path,
 ) -> None:
     settings = {"policy.type": "random", "env.type": "fake", "eval.n_episodes": 3,
                 "video.episodes": 0, "output_dir": str(tmp_path / "run")}  # fmt: skip
-    heard = Heard()
-    run_evaluation(prepare(build(EvalConfig, settings)), settings, lambda *_: [heard, Callback()])
-    assert sorted(heard.seeds) == [1000, 1001, 1002]
+    seen = SeedCollector()
+    run_evaluation(prepare(build(EvalConfig, settings)), settings, lambda *_: [seen, Callback()])
+    assert sorted(seen.seeds) == [1000, 1001, 1002]
 
 
-def test_no_recorder_repeats_the_silence_it_inherits() -> None:
-    silent = [
+def test_no_callback_repeats_an_empty_method_that_it_inherits() -> None:
+    empty = [
         f"{path.relative_to(SOURCES)}: {owner.name}.{method.name}"
         for path in SOURCES.rglob("*.py")
         for owner in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(owner, ast.ClassDef)
-        and any(isinstance(base, ast.Name) and base.id == "Recorder" for base in owner.bases)
+        and any(isinstance(base, ast.Name) and base.id == "Callback" for base in owner.bases)
         for method in owner.body
         if isinstance(method, ast.FunctionDef)
         and all(isinstance(statement, ast.Expr | ast.Pass) for statement in method.body)
         and not any(isinstance(node, ast.Call) for node in ast.walk(method))
     ]
-    assert silent == []
+    assert empty == []
 
 
-def test_all_recorders_are_closed_and_the_first_error_of_any_is_raised() -> None:
+def test_all_callbacks_are_closed_and_the_first_error_of_any_is_raised() -> None:
     closed: list[str] = []
 
     class Broken(Callback):

@@ -1,4 +1,4 @@
-"""Signals that ask to stop: heard while a command runs, and left as they were after it."""
+"""Stop signals: handled while a command runs, and restored after it."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ def test_under_nohup_a_hang_up_stays_ignored() -> None:
 
 def test_one_that_somebody_swallowed_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interrupts, "_LOST_AFTER_S", 0.0)
-    with Interrupts() as heard:
+    with Interrupts() as callback:
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGTERM)
         with pytest.raises(KeyboardInterrupt) as stop:
-            heard.on_progress(PROGRESS)
-        heard.on_progress(PROGRESS)  # once
+            callback.on_progress(PROGRESS)
+        callback.on_progress(PROGRESS)  # once
     assert stop.value.args == (signal.SIGTERM,)

@@ -1,4 +1,4 @@
-"""What is shown while a run goes on: on a terminal, and in a log."""
+"""Progress of a run, on a terminal and in a log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Videos: which episodes are filmed, what is in the files, and what filming must not change."""
+"""Videos: which episodes are chosen, the files' content, and that videos change no result."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ from proctor.runs.records import RunProgress
 from proctor.runs.videos import WARNINGS_FILE, read_warnings
 from proctor.types import EpisodeResult, EpisodeSpec, Outcome, Task
 from tests.conftest import digests
+from tests.refusals import refuses
 
 av = pytest.importorskip("av", reason="PyAV is not installed (proctor[video])")
 Run = Callable[..., Evaluation]
@@ -419,8 +420,9 @@ def test_without_the_extra_a_run_that_asked_for_videos_is_refused_in_one_line(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", _missing_extra)
-    with pytest.raises(MissingExtra, match=r"pip install 'proctor\[video\]'"):
+    with refuses(MissingExtra, "extra.missing") as refused:
         run(video__episodes=1)
+    assert "proctor[video]" in str(refused.value)
     assert not list(tmp_path.glob("run*/*.jsonl"))
 
 
@@ -456,5 +458,6 @@ def test_without_graphics_only_a_run_that_asked_is_refused(
 )
 def test_values_that_make_no_sense_are_named(run: Run, flag: dict[str, Any]) -> None:
     name = next(iter(flag)).replace("__", ".")
-    with pytest.raises(UsageError, match=f"--{name} must be"):
+    with pytest.raises(UsageError) as refused:
         run(**flag)
+    assert f"--{name}" in str(refused.value)

@@ -1,4 +1,4 @@
-"""Weights & Biases: what an offline run holds, what a resume continues, and what trouble costs."""
+"""Weights & Biases: offline files, resumed runs, and failures of W&B."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from proctor.errors import MissingExtra, RunFolderError, UsageError
 from proctor.evaluation.run import Evaluation, prepare, run_evaluation
 from proctor.runs.journal import read_journal
 from proctor.types import EpisodeResult
+from tests.refusals import refuses
 from tests.wandb_files import logged
 
 pytest.importorskip("wandb", reason="W&B is not installed (proctor[wandb])")
@@ -157,24 +158,25 @@ def test_a_wandb_that_never_answers_holds_up_nothing_but_the_end(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setitem(sys.modules, "wandb", BrokenWandb(step, tmp_path, hang=True))
-    monkeypatch.setattr(wandb_callback, "_BEGIN_S", 0.2)
-    monkeypatch.setattr(wandb_callback, "_FINISH_S", 0.2)
+    monkeypatch.setattr(wandb_callback, "_START_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(wandb_callback, "_FINISH_TIMEOUT_S", 0.2)
     evaluation = run(**OFFLINE)
     assert len(read_journal(evaluation.path).rows) == 4
-    assert "warning: W&B: it does not answer" in capsys.readouterr().err
+    assert "warning: W&B: no answer" in capsys.readouterr().err
 
 
 def test_without_the_extra_the_run_is_refused_before_it_starts(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match=r"pip install 'proctor\[wandb\]'"):
+    with refuses(MissingExtra, "extra.missing") as refused:
         run(**OFFLINE, output_dir=str(tmp_path / "never"))
+    assert "proctor[wandb]" in str(refused.value)
     assert not (tmp_path / "never").exists()
 
 
 def test_online_without_a_login_is_refused_before_it_starts(run: Run, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"wandb login.*--wandb.mode=offline"):
+    with refuses(UsageError, "wandb.not-logged-in"):
         run(wandb__enable=True, output_dir=str(tmp_path / "never"))
     assert not (tmp_path / "never").exists()
 
@@ -188,11 +190,14 @@ def test_a_run_that_is_not_logged_has_nothing_of_it(flags: dict[str, Any], run: 
 def test_a_damaged_id_is_named(run: Run) -> None:
     first = run(**OFFLINE, eval__n_episodes=1)
     (first.path / "wandb.json").write_text("{")
-    with pytest.raises(RunFolderError, match=r"wandb.json is damaged; remove it"):
+    with refuses(RunFolderError, "run.damaged") as refused:
         run(**OFFLINE, eval__n_episodes=2, resume=True, output_dir=str(first.path))
+    assert "wandb.json" in str(refused.value)
 
 
 def test_a_mode_that_is_none_is_named() -> None:
     settings = {"policy.type": "random", "env.type": "fake", "wandb.mode": "ofline"}
-    with pytest.raises(UsageError, match=r"--wandb.mode: .*ofline"):
+    with pytest.raises(UsageError) as refused:
         build(EvalConfig, settings)
+    assert "--wandb.mode" in str(refused.value)
+    assert "ofline" in str(refused.value)

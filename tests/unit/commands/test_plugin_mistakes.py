@@ -116,7 +116,7 @@ BENCHMARK_MISTAKES = {
     "a protocol that is no JSON": (
         '"rule": 1',
         '"rule": object',
-        "theirs.py:5: World.protocol() is no JSON: Object of type type",
+        "theirs.py:5: World.protocol() is not JSON: Object of type type",
     ),
     "tasks that are none": (
         "    def protocol",
@@ -171,12 +171,12 @@ POLICY_MISTAKES = {
     "a protocol that is no JSON": (
         "return {}",
         "return {'weights': np.zeros(3)}",
-        "theirs.py:13: Mine.protocol() is no JSON: Object of type ndarray",
+        "theirs.py:13: Mine.protocol() is not JSON: Object of type ndarray",
     ),
     "a protocol that is not a number": (
         "return {}",
         "return {'x': float('nan')}",
-        "theirs.py:13: Mine.protocol() is no JSON: Out of range float values",
+        "theirs.py:13: Mine.protocol() is not JSON: Out of range float values",
     ),
 }
 

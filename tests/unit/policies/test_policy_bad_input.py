@@ -250,7 +250,7 @@ def test_an_unreachable_hub(monkeypatch, tmp_path):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
     message = refusal("someone/some-policy")
-    assert "someone/some-policy is no folder here and the Hub cannot be reached" in message
+    assert "someone/some-policy is not a local folder and the Hub cannot be reached" in message
 
 
 def test_a_revision_is_for_the_hub(folder):

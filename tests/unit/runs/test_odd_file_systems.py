@@ -19,6 +19,7 @@ from proctor.evaluation.run import Evaluation
 from proctor.runs.folder import RunFolder
 from proctor.runs.journal import read_journal
 from proctor.system.locks import CLAIM_FILE, acquire_lock, is_locked, try_lock
+from tests.refusals import refuses
 from tests.unit.commands.test_shell import QUICK_RUN, proctor_where_nothing_locks
 
 
@@ -177,10 +178,8 @@ def test_a_journal_that_the_disk_does_not_take_is_one_line_that_says_what_is_kep
     with monkeypatch.context() as patch:
         patch.setattr("proctor.callbacks.journal_writer._SYNC_EVERY_S", every_s)
         patch.setattr("proctor.callbacks.journal_writer.sync", failing)
-        with pytest.raises(RunFolderError) as raised:
+        with refuses(RunFolderError, "disk.write-failed") as refused:
             run(output_dir=str(tmp_path / "run"))
-    assert str(raised.value) == (
-        f"the disk did not take the last episodes of {tmp_path / 'run' / 'episodes.jsonl'}: "
-        "Input/output error; those before are kept: see to the disk, then run again with --resume"
-    )
+    assert f"{tmp_path / 'run' / 'episodes.jsonl'}: Input/output error" in str(refused.value)
+    assert "--resume" in str(refused.value)
     assert run(output_dir=str(tmp_path / "run"), resume=True).complete

@@ -1,4 +1,4 @@
-"""Requests by other web sites are told from those of this machine."""
+"""Requests of other web sites are distinguished from those of this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A package that is not installed is told from one that is installed and fails to load."""
+"""A missing package is distinguished from one that is installed and fails to load."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Packages that define episodes are hashed as they are, not by what their version says."""
+"""Packages that define episodes are hashed by their files, not by their version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clusters that cannot be joined are refused in one line, before anything starts."""
+"""Ray clusters that cannot be joined are refused in one line, before anything starts."""
 
 from __future__ import annotations
 
@@ -17,67 +17,72 @@ from proctor.cli import main
 from proctor.errors import MissingExtra, UsageError
 from proctor.evaluation.run import Evaluation
 from proctor.report.reproduce import episode_base
+from tests.refusals import refuses
 
 MakeRun = Callable[..., Evaluation]
 
 
-def refused(run: MakeRun, tmp_path: Path, **flags: Any) -> str:
+def refused(run: MakeRun, tmp_path: Path, **flags: Any) -> UsageError:
+    """Return the error of a run that is refused in one line, before its folder exists."""
     with pytest.raises(UsageError) as error:
         run(output_dir=str(tmp_path / "out"), **flags)
     assert not (tmp_path / "out").exists()
     assert "\n" not in str(error.value)
-    return str(error.value)
+    return error.value
 
 
 @pytest.mark.parametrize("address", ["", "nonsense", "ray://", "ray://host", "ray://a b:1"])
-def test_what_is_no_address_is_refused_with_what_is(
+def test_an_invalid_address_is_refused_with_the_valid_forms(
     run: MakeRun, tmp_path: Path, address: str
 ) -> None:
-    assert "choose auto, local or ray://HOST:PORT" in refused(run, tmp_path, cluster=address)
+    assert "auto, local or ray://HOST:PORT" in str(refused(run, tmp_path, cluster=address))
 
 
-def test_an_address_where_nobody_listens_is_refused_at_once(run: MakeRun, tmp_path: Path) -> None:
+def test_an_address_without_a_server_is_refused_at_once(run: MakeRun, tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
-    said = refused(run, tmp_path, cluster=f"ray://127.0.0.1:{port}")
-    assert f"ray://127.0.0.1:{port}: Ray does not answer there" in said
+    error = refused(run, tmp_path, cluster=f"ray://127.0.0.1:{port}")
+    assert error.code == "cluster.unreachable"
+    assert f"ray://127.0.0.1:{port}" in str(error)
 
 
-def test_a_server_of_something_else_is_told_at_once(run: MakeRun, tmp_path: Path) -> None:
+def test_a_server_that_is_not_ray_is_refused_at_once(run: MakeRun, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def answer() -> None:
-            line, _ = server.accept()
-            with line:
-                line.recv(100)
-                line.sendall(b"HTTP/1.1 400 Bad Request")
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(100)
+                connection.sendall(b"HTTP/1.1 400 Bad Request")
 
         threading.Thread(target=answer, daemon=True).start()
-        said = refused(run, tmp_path, cluster=f"ray://127.0.0.1:{server.getsockname()[1]}")
-    assert "it is no gRPC server" in said
+        error = refused(run, tmp_path, cluster=f"ray://127.0.0.1:{server.getsockname()[1]}")
+    assert error.code == "cluster.unreachable"
+    assert "gRPC" in str(error)
 
 
 def test_without_ray_the_extra_is_named(
     run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(MissingExtra, match=r"Ray is not installed; run: pip install 'proctor\[ray"):
+    with refuses(MissingExtra, "extra.missing") as missing:
         run(output_dir=str(tmp_path / "out"), cluster="local")
+    assert "proctor[ray]" in str(missing.value)
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
-    ("flags", "why"),
+    ("flags", "named"),
     [
-        ({"eval__scheduler": "lockstep"}, "lockstep plays here only"),
-        ({"eval__use_async_envs": False}, "simulators have processes of their own there"),
+        ({"eval__scheduler": "lockstep"}, "--eval.scheduler"),
+        ({"eval__use_async_envs": False}, "--eval.use_async_envs"),
     ],
 )
-def test_what_a_cluster_cannot_do_is_refused(
-    run: MakeRun, tmp_path: Path, flags: dict[str, Any], why: str
+def test_flags_that_a_cluster_cannot_support_are_refused(
+    run: MakeRun, tmp_path: Path, flags: dict[str, Any], named: str
 ) -> None:
-    assert why in refused(run, tmp_path, cluster="local", **flags)
+    assert named in str(refused(run, tmp_path, cluster="local", **flags))
 
 
 def test_a_cluster_is_not_told_the_flags_of_the_command() -> None:

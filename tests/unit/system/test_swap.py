@@ -1,4 +1,4 @@
-"""Folders that take each other's place."""
+"""Swapping two folders atomically."""
 
 from __future__ import annotations
 
