@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
 from proctor.errors import UsageError
 from proctor.fingerprint import PRESENTATION
+from proctor.system.files import user_cache_folder
 
 GB = 10**9
 
@@ -66,5 +66,4 @@ class FrameCacheSettings:
         """Where the disk cache lies."""
         if self.cache_dir is not None:
             return Path(self.cache_dir).expanduser().absolute()
-        root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        return Path(root) / "proctor" / "frames"
+        return user_cache_folder() / "proctor" / "frames"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from proctor.datasets.format.info import INFO_FILE, VERSION, VERSIONS
 from proctor.errors import DatasetError, HubUnreachable, UsageError
-from proctor.system.files import read_regular_file
+from proctor.system.files import read_regular_file, user_cache_folder
 from proctor.system.hub import HUB_ID, HubLocation, download, revisions
 
 _BRANCH = "main"
@@ -63,9 +63,9 @@ def lerobot_home() -> Path:
         raise UsageError("LEROBOT_HOME is no longer looked at; set HF_LEROBOT_HOME instead")
     if home := os.environ.get("HF_LEROBOT_HOME"):
         return Path(home).expanduser()
-    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    default = Path(cache) / "huggingface"
-    return Path(os.environ.get("HF_HOME") or default).expanduser() / "lerobot"
+    if home := os.environ.get("HF_HOME"):
+        return Path(home).expanduser() / "lerobot"
+    return user_cache_folder() / "huggingface" / "lerobot"
 
 
 def find(

@@ -16,20 +16,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import pyarrow as pa
-
+from proctor.datasets.edit.compaction import compact
+from proctor.datasets.edit.destination import remove_leftovers
+from proctor.datasets.format.arrow import pa
 from proctor.datasets.format.episodes import Episodes, read_episodes, write_episodes
 from proctor.datasets.format.info import Info, data_file, video_file
 from proctor.datasets.format.info_file import read_info, write_info
 from proctor.datasets.format.tables import STATS_FILE, write_stats, write_table
 from proctor.datasets.format.tasks import TASKS_FILE, read_tasks, write_tasks
 from proctor.datasets.frames.encoder import Codec
-from proctor.datasets.writing.compaction import (
-    FileSizeLimits,
-    compact,
-    link_or_copy_all,
-    remove_leftovers,
-)
 from proctor.datasets.writing.disk_errors import explaining_disk_errors, write_failure_reason
 from proctor.datasets.writing.episode_rows import (
     EpisodeRows,
@@ -44,6 +39,7 @@ from proctor.datasets.writing.file_allocation import (
 )
 from proctor.datasets.writing.frame import refuse_unwritable
 from proctor.datasets.writing.layout import FileLayout, new_info, recorded_codec
+from proctor.datasets.writing.linking import link_or_copy_all
 from proctor.datasets.writing.staged_episode import StagedEpisode, StagedEpisodeWriter
 from proctor.datasets.writing.staging import (
     StagingArea,
@@ -314,7 +310,7 @@ class DatasetWriter:
         if self._is_broken:
             return "an episode did not fit on the disk; resume it when there is room"
         try:
-            self._lock = compact(self.root, FileSizeLimits.of(self.info), self._lock)
+            self._lock = compact(self.root, self._lock)
         except OSError as error:
             return f"they could not be put together: {write_failure_reason(error)}"
         except (DatasetError, pa.ArrowException) as error:  # of files that others wrote

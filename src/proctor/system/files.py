@@ -13,6 +13,7 @@ import shutil
 import stat
 import sys
 from pathlib import Path
+from typing import TypeAlias
 
 from proctor.errors import UsageError
 
@@ -26,6 +27,8 @@ UNFINISHED = ".part"
 """What the name of a file ends with until it is complete."""
 
 
+FileStamp: TypeAlias = tuple[int, int, int, int]
+"""Device, inode, size in bytes and time of the last write in nanoseconds."""
 _CANNOT_SYNC = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP)
 
 
@@ -122,6 +125,26 @@ def atomic_write(path: Path, content: bytes, *, parents: bool = True) -> None:
             part.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+def user_cache_folder() -> Path:
+    """Return the user's cache folder: ``$XDG_CACHE_HOME``, or ``~/.cache``."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+
+
+def file_stamp(file: str | os.PathLike[str] | int) -> FileStamp | None:
+    """Return what tells a file from another version of it, or None if there is no file.
+
+    The time of the last change is not part of it: a hard link, by which edits keep files, sets it.
+
+    Args:
+        file: a path, or the descriptor of an open file.
+    """
+    try:
+        found = os.stat(file)  # noqa: PTH116  faster than Path.stat, and called for every batch
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def sha256_of(path: Path) -> str:

@@ -20,7 +20,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from proctor.system.files import atomic_write, read_regular_file
+from proctor.system.files import atomic_write, read_regular_file, user_cache_folder
 
 _VERSION_SUFFICES = ("numpy",)
 """Libraries that define no episode: their version is enough."""
@@ -130,8 +130,7 @@ def _state(found: os.stat_result) -> tuple[int, int, int, int]:
 
 
 def _cache_file() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(base).expanduser() / "proctor" / "packages.json"
+    return user_cache_folder() / "proctor" / "packages.json"
 
 
 def _read_cache() -> dict[str, str]:

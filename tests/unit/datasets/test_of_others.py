@@ -99,7 +99,7 @@ def test_episodes_that_lie_in_files_by_turns_are_gone_on_with(root: Path) -> Non
     writer = DatasetWriter.resume(root)
     assert np.array_equal(writer._totals.stats()["action"]["q50"], median)
     record(writer, 3, 2)
-    assert "its episodes do not follow one another" in str(writer.close())
+    assert "not consecutive" in str(writer.close())
     frames = datasets.open(root).batch(range(11))
     assert frames["action"][:, 0].tolist() == [0, 0, 1, 1, 1, 2, 2, 2, 2, 3, 3]
 

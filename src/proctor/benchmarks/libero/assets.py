@@ -11,7 +11,7 @@ from pathlib import Path
 
 from proctor.benchmarks.libero.tasks import STANDARD_SUITES
 from proctor.errors import UsageError
-from proctor.system.files import sha256_of
+from proctor.system.files import sha256_of, user_cache_folder
 
 VARIABLE = "PROCTOR_LIBERO_ASSETS"
 HUB_REPO = "lerobot/libero-assets"
@@ -43,8 +43,7 @@ def _listed(name: str) -> tuple[AssetFile, ...]:
 
 def cache_folder() -> Path:
     """Return where downloaded assets are kept."""
-    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(root) / "proctor" / "libero"
+    return user_cache_folder() / "proctor" / "libero"
 
 
 def find_assets(given: str | None, suites: Sequence[str] = STANDARD_SUITES) -> Path:

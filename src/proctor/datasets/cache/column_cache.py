@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from proctor.datasets.cache.folder import (
     CacheEntryHandle,
@@ -25,6 +24,7 @@ from proctor.datasets.cache.folder import (
     open_entry,
 )
 from proctor.datasets.cache_settings import CacheKind, FrameCacheSettings
+from proctor.datasets.format.arrow import pa
 from proctor.errors import DatasetError
 from proctor.features import Array
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from proctor.datasets.checks.findings import DatasetFinding, FindingLevel, RepairCommands
+from proctor.datasets.format.arrow import pa
 from proctor.datasets.format.info import DEFAULT_FEATURES, Info
 
 

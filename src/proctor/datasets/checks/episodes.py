@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from proctor.datasets.checks.findings import (
     DatasetFinding,
@@ -18,6 +17,7 @@ from proctor.datasets.checks.findings import (
     episodes_text,
 )
 from proctor.datasets.checks.table import EpisodeTable
+from proctor.datasets.format.arrow import pq
 from proctor.datasets.format.info import EPISODES_PATH, INFO_FILE, Info
 from proctor.datasets.format.tables import read_lines, read_table, text_column
 from proctor.datasets.format.tasks import OLD_TASKS_FILE, TASKS_FILE

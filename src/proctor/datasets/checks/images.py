@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
-
 from proctor.datasets.checks.decoding import MeanColours
 from proctor.datasets.checks.findings import DatasetFinding, FindingLevel, episodes_text
 from proctor.datasets.checks.table import EpisodeTable
+from proctor.datasets.format.arrow import pq
 from proctor.datasets.format.info import Info, data_file
 from proctor.datasets.format.tables import UNREADABLE, open_table, refuse_oversized
 from proctor.datasets.frames.images import decode_images

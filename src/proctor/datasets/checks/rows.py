@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from proctor.datasets.checks.columns import check_schema, numbers_of
 from proctor.datasets.checks.findings import (
@@ -20,6 +19,7 @@ from proctor.datasets.checks.findings import (
 )
 from proctor.datasets.checks.measured_statistics import MeasuredStatistics
 from proctor.datasets.checks.table import EpisodeTable, Whole
+from proctor.datasets.format.arrow import pa
 from proctor.datasets.format.info import DEFAULT_FEATURES, Info, data_file
 from proctor.datasets.format.tables import open_table, read_table
 from proctor.errors import DatasetError, strip_control_codes

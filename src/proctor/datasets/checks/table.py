@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
+from proctor.datasets.format.arrow import pa
 from proctor.datasets.format.episodes import OLD_EPISODES_FILE, VideoSpans
 from proctor.datasets.format.info import Info, episode_files
 from proctor.datasets.format.tables import read_lines, read_table, text_column

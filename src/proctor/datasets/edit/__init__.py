@@ -1,1 +1,1 @@
-"""Edits of datasets: packets and columns are copied, pictures are not encoded again."""
+"""Edits of whole datasets: copy video packets and table columns, and encode only where needed."""

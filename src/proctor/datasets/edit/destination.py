@@ -1,7 +1,7 @@
-"""Where an edited dataset goes: into a new folder, or into the place of what it was made of.
+"""Where an edited dataset goes: a new folder, or the folder of its source.
 
-It is made in a folder beside its place and takes it in one step: whoever looks, and whoever finds
-what a kill left, sees one of the two whole.
+The dataset is built in a temporary folder beside the destination and moved there in one step. A
+reader, and a user after a kill, finds either the old dataset or the new one, complete.
 """
 
 from __future__ import annotations
@@ -15,117 +15,143 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from proctor.datasets.writing.staging import lock_dataset, unlock_dataset
+from proctor.datasets.writing.staging import lock_dataset, remove_lock_files, unlock_dataset
 from proctor.errors import FolderInUse, UsageError
 from proctor.system.files import recover_swap, swap, sync, sync_folder
-from proctor.system.locks import CLAIM_FILE, LOCK_FILE, acquire_lock
+from proctor.system.locks import Lock, acquire_lock
 
 
 @dataclass(frozen=True)
 class Destination:
-    """A folder for a dataset to be made."""
+    """The folder of an edited dataset."""
 
     root: Path
     in_place: bool = False
-    """Whether a dataset is there, to be replaced."""
+    """Whether the result replaces a dataset in ``root``."""
     backup: Path | None = None
-    """Where the replaced one is kept, instead of the one that may be there; None: it is removed."""
+    """Folder that keeps the replaced dataset, overwriting what is there; None removes it."""
 
 
 def new_destination(root: Path) -> Destination:
-    """Return a place where nothing is yet.
+    """Return a destination in a folder that does not exist or is empty.
 
     Raises:
-        UsageError: something is.
+        UsageError: the folder has content.
     """
-    place = Path(os.path.abspath(root))  # noqa: PTH100  what is no folder yet cannot be resolved
-    if place.is_symlink() or (place.exists() and not _is_empty(place)):
-        raise UsageError(f"{root} exists; choose another folder, or remove it")
-    return Destination(place)
+    path = Path(os.path.abspath(root))  # noqa: PTH100  a folder that does not exist yet
+    if path.is_symlink() or (path.exists() and not _is_empty(path)):
+        raise UsageError(
+            f"{root} exists; choose another folder, or remove it", code="dataset.exists"
+        )
+    return Destination(path)
 
 
 def in_place_destination(root: Path, *, keep_old: bool = False) -> Destination:
-    """Return the place of the dataset in ``root``; ``keep_old``: it stays beside, as ROOT_old."""
-    place = root.resolve()
-    recover_swap(place)
-    if not place.is_dir():
-        raise UsageError(f"{root}: no such folder")
-    if any(file.is_symlink() for file in (place / "meta").glob("*")):
-        raise UsageError(
-            f"{root} is a download that others may share (its files are links); give --output=DIR"
-        )
-    backup = place.with_name(f"{place.name}_old") if keep_old else None
-    return Destination(place, in_place=True, backup=backup)
+    """Return the destination that replaces the dataset in ``root``.
 
-
-@contextlib.contextmanager
-def dataset_locked(place: Destination) -> Iterator[None]:
-    """Keep others from a dataset that is to be replaced, from before it is read.
+    With ``keep_old``, the replaced dataset is kept beside it, as ROOT_old.
 
     Raises:
-        UsageError: another process records into it or edits it.
+        UsageError: there is no such folder, or its files are links into a shared download.
     """
-    if not place.in_place:
-        yield
-        return
-    with _in_our_words(place):
-        lock = lock_dataset(place.root)
-    try:
-        yield
-    finally:
-        unlock_dataset(place.root, lock)
+    path = root.resolve()
+    recover_swap(path)
+    if not path.is_dir():
+        raise UsageError(f"{root}: no such folder", code="dataset.not-found")
+    if any(file.is_symlink() for file in (path / "meta").glob("*")):
+        raise UsageError(
+            f"{root} is a download that other programs may share (its files are symbolic links); "
+            "give --output=DIR",
+            code="dataset.shared-download",
+        )
+    backup = path.with_name(f"{path.name}_old") if keep_old else None
+    return Destination(path, in_place=True, backup=backup)
 
 
 @contextlib.contextmanager
-def building(place: Destination) -> Iterator[Path]:
-    """Yield an empty folder; what is in it at the end of the block is then at its place, on disk.
+def dataset_locked(destination: Destination) -> Iterator[None]:
+    """Hold the lock of a dataset that will be replaced; take it before reading the dataset.
 
-    If the block raises, nothing is left of it, and what was at the place is as it was.
+    Raises:
+        UsageError: another process records into the dataset or edits it.
+    """
+    if not destination.in_place:
+        yield
+        return
+    with _explaining_write_errors(destination):
+        lock = lock_dataset(destination.root)
+    try:
+        yield
+    except BaseException:
+        unlock_dataset(destination.root, lock)
+        raise
+    lock.release()  # the lock files went with the replaced folder
+
+
+@contextlib.contextmanager
+def building(destination: Destination) -> Iterator[Path]:
+    """Yield an empty folder; after the block its content is at ``destination``, on the disk.
+
+    If the block raises, the folder is removed and the destination is unchanged.
 
     Raises:
         UsageError: another process works there, or it cannot be written.
     """
-    parent = place.root.parent
-    with contextlib.ExitStack() as stack, _in_our_words(place):
-        parent.mkdir(parents=True, exist_ok=True)
-        _remove_leftovers(place)
-        part = parent / f".{place.root.name}.edited-{os.getpid()}"
-        part.mkdir()
-        stack.callback(lock_dataset(part).release)
-        stack.callback(shutil.rmtree, part, ignore_errors=True)  # what is there by then
-        yield part
-        _sync_all(part)
-        _put(part, place)
+    with _explaining_write_errors(destination):
+        with staged(destination) as (folder, lock):
+            yield folder
+        unlock_dataset(destination.root, lock)
 
 
-def _put(part: Path, place: Destination) -> None:
-    """Let what was made take its place."""
-    if not place.in_place:
-        part.rename(place.root)
+@contextlib.contextmanager
+def staged(destination: Destination) -> Iterator[tuple[Path, Lock]]:
+    """Yield an empty folder and its lock; after the block its content is at ``destination``.
+
+    The lock is held after the block too, unless the block raised.
+
+    Raises:
+        DatasetError: another process works there.
+        OSError: it cannot be written; the destination is unchanged.
+    """
+    parent = destination.root.parent
+    parent.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(destination.root)
+    folder = parent / f".{destination.root.name}.edited-{os.getpid()}"
+    folder.mkdir()
+    lock = None
+    try:
+        lock = lock_dataset(folder)
+        yield folder, lock
+        _sync_all(folder)
+        _move(folder, destination)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        if lock is not None:
+            lock.release()
+        raise
+    shutil.rmtree(folder, ignore_errors=True)  # the replaced dataset
+
+
+def _move(folder: Path, destination: Destination) -> None:
+    """Move a complete dataset to its destination."""
+    if not destination.in_place:
+        folder.rename(destination.root)
         try:
-            sync_folder(place.root.parent)
+            sync_folder(destination.root.parent)
         except OSError:
-            place.root.rename(part)  # or it would stand in the way of the next try
+            destination.root.rename(folder)  # otherwise it blocks the next attempt
             raise
     else:
-        swap(place.root, part)
-        if place.backup is not None:
-            shutil.rmtree(place.backup, ignore_errors=True)
-            part.rename(place.backup)
-            _unlocked(place.backup)
-    _unlocked(place.root)
+        swap(destination.root, folder)
+        if destination.backup is not None:
+            shutil.rmtree(destination.backup, ignore_errors=True)
+            folder.rename(destination.backup)
+            remove_lock_files(destination.backup)
 
 
-def _unlocked(folder: Path) -> None:
-    """Remove what locks leave in a folder that has moved."""
-    for name in (LOCK_FILE, CLAIM_FILE):
-        with contextlib.suppress(OSError):  # what was made is at its place, and whole
-            (folder / name).unlink(missing_ok=True)
-
-
-def _remove_leftovers(place: Destination) -> None:
-    """Remove what edits of this place that were killed have left; one that goes on has a lock."""
-    for left in place.root.parent.glob(f".{glob.escape(place.root.name)}.edited-*"):
+def remove_leftovers(root: Path) -> None:
+    """Remove the temporary folders of killed edits of ``root``; running edits hold a lock."""
+    for left in root.parent.glob(f".{glob.escape(root.name)}.edited-*"):
         with contextlib.suppress(FolderInUse):
             lock = acquire_lock(left)
             shutil.rmtree(left)
@@ -133,26 +159,32 @@ def _remove_leftovers(place: Destination) -> None:
 
 
 @contextlib.contextmanager
-def _in_our_words(place: Destination) -> Iterator[None]:
+def _explaining_write_errors(destination: Destination) -> Iterator[None]:
+    """Turn an OSError into an error that says whether the destination is unchanged."""
     try:
         yield
     except OSError as error:
-        kept = f"{place.root} is as it was" if place.in_place else "nothing is left of it"
-        where = place.root.parent
+        kept = f"{destination.root} is unchanged" if destination.in_place else "nothing was created"
+        where = destination.root.parent
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise UsageError(f"no space left in {where} for the edited dataset; {kept}") from None
+            raise UsageError(
+                f"no space left in {where} for the edited dataset; {kept}", code="disk.full"
+            ) from None
         reason = error.strerror or str(error)
         raise UsageError(
-            f"cannot write the edited dataset in {where}: {reason} ({error.filename}); {kept}"
+            f"cannot write the edited dataset in {where}: {reason} ({error.filename}); {kept}",
+            code="disk.not-writable",
         ) from None
 
 
 def _sync_all(folder: Path) -> None:
     """Wait until everything in ``folder`` is on the disk."""
     for path in [*folder.rglob("*"), folder]:
+        if path.is_symlink():
+            continue
         if path.is_dir():
             sync_folder(path)
-        elif path.stat().st_nlink == 1:  # what is linked was there before
+        elif path.stat().st_nlink == 1:  # a hard link's content is on the disk already
             with path.open("rb") as file:
                 sync(file.fileno())
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from proctor.datasets.edit.edit_plan import EditPlan, FileSegment, KeptEpisode
-from proctor.datasets.edit.frames import RENEWED
+from proctor.datasets.edit.frames import RENUMBERED
 from proctor.datasets.edit.images import count_pixel_levels
 from proctor.datasets.format.info import DEFAULT_FEATURES
 from proctor.datasets.numbers.quantiles import RunningStatistics
@@ -40,10 +40,10 @@ class EditedStatistics:
         self.levels: list[dict[str, Array | None]] = []
         """How often each level is in the pictures of each episode [C, 256], where that is known."""
 
-    def hear(self, part: FileSegment, numbers: Mapping[str, Array]) -> None:
+    def add(self, part: FileSegment, numbers: Mapping[str, Array]) -> None:
         """Count the frames of a part's episodes."""
         stats, pixels, start = [], [], 0
-        for place in part.places:
+        for place in part.positions:
             stop = start + self._edit_plan.kept[place].row.length
             of_episode = {key: values[start:stop] for key, values in numbers.items()}
             found, levels = self._stats(place, of_episode)
@@ -103,7 +103,7 @@ def _of_numbers(key: str, old: FeatureStats, values: Array) -> FeatureStats:
         return array_stats(values)
     if key not in DEFAULT_FEATURES:
         return old | moments(values)
-    if key not in RENEWED:
+    if key not in RENUMBERED:
         return old
     one = values.min() == values.max() and np.array_equal(old["min"], old["max"])
     if key == "task_index" and not one:  # LeRobot's edits leave what they said of others

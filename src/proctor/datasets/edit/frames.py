@@ -1,4 +1,4 @@
-"""The tables of an edited dataset's frames: rows copied as they are, their numbers renewed."""
+"""The data files of an edited dataset: rows are copied, and frames and tasks are renumbered."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
-from proctor.datasets.edit.edit_plan import EditPlan, FileNumber, FileSegment, KeptEpisode, grouped
+from proctor.datasets.edit.edit_plan import EditPlan, FileSegment, KeptEpisode, group_segments
 from proctor.datasets.edit.files import link_or_copy
+from proctor.datasets.format.arrow import pa, pq
 from proctor.datasets.format.info import data_file
 from proctor.datasets.format.schema import arrow_schema
 from proctor.datasets.format.tables import (
@@ -23,65 +22,71 @@ from proctor.datasets.format.tables import (
 )
 from proctor.datasets.numbers.columns import column_to_array
 from proctor.datasets.numbers.statistics import features_with_stats
-from proctor.datasets.writing.file_allocation import file_number
+from proctor.datasets.writing.file_allocation import FileNumber, file_number
 from proctor.errors import DatasetError, strip_control_codes
 from proctor.features import Array
 
-RENEWED = ("episode_index", "index", "task_index")
-"""The columns that say where a frame stands in its dataset."""
+RENUMBERED = ("episode_index", "index", "task_index")
+"""Columns whose values depend on a frame's position in its dataset."""
 
 
 @dataclass(frozen=True)
 class FrameNumbering:
-    """Where the frames of each kept episode are taken from, and what they are called now."""
+    """Per kept episode: its rows in the source file, and its new task and frame numbers."""
 
     rows: tuple[slice, ...]
-    """Of the source's file."""
+    """Rows of the source's data file."""
     old_tasks: tuple[Array, ...]
+    """``task_index`` of every frame in the source."""
     new_tasks: tuple[Array, ...]
-    """The task of every frame, in the words' old and new order."""
+    """``task_index`` of every frame in the result."""
     tasks: tuple[str, ...]
     """All tasks of the result."""
     starts: tuple[int, ...]
     """``index`` of each episode's first frame."""
 
 
-Heard = Callable[[FileSegment, Mapping[str, Array]], None]
-"""Is told the numbers [frames, ...] of a part's episodes, the renewed ones too."""
+FramesCallback = Callable[[FileSegment, Mapping[str, Array]], None]
+"""Takes a segment and the numeric columns [frames, ...] of its episodes, as in the result."""
 
 
-def number_frames(edit_plan: EditPlan, parts: Sequence[FileSegment]) -> FrameNumbering:
-    """Find the rows of all kept episodes and number frames and tasks anew.
+def number_frames(edit_plan: EditPlan, segments: Sequence[FileSegment]) -> FrameNumbering:
+    """Find the rows of all kept episodes, and number frames and tasks for the result.
 
     Raises:
-        DatasetError: a table is missing, or has other rows than the episode says.
+        DatasetError: a data file is missing, or its rows do not match the episodes' lengths.
     """
     rows: list[slice] = []
     old_tasks: list[Array] = []
-    for part in parts:
-        path = _path_of(part)
-        table = _read(path, ["episode_index", "task_index"])
-        of_frame, tasks = (
-            column_to_array(path, part.source.info, name, table[name]).astype(np.int64)
+    for segment in segments:
+        table = _read(segment.path, ["episode_index", "task_index"])
+        episodes, tasks = (
+            column_to_array(segment.path, segment.source.info, name, table[name]).astype(np.int64)
             for name in ("episode_index", "task_index")
         )
-        for place in part.places:
-            found = _rows_of(path, edit_plan.kept[place], of_frame)
+        for position in segment.positions:
+            found = _rows_of(segment.path, edit_plan.kept[position], episodes)
             rows.append(found)
             old_tasks.append(tasks[found])
-    words, new_tasks = _number_tasks(edit_plan.kept, old_tasks)
+    if edit_plan.repack:
+        source = edit_plan.kept[0].source
+        starts = tuple(kept.row.from_index for kept in edit_plan.kept)
+        unchanged = tuple(old_tasks)
+        return FrameNumbering(tuple(rows), unchanged, unchanged, source.tasks, starts)
+    texts, new_tasks = _number_tasks(edit_plan.kept, old_tasks)
     lengths = [kept.row.length for kept in edit_plan.kept]
-    starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])
-    return FrameNumbering(tuple(rows), tuple(old_tasks), new_tasks, words, tuple(map(int, starts)))
+    starts = tuple(map(int, np.concatenate([[0], np.cumsum(lengths)[:-1]])))
+    return FrameNumbering(tuple(rows), tuple(old_tasks), new_tasks, texts, starts)
 
 
-def _rows_of(path: Path, kept: KeptEpisode, of_frame: Array) -> slice:
-    """Return where the rows of an episode lie in its file."""
-    found = np.flatnonzero(of_frame == kept.row.index)
+def _rows_of(path: Path, kept: KeptEpisode, episodes: Array) -> slice:
+    """Return the rows of an episode in its file, whose ``episode_index`` is ``episodes``."""
+    found = np.flatnonzero(episodes == kept.row.index)
     if len(found) != kept.row.length or found[-1] - found[0] != len(found) - 1:
         raise DatasetError(
             f"{path} has {len(found)} rows of episode {kept.row.index}, expected "
-            f"{kept.row.length} one after the other; proctor data check tells more"
+            f"{kept.row.length} consecutive ones; run: proctor data check {kept.source.root}",
+            code="dataset.wrong-length",
         )
     return slice(int(found[0]), int(found[-1]) + 1)
 
@@ -89,87 +94,88 @@ def _rows_of(path: Path, kept: KeptEpisode, of_frame: Array) -> slice:
 def _number_tasks(
     kept: Sequence[KeptEpisode], old: Sequence[Array]
 ) -> tuple[tuple[str, ...], tuple[Array, ...]]:
-    """Return all tasks that frames still have, and each frame's: in their old order, new ones last.
+    """Return the result's tasks and every frame's new ``task_index``.
 
-    A task keeps its number where it can, so that tables need not be written again.
+    Tasks that frames still use keep their order, and new tasks come last: a task keeps its number
+    where possible, so that fewer files need to be written again.
     """
     used: dict[int, set[int]] = {}
     for episode, tasks in zip(kept, old, strict=True):
         if episode.task is None:
             used.setdefault(id(episode.source), set()).update(np.unique(tasks).tolist())
-    words: dict[str, int] = {}
+    texts: dict[str, int] = {}
     sources = {id(episode.source): episode.source for episode in kept}
     for source in sources.values():
         for task in sorted(used.get(id(source), ())):
             if not 0 <= task < len(source.tasks):
                 raise DatasetError(
                     f"{source.root}: frames have task_index {task}, but there are "
-                    f"{len(source.tasks)} tasks; proctor data check tells more"
+                    f"{len(source.tasks)} tasks; run: proctor data check {source.root}",
+                    code="dataset.unknown-task",
                 )
-            words.setdefault(source.tasks[task], len(words))
+            texts.setdefault(source.tasks[task], len(texts))
     for episode in kept:
         if episode.task is not None:
-            words.setdefault(episode.task, len(words))
+            texts.setdefault(episode.task, len(texts))
     new = []
     for episode, tasks in zip(kept, old, strict=True):
         if episode.task is not None:
-            new.append(np.full(len(tasks), words[episode.task], np.int64))
+            new.append(np.full(len(tasks), texts[episode.task], np.int64))
         else:
-            numbers = np.array([words.get(word, -1) for word in episode.source.tasks], np.int64)
+            numbers = np.array([texts.get(text, -1) for text in episode.source.tasks], np.int64)
             new.append(numbers[tasks])
-    return tuple(words), tuple(new)
+    return tuple(texts), tuple(new)
 
 
 def write_frames(
     edit_plan: EditPlan,
-    parts: Sequence[FileSegment],
+    segments: Sequence[FileSegment],
     numbering: FrameNumbering,
     into: Path,
-    heard: Heard,
+    on_frames: FramesCallback | None,
 ) -> list[FileNumber]:
-    """Write the tables of the result; return which file each episode is in.
+    """Write the data files of the result; return which file each episode is in.
 
-    A file that stays as it is is taken over; all other rows are copied, a row group an episode.
+    A file whose content does not change is linked or copied. Other rows are written again, with
+    one row group per episode.
 
     Raises:
-        DatasetError: a table is damaged or has other columns than its dataset says.
+        DatasetError: a data file is damaged, or its columns do not match info.json.
         OSError: a file cannot be written.
     """
     info = edit_plan.info
-    groups = grouped(parts, _path_of, info.data_files_size_in_mb)
     files: list[FileNumber] = []
-    for position, group in enumerate(groups):
-        file = file_number(info, position)
+    groups = group_segments(segments, edit_plan.file_limits.data)
+    for number, group in enumerate(groups):
+        file = file_number(info, number)
         path = data_file(into, info, *file)
-        if len(group) == 1 and _is_same(edit_plan, group[0], numbering):
-            link_or_copy(_path_of(group[0]), path, linked=edit_plan.linked)
-            table = _renewed(edit_plan, group[0], numbering, _counted_columns(edit_plan))
-            heard(group[0], _numbers_of(edit_plan, group[0], table))
+        if len(group) == 1 and (edit_plan.repack or _is_same(edit_plan, group[0], numbering)):
+            link_or_copy(group[0].path, path, linked=edit_plan.linked)
+            if on_frames is not None:
+                table = _renumbered(edit_plan, group[0], numbering, _numeric_columns(edit_plan))
+                on_frames(group[0], _arrays_of(edit_plan, group[0], table))
         else:
-            _write(edit_plan, group, numbering, path, heard)
-        files += [file] * sum(len(part.places) for part in group)
+            _write(edit_plan, group, numbering, path, on_frames)
+        files += [file] * sum(len(segment.positions) for segment in group)
     return files
 
 
-def _path_of(part: FileSegment) -> Path:
-    return data_file(part.source.root, part.source.info, *part.file)
-
-
-def _is_same(edit_plan: EditPlan, part: FileSegment, numbering: FrameNumbering) -> bool:
-    """Tell whether the file of a part is, row by row, what the result needs."""
-    if not part.whole or part.source.info.is_v2:
+def _is_same(edit_plan: EditPlan, segment: FileSegment, numbering: FrameNumbering) -> bool:
+    """Tell whether the result needs exactly the rows and columns of the segment's file."""
+    if not segment.whole or segment.source.info.is_v2:
         return False
-    for place in part.places:
-        row = edit_plan.kept[place].row
-        moved = row.index != place or row.from_index != numbering.starts[place]
-        if moved or not np.array_equal(numbering.old_tasks[place], numbering.new_tasks[place]):
+    for position in segment.positions:
+        row = edit_plan.kept[position].row
+        moved = row.index != position or row.from_index != numbering.starts[position]
+        if moved or not np.array_equal(
+            numbering.old_tasks[position], numbering.new_tasks[position]
+        ):
             return False
-    path = _path_of(part)
-    file = open_table(path)
-    schema, wanted = pq.read_schema(path), arrow_schema(edit_plan.info)
-    lengths = sum(edit_plan.kept[place].row.length for place in part.places)
+    file = open_table(segment.path)
+    schema, wanted = pq.read_schema(segment.path), arrow_schema(edit_plan.info)
+    length = sum(edit_plan.kept[position].row.length for position in segment.positions)
     return (
-        file.metadata.num_rows == lengths
+        file.metadata.num_rows == length
         and not any(edit_plan.source_key(name) != name for name in wanted.names)
         and schema.names == wanted.names
         and all(schema.field(name).type == wanted.field(name).type for name in wanted.names)
@@ -181,57 +187,70 @@ def _write(
     group: Sequence[FileSegment],
     numbering: FrameNumbering,
     path: Path,
-    heard: Heard,
+    on_frames: FramesCallback | None,
 ) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     schema = arrow_schema(edit_plan.info)
     with pq.ParquetWriter(path, schema, compression="snappy") as writer:
-        for part in group:
-            table = _renewed(edit_plan, part, numbering, schema.names)
-            heard(part, _numbers_of(edit_plan, part, table))
+        for segment in group:
+            if edit_plan.repack:
+                _refuse_unnamed_columns(segment.path, schema)
+            table = _renumbered(edit_plan, segment, numbering, schema.names)
+            if on_frames is not None:
+                on_frames(segment, _arrays_of(edit_plan, segment, table))
             start = 0
-            for place in part.places:
-                length = edit_plan.kept[place].row.length
+            for position in segment.positions:
+                length = edit_plan.kept[position].row.length
                 writer.write_table(table.slice(start, length), row_group_size=length)
                 start += length
 
 
-def _renewed(
-    edit_plan: EditPlan, part: FileSegment, numbering: FrameNumbering, keys: Sequence[str]
+def _refuse_unnamed_columns(path: Path, schema: pa.Schema) -> None:
+    """Refuse a file with columns that a joined file would lose."""
+    unnamed = [name for name in open_table(path).schema_arrow.names if name not in schema.names]
+    if unnamed:
+        raise DatasetError(
+            f"{path} has a column {strip_control_codes(unnamed[0], 80)}, which meta/info.json does "
+            "not name",
+            code="dataset.unnamed-column",
+        )
+
+
+def _renumbered(
+    edit_plan: EditPlan, segment: FileSegment, numbering: FrameNumbering, keys: Sequence[str]
 ) -> pa.Table:
-    """Return the frames of a part as they stand in the result."""
-    path = _path_of(part)
+    """Return columns ``keys`` of a segment's frames with the names and numbers of the result."""
     names = {key: edit_plan.source_key(key) for key in keys}
-    table = _read(path, [name for key, name in names.items() if key not in RENEWED])
-    spans = [numbering.rows[place] for place in part.places]
+    table = _read(segment.path, [name for key, name in names.items() if key not in RENUMBERED])
+    spans = [numbering.rows[position] for position in segment.positions]
     table = pa.concat_tables([table.slice(s.start, s.stop - s.start) for s in spans])
     schema = arrow_schema(edit_plan.info)
     columns = {}
     for key, name in names.items():
         column: Any = (
-            pa.array(_renewed_numbers(part, numbering, key), pa.int64())
-            if key in RENEWED
-            else _cast(path, table[name], schema.field(key).type, name)
+            pa.array(_new_numbers(segment, numbering, key), pa.int64())
+            if key in RENUMBERED
+            else _cast(segment.path, table[name], schema.field(key).type, name)
         )
         columns[key] = column
     return pa.table(columns, schema=pa.schema([schema.field(key) for key in names]))
 
 
-def _renewed_numbers(part: FileSegment, numbering: FrameNumbering, key: str) -> Array:
+def _new_numbers(segment: FileSegment, numbering: FrameNumbering, key: str) -> Array:
     found = []
-    for place in part.places:
-        n = len(numbering.new_tasks[place])
+    for position in segment.positions:
+        n = len(numbering.new_tasks[position])
         values = {
-            "episode_index": np.full(n, place, np.int64),
-            "index": numbering.starts[place] + np.arange(n, dtype=np.int64),
-            "task_index": numbering.new_tasks[place],
+            "episode_index": np.full(n, position, np.int64),
+            "index": numbering.starts[position] + np.arange(n, dtype=np.int64),
+            "task_index": numbering.new_tasks[position],
         }
         found.append(values[key])
     return np.concatenate(found)
 
 
 def _cast(path: Path, column: Any, kind: pa.DataType, name: str) -> Any:
-    if isinstance(column.type, pa.ExtensionType):  # where somebody has registered them
+    if isinstance(column.type, pa.ExtensionType):  # another package registered them
         column = pa.chunked_array([chunk.storage for chunk in column.chunks])
     if column.type == kind:
         return column
@@ -240,30 +259,35 @@ def _cast(path: Path, column: Any, kind: pa.DataType, name: str) -> Any:
     except pa.ArrowException as error:
         raise DatasetError(
             f"{path}: {name} is not what meta/info.json says "
-            f"({strip_control_codes(str(error), 200)})"
+            f"({strip_control_codes(str(error), 200)})",
+            code="dataset.wrong-type",
         ) from None
 
 
-def _counted_columns(edit_plan: EditPlan) -> list[str]:
-    """Return the columns that are numbers."""
-    counted = set(features_with_stats(edit_plan.info.features))
+def _numeric_columns(edit_plan: EditPlan) -> list[str]:
+    """Return the data columns that have statistics, without images."""
+    with_stats = set(features_with_stats(edit_plan.info.features))
     return [
-        key for key in edit_plan.info.columns if key in counted - set(edit_plan.info.image_keys)
+        key for key in edit_plan.info.columns if key in with_stats - set(edit_plan.info.image_keys)
     ]
 
 
-def _numbers_of(edit_plan: EditPlan, part: FileSegment, table: pa.Table) -> dict[str, Array]:
-    path = _path_of(part)
-    keys = _counted_columns(edit_plan)
-    return {key: column_to_array(path, edit_plan.info, key, table[key]) for key in keys}
+def _arrays_of(edit_plan: EditPlan, segment: FileSegment, table: pa.Table) -> dict[str, Array]:
+    return {
+        key: column_to_array(segment.path, edit_plan.info, key, table[key])
+        for key in _numeric_columns(edit_plan)
+    }
 
 
 def _read(path: Path, names: Sequence[str]) -> pa.Table:
-    """Return columns of a table, texts as texts."""
+    """Return columns of a data file, with text columns as plain strings."""
     file = open_table(path)
     missing = [name for name in names if name not in file.schema_arrow.names]
     if missing:
-        raise DatasetError(f"{path} has no column {missing[0]}, which meta/info.json names")
+        raise DatasetError(
+            f"{path} has no column {missing[0]}, which meta/info.json names",
+            code="dataset.missing-column",
+        )
     refuse_oversized(path, file.metadata, names)
     try:
         return pq.ParquetFile(path).read(columns=list(names)).select(list(names))

@@ -1,4 +1,4 @@
-"""The videos of an edited dataset: packets copied; pictures are encoded only where they must be."""
+"""The video files of an edited dataset: copied packets, or frames encoded again where needed."""
 
 from __future__ import annotations
 
@@ -10,17 +10,15 @@ from itertools import groupby
 from pathlib import Path
 
 from proctor.datasets.edit.edit_plan import (
-    MB,
     EditPlan,
-    FileNumber,
     FileSegment,
     KeptEpisode,
-    file_segments,
-    grouped,
+    group_segments,
+    video_segments,
 )
 from proctor.datasets.edit.files import link_or_copy
 from proctor.datasets.edit.images import encode, episode_images, recorded_camera_codec
-from proctor.datasets.format.episodes import EpisodeMetadata, VideoSpan
+from proctor.datasets.format.episodes import VideoSpan
 from proctor.datasets.format.info import video_file
 from proctor.datasets.frames.packets import (
     DifferentStreams,
@@ -29,125 +27,147 @@ from proctor.datasets.frames.packets import (
     splice,
     stream_kind,
 )
-from proctor.datasets.writing.file_allocation import file_number
+from proctor.datasets.writing.file_allocation import FileNumber, file_number
 from proctor.features import Array
 from proctor.system.platform_info import usable_cores
 
 _PIECES = ".pieces"
-"""A folder of the result while it is made."""
+"""Temporary folder inside the result, with one video per episode."""
 
 
 @dataclass
 class WrittenVideos:
-    """The videos of one camera, as they were written."""
+    """The result's videos of one camera."""
 
     spans: list[VideoSpan] = field(default_factory=list)
-    """Where each episode lies."""
+    """Where each episode is."""
     again: list[int] = field(default_factory=list)
-    """Episodes of the result that could not be copied and were encoded again."""
+    """Episodes whose packets could not be copied, so that they were encoded again."""
     levels: list[Array] = field(default_factory=list)
-    """How often each level was seen in each episode [C, 256], where all of them were encoded."""
+    """Pixel counts [C, 256] of each episode's sampled images; empty if videos were copied."""
 
 
 def write_videos(edit_plan: EditPlan, key: str, into: Path) -> WrittenVideos:
-    """Write the videos of camera ``key``; files that stay as they are are taken over.
+    """Write the videos of camera ``key``; link or copy the files that do not change.
 
     Raises:
         DatasetError: a video is missing, damaged or shorter than its episodes.
         OSError: a file cannot be written.
     """
-    writing = _Writing(edit_plan, key, into)
+    writer = _VideoWriter(edit_plan, key, into)
     try:
-        return writing.encoded() if key in edit_plan.codecs else writing.copied()
+        if key in edit_plan.codecs:
+            writer.encode_all()
+        else:
+            writer.copy_all()
     finally:
         shutil.rmtree(into / _PIECES, ignore_errors=True)
+    return writer.written
 
 
-class _Writing:
-    """The videos of one camera, file by file."""
+class _VideoWriter:
+    """Writes the videos of one camera, file by file."""
 
     def __init__(self, edit_plan: EditPlan, key: str, into: Path) -> None:
         self._edit_plan, self._key, self._into = edit_plan, key, into
         self._name = edit_plan.source_key(key)
         self._n_files = 0
-        self._filmed = WrittenVideos()
+        self.written = WrittenVideos()
 
-    def copied(self) -> WrittenVideos:
-        """Copy packets."""
-
-        def file_of(row: EpisodeMetadata) -> FileNumber:
-            return row.videos[self._name].chunk, row.videos[self._name].file
-
-        parts = file_segments(self._edit_plan, file_of)
-        for group in grouped(parts, self._path_of, self._edit_plan.info.video_files_size_in_mb):
+    def copy_all(self) -> None:
+        """Copy the packets of all episodes."""
+        segments = video_segments(self._edit_plan, self._key)
+        for group in group_segments(segments, self._edit_plan.file_limits.video):
             if len(group) == 1 and group[0].whole:
-                self._take_over(group[0])
+                self._take_file(group[0])
+            elif self._edit_plan.repack:
+                self._join_files(group)
             else:
-                self._copy([place for part in group for place in part.places])
-        return self._filmed
+                self._copy([position for segment in group for position in segment.positions])
 
-    def encoded(self) -> WrittenVideos:
-        """Encode every episode, several side by side, then put them together as packets."""
-        limit = self._edit_plan.info.video_files_size_in_mb * MB
+    def encode_all(self) -> None:
+        """Encode every episode, several in parallel, then join the resulting packets."""
+        limit = self._edit_plan.file_limits.video
         pieces: list[Path] = []
         filled = 0
         with ThreadPoolExecutor(min(8, usable_cores())) as threads:
             try:
                 encoding = threads.map(self._encode, range(len(self._edit_plan.kept)))
-                for place, levels in enumerate(encoding):
-                    self._filmed.levels.append(levels)
-                    size = self._piece(place).stat().st_size
+                for position, levels in enumerate(encoding):
+                    self.written.levels.append(levels)
+                    size = self._piece_path(position).stat().st_size
                     if pieces and filled + size >= limit:
-                        self._join(pieces)
+                        self._join_pieces(pieces)
                         pieces, filled = [], 0
-                    pieces.append(self._piece(place))
+                    pieces.append(self._piece_path(position))
                     filled += size
             except BaseException:
                 threads.shutdown(cancel_futures=True)
                 raise
-        self._join(pieces)
-        return self._filmed
+        self._join_pieces(pieces)
 
-    def _encode(self, place: int) -> Array:
-        kept, codec = self._edit_plan.kept[place], self._edit_plan.codecs[self._key]
-        pictures = episode_images(kept, self._name)
-        return encode(pictures, self._piece(place), codec, kept.source.info.fps)
+    def _encode(self, position: int) -> Array:
+        kept, codec = self._edit_plan.kept[position], self._edit_plan.codecs[self._key]
+        images = episode_images(kept, self._name)
+        return encode(images, self._piece_path(position), codec, kept.source.info.fps)
 
-    def _join(self, pieces: Sequence[Path]) -> None:
+    def _join_pieces(self, pieces: Sequence[Path]) -> None:
         self._splice([Piece(path) for path in pieces])
         for path in pieces:
             path.unlink()
 
-    def _take_over(self, part: FileSegment) -> None:
-        """Let a whole file be one of the result's."""
-        file = file_number(self._edit_plan.info, self._n_files)
+    def _take_file(self, segment: FileSegment) -> None:
+        """Make a whole source file a file of the result."""
+        file = self._next_file()
+        link_or_copy(segment.path, self._path(file), linked=self._edit_plan.linked)
         self._n_files += 1
-        link_or_copy(self._path_of(part), self._path(file), linked=self._edit_plan.linked)
-        for place in part.places:
-            old = self._edit_plan.kept[place].row.videos[self._name]
-            self._filmed.spans.append(VideoSpan(*file, old.from_s, old.to_s))
+        self._add_spans(segment, file, 0.0)
 
-    def _copy(self, places: Sequence[int]) -> None:
-        """Write a file, or several where the pieces do not fit together."""
-        pieces = [self._piece_of(self._edit_plan.kept[place]) for place in places]
+    def _join_files(self, segments: Sequence[FileSegment]) -> None:
+        """Join whole source files; write several files if they were encoded differently."""
+        if len(segments) == 1:
+            self._take_file(segments[0])
+            return
+        file = self._next_file()
+        try:
+            times = splice([Piece(segment.path) for segment in segments], self._path(file))
+        except DifferentStreams:
+            for _, alike in groupby(segments, lambda segment: stream_kind(segment.path)):
+                self._join_files(list(alike))
+            return
+        self._n_files += 1
+        for segment, (start_s, _) in zip(segments, times, strict=True):
+            self._add_spans(segment, file, start_s)
+
+    def _add_spans(self, segment: FileSegment, file: FileNumber, start_s: float) -> None:
+        """Add the spans of a source file that begins at ``start_s`` of the result's file."""
+        for position in segment.positions:
+            old = self._edit_plan.kept[position].row.videos[self._name]
+            span = VideoSpan(*file, old.from_s + start_s, old.to_s + start_s)
+            self.written.spans.append(span)
+
+    def _copy(self, positions: Sequence[int]) -> None:
+        """Copy episodes into a file, or into several if they were encoded differently."""
+        pieces = [self._source_piece(self._edit_plan.kept[position]) for position in positions]
         try:
             self._splice(pieces)
         except NotAtKeyFrame:
-            self._splice([self._cut(place) for place in places])
+            self._splice([self._cut(position) for position in positions])
 
-    def _cut(self, place: int) -> Piece:
+    def _cut(self, position: int) -> Piece:
         """Return an episode as a file of its own, encoded again if it cannot be copied."""
-        kept, path = self._edit_plan.kept[place], self._piece(place)
+        kept, path = self._edit_plan.kept[position], self._piece_path(position)
         try:
-            splice([self._piece_of(kept)], path)
+            splice([self._source_piece(kept)], path)
         except NotAtKeyFrame:
             codec = recorded_camera_codec(kept.source.info, self._name)
             encode(episode_images(kept, self._name), path, codec, kept.source.info.fps)
-            self._filmed.again.append(place)
+            self.written.again.append(position)
         return Piece(path)
 
     def _splice(self, pieces: Sequence[Piece]) -> None:
-        file = file_number(self._edit_plan.info, self._n_files)
+        """Join pieces, one per episode; write several files if they were encoded differently."""
+        file = self._next_file()
         try:
             times = splice(pieces, self._path(file))
         except DifferentStreams:
@@ -155,19 +175,19 @@ class _Writing:
                 self._splice(list(alike))
             return
         self._n_files += 1
-        self._filmed.spans += [VideoSpan(*file, start, end) for start, end in times]
+        self.written.spans += [VideoSpan(*file, start, end) for start, end in times]
+
+    def _next_file(self) -> FileNumber:
+        return file_number(self._edit_plan.info, self._n_files)
 
     def _path(self, file: FileNumber) -> Path:
         return video_file(self._into, self._edit_plan.info, self._key, *file)
 
-    def _path_of(self, part: FileSegment) -> Path:
-        return video_file(part.source.root, part.source.info, self._name, *part.file)
+    def _piece_path(self, position: int) -> Path:
+        return self._into / _PIECES / f"{position}.mp4"
 
-    def _piece(self, place: int) -> Path:
-        return self._into / _PIECES / f"{place}.mp4"
-
-    def _piece_of(self, kept: KeptEpisode) -> Piece:
-        """Return the frames of an episode, where they lie in its source."""
+    def _source_piece(self, kept: KeptEpisode) -> Piece:
+        """Return the frames of an episode in its source file."""
         span, info = kept.row.videos[self._name], kept.source.info
         path = video_file(kept.source.root, info, self._name, span.chunk, span.file)
         start = round(span.from_s * info.fps)

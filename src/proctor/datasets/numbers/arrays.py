@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
+from proctor.datasets.format.arrow import pa
 from proctor.features import Array
 
 

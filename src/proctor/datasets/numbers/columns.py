@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import pyarrow as pa
 
+from proctor.datasets.format.arrow import pa
 from proctor.datasets.format.info import Info
 from proctor.datasets.format.tables import (
     UNREADABLE,

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from proctor.datasets.cache.column_cache import (
     ColumnCache,
@@ -24,6 +22,7 @@ from proctor.datasets.cache.column_cache import (
     removing_unfinished,
 )
 from proctor.datasets.cache.folder import CacheEntryHandle
+from proctor.datasets.format.arrow import pa, pc
 from proctor.datasets.format.info import Info
 from proctor.datasets.format.tables import (
     UNREADABLE,

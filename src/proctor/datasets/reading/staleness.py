@@ -8,11 +8,9 @@ episodes that are read must be the same, and lie where they did.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 
@@ -28,9 +26,8 @@ from proctor.datasets.format.tasks import (
 )
 from proctor.errors import DatasetError
 from proctor.features import Array
+from proctor.system.files import FileStamp, file_stamp
 
-FileStamp: TypeAlias = tuple[int, ...] | None
-"""What tells a file from another one at the same path; None: there is no file."""
 _TEXTS = (TASKS_FILE, OLD_TASKS_FILE, SUBTASKS_FILE)
 
 
@@ -60,9 +57,10 @@ def read_metadata(root: Path) -> Metadata:
 class MetadataStamp:
     """The stamps of a dataset's folder and of its metadata files."""
 
-    folder: FileStamp
-    info: FileStamp
-    others: tuple[tuple[Path, FileStamp], ...]
+    folder: tuple[int, int] | None
+    """Device and inode."""
+    info: FileStamp | None
+    others: tuple[tuple[Path, FileStamp | None], ...]
 
     @classmethod
     def of(cls, root: Path) -> MetadataStamp:
@@ -77,21 +75,9 @@ class MetadataStamp:
         return self == MetadataStamp.of(root)
 
 
-def _quick_stamps(root: Path) -> tuple[FileStamp, FileStamp]:
+def _quick_stamps(root: Path) -> tuple[tuple[int, int] | None, FileStamp | None]:
     folder = file_stamp(root)
     return (None if folder is None else folder[:2]), file_stamp(root / INFO_FILE)
-
-
-def file_stamp(path: Path) -> FileStamp:
-    """Return device, inode, size and time of the last write.
-
-    Not the time of the last change: a hard link, by which edits keep files, changes that too.
-    """
-    try:
-        found = os.stat(path)  # noqa: PTH116  faster, and called for every batch
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 class StalenessGuard:

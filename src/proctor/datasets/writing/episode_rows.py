@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import pyarrow as pa
 
+from proctor.datasets.format.arrow import pa
 from proctor.datasets.format.episodes import EpisodeMetadata, VideoSpan
 from proctor.datasets.format.info import Info
 from proctor.datasets.format.schema import arrow_schema

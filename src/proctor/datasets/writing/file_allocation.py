@@ -8,8 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-import pyarrow.parquet as pq
-
+from proctor.datasets.format.arrow import pq
 from proctor.datasets.format.episodes import Episodes
 from proctor.datasets.format.info import Info, data_file, episode_files, episodes_file, video_file
 from proctor.features import Array

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
+from proctor.datasets.format.arrow import pa
 from proctor.datasets.format.info import Info
 from proctor.datasets.format.schema import arrow_type
 from proctor.datasets.frames.depth import N_CODES, DepthEncoder, DepthScale, DepthUnit

@@ -25,9 +25,9 @@ from proctor.datasets.writing.file_allocation import FileAllocation, FileNumber
 from proctor.errors import DatasetError, FolderInUse
 from proctor.features import Array
 from proctor.system.files import UNFINISHED, atomic_write, read_regular_file, sync_folder
-from proctor.system.locks import LOCK_FILE, Lock, acquire_lock
+from proctor.system.locks import CLAIM_FILE, LOCK_FILE, Lock, acquire_lock
 
-WORKSHOP = ".proctor"
+STAGING_FOLDER = ".proctor"
 _MOST = 2**40
 
 
@@ -36,7 +36,7 @@ class StagingArea:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._folder = root / WORKSHOP
+        self._folder = root / STAGING_FOLDER
         self._publishing = self._folder / "publishing.json"
         self.takes = self._folder / "takes"
 
@@ -94,7 +94,7 @@ class StagingArea:
     def clear(self) -> None:
         """Remove takes that nobody finished, and files that were being written."""
         shutil.rmtree(self.takes, ignore_errors=True)
-        for folder in ("meta", "data", "videos", WORKSHOP):
+        for folder in ("meta", "data", "videos", STAGING_FOLDER):
             for part in (self._root / folder).rglob(f"*{UNFINISHED}"):
                 part.unlink(missing_ok=True)
 
@@ -139,16 +139,23 @@ def lock_dataset(root: Path) -> Lock:
 
 
 def unlock_dataset(root: Path, lock: Lock) -> None:
-    """Let others in, and leave no trace of the lock, where the disk still lets us."""
-    with contextlib.suppress(OSError):  # a file that nobody locks keeps nobody out
-        (root / LOCK_FILE).unlink(missing_ok=True)
+    """Release the lock of ``root`` and remove its files, if the disk still permits it."""
+    remove_lock_files(root)
     lock.release()
+
+
+def remove_lock_files(root: Path) -> None:
+    """Remove the files of a lock; without a holder they lock nothing."""
+    for name in (LOCK_FILE, CLAIM_FILE):
+        with contextlib.suppress(OSError):
+            (root / name).unlink(missing_ok=True)
 
 
 def has_content(root: Path) -> bool:
     """Tell whether a folder holds more than what a kill or a full disk left of a beginning."""
     return any(
-        path.name not in (WORKSHOP, LOCK_FILE) and not _is_unbegun(path) for path in root.iterdir()
+        path.name not in (STAGING_FOLDER, LOCK_FILE) and not _is_unbegun(path)
+        for path in root.iterdir()
     )
 
 

@@ -22,7 +22,7 @@ import torch
 
 from proctor.errors import UsageError
 from proctor.policies.lerobot.step import Tensors
-from proctor.system.files import MAX_JSON_BYTES, read_regular_file
+from proctor.system.files import MAX_JSON_BYTES, file_stamp, read_regular_file
 
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
 _METADATA = "__metadata__"
@@ -95,7 +95,7 @@ class FileStates:
             names = [path.name for path in folder.iterdir()]
         except OSError as error:
             raise UsageError(f"cannot read {folder}: {error.strerror}") from None
-        self._found = {name: _state_at(folder / name) for name in names}
+        self._found = {name: file_stamp(folder / name) for name in names}
 
     def check(self, names: Iterable[str]) -> None:
         """Compare the named files with how they were found.
@@ -105,7 +105,7 @@ class FileStates:
         """
         for name in names:
             file = self._folder / name
-            if _state_at(file) != self._found.get(name):
+            if file_stamp(file) != self._found.get(name):
                 raise UsageError(_changed(file))
 
 
@@ -151,16 +151,16 @@ def _read_file(path: Path, on_read: Callable[[bytes | memoryview], None]) -> Ten
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
     try:
-        before = os.fstat(fd)
+        before, stamp = os.fstat(fd), file_stamp(fd)
         if not stat.S_ISREG(before.st_mode):
             raise UsageError(f"{path} is not a plain file")
         try:
             tensors = _read(fd, before.st_size, path, on_read)
         except (ValueError, RecursionError, OSError) as error:
-            if _state(os.fstat(fd)) != _state(before):
+            if file_stamp(fd) != stamp:
                 raise UsageError(_changed(path)) from None
             raise UsageError(f"{path} is damaged: {error}") from None
-        if _state(os.fstat(fd)) != _state(before):
+        if file_stamp(fd) != stamp:
             raise UsageError(_changed(path))
         return tensors
     finally:
@@ -251,20 +251,6 @@ def _fill(fd: int, buffer: memoryview) -> None:
 
 def _read_into(fd: int, buffer: memoryview) -> int:
     return os.readv(fd, [buffer])
-
-
-_State = tuple[int, int, int, int]
-
-
-def _state(found: os.stat_result) -> _State:
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
-
-
-def _state_at(path: Path) -> _State | None:
-    try:
-        return _state(path.stat())
-    except OSError:
-        return None
 
 
 def _changed(path: Path) -> str:

@@ -29,15 +29,20 @@ from tests.unit.datasets.making import GOLDEN
 KILLED_IN = """
 import os, signal, sys
 from pathlib import Path
-from proctor.datasets.edit import build, frames, operations, place, videos
+from proctor.datasets.edit import build, destination, frames, operations, videos
 from proctor.system import files
 
+when, module, name = sys.argv[2].split(":")
+module = {"build": build, "frames": frames, "destination": destination, "videos": videos}[module]
+original = getattr(module, name)
+
 def die(*args, **kwargs):
+    if when == "after":
+        original(*args, **kwargs)
     os.kill(os.getpid(), signal.SIGKILL)
 
-module, name = sys.argv[2].split(":")
-setattr({"build": build, "frames": frames, "place": place, "videos": videos}[module], name, die)
-build.edit(Path(sys.argv[1]), place.same_folder(Path(sys.argv[1])),
+setattr(module, name, die)
+build.edit(Path(sys.argv[1]), destination.in_place_destination(Path(sys.argv[1])),
            lambda source: operations.delete(source, [0]))
 """
 
@@ -60,7 +65,7 @@ def contents(root: Path) -> dict[str, bytes]:
     }
 
 
-@pytest.mark.parametrize("where", ["frames:_write", "place:swap"])
+@pytest.mark.parametrize("where", ["before:frames:_write", "before:destination:swap"])
 def test_a_kill_before_the_swap_leaves_the_old_one_whole(root: Path, where: str) -> None:
     before = contents(root)
     killed_in(root, where)
@@ -73,10 +78,10 @@ def test_a_kill_before_the_swap_leaves_the_old_one_whole(root: Path, where: str)
 
 
 def test_a_kill_after_the_swap_leaves_the_new_one_whole(root: Path) -> None:
-    killed_in(root, "place:_unlocked")
+    killed_in(root, "after:destination:swap")
     assert read_info(root).total_episodes == 2
     assert len(datasets.open(root)) == 16
-    assert len(list(root.parent.iterdir())) == 2  # the old one, which nobody had the time to remove
+    assert len(list(root.parent.iterdir())) == 2  # the old one is not removed yet
     edit(root, in_place_destination(root), lambda s: operations.delete(s, [0]))
     assert read_info(root).total_episodes == 1
     assert [path.name for path in root.parent.iterdir()] == ["demos"]
@@ -86,10 +91,13 @@ def test_a_kill_while_a_new_folder_is_made_leaves_no_folder_of_that_name(
     root: Path, tmp_path: Path
 ) -> None:
     words = KILLED_IN.replace(
-        "place.same_folder(Path(sys.argv[1]))", "place.new_folder(Path('out'))"
+        "destination.in_place_destination(Path(sys.argv[1]))",
+        "destination.new_destination(Path('out'))",
     )
     done = subprocess.run(
-        [sys.executable, "-c", words, str(root), "build:write_info"], cwd=tmp_path, check=False
+        [sys.executable, "-c", words, str(root), "before:build:write_info"],
+        cwd=tmp_path,
+        check=False,
     )
     assert done.returncode == -signal.SIGKILL
     assert not (tmp_path / "out").exists()
@@ -107,9 +115,9 @@ def test_no_space_left_is_said_with_what_is_kept(
     before = contents(root)
     with pytest.raises(UsageError) as refused:
         edit(root, in_place_destination(root), lambda s: operations.delete(s, [0]))
-    expected = f"no space left in {tmp_path} for the edited dataset; {root} is as it was"
+    expected = f"no space left in {tmp_path} for the edited dataset; {root} is unchanged"
     assert str(refused.value) == expected
-    with pytest.raises(UsageError, match="nothing is left of it"):
+    with pytest.raises(UsageError, match="nothing was created"):
         edit(root, new_destination(tmp_path / "out"), lambda s: operations.delete(s, [0]))
     assert contents(root) == before
     assert [path.name for path in tmp_path.iterdir()] == ["demos"]
@@ -130,7 +138,7 @@ sys.exit(main(["data", "delete", sys.argv[1], "--episodes=0", "--in_place"]))
     )
     assert done.returncode == 2
     assert "cannot write the edited dataset" in done.stderr
-    assert f"{root} is as it was" in done.stderr
+    assert f"{root} is unchanged" in done.stderr
     assert done.stderr.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["demos"]
 
@@ -146,7 +154,7 @@ def test_downloads_that_others_share_are_not_edited_in_place(root: Path, tmp_pat
     shared = tmp_path / "snapshot"
     (shared / "meta").mkdir(parents=True)
     (shared / "meta" / "info.json").symlink_to(root / "meta" / "info.json")
-    with pytest.raises(UsageError, match="its files are links"):
+    with pytest.raises(UsageError, match="its files are symbolic links"):
         in_place_destination(shared)
 
 
@@ -165,7 +173,7 @@ def test_the_kernel_need_not_know_how_to_exchange_folders(
     edit(root, in_place_destination(root), lambda s: operations.delete(s, [0]))
     assert read_info(root).total_episodes == 2
     assert [path.name for path in root.parent.iterdir()] == ["demos"]
-    assert destination.LOCK_FILE not in os.listdir(root)  # noqa: PTH208  the names alone
+    assert ".lock" not in os.listdir(root)  # noqa: PTH208  the names alone
     assert len(open_source(root).rows) == 2
 
 
@@ -181,7 +189,7 @@ def test_a_disk_that_does_not_take_the_last_name_leaves_nothing(
     monkeypatch.setattr(files, "sync_folder", full)
     monkeypatch.setattr(destination, "sync_folder", full)
     where = new_destination(tmp_path / output[0]) if output else in_place_destination(root)
-    with pytest.raises(UsageError, match=r"no space left .* (as it was|nothing is left of it)"):
+    with pytest.raises(UsageError, match=r"no space left .* (unchanged|nothing was created)"):
         edit(root, where, lambda s: operations.delete(s, [0]))
     assert contents(root) == before
     assert [path.name for path in tmp_path.iterdir()] == ["demos"]
@@ -199,7 +207,7 @@ def test_a_split_that_does_not_fit_leaves_none_of_its_datasets(
 
     with monkeypatch.context() as patched:
         patched.setattr(build_module, "write_stats", full)
-        with pytest.raises(UsageError, match=r"no space left .* nothing is left of it"):
+        with pytest.raises(UsageError, match=r"no space left .* nothing was created"):
             split_into(root, splits, None)
     assert [path.name for path in tmp_path.iterdir()] == ["demos"]
     built = split_into(root, splits, None)
@@ -218,7 +226,7 @@ def test_a_disk_that_turns_read_only_is_one_line_and_not_its_lock(
 
     before = contents(root)
     monkeypatch.setattr(build_module, "write_stats", stop)
-    with pytest.raises(UsageError, match=r"Read-only file system .* is as it was"):
+    with pytest.raises(UsageError, match=r"Read-only file system .* is unchanged"):
         edit(root, in_place_destination(root), lambda s: operations.delete(s, [0]))
     monkeypatch.undo()
     assert contents(root) == before

@@ -6,24 +6,27 @@ import errno
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from proctor.datasets import writer as writer_module
+from proctor.datasets.edit.compaction import compact
+from proctor.datasets.edit.edit_plan import FileSizeLimits
 from proctor.datasets.format.episode_stats import read_episode_stats
 from proctor.datasets.format.episodes import read_episodes
-from proctor.datasets.format.info_file import read_info
+from proctor.datasets.format.info_file import read_info, write_info
 from proctor.datasets.format.tables import read_stats
-from proctor.datasets.format.tasks import read_tasks
+from proctor.datasets.format.tasks import read_tasks, write_tasks
 from proctor.datasets.frames.encoder import Codec
 from proctor.datasets.frames.video import FrameReader, FrameRequest
 from proctor.datasets.reader import open as open_dataset
 from proctor.datasets.writer import DatasetWriter
-from proctor.datasets.writing.compaction import FileSizeLimits, compact
 from proctor.datasets.writing.layout import FileLayout, recorded_codec
 from proctor.datasets.writing.staged_episode import StagedEpisodeWriter, read_staged_episode
 from proctor.datasets.writing.staging import lock_dataset, unlock_dataset
@@ -354,7 +357,7 @@ def test_files_roll_over_by_size_and_folders_by_number(tmp_path: Path) -> None:
     size = (root / "data/chunk-000/file-000.parquet").stat().st_size
     film = (root / f"videos/{TOP}/chunk-000/file-000.mp4").stat().st_size
     lock = lock_dataset(root)
-    lock = compact(root, FileSizeLimits(data=int(2.5 * size), video=int(3.5 * film)), lock)
+    lock = compact(root, lock, FileSizeLimits(data=int(2.5 * size), video=int(3.5 * film)))
     unlock_dataset(root, lock)
     found = files_of(root)
     assert {name for name in found if name.startswith("data")} == {
@@ -394,6 +397,39 @@ def test_files_of_others_in_the_folder_survive(tmp_path: Path) -> None:
     writer.close()
     assert (root / "README.md").read_text() == "a card"
     assert (root / "meta/notes/mine.txt").read_text() == "mine"
+
+
+def test_compaction_keeps_foreign_columns_of_episodes_and_unused_tasks(tmp_path: Path) -> None:
+    root = tmp_path / "toy"
+    writer = DatasetWriter.create(root, 10, FEATURES, FAST)
+    record(writer, 2)
+    writer.close()
+    path = root / "meta/episodes/chunk-000/file-000.parquet"
+    table = pq.read_table(path)
+    pq.write_table(table.append_column("operator", pa.array(["anna"])), path)
+    tasks = (*read_tasks(root, read_info(root)), "never shown")
+    write_tasks(root, tasks)
+    write_info(root, replace(read_info(root), total_tasks=len(tasks)))
+    with DatasetWriter.resume(root) as again:
+        record(again, 3)
+    assert len(list(root.glob("data/*/*"))) == 1
+    assert pq.read_table(path)["operator"].to_pylist() == ["anna", None]
+    assert read_tasks(root, read_info(root)) == tasks
+
+
+def test_compaction_leaves_data_files_that_have_columns_of_their_own(tmp_path: Path) -> None:
+    root = tmp_path / "toy"
+    writer = DatasetWriter.create(root, 10, FEATURES, FAST)
+    record(writer, 2)
+    writer.close()
+    path = root / "data/chunk-000/file-000.parquet"
+    table = pq.read_table(path)
+    pq.write_table(table.append_column("force", pa.array([0.5] * len(table))), path)
+    again = DatasetWriter.resume(root)
+    record(again, 3)
+    assert "force" in str(again.close())
+    assert pq.read_table(path)["force"].to_pylist() == [0.5, 0.5]
+    assert shades(root) == [[0, 1], [0, 1, 2]]
 
 
 def test_a_folder_that_exists_is_refused(tmp_path: Path) -> None:
@@ -461,7 +497,7 @@ def test_the_codec_that_a_dataset_was_recorded_with_goes_on() -> None:
 
 
 STEPS = (
-    "take_over_all",
+    "link_or_copy_all",
     "write_table",
     "write_tasks",
     "write_episodes",
@@ -541,7 +577,7 @@ def test_no_room_to_put_files_together_leaves_them_as_good(
 ) -> None:
     writer = DatasetWriter.create(tmp_path / "toy", 10, FEATURES, FAST)
     record(writer, 2, 3)
-    monkeypatch.setattr("proctor.datasets.writing.compaction.concatenate", _no_space)
+    monkeypatch.setattr("proctor.datasets.edit.videos.splice", _no_space)
     assert writer.close() == "they could not be put together: no space left"
     assert shades(tmp_path / "toy") == [[0, 1], [0, 1, 2]]
     assert [path.name for path in tmp_path.iterdir()] == ["toy"]
