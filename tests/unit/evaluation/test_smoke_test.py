@@ -12,7 +12,7 @@ from proctor.errors import MissingExtra, NoGraphics, UsageError
 from proctor.evaluation.smoke_test import SmokeTestOutput, attempt, smoke_test_all, smoke_test_one
 from proctor.types import Task
 
-HERE = "tests.unit.evaluation.test_trial"
+HERE = "tests.unit.evaluation.test_smoke_test"
 
 
 class Crashes(Fake):
