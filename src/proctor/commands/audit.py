@@ -1,52 +1,104 @@
-"""``proctor audit``: run a sample of finished episodes again, alone, and compare."""
+"""``proctor audit``: run a sample of finished episodes again, one by one, and compare."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from proctor.commands.arguments import split_arguments
-from proctor.commands.eval import evaluate_and_show
-from proctor.commands.notices import print_notices
-from proctor.errors import EXIT_HUNG_UP, EXIT_INTERRUPTED, UsageError, strip_control_codes
+from proctor.config.bounds import at_least
+from proctor.config.command import CommandConfig, argument, build_command, run_command
+from proctor.errors import (
+    EXIT_HUNG_UP,
+    EXIT_INTERRUPTED,
+    UsageError,
+    did_you_mean,
+    strip_control_codes,
+)
 
-_USAGE = """\
-proctor audit RUN [--episodes=10] [--policy.type=MODULE:NAME, where the run names such code]
-proctor audit --policy.type=NAME --env.type=NAME [the flags of eval] [--episodes=10]
 
-Runs a sample of a run's finished episodes again, one at a time, each on a fresh simulator in this
-process, and reports every difference. The second form evaluates first. Exit code 1: they differ.
-Exit code 2: the policy's files, the config or a version is not what it was, so nothing is run.
-"""
+@dataclass(kw_only=True)
+class AuditCommand(CommandConfig):
+    """Run a sample of a run's finished episodes again and report every difference.
+
+    Episodes run one at a time, each on a fresh simulator in this process. With RUN, the only other
+    flags are --policy.type, --env.type and --env.id=MODULE:NAME and --trust_remote_code, where the
+    run used such code. Without RUN, give the flags of an evaluation (proctor eval --help): the
+    policy is evaluated first, then audited.
+
+    Exit code 1: episodes differ. Exit code 2: the policy's files, the config or a version changed,
+    so no episode was run.
+    """
+
+    folder: Path | None = field(
+        default=None, metadata=argument("RUN", "folder of the run to audit", least=0)
+    )
+    episodes: int = field(
+        default=10, metadata={"help": "episodes to run again; all if the run has fewer"}
+    )
+    eval_flags: dict[str, str] = field(default_factory=dict, metadata={"hidden": True})
+    """The other flags: those of ``proctor eval``."""
+
+    @classmethod
+    def parse(cls, prog: str, words: Sequence[str]) -> AuditCommand | None:
+        """Build the command; flags that are not its own are those of ``proctor eval``.
+
+        Raises:
+            UsageError: a wrong value, or a run folder together with flags of an evaluation.
+        """
+        from proctor.config.evaluation import EvalConfig
+        from proctor.config.trust import CODE_NAMES, TRUST
+
+        positional, flags = split_arguments(EvalConfig, list(words))
+        if "help" in flags:
+            print(cls.help(prog), end="")
+            return None
+        own = {"episodes": flags.pop("episodes")} if "episodes" in flags else {}
+        command = build_command(cls, prog, positional, own)
+        command.eval_flags = flags
+        known = ("episodes", *CODE_NAMES, *TRUST)
+        other = next((name for name in flags if name not in known), None)
+        if command.folder is not None and other is not None:
+            near = did_you_mean(other, known)
+            raise UsageError(
+                f"--{other}: audit takes one run folder, or the flags of an evaluation{near}",
+                code="flag.conflict",
+            )
+        return command
+
+    def validate(self) -> None:
+        """Refuse an empty sample.
+
+        Raises:
+            UsageError: naming the flag.
+        """
+        at_least("episodes", self.episodes, 1)
+
+    def run(self) -> int:
+        """Audit the run, or evaluate and audit, and return the exit code."""
+        from proctor.commands.eval import evaluate_and_show
+        from proctor.commands.eval_settings import settings_from
+
+        if self.folder is not None:
+            return _audit_folder(self.folder, self.episodes, self.eval_flags)
+        prepared, code = evaluate_and_show(settings_from(self.eval_flags))
+        if code in (EXIT_HUNG_UP, EXIT_INTERRUPTED):
+            return code
+        return _audit_folder(prepared.folder.path, self.episodes, self.eval_flags)
 
 
 def run(words: list[str]) -> int:
     """Run the command and return its exit code."""
-    from proctor.commands.eval_settings import settings_from
-    from proctor.config.evaluation import EvalConfig
-    from proctor.config.flags import path_of
-    from proctor.config.trust import CODE_NAMES, TRUST
-
-    positional, flags = split_arguments(EvalConfig, words)
-    if "help" in flags:
-        print(_USAGE, end="")
-        return 0
-    n_episodes = _positive("episodes", flags.pop("episodes", "10"))
-    if len(positional) == 1 and flags.keys() <= {*CODE_NAMES, *TRUST}:
-        return _audit_folder(path_of(positional[0]), n_episodes, flags)
-    if positional:
-        raise UsageError("audit takes one run folder, or the flags of an evaluation")
-    prepared, code = evaluate_and_show(settings_from(flags))
-    if code in (EXIT_HUNG_UP, EXIT_INTERRUPTED):
-        return code
-    return _audit_folder(prepared.folder.path, n_episodes, flags)
+    return run_command(AuditCommand, "proctor audit", words)
 
 
 def _audit_folder(path: Path, n_episodes: int, flags: Mapping[str, str]) -> int:
     from rich.console import Console
 
+    from proctor.commands.notices import print_notices
     from proctor.config.builder import build
     from proctor.config.evaluation import EvalConfig
     from proctor.config.trust import TRUST, without_code_trust
@@ -109,9 +161,3 @@ def _say_what_is_compared(why_not_exact: str | None, machine: Mapping[str, Any])
         if name in machine and machine[name] != here:
             line = f"note: {name} was {machine[name]!r}, here {here!r}: the last bits may differ"
             print(strip_control_codes(line), file=sys.stderr)
-
-
-def _positive(name: str, text: str) -> int:
-    if not text.isdecimal() or len(text) > 9 or int(text) < 1:
-        raise UsageError(f"--{name} must be a whole number of at least 1, got {text!r}")
-    return int(text)

@@ -1,79 +1,104 @@
-"""``proctor compare``: what changed between runs, and whether by more than chance."""
+"""``proctor compare``: differences between runs, and whether they exceed chance."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from proctor.config.command import CommandConfig, argument, run_command
 from proctor.errors import UsageError, strip_control_codes
 
 if TYPE_CHECKING:
-    from proctor.report.comparison import Comparison, Criteria
+    from proctor.report.comparison import Comparison
 
 EXIT_WORSE = 3
-_FLAGS = ("help", "fail-if-worse", "alpha", "json", "html", "unpaired")
 
-_USAGE = """\
-proctor compare A B [C ...] [--fail-if-worse=0.02] [--alpha=0.05] [--unpaired]
-                [--json=FILE] [--html=FILE]
 
-Compares the runs B, C ... with the run A, episode by episode: those of the same task, seed and
-init state are pairs. A star marks a task that changed beyond chance (Holm-corrected, as are all
-verdicts where there are several runs). Writes a page with charts, all pairs and their videos side
-by side: B/compare.html.
+@dataclass(kw_only=True)
+class CompareCommand(CommandConfig):
+    """Compare runs with a first one, episode by episode.
 
-  --fail-if-worse=float
-      exit with 3 when a run is worse than A by more than this (0.02: two points): when the
-      one-sided test of "worse by at most this" rejects at level alpha
-  --alpha=float
-      level of every test; the intervals cover 1 - alpha (default: 0.05)
-  --json=path
-      write the numbers to this file
-  --html=path
-      write the page to this file (default: compare.html in the folder of B, the second run)
-  --unpaired
-      treat the runs as separate samples of each task, as when their seeds differ
-"""
+    Compares the runs B, C ... with the run A. Episodes of the same task, seed and initial state
+    form pairs. A star marks a task that changed beyond chance. P-values are Holm-corrected over
+    tasks, and over runs where there are several. Also writes a page with charts, all pairs and
+    their videos side by side.
+
+    Exit code 3: --fail-if-worse is given and a run is worse.
+    """
+
+    runs: list[Path] = field(
+        metadata=argument("RUN", "run folders: first A, then the runs to compare with it", least=2)
+    )
+    fail_if_worse: float | None = field(
+        default=None,
+        metadata={
+            "flag": "fail-if-worse",
+            "help": "exit with 3 when a run is worse than A by more than this difference of "
+            "success rates (0.02: two points), by a one-sided test at level alpha (default: "
+            "never)",
+        },
+    )
+    alpha: float = field(
+        default=0.05,
+        metadata={"help": "significance level of every test; the intervals cover 1 - alpha"},
+    )
+    unpaired: bool = field(
+        default=False,
+        metadata={
+            "help": "treat the runs as independent samples of each task, as when seeds differ"
+        },
+    )
+    json: Path | None = field(
+        default=None,
+        metadata={"help": "write the numbers to this file", "placeholder": "FILE"},
+    )
+    html: Path | None = field(
+        default=None,
+        metadata={
+            "help": "file of the page (default: compare.html in the folder of the second run)",
+            "placeholder": "FILE",
+        },
+    )
+
+    def validate(self) -> None:
+        """Refuse levels and margins out of range.
+
+        Raises:
+            UsageError: naming the flag.
+        """
+        from proctor.stats.rates import LEAST_ALPHA
+
+        _check_range("alpha", self.alpha, LEAST_ALPHA, 0.5)
+        _check_range("fail-if-worse", self.fail_if_worse or 0.0, 0.0, 1.0)
+
+    def run(self) -> int:
+        """Compare the runs, print and write the results, and return the exit code."""
+        from proctor.report.compare_page import write_compare_page
+        from proctor.report.comparison import Criteria, compare_all
+        from proctor.report.run import load_run
+        from proctor.runs.folder import write_json
+
+        gate = self.fail_if_worse is not None
+        criteria = Criteria(self.alpha, self.fail_if_worse or 0.0, paired=not self.unpaired)
+        runs = [load_run(path).require_rate() for path in self.runs]
+        comparisons = compare_all(runs, criteria)
+        _show(comparisons, gate=gate)
+        if self.json is not None:
+            write_json(self.json, {"comparisons": [_as_json(one) for one in comparisons]})
+        print(f"page: {write_compare_page(runs, comparisons, self.html, gate=gate)}")
+        return EXIT_WORSE if gate and any(one.is_worse for one in comparisons) else 0
 
 
 def run(words: list[str]) -> int:
     """Run the command and return its exit code."""
-    from proctor.config.flags import check_known, path_of, split_argv
-
-    positional, flags = split_argv(words, {"help", "unpaired"})
-    check_known(flags, [], _FLAGS)
-    if "help" in flags:
-        print(_USAGE, end="")
-        return 0
-    if len(positional) < 2:
-        raise UsageError("compare takes two run folders or more: proctor compare A B [C ...]")
-    criteria, gate = _criteria(flags), "fail-if-worse" in flags
-    files: dict[str, Path] = {
-        name: path_of(flags[name]) for name in ("json", "html") if name in flags
-    }
-    return _compare([path_of(word) for word in positional], criteria, files, gate=gate)
-
-
-def _compare(paths: list[Path], criteria: Criteria, files: dict[str, Path], *, gate: bool) -> int:
-    """Compare the runs; ``files`` says where the numbers (json) and the page (html) go."""
-    from proctor.report.compare_page import write_compare_page
-    from proctor.report.comparison import compare_all
-    from proctor.report.run import load_run
-    from proctor.runs.folder import write_json
-
-    runs = [load_run(path).require_rate() for path in paths]
-    comparisons = compare_all(runs, criteria)
-    _show(comparisons, gate=gate)
-    if "json" in files:
-        write_json(files["json"], {"comparisons": [_as_json(one) for one in comparisons]})
-    print(f"page: {write_compare_page(runs, comparisons, files.get('html'), gate=gate)}")
-    return EXIT_WORSE if gate and any(one.is_worse for one in comparisons) else 0
+    return run_command(CompareCommand, "proctor compare", words)
 
 
 def _show(comparisons: Sequence[Comparison], *, gate: bool) -> None:
-    """Print every comparison, with what the gate says of it where there is one."""
+    """Print every comparison; with ``gate`` also whether it passes --fail-if-worse."""
     from rich.console import Console
 
     from proctor.report.comparison_table import (
@@ -114,28 +139,9 @@ def _as_json(comparison: Comparison) -> dict[str, Any]:
     return content | {"significantly_worse": comparison.is_worse}
 
 
-def _criteria(flags: dict[str, str]) -> Criteria:
-    from proctor.report.comparison import Criteria
-    from proctor.stats.rates import LEAST_ALPHA
-
-    unpaired = flags.get("unpaired", "false").lower()
-    if unpaired not in ("true", "false"):
-        raise UsageError(f"--unpaired is true or false, not {unpaired!r}")
-    alpha, margin = flags.get("alpha", str(Criteria.alpha)), flags.get("fail-if-worse", "0")
-    return Criteria(
-        alpha=_number("alpha", alpha, LEAST_ALPHA, 0.5),
-        margin=_number("fail-if-worse", margin, 0.0, 1.0),
-        paired=unpaired == "false",
-    )
-
-
-def _number(name: str, text: str, least: float, below: float) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = float("nan")
+def _check_range(name: str, value: float, least: float, below: float) -> None:
     if not least <= value < below:
         raise UsageError(
-            f"--{name} must be a number from {least:g} to below {below:g}, got {text!r}"
+            f"--{name} must be from {least:g} to below {below:g}, got {value:g}",
+            code="flag.out-of-range",
         )
-    return value

@@ -1,110 +1,86 @@
-"""What the verbs of ``proctor data`` have in common: their words, their datasets, their answers."""
+"""Arguments that the verbs of ``proctor data`` share: datasets, episodes, destinations."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from proctor.config.command import CommandConfig, argument
 from proctor.errors import UsageError, strip_control_codes
 
 if TYPE_CHECKING:
     from proctor.datasets.edit.build import BuiltDataset
     from proctor.datasets.edit.destination import Destination
+    from proctor.datasets.edit.edit_plan import EditPlan, SourceDataset
 
-PLACE_FLAGS = ("output", "new_root", "in_place")
-PLACE_HELP = """\
-  --output=DIR (or --new_root=DIR)
-      the folder of the result, which must not exist; the dataset itself is left alone
-  --in_place
-      replace the dataset, in one step at the end: a kill before leaves it as it was
-"""
+EPISODES = "0,3,5-9"
+"""How help texts write a list of episodes."""
 _MOST_EPISODES = 10_000_000
 _RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
 
 
-@dataclass(frozen=True)
-class ParsedArgs:
-    """The words of one call."""
+@dataclass(kw_only=True)
+class DatasetCommand(CommandConfig):
+    """A verb that takes one dataset."""
 
-    verb: str
-    positional: Sequence[str]
-    flags: Mapping[str, str]
+    dataset: str = field(
+        metadata=argument(
+            "DATASET", "folder of the dataset, or its id (user/name) under $HF_LEROBOT_HOME"
+        )
+    )
 
-    def dataset(self) -> Path:
-        """Return the folder of the only dataset that is named.
+
+@dataclass(kw_only=True)
+class EditCommand(DatasetCommand):
+    """A verb that writes an edited dataset: to a new folder, or in place."""
+
+    output: Path | None = field(
+        default=None,
+        metadata={
+            "help": "folder of the edited dataset, which must not exist; DATASET stays unchanged. "
+            "Give this or --in_place",
+            "placeholder": "DIR",
+            "alias": "new_root",
+        },
+    )
+    in_place: bool = field(
+        default=False,
+        metadata={
+            "help": "replace DATASET, in one atomic step at the end: an interrupted edit leaves it "
+            "unchanged"
+        },
+    )
+
+    def edit(self, plan: Callable[[SourceDataset], EditPlan]) -> int:
+        """Edit the dataset as planned, print what was written, and return the exit code."""
+        from proctor.datasets.edit.build import edit
+
+        root = find_dataset(self.dataset)
+        print_result(edit(root, self.destination(root), plan))
+        return 0
+
+    def destination(self, root: Path) -> Destination:
+        """Return where the edited dataset goes.
 
         Raises:
-            UsageError: none is, or more, or it is not there.
+            UsageError: neither or both of --output and --in_place are given, or the folder exists.
         """
-        if len(self.positional) != 1:
-            raise UsageError(
-                f"{self.verb} takes one dataset, got {len(self.positional)}: a folder, or the id "
-                f"of one that lies on this machine (proctor data {self.verb} --help)"
-            )
-        return find_dataset(self.positional[0])
-
-    def place(self, root: Path) -> Destination:
-        """Return where the result goes.
-
-        Raises:
-            UsageError: nowhere, to two places, or where something is.
-        """
-        from proctor.config.flags import path_of
         from proctor.datasets.edit.destination import in_place_destination, new_destination
 
-        outputs = [self.flags[name] for name in ("output", "new_root") if name in self.flags]
-        if len(outputs) + self.switch("in_place") != 1:
+        if (self.output is not None) == self.in_place:
             raise UsageError(
-                f"where does the result of {self.verb} go? Give --output=DIR for a new dataset, or "
-                "--in_place to replace this one"
+                "where does the result go? Give --output=DIR for a new dataset, or --in_place to "
+                "replace this one",
+                code="flag.conflict" if self.in_place else "flag.missing",
             )
-        return new_destination(path_of(outputs[0])) if outputs else in_place_destination(root)
-
-    def switch(self, name: str) -> bool:
-        """Return whether a flag without a value is given.
-
-        Raises:
-            UsageError: it has another value than true or false.
-        """
-        value = self.flags.get(name, "false").lower()
-        if value not in ("true", "false"):
-            raise UsageError(f"--{name} is true or false, not {value!r}")
-        return value == "true"
-
-    def needed(self, name: str, example: str) -> str:
-        """Return the value of a flag.
-
-        Raises:
-            UsageError: it is not given.
-        """
-        if name not in self.flags:
-            raise UsageError(f"{self.verb} needs --{name} (such as --{name}={example})")
-        return self.flags[name]
-
-
-def parse_args(
-    verb: str, usage: str, words: list[str], flags: Sequence[str], switches: Sequence[str] = ()
-) -> ParsedArgs | None:
-    """Return the words of a verb; None, with its usage printed, for ``--help``.
-
-    Raises:
-        UsageError: a flag is unknown, given twice or without its value.
-    """
-    from proctor.config.flags import check_known, split_argv
-
-    positional, given = split_argv(words, {"help", "in_place", *switches})
-    check_known(given, [], ["help", *flags, *switches])
-    if "help" in given:
-        print(usage, end="")
-        return None
-    return ParsedArgs(verb, positional, given)
+        return in_place_destination(root) if self.output is None else new_destination(self.output)
 
 
 def find_dataset(name: str) -> Path:
-    """Return the folder of a dataset: ``name`` itself, or an id's among LeRobot's datasets.
+    """Return the folder of a dataset: ``name`` itself, or an id's folder in LeRobot's home.
 
     Raises:
         UsageError: there is none.
@@ -117,21 +93,22 @@ def find_dataset(name: str) -> Path:
     if path.is_dir():
         return path
     if not HUB_ID.fullmatch(name):
-        raise UsageError(f"{name}: no such folder")
+        raise UsageError(f"{name}: no such folder", code="dataset.not-found")
     root = lerobot_home() / name
     if not root.is_dir():
         raise UsageError(
-            f"{name} is no folder, and no dataset in {lerobot_home()} either; "
-            f"proctor data pull {name} downloads it"
+            f"{name} is neither a folder nor a dataset in {lerobot_home()}; "
+            f"proctor data pull {name} downloads it",
+            code="dataset.not-found",
         )
     return root
 
 
 def parse_episodes(text: str) -> list[int]:
-    """Return the episodes that ``0,3,5-9`` or ``[0, 3]`` names.
+    """Return the episode indices in ``0,3,5-9`` or ``[0, 3]``.
 
     Raises:
-        UsageError: it names none.
+        UsageError: it lists no episode, or something else.
     """
     inner = text.strip().removeprefix("[").removesuffix("]")
     found: list[int] = []
@@ -139,42 +116,50 @@ def parse_episodes(text: str) -> list[int]:
         match = _RANGE.fullmatch(word)
         if match is None:
             raise UsageError(
-                f"{strip_control_codes(word, 60)!r} is no episode; write them like 0,3,5-9"
+                f"{strip_control_codes(word, 60)!r} is not an episode; write {EPISODES}",
+                code="flag.invalid-value",
             )
         first, last = int(match[1]), int(match[2] or match[1])
         if not first <= last < first + _MOST_EPISODES:
-            raise UsageError(f"{word!r} is no range of episodes: the first comes first")
+            raise UsageError(
+                f"{word!r} is not a range of episodes; write the smaller number first",
+                code="flag.invalid-value",
+            )
         found += range(first, last + 1)
     if not found:
-        raise UsageError("no episode is named; write them like 0,3,5-9")
+        raise UsageError(f"the list of episodes is empty; write {EPISODES}", code="flag.empty")
     return found
 
 
 def parse_names(text: str) -> list[str]:
-    """Return the names that ``a,b`` or ``['a', 'b']`` lists."""
+    """Return the names in ``a,b`` or ``['a', 'b']``."""
     inner = text.strip().removeprefix("[").removesuffix("]")
     return [name.strip(" '\"") for name in inner.split(",") if name.strip()]
 
 
 def parse_mapping(flag: str, text: str, example: str) -> dict[str, Any]:
-    """Return the map that a flag's value is.
+    """Return the map that a flag's value holds.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is not a map, or an empty one.
     """
     from proctor.parsing import parse_flow
 
     try:
         found = parse_flow(text)
     except ValueError as bad:
-        raise UsageError(f"--{flag}: {bad}; write it like '{example}'") from None
+        raise UsageError(
+            f"--{flag}: {bad}; write it like '{example}'", code="flag.invalid-value"
+        ) from None
     if not isinstance(found, dict) or not found:
-        raise UsageError(f"--{flag} is a map; write it like '{example}'")
+        raise UsageError(
+            f"--{flag} must be a map; write it like '{example}'", code="flag.invalid-value"
+        )
     return {str(key): value for key, value in found.items()}
 
 
 def print_result(built: BuiltDataset) -> None:
-    """Print what was made."""
+    """Print the size of a written dataset, and the episodes that had to be encoded again."""
     info = built.info
     counted = [
         f"{n:,} {word}{'' if n == 1 else 's'}"

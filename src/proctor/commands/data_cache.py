@@ -1,54 +1,71 @@
-"""``proctor data cache``: which decoded frames are kept, and how to be rid of them."""
+"""``proctor data cache``: list and remove the decoded frames of ``--dataset.cache=disk``."""
 
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from proctor.config.command import CommandConfig, argument
 from proctor.errors import UsageError, strip_control_codes
 
 if TYPE_CHECKING:
     from proctor.datasets.cache.folder import CacheEntry
 
-_USAGE = """\
-proctor data cache [NAME ...] [--clear] [--cache_dir=DIR]
 
-Lists the frames that --dataset.cache=disk keeps: a line for each camera of a dataset at one size,
-the least recently used first, which is the first to go when --dataset.cache_gb is reached.
+@dataclass(kw_only=True)
+class DataCacheCommand(CommandConfig):
+    """List or clear the disk cache of decoded frames.
 
-  --clear          remove them, or those named; what a process uses stays
-  --cache_dir=DIR  the folder, where --dataset.cache_dir named another than ~/.cache/proctor/frames
-"""
+    --dataset.cache=disk keeps decoded frames. Each line is one camera of a dataset at one image
+    size. The least recently used entry is first; it is also the first to be evicted when
+    --dataset.cache_gb is reached.
+    """
 
+    names: list[str] = field(
+        metadata=argument("NAME", "entries to remove with --clear (default: all)", least=0)
+    )
+    clear: bool = field(
+        default=False,
+        metadata={"help": "remove the named entries; entries that a process uses stay"},
+    )
+    cache_dir: str | None = field(
+        default=None,
+        metadata={
+            "help": "folder of the cache, as given to --dataset.cache_dir (default: "
+            "~/.cache/proctor/frames)",
+            "placeholder": "DIR",
+        },
+    )
 
-def run(words: list[str]) -> int:
-    """Run the verb and return its exit code."""
-    from proctor.config.flags import check_known, split_argv
-    from proctor.datasets.cache.folder import list_entries, remove_entries
-    from proctor.datasets.cache_settings import FrameCacheSettings
+    def validate(self) -> None:
+        """Refuse names without --clear.
 
-    names, flags = split_argv(words, {"help", "clear"})
-    check_known(flags, [], ("help", "clear", "cache_dir"))
-    if "help" in flags:
-        print(_USAGE, end="")
+        Raises:
+            UsageError: with the command to use.
+        """
+        if self.names and not self.clear:
+            raise UsageError(
+                "names say what to remove: proctor data cache NAME --clear", code="flag.missing"
+            )
+
+    def run(self) -> int:
+        """List or remove entries and return the exit code."""
+        from proctor.datasets.cache.folder import list_entries, remove_entries
+        from proctor.datasets.cache_settings import FrameCacheSettings
+
+        folder = FrameCacheSettings(cache_dir=self.cache_dir).folder
+        if not self.clear:
+            entries = list_entries(folder)
+            print(f"{folder}: {_total(entries, 'kept')}")
+            for entry in entries:
+                print(_line(entry))
+            return 0
+        removed, stays = remove_entries(folder, self.names or None)
+        print(f"{folder}: {_total(removed, 'removed')}")
+        for entry in stays:
+            print(f"{_line(entry)}, stays")
         return 0
-    clear = flags.get("clear", "false").lower()
-    if clear not in ("true", "false"):
-        raise UsageError(f"--clear is true or false, not {clear!r}")
-    folder = FrameCacheSettings(cache_dir=flags.get("cache_dir")).folder
-    if clear == "false":
-        if names:
-            raise UsageError("names say what to remove: proctor data cache NAME --clear")
-        entries = list_entries(folder)
-        print(f"{folder}: {_total(entries, 'kept')}")
-        for entry in entries:
-            print(_line(entry))
-        return 0
-    removed, stays = remove_entries(folder, names or None)
-    print(f"{folder}: {_total(removed, 'removed')}")
-    for entry in stays:
-        print(f"{_line(entry)}, stays")
-    return 0
 
 
 def _total(entries: list[CacheEntry], what: str) -> str:

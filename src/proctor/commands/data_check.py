@@ -1,51 +1,58 @@
-"""``proctor data check``: what is wrong with a dataset, and how to mend it."""
+"""``proctor data check``: find the faults of a dataset, and repair derived metadata."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from proctor.commands.data_arguments import parse_args
+from proctor.commands.data_arguments import DatasetCommand, find_dataset
 from proctor.errors import strip_control_codes
 
 if TYPE_CHECKING:
     from proctor.datasets.check import CheckReport
 
-_USAGE = """\
-proctor data check DATASET [--fast] [--json] [--mend]
-
-Looks at everything in a dataset that readers rely on: totals, tasks, episodes, every frame's
-numbers and time, every video from its first frame to its last, statistics, files that nothing
-names. Each finding comes with the command that mends it, where there is one. Nothing is changed.
-
-Exit code: 0 without errors (warnings are for people: readers get along with those), 1 with errors,
-2 where there is no dataset.
-
-  --fast  decode nothing: videos are asked how long they say they are
-  --json  print the findings as JSON
-  --mend  first rewrite what follows from the rest: the totals of info.json, and the order and index
-          of the tasks
-"""
 _LONGEST = 4000
 
 
-def run(words: list[str]) -> int:
-    """Run the verb and return its exit code."""
-    given = parse_args("check", _USAGE, words, (), switches=("fast", "json", "mend"))
-    if given is None:
-        return 0
-    root = given.dataset()
-    from rich.console import Console
+@dataclass(kw_only=True)
+class DataCheckCommand(DatasetCommand):
+    """Find faults in a dataset, with the commands that mend them.
 
-    from proctor.datasets.check import check, repair
+    Checks everything that readers rely on: totals, tasks, episodes, the values and timestamp of
+    every frame, every video from its first frame to its last, statistics, and unreferenced files.
+    Each finding names the command that mends it, if there is one. Only --mend changes files.
 
-    if given.switch("mend"):
-        for done in repair(root) or ["there is nothing that follows from the rest"]:
-            print(f"mend: {strip_control_codes(done)}", flush=True)
-    with Console(stderr=True).status("looking") as status:
-        checked = check(root, decode=not given.switch("fast"), tell=status.update)
-    print(_as_json(checked) if given.switch("json") else "\n".join(_lines(checked)))
-    return 1 if checked.errors else 0
+    Exit code: 0 without errors (readers cope with warnings), 1 with errors, 2 without a dataset.
+    """
+
+    fast: bool = field(
+        default=False,
+        metadata={"help": "decode no frames: trust the duration in each video's header"},
+    )
+    json: bool = field(default=False, metadata={"help": "print the findings as JSON"})
+    mend: bool = field(
+        default=False,
+        metadata={
+            "help": "first rewrite derived metadata: the totals of info.json, and the order and "
+            "index of the tasks"
+        },
+    )
+
+    def run(self) -> int:
+        """Check the dataset, print the findings and return the exit code."""
+        root = find_dataset(self.dataset)
+        from rich.console import Console
+
+        from proctor.datasets.check import check, repair
+
+        if self.mend:
+            for done in repair(root) or ["there is nothing that follows from the rest"]:
+                print(f"mend: {strip_control_codes(done)}", flush=True)
+        with Console(stderr=True).status("looking") as status:
+            checked = check(root, decode=not self.fast, tell=status.update)
+        print(_as_json(checked) if self.json else "\n".join(_lines(checked)))
+        return 1 if checked.errors else 0
 
 
 def _as_json(checked: CheckReport) -> str:

@@ -1,126 +1,80 @@
-"""``proctor data delete, split, merge, ...``: edits that copy packets and rows."""
+"""``proctor data delete, split, merge, ...``: edits that copy rows and video packets."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from proctor.commands.data_arguments import (
-    PLACE_FLAGS,
-    PLACE_HELP,
-    ParsedArgs,
+    EPISODES,
+    DatasetCommand,
+    EditCommand,
     find_dataset,
-    parse_args,
     parse_episodes,
     parse_mapping,
     print_result,
 )
+from proctor.config.command import CommandConfig, argument
 from proctor.errors import UsageError
 
 if TYPE_CHECKING:
     from proctor.datasets.edit.build import BuiltDataset
     from proctor.datasets.edit.edit_plan import EditPlan, SourceDataset
 
-_DELETE = f"""\
-proctor data delete DATASET --episodes=0,3,5-9 (--output=DIR | --in_place)
-
-Makes the dataset without these episodes; the others are numbered anew. Kept frames stay as they
-are, byte by byte: packets of videos are copied, not encoded again.
-
-{PLACE_HELP}"""
-_SPLIT = """\
-proctor data split DATASET --splits='{train: 0.8, val: 0.2}' [--output=DIR]
-
-Makes a dataset for each name: of a share of the episodes (in order; where the shares are all, the
-last takes the rest), or of the episodes of a list ('{train: [0, 1], val: [2]}').
-
-  --output=DIR (or --new_root=DIR)
-      the folder for all of them: DIR/train, DIR/val (default: DATASET_train, DATASET_val)
-"""
-_MERGE = """\
-proctor data merge DATASET DATASET [...] --output=DIR
-
-Makes one dataset of the episodes of several, in this order. They must agree in fps, robot and
-features; tasks with the same words are one.
-
-  --output=DIR (or --new_root=DIR)
-      the folder of the result, which must not exist
-"""
-_RENAME = f"""\
-proctor data rename-feature DATASET OLD NEW (--output=DIR | --in_place)
-
-Gives a feature another name, in tables, videos and statistics.
-
-{PLACE_HELP}"""
-_REMOVE = f"""\
-proctor data remove-feature DATASET FEATURE [...] (--output=DIR | --in_place)
-
-Makes the dataset without these features: columns, videos, statistics.
-
-{PLACE_HELP}"""
-_SET_TASK = f"""\
-proctor data set-task DATASET --task="put the cup down" [--episodes=0,3,5-9]
-                      (--output=DIR | --in_place)
-proctor data set-task DATASET --tasks='{{"0": "put the cup down"}}' (--output=DIR | --in_place)
-
-Says in other words what episodes show; tasks that no episode has any more are left out.
-
-  --task=text
-      the task of the episodes named, or of all
-  --episodes=0,3,5-9
-      which episodes (default: all)
-  --tasks=map
-      the task of each of some episodes; with --task, that one is everybody else's
-{PLACE_HELP}"""
-_CONVERT = f"""\
-proctor data convert DATASET (--output=DIR | --in_place)
-
-Makes a dataset of version 3.0 of one of version 2.1 or 2.0: many episodes a file instead of one,
-packets of videos copied. Statistics that are missing are worked out.
-
-{PLACE_HELP}"""
+_SPLITS = "{train: 0.8, val: 0.2}"
 
 
-def delete(words: list[str]) -> int:
-    """Run ``proctor data delete`` and return its exit code."""
-    from proctor.datasets.edit import operations
+@dataclass(kw_only=True)
+class DataDeleteCommand(EditCommand):
+    """Delete episodes; the frames of the others stay the same, byte by byte.
 
-    given = parse_args("delete", _DELETE, words, ("episodes", *PLACE_FLAGS))
-    if given is None:
+    The remaining episodes are renumbered. Video packets are copied, not encoded again.
+    """
+
+    episodes: str = field(metadata={"help": "episodes to delete", "placeholder": EPISODES})
+
+    def run(self) -> int:
+        """Delete the episodes and return the exit code."""
+        from proctor.datasets.edit import operations
+
+        episodes = parse_episodes(self.episodes)
+        return self.edit(lambda source: operations.delete(source, episodes))
+
+
+@dataclass(kw_only=True)
+class DataSplitCommand(DatasetCommand):
+    """Split a dataset into several, by shares or by episodes.
+
+    Each name in --splits becomes a dataset. A share (0.8) takes that part of the episodes, in
+    order. Where the shares sum to 1, the last split takes the remainder. A list takes exactly those
+    episodes: '{train: [0, 1], val: [2]}'.
+    """
+
+    splits: str = field(
+        metadata={"help": "share or episodes of every split", "placeholder": f"'{_SPLITS}'"}
+    )
+    output: Path | None = field(
+        default=None,
+        metadata={
+            "help": "folder for all splits: DIR/train, DIR/val (default: DATASET_train, "
+            "DATASET_val)",
+            "placeholder": "DIR",
+            "alias": "new_root",
+        },
+    )
+
+    def run(self) -> int:
+        """Write all splits and return the exit code."""
+        splits = parse_mapping("splits", self.splits, _SPLITS)
+        for built in split_into(find_dataset(self.dataset), splits, self.output).values():
+            print_result(built)
         return 0
-    episodes = parse_episodes(given.needed("episodes", "0,3,5-9"))
-    return run_edit(given, lambda source: operations.delete(source, episodes))
-
-
-def run_edit(given: ParsedArgs, make: Callable[[SourceDataset], EditPlan]) -> int:
-    """Edit the dataset that is named, to where it is said; return the exit code."""
-    from proctor.datasets.edit.build import edit
-
-    root = given.dataset()
-    print_result(edit(root, given.place(root), make))
-    return 0
-
-
-def split(words: list[str]) -> int:
-    """Run ``proctor data split`` and return its exit code."""
-    from proctor.config.flags import path_of
-
-    given = parse_args("split", _SPLIT, words, ("splits", "output", "new_root"))
-    if given is None:
-        return 0
-    example = "{train: 0.8, val: 0.2}"
-    splits = parse_mapping("splits", given.needed("splits", f"'{example}'"), example)
-    root = given.dataset()
-    base = given.flags.get("output", given.flags.get("new_root"))
-    for built in split_into(root, splits, None if base is None else path_of(base)).values():
-        print_result(built)
-    return 0
 
 
 def split_into(root: Path, splits: dict[str, Any], base: Path | None) -> dict[str, BuiltDataset]:
-    """Make all datasets of a split, in ``base`` or beside ``root``, or none of them."""
+    """Write all datasets of a split, in ``base`` or beside ``root``; on an error write none."""
     from proctor.datasets.edit import operations
     from proctor.datasets.edit.build import build
     from proctor.datasets.edit.destination import new_destination
@@ -128,17 +82,17 @@ def split_into(root: Path, splits: dict[str, Any], base: Path | None) -> dict[st
 
     for name, share in splits.items():
         _check_split(name, share)
-    recipes = operations.split(open_source(root), splits)
+    plans = operations.split(open_source(root), splits)
     beside = root.resolve()
-    places = {
+    destinations = {
         name: new_destination(base / name if base else beside.with_name(f"{beside.name}_{name}"))
-        for name in recipes
+        for name in plans
     }
     built: dict[str, BuiltDataset] = {}
     try:
-        for name, edit_plan in recipes.items():
-            built[name] = build(edit_plan, places[name])
-    except BaseException:  # all or none: the first ones would stand in the way of the next try
+        for name, plan in plans.items():
+            built[name] = build(plan, destinations[name])
+    except BaseException:  # splits that were written would block the next try
         for made in built.values():
             shutil.rmtree(made.root, ignore_errors=True)
         raise
@@ -149,99 +103,160 @@ def _check_split(name: str, share: Any) -> None:
     is_number = isinstance(share, int | float) and not isinstance(share, bool)
     is_list = isinstance(share, list) and all(type(episode) is int for episode in share)
     if not is_number and not is_list:
-        raise UsageError(f"split {name!r} is a share (0.8) or a list of episodes ([0, 1])")
+        raise UsageError(
+            f"--splits: {name!r} must be a share (0.8) or a list of episodes ([0, 1])",
+            code="flag.invalid-value",
+        )
     if not name or "/" in name or name in (".", ".."):
-        raise UsageError(f"{name!r} is no name of a split: it is a folder's name too")
+        raise UsageError(
+            f"--splits: {name!r} cannot be the name of a folder; choose another name",
+            code="flag.invalid-value",
+        )
 
 
-def merge(words: list[str]) -> int:
-    """Run ``proctor data merge`` and return its exit code."""
-    from proctor.config.flags import path_of
+@dataclass(kw_only=True)
+class DataMergeCommand(CommandConfig):
+    """Merge several datasets into one.
 
-    given = parse_args("merge", _MERGE, words, ("output", "new_root"))
-    if given is None:
+    Episodes keep the order of the datasets. The datasets must have the same fps, robot and
+    features. Tasks with the same instruction become one task.
+    """
+
+    datasets: list[str] = field(
+        metadata=argument(
+            "DATASET", "folders of the datasets, or their ids under $HF_LEROBOT_HOME", least=2
+        )
+    )
+    output: Path = field(
+        metadata={
+            "help": "folder of the merged dataset, which must not exist",
+            "placeholder": "DIR",
+            "alias": "new_root",
+        }
+    )
+
+    def run(self) -> int:
+        """Write the merged dataset and return the exit code."""
+        print_result(merge_into([find_dataset(name) for name in self.datasets], self.output))
         return 0
-    output = given.flags.get("output", given.flags.get("new_root"))
-    if output is None:
-        raise UsageError("merge needs --output=DIR, the folder of the result")
-    print_result(merge_into([find_dataset(name) for name in given.positional], path_of(output)))
-    return 0
 
 
 def merge_into(roots: list[Path], output: Path) -> BuiltDataset:
-    """Make one dataset of several."""
+    """Write one dataset with the episodes of several."""
     from proctor.datasets.edit import operations
     from proctor.datasets.edit.build import build
     from proctor.datasets.edit.destination import new_destination
     from proctor.datasets.edit.edit_plan import open_source
 
-    place = new_destination(output)
-    return build(operations.merge([open_source(root) for root in roots]), place)
+    destination = new_destination(output)
+    return build(operations.merge([open_source(root) for root in roots]), destination)
 
 
-def rename_feature(words: list[str]) -> int:
-    """Run ``proctor data rename-feature`` and return its exit code."""
-    from proctor.datasets.edit import operations
+@dataclass(kw_only=True)
+class DataRenameFeatureCommand(EditCommand):
+    """Rename a feature in tables, videos and statistics."""
 
-    given = parse_args("rename-feature", _RENAME, words, PLACE_FLAGS)
-    if given is None:
-        return 0
-    if len(given.positional) != 3:
-        raise UsageError("rename-feature takes a dataset, the old name and the new one")
-    name, old, new = given.positional
-    one = ParsedArgs(given.verb, [name], given.flags)
-    return run_edit(one, lambda source: operations.rename_feature(source, old, new))
+    old: str = field(metadata=argument("OLD", "name of the feature today"))
+    new: str = field(metadata=argument("NEW", "its new name"))
 
+    def run(self) -> int:
+        """Rename the feature and return the exit code."""
+        from proctor.datasets.edit import operations
 
-def remove_feature(words: list[str]) -> int:
-    """Run ``proctor data remove-feature`` and return its exit code."""
-    from proctor.datasets.edit import operations
-
-    given = parse_args("remove-feature", _REMOVE, words, PLACE_FLAGS)
-    if given is None:
-        return 0
-    if len(given.positional) < 2:
-        raise UsageError("remove-feature takes a dataset and the features to remove")
-    keys = given.positional[1:]
-    one = ParsedArgs(given.verb, given.positional[:1], given.flags)
-    return run_edit(one, lambda source: operations.remove_features(source, keys))
+        return self.edit(lambda source: operations.rename_feature(source, self.old, self.new))
 
 
-def set_task(words: list[str]) -> int:
-    """Run ``proctor data set-task`` and return its exit code."""
-    given = parse_args("set-task", _SET_TASK, words, ("task", "episodes", "tasks", *PLACE_FLAGS))
-    if given is None:
-        return 0
-    task, tasks = given.flags.get("task"), given.flags.get("tasks")
-    if task is None and tasks is None:
-        raise UsageError('set-task needs --task=TEXT, or --tasks=\'{"0": "TEXT"}\'')
-    chosen = parse_episodes(given.flags["episodes"]) if "episodes" in given.flags else None
-    of_some = parse_mapping("tasks", tasks, '{"0": "lift the cup"}') if tasks is not None else {}
-    return run_edit(given, lambda source: plan_set_tasks(source, task, chosen, of_some))
+@dataclass(kw_only=True)
+class DataRemoveFeatureCommand(EditCommand):
+    """Remove features: their columns, videos and statistics."""
+
+    features: list[str] = field(metadata=argument("FEATURE", "names of the features to remove"))
+
+    def run(self) -> int:
+        """Remove the features and return the exit code."""
+        from proctor.datasets.edit import operations
+
+        return self.edit(lambda source: operations.remove_features(source, self.features))
+
+
+@dataclass(kw_only=True)
+class DataSetTaskCommand(EditCommand):
+    """Change the task instruction of episodes.
+
+    Give --task, --tasks or both. Tasks that no episode has any more are removed.
+    """
+
+    task: str | None = field(
+        default=None,
+        metadata={
+            "help": "instruction of the episodes of --episodes (default: from --tasks only)",
+            "placeholder": "TEXT",
+        },
+    )
+    episodes: str | None = field(
+        default=None,
+        metadata={"help": "episodes that get --task (default: all)", "placeholder": EPISODES},
+    )
+    tasks: str | None = field(
+        default=None,
+        metadata={
+            "help": "instructions by episode; they take precedence over --task",
+            "placeholder": '\'{"0": "TEXT"}\'',
+        },
+    )
+
+    def validate(self) -> None:
+        """Refuse a command without an instruction.
+
+        Raises:
+            UsageError: with the flags that give one.
+        """
+        if self.task is None and self.tasks is None:
+            raise UsageError(
+                'set-task needs --task=TEXT, or --tasks=\'{"0": "TEXT"}\'', code="flag.missing"
+            )
+
+    def run(self) -> int:
+        """Change the instructions and return the exit code."""
+        chosen = None if self.episodes is None else parse_episodes(self.episodes)
+        by_episode: dict[str, Any] = {}
+        if self.tasks is not None:
+            by_episode = parse_mapping("tasks", self.tasks, '{"0": "lift the cup"}')
+        return self.edit(lambda source: plan_set_tasks(source, self.task, chosen, by_episode))
 
 
 def plan_set_tasks(
-    source: SourceDataset, task: str | None, episodes: list[int] | None, of_some: dict[str, Any]
+    source: SourceDataset, task: str | None, episodes: list[int] | None, by_episode: dict[str, Any]
 ) -> EditPlan:
-    """Return the recipe of set-task.
+    """Return the plan that gives ``task`` to ``episodes`` (None: all), and others ``by_episode``.
 
     Raises:
-        UsageError: an episode is none, or a task is no text.
+        UsageError: an episode does not exist, or an instruction is not text.
     """
     from proctor.datasets.edit import operations
 
-    everybody = range(len(source.rows)) if episodes is None else episodes
-    new = {} if task is None else dict.fromkeys(everybody, task)
-    for episode, words in of_some.items():
-        if not episode.isdecimal() or not isinstance(words, str):
-            raise UsageError(f"--tasks: {episode}: {words!r} is not the text of an episode")
-        new[int(episode)] = words
+    chosen = range(len(source.rows)) if episodes is None else episodes
+    new = {} if task is None else dict.fromkeys(chosen, task)
+    for episode, instruction in by_episode.items():
+        if not episode.isdecimal() or not isinstance(instruction, str):
+            raise UsageError(
+                f"--tasks: {episode}: {instruction!r} must be an episode and its instruction",
+                code="flag.invalid-value",
+            )
+        new[int(episode)] = instruction
     return operations.set_tasks(source, new)
 
 
-def convert(words: list[str]) -> int:
-    """Run ``proctor data convert`` and return its exit code."""
-    from proctor.datasets.edit import operations
+@dataclass(kw_only=True)
+class DataConvertCommand(EditCommand):
+    """Convert a dataset of format version 2.0 or 2.1 to 3.0.
 
-    given = parse_args("convert", _CONVERT, words, PLACE_FLAGS)
-    return 0 if given is None else run_edit(given, operations.convert)
+    A file of version 3.0 holds many episodes instead of one. Video packets are copied. Missing
+    statistics are computed.
+    """
+
+    def run(self) -> int:
+        """Convert the dataset and return the exit code."""
+        from proctor.datasets.edit import operations
+
+        return self.edit(operations.convert)

@@ -1,119 +1,135 @@
-"""``proctor data to-video, reencode, stats``: edits that look at every picture, or every number."""
+"""``proctor data to-video, reencode, stats``: edits that read every image or every value."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from proctor.commands.data_arguments import (
-    PLACE_FLAGS,
-    PLACE_HELP,
-    ParsedArgs,
-    parse_args,
-    parse_names,
-)
-from proctor.commands.data_edit import run_edit
-from proctor.errors import UsageError
+from proctor.commands.data_arguments import EditCommand, parse_names
+from proctor.config.bounds import between
 
 if TYPE_CHECKING:
     from proctor.datasets.frames.encoder import Codec
 
-CODEC_FLAGS = ("codec", "crf", "g", "preset", "pix_fmt")
-_CODEC_HELP = """\
-  --codec=libsvtav1|h264|hevc|...
-      the encoder (default: libsvtav1, as LeRobot's)
-  --crf=int
-      quality: lower is better and larger
-  --g=int
-      frames from one key frame to the next
-  --preset=text
-      speed of the encoder
-  --pix_fmt=text
-      how pixels are stored, such as yuv420p
-"""
-_TO_VIDEO = f"""\
-proctor data to-video DATASET [--codec=h264 ...] (--output=DIR | --in_place)
-
-Makes videos of the pictures that lie in a dataset's tables.
-
-{_CODEC_HELP}{PLACE_HELP}"""
-_REENCODE = f"""\
-proctor data reencode DATASET [--cameras=KEY,KEY] [--codec=h264 ...] (--output=DIR | --in_place)
-
-Encodes videos again, with another codec or quality. This is the only edit that changes pictures.
-
-  --cameras=KEY,KEY
-      which (default: all but those of distances)
-{_CODEC_HELP}{PLACE_HELP}"""
-_STATS = f"""\
-proctor data stats DATASET [--images] (--output=DIR | --in_place)
-
-Works out the statistics again from the frames: of every episode as LeRobot does, of the whole with
-quantiles of the data. Statistics that are missing are worked out by every edit.
-
-  --images
-      those of cameras too: pictures are decoded, as many as LeRobot samples
-{PLACE_HELP}"""
+DEFAULT_CODEC = "libsvtav1"
+_MOST = 999_999
 
 
-def to_video(words: list[str]) -> int:
-    """Run ``proctor data to-video`` and return its exit code."""
-    from proctor.datasets.edit import operations
+@dataclass(kw_only=True)
+class EncoderOptions:
+    """Options of the video encoder, as every verb that encodes videos takes them."""
 
-    given = parse_args("to-video", _TO_VIDEO, words, (*CODEC_FLAGS, *PLACE_FLAGS))
-    if given is None:
-        return 0
-    codec = codec_from_flags(given)
-    return run_edit(given, lambda source: operations.to_video(source, codec))
+    crf: int | None = field(
+        default=None,
+        metadata={
+            "help": "constant rate factor: a lower one gives better quality and larger files "
+            "(default: the codec's)"
+        },
+    )
+    g: int | None = field(
+        default=None,
+        metadata={"help": "frames from one key frame to the next (default: the codec's)"},
+    )
+    preset: str | None = field(
+        default=None,
+        metadata={"help": "the encoder's speed preset, a name or a number (default: the codec's)"},
+    )
+    pix_fmt: str | None = field(
+        default=None,
+        metadata={"help": "FFmpeg's pixel format, such as yuv420p (default: the codec's)"},
+    )
+
+    def encoder(self, name: str) -> Codec:
+        """Return the codec called ``name`` with these options.
+
+        Raises:
+            UsageError: there is no such codec, or a number is out of range.
+        """
+        from proctor.datasets.frames.encoder import codec_named
+
+        codec = codec_named(name)
+        if self.crf is not None:
+            between("crf", self.crf, 0, _MOST)
+            codec = replace(codec, crf=self.crf)
+        if self.g is not None:
+            between("g", self.g, 0, _MOST)
+            codec = replace(codec, g=self.g)
+        if self.preset is not None:
+            is_number = self.preset.isdecimal()
+            codec = replace(codec, preset=int(self.preset) if is_number else self.preset)
+        if self.pix_fmt is not None:
+            codec = replace(codec, pix_fmt=self.pix_fmt)
+        return codec
 
 
-def reencode(words: list[str]) -> int:
-    """Run ``proctor data reencode`` and return its exit code."""
-    from proctor.datasets.edit import operations
+@dataclass(kw_only=True)
+class EncodeCommand(EncoderOptions, EditCommand):
+    """A verb that writes an edited dataset with newly encoded videos."""
 
-    given = parse_args("reencode", _REENCODE, words, ("cameras", *CODEC_FLAGS, *PLACE_FLAGS))
-    if given is None:
-        return 0
-    codec = codec_from_flags(given)
-    keys = parse_names(given.flags.get("cameras", ""))
-    return run_edit(given, lambda source: operations.reencode(source, keys, codec))
-
-
-def stats(words: list[str]) -> int:
-    """Run ``proctor data stats`` and return its exit code."""
-    from proctor.datasets.edit import operations
-
-    given = parse_args("stats", _STATS, words, PLACE_FLAGS, switches=("images",))
-    if given is None:
-        return 0
-    pictures = given.switch("images")
-    return run_edit(
-        given, lambda source: operations.recompute_statistics(source, pictures=pictures)
+    codec: str = field(
+        default=DEFAULT_CODEC,
+        metadata={
+            "help": "video encoder; the default is LeRobot's",
+            "placeholder": f"{DEFAULT_CODEC}|h264|hevc|...",
+        },
     )
 
 
-def codec_from_flags(given: ParsedArgs) -> Codec:
-    """Return the codec that flags name.
+@dataclass(kw_only=True)
+class DataToVideoCommand(EncodeCommand):
+    """Encode the images in a dataset's tables as videos."""
 
-    Raises:
-        UsageError: it is not known, or a number is none.
+    def run(self) -> int:
+        """Encode the images and return the exit code."""
+        from proctor.datasets.edit import operations
+
+        codec = self.encoder(self.codec)
+        return self.edit(lambda source: operations.to_video(source, codec))
+
+
+@dataclass(kw_only=True)
+class DataReencodeCommand(EncodeCommand):
+    """Encode videos again, with another codec or quality.
+
+    This is the only edit that changes pixel values.
     """
-    from proctor.datasets.frames.encoder import codec_named
 
-    codec = codec_named(given.flags.get("codec", "libsvtav1"))
-    if "crf" in given.flags:
-        codec = replace(codec, crf=_whole(given, "crf"))
-    if "g" in given.flags:
-        codec = replace(codec, g=_whole(given, "g"))
-    if "preset" in given.flags:
-        preset = given.flags["preset"]
-        codec = replace(codec, preset=int(preset) if preset.isdecimal() else preset)
-    if "pix_fmt" in given.flags:
-        codec = replace(codec, pix_fmt=given.flags["pix_fmt"])
-    return codec
+    cameras: str = field(
+        default="",
+        metadata={
+            "help": "videos to encode, by feature name; without it all but depth maps",
+            "placeholder": "KEY,KEY",
+        },
+    )
+
+    def run(self) -> int:
+        """Encode the videos and return the exit code."""
+        from proctor.datasets.edit import operations
+
+        codec, keys = self.encoder(self.codec), parse_names(self.cameras)
+        return self.edit(lambda source: operations.reencode(source, keys, codec))
 
 
-def _whole(given: ParsedArgs, name: str) -> int:
-    if not given.flags[name].isdecimal() or len(given.flags[name]) > 6:
-        raise UsageError(f"--{name} is a whole number, not {given.flags[name]!r}")
-    return int(given.flags[name])
+@dataclass(kw_only=True)
+class DataStatsCommand(EditCommand):
+    """Compute the statistics again from the frames.
+
+    Statistics of every episode are computed as LeRobot does; those of the whole dataset have the
+    quantiles of all frames. Every edit computes statistics that are missing.
+    """
+
+    images: bool = field(
+        default=False,
+        metadata={
+            "help": "also of cameras: decodes as many images as LeRobot samples (default: keep the "
+            "statistics of cameras)"
+        },
+    )
+
+    def run(self) -> int:
+        """Compute the statistics and return the exit code."""
+        from proctor.datasets.edit import operations
+
+        return self.edit(
+            lambda source: operations.recompute_statistics(source, pictures=self.images)
+        )

@@ -1,16 +1,14 @@
-"""``proctor data edit``: the words of ``lerobot-edit-dataset``, so that old scripts run."""
+"""``proctor data edit``: the flags of ``lerobot-edit-dataset``, so that existing scripts run."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from proctor.commands import data_info
 from proctor.commands.data_arguments import (
-    ParsedArgs,
     find_dataset,
     parse_episodes,
     parse_mapping,
@@ -18,7 +16,11 @@ from proctor.commands.data_arguments import (
     print_result,
 )
 from proctor.commands.data_edit import merge_into, plan_set_tasks, split_into
-from proctor.commands.data_encode import codec_from_flags
+from proctor.commands.data_encode import DEFAULT_CODEC, EncoderOptions
+from proctor.commands.data_info import DataInfoCommand
+from proctor.config.command import CommandConfig, build_command, command_help
+from proctor.config.flags import flags_of, split_argv
+from proctor.config.help_lines import help_lines
 from proctor.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
@@ -26,125 +28,380 @@ if TYPE_CHECKING:
     from proctor.datasets.edit.destination import Destination
     from proctor.datasets.edit.edit_plan import EditPlan, SourceDataset
 
-_USAGE = """\
-proctor data edit --operation.type=TYPE [--operation.NAME=VALUE ...] --repo_id=ID [--root=DIR]
-                  [--new_repo_id=ID] [--new_root=DIR] [--push_to_hub=true]
+    Plan = Callable[[SourceDataset], EditPlan]
 
-Takes the words of lerobot-edit-dataset. --root and --new_root are the folders of the dataset and of
-the result; without them they lie under $HF_LEROBOT_HOME by their ids. Where both are the same the
-dataset is replaced, and the old one is kept beside it as NAME_old, in the place of an older one.
-
-  delete_episodes         --operation.episode_indices='[1, 2]'
-  split                   --operation.splits='{"train": 0.8, "val": 0.2}'
-  merge                   --operation.repo_ids='[a/b, a/c]' [--operation.roots='[DIR, DIR]']
-  remove_feature          --operation.feature_names='[observation.images.top]'
-  modify_tasks            [--operation.new_task=TEXT] [--operation.episode_tasks='{"0": "TEXT"}']
-  convert_image_to_video  [--operation.rgb_encoder.vcodec=h264 ...] [--operation.output_dir=DIR]
-  reencode_videos         [--operation.rgb_encoder.vcodec=h264 ...] [--operation.overwrite=true]
-  recompute_stats         [--operation.skip_image_video=false] [--operation.overwrite=true]
-  info
-
-Of the encoder: vcodec, crf, g, preset, pix_fmt. What only says how fast LeRobot shall be
-(num_workers, ...) is taken and changes nothing.
-"""
-_OWN = ("repo_id", "root", "new_repo_id", "new_root", "push_to_hub")
-_FOR_SPEED = ("num_workers", "max_episodes_per_batch", "max_frames_per_batch", "encoder_threads")
-_ENCODER = ("vcodec", "crf", "g", "preset", "pix_fmt")
-_NAMES = {
-    "delete_episodes": ("episode_indices",),
-    "split": ("splits",),
-    "merge": ("repo_ids", "roots"),
-    "remove_feature": ("feature_names",),
-    "modify_tasks": ("new_task", "episode_tasks"),
-    "convert_image_to_video": ("output_dir", "episode_indices", *_ENCODER),
-    "reencode_videos": ("overwrite", *_ENCODER),
-    "recompute_stats": ("skip_image_video", "overwrite"),
-    "info": ("show_features",),
-}
-_WITHOUT_BACKUP = ("modify_tasks", "recompute_stats")
-"""What LeRobot changes in place."""
+_SPEED = ("num_workers", "max_episodes_per_batch", "max_frames_per_batch", "encoder_threads")
+"""Flags that set only how fast LeRobot works: accepted with a note."""
+_SPLITS = '{"train": 0.8, "val": 0.2}'
 
 
-@dataclass(frozen=True)
-class _Edit:
-    """One call: its own words, and those of its operation."""
+@dataclass(kw_only=True)
+class Operation:
+    """An edit of ``lerobot-edit-dataset``; its fields are the flags --operation.NAME."""
 
-    type: str
-    own: ParsedArgs
-    operation: ParsedArgs
+    type: ClassVar[str]
+    keeps_backup: ClassVar[bool] = True
+    """Whether LeRobot keeps the dataset that an edit replaces, as NAME_old."""
 
-    def needed(self, name: str, example: str) -> str:
-        if name not in self.operation.flags:
+    def plan(self) -> Plan:
+        """Return the plan of an edit of one dataset into one dataset.
+
+        Raises:
+            UsageError: a flag's value is wrong.
+        """
+        raise NotImplementedError
+
+
+@dataclass(kw_only=True)
+class DeleteEpisodes(Operation):
+    """Delete episodes."""
+
+    type: ClassVar[str] = "delete_episodes"
+    episode_indices: str = field(metadata={"help": "episodes to delete", "placeholder": "'[1, 2]'"})
+
+    def plan(self) -> Plan:
+        """Return the plan that deletes the episodes."""
+        from proctor.datasets.edit import operations
+
+        episodes = parse_episodes(self.episode_indices)
+        return lambda source: operations.delete(source, episodes)
+
+
+@dataclass(kw_only=True)
+class SplitDataset(Operation):
+    """Split a dataset into several."""
+
+    type: ClassVar[str] = "split"
+    splits: str = field(
+        metadata={"help": "share or episodes of every split", "placeholder": f"'{_SPLITS}'"}
+    )
+
+
+@dataclass(kw_only=True)
+class MergeDatasets(Operation):
+    """Merge several datasets into one."""
+
+    type: ClassVar[str] = "merge"
+    repo_ids: str = field(
+        metadata={"help": "ids of the datasets to merge", "placeholder": "'[a/b, a/c]'"}
+    )
+    roots: str = field(
+        default="[]",
+        metadata={
+            "help": "their folders, in the same order; empty: $HF_LEROBOT_HOME/ID",
+            "placeholder": "'[DIR, DIR]'",
+        },
+    )
+
+
+@dataclass(kw_only=True)
+class RemoveFeatures(Operation):
+    """Remove features."""
+
+    type: ClassVar[str] = "remove_feature"
+    feature_names: str = field(
+        metadata={
+            "help": "features to remove",
+            "placeholder": "'[observation.images.top]'",
+        }
+    )
+
+    def plan(self) -> Plan:
+        """Return the plan that removes the features."""
+        from proctor.datasets.edit import operations
+
+        keys = parse_names(self.feature_names)
+        return lambda source: operations.remove_features(source, keys)
+
+
+@dataclass(kw_only=True)
+class ModifyTasks(Operation):
+    """Change the task instruction of episodes."""
+
+    type: ClassVar[str] = "modify_tasks"
+    keeps_backup: ClassVar[bool] = False
+    new_task: str | None = field(
+        default=None,
+        metadata={
+            "help": "instruction of all episodes (default: from episode_tasks only)",
+            "placeholder": "TEXT",
+        },
+    )
+    episode_tasks: str | None = field(
+        default=None,
+        metadata={
+            "help": "instructions by episode; they take precedence over new_task",
+            "placeholder": '\'{"0": "TEXT"}\'',
+        },
+    )
+
+    def plan(self) -> Plan:
+        """Return the plan that changes the instructions."""
+        by_episode: dict[str, Any] = {}
+        if self.episode_tasks is not None:
+            name = "operation.episode_tasks"
+            by_episode = parse_mapping(name, self.episode_tasks, '{"0": "lift the cup"}')
+        if self.new_task is None and not by_episode:
             raise UsageError(
-                f"{self.type} needs --operation.{name} (such as --operation.{name}='{example}')"
+                "modify_tasks needs --operation.new_task or --operation.episode_tasks",
+                code="flag.missing",
             )
-        return self.operation.flags[name]
+        return lambda source: plan_set_tasks(source, self.new_task, None, by_episode)
 
 
-def edit(words: list[str]) -> int:
-    """Run ``proctor data edit`` and return its exit code."""
-    from proctor.config.flags import split_argv
+@dataclass(kw_only=True)
+class EncodeOperation(EncoderOptions, Operation):
+    """An operation that encodes videos."""
 
-    switches = {"help", "push_to_hub", "operation.overwrite", "operation.skip_image_video"}
-    positional, given = split_argv(words, switches)
-    if "help" in given:
-        print(_USAGE, end="")
-        return 0
-    if positional:
-        raise UsageError(f"edit takes flags only, got {positional[0]!r} (proctor data edit --help)")
-    return _run(_edit_of({name.replace("-", "_"): value for name, value in given.items()}))
+    vcodec: str = field(
+        default=DEFAULT_CODEC, metadata={"help": "video encoder, such as libsvtav1, h264, hevc"}
+    )
 
 
-def _edit_of(given: Mapping[str, str]) -> _Edit:
-    """Return what is asked for.
+@dataclass(kw_only=True)
+class ImagesToVideos(EncodeOperation):
+    """Encode the images in tables as videos."""
 
-    Raises:
-        UsageError: a type or a name is not known.
+    type: ClassVar[str] = "convert_image_to_video"
+    output_dir: Path | None = field(
+        default=None,
+        metadata={"help": "folder of the result (default: --new_root)", "placeholder": "DIR"},
+    )
+    episode_indices: str | None = field(
+        default=None,
+        metadata={"help": "episodes to keep (default: all)", "placeholder": "'[1, 2]'"},
+    )
+
+    def plan(self) -> Plan:
+        """Return the plan that encodes the images."""
+        from proctor.datasets.edit import operations
+
+        codec, text = self.encoder(self.vcodec), self.episode_indices or "None"
+        episodes = None if text.lower() in ("none", "null") else parse_episodes(text)
+        return lambda source: operations.to_video(source, codec, episodes)
+
+
+@dataclass(kw_only=True)
+class ReencodeVideos(EncodeOperation):
+    """Encode all videos again."""
+
+    type: ClassVar[str] = "reencode_videos"
+    overwrite: bool = field(
+        default=False,
+        metadata={"help": "replace the dataset instead of writing NAME_reencoded beside it"},
+    )
+
+    def plan(self) -> Plan:
+        """Return the plan that encodes the videos."""
+        from proctor.datasets.edit import operations
+
+        codec = self.encoder(self.vcodec)
+        return lambda source: operations.reencode(source, [], codec)
+
+
+@dataclass(kw_only=True)
+class RecomputeStats(Operation):
+    """Compute the statistics again."""
+
+    type: ClassVar[str] = "recompute_stats"
+    keeps_backup: ClassVar[bool] = False
+    skip_image_video: bool = field(
+        default=True, metadata={"help": "false: also compute the statistics of cameras"}
+    )
+    overwrite: bool = field(
+        default=False, metadata={"help": "has no effect: --new_root decides where the result goes"}
+    )
+
+    def plan(self) -> Plan:
+        """Return the plan that computes the statistics."""
+        from proctor.datasets.edit import operations
+
+        cameras = not self.skip_image_video
+        return lambda source: operations.recompute_statistics(source, pictures=cameras)
+
+
+@dataclass(kw_only=True)
+class ShowInfo(Operation):
+    """Print what ``proctor data info`` prints."""
+
+    type: ClassVar[str] = "info"
+    show_features: bool = field(
+        default=True, metadata={"help": "has no effect: features are always printed"}
+    )
+
+
+OPERATIONS: dict[str, type[Operation]] = {
+    cls.type: cls
+    for cls in (
+        DeleteEpisodes,
+        SplitDataset,
+        MergeDatasets,
+        RemoveFeatures,
+        ModifyTasks,
+        ImagesToVideos,
+        ReencodeVideos,
+        RecomputeStats,
+        ShowInfo,
+    )
+}
+
+
+@dataclass(kw_only=True)
+class DataEditCommand(CommandConfig):
+    """Run the same edits with the flags of lerobot-edit-dataset.
+
+    Without --root and --new_root, datasets are found under $HF_LEROBOT_HOME by their ids. If the
+    result's folder is the dataset's own, the dataset is replaced. The old dataset is then kept
+    beside it as NAME_old, and replaces an older NAME_old. Encoder flags may also be written
+    --operation.rgb_encoder.NAME. Flags that only set LeRobot's speed (num_workers, ...) are
+    accepted and have no effect.
     """
-    kind = given.get("operation.type")
-    if kind not in _NAMES:
-        hint = did_you_mean(kind, _NAMES) if kind else ""
-        asked = f"unknown operation {kind!r}" if kind else "which operation? --operation.type=TYPE"
-        raise UsageError(f"{asked}{hint} (TYPE: {', '.join(_NAMES)})")
-    own: dict[str, str] = {}
-    operation: dict[str, str] = {}
-    for name, value in given.items():
-        inner = name.removeprefix("operation.").removeprefix("rgb_encoder.")
-        if name in _OWN:
-            own[name] = value
-        elif name.startswith("operation.") and inner in _NAMES[kind]:
-            operation["codec" if inner == "vcodec" else inner] = value
-        elif inner in _FOR_SPEED:
-            print(f"--{name} changes nothing here", file=sys.stderr)
-        elif name != "operation.type":
-            known = [*_OWN, *(f"operation.{word}" for word in _NAMES[kind])]
-            hint = did_you_mean(f"--{name}", [f"--{word}" for word in known]).replace("'", "")
-            raise UsageError(f"{kind} has no flag --{name}{hint}")
-    return _Edit(kind, ParsedArgs("edit", [], own), ParsedArgs(kind, [], operation))
+
+    operation: Operation = field(metadata={"help": "the edit"})
+    repo_id: str | None = field(
+        default=None, metadata={"help": "id of the dataset: user/name", "placeholder": "ID"}
+    )
+    root: str | None = field(
+        default=None,
+        metadata={
+            "help": "folder of the dataset (default: $HF_LEROBOT_HOME/ID)",
+            "placeholder": "DIR",
+        },
+    )
+    new_repo_id: str | None = field(
+        default=None,
+        metadata={"help": "id of the result (default: the dataset's)", "placeholder": "ID"},
+    )
+    new_root: Path | None = field(
+        default=None,
+        metadata={
+            "help": "folder of the result (default: $HF_LEROBOT_HOME/NEW_ID, or the dataset's)",
+            "placeholder": "DIR",
+        },
+    )
+    push_to_hub: bool = field(
+        default=False, metadata={"help": "upload the result to the Hub under its id"}
+    )
+
+    @classmethod
+    def parse(cls, prog: str, words: Sequence[str]) -> DataEditCommand | None:
+        """Build the command from LeRobot's spellings; print the help for ``--help``.
+
+        Raises:
+            UsageError: an unknown operation or flag, or a wrong value.
+        """
+        switches = {"help", "push_to_hub", "operation.overwrite", "operation.skip_image_video"}
+        positional, given = split_argv(list(words), switches)
+        if "help" in given:
+            print(cls.help(prog), end="")
+            return None
+        flags: dict[str, str] = {}
+        for written, value in given.items():
+            name = written.replace("-", "_").replace("operation.rgb_encoder.", "operation.")
+            if name.removeprefix("operation.") in _SPEED:
+                print(f"--{written} changes nothing here", file=sys.stderr)
+            elif name in flags:
+                raise UsageError(f"--{name} is given twice", code="flag.duplicate")
+            else:
+                flags[name] = value
+        if positional:
+            raise UsageError(
+                f"{prog} takes flags only, got {positional[0]!r} (see {prog} --help)",
+                code="argument.count",
+            )
+        return build_command(cls, prog, (), flags, {"operation": _operation_class(flags)})
+
+    @classmethod
+    def help(cls, prog: str) -> str:
+        """Return the flags of the command and those of every operation."""
+        lines = [command_help(cls, f"{prog} --operation.type=TYPE", {"operation": None})]
+        for name, operation in OPERATIONS.items():
+            lines += [f"--operation.type={name}", *help_lines(flags_of(operation, "operation."))]
+        return "\n".join(lines) + "\n"
+
+    def run(self) -> int:
+        """Run the operation and return the exit code."""
+        operation = self.operation
+        if isinstance(operation, ShowInfo):
+            return DataInfoCommand(dataset=str(self._source())).run()
+        if isinstance(operation, MergeDatasets):
+            made = [(self.new_repo_id, self._merge(operation))]
+        elif isinstance(operation, SplitDataset):
+            splits = parse_mapping("operation.splits", operation.splits, _SPLITS)
+            built = split_into(self._source(), splits, self.new_root)
+            made = [(self.repo_id and f"{self.repo_id}_{name}", one) for name, one in built.items()]
+        else:
+            made = [(self.new_repo_id or self.repo_id, self._edit(operation))]
+        for _, built_one in made:
+            print_result(built_one)
+        if self.push_to_hub:
+            _push(made)
+        return 0
+
+    def _merge(self, operation: MergeDatasets) -> BuiltDataset:
+        repos = parse_names(operation.repo_ids)
+        roots = parse_names(operation.roots) or repos
+        if len(roots) != len(repos):
+            raise UsageError(
+                f"--operation.roots: {len(repos)} repo_ids need as many roots, got {len(roots)}",
+                code="flag.conflict",
+            )
+        return merge_into([find_dataset(name) for name in roots], self._new_root(None))
+
+    def _edit(self, operation: Operation) -> BuiltDataset:
+        from proctor.datasets.edit.build import edit
+
+        root = self._source()
+        return edit(root, self._destination(root), operation.plan())
+
+    def _source(self) -> Path:
+        """Return the folder of the dataset to edit."""
+        name = self.repo_id if self.root is None else self.root
+        if name is None:
+            raise UsageError("which dataset? --repo_id=ID, --root=DIR", code="flag.missing")
+        return find_dataset(name)
+
+    def _destination(self, root: Path) -> Destination:
+        """Return where the result goes: in place, as in LeRobot, unless a flag says otherwise."""
+        from proctor.datasets.edit.destination import in_place_destination, new_destination
+
+        default, operation = root, self.operation
+        if isinstance(operation, ReencodeVideos) and not operation.overwrite:
+            default = root.resolve().with_name(f"{root.resolve().name}_reencoded")
+        target = self._new_root(default)
+        if target.resolve() == root.resolve():
+            return in_place_destination(root, keep_old=operation.keeps_backup)
+        return new_destination(target)
+
+    def _new_root(self, default: Path | None) -> Path:
+        from proctor.datasets.source import lerobot_home
+
+        folder = self.new_root
+        if folder is None and isinstance(self.operation, ImagesToVideos):
+            folder = self.operation.output_dir
+        if folder is not None:
+            return folder
+        if self.new_repo_id is not None:
+            return lerobot_home() / self.new_repo_id
+        if default is None:
+            raise UsageError(
+                f"{self.operation.type} needs --new_repo_id=ID or --new_root=DIR for its result",
+                code="flag.missing",
+            )
+        return default
 
 
-def _run(asked: _Edit) -> int:
-    from proctor.config.flags import path_of
-
-    if asked.type == "info":  # which always shows features
-        return data_info.run([str(_source(asked))])
-    made: list[tuple[str | None, BuiltDataset]]
-    if asked.type == "merge":
-        made = [(asked.own.flags.get("new_repo_id"), _merged(asked))]
-    elif asked.type == "split":
-        example = '{"train": 0.8, "val": 0.2}'
-        splits = parse_mapping("operation.splits", asked.needed("splits", example), example)
-        base = asked.own.flags.get("new_root")
-        built = split_into(_source(asked), splits, None if base is None else path_of(base))
-        repo = asked.own.flags.get("repo_id")
-        made = [(repo and f"{repo}_{name}", one) for name, one in built.items()]
-    else:
-        made = [_edited(asked)]
-    for _, built_one in made:
-        print_result(built_one)
-    if asked.own.switch("push_to_hub"):
-        _push(made)
-    return 0
+def _operation_class(flags: dict[str, str]) -> type[Operation]:
+    """Take --operation.type out of ``flags`` and return its class."""
+    name = flags.pop("operation.type", None)
+    if name not in OPERATIONS:
+        hint = did_you_mean(name, OPERATIONS) if name else ""
+        asked = f"unknown operation {name!r}" if name else "which operation? --operation.type=TYPE"
+        raise UsageError(
+            f"{asked}{hint} (TYPE: {', '.join(OPERATIONS)})",
+            code="flag.invalid-value" if name else "flag.missing",
+        )
+    return OPERATIONS[name]
 
 
 def _push(made: list[tuple[str | None, BuiltDataset]]) -> None:
@@ -152,121 +409,8 @@ def _push(made: list[tuple[str | None, BuiltDataset]]) -> None:
 
     for repo, built in made:
         if repo is None:
-            raise UsageError("--push_to_hub needs the id of the result: --new_repo_id or --repo_id")
+            raise UsageError(
+                "--push_to_hub needs the id of the result: --new_repo_id or --repo_id",
+                code="flag.missing",
+            )
         print(push(built.root, repo))
-
-
-def _merged(asked: _Edit) -> BuiltDataset:
-    repos = parse_names(asked.needed("repo_ids", "[a/b, a/c]"))
-    roots = parse_names(asked.operation.flags.get("roots", "[]")) or repos
-    if len(roots) != len(repos):
-        raise UsageError(f"{len(repos)} repo_ids and {len(roots)} roots: one of each a dataset")
-    return merge_into([find_dataset(name) for name in roots], _new_root(asked, None))
-
-
-def _edited(asked: _Edit) -> tuple[str | None, BuiltDataset]:
-    from proctor.datasets.edit.build import edit as make
-
-    root = _source(asked)
-    own = asked.own.flags
-    built = make(root, _place(asked, root), _RECIPES[asked.type](asked))
-    return own.get("new_repo_id", own.get("repo_id")), built
-
-
-def _source(asked: _Edit) -> Path:
-    """Return the folder of the dataset that is edited."""
-    name = asked.own.flags.get("root", asked.own.flags.get("repo_id"))
-    if name is None:
-        raise UsageError("which dataset? --repo_id=ID, --root=DIR")
-    return find_dataset(name)
-
-
-def _place(asked: _Edit, root: Path) -> Destination:
-    """Return where the result goes: by LeRobot's rules, the same folder if no other is named."""
-    from proctor.datasets.edit.destination import in_place_destination, new_destination
-
-    default = root
-    if asked.type == "reencode_videos" and not asked.operation.switch("overwrite"):
-        default = root.resolve().with_name(f"{root.resolve().name}_reencoded")
-    target = _new_root(asked, default)
-    if target.resolve() == root.resolve():
-        return in_place_destination(root, keep_old=asked.type not in _WITHOUT_BACKUP)
-    return new_destination(target)
-
-
-def _new_root(asked: _Edit, default: Path | None) -> Path:
-    from proctor.config.flags import path_of
-    from proctor.datasets.source import lerobot_home
-
-    folder = asked.own.flags.get("new_root", asked.operation.flags.get("output_dir"))
-    if folder is not None:
-        return path_of(folder)
-    if "new_repo_id" in asked.own.flags:
-        return lerobot_home() / asked.own.flags["new_repo_id"]
-    if default is None:
-        raise UsageError(f"{asked.type} needs --new_repo_id=ID or --new_root=DIR for its result")
-    return default
-
-
-Make = Callable[["SourceDataset"], "EditPlan"]
-
-
-def _delete(asked: _Edit) -> Make:
-    from proctor.datasets.edit import operations
-
-    episodes = parse_episodes(asked.needed("episode_indices", "[1, 2]"))
-    return lambda source: operations.delete(source, episodes)
-
-
-def _remove(asked: _Edit) -> Make:
-    from proctor.datasets.edit import operations
-
-    keys = parse_names(asked.needed("feature_names", "[observation.images.top]"))
-    return lambda source: operations.remove_features(source, keys)
-
-
-def _modify_tasks(asked: _Edit) -> Make:
-    task = asked.operation.flags.get("new_task")
-    some: dict[str, Any] = {}
-    if "episode_tasks" in asked.operation.flags:
-        text = asked.operation.flags["episode_tasks"]
-        some = parse_mapping("operation.episode_tasks", text, '{"0": "lift the cup"}')
-    if task is None and not some:
-        raise UsageError("modify_tasks needs --operation.new_task or --operation.episode_tasks")
-    return lambda source: plan_set_tasks(source, task, None, some)
-
-
-def _to_video(asked: _Edit) -> Make:
-    from proctor.datasets.edit import operations
-
-    codec, text = (
-        codec_from_flags(asked.operation),
-        asked.operation.flags.get("episode_indices", "None"),
-    )
-    episodes = None if text.lower() in ("none", "null") else parse_episodes(text)
-    return lambda source: operations.to_video(source, codec, episodes)
-
-
-def _reencode(asked: _Edit) -> Make:
-    from proctor.datasets.edit import operations
-
-    codec = codec_from_flags(asked.operation)
-    return lambda source: operations.reencode(source, [], codec)
-
-
-def _recount(asked: _Edit) -> Make:
-    from proctor.datasets.edit import operations
-
-    given = asked.operation
-    pictures = "skip_image_video" in given.flags and not given.switch("skip_image_video")
-    return lambda source: operations.recompute_statistics(source, pictures=pictures)
-
-
-_RECIPES: dict[str, Callable[[_Edit], Make]] = {
-    "delete_episodes": _delete,
-    "remove_feature": _remove,
-    "modify_tasks": _modify_tasks,
-    "convert_image_to_video": _to_video,
-    "reencode_videos": _reencode,
-    "recompute_stats": _recount,
-}

@@ -2,119 +2,152 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from proctor.commands.data_arguments import ParsedArgs, parse_args, parse_episodes
-from proctor.commands.serve_pages import port_of, serve_until_interrupted
+from proctor.commands.data_arguments import (
+    EPISODES,
+    DatasetCommand,
+    find_dataset,
+    parse_episodes,
+)
+from proctor.commands.serve_pages import HOST, LOCAL_HOST, PORT, serve_until_interrupted
+from proctor.config.bounds import between
 from proctor.errors import UsageError
 
 if TYPE_CHECKING:
     from proctor.report.dataset_facts import DatasetFacts
 
-_USAGE = """\
-proctor data view DATASET [--port=8643] [--host=127.0.0.1]
-proctor data view DATASET --html=FILE [--episodes=0,3,5-9] [--pictures] [--max_mb=30]
-proctor data view DATASET --rerun=FILE.rrd [--episodes=0,3,5-9]
-
-Serves a page of a dataset until Ctrl-C: its episodes, their videos in step with plots of state,
-action and all other numbers, statistics. On another host than this machine's own address, the
-printed address has a token.
-
-  --html=FILE
-      write the page as one file that any browser shows without a network
-  --rerun=FILE.rrd
-      write the episodes for Rerun's viewer (rerun FILE.rrd); needs proctor[rerun]
-  --episodes=0,3,5-9
-      which episodes go into the file (default: the first three)
-  --pictures
-      put single pictures into the page instead of videos, for browsers that do not play them
-  --max_mb=30
-      megabytes of videos and pictures in the page; a video that is too large becomes pictures
-"""
-_FLAGS = ("port", "host", "html", "rerun", "episodes", "max_mb")
 _FIRST = 3
 _MOST_MB = 2000
 
 
-def run(words: list[str]) -> int:
-    """Run the verb and return its exit code."""
-    from proctor.config.flags import path_of
+@dataclass(kw_only=True)
+class DataViewCommand(DatasetCommand):
+    """Show a dataset in the browser, as one HTML file, or in Rerun.
 
-    given = parse_args("view", _USAGE, words, _FLAGS, switches=("pictures",))
-    if given is None:
-        return 0
-    flags = given.flags
-    _check_together(flags)
-    from proctor.report.dataset_facts import read_facts
-
-    facts = read_facts(given.dataset())
-    if "html" in flags:
-        return _write_html(facts, path_of(flags["html"]), given)
-    if "rerun" in flags:
-        return _write_rerun(facts, path_of(flags["rerun"]), flags)
-    return _serve(facts, flags)
-
-
-def _check_together(flags: Mapping[str, str]) -> None:
-    """Refuse flags that would do nothing."""
-    if "html" in flags and "rerun" in flags:
-        raise UsageError("view writes one file at a time: --html or --rerun")
-    needs = {"pictures": "html", "max_mb": "html", "host": "", "port": ""}
-    for name, other in needs.items():
-        if name in flags and (other not in flags if other else {"html", "rerun"} & flags.keys()):
-            which = f"--{other} only" if other else "the served page only"
-            raise UsageError(f"--{name} is for {which}")
-    if "episodes" in flags and not {"html", "rerun"} & flags.keys():
-        raise UsageError("--episodes is for --html and --rerun; the served page has all of them")
-
-
-def _chosen(facts: DatasetFacts, flags: Mapping[str, str]) -> list[int]:
-    """Return the episodes that go into a file.
-
-    Raises:
-        UsageError: one of them is none of the dataset's, or there are none.
+    Without --html and --rerun, serves a page until Ctrl-C: episodes, their videos in step with
+    plots of states, actions and all other values, and statistics.
     """
-    total = len(facts.episodes)
-    if total == 0:
-        raise UsageError(f"{facts.root} has no episodes to show")
-    if "episodes" not in flags:
-        return list(range(min(_FIRST, total)))
-    chosen = sorted(set(parse_episodes(flags["episodes"])))
-    if chosen[-1] >= total:
-        raise UsageError(f"{facts.root} has no episode {chosen[-1]} (choose 0-{total - 1})")
-    return chosen
 
+    html: Path | None = field(
+        default=None,
+        metadata={
+            "help": "write the page as one file, which any browser shows offline",
+            "placeholder": "FILE",
+        },
+    )
+    rerun: Path | None = field(
+        default=None,
+        metadata={
+            "help": "write the episodes for Rerun's viewer (rerun FILE.rrd); needs proctor[rerun]",
+            "placeholder": "FILE.rrd",
+        },
+    )
+    episodes: str | None = field(
+        default=None,
+        metadata={
+            "help": f"with --html or --rerun: episodes in the file (default: the first {_FIRST})",
+            "placeholder": EPISODES,
+        },
+    )
+    pictures: bool = field(
+        default=False,
+        metadata={
+            "help": "with --html: embed single images instead of videos, for browsers that cannot "
+            "play the codec"
+        },
+    )
+    max_mb: int | None = field(
+        default=None,
+        metadata={
+            "help": "with --html: megabytes of videos and images in the file; a video that is too "
+            "large becomes images (default: 30)"
+        },
+    )
+    port: int | None = field(
+        default=None, metadata=PORT | {"help": f"{PORT['help']} (default: 8643)"}
+    )
+    host: str | None = field(
+        default=None, metadata=HOST | {"help": f"{HOST['help']} (default: {LOCAL_HOST})"}
+    )
 
-def _write_html(facts: DatasetFacts, output: Path, given: ParsedArgs) -> int:
-    from proctor.report.dataset_page import PageLimits, write_dataset_page
-    from proctor.report.dataset_tables import size_text
+    def validate(self) -> None:
+        """Refuse flags that would have no effect, and numbers out of range.
 
-    text = given.flags.get("max_mb", "30")
-    if not text.isdecimal() or len(text) > 4 or not 1 <= int(text) <= _MOST_MB:
-        raise UsageError(f"--max_mb must be a number from 1 to {_MOST_MB}, got {text!r}")
-    bounds = PageLimits(int(text) * 1_000_000, given.switch("pictures"))
-    chosen = _chosen(facts, given.flags)
-    write_dataset_page(facts, output, chosen, bounds)
-    size = size_text(output.stat().st_size)
-    print(f"page: {output} ({len(chosen)} of {len(facts.episodes)} episodes, {size})")
-    return 0
+        Raises:
+            UsageError: naming the flag.
+        """
+        if self.html is not None and self.rerun is not None:
+            raise UsageError(
+                "--html and --rerun: give one of them, a call writes one file",
+                code="flag.conflict",
+            )
+        to_file = self.html is not None or self.rerun is not None
+        for name, is_set, allowed, where in (
+            ("pictures", self.pictures, self.html is not None, "--html only"),
+            ("max_mb", self.max_mb is not None, self.html is not None, "--html only"),
+            ("port", self.port is not None, not to_file, "the served page only"),
+            ("host", self.host is not None, not to_file, "the served page only"),
+            ("episodes", self.episodes is not None, to_file, "--html and --rerun only"),
+        ):
+            if is_set and not allowed:
+                raise UsageError(f"--{name} is for {where}", code="flag.conflict")
+        between("max_mb", 30 if self.max_mb is None else self.max_mb, 1, _MOST_MB)
+        between("port", self.port or 0, 0, 65535)
 
+    def run(self) -> int:
+        """Serve the page or write the file, and return the exit code."""
+        from proctor.report.dataset_facts import read_facts
 
-def _write_rerun(facts: DatasetFacts, output: Path, flags: Mapping[str, str]) -> int:
-    from proctor.report.dataset_rerun import write_rerun
+        facts = read_facts(find_dataset(self.dataset))
+        if self.html is not None:
+            return self._write_html(facts, self.html)
+        if self.rerun is not None:
+            return self._write_rerun(facts, self.rerun)
+        from proctor.report.dataset_site import DatasetSite
+        from proctor.report.serve import PageServer
 
-    chosen = _chosen(facts, flags)
-    write_rerun(facts, output, chosen)
-    print(f"rerun: {output} ({len(chosen)} of {len(facts.episodes)} episodes)")
-    return 0
+        port = 8643 if self.port is None else self.port
+        server = PageServer(DatasetSite(facts), self.host or LOCAL_HOST, port)
+        return serve_until_interrupted(server)
 
+    def _episodes_of(self, facts: DatasetFacts) -> list[int]:
+        """Return the episodes that go into a file.
 
-def _serve(facts: DatasetFacts, flags: Mapping[str, str]) -> int:
-    from proctor.report.dataset_site import DatasetSite
-    from proctor.report.serve import PageServer
+        Raises:
+            UsageError: the dataset has no episodes, or not the requested ones.
+        """
+        total = len(facts.episodes)
+        if total == 0:
+            raise UsageError(f"{facts.root} has no episodes to show", code="dataset.empty")
+        if self.episodes is None:
+            return list(range(min(_FIRST, total)))
+        chosen = sorted(set(parse_episodes(self.episodes)))
+        if chosen[-1] >= total:
+            raise UsageError(
+                f"--episodes: {facts.root} has no episode {chosen[-1]} (choose 0-{total - 1})",
+                code="dataset.unknown-episode",
+            )
+        return chosen
 
-    port = port_of(flags.get("port", "8643"))
-    site = DatasetSite(facts)
-    return serve_until_interrupted(PageServer(site, flags.get("host", "127.0.0.1"), port))
+    def _write_html(self, facts: DatasetFacts, output: Path) -> int:
+        from proctor.report.dataset_page import PageLimits, write_dataset_page
+        from proctor.report.dataset_tables import size_text
+
+        megabytes = 30 if self.max_mb is None else self.max_mb
+        chosen = self._episodes_of(facts)
+        limits = PageLimits(megabytes * 1_000_000, self.pictures)
+        write_dataset_page(facts, output, chosen, limits)
+        size = size_text(output.stat().st_size)
+        print(f"page: {output} ({len(chosen)} of {len(facts.episodes)} episodes, {size})")
+        return 0
+
+    def _write_rerun(self, facts: DatasetFacts, output: Path) -> int:
+        from proctor.report.dataset_rerun import write_rerun
+
+        chosen = self._episodes_of(facts)
+        write_rerun(facts, output, chosen)
+        print(f"rerun: {output} ({len(chosen)} of {len(facts.episodes)} episodes)")
+        return 0

@@ -1,28 +1,36 @@
-"""``proctor info``: the facts one asks for in every bug report."""
+"""``proctor info``: versions and hardware, for bug reports."""
 
 from __future__ import annotations
 
 import os
 import platform
 import re
+from dataclasses import dataclass
 from importlib import metadata
 
 from proctor import plugins
-from proctor.errors import UsageError
+from proctor.config.command import CommandConfig, run_command
 from proctor.system.platform_info import installed_version, usable_cores
 from proctor.version import __version__
 
 
+@dataclass(kw_only=True)
+class InfoCommand(CommandConfig):
+    """Print versions, cores, graphics, devices and extras of this machine.
+
+    Include the output in bug reports.
+    """
+
+    def run(self) -> int:
+        """Print the lines and return the exit code."""
+        for line in info_lines():
+            print(line)
+        return 0
+
+
 def run(words: list[str]) -> int:
     """Run the command and return its exit code."""
-    if words == ["--help"]:
-        print("proctor info: prints versions, cores, graphics and extras found on this machine")
-        return 0
-    if words:
-        raise UsageError(f"info takes no arguments, got {words[0]!r}")
-    for line in info_lines():
-        print(line)
-    return 0
+    return run_command(InfoCommand, "proctor info", words)
 
 
 def info_lines() -> list[str]:

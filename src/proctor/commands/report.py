@@ -1,71 +1,83 @@
-"""``proctor report``: write the page of a run or a training."""
+"""``proctor report``: write the page of a run or a training, or its results as a table."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from proctor.errors import UsageError, did_you_mean
+from proctor.config.command import CommandConfig, argument, run_command
 
-_USAGE = """\
-proctor report RUN [--output=FILE] [--csv[=FILE]] [--markdown[=FILE]]
+_FILES = {"csv": "episodes.csv", "markdown": "report.md"}
 
-Writes the page of a run or a training, finished or not: RUN/report.html, or FILE. It is one file
-that any browser shows without a network; videos stay in the run folder.
 
-  --csv        the episodes, a line each, to RUN/episodes.csv; --csv=- prints them
-  --markdown   the results as a table, to RUN/report.md; --markdown=- prints it
+@dataclass(kw_only=True)
+class ReportCommand(CommandConfig):
+    """Write the page of a run or a training, finished or not.
 
-With one of these and without --output no page is written.
-"""
-_TABLES = {"csv": "episodes.csv", "markdown": "report.md"}
+    The page is one file that any browser shows offline; videos stay in the run folder. With --csv
+    or --markdown and without --output, no page is written.
+    """
+
+    folder: Path = field(metadata=argument("RUN", "folder of the run or the training"))
+    output: Path | None = field(
+        default=None,
+        metadata={"help": "file of the page (default: RUN/report.html)", "placeholder": "FILE"},
+    )
+    csv: str | None = field(
+        default=None,
+        metadata={
+            "help": "write one line per episode to FILE (without a value: RUN/episodes.csv; -: "
+            "standard output)",
+            "placeholder": "FILE",
+            "optional_value": True,
+        },
+    )
+    markdown: str | None = field(
+        default=None,
+        metadata={
+            "help": "write the results as a table to FILE (without a value: RUN/report.md; -: "
+            "standard output)",
+            "placeholder": "FILE",
+            "optional_value": True,
+        },
+    )
+
+    def run(self) -> int:
+        """Write the requested files and return the exit code."""
+        tables = {"csv": self.csv, "markdown": self.markdown}
+        asked = {name: target for name, target in tables.items() if target is not None}
+        if asked:
+            self._write_tables(asked)
+        if self.output is not None or not asked:
+            self._write_page()
+        return 0
+
+    def _write_page(self) -> None:
+        from proctor.report.page import write_page
+        from proctor.report.training_page import write_training_page
+        from proctor.runs.training import RECORD_FILE
+
+        write = write_training_page if (self.folder / RECORD_FILE).is_file() else write_page
+        print(f"report: {write(self.folder, self.output)}")
+
+    def _write_tables(self, tables: dict[str, str]) -> None:
+        """Write every table to its target; ``-`` prints the table and no other line."""
+        from proctor.config.flags import path_of
+        from proctor.report.run import load_run
+        from proctor.runs.folder import write_run_file
+
+        results = load_run(self.folder)
+        texts = {"csv": results.to_csv, "markdown": results.to_markdown}
+        for name, target in tables.items():
+            if target == "-":
+                print(texts[name](), end="")
+                continue
+            by_default = target.lower() == "true"
+            path = self.folder / _FILES[name] if by_default else path_of(target)
+            write_run_file(path, texts[name]())
+            print(f"{name}: {path}")
 
 
 def run(words: list[str]) -> int:
     """Run the command and return its exit code."""
-    from proctor.config.flags import path_of, split_argv
-
-    positional, flags = split_argv(words, {"help", *_TABLES})
-    if "help" in flags:
-        print(_USAGE, end="")
-        return 0
-    output = flags.pop("output", None)
-    tables = {name: flags.pop(name) for name in _TABLES if name in flags}
-    if flags:
-        name = next(iter(flags))
-        near = did_you_mean(name, ["output", *_TABLES])
-        raise UsageError(f"unknown flag --{name}{near} (report takes --output, --csv, --markdown)")
-    if len(positional) != 1:
-        raise UsageError("report takes one run folder: proctor report RUN")
-    folder = path_of(positional[0])
-    if tables:
-        _write_tables(folder, tables)
-    if output is not None or not tables:
-        _write_page(folder, None if output is None else path_of(output))
-    return 0
-
-
-def _write_page(folder: Path, output: Path | None) -> None:
-    from proctor.report.page import write_page
-    from proctor.report.training_page import write_training_page
-    from proctor.runs.training import RECORD_FILE
-
-    write = write_training_page if (folder / RECORD_FILE).is_file() else write_page
-    print(f"report: {write(folder, output)}")
-
-
-def _write_tables(folder: Path, tables: Mapping[str, str]) -> None:
-    """Write or print what was asked for; ``-`` prints it, and nothing else."""
-    from proctor.config.flags import path_of
-    from proctor.report.run import load_run
-    from proctor.runs.folder import write_run_file
-
-    results = load_run(folder)
-    texts = {"csv": results.to_csv, "markdown": results.to_markdown}
-    for name, given in tables.items():
-        if given == "-":
-            print(texts[name](), end="")
-            continue
-        path = folder / _TABLES[name] if given.lower() == "true" else path_of(given)
-        write_run_file(path, texts[name]())
-        print(f"{name}: {path}")
+    return run_command(ReportCommand, "proctor report", words)

@@ -1,28 +1,22 @@
-"""Pages served by a command until Ctrl-C."""
+"""Flags and the loop of commands that serve pages until Ctrl-C."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from proctor.errors import UsageError
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from proctor.report.serve import PageServer
 
-
-def port_of(text: str) -> int:
-    """Return the port that ``--port`` names.
-
-    Raises:
-        UsageError: it is none.
-    """
-    if not text.isdecimal() or len(text) > 5 or int(text) > 65535:
-        raise UsageError(f"--port must be a number from 0 to 65535, got {text!r}")
-    return int(text)
+HOST: dict[str, Any] = {
+    "help": "address to serve on; for an address that other machines reach, the printed URL "
+    "contains a token"
+}
+PORT: dict[str, Any] = {"help": "TCP port to serve on; 0: any free port"}
+LOCAL_HOST = "127.0.0.1"
 
 
 def serve_until_interrupted(server: PageServer) -> int:
-    """Say where the pages are, serve them until Ctrl-C, and return the exit code."""
+    """Print the URL, serve pages until Ctrl-C, and return the exit code."""
     print(f"{server.url}  (Ctrl-C ends it)", flush=True)
     try:
         server.serve_forever()

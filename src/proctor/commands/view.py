@@ -2,30 +2,47 @@
 
 from __future__ import annotations
 
-from proctor.commands.serve_pages import port_of, serve_until_interrupted
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from proctor.commands.serve_pages import HOST, LOCAL_HOST, PORT, serve_until_interrupted
+from proctor.config.bounds import between
+from proctor.config.command import CommandConfig, argument, run_command
 from proctor.errors import UsageError
 
-_USAGE = """\
-proctor view FOLDER [--port=8642] [--host=127.0.0.1]
 
-Serves the runs and trainings in and below FOLDER until Ctrl-C: a list, and the page of each, which
-follows one that is going on. On another host than this machine's own address, the
-printed address has a token.
-"""
+@dataclass(kw_only=True)
+class ViewCommand(CommandConfig):
+    """Show runs in the browser: a list, and the page of each.
+
+    Serves the runs and trainings in and below FOLDER until Ctrl-C. Pages of active runs follow
+    their progress.
+    """
+
+    folder: Path = field(metadata=argument("FOLDER", "folder that contains runs, such as outputs"))
+    port: int = field(default=8642, metadata=PORT)
+    host: str = field(default=LOCAL_HOST, metadata=HOST)
+
+    def validate(self) -> None:
+        """Refuse an invalid port and a folder that does not exist.
+
+        Raises:
+            UsageError: naming it.
+        """
+        between("port", self.port, 0, 65535)
+        if not self.folder.is_dir():
+            raise UsageError(
+                f"{self.folder}: no such folder; give a folder that contains runs",
+                code="run.not-found",
+            )
+
+    def run(self) -> int:
+        """Serve the pages and return the exit code."""
+        from proctor.report.serve import RunServer
+
+        return serve_until_interrupted(RunServer(self.folder, self.host, self.port))
 
 
 def run(words: list[str]) -> int:
     """Run the command and return its exit code."""
-    from proctor.config.flags import path_of, split_argv
-    from proctor.report.serve import RunServer
-
-    positional, flags = split_argv(words, {"help"})
-    if "help" in flags:
-        print(_USAGE, end="")
-        return 0
-    host, port = flags.pop("host", "127.0.0.1"), flags.pop("port", "8642")
-    if flags:
-        raise UsageError(f"unknown flag --{next(iter(flags))} (view takes --port and --host)")
-    if len(positional) != 1 or not path_of(positional[0]).is_dir():
-        raise UsageError("view takes one folder that holds runs: proctor view outputs")
-    return serve_until_interrupted(RunServer(path_of(positional[0]), host, port_of(port)))
+    return run_command(ViewCommand, "proctor view", words)

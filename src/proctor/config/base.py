@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from proctor.benchmarks.base import BenchmarkConfig
+from proctor.config.bounds import at_least, between
 from proctor.config.lerobot_evaluation import OF_ENVIRONMENTS, OF_POLICIES
-from proctor.config.sections import RolloutConfig, at_least, between
+from proctor.config.sections import RolloutConfig
 from proctor.errors import UsageError
 from proctor.fingerprint import PRESENTATION, ConfigUse, is_flag, to_json
 from proctor.lerobot_flags import LerobotFlag

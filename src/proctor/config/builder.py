@@ -40,7 +40,7 @@ def build(cls: type[ConfigT], settings: Mapping[str, Any]) -> ConfigT:
     maps = {flag.name for flag in flags if flag.container is dict} | foreign.keys()
     values, notes = split_lerobot_flags(_values(cls, settings, flags, (maps, open_fields)), foreign)
     values = _gathered(values, {flag.name for flag in flags}, open_fields)
-    check_known(values, flags, ())
+    check_known(values, {flag.name for flag in flags})
     config = decode(cls, values, sections=classes, use=cls.use)
     config.notes = notes
     read_secrets(config)
@@ -58,7 +58,7 @@ def benchmark_config_from(settings: Mapping[str, Any]) -> BenchmarkConfig:
     flags = flags_of(config_class, "env.")
     whole = {flag.name for flag in flags if flag.container is dict}
     values = flatten({"env": settings}, lambda name, value: name not in whole)
-    check_known(values, flags, ())
+    check_known(values, {flag.name for flag in flags})
     return decode(config_class, values, "env.")
 
 

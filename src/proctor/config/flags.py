@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -35,6 +35,8 @@ T = TypeVar("T")
 Sections = Mapping[str, type[Any] | None]
 """The class of a section, where another than the declared one is chosen; None: it is left out."""
 _AS_DECLARED: Sections = MappingProxyType({})
+ARGUMENT = "argument"
+"""Metadata key of fields that are positional arguments (``config/command``), not flags."""
 _LONGEST_PATH, _LONGEST_NAME = 3500, 240
 """Linux takes 4096 and 255 bytes; the files of a run need some of them."""
 
@@ -52,6 +54,15 @@ class Flag:
     alias_help: str = ""
     names: bool = False
     """A text of names, such as ``a,b``."""
+    placeholder: str = ""
+    """How help texts write the value (``DIR``); empty: the name of the type."""
+    optional_value: bool = False
+    """Whether ``--name`` without a value is allowed; the value is then the text "true"."""
+
+    @property
+    def required(self) -> bool:
+        """Whether the flag has no default."""
+        return self.default is dataclasses.MISSING
 
     @property
     def inner(self) -> Any:
@@ -66,7 +77,7 @@ class Flag:
     @property
     def is_switch(self) -> bool:
         """Whether it may stand without a value."""
-        return self.inner is bool
+        return self.optional_value or self.inner is bool
 
 
 def flags_of(
@@ -78,7 +89,7 @@ def flags_of(
     """List the flags of a dataclass and its sections, less the fields that are none of ``use``."""
     flags: list[Flag] = []
     for field, kind in _fields_of(cls, sections, use):
-        name = prefix + field.name
+        name = prefix + _flag_name(field)
         if dataclasses.is_dataclass(kind):
             flags += flags_of(typing.cast(type[Any], kind), name + ".", use=use)
         else:
@@ -93,8 +104,14 @@ def _fields_of(
     hints = typing.get_type_hints(cls)
     for field in dataclasses.fields(cls):
         kind = sections.get(field.name, hints[field.name])
-        if kind is not None and is_flag(field.metadata, use):
+        if kind is not None and is_flag(field.metadata, use) and ARGUMENT not in field.metadata:
             yield field, kind
+
+
+def _flag_name(field: dataclasses.Field[Any]) -> str:
+    """Return a field's flag without dashes and section; ``flag`` metadata names another one."""
+    name: str = field.metadata.get("flag", field.name)
+    return name
 
 
 def _flag(cls: type[Any], field: dataclasses.Field[Any], name: str, kind: Any) -> Flag:
@@ -110,6 +127,8 @@ def _flag(cls: type[Any], field: dataclasses.Field[Any], name: str, kind: Any) -
         alias=told.get("alias"),
         alias_help=told.get("alias_help", ""),
         names=has_mark(cls, field.name, "names"),
+        placeholder=told.get("placeholder", ""),
+        optional_value=told.get("optional_value", False),
     )
 
 
@@ -159,16 +178,15 @@ def _value_after(name: str, words: list[str], switches: SwitchNames) -> str:
     return words.pop(0)
 
 
-def check_known(given: Iterable[str], flags: list[Flag], others: Iterable[str]) -> None:
-    """Refuse a name that is neither one of ``flags`` nor one of ``others``.
+def check_known(given: Iterable[str], known: Collection[str]) -> None:
+    """Refuse a flag that is not one of ``known``.
 
     Raises:
         UsageError: with the nearest known flag.
     """
-    known = {flag.name for flag in flags} | set(others)
     for name in given:
         if name not in known:
-            raise UsageError(f"unknown flag --{name}{_near(name, known)}")
+            raise UsageError(f"unknown flag --{name}{_near(name, known)}", code="flag.unknown")
 
 
 def _near(name: str, known: Iterable[str]) -> str:
@@ -182,15 +200,18 @@ def decode(
     prefix: str = "",
     sections: Sections = _AS_DECLARED,
     use: ConfigUse = ConfigUse.EVALUATION,
+    arguments: Mapping[str, Any] = MappingProxyType({}),
 ) -> T:
     """Build dataclass ``cls`` from flat values (strings from the command line, or typed ones).
+
+    ``arguments`` are the values of fields that are positional arguments.
 
     Raises:
         UsageError: naming the flag whose value is wrong.
     """
-    decoded: dict[str, Any] = {}
+    decoded: dict[str, Any] = dict(arguments)
     for field, kind in _fields_of(cls, sections, use):
-        name = prefix + field.name
+        name = prefix + _flag_name(field)
         if dataclasses.is_dataclass(kind):
             chosen = field.name in sections
             if chosen or any(given.startswith(f"{name}.") for given in values):
@@ -210,7 +231,9 @@ def _require_all(cls: type[Any], decoded: Mapping[str, Any], prefix: str) -> Non
     for field in dataclasses.fields(cls):
         needed = field.init and field.default is nothing and field.default_factory is nothing
         if needed and field.name not in decoded:
-            raise UsageError(f"--{prefix}{field.name} is missing")
+            value = field.metadata.get("placeholder", "VALUE")
+            name = f"--{prefix}{_flag_name(field)}"
+            raise UsageError(f"{name} is missing ({name}={value})", code="flag.missing")
 
 
 def _decoded(flag: Flag, given: Any) -> Any:
@@ -225,13 +248,23 @@ def _decoded(flag: Flag, given: Any) -> Any:
             f"--{flag.name}: {given!r} is not valid YAML or JSON ({bad}); write it like {example}"
         ) from None
     try:
-        return msgspec.convert(value, flag.type, strict=False, dec_hook=_decode_path)
+        return convert(value, flag.type)
     except msgspec.ValidationError as bad:
         reason = _in_our_words(str(bad), given)
         raise UsageError(f"--{flag.name}: {reason}{_choices(flag, value)}") from None
     except UnicodeEncodeError as bad:  # msgspec reads UTF-8, which half a character is not
         odd = bad.object[bad.start : bad.end]
         raise UsageError(f"--{flag.name}: {odd!r} is no character") from None
+
+
+def convert(value: Any, kind: Any) -> Any:
+    """Return ``value`` as type ``kind``, reading numbers and booleans from text.
+
+    Raises:
+        msgspec.ValidationError: it is not of that type.
+        UsageError: it is no path, where ``kind`` is one.
+    """
+    return msgspec.convert(value, kind, strict=False, dec_hook=_decode_path)
 
 
 def _as_one_text(value: Any) -> Any:
@@ -257,7 +290,7 @@ def _in_our_words(message: str, given: Any) -> str:
     reason = message.partition(" - at `")[0]
     if reason.startswith("Invalid enum value"):
         return f"got {given!r}"
-    reason = reason[0].lower() + reason[1:].replace("`", "")
+    reason = reason[0].lower() + reason[1:].replace("`", "").replace(" | null", "")
     if isinstance(given, str):
         return f"{reason.split(', got')[0]}, got {given!r}"
     return reason

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import textwrap
 import typing
 from collections.abc import Iterator, Mapping, Sequence
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +18,12 @@ from proctor.config.builder import (
     plugin_flags,
 )
 from proctor.config.flags import Flag, flags_of
+from proctor.config.help_lines import default_text, flag_usage, help_lines, two_columns
 from proctor.errors import UsageError, did_you_mean
 from proctor.parsing import inner_type
 from proctor.policies.lerobot.location import stated_config
 
-_WIDTH, _NAME_WIDTH, _MORE_WIDTH = 98, 31, 38
+_NAME_WIDTH, _MORE_WIDTH = 31, 38
 _CONFIG_PATH = Flag("config_path", Path, None, "a YAML or JSON file of the same settings, nested")
 
 
@@ -60,14 +59,14 @@ def _first_level(cls: type[Config], command: str, given: Mapping[str, str]) -> s
     for section, name in chosen.items():
         lines += ["", *_plugin_lines(cls, section, name, get_setting(section, "path", given))]
     more = f"  proctor {command} --help"
-    lines += ["", *_two_columns(f"{more} all", "every flag", _MORE_WIDTH)]
+    lines += ["", *two_columns(f"{more} all", "every flag", _MORE_WIDTH)]
     for section, marked in plugin_sections(cls).items():
         names = ", ".join(plugins.known_plugins(marked.kind, cls.use))
-        lines += _two_columns(f"{more} {section} NAME", f"of {names}", _MORE_WIDTH)
+        lines += two_columns(f"{more} {section} NAME", f"of {names}", _MORE_WIDTH)
     parts = ", ".join(_own_sections(cls))
     if parts:
-        lines += _two_columns(f"{more} PART", f"of {parts}", _MORE_WIDTH)
-    lines += _two_columns("  proctor list", "benchmarks, tasks and policies", _MORE_WIDTH)
+        lines += two_columns(f"{more} PART", f"of {parts}", _MORE_WIDTH)
+    lines += two_columns("  proctor list", "benchmarks, tasks and policies", _MORE_WIDTH)
     return "\n".join([*lines, ""])
 
 
@@ -113,7 +112,7 @@ def _first_flags(cls: type[Config], chosen: Mapping[str, str]) -> list[Flag]:
 def _names_help(command: str, section: str, kind: str) -> str:
     lines = [f"--{section}.type=NAME, and its flags: proctor {command} --help {section} NAME", ""]
     for name in plugins.known_plugins(kind):
-        lines += _two_columns(f"  {name}", find_plugin(kind, name).summary, 16)
+        lines += two_columns(f"  {name}", find_plugin(kind, name).summary, 16)
     return "\n".join(lines) + "\n"
 
 
@@ -161,55 +160,19 @@ def flags_help(cls: type[Config], given: Mapping[str, str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def help_lines(flags: list[Flag]) -> list[str]:
-    """Return help text: every flag with its type, default and meaning."""
-    lines = []
-    for flag in flags:
-        lines.append(f"  --{flag.name}={type_name(flag.type)}")
-        lines += textwrap.wrap(
-            flag.help + _default(flag), 92, initial_indent=" " * 6, subsequent_indent=" " * 6
-        )
-    return lines
-
-
-def _default(flag: Flag) -> str:
-    default = flag.default.value if isinstance(flag.default, Enum) else flag.default
-    return "" if default is None else f" (default: {default if default != '' else 'none'})"
-
-
 def _short_lines(flags: list[Flag]) -> list[str]:
     """Return a flag a line where it fits: its name beside its meaning."""
     lines = []
     for flag in flags:
-        value = "" if flag.is_switch else f"={type_name(flag.type)}"
         unset = flag.is_switch or flag.default in (None, "")
-        said = flag.help + ("" if unset else _default(flag))
-        lines += _two_columns(f"  --{flag.name}{value}", said, _NAME_WIDTH)
+        said = flag.help + ("" if unset else default_text(flag))
+        lines += two_columns(f"  {flag_usage(flag)}", said, _NAME_WIDTH)
     return lines
-
-
-def _two_columns(name: str, text: str, width: int) -> list[str]:
-    """Return ``text`` beside ``name``, or below it where the name is too long for its column."""
-    beside = textwrap.wrap(text, _WIDTH - width)
-    first = [f"{name:<{width}}{beside.pop(0)}" if len(name) < width and beside else name]
-    return first + [" " * width + line for line in beside]
 
 
 def _alias_lines(flags: list[Flag]) -> list[str]:
     lines = []
     for flag in flags:
-        value = "" if flag.is_switch else f"={type_name(flag.type)}"
-        lines += [f"  --{flag.alias}{value}", f"      {flag.alias_help}"]
+        usage = flag_usage(dataclasses.replace(flag, name=str(flag.alias)))
+        lines += [f"  {usage}", f"      {flag.alias_help}"]
     return lines
-
-
-def type_name(kind: Any) -> str:
-    """Return how a flag's type is written in the help."""
-    if inner_type(kind) is not kind:
-        return type_name(inner_type(kind))
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        return "|".join(member.value for member in kind)
-    if typing.get_origin(kind) is not None:
-        inner = ",".join(type_name(arg) for arg in typing.get_args(kind) if arg is not ...)
-        return f"{typing.get_origin(kind).__name__}[{inner}]"
-    return "path" if kind is Path else str(kind.__name__)

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from proctor.config.sections import between
+from proctor.config.bounds import between
 from proctor.errors import UsageError
 from proctor.parsing import is_flow_list, parse_flow
 from proctor.policies.lerobot.presets import ADAPTER_INITS, ADAPTER_METHOD

@@ -9,7 +9,7 @@ from typing import ClassVar
 from proctor.callbacks.action_labels import ActionLabel
 from proctor.callbacks.staged_episodes import Keep
 from proctor.config.base import RunConfig
-from proctor.config.sections import at_least, between
+from proctor.config.bounds import at_least, between
 from proctor.datasets.frames.encoder import CODECS
 from proctor.datasets.source import lerobot_home
 from proctor.errors import UsageError, did_you_mean

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import Enum
 
+from proctor.config.bounds import at_least, between
 from proctor.errors import UsageError
 from proctor.fingerprint import PRESENTATION
 from proctor.stats.stopping import NEVER
@@ -212,20 +213,3 @@ class VideoSettings:
                 between(f"video.{name}", value, least, most)
         if self.fps is not None and not 0.1 <= self.fps <= 1000:
             raise UsageError(f"--video.fps must be between 0.1 and 1000, got {self.fps:g}")
-
-
-def at_least(name: str, value: int, least: int) -> None:
-    """Refuse a flag whose value is too small.
-
-    Raises:
-        UsageError: naming the flag.
-    """
-    if value < least:
-        raise UsageError(f"--{name} must be at least {least}, got {value}")
-
-
-def between(name: str, value: int, least: int, most: int) -> None:
-    """Refuse ``--NAME`` outside of its bounds."""
-    at_least(name, value, least)
-    if value > most:
-        raise UsageError(f"--{name} must be at most {most}, got {value}")

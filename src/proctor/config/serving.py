@@ -9,8 +9,8 @@ from typing import ClassVar
 
 from proctor.benchmarks.base import BenchmarkConfig
 from proctor.config.base import MOST_SEED, STRICT_BATCH, Config, plugin_section
+from proctor.config.bounds import between
 from proctor.config.lerobot_evaluation import OF_ENVIRONMENTS, OF_POLICIES
-from proctor.config.sections import between
 from proctor.errors import UsageError, did_you_mean
 from proctor.fingerprint import API_KEY_VARIABLE, secret_metadata
 from proctor.lerobot_flags import LerobotFlag

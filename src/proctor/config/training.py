@@ -9,9 +9,10 @@ from typing import ClassVar
 
 from proctor.benchmarks.base import BenchmarkConfig
 from proctor.config.base import MOST_SEED, Config, plugin_section
+from proctor.config.bounds import at_least, between
 from proctor.config.evaluation import EvalConfig
 from proctor.config.peft import PeftSettings
-from proctor.config.sections import EvalSettings, VideoSettings, at_least, between
+from proctor.config.sections import EvalSettings, VideoSettings
 from proctor.config.training_sections import (
     AcceleratorSettings,
     EmaSettings,

@@ -110,9 +110,9 @@ def test_errored_episodes_give_exit_code_1_and_stand_beside_the_rate(tmp_path: P
         (["audit", "none"], "none is not a run folder (it has no run.json)"),
         (
             ["audit", "a", "--episodes=0"],
-            "--episodes must be a whole number of at least 1, got '0'",
+            "--episodes must be at least 1, got 0",
         ),
-        (["info", "x"], "info takes no arguments, got 'x'"),
+        (["info", "x"], "proctor info takes no arguments, got 1"),
         (
             ["eval", "--policy.type=random", "--env.type=fake", "--policy.inputs=observation.imag"],
             "--policy.inputs: fake offers no 'observation.imag'; did you mean 'observation.image'?",

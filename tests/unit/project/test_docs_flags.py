@@ -7,8 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from proctor.commands.audit import AuditCommand
+from proctor.commands.compare import CompareCommand
+from proctor.commands.data import VERBS, verb
+from proctor.commands.data_lerobot import OPERATIONS
+from proctor.commands.report import ReportCommand
+from proctor.commands.view import ViewCommand
 from proctor.config.base import Config
+from proctor.config.command import CommandConfig
 from proctor.config.evaluation import EvalConfig
+from proctor.config.flags import flags_of
 from proctor.config.help import flags_help
 from proctor.config.recording import RecordConfig
 from proctor.config.serving import ServeConfig
@@ -19,8 +27,15 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 COMMANDS: dict[str, type[Config]] = {
     "eval": EvalConfig, "record": RecordConfig, "serve": ServeConfig, "train": TrainConfig,
 }  # fmt: skip
-LINE = re.compile(r"\bproctor(?:\.cli)? (eval|record|serve|train)\b([^\n`]*)")
-FLAG = re.compile(r"(?<![\w-])--([a-z_][\w.]*)")
+PLAIN_COMMANDS: dict[str, type[CommandConfig]] = {
+    "audit": AuditCommand, "compare": CompareCommand, "report": ReportCommand, "view": ViewCommand,
+    **{f"data {name}": verb(name) for name in VERBS},
+}  # fmt: skip
+LINE = re.compile(
+    r"\bproctor(?:\.cli)? (eval|record|serve|train|audit|compare|report|view|data [a-z-]+)\b"
+    r"([^\n`]*)"
+)
+FLAG = re.compile(r"(?<![\w-])--([a-z_][\w.-]*)")
 LEROBOTS = {"env.fps", "env.render_mode", "policy.push_to_hub"}
 """Which evaluations take with a note; docs/from_lerobot.md shows it."""
 OF_THE_PAGE = {"help", "policy.radius"}
@@ -33,6 +48,7 @@ def unknown_flags(text: str, known: dict[str, set[str]]) -> list[str]:
         f"{command} --{name}"
         for command, words in LINE.findall(text.replace("\\\n", " "))
         for name in FLAG.findall(words)
+        if command in known
         if name not in known[command] | LEROBOTS | OF_THE_PAGE
     ]
 
@@ -58,7 +74,15 @@ def headings(page: Path) -> set[str]:
 
 @pytest.fixture(scope="module")
 def known() -> dict[str, set[str]]:
-    return {name: set(FLAG.findall(flags_help(cls, {}))) for name, cls in COMMANDS.items()}
+    found = {name: set(FLAG.findall(flags_help(cls, {}))) for name, cls in COMMANDS.items()}
+    for name, command in PLAIN_COMMANDS.items():
+        own = flags_of(command, sections={"operation": None})
+        found[name] = {spelling for flag in own for spelling in (flag.name, str(flag.alias))}
+    found["audit"] |= found["eval"]
+    found["data edit"] |= {"operation.type"}
+    for operation in OPERATIONS.values():
+        found["data edit"] |= {flag.name for flag in flags_of(operation, "operation.")}
+    return found
 
 
 def test_every_flag_in_a_command_line_of_the_documents_exists(known: dict[str, set[str]]) -> None:

@@ -196,12 +196,12 @@ def test_text_of_others_is_never_markup(tmp_path: Path) -> None:
     ("words", "said"),
     [
         (["--html=x.html", "--episodes=7"], "has no episode 7 (choose 0-2)"),
-        (["--html=x.html", "--max_mb=0"], "--max_mb must be a number from 1"),
-        (["--html=x.html", "--rerun=x.rrd"], "one file at a time"),
+        (["--html=x.html", "--max_mb=0"], "--max_mb must be at least 1"),
+        (["--html=x.html", "--rerun=x.rrd"], "--html and --rerun"),
         (["--html=x.html", "--port=1"], "--port is for the served page only"),
         (["--rerun=x.rrd", "--pictures"], "--pictures is for --html only"),
-        (["--episodes=1"], "the served page has all of them"),
-        (["--port=123456"], "--port must be a number"),
+        (["--episodes=1"], "--episodes is for --html and --rerun"),
+        (["--port=123456"], "--port must be at most 65535"),
         (["--speed=1"], "unknown flag --speed"),
     ],
 )

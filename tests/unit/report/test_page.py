@@ -344,7 +344,7 @@ def test_report_writes_the_page_and_says_where(
     ("words", "message"),
     [
         (["{}"], "is not a run folder (it has no run.json)"),
-        ([], "report takes one run folder"),
+        ([], "RUN, got 0"),
         (["{}", "--outptu=x"], "unknown flag --outptu"),
         (["{}/run", "--output={}/no/such/page.html"], "cannot write"),
     ],
