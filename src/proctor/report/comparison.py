@@ -162,7 +162,9 @@ def _refuse_a_folder_twice(runs: Sequence[Run]) -> None:
         folder = run.path.resolve()
         if folder in seen:
             names = " and ".join(dict.fromkeys((str(seen[folder]), str(run.path))))
-            raise UsageError(f"{names}: one folder, named twice; name every run once")
+            raise UsageError(
+                f"{names}: one folder, named twice; name every run once", code="run.duplicate"
+            )
         seen[folder] = run.path
 
 
@@ -176,7 +178,10 @@ def _compared(a: Run, b: Run, criteria: Criteria, n_runs: int) -> Comparison:
     tasks = [_change(task, counts, sides.tasks[task], criteria) for task, counts in counted.items()]
     everything = _sum(list(counted.values()))
     if everything.difference is None:
-        raise UsageError(f"{a.path} and {b.path} have no common episode that both completed: n/a")
+        raise UsageError(
+            f"{a.path} and {b.path} have no common episode that both completed: n/a",
+            code="run.no-common-episode",
+        )
     rows_a, rows_b = sides.rows_a, sides.rows_b
     worse = p_worse(everything, criteria.margin)
     return Comparison(

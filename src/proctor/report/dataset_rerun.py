@@ -49,7 +49,9 @@ def write_rerun(facts: DatasetFacts, output: Path, episodes: Sequence[int]) -> N
         stream.disconnect()
         publish(unfinished, output)
     except OSError as error:
-        raise UsageError(f"cannot write {output}: {error.strerror or error}") from None
+        raise UsageError(
+            f"cannot write {output}: {error.strerror or error}", code="disk.write-failed"
+        ) from None
     finally:
         with contextlib.suppress(OSError):
             unfinished.unlink(missing_ok=True)

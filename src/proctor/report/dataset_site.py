@@ -89,7 +89,10 @@ class DatasetSite:
         real = Path(os.path.realpath(path))
         blobs = self.root.parent.parent / "blobs"
         if not real.is_relative_to(self.root) and real.parent != blobs:
-            raise DatasetError(f"{path.name} is a link that leads out of the dataset")
+            raise DatasetError(
+                f"{path.name} is a link that leads out of the dataset",
+                code="dataset.symlink-outside",
+            )
 
     def _picture(self, camera: int, episode: int, frame: int) -> Answer:
         if camera >= len(self.facts.cameras) or episode >= len(self.facts.episodes):

@@ -125,7 +125,8 @@ def paired_episodes(a: Run, b: Run) -> PairedSides:
     if not sides.tasks:
         raise UsageError(
             f"{a.path} and {b.path} have no common episode (task, seed, init state); "
-            "run B with A's --seed and tasks, or compare as separate samples with --unpaired"
+            "run B with A's --seed and tasks, or compare as separate samples with --unpaired",
+            code="run.no-common-episode",
         )
     return sides
 
@@ -154,7 +155,7 @@ def separate_samples(a: Run, b: Run) -> PairedSides:
         n = min(tally(new_a).episodes, tally(new_b).episodes)
         sides.tasks[task] = _first_completed(new_a, n), _first_completed(new_b, n)
     if not sides.tasks:
-        raise UsageError(f"{a.path} and {b.path} have no common task")
+        raise UsageError(f"{a.path} and {b.path} have no common task", code="run.no-common-task")
     return sides
 
 

@@ -78,5 +78,6 @@ def require_same_worlds(a: dict[str, Any], b: dict[str, Any], what: str, advice:
     if worlds:
         raise UsageError(
             f"{what} start from different worlds, so their episodes are no pairs "
-            f"({describe_changes(worlds)}); {advice}"
+            f"({describe_changes(worlds)}); {advice}",
+            code="run.different-worlds",
         )

@@ -100,7 +100,9 @@ class Results:
         try:
             import pandas
         except ModuleNotFoundError:
-            raise UsageError("pandas is not installed; run: pip install pandas") from None
+            raise UsageError(
+                "pandas is not installed; run: pip install pandas", code="extra.missing"
+            ) from None
         return pandas.DataFrame(self.records(), columns=[*_COLUMNS, "video"])
 
     def to_csv(self) -> str:

@@ -99,7 +99,7 @@ def load_run(folder: str | Path) -> Run:
     running = is_locked(path)  # before the journal: a run that ends meanwhile is complete there
     record = RunFolder(path).read()
     if record is None:
-        raise UsageError(f"{path} is not a run folder (it has no run.json)", code="run.missing")
+        raise UsageError(f"{path} is not a run folder (it has no run.json)", code="run.not-found")
     journal = read_journal(path)
     planned = record.planned_episodes
     return Run(

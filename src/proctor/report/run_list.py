@@ -140,7 +140,9 @@ def check_inside(folder: Path, root: Path) -> None:
     links += [path for path in folder.glob(f"{VIDEO_FOLDER}/*") if path.is_symlink()]
     for path in [folder, *links]:
         if not Path(os.path.realpath(path)).is_relative_to(root):
-            raise RunFolderError(f"{path.name} is a link that leads out of the folder")
+            raise RunFolderError(
+                f"{path.name} is a link that leads out of the folder", code="run.symlink-outside"
+            )
 
 
 def check_training_inside(folder: Path, root: Path) -> None:

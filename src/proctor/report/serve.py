@@ -63,7 +63,8 @@ class PageServer(ThreadingHTTPServer):
             super().__init__((host, port), _Handler)
         except OSError as error:
             raise UsageError(
-                f"cannot serve on {host} port {port}: {error.strerror}; choose another port"
+                f"cannot serve on {host} port {port}: {error.strerror}; choose another port",
+                code="serve.cannot-bind",
             ) from None
 
     @property

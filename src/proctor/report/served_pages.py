@@ -96,7 +96,7 @@ def compared_page(root: Path, places: Sequence[str]) -> str:
     """
     folders = [_run_at(root, place) for place in places]
     if len(folders) < 2:
-        raise UsageError("choose two runs of the list to compare")
+        raise UsageError("choose two runs of the list to compare", code="run.too-few")
     runs = [load_run(folder).require_rate() for folder in folders]
     values = compare_data(runs, _comparisons(runs), root, gate=False)
     sides = [values["a"], *(section["b"] for section in values["comparisons"])]
@@ -114,7 +114,9 @@ def _run_at(root: Path, place: str) -> Path:
     except (ValueError, OSError, RuntimeError):  # nothing can be called so, or links in a circle
         found = False
     if not found:
-        raise UsageError(f"{place} is no run: only runs of the list can be compared")
+        raise UsageError(
+            f"{place} is no run: only runs of the list can be compared", code="run.not-found"
+        )
     check_inside(folder, root)
     return folder
 

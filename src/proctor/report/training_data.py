@@ -70,7 +70,10 @@ def read_training_folder(folder: Path) -> TrainingContent:
     """
     record = read_training(folder)
     if record is None:
-        raise UsageError(f"{folder} is not the folder of a training (it has no train.json)")
+        raise UsageError(
+            f"{folder} is not the folder of a training (it has no train.json)",
+            code="training.not-found",
+        )
     lines = read_training_log(folder)
     played = {line.step: line for line in lines if isinstance(line, EvaluationLogRow)}
     runs = {path.name: path for path in _listed(folder / EVALUATIONS) if path.name.isdecimal()}

@@ -113,7 +113,9 @@ class RunFolder:
             refuse_what_is_in_the_way(self.path)
             lock = acquire_lock(self.path)  # a folder in use stays: it is the other one's
         except OSError as error:
-            raise RunFolderError(f"cannot write to {self.path}: {error.strerror}") from None
+            raise RunFolderError(
+                f"cannot write to {self.path}: {error.strerror}", code="disk.not-writable"
+            ) from None
         try:
             _check_room(self.path)
             yield
@@ -137,9 +139,11 @@ class RunFolder:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            raise RunFolderError(f"cannot read {path}: {error.strerror}") from None
+            raise RunFolderError(
+                f"cannot read {path}: {error.strerror}", code="run.unreadable"
+            ) from None
         except (ValueError, RecursionError) as error:
-            raise RunFolderError(f"{path} is damaged: {error}") from None
+            raise RunFolderError(f"{path} is damaged: {error}", code="run.damaged") from None
         return RunRecord(
             given=written.config.given,
             resolved=written.config.resolved,
@@ -179,11 +183,12 @@ class RunFolder:
         """
         earlier = self.read()
         if earlier is None and resume:
-            raise UsageError(f"--resume: {self.path} holds no run to resume")
+            raise UsageError(f"--resume: {self.path} holds no run to resume", code="run.not-found")
         if earlier is not None and not resume:
             raise UsageError(
                 f"{self.path} already holds a run; add --resume to complete it, or choose another "
-                "--output_dir"
+                "--output_dir",
+                code="run.exists",
             )
         if earlier is not None:
             _check_same_episodes(self.path, earlier, record)
@@ -215,10 +220,13 @@ def _check_room(folder: Path) -> None:
     try:
         free = shutil.disk_usage(folder).free
     except OSError as error:
-        raise RunFolderError(f"cannot write to {folder}: {error.strerror}") from None
+        raise RunFolderError(
+            f"cannot write to {folder}: {error.strerror}", code="disk.not-writable"
+        ) from None
     if free < _LEAST_FREE_BYTES:
         raise RunFolderError(
-            f"the disk of {folder} is full; make room or choose another --output_dir"
+            f"the disk of {folder} is full; make room or choose another --output_dir",
+            code="disk.full",
         )
 
 
@@ -253,13 +261,15 @@ def _check_same_episodes(path: Path, earlier: RunRecord, now: RunRecord) -> None
         raise UsageError(
             f"--resume: {path} was begun by a Proctor that wrote down less of what defines an "
             "episode, so nobody can tell whether the rest would be of the same policy; choose "
-            "another --output_dir"
+            "another --output_dir",
+            code="run.older-protocol",
         )
     changed = changed_fields(earlier.protocol, now.protocol)
     if changed:
         raise UsageError(
             f"--resume: the episodes in {path} are defined differently "
-            f"({describe_changes(changed)}); choose another --output_dir"
+            f"({describe_changes(changed)}); choose another --output_dir",
+            code="run.definition-changed",
         )
 
 

@@ -29,7 +29,7 @@ def explaining_kept_work(kept: Callable[[str], str]) -> Iterator[None]:
         yield
     except WriteFailed as error:
         raise RunFolderError(
-            f"{error}; {kept(disk_error_advice(error.__cause__))}"
+            f"{error}; {kept(disk_error_advice(error.__cause__))}", code=error.code
         ) from error.__cause__
 
 

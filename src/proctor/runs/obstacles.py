@@ -27,8 +27,14 @@ def refuse_what_is_in_the_way(folder: Path) -> None:
         entries += (folder / VIDEO_FOLDER).rglob("*")
     for entry in entries:
         if entry.is_symlink():
-            raise RunFolderError(f"{entry} is a link; what a run writes must lie in its folder")
+            raise RunFolderError(
+                f"{entry} is a link; what a run writes must lie in its folder", code="run.symlink"
+            )
         if entry.is_dir() and entry.suffix in _SUFFIXES:
-            raise RunFolderError(f"{entry} is a folder where a run keeps a file")
+            raise RunFolderError(
+                f"{entry} is a folder where a run keeps a file", code="run.path-blocked"
+            )
     if (folder / VIDEO_FOLDER).is_file():
-        raise RunFolderError(f"{folder / VIDEO_FOLDER} is a file where a run keeps a folder")
+        raise RunFolderError(
+            f"{folder / VIDEO_FOLDER} is a file where a run keeps a folder", code="run.path-blocked"
+        )

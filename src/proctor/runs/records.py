@@ -37,7 +37,8 @@ def refuse_newer(found: object, known: int, what: str) -> None:
     if isinstance(found, int) and found > known:
         raise RunFolderError(
             f"{what} is of format {found}, this Proctor reads up to {known}; "
-            "run: pip install --upgrade proctor"
+            "run: pip install --upgrade proctor",
+            code="run.too-new",
         )
 
 

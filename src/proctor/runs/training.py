@@ -114,11 +114,18 @@ def read_training(folder: Path) -> TrainingRecord | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise UsageError(f"cannot read {file}: {error.strerror}") from None
+        raise UsageError(
+            f"cannot read {file}: {error.strerror}", code="training.unreadable"
+        ) from None
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise UsageError(f"{file} is not what a training writes: {error}") from None
+        raise UsageError(
+            f"{file} is not what a training writes: {error}", code="training.damaged"
+        ) from None
     if found.format > TRAINING_FORMAT:
-        raise UsageError(f"{file} was written by a newer Proctor (format {found.format})")
+        raise UsageError(
+            f"{file} was written by a newer Proctor (format {found.format})",
+            code="training.too-new",
+        )
     return found
 
 

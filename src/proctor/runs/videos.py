@@ -37,6 +37,8 @@ def read_warnings(folder: Path) -> dict[str, str]:
     except FileNotFoundError:
         return {}
     except OSError as error:
-        raise RunFolderError(f"cannot read {path}: {error.strerror}") from None
+        raise RunFolderError(
+            f"cannot read {path}: {error.strerror}", code="run.unreadable"
+        ) from None
     except (msgspec.DecodeError, UnicodeDecodeError):
-        raise RunFolderError(f"{path} is damaged; remove it") from None
+        raise RunFolderError(f"{path} is damaged; remove it", code="run.damaged") from None

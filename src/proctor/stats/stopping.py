@@ -157,17 +157,23 @@ def parse_stop_rule(text: str) -> StopRule | None:
         return None
     parts = re.fullmatch(r"\s*([A-Za-z_]+)\s*<\s*([0-9.eE+-]+)\s*", text)
     if parts is None:
-        raise UsageError(f"--eval.stop_when: {text!r} is no stop rule; {_EXAMPLES}")
+        raise UsageError(
+            f"--eval.stop_when: {text!r} is no stop rule; {_EXAMPLES}", code="flag.invalid-value"
+        )
     name, number = parts.groups()
     if name not in ("ci_width", "task_ci_width"):
         near = did_you_mean(name, ["ci_width", "task_ci_width"])
-        raise UsageError(f"--eval.stop_when: unknown rule {name!r}{near or f'; {_EXAMPLES}'}")
+        raise UsageError(
+            f"--eval.stop_when: unknown rule {name!r}{near or f'; {_EXAMPLES}'}",
+            code="flag.invalid-value",
+        )
     try:
         width = float(number)
     except ValueError:
         width = math.nan
     if not 0 < width < 1:
         raise UsageError(
-            f"--eval.stop_when: a width lies between 0 and 1, not {number}; {_EXAMPLES}"
+            f"--eval.stop_when: a width lies between 0 and 1, not {number}; {_EXAMPLES}",
+            code="flag.out-of-range",
         )
     return CIWidth(width, per_task=name == "task_ci_width")

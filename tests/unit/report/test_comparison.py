@@ -18,6 +18,7 @@ from proctor.report.run import Run
 from proctor.runs.folder import RunRecord
 from proctor.runs.journal import EpisodeRecord, row_of
 from proctor.types import EpisodeResult, EpisodeSpec, Outcome, Task
+from tests.refusals import refuses
 
 ALPHA = 0.05
 UNPAIRED = Criteria(paired=False)
@@ -140,18 +141,19 @@ def test_another_init_state_is_another_episode() -> None:
     b = rows("push", "ss")
     for row in b:
         row.init_state = 7
-    with pytest.raises(UsageError, match="have no common episode"):
+    with refuses(UsageError, "run.no-common-episode"):
         compare(a_run("a", rows("push", "ss")), a_run("b", b), Criteria())
 
 
 def test_without_a_common_episode_or_task_the_comparison_is_refused() -> None:
     a, b = a_run("a", rows("push", "ss")), a_run("b", rows("push", "ss", seed=5000))
-    with pytest.raises(UsageError, match=r"no common episode .* --unpaired"):
+    with refuses(UsageError, "run.no-common-episode") as refused:
         compare(a, b, Criteria())
+    assert "--unpaired" in str(refused.value)
     assert compare(a, b, UNPAIRED).overall.n_a == 2
-    with pytest.raises(UsageError, match="have no common task"):
+    with refuses(UsageError, "run.no-common-task"):
         compare(a, a_run("b", rows("pull", "ss")), UNPAIRED)
-    with pytest.raises(UsageError, match="no common episode that both completed: n/a"):
+    with refuses(UsageError, "run.no-common-episode"):
         compare(a, a_run("b", rows("push", "ee")), Criteria())
 
 
@@ -275,7 +277,7 @@ def test_a_run_is_not_compared_with_itself_and_copied_episodes_are_no_evidence(
     a, other = a_run("a", played), a_run("b", rows("push", "sfss"))
     a, again = replace(a, path=tmp_path / "a"), replace(a, path=tmp_path / "link")
     for runs in ([a, a], [a, other, other], [a, other, again]):
-        with pytest.raises(UsageError, match="name every run once"):
+        with refuses(UsageError, "run.duplicate"):
             compare_all(runs, Criteria())
     later = [replace(row, start_time=80.0, end_time=90.0 + i) for i, row in enumerate(played)]
     assert compare(a, a_run("b", later), Criteria()).warnings == []

@@ -29,6 +29,7 @@ from proctor.runs.journal import JOURNAL_FILE, read_journal, video_path
 from proctor.runs.records import PlannedTask
 from proctor.runs.videos import WARNINGS_FILE
 from proctor.types import Outcome
+from tests.refusals import refuses
 from tests.run_folders import BEGAN, RECORD, eight_episodes, episode, infected, write_run
 
 
@@ -140,8 +141,9 @@ def test_what_is_to_be_known_of_videos_is_on_the_page(tmp_path: Path) -> None:
     (folder / WARNINGS_FILE).write_text('{"videos/point_0/episode_2.mp4": "it differs"}')
     assert data_of(folder)["film_warnings"] == ["it differs"]
     (folder / WARNINGS_FILE).write_text("{")
-    with pytest.raises(RunFolderError, match=r"warnings\.json is damaged; remove it"):
+    with refuses(RunFolderError, "run.damaged") as refused:
         data_of(folder)
+    assert "warnings.json" in str(refused.value)
 
 
 def test_a_video_is_shown_when_its_file_is_there(tmp_path: Path) -> None:
@@ -341,26 +343,27 @@ def test_report_writes_the_page_and_says_where(
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("words", "named"),
     [
-        (["{}"], "is not a run folder (it has no run.json)"),
-        ([], "RUN, got 0"),
-        (["{}", "--outptu=x"], "unknown flag --outptu"),
-        (["{}/run", "--output={}/no/such/page.html"], "cannot write"),
+        (["{}"], "run.json"),
+        ([], "RUN"),
+        (["{}", "--outptu=x"], "--outptu"),
+        (["{}/run", "--output={}/no/such/page.html"], "no/such/page.html"),
     ],
 )
 def test_bad_input_gets_one_line(
-    words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: list[str], named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_run(tmp_path / "run", [])
     assert main(["report", *(word.format(tmp_path) for word in words)]) == 2
     said = capsys.readouterr().err
-    assert message in said
+    assert named in said
     assert said.count("\n") == 1
 
 
 @pytest.mark.parametrize("episodes", ["4", "-1", "[]"])
 def test_an_episode_that_is_not_there_is_refused(episodes: str) -> None:
     flags = {"policy.type": "random", "env.type": "fake", "eval.n_episodes": "4"}
-    with pytest.raises(UsageError, match=r"--eval\.episodes"):
+    with pytest.raises(UsageError) as refused:
         build(EvalConfig, {**flags, "eval.episodes": episodes})
+    assert "--eval.episodes" in str(refused.value)

@@ -22,6 +22,7 @@ from proctor.report.serve import RunServer
 from proctor.report.served_pages import look_every_s, version_of
 from proctor.runs.folder import RunFolder
 from tests.conftest import evaluating_in
+from tests.refusals import refuses
 from tests.served import served
 
 
@@ -231,8 +232,10 @@ def test_another_address_needs_the_token(runs: Path) -> None:
 def test_a_port_in_use_is_one_line_before_anything_starts(
     run: Callable[..., Evaluation], server: RunServer, tmp_path: Path
 ) -> None:
-    with pytest.raises(UsageError, match=r"cannot serve on 127\.0\.0\.1 port"):
-        run(live=True, live_port=server.server_address[1], output_dir=str(tmp_path / "none"))
+    port = server.server_address[1]
+    with refuses(UsageError, "serve.cannot-bind") as refused:
+        run(live=True, live_port=port, output_dir=str(tmp_path / "none"))
+    assert f"127.0.0.1 port {port}" in str(refused.value)
     assert not (tmp_path / "none").exists()
 
 

@@ -14,6 +14,7 @@ from proctor.errors import UsageError
 from proctor.report import training_data as data
 from proctor.report.training_data import read_training_folder, training_data
 from proctor.report.training_page import write_training_page
+from tests.refusals import refuses
 from tests.served import served
 from tests.training_folders import RECORD, a_log, reading, write_training
 
@@ -111,7 +112,7 @@ def test_an_evaluation_that_cannot_be_read_is_a_notice(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_holds_no_training_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="not the folder of a training"):
+    with refuses(UsageError, "training.not-found"):
         write_training_page(tmp_path)
 
 

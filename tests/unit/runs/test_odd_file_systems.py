@@ -49,8 +49,10 @@ def test_a_run_needs_no_locks_and_leaves_no_claim(run: Callable[..., Evaluation]
 def test_without_locks_a_second_process_is_kept_out_too(tmp_path: Path) -> None:
     with RunFolder(tmp_path).locked():
         owner = f"process {os.getpid()} of {socket.gethostname()}"
-        with pytest.raises(FolderInUse, match=f"in use by {owner}; .* remove .*{CLAIM_FILE}"):
+        with refuses(FolderInUse, "run.in-use") as refused:
             acquire_lock(tmp_path)
+        assert owner in str(refused.value)
+        assert CLAIM_FILE in str(refused.value)
         assert (tmp_path / CLAIM_FILE).exists()
     with RunFolder(tmp_path).locked():
         pass
@@ -102,11 +104,12 @@ def test_a_run_that_starts_while_a_page_asks_is_not_refused(tmp_path: Path) -> N
 def test_a_claim_that_nobody_can_judge_holds(tmp_path: Path, said: str) -> None:
     content = said.replace("HOST", socket.gethostname())
     (tmp_path / CLAIM_FILE).write_text(content, encoding="latin-1")
-    with pytest.raises(FolderInUse, match="remove"):
+    with refuses(FolderInUse, "run.in-use"):
         acquire_lock(tmp_path)
     (tmp_path / CLAIM_FILE).write_text(f"{ended_process()} another-machine\n")
-    with pytest.raises(FolderInUse, match="of another-machine"):
+    with refuses(FolderInUse, "run.in-use") as refused:
         acquire_lock(tmp_path)
+    assert "another-machine" in str(refused.value)
 
 
 @pytest.mark.usefixtures("no_locks")
@@ -124,7 +127,7 @@ def test_who_comes_late_to_a_left_claim_puts_the_new_one_back(
         return rename(self, target)
 
     monkeypatch.setattr(Path, "rename", late)
-    with pytest.raises(FolderInUse):
+    with refuses(FolderInUse, "run.in-use"):
         acquire_lock(tmp_path)
     assert claim.read_text() == "1 first\n"
 
@@ -136,8 +139,9 @@ def test_a_lock_that_fails_for_another_reason_is_one_line(
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(fcntl, "flock", broken)
-    with pytest.raises(RunFolderError, match=r"cannot write to .*: Input/output"):
+    with refuses(RunFolderError, "disk.not-writable") as refused:
         RunFolder(tmp_path).locked().__enter__()
+    assert "Input/output error" in str(refused.value)
 
 
 def test_a_disk_that_does_not_say_how_full_it_is_is_one_line(
@@ -147,8 +151,9 @@ def test_a_disk_that_does_not_say_how_full_it_is_is_one_line(
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(shutil, "disk_usage", unknown)
-    with pytest.raises(RunFolderError, match=r"cannot write to .*: Input/output"):
+    with refuses(RunFolderError, "disk.not-writable") as refused:
         RunFolder(tmp_path / "run").locked().__enter__()
+    assert "Input/output error" in str(refused.value)
     assert not (tmp_path / "run").exists()
 
 

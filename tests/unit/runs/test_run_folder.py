@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from proctor.errors import RunFolderError, UsageError
+from proctor.errors import FolderInUse, RunFolderError, UsageError
 from proctor.evaluation.run import Evaluation
 from proctor.runs.folder import RunFolder
 from proctor.runs.journal import JOURNAL_FILE, read_journal, videos_in
 from proctor.types import Outcome
 from tests.conftest import digests
+from tests.refusals import refuses
 from tests.run_folders import episode, write_run
 
 
@@ -92,12 +93,13 @@ def test_a_folder_that_holds_a_run_is_refused_without_resume(
     run: Callable[..., Evaluation],
 ) -> None:
     path = run().path
-    with pytest.raises(UsageError, match="already holds a run; add --resume"):
+    with refuses(UsageError, "run.exists") as refused:
         run(output_dir=str(path))
+    assert "--resume" in str(refused.value)
 
 
 def test_resume_needs_a_run(run: Callable[..., Evaluation], tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="holds no run to resume"):
+    with refuses(UsageError, "run.not-found"):
         run(output_dir=str(tmp_path / "none"), resume=True)
 
 
@@ -168,8 +170,9 @@ def test_resume_with_fewer_episodes_than_there_are_is_refused(
     run: Callable[..., Evaluation],
 ) -> None:
     path = run(eval__n_episodes=3).path
-    with pytest.raises(UsageError, match="holds 1 episodes that are not planned now"):
+    with pytest.raises(UsageError) as refused:
         run(eval__n_episodes=2, output_dir=str(path), resume=True)
+    assert "holds 1 episodes" in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -185,9 +188,9 @@ def test_resume_refuses_a_run_with_other_episodes_and_says_which_field(
     run: Callable[..., Evaluation], change: dict[str, object], field: str
 ) -> None:
     path = run().path
-    with pytest.raises(UsageError) as caught:
+    with refuses(UsageError, "run.definition-changed") as refused:
         run(output_dir=str(path), resume=True, **change)
-    assert field in str(caught.value)
+    assert field in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -210,15 +213,16 @@ def test_a_run_from_before_a_setting_existed_goes_on_where_it_is_left_alone(
     assert run(output_dir=str(path), resume=True, eval__n_episodes=5).complete
     content["protocol"]["benchmark"]["config"]["of_tomorrow"] = 0
     (path / "run.json").write_text(json.dumps(content))
-    with pytest.raises(UsageError, match=r"of_tomorrow was 0, now not said"):
+    with refuses(UsageError, "run.definition-changed") as refused:
         run(output_dir=str(path), resume=True, eval__n_episodes=6)
+    assert "of_tomorrow" in str(refused.value)
 
 
 def test_a_second_process_on_the_same_folder_is_refused(
     run: Callable[..., Evaluation], tmp_path: Path
 ) -> None:
     path = tmp_path / "shared"
-    with RunFolder(path).locked(), pytest.raises(RunFolderError, match="in use by another process"):
+    with RunFolder(path).locked(), refuses(FolderInUse, "run.in-use"):
         run(output_dir=str(path))
 
 
@@ -226,7 +230,7 @@ def test_an_unwritable_folder_is_one_line_before_anything_starts(
     run: Callable[..., Evaluation], tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunFolderError, match=r"cannot write to .*Not a directory"):
+    with refuses(RunFolderError, "disk.not-writable"):
         run(output_dir=str(tmp_path / "file" / "run"))
 
 
@@ -234,7 +238,7 @@ def test_a_file_is_no_run_folder_and_stays_as_it_is(
     run: Callable[..., Evaluation], tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("kept")
-    with pytest.raises(RunFolderError, match=r"cannot write to .*Not a directory"):
+    with refuses(RunFolderError, "disk.not-writable"):
         run(output_dir=str(tmp_path / "file"))
     assert (tmp_path / "file").read_text() == "kept"
 
@@ -267,8 +271,9 @@ def test_a_disk_that_fills_up_is_one_line_and_leaves_whole_lines_only(tmp_path: 
 def test_a_damaged_run_file_is_one_line(run: Callable[..., Evaluation]) -> None:
     path = run().path
     (path / "run.json").write_text('{"config": 3')
-    with pytest.raises(RunFolderError, match=r"run\.json is damaged"):
+    with refuses(RunFolderError, "run.damaged") as refused:
         run(output_dir=str(path), resume=True)
+    assert "run.json" in str(refused.value)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a small file system")
@@ -281,7 +286,7 @@ def test_a_full_disk_is_refused_before_anything_starts(
     if mounted.returncode != 0:
         pytest.skip("mounting is not allowed here")
     try:
-        with pytest.raises(RunFolderError, match="is full"):
+        with refuses(RunFolderError, "disk.full"):
             run(output_dir=str(small / "run"))
     finally:
         subprocess.run(["umount", str(small)], check=True)

@@ -34,6 +34,7 @@ from proctor.stats.stopping import (
 )
 from proctor.types import EpisodeKey, EpisodeResult, EpisodeSpec, Outcome, Task
 from tests.conftest import digests
+from tests.refusals import refuses
 
 ALPHA = 0.05
 WON, LOST = Outcome.SUCCESS, Outcome.FAILURE
@@ -337,21 +338,21 @@ def test_never_is_no_rule() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "code", "named"),
     [
-        ("soon", "'soon' is no stop rule; write ci_width<0.05"),
-        ("ci_width>0.05", "is no stop rule; write ci_width<0.05"),
-        ("ci_widht<0.05", "unknown rule 'ci_widht'; did you mean 'ci_width'?"),
-        ("reward<3", "unknown rule 'reward'; write ci_width<0.05"),
-        ("ci_width<5", "a width lies between 0 and 1, not 5; write ci_width<0.05"),
-        ("ci_width<0.0.5", "a width lies between 0 and 1, not 0.0.5"),
+        ("soon", "flag.invalid-value", "ci_width<0.05"),
+        ("ci_width>0.05", "flag.invalid-value", "ci_width<0.05"),
+        ("ci_widht<0.05", "flag.invalid-value", "did you mean 'ci_width'?"),
+        ("reward<3", "flag.invalid-value", "ci_width<0.05"),
+        ("ci_width<5", "flag.out-of-range", "ci_width<0.05"),
+        ("ci_width<0.0.5", "flag.out-of-range", "0.0.5"),
     ],
 )
-def test_an_unknown_stop_rule_is_one_line_with_examples(text: str, message: str) -> None:
-    with pytest.raises(UsageError) as caught:
+def test_an_unknown_stop_rule_is_one_line_with_examples(text: str, code: str, named: str) -> None:
+    with refuses(UsageError, code) as refused:
         parse_stop_rule(text)
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert named in str(refused.value)
+    assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -567,10 +568,9 @@ def test_only_rounds_that_the_reference_holds_of_every_task_are_bet_on(
     assert "after 4 pairs, 4 won to 0 lost" in str(against.stopped)
 
     journal.write_bytes(b"".join(lines[:40]))
-    with pytest.raises(
-        UsageError, match="does not hold episode 0 of all 2 planned tasks"
-    ) as refusal:
+    with pytest.raises(UsageError) as refusal:
         run(**load, policy__type="expert", against=str(reference.path))
+    assert "episode 0 of all 2" in str(refusal.value)
     assert "\n" not in str(refusal.value)
     assert not (reference.path.parent / "run2").exists()
 
@@ -614,25 +614,27 @@ def test_a_reference_without_the_planned_episodes_is_refused_before_anything_sta
     run: Callable[..., Evaluation],
 ) -> None:
     reference = run()
-    with pytest.raises(UsageError, match="has none of the planned episodes"):
+    with pytest.raises(UsageError) as refusal:
         run(against=str(reference.path), seed=5000)
+    assert f"--against: {reference.path}" in str(refusal.value)
     assert not (reference.path.parent / "run1").exists()
 
 
 @pytest.mark.parametrize(
-    ("flags", "message"),
+    ("flags", "named"),
     [
-        ({"eval__scheduler": "lockstep"}, "lockstep runs one after the other"),
-        ({"env__max_parallel_tasks": 1}, "--env.max_parallel_tasks=1 does not allow"),
+        ({"eval__scheduler": "lockstep"}, "lockstep"),
+        ({"env__max_parallel_tasks": 1}, "--env.max_parallel_tasks=1"),
         ({"alpha": 0.7}, "--alpha must be from 1e-09 to below 0.5, got 0.7"),
         ({"alpha": 1e-17}, "--alpha must be from 1e-09 to below 0.5, got 1e-17"),
     ],
 )
 def test_what_cannot_be_stopped_fairly_is_refused(
-    run: Callable[..., Evaluation], flags: dict[str, object], message: str
+    run: Callable[..., Evaluation], flags: dict[str, object], named: str
 ) -> None:
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(UsageError) as refused:
         run(eval__stop_when="ci_width<0.1", **flags)
+    assert named in str(refused.value)
 
 
 def test_a_run_without_a_stop_rule_keeps_no_episode_in_mind() -> None:
